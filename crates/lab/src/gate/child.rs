@@ -1,4 +1,5 @@
-//! The process that is counted: it carries out so many operations of one path and says what our own counters have seen.
+//! The counted process: it carries out a number of operations of one path and prints the system
+//! calls that our own counters saw.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,22 +9,22 @@ use crate::gate::paths::Path;
 use crate::gate::trace;
 use crate::sys::process;
 
-/// Operations before those that are counted: tables have grown by then and caches are filled.
+/// Operations before the counted ones: by then, tables have grown and caches are filled.
 const BEFORE: u64 = 768;
 
-/// What the process says when it is done.
+/// The answer that the process prints at its end.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Answer {
     /// System calls of the operations, by our own counters.
     pub counted: Counted,
-    /// Whether the engine makes calls in the way that was measured to be cheaper: which of them that is, is a matter
-    /// of time.
+    /// Whether the engine makes calls in the way that it measured to be cheaper; which way that is
+    /// depends on timing.
     pub refills_returns: bool,
 }
 
-/// Carries out so many operations, and says on the standard output what they called.
+/// Carries out `operations` operations and prints the calls that they made on standard output.
 pub fn operate(path: Path, operations: u64) -> Result<()> {
-    // Should it hang, nobody waits for it for ever.
+    // A process that hangs is ended, so that the parent does not wait indefinitely.
     process::watch(path.name);
     let mut work = path.set_up()?;
     work.operate(BEFORE)?;

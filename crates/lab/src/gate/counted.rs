@@ -16,14 +16,15 @@ fn add(to: &mut Counted, calls: impl Iterator<Item = (&'static str, u64)>) {
     }
 }
 
-/// What a poller has called.
+/// The calls that a poller has made.
 pub fn of_poller(poller: &Poller) -> Counted {
     let mut calls = Counted::new();
     add(&mut calls, poller.stats().calls.by_name());
     calls
 }
 
-/// What a runtime's engines have called for their pollers and on their sockets, and the relays of this process on theirs.
+/// The calls that a runtime's engines have made for their pollers and on their sockets, and the
+/// calls of this process's relays on their sockets.
 pub fn of_runtime(runtime: &Runtime) -> Counted {
     let mut calls = Counted::new();
     for engine in runtime.stats() {

@@ -1,36 +1,38 @@
-//! Whether a path has got dearer: what was counted, held against what is stored.
+//! Decides whether a path has become more expensive, by comparing the counts with the stored
+//! figures.
 //!
-//! More instructions than the tolerance lets pass, or more of a system call of any name, is dearer; it does not count
-//! that another call has become rarer. Fewer is cheaper, which fails nothing but is told, so that the gain is written down
-//! and cannot be lost unnoticed.
+//! A path has become more expensive if it takes more instructions than the tolerance allows, or
+//! more system calls of any one name; a call that has become rarer does not make up for it. Lower
+//! figures fail nothing. They are reported all the same, so that the gain is written down and
+//! cannot be lost unnoticed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use crate::gate::stored::{self, Figures};
 
-/// By which share there may be more system calls, and by how many an operation where there are hardly any: a look at a
-/// file once a second is not the operation's.
+/// The share by which system calls may increase, and the increase for each operation where there
+/// are hardly any calls: a check of a file once a second does not belong to the operation.
 const CALLS_TOLERANCE: f64 = 0.01;
 const CALLS_SLACK: f64 = 0.02;
 
-/// A figure that has moved by more than may pass.
+/// A figure that has moved by more than its tolerance.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Change {
     /// The path.
     pub path: &'static str,
-    /// What of: instructions, or a system call and by whose count.
+    /// The name of the figure: instructions, or a system call and the counter that saw it.
     pub what: String,
-    /// By operation, as it is stored.
+    /// The stored value for each operation.
     pub stored: f64,
-    /// By operation, as it was counted.
+    /// The value counted now, for each operation.
     pub now: f64,
     /// The share by which it may move.
     pub tolerance: f64,
 }
 
 impl Change {
-    /// Whether there is more of it now.
+    /// Whether the value has increased.
     pub fn is_dearer(&self) -> bool {
         self.now > self.stored
     }
@@ -52,7 +54,8 @@ fn digits(figure: f64) -> String {
     if figure < 100.0 { stored::digits(figure) } else { format!("{figure:.0}") }
 }
 
-/// What has moved by more than may pass. Figures of another compiler may differ by `widened`, if that is more.
+/// Returns the figures that have moved by more than their tolerance. Figures of another compiler
+/// may differ by `widened`, if that is more.
 pub fn changes(
     path: &'static str,
     stored: &Figures,
@@ -79,7 +82,7 @@ pub fn changes(
             let of = |counts: &BTreeMap<String, f64>| counts.get(name).copied().unwrap_or(0.0);
             let (stored, now) = (of(stored), of(now));
             let may = (stored * CALLS_TOLERANCE).max(CALLS_SLACK);
-            // What the kernel has seen as well is told once.
+            // A change that the kernel's count shows as well is reported once.
             if (now - stored).abs() > may && told.insert(name.clone()) {
                 let what = format!("{name}{whose}");
                 changes.push(Change { path, what, stored, now, tolerance: CALLS_TOLERANCE });
@@ -129,10 +132,10 @@ mod tests {
         assert_eq!(told(&stored, &figures(1099.0, &[]), Some(0.1)), [""; 0]);
         let lines = told(&stored, &figures(1101.0, &[]), Some(0.1));
         assert!(lines[0].contains("10 % may pass"), "{lines:?}");
-        // Nor does it narrow what a path allows.
+        // Nor does it narrow the tolerance that a path sets itself.
         let own = Figures { tolerance: Some(0.2), ..stored };
         assert_eq!(told(&own, &figures(1150.0, &[]), Some(0.1)), [""; 0]);
-        // System calls are the same whoever compiles.
+        // System calls are the same with any compiler.
         let calls =
             told(&figures(1.0, &[("read", 1.0)]), &figures(1.0, &[("read", 1.1)]), Some(0.1));
         assert_eq!(calls.len(), 1);

@@ -1,10 +1,12 @@
 //! Counting a path: instructions by callgrind, system calls by strace and by our own counters.
 //!
-//! Under callgrind a path is run twice, the second time with twice as many operations, and what an operation takes is
-//! the difference by their number: what a process does to start, and to set the path up, is in both and cancels out.
-//! strace writes down what is called between two marks (`trace.rs`). Each run is a process of its own with next to no
-//! environment, whose C library is kept to the instructions of every x86-64 processor (`GLIBC_TUNABLES`), lest a `memcpy`
-//! be counted that another machine does not have.
+//! Under callgrind a path is run twice, the second time with twice as many operations. The cost of
+//! an operation is the difference between the two counts, divided by the difference in operations:
+//! the work to start a process and to set the path up is in both counts and cancels out. strace
+//! writes down the calls between two marks (`trace.rs`). Each run is a process of its own with next
+//! to no environment. Its C library is restricted to the instructions of every x86-64 processor
+//! (`GLIBC_TUNABLES`); otherwise the count might include a `memcpy` that another machine does not
+//! have.
 
 use std::collections::BTreeMap;
 use std::path::{Path as File, PathBuf};
@@ -17,16 +19,17 @@ use crate::gate::stored::Figures;
 use crate::gate::trace;
 use crate::programs;
 
-/// What is called less than once in so many operations is called because time passes, or by chance.
+/// A call that is made less than once in this many operations is made because time passes, or by
+/// chance.
 const RARELY: f64 = 50.0;
 
-/// How often a run is made again in which the engine has found calls to be cheaper another way.
+/// How often a run is repeated if its engine has found the other way of making calls to be cheaper.
 const RUNS: usize = 3;
 
-/// The parts of the C library that are not used though the processor may have them.
+/// The processor features that the C library must not use even if the processor has them.
 const TUNABLES: &str = "glibc.cpu.hwcaps=-AVX2,-AVX512F,-AVX512VL,-ERMS,-FSRM";
 
-/// What counts from outside.
+/// The tools that count from outside the process.
 #[derive(Debug)]
 pub struct Tools {
     command: PathBuf,
@@ -34,7 +37,7 @@ pub struct Tools {
     strace: Option<PathBuf>,
 }
 
-/// Who looks on.
+/// The tool that observes a run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Onlooker {
     Callgrind,
@@ -49,7 +52,7 @@ struct Run {
 }
 
 impl Tools {
-    /// What there is, with a note on what there is not.
+    /// Finds the tools that are installed; the notes name the missing ones.
     pub fn here() -> Result<(Tools, Vec<String>)> {
         let command = std::env::current_exe()
             .map_err(|e| Error::system("looking for this program's own file", e))?;
@@ -68,7 +71,7 @@ impl Tools {
             None
         };
         let valgrind = tried("valgrind", &["--version"], "the count of instructions");
-        // It may be there and not be allowed to look.
+        // strace may be installed but not be allowed to trace.
         let trial = ["-o", "/dev/null", "true"];
         let strace = tried(
             "strace",
@@ -78,12 +81,12 @@ impl Tools {
         Ok((Tools { command, valgrind, strace }, notes))
     }
 
-    /// Whether everything can be counted.
+    /// Whether both instructions and system calls can be counted.
     pub fn are_complete(&self) -> bool {
         self.valgrind.is_some() && self.strace.is_some()
     }
 
-    /// What an operation of a path takes.
+    /// Counts the cost of one operation of a path.
     pub fn count(&self, path: Path) -> Result<Figures> {
         let mut figures = Figures { tolerance: path.tolerance, ..Figures::default() };
         if self.valgrind.is_some() {
@@ -107,7 +110,7 @@ impl Tools {
     fn run(&self, path: Path, operations: u64, onlooker: Option<Onlooker>) -> Result<Run> {
         for _ in 0..RUNS {
             let run = self.run_once(path, operations, onlooker)?;
-            // That is a question of nanoseconds, of which there are none under callgrind.
+            // The choice is about nanoseconds, and callgrind does not measure time.
             if onlooker != Some(Onlooker::Callgrind) || !run.answer.refills_returns {
                 return Ok(run);
             }
@@ -169,12 +172,12 @@ fn read(file: &File) -> Result<String> {
         .map_err(|e| Error::system(format!("reading {}", file.display()), e))
 }
 
-/// The line in which a file of callgrind's sums up.
+/// Finds the line with the totals in callgrind's output file.
 fn total(text: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix("totals: ")?.trim().parse().ok())
 }
 
-/// What a process said last that did not do its work.
+/// The last line that a failed process printed.
 fn complaint(path: Path, onlooker: Option<Onlooker>, errors: &[u8]) -> String {
     let under = match onlooker {
         Some(Onlooker::Callgrind) => " under callgrind",

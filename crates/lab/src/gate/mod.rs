@@ -1,19 +1,21 @@
-//! `superpoll-lab gate`: have the core paths become dearer?
+//! `superpoll-lab gate`: checks that the core paths have not become more expensive.
 //!
-//! Times differ from machine to machine and from minute to minute, so that a test that fails by them would be believed by
-//! nobody. What does not differ is how many instructions an operation takes and how many system calls: those are
-//! counted here, by operation, for each core path (`paths/`), and held against the figures in `gate.toml`, which are a
-//! part of the source. A change that makes a path dearer fails, and says by how much; if that is what the change
-//! costs, the figures are written anew (`--update`) and the commit says why. A path that gets cheaper passes, and says
-//! that its figures should be written anew, lest the gain be lost.
+//! Times differ from machine to machine and from minute to minute; people would not believe a test
+//! that fails by them. The numbers of instructions and of system calls that an operation takes do
+//! not differ. The gate counts them for each operation of each core path (`paths/`) and compares
+//! them with the figures in `gate.toml`, which is part of the source. A change that makes a path
+//! more expensive fails, and the message says by how much. If the change is worth that price, the
+//! figures are written anew (`--update`) and the commit says why. A path that gets cheaper passes,
+//! and the output asks for new figures, so that the gain is not lost.
 //!
-//! Instructions are those of the process, by callgrind: what the kernel executes for a call is not in them, and an
-//! instruction that misses a cache counts as any other. So this finds work that was added, not work that got slower;
-//! the experiments are there for the rest. System calls are the kernel's count, by strace, and our own counters' beside
-//! it.
+//! Instructions are those of the process, by callgrind. Instructions that the kernel executes for a
+//! call are not included, and an instruction that misses a cache counts like any other. So the gate
+//! finds added work, not slower work; the experiments cover the rest. System calls are counted by
+//! the kernel (strace) and by our own counters.
 //!
-//! `measure.rs` counts, in processes of this program (`child.rs`); `stored.rs` reads and writes the figures, `judge.rs`
-//! compares. What varies by itself is measured again before it is called dearer, and not stored at all.
+//! `measure.rs` counts, in processes of this program (`child.rs`). `stored.rs` reads and writes the
+//! figures. `judge.rs` compares them. A figure that varies by itself is measured again before it
+//! counts as more expensive, and is not stored at all.
 
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -42,16 +44,17 @@ use measure::Tools;
 use paths::Path;
 use stored::{Figures, Made, Stored};
 
-/// Instructions of runs that are to be stored may differ by this share of what a path may get dearer by.
+/// Instruction counts of runs that will be stored may differ by this share of the path's tolerance.
 const SPREAD: f64 = 0.25;
 
-/// How often a path is measured whose figures are to be stored, and one at most that looks dearer.
+/// How often a path is measured when its figures will be stored, and the most often when it looks
+/// more expensive.
 const RUNS: usize = 3;
 
-/// So many processes are counted at a time, where there are as many processors.
+/// Processes that count at the same time, if there are as many processors.
 const AT_A_TIME: usize = 4;
 
-/// What to do about a path that has got dearer.
+/// The advice for a path that has become more expensive.
 const ADVICE: &str = "find out where with valgrind --tool=callgrind or strace; if the change is worth it, run \
                       superpoll-lab gate --update of a release build and say why in the commit message";
 
@@ -61,10 +64,11 @@ pub struct Options {
     /// Paths to measure, with commas [default: all]
     #[arg(long, value_name = "LIST")]
     pub only: Option<String>,
-    /// Names the paths and what is stored of them, and measures nothing
+    /// Names the paths and their stored figures, and measures nothing
     #[arg(long)]
     pub list: bool,
-    /// Writes what is counted to this file, where a change is meant to make a path dearer or has made it cheaper
+    /// Writes the counts to this file, after a change that makes a path more expensive on purpose
+    /// or makes it cheaper
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = stored::PLACE)]
     pub update: Option<PathBuf>,
     /// Compares with the figures in this file instead of those built in
@@ -79,32 +83,33 @@ pub struct Options {
     /// Counts without optimization as well.
     #[arg(long, hide = true)]
     pub any_build: bool,
-    /// Carries out operations of this path: what is counted.
+    /// Carries out operations of this path: the counted process.
     #[arg(long, hide = true, value_name = "PATH", requires = "operations")]
     pub operate: Option<String>,
-    /// How many.
+    /// How many operations.
     #[arg(long, hide = true, value_name = "N")]
     pub operations: Option<u64>,
 }
 
-/// A path, what was counted and what is stored.
+/// A path with its counted and its stored figures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The path.
     pub path: String,
-    /// What one operation is.
+    /// The operation, in words.
     pub operation: String,
     /// How many operations were counted.
     pub operations: u64,
-    /// What an operation takes, of the run with the fewest instructions.
+    /// The cost of an operation, from the run with the fewest instructions.
     pub now: Figures,
-    /// What is stored.
+    /// The stored figures.
     pub stored: Option<Figures>,
-    /// The instructions of the costliest run over those of the cheapest, less one; zero if there was one run.
+    /// The instructions of the most expensive run divided by those of the cheapest, less one; zero
+    /// for a single run.
     pub spread: f64,
-    /// What has become dearer.
+    /// Figures that have increased.
     pub dearer: Vec<String>,
-    /// What has become cheaper.
+    /// Figures that have decreased.
     pub cheaper: Vec<String>,
 }
 
@@ -115,7 +120,7 @@ struct Measured {
 }
 
 impl Measured {
-    /// The run with the fewest instructions: what disturbs a run adds to them.
+    /// The run with the fewest instructions: a disturbance only adds instructions.
     fn least(&self) -> Figures {
         let instructions = |run: &&Figures| run.instructions.unwrap_or(0.0);
         let least = self.runs.iter().min_by(|a, b| instructions(a).total_cmp(&instructions(b)));
@@ -130,7 +135,7 @@ impl Measured {
     }
 }
 
-/// Counts, and compares or stores.
+/// Counts, then compares or stores.
 pub fn run(options: &Options) -> Result<()> {
     if let (Some(name), Some(operations)) = (&options.operate, options.operations) {
         return child::operate(Path::named(name)?, operations);
@@ -166,7 +171,7 @@ pub fn run(options: &Options) -> Result<()> {
     }
 }
 
-/// The figures to compare with, or to be changed.
+/// Reads the figures to compare with, or to change.
 fn read(options: &Options) -> Result<Stored> {
     match (&options.update, &options.stored) {
         (Some(file), _) if file.exists() => Stored::read(file),
@@ -209,7 +214,7 @@ fn calls(figures: &Figures) -> String {
     stored::digits(calls.values().sum())
 }
 
-/// Measures all paths, some at a time, each so often.
+/// Measures all paths, several at a time, each `runs` times.
 fn measure(paths: &[Path], tools: &Tools, runs: usize) -> Result<Vec<Measured>> {
     let next = AtomicUsize::new(0);
     let done: Mutex<Vec<Option<Result<Figures>>>> =
@@ -239,7 +244,7 @@ fn measure(paths: &[Path], tools: &Tools, runs: usize) -> Result<Vec<Measured>> 
         .collect()
 }
 
-/// Writes what is counted.
+/// Writes the counted figures.
 fn update(
     options: &Options,
     mut stored: Stored,
@@ -287,7 +292,7 @@ fn update(
     )
 }
 
-/// Holds what is counted against what is stored.
+/// Compares the counted figures with the stored ones.
 fn compare(
     options: &Options,
     stored: &Stored,
@@ -319,7 +324,7 @@ fn compare(
         ));
     }
     let mut measured = measure(chosen, tools, options.runs.unwrap_or(1))?;
-    // What is dearer by chance is not so a second time.
+    // An increase by chance does not happen a second time.
     for _ in 1..RUNS {
         let is_dearer = |measured: &Measured| !row(measured, stored, widened).dearer.is_empty();
         let again: Vec<Path> =
@@ -338,7 +343,7 @@ fn about(made: &Made) -> String {
     [&made.rustc, &made.target, &made.profile, &made.libc].map(String::as_str).join(", ")
 }
 
-/// What there is to say of a path. A figure counts as dearer only if it was so in each run.
+/// Builds the row of a path. A figure counts as more expensive only if it was so in each run.
 fn row(measured: &Measured, stored: &Stored, widened: Option<f64>) -> Row {
     let path = measured.path;
     let known = stored.paths.get(path.name);
@@ -402,7 +407,8 @@ fn tell(options: &Options, rows: &[Row], notes: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// The end: a line for what got cheaper, an error for what got dearer.
+/// The verdict: a line for each path that became cheaper, an error for each that became more
+/// expensive.
 fn verdict(rows: &[Row], stored: &Stored, are_all: bool) -> Result<()> {
     let cheaper: Vec<&str> = rows.iter().flat_map(|row| &row.cheaper).map(String::as_str).collect();
     if !cheaper.is_empty() {

@@ -1,4 +1,4 @@
-//! The figures that are stored: read from TOML, written as TOML that is pleasant to compare.
+//! The stored figures: read from TOML, and written as TOML whose changes are easy to review.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -10,25 +10,25 @@ use crate::error::{Error, Result};
 use crate::gate::paths;
 use crate::sys::library;
 
-/// The figures of the checkout that this was built from.
+/// The figures of the checkout that this program was built from.
 pub const BUILT_IN: &str = include_str!("../../gate.toml");
 
-/// Where they are, from the root of a checkout.
+/// The path of the figures, from the root of a checkout.
 pub const PLACE: &str = "crates/lab/gate.toml";
 
-/// How much dearer an operation may get, as a share, unless its path says otherwise.
+/// The tolerated increase of an operation's cost, as a share, unless its path sets another.
 pub const TOLERANCE: f64 = 0.02;
 
-/// The same where the figures are those of another compiler or C library, if it is more.
+/// The tolerance for figures of another compiler or C library, if it is larger.
 pub const OTHER_TOLERANCE: f64 = 0.10;
 
-/// What the figures were made with.
+/// The tools that the figures were made with.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Made {
     /// The compiler.
     pub rustc: String,
-    /// What it compiled for.
+    /// The target that it compiled for.
     pub target: String,
     /// With or without optimization: `release` or `debug`.
     pub profile: String,
@@ -37,7 +37,7 @@ pub struct Made {
 }
 
 impl Made {
-    /// What this program is made with.
+    /// The tools that this program is made with.
     pub fn here() -> Made {
         Made {
             rustc: crate::environment::RUSTC.to_owned(),
@@ -53,11 +53,11 @@ impl Made {
     }
 }
 
-/// What an operation of a path takes.
+/// The cost of one operation of a path.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Figures {
-    /// How much dearer it may get, as a share, if that is not the usual.
+    /// The tolerated increase, as a share, if it differs from the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tolerance: Option<f64>,
     /// Instructions of the process, without the kernel's.
@@ -66,7 +66,7 @@ pub struct Figures {
     /// System calls by name, as the kernel sees them (`strace`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub calls: Option<BTreeMap<String, f64>>,
-    /// System calls by name, as our own counters have them: those of the engine and the relay.
+    /// System calls by name, by our own counters: those of the engine and the relay.
     #[serde(default)]
     pub counted: BTreeMap<String, f64>,
 }
@@ -75,7 +75,7 @@ pub struct Figures {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stored {
-    /// What they were made with.
+    /// The tools that the figures were made with.
     pub made: Made,
     /// The figures by path.
     #[serde(default)]
@@ -119,14 +119,14 @@ impl Stored {
         Stored::parse(&name, &text)
     }
 
-    /// Takes on what was counted of a path, whose tolerance stays if it has one.
+    /// Replaces the figures of a path by the counted ones; a tolerance of the path stays.
     pub fn update(&mut self, path: &str, figures: Figures) {
         let known = self.paths.get(path).and_then(|known| known.tolerance);
         let tolerance = known.or(figures.tolerance);
         self.paths.insert(path.to_owned(), Figures { tolerance, ..figures });
     }
 
-    /// The text of a file, the paths in their order.
+    /// Renders the text of a file, with the paths in their order.
     pub fn to_text(&self) -> String {
         let Made { rustc, target, profile, libc } = &self.made;
         let mut text = format!(
@@ -162,7 +162,7 @@ fn inline(calls: &BTreeMap<String, f64>) -> String {
     format!("{{ {} }}", calls.join(", "))
 }
 
-/// With three digits after the point, or as many as it has.
+/// Formats a count with at most three digits after the point.
 pub fn digits(count: f64) -> String {
     // A sum of nothing is negative zero.
     let text = format!("{:.3}", count + 0.0);

@@ -1,21 +1,23 @@
-//! System calls between two marks, read off what strace writes down.
+//! System calls between two marks, read from strace's output.
 //!
-//! What a process does to start is not the same each time: the engine tries out how it makes its calls, for as long as
-//! that takes. So the process marks where its operations begin and end, with a call that nothing else makes.
+//! The start of a process is not the same each time: the engine tries out how to make its calls,
+//! which takes a varying time. So the process marks the beginning and the end of its operations
+//! with a call that is made nowhere else.
 
 use std::collections::BTreeMap;
 
 use crate::error::{Error, Result};
 
-/// The call that marks.
+/// The call that serves as the mark.
 const MARK: &str = "getppid";
 
-/// How strace is to write: each call in a line of its own with its process, and with plain numbers, which is quick.
+/// The format of strace's output: one call in each line with its process, and with plain numbers,
+/// which is fast.
 pub const OPTIONS: [&str; 4] = ["-f", "-q", "-e", "raw=all"];
 
 /// Marks a place in the trace of this process.
 pub fn mark() {
-    // The call counts, not what it tells.
+    // The call itself is the mark; its result is not used.
     let _ = std::os::unix::process::parent_id();
 }
 
@@ -36,7 +38,8 @@ pub fn read(trace: &str) -> Result<BTreeMap<String, u64>> {
     }
 }
 
-/// The call that begins in a line; none in one about a signal, an end, or a call that began before.
+/// The call that begins in a line; none for a line about a signal, an end, or a call that began
+/// before.
 fn begun(line: &str) -> Option<&str> {
     let (process, rest) = line.split_once(' ')?;
     process.parse::<u32>().ok()?;

@@ -1,15 +1,19 @@
-//! Those who wait: processes forked for it, or the engines of one, and what the kernel says of them.
+//! The waiters: forked processes, or the engines of one process, and the kernel's account of them.
 //!
-//! Who was woken is not left to the woken ones to tell, because many are put back to sleep by the kernel
-//! before they return. It keeps count: whoever sleeps has given up the processor of its own will once more
-//! than before. Between two connections the crowd must have come to rest, else a connection would find
-//! fewer waiters than there are. Looking at each of thousands would leave the caches full of other things,
-//! and the next connection would pay for that: a machine on which only one process runs, this one, is at
-//! rest, and only if it does not come to that within some time is each looked at.
+//! Woken waiters cannot report their own wake-ups, because the kernel puts many of them back to
+//! sleep before they return. The kernel keeps count instead: each time a waiter goes to sleep, its
+//! number of voluntary context switches grows by one. Between two connections the crowd must have
+//! come to rest; otherwise a connection would find fewer waiters than there are. Inspecting each of
+//! thousands of waiters would fill the caches with other data, and the next connection would pay
+//! for that. So the crowd first checks the machine: if only one process runs, this one, then the
+//! crowd is at rest. Only if the machine does not come to rest within some time is each waiter
+//! inspected.
 //!
-//! How many there can be is known for certain only when they are there: a fork may be refused, and so may what a process
-//! needs to wait, of which the kernel has so much for all. A crowd makes do with those that it got, and says what kept
-//! the others away. None outlives this process, however that ends: each has asked the kernel to be killed with it.
+//! The possible number of waiters is known for certain only when they are there. The kernel may
+//! refuse a fork, and it may refuse the resources that a process needs to wait, of which there is a
+//! fixed amount for all. A crowd makes do with the waiters that it got, and reports the reason for
+//! the missing ones. No waiter outlives this process, however it ends: each has asked the kernel to
+//! be killed with it.
 
 use std::fs::File;
 use std::io::Read;
@@ -30,57 +34,61 @@ use crate::limits;
 use crate::sys::memory::SharedNumbers;
 use crate::sys::{descriptor, process, socket};
 
-/// What the shared numbers mean; those after are the connections of each waiter, and then what became of each.
+/// The meaning of the shared numbers. After these come the connections of each waiter, and then the
+/// state of each.
 const READY: usize = 0;
 const FAILED: usize = 1;
 const ACCEPTED: usize = 2;
 const PORT: usize = 3;
-/// Waiters that could not have what they need to wait, and what the kernel said to one of them.
+/// Waiters that could not get the resources to wait, and the kernel's error for one of them.
 const REFUSED: usize = 4;
 const LIMIT: usize = 5;
 const FIRST: usize = 6;
 
-/// What became of a waiter, as it says; zero before.
+/// The state that a waiter reports; zero before.
 const WAITS: u64 = 1;
 const LEFT: u64 = 2;
 
-/// Of those that are refused something because there are so many, a part is given back: others need some, too.
+/// When waiters are refused a resource because there are so many, the crowd gives a part of it
+/// back, because other processes need some, too.
 const GIVEN_BACK: usize = 16;
 
-/// How many processes run, among other things.
+/// The file that says, among other things, how many processes run.
 const LOAD: &str = "/proc/loadavg";
 
-/// How often the machine is asked whether it is at rest, before each waiter is.
+/// How often the machine is checked for rest before each waiter is inspected.
 const LOOKS: usize = 400;
 
-/// Waiters on one port. They end when this is dropped.
+/// Waiters on one port. They end when the crowd is dropped.
 #[derive(Debug)]
 pub struct Crowd {
     shared: Arc<SharedNumbers>,
     children: Vec<process::Child>,
-    /// Where the kernel tells of each waiter.
+    /// The folders in which the kernel reports on each waiter.
     folders: Vec<PathBuf>,
-    /// Which of the shared numbers are the waiters'.
+    /// The indices of the waiters' shared numbers.
     numbers: Vec<usize>,
-    /// How many could not have what they need, of those that were let go.
+    /// How many of the waiters that were let go could not get their resources.
     refused: u64,
-    /// Why there are fewer than were asked for.
+    /// The reason for having fewer waiters than requested.
     shortage: Option<String>,
     load: File,
     port: u16,
-    // Of no use here but to keep the port.
+    // Keeps the port; not used otherwise.
     _listener: Option<OwnedFd>,
 }
 
 impl Crowd {
-    /// Starts so many waiters, or as many as limits allow, perhaps none, and returns when all are asleep.
+    /// Starts `waiters` waiters, or as many as limits allow, perhaps none, and returns when all are
+    /// asleep.
     pub fn gather(way: Way, waiters: usize, dups: usize, of_pipe: bool) -> Result<Crowd> {
         let failed = |doing: String| move |source| Error::system(doing, source);
         let shared = SharedNumbers::new(FIRST + 2 * waiters)
             .map_err(failed("sharing memory with processes".to_owned()))?;
         let mut crowd = Crowd {
             shared: Arc::new(shared),
-            // Forked processes keep the pages that this one has written to meanwhile: the fewer the better.
+            // Forked processes keep the pages that this process has written to meanwhile: the fewer
+            // the better.
             children: Vec::with_capacity(waiters),
             folders: Vec::new(),
             numbers: Vec::with_capacity(waiters),
@@ -106,7 +114,7 @@ impl Crowd {
             let gives_back = crowd.shortage.is_some();
             crowd.let_the_refused_go(waiters, dups, gives_back);
             crowd.look_at_each()?;
-            // Those who leave later do so before all others are asleep.
+            // Waiters that are refused later leave before all the remaining ones are asleep.
             while crowd.refused != crowd.shared[REFUSED].load(Ordering::Acquire) {
                 crowd.refused = crowd.wait_for_all(way, started)?;
                 crowd.let_the_refused_go(waiters, dups, false);
@@ -117,13 +125,14 @@ impl Crowd {
         Ok(crowd)
     }
 
-    /// Waits until so many have begun to wait or could not; returns how many could not.
+    /// Waits until `started` waiters have begun to wait or were refused; returns how many were
+    /// refused.
     fn wait_for_all(&self, way: Way, started: usize) -> Result<u64> {
         let (mut seen, mut without) = (0, 0);
         self.wait_until(|shared| {
             let [ready, refused] = [READY, REFUSED].map(|at| shared[at].load(Ordering::Acquire));
             if ready + refused > seen {
-                // Thousands may take their time, as long as they come.
+                // Thousands may take their time, as long as the number grows.
                 seen = ready + refused;
                 process::watch(way.name);
             }
@@ -148,8 +157,9 @@ impl Crowd {
             if number % 64 == 0 {
                 process::watch(way.name);
             }
-            // With a listener for each, the first has the one whose port was chosen; it is not kept
-            // here, where nobody would accept what the kernel assigns to it.
+            // With a listener for each, the first waiter has the listener whose port was chosen. It
+            // is not kept here, where no process would accept the connections that the kernel
+            // assigns to it.
             let own = match number {
                 0 => Ok(None),
                 _ if way.own_listener => socket::listen(self.port, true).map(Some),
@@ -174,7 +184,8 @@ impl Crowd {
                     let stood = Post::take_up(number, stands_at, dups, of_pipe)
                         .and_then(|post| (way.stand)(post, &tell));
                     match stood.as_ref().err().map(code_of) {
-                        // A program that changes what it watches with its next wait hears of it there.
+                        // A program that changes its interest with its next wait gets the refusal
+                        // there.
                         Some(code) if is_a_limit(code) => {
                             shared[LIMIT].store(code as u64, Ordering::Relaxed);
                             let state = &shared[FIRST + waiters + number];
@@ -217,7 +228,7 @@ impl Crowd {
     ) -> Result<()> {
         let shared = &self.shared;
         let child = process::fork(|| {
-            // The lowest free number may be any: nothing of the parent's is used.
+            // The lowest free number may be any: the child uses no descriptor of the parent's.
             descriptor::close_all_but(&mut []);
             let ready = |port: u16| {
                 shared[PORT].store(u64::from(port), Ordering::Release);
@@ -236,7 +247,8 @@ impl Crowd {
         Ok(())
     }
 
-    /// Ends those that could not have what they need to wait, and some of the others, whose places somebody else needs.
+    /// Ends the waiters that were refused, and some of the remaining ones if other processes need
+    /// their resources.
     fn let_the_refused_go(&mut self, asked: usize, dups: usize, gives_back: bool) {
         let waits =
             |number: usize| self.shared[FIRST + asked + number].load(Ordering::Relaxed) == WAITS;
@@ -252,11 +264,12 @@ impl Crowd {
             waiting.take(count / GIVEN_BACK).for_each(|kept| *kept = false);
         }
         if kept.first() == Some(&false) {
-            // The first has the only listener with the port, or is the one that waits for it.
+            // The first waiter has the only listener with the port, or is the only one that waits
+            // for it.
             kept.fill(false);
         }
         let gone = self.children.iter().zip(&kept).filter(|(_, kept)| !**kept);
-        // All at once, as they would wake each other by ending.
+        // All at once, because they would wake each other by ending.
         gone.for_each(|(child, _)| child.kill());
         let mut place = kept.iter();
         self.children.retain(|_| place.next() == Some(&true));
@@ -266,12 +279,12 @@ impl Crowd {
         self.folders = self.children.iter().map(folder).collect();
     }
 
-    /// How many wait, and why not more if more were asked for.
+    /// Returns how many wait, and the reason if more were requested.
     pub fn size(&self) -> (usize, Option<&str>) {
         (self.numbers.len(), self.shortage.as_deref())
     }
 
-    /// The threads of the one child.
+    /// Finds the threads of the only child.
     fn find_threads(&mut self) -> Result<()> {
         let folder = format!("/proc/{}/task", self.children[0].pid());
         let listing = std::fs::read_dir(&folder)
@@ -280,7 +293,7 @@ impl Crowd {
         Ok(())
     }
 
-    /// Waits for something that the waiters do, unless one of them fails.
+    /// Waits for a step of the waiters, unless one of them fails.
     fn wait_until(&self, mut done: impl FnMut(&SharedNumbers) -> bool) -> Result<()> {
         while !done(&self.shared) {
             self.check()?;
@@ -289,7 +302,7 @@ impl Crowd {
         Ok(())
     }
 
-    /// Whether any of them has met an error.
+    /// Checks whether any waiter has met an error.
     fn check(&self) -> Result<()> {
         match self.shared[FAILED].load(Ordering::Acquire) {
             0 => Ok(()),
@@ -305,7 +318,8 @@ impl Crowd {
         self.port
     }
 
-    /// Waits until so many connections were accepted in all, and then until all sleep again.
+    /// Waits until `accepted` connections were accepted in total, and then until all waiters sleep
+    /// again.
     pub fn settle(&self, accepted: u64) -> Result<()> {
         self.wait_until(|shared| shared[ACCEPTED].load(Ordering::Acquire) >= accepted)?;
         self.rest()
@@ -327,13 +341,13 @@ impl Crowd {
         self.look_at_each()
     }
 
-    /// Waits until all sleep. Nobody is woken meanwhile, so each has to be found asleep once.
+    /// Waits until all sleep. No waiter is woken meanwhile, so each must be found asleep once.
     fn look_at_each(&self) -> Result<()> {
         for folder in &self.folders {
             let mut buffer = [0; 512];
             let path = folder.join("stat");
             loop {
-                // Opened each time: they are more than this process may have open.
+                // Opened each time: there are more of these files than this process may have open.
                 let length = File::open(&path)
                     .and_then(|mut state| state.read(&mut buffer))
                     .map_err(|e| Error::system(format!("reading {}", path.display()), e))?;
@@ -353,7 +367,7 @@ impl Crowd {
         Ok(())
     }
 
-    /// How often the waiters have gone to sleep, in all.
+    /// How often the waiters have gone to sleep, in total.
     pub fn sleeps(&self) -> Result<u64> {
         self.folders.iter().map(|folder| sleeps_of(&folder.join("status"))).sum()
     }
@@ -367,7 +381,8 @@ impl Crowd {
 
 impl Drop for Crowd {
     fn drop(&mut self) {
-        // All at once first: one by one, the last would be woken again and again by the ends of others.
+        // All at once first: if they ended in turn, the ends of the first would wake the last again
+        // and again.
         self.children.iter().for_each(process::Child::kill);
     }
 }
@@ -377,7 +392,8 @@ fn note_failure(shared: &SharedNumbers, stood: std::io::Result<()>) {
     shared[FAILED].store(number as u64, Ordering::Release);
 }
 
-/// How many processes run at the moment on the machine, this one included: the number before the slash.
+/// How many processes run on the machine at the moment, including this one: the number before the
+/// slash.
 fn running(load: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(load).ok()?;
     text.split_whitespace().nth(3)?.split('/').next()?.parse().ok()

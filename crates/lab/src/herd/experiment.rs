@@ -7,7 +7,7 @@ use crate::page::Page;
 use crate::record::Record;
 use crate::target::{Target, worst};
 
-/// Many that wait for one connection.
+/// Many waiters for one connection.
 #[derive(Debug)]
 pub struct Herd;
 
@@ -39,7 +39,7 @@ impl Experiment for Herd {
         Ok(())
     }
 
-    /// The targets that `superpoll-lab herd` measures, of the ways that are to spare the herd.
+    /// The targets that `superpoll-lab herd` measures, for the ways that promise to spare the herd.
     fn targets(rows: &[Row]) -> Vec<Target> {
         let sparing = [
             "superpoll-rt-exclusive",
@@ -53,9 +53,9 @@ impl Experiment for Herd {
         ];
         let at = |row: &Row| format!("{} of {}", row.subject, row.processes);
         let ours = || rows.iter().filter(|row| sparing.contains(&row.subject.as_str()));
-        // Who hands over wakes the one that accepts and the one that serves.
+        // A hand-over wakes two: the engine that accepts and the engine that serves.
         let woken = ours().filter(|row| row.subject != "engines-hand-off");
-        // With few connections for each nothing can be said of fairness.
+        // With few connections per waiter the fairness index says nothing.
         let many = ours().filter(|row| row.connects >= 10 * row.processes);
         [
             worst(
@@ -66,7 +66,8 @@ impl Experiment for Herd {
             worst(
                 "herd: connect() / that with one waiter among as many processes",
                 1.5,
-                // One alone is no herd, and in another way than the control it may cost more or less.
+                // A single waiter is no herd, and in another way than the control's it may cost
+                // more or less.
                 ours()
                     .filter(|row| row.processes > 1)
                     .filter_map(|row| Some((row.alone_ratio?, at(row)))),
@@ -88,7 +89,7 @@ impl Experiment for Herd {
     }
 }
 
-/// Many that wait for one connection, each with many duplicates of the listener.
+/// Many waiters for one connection, each with many duplicates of the listener.
 #[derive(Debug)]
 pub struct HerdDups;
 

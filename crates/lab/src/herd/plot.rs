@@ -1,9 +1,9 @@
-//! The plot of `superpoll-lab herd`: the time of a `connect` over the number of those who wait.
+//! The plot of `superpoll-lab herd`: the time of a `connect` over the number of waiters.
 
 use crate::herd::Row;
 use crate::plot::{self, Plot};
 
-/// With duplicates of the listener, or with those of a pipe; none if there is one size only.
+/// With duplicates of the listener, or with duplicates of a pipe; none if there is only one size.
 pub fn over_processes(rows: &[Row], dups_of: &str) -> Option<Plot> {
     let dups = rows.first()?.dups;
     let curves = plot::curves(rows, |row| {

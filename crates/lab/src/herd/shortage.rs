@@ -1,11 +1,12 @@
-//! What the kernel says when there are too many of something, and which limit that probably was.
+//! The kernel's errors when there are too many of something, and the limit that was probably
+//! reached.
 
 use std::error::Error;
 use std::io::{self, ErrorKind};
 
 use crate::environment;
 
-/// The kernel's number of an error, also of one that others have wrapped.
+/// Returns the kernel's number of an error, also if other errors wrap it.
 pub fn code_of(error: &io::Error) -> i32 {
     let mut cause: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(error) = cause {
@@ -21,13 +22,14 @@ pub fn code_of(error: &io::Error) -> i32 {
     }
 }
 
-/// Whether the kernel says this when there are too many of something.
+/// Whether the kernel returns this error when there are too many of something.
 pub fn is_a_limit(code: i32) -> bool {
     use libc::{EAGAIN, EMFILE, ENFILE, ENOBUFS, ENOMEM, ENOSPC};
     [EAGAIN, EMFILE, ENFILE, ENOBUFS, ENOMEM, ENOSPC].contains(&code)
 }
 
-/// What was refused to processes that wait for so many duplicates each, and by which limit, for those who can raise it.
+/// Describes what the kernel refused to processes that wait for `dups` duplicates each, and by
+/// which limit, for readers who can raise it.
 pub fn why(code: i32, dups: usize) -> String {
     let error = io::Error::from_raw_os_error(code);
     let (path, name) = match code {

@@ -1,9 +1,9 @@
-//! What `superpoll-lab herd` prints: for each size its ways of waiting, a line each.
+//! The output of `superpoll-lab herd`: for each size its ways of waiting, one line each.
 
 use crate::herd::Row;
 use crate::table::{self, Table};
 
-/// All rows, by what they wait for and how many they are.
+/// All rows, by the kind of duplicates and the number of waiters.
 pub fn herds(rows: &[Row]) -> Table {
     table::of(
         rows,

@@ -17,23 +17,24 @@ use crate::record::Record;
 use crate::sys::{descriptor, process, socket};
 use crate::{channel, options, say, statistics};
 
-/// No more engines of our runtime: each is a thread with descriptors of its own.
+/// The most engines of our runtime: each is a thread with descriptors of its own.
 const MOST_ENGINES: usize = 256;
 
-/// Connections to a herd in one block, at least and at most, unless a number was asked for.
+/// Connections to a herd in one block, at least and at most, unless the options give a number.
 const CONNECTS: (usize, usize) = (40, 500);
 
-/// In one block of a large herd, at least: each waiter must be found asleep between two connections.
+/// In one block of a large herd, at least: each waiter must be found asleep between two
+/// connections.
 const CONNECTS_OF_LARGE: usize = 10;
 
-/// A herd of more processes than this is large, as is one that waits in more places than that.
+/// A herd of more processes than this is large, as is a herd that waits in more places than that.
 const LARGE: (usize, usize) = (4096, 500_000);
 
-/// What a process and a descriptor that it waits for take of memory, in bytes, at most: the kernel's and,
-/// with our runtime, a task for each.
+/// Upper bounds in bytes for the memory of a process, and of a descriptor that it waits for: the
+/// kernel's part and, with our runtime, a task for each.
 const MEMORY: (u64, u64) = (450_000, 1_500);
 
-/// The best that Jain's index can be: each of `waiters` gets the same, give or take one.
+/// The best value of Jain's index: each of `waiters` gets the same number, give or take one.
 fn jain_best(connects: u64, waiters: usize) -> f64 {
     let waiters = waiters.max(1) as u64;
     let more = connects % waiters;
@@ -50,13 +51,13 @@ struct Point {
 }
 
 impl Point {
-    /// Gathering such a herd takes longer than measuring it.
+    /// Whether gathering such a herd takes longer than measuring it.
     fn is_large(&self) -> bool {
         self.processes > LARGE.0 || self.processes * (self.dups + 1) > LARGE.1
     }
 }
 
-/// The herds to measure, and what is measured otherwise than was asked for.
+/// Returns the herds to measure, and notes on deviations from the options.
 fn points(options: &Options) -> Result<(Vec<Point>, Vec<String>)> {
     let default = if options.output.quick { "1,16,64" } else { "1,16,256,1024,4096,16384" };
     let mut sizes =
@@ -93,7 +94,7 @@ fn points(options: &Options) -> Result<(Vec<Point>, Vec<String>)> {
     Ok((points, notes))
 }
 
-/// Lowers sizes to what there is room for, and says so.
+/// Lowers sizes to the available room, and says so.
 fn shrink(sizes: &mut [usize], room: &Room) -> Vec<String> {
     let most = usize::try_from(room.most).unwrap_or(usize::MAX).max(1);
     let too_large = sizes.iter_mut().filter(|size| **size > most);
@@ -104,7 +105,7 @@ fn fewer(asked: usize, had: usize, why: &str) -> String {
     format!("asked for {asked} processes, had {had}: {why}")
 }
 
-/// The ways that were asked for, and why some of them are left out.
+/// Returns the requested ways, and the reasons for leaving some of them out.
 fn subjects(text: Option<&str>) -> Result<(Vec<Way>, Vec<String>)> {
     let text = text.unwrap_or("all");
     let chosen = options::named(text, way::ALL, |way| way.name, |_| true, "no way to wait")?;
@@ -123,10 +124,10 @@ fn takes_part(way: &Way, point: Point) -> bool {
     point.dups <= way.most_dups && (way.engines.is_none() || point.processes <= MOST_ENGINES)
 }
 
-/// What the herds of one way and size gave.
+/// The results of the herds of one way and size.
 #[derive(Debug, Default)]
 struct Measured {
-    /// Waiters in each; none before the first.
+    /// Waiters in each herd; none before the first herd.
     size: Option<usize>,
     times: Vec<f64>,
     woken: u64,
@@ -198,13 +199,13 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         ("points_left_out", json!(left_out)),
         ("notes", json!(notes)),
     ];
-    // A record of its own: both belong into one report.
+    // A record with duplicates has its own name: both records belong in one report.
     let name = if options.dups > 0 { "herd-dups" } else { "herd" };
     Ok(Record::new(name, environment, parameters, rows))
 }
 
-/// One herd: gathers it, connects until the time is over, and lets it go. Says if it is smaller than it should be; what
-/// larger ones of its way gave before does not count then.
+/// Measures one herd: gathers it, connects until the time is over, and lets it go. Reports if the
+/// herd is smaller than it should be; the results of larger herds of its way are then discarded.
 fn measure(
     way: Way,
     point: Point,
@@ -228,7 +229,7 @@ fn measure(
         return Ok(note);
     }
     let failed = |source| Error::system(format!("connecting to a herd of {}", way.name), source);
-    // The first one finds everything cold.
+    // The first connection finds everything cold.
     for warm in 1..=2 {
         let (_, client) = connect(&crowd).map_err(failed)?;
         crowd.settle(warm)?;
@@ -256,7 +257,8 @@ fn measure(
     Ok(note)
 }
 
-/// Connects; says how long that took, in nanoseconds. The connection is reset when it is dropped.
+/// Connects and returns the time of the call in nanoseconds. The connection is reset when it is
+/// dropped.
 fn connect(crowd: &Crowd) -> std::io::Result<(u64, OwnedFd)> {
     let client = socket::client()?;
     descriptor::reset_on_close(&client)?;
@@ -289,7 +291,8 @@ fn row(way: &Way, point: Point, measured: &Measured) -> Row {
     }
 }
 
-/// Fills in the ratios to the smallest herd of the same way, and to one waiter among as many.
+/// Fills in the ratios to the smallest herd of the same way, and to one waiter among as many
+/// processes.
 fn relate(rows: &mut [Row]) {
     for place in 0..rows.len() {
         let row = &rows[place];
@@ -368,7 +371,7 @@ mod tests {
         let notes = shrink(&mut sizes, &room);
         assert_eq!(sizes, [16, 11_000]);
         assert_eq!(notes, ["asked for 16384 processes, had 11000: ulimit -u is 11200"]);
-        // As much memory as no machine has leaves one process, not an error.
+        // A need for more memory than any machine has leads to one process, not to an error.
         let (herds, notes) = points(&of(|o| {
             o.processes = Some("9000,16384".to_owned());
             o.dups = channel::most_pairs() * 2;

@@ -1,4 +1,4 @@
-//! The clients: they connect, do what makes a connection of its kind, and are silent.
+//! The clients: they connect, make a connection of its kind, and fall silent.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -15,10 +15,10 @@ use crate::idle::tls::Certificate;
 use crate::server::clients::Clients;
 use crate::sys::{descriptor, socket};
 
-/// Who is not answered within this is not answered.
+/// A client that gets no answer within this time has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What is asked for.
+/// The request.
 const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
 /// A request that is answered when there is a message, which there never is.
@@ -32,20 +32,21 @@ const UPGRADE: &[u8] = b"GET /channel HTTP/1.1\r\nhost: localhost\r\nupgrade: we
 /// The answer to that key.
 const ACCEPTED: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 
-/// What clients are told.
+/// Commands for the clients.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub enum Order {
-    /// So many connect and do their part, each before the next one.
+    /// Connect this many clients; each does its part before the next one connects.
     OneByOne(usize),
-    /// So many connect, then all ask, then all are answered.
+    /// Connect this many clients; then all send their requests, then all read the answers.
     Burst(usize),
-    /// See whether all connections are there, and silent.
+    /// Check that all connections are there, and silent.
     Check,
     /// Close them.
     Close,
 }
 
-/// Clients of a server in a process of their own, with an address of this machine's own network.
+/// Starts clients of a server in a process of their own, with an address of this machine's own
+/// network.
 pub fn start(
     entry: Entry,
     from: Ipv4Addr,
@@ -102,7 +103,7 @@ impl Client {
     fn connect(kind: Kind, from: Ipv4Addr, port: u16, certificate: &Certificate) -> Result<Client> {
         let connecting = |e| Error::system(format!("connecting to port {port}"), e);
         let socket = socket::connect_from(from, port).map_err(connecting)?;
-        // No port is to stay occupied after the run.
+        // The run must not leave ports occupied.
         descriptor::reset_on_close(&socket).map_err(connecting)?;
         let stream = TcpStream::from(socket);
         stream.set_nodelay(true).map_err(connecting)?;
@@ -114,7 +115,7 @@ impl Client {
         Ok(Client { stream, tls })
     }
 
-    /// Sends what comes first.
+    /// Sends the first bytes.
     fn ask(&mut self, kind: Kind) -> io::Result<()> {
         match (kind, &mut self.tls) {
             (Kind::Silent, _) => Ok(()),
@@ -125,7 +126,7 @@ impl Client {
         }
     }
 
-    /// Gets what is answered, and sees whether it is that.
+    /// Reads the answer and checks it.
     fn hear(&mut self, kind: Kind) -> io::Result<()> {
         match (kind, &mut self.tls) {
             (Kind::Silent | Kind::LongPoll, _) => Ok(()),
@@ -146,7 +147,7 @@ impl Client {
         }
     }
 
-    /// Sees whether there is nothing to be read, and no end.
+    /// Checks that there is nothing to read, and no end.
     fn check(&mut self) -> io::Result<()> {
         descriptor::set_blocking(self.stream.as_raw_fd(), false)?;
         match self.stream.peek(&mut [0]) {
@@ -167,7 +168,7 @@ fn answered(stream: &mut impl Read) -> io::Result<()> {
     Err(other(format!("an answer was {:?}", String::from_utf8_lossy(&answer))))
 }
 
-/// Reads until there are these bytes and nothing after them.
+/// Reads until these bytes arrive, with nothing after them.
 fn read_until(stream: &mut impl Read, end: &[u8]) -> io::Result<Vec<u8>> {
     let mut answer = Vec::new();
     let mut room = [0; 2048];

@@ -1,19 +1,24 @@
-//! `superpoll-lab idle`: what a connection takes that does nothing.
+//! `superpoll-lab idle`: the memory of a connection that does nothing.
 //!
-//! A server is started, clients connect and do what makes a connection of its kind: nothing at all, one request over
-//! HTTP/1 (plain or encrypted), a long-poll without an answer, the handshake of a WebSocket, one request through a relay.
-//! Then they are silent. When the server's memory has come to rest it is read off `smaps_rollup`; after as many
-//! connections again, a second time. The difference by connection is the figure, so that what a server takes once does
-//! not count. It is the memory that the process has to itself (`Private_Dirty`): what its allocator has been given and
-//! does not give back is in it, and that is why connections come in two ways. *One by one* each does its part before the
-//! next one connects; in a *burst* all connect, then all ask, then all are answered, so that a server has buffers for
-//! all of them at the same time, and holes where they were.
+//! The experiment starts a server. Clients connect and make a connection of its kind: nothing at
+//! all, one request over HTTP/1 (plain or encrypted), a long-poll without an answer, the handshake
+//! of a WebSocket, or one request through a relay. Then they are silent. When the server's memory
+//! has settled, it is read from `smaps_rollup`; after the same number of further connections, it is
+//! read a second time. The figure is the difference per connection, so that one-time memory of the
+//! server does not count. It is the memory that the process has to itself (`Private_Dirty`). It
+//! includes memory that the allocator has obtained and does not give back, and for that reason
+//! connections come in two ways. *One by one*: each client does its part before the next one
+//! connects. In a *burst*: all connect, then all send their requests, then all get answers, so that
+//! a server has buffers for all of them at the same time, and holes where the buffers were.
 //!
-//! The kernel's part is read for the whole machine (`Slab` of `/proc/meminfo`, the pages of `/proc/net/sockstat`), with
-//! both ends of a connection in it and whatever else the machine does meanwhile.
+//! The kernel's part is read for the whole machine (`Slab` of `/proc/meminfo`, the pages of
+//! `/proc/net/sockstat`). It includes both ends of a connection and everything else that the
+//! machine does meanwhile.
 //!
-//! Ours are started as a user would, by this command (`server/program.rs`); nginx and haproxy take part where they are
-//! installed. `superpoll-lab idle --ramp` goes on until there is a limit (`ramp/`). `service.rs` starts each, `clients.rs` are the clients, `server/memory.rs` reads, `trial.rs` has them take turns.
+//! Our servers are started as a user would start them, by this command (`server/program.rs`); nginx
+//! and haproxy take part where they are installed. `superpoll-lab idle --ramp` goes on until it
+//! meets a limit (`ramp/`). `service.rs` starts each server, `clients.rs` are the clients,
+//! `server/memory.rs` reads the memory, and `trial.rs` runs the servers in turn.
 
 use serde::{Deserialize, Serialize};
 
@@ -32,8 +37,8 @@ pub(crate) mod trial;
 /// Options of `superpoll-lab idle`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// Connections to each server; with --ramp, those of the first step [default: 4000, or 1000 if quick; with --ramp
-    /// 1000, or 250 if quick]
+    /// Connections to each server; with --ramp, those of the first step [default: 4000, or 1000 if
+    /// quick; with --ramp 1000, or 250 if quick]
     #[arg(long, value_name = "N")]
     pub connections: Option<usize>,
     /// How connections come: one-by-one, burst or all
@@ -42,13 +47,14 @@ pub struct Options {
     /// Servers and kinds of connections, with commas, or all
     #[arg(long, value_name = "LIST")]
     pub subjects: Option<String>,
-    /// Has connections come in steps, each time as many again, until something sets a limit
+    /// Adds connections in steps, each doubling their number, until something sets a limit
     #[arg(long)]
     pub ramp: bool,
     /// With --ramp: steps at most [default: 12, or 3 if quick]
     #[arg(long, value_name = "N", requires = "ramp")]
     pub steps: Option<usize>,
-    /// With --ramp: processes of a server at most, each with as many connections as its limit of descriptors allows
+    /// With --ramp: processes of a server at most, each with as many connections as its limit of
+    /// descriptors allows
     #[arg(long, value_name = "N", default_value_t = 8, requires = "ramp")]
     pub servers: usize,
     /// Where results go.
@@ -58,10 +64,10 @@ pub struct Options {
 
 crate::options::of_a_command!(Options);
 
-/// A figure, from those of all rounds.
+/// A figure over all rounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
-    /// The middle one.
+    /// The median round.
     pub median: f64,
     /// The smallest.
     pub least: f64,
@@ -72,25 +78,27 @@ pub struct Spread {
 /// One kind of connections to one server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// The server and the kind.
+    /// The server and the kind of connection.
     pub subject: String,
-    /// What its connections have done: `silent`, `keep-alive`, `tls`, `long-poll`, `websocket`, `relay`.
+    /// The kind of connection: `silent`, `keep-alive`, `tls`, `long-poll`, `websocket`, `relay`.
     pub kind: String,
     /// `one-by-one` or `burst`.
     pub arrival: String,
-    /// Connections, all told.
+    /// Connections in total.
     pub connections: usize,
-    /// The server's own memory by connection, of the second half of the connections, in bytes.
+    /// The server's own memory per connection, over the second half of the connections, in bytes.
     pub user_bytes_per_connection: Spread,
-    /// The same of the first half, with what the server takes once.
+    /// The same over the first half, including the server's one-time memory.
     pub first_half_bytes_per_connection: Spread,
     /// The server's own memory without connections, in bytes.
     pub start_bytes: f64,
-    /// What it has more than that after all connections were closed, in bytes.
+    /// Memory above that of the start after all connections were closed, in bytes.
     pub left_bytes: f64,
-    /// The kernel's slabs by connection, both ends and all else on this machine, in bytes.
+    /// The kernel's slabs per connection, with both ends and everything else on this machine, in
+    /// bytes.
     pub slab_bytes_per_connection: Spread,
-    /// The kernel's pages for sockets by connection, both ends and all else on this machine, in bytes.
+    /// The kernel's pages for sockets per connection, with both ends and everything else on this
+    /// machine, in bytes.
     pub socket_bytes_per_connection: Spread,
     /// Rounds measured, each with a server of its own.
     pub rounds: usize,

@@ -1,4 +1,4 @@
-//! The plot of `superpoll-lab idle`: bars of user memory by connection, on a logarithmic scale.
+//! The plot of `superpoll-lab idle`: bars of user memory per connection, on a logarithmic scale.
 
 use crate::idle::Row;
 use crate::plot;

@@ -1,4 +1,4 @@
-//! The servers, each started with what its kind of connections needs.
+//! The servers, each started with the settings of its kind of connection.
 
 use std::path::Path;
 
@@ -16,11 +16,11 @@ pub struct Service {
     pub server: Server,
     /// Where it listens.
     pub port: u16,
-    // Where a relay leads to.
+    // The server that a relay leads to.
     _behind: Option<Server>,
 }
 
-/// Starts one. It may have files in the folder.
+/// Starts a server. It may put files into the folder.
 pub fn start(
     entry: Entry,
     place: Place,

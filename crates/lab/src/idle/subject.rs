@@ -5,7 +5,7 @@ use crate::options;
 use crate::programs;
 
 crate::by_name::named! {
-    /// What a connection does before it is silent.
+    /// The work of a connection before it falls silent.
     pub enum Kind {
         /// Nothing.
         Silent = "silent",
@@ -22,12 +22,12 @@ crate::by_name::named! {
     }
 }
 
-/// Whose server it is.
+/// The software of a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Software {
     /// `superpoll serve` and `superpoll proxy`.
     Superpoll,
-    /// A loop of a C programmer's.
+    /// A loop as a C programmer would write it.
     RawEpoll,
     /// hyper on tokio.
     Hyper,
@@ -42,11 +42,11 @@ pub enum Software {
 pub struct Entry {
     /// Its name in tables and records.
     pub name: &'static str,
-    /// What it is.
+    /// Its description, for lists.
     pub about: &'static str,
-    /// Whose it is.
+    /// Its software.
     pub software: Software,
-    /// What its connections do.
+    /// The kind of its connections.
     pub kind: Kind,
 }
 
@@ -54,7 +54,7 @@ const fn entry(name: &'static str, about: &'static str, software: Software, kind
     Entry { name, about, software, kind }
 }
 
-/// All of them.
+/// All entries.
 pub const ALL: &[Entry] = &[
     entry(
         "superpoll-silent",
@@ -102,7 +102,7 @@ pub const ALL: &[Entry] = &[
 ];
 
 impl Entry {
-    /// Why it is not here, if so.
+    /// Returns the reason if the software is not installed here.
     fn missing(&self) -> Option<&'static str> {
         match self.software {
             Software::Hyper if !cfg!(feature = "http") => {
@@ -116,13 +116,14 @@ impl Entry {
         }
     }
 
-    /// Whether it changes what it does with a connection some time after that fell silent.
+    /// Whether it treats a connection differently some time after the connection fell silent.
     pub fn parks(&self) -> bool {
         self.software == Software::Superpoll && self.kind != Kind::Relay
     }
 }
 
-/// Those that were asked for, each once, and why those are left out that are not here.
+/// Returns the requested entries, each once, and the reasons for leaving out those that are not
+/// installed here.
 pub fn chosen(names: Option<&str>) -> Result<(Vec<Entry>, Vec<String>)> {
     let missing = |entry: &Entry| entry.missing().map(str::to_owned);
     options::present(names, ALL, |entry| entry.name, missing, "no kind of connection")

@@ -1,4 +1,4 @@
-//! What `superpoll-lab idle` prints: a line for each kind of connections to each server.
+//! The output of `superpoll-lab idle`: a line for each kind of connection to each server.
 
 use crate::idle::{Row, Spread};
 use crate::table::{self, Table};
@@ -11,7 +11,7 @@ fn range(spread: Spread) -> String {
     format!("{:.0}-{:.0}", spread.least, spread.most)
 }
 
-/// All of them.
+/// The table of all rows.
 pub fn connections(rows: &[Row]) -> Table {
     table::of(
         rows,

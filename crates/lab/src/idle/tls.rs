@@ -21,7 +21,7 @@ pub struct Certificate {
 }
 
 impl Certificate {
-    /// Makes one for `localhost` and writes it into a folder.
+    /// Makes a certificate for `localhost` and writes it into a folder.
     pub fn make(folder: &Path) -> Result<Certificate> {
         let failed =
             |error: &dyn std::fmt::Display| Error::usage(format!("making a certificate: {error}"));

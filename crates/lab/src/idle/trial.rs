@@ -23,15 +23,16 @@ use crate::server::processors::Processors;
 use crate::statistics;
 use crate::sys::process;
 
-/// Descriptors that a server needs beside its connections.
+/// Descriptors that a server needs in addition to its connections.
 pub(super) const RESERVE: usize = 64;
 
-/// Until silent connections are parked, where that is done, and what they had is given back: ours parks after a second, looks
-/// after its memory once a second, and waits for another second if there is little to give. Less than this, and the memory of
-/// the first half may be read before it is given back, which shows as a negative size.
+/// How long it takes until a server that parks silent connections has parked them and given their
+/// memory back. Our server parks after a second, checks its memory once a second, and waits for
+/// another second if there is little to give back. With less time than this, the memory of the
+/// first half may be read before it is given back, which shows as a negative size.
 pub(super) const PARKING_NS: u64 = 4_000_000_000;
 
-/// Until others have done what they do with a connection that has fallen silent.
+/// How long it takes until other servers have done their work on a connection that fell silent.
 pub(super) const SETTLING_NS: u64 = 200_000_000;
 
 crate::by_name::named! {
@@ -45,7 +46,7 @@ crate::by_name::named! {
 }
 
 impl Arrival {
-    /// What clients are told.
+    /// The command for the clients.
     pub(super) const fn order(self, count: usize) -> Order {
         match self {
             Arrival::OneByOne => Order::OneByOne(count),
@@ -54,7 +55,7 @@ impl Arrival {
     }
 }
 
-/// Those that were asked for, each once.
+/// Returns the requested arrivals, each once.
 pub(super) fn arrivals(text: &str) -> Result<Vec<Arrival>> {
     let all = [Arrival::OneByOne, Arrival::Burst];
     crate::options::named(text, &all, |one| one.name(), |_| true, "no arrival")
@@ -75,7 +76,7 @@ fn connections(options: &Options, entries: &[Entry]) -> Result<usize> {
     Ok(asked / 2 * 2)
 }
 
-/// What one round has found, in bytes.
+/// The findings of one round, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Found {
     start: Memory,
@@ -92,7 +93,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     for note in &notes {
         say::note(note);
     }
-    // Before this thread keeps to one processor.
+    // Taken before this thread binds itself to one processor.
     let environment = Environment::here();
     let processors = Processors::here();
     let rounds = options.output.repetitions.unwrap_or(if options.output.quick { 1 } else { 3 });
@@ -121,7 +122,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     Ok(Record::new("idle", environment, parameters, rows))
 }
 
-/// The rows, and how many points were left out because a quick run had no time for them.
+/// Returns the rows, and how many points were left out because a quick run had no time for them.
 fn measure(
     options: &Options,
     entries: &[Entry],
@@ -166,7 +167,7 @@ fn measure(
     Ok((rows, left_out))
 }
 
-/// Starts a server with a folder and has connections come and go.
+/// Starts a server with a folder, adds connections and closes them.
 fn round(
     entry: Entry,
     arrival: Arrival,

@@ -1,7 +1,7 @@
 //! Registered with Linux AIO: a request to poll each descriptor, which reports once.
 //!
-//! What was reported is submitted again before the loop goes back to wait, all in one call: while it waits,
-//! the kernel has a request for every descriptor, and a writer completes it.
+//! The loop submits reported requests again before it goes back to wait, all in one call. While it
+//! waits, the kernel has a request for every descriptor, and a writer completes it.
 
 use std::os::fd::RawFd;
 

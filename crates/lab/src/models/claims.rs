@@ -1,9 +1,10 @@
-//! What was claimed of the four models, and what a sweep says to that.
+//! The claims about the four models, and the verdict of a sweep on them.
 //!
-//! The claims are those of a well-known comparison of 2017: trying keeps a processor busy and is not
-//! practical; signals exist, but as Linux sends them they are of next to no use; asking is simple but heavy
-//! by its nature, because each call goes through all descriptors, joins what it waits for and leaves it
-//! again, which epoll only lessens; so the future is to tell the kernel beforehand what is wanted.
+//! The claims are those of a well-known comparison of 2017. Trying keeps a processor busy and is
+//! not practical. Signals exist, but as Linux sends them they are next to useless. Asking is simple
+//! but expensive by its nature, because each call goes through all descriptors, joins their wait
+//! queues and leaves them again; epoll only lessens this. So the future is to tell the kernel
+//! beforehand which operations the program wants.
 
 use crate::atr::table::{cost, loop_time};
 use crate::models::Row;
@@ -18,7 +19,7 @@ impl Sweep<'_> {
         Some(&row.figures)
     }
 
-    /// The numbers of active ones, ascending.
+    /// The numbers of active descriptors, ascending.
     fn points(&self) -> Vec<usize> {
         let mut points: Vec<usize> = self.0.iter().map(|row| row.active).collect();
         points.sort_unstable();
@@ -26,13 +27,13 @@ impl Sweep<'_> {
         points
     }
 
-    /// How many times as long one takes as another, at each point at which both were measured.
+    /// The ratio of one subject's cost to another's, at each point at which both were measured.
     fn ratios(&self, subject: &str, to: &str, of: Account) -> Vec<f64> {
         let ratio = |active| Some(of(self.at(subject, active)?)? / of(self.at(to, active)?)?);
         self.points().into_iter().filter_map(ratio).collect()
     }
 
-    /// These ratios at the ends of the sweep, in words, by both accounts if both are known.
+    /// Describes these ratios at the ends of the sweep, by both accounts if both are known.
     fn against(&self, subject: &str, to: &str) -> Option<String> {
         if subject == to {
             return None;
@@ -50,7 +51,8 @@ impl Sweep<'_> {
         Some(format!("{subject} takes {alone} times as long as {to}{writers}"))
     }
 
-    /// At how many points a subject was the cheapest with what writers pay, if that is known.
+    /// Describes at how many points a subject was the cheapest including the writers' share, if
+    /// that is known.
     fn won(&self, subject: &str) -> Option<String> {
         let won = self.0.iter().filter(|row| {
             let figures = &row.figures;
@@ -66,7 +68,8 @@ impl Sweep<'_> {
         Some(format!("{subject} takes {:.1} % of a processor while nothing happens", share * 100.0))
     }
 
-    /// How much was read in vain at the point where that was most, if anything was.
+    /// Describes how many reads of a round found nothing, at the point where they were most, if
+    /// there were any.
     fn empty_reads(&self, subject: &str) -> Option<String> {
         let own = self.0.iter().filter(|row| row.subject == subject);
         let each = own.map(|row| {
@@ -95,10 +98,10 @@ impl Sweep<'_> {
     }
 }
 
-/// The epoll loop, which everybody knows, is what others are held against.
+/// The well-known epoll loop, with which all models are compared.
 const KNOWN: &str = "raw-epoll-lt";
 
-/// A line for each model that was measured. Times are given from the fewest active descriptors to the most.
+/// A line for each measured model. Times are given from the fewest active descriptors to the most.
 pub fn verdicts(rows: &[&Row]) -> Vec<String> {
     let sweep = Sweep(rows);
     let against = |subject: &str| sweep.against(subject, KNOWN);

@@ -7,7 +7,7 @@ use crate::models::{Options, Row, plot, sweeps, table, trial};
 use crate::page::Page;
 use crate::record::Record;
 
-/// Four ways to learn what is ready.
+/// Four ways to learn which descriptors are ready.
 #[derive(Debug)]
 pub struct Models;
 

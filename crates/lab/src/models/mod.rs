@@ -1,16 +1,21 @@
-//! `superpoll-lab models`: four ways to learn which descriptors are ready, over the ratio of active to all.
+//! `superpoll-lab models`: four ways to learn which descriptors are ready, over the ratio of active
+//! to all.
 //!
-//! A program that must not block on one descriptor can *try* them all without blocking, have the kernel
-//! send it *signals*, *ask* which are ready, or *register* what it wants and be told. Each is here as the
-//! shortest loop a C programmer would write, a file each; those that ask with `poll` and `epoll` (either trigger) are
-//! the raw loops of `superpoll-lab atr`. Everything else is as there: the same harness, the same rounds in turn, each
-//! byte checked, the loop's own time and what the writers pay besides.
+//! A program that must not block on one descriptor has four ways to find out which are ready. It
+//! can *try* all of them without blocking, make the kernel send *signals*, *ask* which are ready,
+//! or *register* its requests and receive reports. Each way is here as the shortest loop that a C
+//! programmer would write, one file each. The loops that ask with `poll` and `epoll` (either
+//! trigger) are the raw loops of `superpoll-lab atr`. Everything else is as there: the same
+//! harness, the same rounds in turn, each byte checked, the loop's own time and the additional cost
+//! for the writers.
 //!
-//! Beside the times stand the system calls for an event, how often the kernel had no room for one (the
-//! queue of signals, the queue of completions), and the share of a processor that a loop takes while
-//! nothing happens, since in the timed rounds there is always something.
+//! Next to the times, the tables show three more figures: the system calls for an event; how often
+//! the kernel had no room for one (the queue of signals, the queue of completions); and the share
+//! of a processor that a loop takes while nothing happens, since in the timed rounds something is
+//! always ready.
 //!
-//! What this kernel, or this process under its limits, may not use is left out, and the record says why.
+//! Models that this kernel refuses, or that the limits of this process forbid, are left out, and
+//! the record says why.
 
 use serde::{Deserialize, Serialize};
 
@@ -41,7 +46,7 @@ pub struct Options {
     /// How many of them are active: numbers with commas (default: from one to all)
     #[arg(long, value_name = "LIST")]
     pub active: Option<String>,
-    /// Where the active ones lie among all: end, spread, front or all
+    /// Where the active descriptors lie among all: end, spread, front or all
     #[arg(long, value_name = "LIST", default_value = "end")]
     pub placement: String,
     /// Kinds of descriptors: pipe, unix, tcp or all
@@ -60,18 +65,19 @@ crate::options::of_a_command!(Options);
 crate::by_name::named! {
     /// How a program learns that a descriptor is ready.
     pub enum Model {
-        /// It reads and sees.
+        /// It reads, and the result tells.
         Try = "try",
         /// The kernel sends it signals.
         Signals = "signals",
         /// It asks the kernel.
         Ask = "ask",
-        /// It has told the kernel what it wants and is told when it is there.
+        /// It registers its request with the kernel, and the kernel reports when data arrives.
         Register = "register",
     }
 }
 
-/// What all are held against, except that nobody knows beforehand what it knows.
+/// The subject that all are compared with; it knows beforehand which descriptors are ready, which
+/// no program can.
 const FLOOR: &str = "floor";
 
 /// One loop at one point.
@@ -79,7 +85,7 @@ const FLOOR: &str = "floor";
 pub struct Row {
     /// Kind of the descriptors.
     pub kind: String,
-    /// Where the active ones lie.
+    /// Where the active descriptors lie.
     pub placement: String,
     /// Descriptors watched.
     pub total: usize,
@@ -92,13 +98,13 @@ pub struct Row {
     /// The share of a processor that it takes while nothing happens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quiet_processor_share: Option<f64>,
-    /// What was measured. Ratios are to the best of all loops at this point but the floor.
+    /// The measured figures. Ratios are to the best of all loops at this point except the floor.
     #[serde(flatten)]
     pub figures: Figures,
 }
 
 impl Row {
-    /// Active to all.
+    /// Ratio of active to all descriptors.
     pub fn atr(&self) -> f64 {
         self.active as f64 / self.total.max(1) as f64
     }

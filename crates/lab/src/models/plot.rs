@@ -1,11 +1,12 @@
-//! The plots of `superpoll-lab models`: each loop over the ratio of active to all, against the best of the run.
+//! The plots of `superpoll-lab models`: each loop over the ratio of active to all, relative to the
+//! best of the run.
 
 use crate::models::{FLOOR, Row};
 use crate::plot::{self, Plot};
 use crate::record::Account;
 
-/// Times as long as the best takes, by the loop alone or with what the writers pay; none if there is one
-/// point only.
+/// The ratio of each loop's time to the best, for the loop alone or including the writers' share;
+/// none if there is only one point.
 pub fn ratios(name: &str, rows: &[&Row], with_writers: bool) -> Option<Plot> {
     let (account, of): (&str, Account) = if with_writers {
         ("with what writers pay", |f| f.cost_ratio)

@@ -1,9 +1,9 @@
-//! What a model takes while nothing happens.
+//! The cost of a model while nothing happens.
 //!
-//! In the timed rounds everything is ready before the loop looks, so it never sleeps and processor time is
-//! the time on the clock. The difference between trying and waiting shows when there is nothing: a child
-//! process sleeps for a while and then writes one byte; meanwhile the loop does whatever it does, and the
-//! kernel's clock of this thread says how long it ran.
+//! In the timed rounds everything is ready before the loop looks, so it never sleeps, and processor
+//! time equals the time on the clock. The difference between trying and waiting shows when there is
+//! nothing to read. A child process sleeps for a while and then writes one byte. Meanwhile the loop
+//! runs as usual, and the kernel's clock of this thread says how long it ran.
 
 use crate::channel::Pairs;
 use crate::error::{Error, Result};

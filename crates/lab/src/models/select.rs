@@ -1,5 +1,5 @@
-//! Asking with `select(2)` as its manual page shows it: a bit for each descriptor, a copy for the kernel to
-//! change, and a walk over the numbers. There are 1024 of them and no more.
+//! Asking with `select(2)` as its manual page shows it: a bit for each descriptor, a copy for the
+//! kernel to change, and a scan over the numbers. There are 1024 of them and no more.
 
 use std::os::fd::RawFd;
 
@@ -15,7 +15,7 @@ struct RawSelect<'a> {
     waits: u64,
 }
 
-/// What is said of a descriptor that does not fit.
+/// The message for a descriptor that does not fit.
 pub(super) fn beyond(fd: RawFd) -> String {
     format!(
         "descriptor {fd} is beyond {}, the last that select can name: ask for a smaller --total",

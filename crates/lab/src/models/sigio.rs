@@ -1,14 +1,15 @@
 //! Signals: the kernel queues one for each event, with the descriptor's number in it.
 //!
-//! `F_SETSIG` chooses a real-time signal, because those are queued and not merged, and the owner is this
-//! thread (`F_SETOWN_EX`), so that they meet no other. They are held back and fetched: one by one with
-//! `sigtimedwait`, or many at a time from a `signalfd`.
+//! `F_SETSIG` chooses a real-time signal, because real-time signals are queued and not merged. The
+//! owner is this thread (`F_SETOWN_EX`), so that the signals reach no other thread. They are
+//! blocked and then fetched: one at a time with `sigtimedwait`, or many at a time from a
+//! `signalfd`.
 //!
-//! The queue has an end (`RLIMIT_SIGPENDING`, for all processes of a user together). When it is full the
-//! kernel sends a plain SIGIO instead, without a descriptor; from then on nothing is known. So on SIGIO the
-//! queue is emptied, which makes room before looking, and then everything is polled: an event that is not
-//! found by that came after the queue had room again. The descriptors thrown out of the queue are found by
-//! the poll too.
+//! The queue has a limit (`RLIMIT_SIGPENDING`, for all processes of a user together). When it is
+//! full, the kernel sends a plain SIGIO instead, without a descriptor; from then on the state of
+//! every descriptor is unknown. So on SIGIO the loop first empties the queue, which makes room, and
+//! then polls everything: an event that the poll does not find came after the queue had room again.
+//! The poll also finds the descriptors whose signals were thrown out of the queue.
 //!
 //! Signals as they were before `F_SETSIG` are in `sigio_plain.rs`.
 
@@ -20,7 +21,8 @@ use crate::subject::{Ledger, Subject};
 use crate::sys::poll;
 use crate::sys::signal::{self, Batch, Held, Signal};
 
-/// Signals for the readers of all pairs. They end when it is dropped, before [`Held`] empties the queue.
+/// Signals for the readers of all pairs. They end when this value is dropped, before [`Held`]
+/// empties the queue.
 pub(super) struct Asked<'a> {
     pub(super) readers: &'a [RawFd],
 }
@@ -33,13 +35,14 @@ impl Drop for Asked<'_> {
     }
 }
 
-/// What both ways to fetch have in common. The order of the fields is the order in which they end.
+/// The common part of both ways to fetch signals. The order of the fields is the order in which
+/// they end.
 struct Signals<'a> {
     asked: Asked<'a>,
     held: Held,
     /// Pairs by the numbers of their readers.
     pairs: Vec<u32>,
-    /// For when the queue was full.
+    /// Used when the queue was full.
     all: Vec<libc::pollfd>,
     calls: u64,
     overflows: u64,
@@ -64,13 +67,13 @@ impl<'a> Signals<'a> {
 
     #[inline(always)]
     fn read(&self, fd: RawFd, ledger: &mut Ledger) {
-        // A number that is none of ours would be another's signal of the same kind.
+        // A number that is not ours belongs to a signal of the same kind from another source.
         if let Some(&pair) = usize::try_from(fd).ok().and_then(|fd| self.pairs.get(fd)) {
             ledger.read(pair as usize, self.asked.readers[pair as usize]);
         }
     }
 
-    /// Finds out by other means what signals would have said.
+    /// Finds out with `poll` which events the lost signals would have reported.
     fn recover(&mut self, ledger: &mut Ledger) -> Result<()> {
         self.overflows += 1;
         self.calls += self.held.discard() + 1;
@@ -132,7 +135,8 @@ impl Subject for Batched<'_> {
             self.batch
                 .wait(&self.descriptor)
                 .map_err(|e| Error::system("reading from a signalfd", e))?;
-            // A poll finds whatever else is in the batch, so that need not be read twice.
+            // The poll finds all other descriptors of the batch as well, so those need not be read
+            // twice.
             if self.batch.signals().any(|signal| signal == Signal::Overflow) {
                 self.signals.recover(ledger)?;
                 continue;
@@ -165,12 +169,13 @@ pub(super) mod tests {
 
     static QUEUE: Mutex<()> = Mutex::new(());
 
-    /// For tests that count on room in the queue, or on its lack: the limit is the whole process's.
+    /// Used by tests that rely on room in the queue, or on the lack of it: the limit belongs to the
+    /// whole process.
     pub fn the_queue() -> MutexGuard<'static, ()> {
         QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The most that this process may have queued, put back when dropped.
+    /// The limit of queued signals for this process, restored when dropped.
     struct Room(u64);
 
     impl Drop for Room {

@@ -1,9 +1,10 @@
-//! Plain SIGIO: one signal that says that something can be read somewhere.
+//! Plain SIGIO: one signal, which says that some descriptor is readable.
 //!
-//! Without `F_SETSIG` the kernel sends SIGIO, which is not queued: however many descriptors become ready, one signal is
-//! pending, and it does not say for which. So who is told tries all of them. A signal that comes while they are read
-//! stays pending, also if its byte was among those read; the next wait ends at once then, and everything is read in
-//! vain. That no event is lost is because the signal is fetched before the descriptors are read.
+//! Without `F_SETSIG` the kernel sends SIGIO, which is not queued: however many descriptors become
+//! ready, one signal is pending, and it does not name them. So the loop tries all of them on each
+//! signal. A signal that arrives during the reads stays pending, also if its byte was among those
+//! read. Then the next wait ends at once, and every read finds nothing. No event is lost, because
+//! the signal is fetched before the descriptors are read.
 
 use crate::channel::Pairs;
 use crate::error::{Error, Result};

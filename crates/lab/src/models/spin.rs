@@ -1,7 +1,7 @@
-//! Trying: every descriptor is read in turn, again and again, and most say that there is nothing.
+//! Trying: every descriptor is read in turn, again and again, and most reads find nothing.
 //!
-//! Who tries does not know which descriptors have something, or how many, so a pass is always over all of
-//! them, also when the last of the round's bytes was among the first.
+//! A loop that tries does not know which descriptors have data, or how many, so a pass always goes
+//! over all of them, even when the last of the round's bytes was among the first.
 
 use std::os::fd::RawFd;
 

@@ -1,5 +1,5 @@
-//! What `superpoll-lab models` prints: for each sweep the times by both accounts, each loop in a line, and what was
-//! claimed of each model beside what was measured.
+//! The output of `superpoll-lab models`: for each sweep the times by both accounts, each loop in a
+//! line, and the claims about each model next to the measurements.
 
 use crate::atr::table::{cost, loop_time};
 use crate::grouping;
@@ -13,7 +13,7 @@ pub(super) fn names<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
     grouping::distinct(rows.iter().map(|row| row.subject.as_str()))
 }
 
-/// The time per round of each loop at each ratio, by one of the accounts, and which was the best.
+/// The time per round of each loop at each ratio, by one of the accounts, and the best loop.
 pub fn sweep(rows: &[&Row], of: Account) -> Table {
     let names = names(rows);
     let mut heading = vec!["active/total"];
@@ -40,7 +40,7 @@ pub fn sweep(rows: &[&Row], of: Account) -> Table {
     table
 }
 
-/// Each loop in a line: against the best of the run, per event, and what else it takes.
+/// Each loop in a line: its ratio to the best of the run, its cost per event, and its other costs.
 pub fn subjects(rows: &[&Row]) -> Table {
     let mut table = Table::new([
         "model",
@@ -102,16 +102,16 @@ pub fn subjects(rows: &[&Row]) -> Table {
     table
 }
 
-/// What stands above the claims.
+/// The heading above the claims.
 pub const FROM_TO: &str = "What is said of each model, and what was measured, from the fewest active \
                            descriptors to the most:";
 
-/// What was claimed of each model and what this sweep measured, a line each.
+/// The claim about each model and the measurement of this sweep, one line each.
 pub fn verdicts(rows: &[&Row]) -> Vec<String> {
     claims::verdicts(rows)
 }
 
-/// Everything, for the terminal.
+/// The whole text for the terminal.
 pub fn text(rows: &[Row]) -> String {
     let mut text = String::new();
     for (name, rows) in sweeps(rows) {

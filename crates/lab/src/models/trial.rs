@@ -64,7 +64,7 @@ fn chosen(text: &str) -> Result<Vec<Way>> {
 /// Rounds before those that are measured: caches and branch predictors get warm.
 const WARM_UP: usize = 8;
 
-/// The ratios that a sweep visits, beside a single active descriptor.
+/// The ratios that a sweep visits, in addition to a single active descriptor.
 const SHARES: [f64; 8] = [0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0];
 
 struct Plan {
@@ -90,7 +90,7 @@ fn plan(options: &Options) -> Result<Plan> {
     })
 }
 
-/// Whether an error means that the kernel does not have something or does not let us use it.
+/// Whether an error means that the kernel does not have a feature or does not let us use it.
 pub(super) fn refused(error: &Error) -> bool {
     const CODES: [i32; 7] = [
         libc::ENOSYS,
@@ -98,8 +98,8 @@ pub(super) fn refused(error: &Error) -> bool {
         libc::EACCES,
         libc::EINVAL,
         libc::EOPNOTSUPP,
-        // AIO says this when its requests are used up (fs.aio-max-nr), io_uring the next one when it
-        // may lock no more memory.
+        // AIO returns EAGAIN when its requests are used up (fs.aio-max-nr); io_uring returns ENOMEM
+        // when it may lock no more memory.
         libc::EAGAIN,
         libc::ENOMEM,
     ];
@@ -109,7 +109,7 @@ pub(super) fn refused(error: &Error) -> bool {
     }
 }
 
-/// The loops that work on these pairs, and why the others do not.
+/// Returns the loops that work on these pairs, and the reasons for the missing ones.
 fn working(ways: &[Way], pairs: &Pairs) -> Result<(Vec<Way>, Vec<String>)> {
     let (mut working, mut notes) = (Vec::new(), Vec::new());
     for &way in ways {
@@ -147,7 +147,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     let mut pace = Pace::new(all_points, budget, promised, options.output.quick);
     let mut left_out = 0;
     let mut rows = Vec::new();
-    // Why there was nothing to measure somewhere: a remark, unless it is so everywhere.
+    // The reason why there was nothing to measure somewhere: a remark, unless it is so everywhere.
     let mut nothing = Vec::new();
     for &kind in &sweep.kinds {
         for &total in &sweep.totals {
@@ -246,13 +246,14 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     Ok(Record::new("models", environment, parameters, rows))
 }
 
-/// Why an epoll set cannot be mapped into a program; none if it can.
+/// Returns why an epoll set cannot be mapped into a program; none if it can.
 fn epoll_mmap() -> Result<Option<String>> {
     let set = epoll::create().map_err(|error| Error::system("creating an epoll set", error))?;
     Ok(epoll::map(&set).err().map(|error| error.to_string()))
 }
 
-/// The share of a processor that each takes while nothing happens, the median of some times in turn.
+/// Measures the share of a processor that each loop takes while nothing happens, as the median of
+/// several turns.
 fn quiet_shares(pairs: &Pairs, ways: &[Way], repetitions: usize) -> Result<Vec<f64>> {
     let mut shares: Vec<Vec<f64>> = ways.iter().map(|_| Vec::new()).collect();
     for _ in 0..repetitions {
@@ -339,7 +340,7 @@ mod tests {
     fn nothing_is_watched_any_more_when_a_loop_is_gone() {
         let pairs = Pairs::open(Kind::Pipe, 8).unwrap();
         let (ways, _) = working(&ways().unwrap(), &pairs).unwrap();
-        // Signals that were not taken back would end this process.
+        // Signals that are still registered would end this process.
         for way in ways.iter().chain(&ways) {
             drop(way.entry.build(&pairs).unwrap());
             for (&reader, &writer) in pairs.readers().iter().zip(pairs.writers()) {
@@ -355,7 +356,7 @@ mod tests {
             let pairs = Pairs::open(kind, 4).unwrap();
             for way in working(&ways().unwrap(), &pairs).unwrap().0 {
                 let share = quiet::share(&pairs, &way.entry).unwrap();
-                // One thread has one processor; the two clocks are not read at once.
+                // One thread has one processor; the two clocks are not read at the same moment.
                 assert!((0.0..1.1).contains(&share), "{}: {share}", way.entry.name);
             }
         }

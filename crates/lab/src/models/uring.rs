@@ -1,11 +1,11 @@
 //! Registered with io_uring: a multishot poll for each descriptor, which reports again and again.
 //!
-//! A poll reports when something arrives and is silent about what is there already, like an edge; each
-//! round's bytes are read to the last, so nothing more is needed. Where the kernel gives a poll up (it does
-//! when the queue of completions is full) its last report says so, and it is armed again; arming looks at
-//! what is there, so what came in between is not lost. Per call the kernel does the deferred work of about
-//! twenty completions unless more are waited for; a loop that cannot know how many will come waits for one,
-//! and so do we.
+//! A poll reports when data arrives and is silent about data that is there already, like an edge.
+//! Each round's bytes are read to the last, so nothing more is needed. Where the kernel ends a poll
+//! (when the queue of completions is full), its last report says so, and the loop arms it again.
+//! Arming checks the present state, so events in between are not lost. In each call the kernel does
+//! the deferred work of about twenty completions unless the caller waits for more; a loop that
+//! cannot know how many will come waits for one, and so does this one.
 
 use std::os::fd::RawFd;
 
@@ -24,7 +24,7 @@ pub(super) fn build(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
     Ok(Box::new(with_room(pairs, pairs.len())?))
 }
 
-/// With a queue for so many completions.
+/// Creates a queue for `completions` completions.
 fn with_room(pairs: &Pairs, completions: usize) -> Result<Uring<'_>> {
     let completions = u32::try_from(completions).unwrap_or(u32::MAX >> 1);
     let failed = |doing: &str, e| Error::system(doing.to_owned(), e);
@@ -99,7 +99,7 @@ mod tests {
                 ledger.close("uring-poll", &active, round).unwrap();
                 pairs.answer(&active).unwrap();
             }
-            // The network may be late, and then the completions come one by one.
+            // The network may be late, and then the completions come one at a time.
             assert!(kind == Kind::Tcp || subject.overflows().unwrap() > 0);
         }
     }

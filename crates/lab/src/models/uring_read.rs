@@ -1,10 +1,12 @@
 //! Registered with io_uring: a read of each descriptor, submitted before there is anything to read.
 //!
-//! This is the completion model: nobody is told that something can be read, but that it has been read, into memory
-//! that the kernel was given beforehand. Bytes are taken from there, and the next reads are handed over with the call
-//! that waits for more, the last ones of a round by a call of their own: when the loop goes back to wait for the next
-//! round, the kernel has a read of every descriptor. It works off about twenty completions per call (`uring.rs`), so
-//! a call is for as many events, and no other reads. The price is that every descriptor has memory for what may come.
+//! This is the completion model. The kernel does not report that a descriptor is readable; it
+//! reports that data has been read, into memory that it was given beforehand. The loop takes bytes
+//! from there and submits the next reads with the call that waits for more, the last reads of a
+//! round with a call of their own. When the loop goes back to wait for the next round, the kernel
+//! has a read of every descriptor. The kernel processes about twenty completions per call
+//! (`uring.rs`), so one call covers as many events, and there are no other reads. The price is
+//! memory for every descriptor, for data that may come.
 
 use crate::channel::Pairs;
 use crate::error::{Error, Result};
@@ -21,7 +23,7 @@ pub(super) fn build(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
         reads.start(pair, fd).map_err(|e| failed("starting a read in an io_uring", e))?;
     }
     reads.submit().map_err(|e| failed("starting reads in an io_uring", e))?;
-    // A kernel that does not wait for descriptors that do not block says so at once.
+    // A kernel that does not wait on non-blocking descriptors returns the error at once.
     reads.refusal().map_or(Ok(()), |e| Err(failed("waiting for a read in an io_uring", e)))?;
     Ok(Box::new(UringRead(reads)))
 }

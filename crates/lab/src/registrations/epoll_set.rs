@@ -1,4 +1,4 @@
-//! An epoll set as a registry, whichever way it is told of changes.
+//! An epoll set as a registry, with either way to tell it of changes.
 
 use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -9,10 +9,10 @@ use crate::sys::epoll::{self, Change};
 
 use crate::registrations::registry::Registry;
 
-/// What is registered first: priority data, of which there never is any.
+/// The first registered interest: priority data, which never arrives.
 pub(super) const FIRST: u32 = libc::EPOLLPRI as u32;
 
-/// What that is changed to.
+/// The interest after the change.
 pub(super) const MODIFIED: u32 = libc::EPOLLIN as u32;
 
 /// A way to tell an epoll set of changes.
@@ -31,7 +31,7 @@ pub(super) trait Tell {
     fn calls(&self) -> u64;
 }
 
-/// The set, and how it is told.
+/// The set, and the way to tell it of changes.
 pub(super) struct EpollSet<T> {
     set: OwnedFd,
     events: Vec<epoll::Raw>,
@@ -40,7 +40,7 @@ pub(super) struct EpollSet<T> {
 }
 
 impl<T: Tell> EpollSet<T> {
-    /// A set for so many pairs.
+    /// Creates a set for `total` pairs.
     pub(super) fn new(total: usize, told: T) -> Result<EpollSet<T>> {
         let set = epoll::create().map_err(|e| Error::system("making an epoll set", e))?;
         let events = vec![epoll::Raw { events: 0, u64: 0 }; total];

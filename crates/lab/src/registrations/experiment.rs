@@ -7,7 +7,7 @@ use crate::record::Record;
 use crate::registrations::{Options, Row, plot, table, trial};
 use crate::target::{Target, worst};
 
-/// To begin and to end watching.
+/// The cost to begin and to end watching a descriptor.
 #[derive(Debug)]
 pub struct Registrations;
 
@@ -43,7 +43,8 @@ impl Experiment for Registrations {
         Ok(())
     }
 
-    /// The targets that `superpoll-lab registrations` measures, where enough are told together for the call not to count.
+    /// The targets that `superpoll-lab registrations` measures, for batches so large that the call
+    /// itself hardly counts.
     fn targets(rows: &[Row]) -> Vec<Target> {
         let ours =
             rows.iter().filter(|row| row.subject == "uring" && row.batch >= 16).filter_map(|row| {

@@ -1,20 +1,22 @@
-//! `superpoll-lab registrations`: what it costs to begin and to end watching a descriptor.
+//! `superpoll-lab registrations`: the cost to begin and to end watching a descriptor.
 //!
-//! `epoll_ctl` takes one descriptor per call. Would many per call be cheaper? There are two ways to have that:
-//! changes of an epoll set can be queued in an io_uring and made in one call (`IORING_OP_EPOLL_CTL`), and the
-//! ring can watch by itself, with a poll for each descriptor. Both are here, beside plain `epoll_ctl` and our
-//! own back-ends, over the number of descriptors in a batch.
+//! `epoll_ctl` takes one descriptor per call. Would many per call be cheaper? There are two ways to
+//! do that: changes of an epoll set can be queued in an io_uring and made in one call
+//! (`IORING_OP_EPOLL_CTL`), and the ring can watch by itself, with a poll for each descriptor. Both
+//! are here, next to plain `epoll_ctl` and our own back-ends, over the number of descriptors in a
+//! batch.
 //!
-//! A round registers all descriptors, batch by batch, each of which the kernel knows before the next begins;
-//! then changes what all are watched for; then ends all registrations. Each of the three parts ends with a
-//! look at what is ready, so that work which a change leaves for the next wait is counted. Between the parts,
-//! untimed, a byte is written to some of the descriptors, drawn anew for each round: it must not be reported
-//! while only priority data is of interest, must be reported by these and no others after the change, and not
-//! any more after the end. Registries take turns round by round, on the same
-//! descriptors, of which each is watched by one at a time.
+//! A round has three parts. First it registers all descriptors, batch by batch; the kernel knows
+//! each batch before the next begins. Then it changes the interest of all. Then it ends all
+//! registrations. Each part ends with a check for ready descriptors, so that work which a change
+//! leaves for the next wait is counted. Between the parts, untimed, the round writes a byte to some
+//! of the descriptors, drawn anew for each round. The byte must not be reported while only priority
+//! data is of interest. After the change, it must be reported by these descriptors and by no
+//! further ones. After the end, it must not be reported any more. Registries take turns round by
+//! round, on the same descriptors; only one registry watches a descriptor at a time.
 //!
-//! What is compared is processor time, of all threads, so that work handed to a thread of the kernel's is
-//! not lost sight of. `subject.rs` has the registries by name, a file for each.
+//! The comparison is of processor time over all threads, so that it includes work handed to a
+//! kernel thread. `subject.rs` has the registries by name, one file for each.
 
 use serde::{Deserialize, Serialize};
 
@@ -38,7 +40,8 @@ pub use subject::{BATCHED, YARDSTICK};
 /// Options of `superpoll-lab registrations`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// Descriptors of a batch, with commas [default: 1,4,16,64,256, as far as there are so many]
+    /// Descriptors of a batch, with commas [default: those of 1,4,16,64,256 that do not exceed the
+    /// total]
     #[arg(long, value_name = "LIST")]
     pub batch: Option<String>,
     /// Descriptors that are registered in a round, in batches
@@ -68,29 +71,30 @@ pub struct Row {
     pub subject: String,
     /// Descriptors registered in a round.
     pub total: usize,
-    /// Processor time to register, in the middle round.
+    /// Processor time to register, in the median round.
     pub register_ns_median: f64,
     /// The same in the cheapest round.
     pub register_ns_min: f64,
-    /// Processor time to change the interest, in the middle round.
+    /// Processor time to change the interest, in the median round.
     pub modify_ns_median: f64,
     /// The same in the cheapest round.
     pub modify_ns_min: f64,
-    /// Processor time to deregister, in the middle round.
+    /// Processor time to deregister, in the median round.
     pub deregister_ns_median: f64,
     /// The same in the cheapest round.
     pub deregister_ns_min: f64,
-    /// Processor time to register and deregister, in the middle round.
+    /// Processor time to register and deregister, in the median round.
     pub both_ns_median: f64,
     /// The same in the cheapest round.
     pub both_ns_min: f64,
-    /// Time to register and deregister, in the middle round.
+    /// Time to register and deregister, in the median round.
     pub wall_ns_median: f64,
     /// System calls to register and deregister.
     pub calls: f64,
     /// Rounds measured.
     pub rounds: usize,
-    /// Processor time to register and deregister against `epoll_ctl`: the middle one of the rounds' ratios.
+    /// Processor time to register and deregister, relative to `epoll_ctl`: the median of the
+    /// rounds' ratios.
     pub ratio: Option<f64>,
     /// One round in ten has a ratio below this.
     pub ratio_low: Option<f64>,
@@ -98,7 +102,7 @@ pub struct Row {
     pub ratio_high: Option<f64>,
     /// The ratio of the cheapest rounds.
     pub ratio_min: Option<f64>,
-    /// The middle one of the ratios of time.
+    /// The median of the ratios of time.
     pub wall_ratio: Option<f64>,
     /// The same as `ratio`, of registering alone.
     pub register_ratio: Option<f64>,

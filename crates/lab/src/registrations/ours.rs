@@ -1,5 +1,5 @@
-//! Our poller, by its public interface. Changes are told with `flush`, where a loop would have them go with its
-//! next wait.
+//! Our poller, through its public interface. `flush` tells the kernel of changes; an event loop
+//! would leave that to its next wait.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -15,7 +15,7 @@ struct Ours {
     poller: Poller,
     events: Events,
     mode: Mode,
-    /// What ends registrations, if not the poller itself.
+    /// Ends registrations in place of the poller, if present.
     registrar: Option<Registrar>,
     keys: Vec<Option<Key>>,
     /// By the index of a key.
@@ -26,8 +26,8 @@ pub(super) fn start(total: usize, kind: BackendKind, mode: Mode) -> Result<Box<d
     Ok(Box::new(Ours::new(total, kind, mode)?))
 }
 
-/// Ends registrations through a [`Registrar`], as owners of descriptors do that are dropped: the poller hears
-/// of it when it is told to flush.
+/// Ends registrations through a [`Registrar`], as dropped owners of descriptors do: the poller
+/// learns of it when it is told to flush.
 pub(super) fn start_registrar(
     total: usize,
     kind: BackendKind,

@@ -1,9 +1,11 @@
-//! The plots of `superpoll-lab registrations`: what a registration costs over how many are told together.
+//! The plots of `superpoll-lab registrations`: the cost of a registration over the size of the
+//! batch.
 
 use crate::plot::{self, Plot};
 use crate::registrations::Row;
 
-/// A curve for each registry, for one kind of descriptors; none if there is one size of batches only.
+/// A curve for each registry, for one kind of descriptors; none if there is only one size of
+/// batches.
 pub fn over_batches(rows: &[Row], kind: &str) -> Option<Plot> {
     let own: Vec<&Row> = rows.iter().filter(|row| row.kind == kind).collect();
     let plot = Plot {

@@ -1,7 +1,8 @@
-//! `IORING_OP_EPOLL_CTL`: changes of an epoll set are queued in a ring and made in one call for each batch.
+//! `IORING_OP_EPOLL_CTL`: changes of an epoll set are queued in a ring and made in one call for
+//! each batch.
 //!
-//! Deletions too, so that their price is known. A poller had better not: a deletion that waits in a queue is
-//! overtaken by the close of its descriptor.
+//! Deletions are queued too, so that their price is known. A poller should not queue them: the
+//! close of a descriptor overtakes a deletion that waits in a queue.
 
 use std::ops::Range;
 use std::os::fd::RawFd;

@@ -1,6 +1,7 @@
-//! Multishot polls: the ring itself watches, and arming a batch is one call, as is taking it back: by requests
-//! that cancel anything (`IORING_OP_ASYNC_CANCEL`), or by those that remove polls (`IORING_OP_POLL_REMOVE`), which
-//! are refused while a poll is about to report. A poll is changed by taking it back and arming it again.
+//! Multishot polls: the ring itself watches. Arming a batch is one call. Cancelling it is one call
+//! as well: by requests that cancel anything (`IORING_OP_ASYNC_CANCEL`), or by requests that remove
+//! polls (`IORING_OP_POLL_REMOVE`), which are refused while a poll is about to report. A poll is
+//! changed by cancelling it and arming it again.
 
 use std::ops::Range;
 
@@ -14,7 +15,8 @@ use crate::registrations::registry::Registry;
 struct RingPoll {
     changes: Changes,
     removes: bool,
-    /// How often each pair's poll was armed: one that is armed while the last is taken back has another number.
+    /// How often each pair's poll was armed: a poll that is armed while the previous one is being
+    /// cancelled has another number.
     armings: Vec<u32>,
 }
 

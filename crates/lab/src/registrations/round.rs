@@ -1,4 +1,4 @@
-//! A round of one registry, and the proof that it did what it says.
+//! A round of one registry, and the proof that it did its work.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use crate::sys::{descriptor, poll, process};
 use super::subject::Entry;
 use crate::registrations::registry::Registry;
 
-/// Descriptors that are looked at after each part, at most.
+/// The most descriptors that are checked after each part.
 const SAMPLE: usize = 4;
 
 /// One part of a round, over all descriptors.
@@ -24,7 +24,7 @@ pub struct Part {
     pub calls: u64,
 }
 
-/// What a round took.
+/// The measurements of a round.
 #[derive(Clone, Copy, Debug)]
 pub struct Round {
     /// To register all.
@@ -35,7 +35,7 @@ pub struct Round {
     pub deregister: Part,
 }
 
-/// Pairs to be looked at in a round: some, each once.
+/// The pairs to check in a round: some, each once.
 pub fn sample(random: &mut Random, total: usize) -> Vec<usize> {
     let mut sample = Vec::new();
     while sample.len() < SAMPLE.min(total) {
@@ -56,22 +56,22 @@ enum Kind {
 
 /// A registry at work.
 pub struct Runner {
-    /// Which it is.
+    /// The registry's entry.
     pub entry: Entry,
-    /// The rounds that count.
+    /// The counted rounds.
     pub rounds: Vec<Round>,
     registry: Box<dyn Registry>,
     found: Vec<usize>,
 }
 
 impl Runner {
-    /// Starts a registry for so many pairs.
+    /// Starts a registry for `total` pairs.
     pub fn start(entry: &Entry, total: usize) -> Result<Runner> {
         let registry = entry.start(total)?;
         Ok(Runner { entry: *entry, rounds: Vec::new(), registry, found: Vec::new() })
     }
 
-    /// Does a round with batches of this size, and notes what it took if it counts.
+    /// Runs a round with batches of this size, and notes its measurements if it counts.
     pub fn round(
         &mut self,
         pairs: &Pairs,
@@ -135,11 +135,11 @@ impl Runner {
         pairs.answer(&sample.iter().map(|&pair| pair as u32).collect::<Vec<_>>())
     }
 
-    /// A byte to each of some descriptors is reported, by these alone.
+    /// Checks that a byte to each of some descriptors is reported, by these alone.
     fn hears(&mut self, pairs: &Pairs, sample: &[usize]) -> Result<()> {
         Runner::write(pairs, sample)?;
         let mut left = sample.to_vec();
-        // The network may be late; a registration that was lost is found by the watch.
+        // The network may be late; the watch finds a lost registration.
         while !left.is_empty() {
             self.registry.look(&mut self.found)?;
             for pair in std::mem::take(&mut self.found) {
@@ -154,7 +154,7 @@ impl Runner {
         Runner::answer(pairs, sample)
     }
 
-    /// A byte to each of some descriptors is there and is not reported.
+    /// Checks that a byte to each of some descriptors is there and is not reported.
     fn is_deaf(&mut self, pairs: &Pairs, sample: &[usize]) -> Result<()> {
         Runner::write(pairs, sample)?;
         for &pair in sample {
@@ -214,7 +214,7 @@ mod tests {
             let mut runner = Runner::start(&entry, 300).unwrap();
             runner.round(&pairs, 300, &[0, 255, 256, 299], true).unwrap();
             let calls = runner.rounds[0].register.calls;
-            // Two batches and a look, or a call for each.
+            // Two batches and a check, or a call for each.
             assert_eq!(calls, if entry.rings { 3 } else { 301 }, "{}", entry.name);
         }
     }
@@ -229,7 +229,7 @@ mod tests {
             registry.modify(&pairs, 0..2).unwrap();
             assert!(descriptor::write_byte(pairs.writers()[1], 7));
             registry.deregister(&pairs, 0..2).unwrap();
-            // What it has reported until then counts; nothing comes after.
+            // Reports before this point count; after it there are none.
             registry.look(&mut Vec::new()).unwrap();
             assert_eq!(descriptor::read_byte(pairs.readers()[1]), Some(7));
             assert!(descriptor::write_byte(pairs.writers()[1], 8));
@@ -240,7 +240,7 @@ mod tests {
         }
     }
 
-    /// Does everything but one thing.
+    /// Does everything except one thing.
     struct Lazy {
         inner: Box<dyn Registry>,
         forgets: &'static str,

@@ -1,4 +1,4 @@
-//! Who registers, by name.
+//! The registries, by name.
 
 use super::{ours, raw_epoll, ring_epoll, ring_poll};
 use superpoll::{BackendKind, Mode};
@@ -14,7 +14,7 @@ type Start = fn(usize) -> Result<Box<dyn Registry>>;
 pub struct Entry {
     /// Its name in tables and records.
     pub name: &'static str,
-    /// What it is.
+    /// Its description, for lists.
     pub about: &'static str,
     /// Whether it needs io_uring.
     pub rings: bool,
@@ -24,7 +24,7 @@ pub struct Entry {
 /// The name of the yardstick.
 pub const YARDSTICK: &str = "raw-epoll";
 
-/// The name of changes of an epoll set that go through a ring.
+/// The name of the registry that changes an epoll set through a ring.
 pub const BATCHED: &str = "ring-epoll-ctl";
 
 const fn entry(name: &'static str, about: &'static str, start: Start) -> Entry {
@@ -35,7 +35,7 @@ const fn ring(name: &'static str, about: &'static str, start: Start) -> Entry {
     Entry { rings: true, ..entry(name, about, start) }
 }
 
-/// All of them, the yardstick first.
+/// All registries, the yardstick first.
 pub const ALL: &[Entry] = &[
     entry(YARDSTICK, "an epoll_ctl call for each change", raw_epoll::start),
     ring(BATCHED, "an epoll set, changed through a ring in batches", ring_epoll::start),
@@ -63,14 +63,14 @@ pub const ALL: &[Entry] = &[
 ];
 
 impl Entry {
-    /// Starts it, for so many pairs.
+    /// Starts the registry, for `total` pairs.
     pub fn start(&self, total: usize) -> Result<Box<dyn Registry>> {
         (self.start)(total)
     }
 }
 
-/// Those that were asked for, each once, and the yardstick; and why those are left out that this system
-/// does not offer.
+/// Returns the requested registries, each once, and the yardstick; and the reasons for leaving out
+/// those that this system does not offer.
 pub fn chosen(names: Option<&str>) -> Result<(Vec<Entry>, Vec<String>)> {
     let names = format!("{},{}", ALL[0].name, names.unwrap_or("all"));
     let chosen =

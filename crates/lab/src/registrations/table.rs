@@ -1,4 +1,5 @@
-//! What `superpoll-lab registrations` prints: a table for each kind, and the answer to its question.
+//! The output of `superpoll-lab registrations`: a table for each kind, and the answer to its
+//! question.
 
 use crate::grouping;
 use crate::registrations::{BATCHED, Row, YARDSTICK};
@@ -33,7 +34,8 @@ pub fn of_kind(rows: &[Row], kind: &str) -> Table {
     )
 }
 
-/// What it comes to, to change several descriptors of an epoll set in one call: a line for each kind.
+/// The gain or loss of changing several descriptors of an epoll set in one call: a line for each
+/// kind.
 pub fn answers(rows: &[Row]) -> Vec<String> {
     let from_to = |rows: &[&Row], of: fn(&Row) -> Option<f64>| {
         let ratios: Vec<String> = rows.iter().map(|row| table::ratio(of(row))).collect();
@@ -58,11 +60,11 @@ pub fn answers(rows: &[Row]) -> Vec<String> {
     answers
 }
 
-/// The question that [`answers`] are to.
+/// The question to [`answers`].
 pub const QUESTION: &str = "Several descriptors per call? Changes of an epoll set through a ring \
                             (IORING_OP_EPOLL_CTL), processor time";
 
-/// Everything, for the terminal.
+/// The whole text for the terminal.
 pub fn text(rows: &[Row]) -> String {
     let mut text = String::new();
     for kind in kinds(rows) {

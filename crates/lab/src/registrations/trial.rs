@@ -15,7 +15,7 @@ use crate::registrations::{Options, Row, YARDSTICK, subject};
 use crate::second_thread::SecondThread;
 use crate::{options, say, statistics};
 
-/// The batches that are measured unless some are asked for.
+/// The batches that are measured unless the options name some.
 const BATCHES: [usize; 5] = [1, 4, 16, 64, 256];
 
 struct Plan {
@@ -79,7 +79,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         for &batch in &plan.batches {
             let done = rows.len() / entries.len();
             let end = plan.budget * (done + 1) as f64 / points as f64;
-            // The first round finds memory that is not there yet.
+            // The first round touches memory that is not there yet.
             for round in 0..=plan.rounds {
                 let late = started.elapsed().as_secs_f64() > end;
                 if round > 1 && late && options.output.repetitions.is_none() {
@@ -115,7 +115,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     Ok(Record::new("registrations", environment, parameters, rows))
 }
 
-/// What of a round is looked at.
+/// A figure of a round.
 type Of = fn(&Round) -> f64;
 
 const BOTH: Of = |round| round.register.cpu + round.deregister.cpu;
@@ -148,7 +148,8 @@ fn row(runner: &Runner, kind: Kind, batch: usize, plan: &Plan) -> Row {
     }
 }
 
-/// Fills in the ratios at one point, round by round: what disturbed a round disturbed all in it.
+/// Fills in the ratios at one point, round by round: a disturbance of a round hits all registries
+/// in it.
 fn relate(point: &mut [Row], runners: &[Runner]) {
     let Some(yardstick) = runners.iter().find(|runner| runner.entry.name == YARDSTICK) else {
         return;

@@ -7,10 +7,10 @@ use crate::record::Record;
 use crate::relay::{Options, Row, plot, table, trial};
 use crate::target::{Target, worst};
 
-/// The relays that are to be used, of ours.
+/// Our relays that are meant for use.
 const OURS: [&str; 2] = ["superpoll-epoll", "superpoll-adaptive"];
 
-/// For each load, with so many connections, at most so much of haproxy's processor time.
+/// For each load and number of connections, the maximum ratio of processor time to haproxy's.
 const AGAINST_HAPROXY: [(&str, usize, f64); 4] = [
     ("connection", 128, 0.85),
     ("keep-alive", 64, 0.92),
@@ -18,7 +18,7 @@ const AGAINST_HAPROXY: [(&str, usize, f64); 4] = [
     ("http-keep-alive", 64, 1.0),
 ];
 
-/// System calls for a connection of its own for each request.
+/// The maximum of system calls per request when each request has a connection of its own.
 const CALLS: f64 = 12.0;
 
 /// Relays and proxies.

@@ -1,18 +1,23 @@
-//! `superpoll-lab relay`: what it takes to pass a connection on, with and without speculation, beside haproxy and nginx.
+//! `superpoll-lab relay`: the cost to pass a connection on, with and without speculation, compared
+//! with haproxy and nginx.
 //!
-//! Text 003 (haproxy's *merge speculative I/O into polled I/O*) counted the system calls of 10,000 forwarded
-//! connections. This does so again: a relay stands between clients and an origin, and for each connection its
-//! calls are counted by name, by its own counters and, where `strace` is here, by the kernel's. Beside them stands
-//! the processor time, which is what the calls are saved for.
+//! Text 003 (haproxy's *merge speculative I/O into polled I/O*) counted the system calls of 10,000
+//! forwarded connections. This experiment does so again. A relay stands between clients and an
+//! origin. Its calls for each connection are counted by name, by its own counters and, where
+//! `strace` is installed, by the kernel's. Next to them stands the processor time, which is the
+//! purpose of saving calls.
 //!
-//! Four loads of bytes (`load`): a new connection for each request, which the origin closes after its answer, of many
-//! clients or of a single one; requests on connections that stay open; and bulk, long answers that a relay should splice. Two of HTTP, in which a reverse
-//! proxy stands there: a client's connection for each request, which the proxy closes, and connections that stay open;
-//! to the origin proxies keep theirs in both. One epoll loop on one processor is all clients and the origin, and checks
-//! each byte on both sides. The relays (`subject.rs`) are ours on each back-end (`ours.rs`), with and without
-//! speculation, and haproxy and nginx where they are installed (`peers.rs`), each in a process of its own on another
-//! processor; they take turns, round by round (`trial.rs`). Congestion control is the same plain one in all of them, for which the experiment has a network of
-//! its own where it may: one that paces, as bbr does, has a timer's part in every figure.
+//! Four loads are of bytes (`load`): a new connection for each request, which the origin closes
+//! after its answer, of many clients or of a single client; requests on connections that stay open;
+//! and bulk, long answers that a relay should splice. Two are of HTTP, with a reverse proxy in
+//! place of the relay: a client's connection for each request, which the proxy closes, and
+//! connections that stay open; in both, proxies keep their connections to the origin. One epoll
+//! loop on one processor plays all clients and the origin, and checks each byte on both sides. The
+//! relays (`subject.rs`) are ours on each back-end (`ours.rs`), with and without speculation, and
+//! haproxy and nginx where they are installed (`peers.rs`). Each runs in a process of its own on
+//! another processor; they take turns, round by round (`trial.rs`). Congestion control is the same
+//! plain algorithm in all of them; for this the experiment has a network of its own where
+//! permitted. An algorithm that paces, like bbr, would add a timer's share to every figure.
 
 use std::collections::BTreeMap;
 
@@ -77,28 +82,28 @@ pub struct Row {
     pub connections: usize,
     /// The length of an answer.
     pub bytes: usize,
-    /// What its rounds took.
+    /// The figures of its rounds.
     #[serde(flatten)]
     pub figures: Figures,
-    /// Connections that the origin got by request: below one where a proxy keeps those that it has.
+    /// Connections of the origin per request: below one where a proxy reuses its connections.
     pub origin_connections_per_request: f64,
-    /// Processor time against that of haproxy, which splices in bulk.
+    /// Processor time relative to haproxy, which splices in bulk.
     pub haproxy_ratio: Option<Ratio>,
-    /// Processor time against that of nginx.
+    /// Processor time relative to nginx.
     pub nginx_ratio: Option<Ratio>,
-    /// Processor time against that of the same relay without speculation.
+    /// Processor time relative to the same relay without speculation.
     pub waits_ratio: Option<Ratio>,
     /// Requests that were counted.
     pub counted: u64,
-    /// System calls by request, by the relay's own counters.
+    /// System calls per request, by the relay's own counters.
     pub calls_per_request: Option<f64>,
     /// The same by name.
     pub calls: BTreeMap<String, f64>,
     /// Requests that were traced.
     pub traced: u64,
-    /// System calls by request while it was traced, by the relay's own counters.
+    /// System calls per request during the trace, by the relay's own counters.
     pub calls_per_traced_request: Option<f64>,
-    /// System calls by request, by `strace -c`.
+    /// System calls per request, by `strace -c`.
     pub strace_calls_per_request: Option<f64>,
     /// The same by name.
     pub strace_calls: BTreeMap<String, f64>,

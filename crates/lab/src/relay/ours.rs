@@ -1,4 +1,5 @@
-//! Our relay and our HTTP proxy, each in a process of its own, which says what it has called when it is asked.
+//! Our relay and our HTTP proxy, each in a process of its own, which reports its system calls on
+//! request.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -17,19 +18,19 @@ use crate::server::Control;
 /// Calls by name, since the relay's start.
 pub type Calls = BTreeMap<String, u64>;
 
-/// The line on which a relay is asked for its calls.
+/// The socket through which a relay reports its calls.
 #[derive(Debug)]
 pub struct Counted(BufReader<UnixStream>);
 
 impl Counted {
-    /// Both ends of it: to ask, and for [`serve`].
+    /// Creates both ends of the socket: for the parent, and for [`serve`].
     pub fn new() -> Result<(Counted, UnixStream)> {
         let pair = UnixStream::pair();
         let (own, theirs) = pair.map_err(|e| Error::system("making a line to a relay", e))?;
         Ok((Counted(BufReader::new(own)), theirs))
     }
 
-    /// What it has called so far.
+    /// Returns the relay's calls so far.
     pub fn calls(&mut self) -> Result<Calls> {
         let failed = |e| Error::system("asking a relay for its calls", e);
         self.0.get_mut().write_all(b"?").map_err(failed)?;
@@ -39,7 +40,7 @@ impl Counted {
     }
 }
 
-/// The name that the kernel has for what a counter counts, which may say more.
+/// Returns the kernel's name for a counted call; the counter's own name may be more detailed.
 pub(crate) fn kernel_name(counter: &str) -> &str {
     match counter {
         "epoll_ctl_add" | "epoll_ctl_mod" | "epoll_ctl_del" => "epoll_ctl",
@@ -52,7 +53,7 @@ pub(crate) fn kernel_name(counter: &str) -> &str {
     }
 }
 
-/// What a runtime's engines have called for their pollers, and for what else.
+/// Returns the calls of a runtime's engines, for their pollers and for their other work.
 fn calls_of(runtime: &Runtime, is_http: bool) -> Calls {
     let mut calls = Calls::new();
     let mut add = |(counter, count): (&'static str, u64)| {
@@ -68,14 +69,14 @@ fn calls_of(runtime: &Runtime, is_http: bool) -> Calls {
     calls
 }
 
-/// How one of ours runs.
+/// The settings of one of our relays.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     pub backend: BackendKind,
     pub speculative: bool,
-    /// Where it listens, and where it leads to.
+    /// The port on which it listens, and the port to which it leads.
     pub ports: [u16; 2],
-    /// An HTTP proxy that keeps so many connections to its server; a relay of bytes if there is none.
+    /// An HTTP proxy that keeps this many connections to its server; a relay of bytes if `None`.
     pub pool: Option<usize>,
 }
 
@@ -83,14 +84,14 @@ fn said(error: impl std::fmt::Display) -> Error {
     Error::usage(error.to_string())
 }
 
-/// Relays from a port to another for ever.
+/// Relays from one port to another indefinitely.
 pub fn serve(setting: Setting, line: UnixStream, control: &mut Control) -> Result<()> {
     let builder = Runtime::builder().backend(setting.backend);
     match setting.pool {
         Some(pool) => {
             let runtime = builder.speculative(setting.speculative).build().map_err(said)?;
             let config = configuration(setting.ports, pool)?;
-            // Who is not served gets no answer, which the load notices.
+            // A client that is not served gets no answer, which the load notices.
             let _server = Server::start(&runtime, &config, |_| {}).map_err(said)?;
             answer(&runtime, true, line, control)
         }
@@ -108,7 +109,8 @@ pub fn serve(setting: Setting, line: UnixStream, control: &mut Control) -> Resul
     }
 }
 
-/// What `superpoll serve -c` would be given. Clients may be silent while it is others' turn.
+/// Builds the configuration that `superpoll serve -c` would get. Clients may be silent during the
+/// turns of other relays.
 fn configuration([port, origin]: [u16; 2], pool: usize) -> Result<Config> {
     let text = format!(
         "[[listeners]]\naddress = \"127.0.0.1:{port}\"\n\
@@ -119,7 +121,7 @@ fn configuration([port, origin]: [u16; 2], pool: usize) -> Result<Config> {
     Config::parse("relay", &text).map_err(said)
 }
 
-/// Turns the runtime, and says what it has called as often as it is asked.
+/// Runs the runtime, and reports its calls on each request.
 fn answer(runtime: &Runtime, is_http: bool, line: UnixStream, control: &mut Control) -> Result<()> {
     let failed = |source| Error::system("setting our relay up", source);
     let mut questions = AsyncFd::new(line.try_clone().map_err(failed)?).map_err(failed)?;

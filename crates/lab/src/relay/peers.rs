@@ -9,24 +9,24 @@ use std::process::{Command, Stdio};
 use crate::error::{Error, Result};
 use crate::programs;
 
-/// Where the dynamic module of a distribution is.
+/// The folders in which distributions install dynamic modules.
 const STREAM_MODULES: [&str; 3] = [
     "/usr/lib/nginx/modules/ngx_stream_module.so",
     "/usr/lib64/nginx/modules/ngx_stream_module.so",
     "/usr/share/nginx/modules/ngx_stream_module.so",
 ];
 
-/// haproxy, if it is here.
+/// Returns the path of haproxy, if it is installed.
 pub fn haproxy() -> Option<PathBuf> {
     programs::find("haproxy")
 }
 
-/// nginx, if it is here.
+/// Returns the path of nginx, if it is installed.
 pub fn nginx() -> Option<PathBuf> {
     programs::find("nginx")
 }
 
-/// nginx's module for streams, if it has it: a file to be loaded, or built in.
+/// Returns nginx's module for streams, if it has that: a file to load, or built in.
 pub fn nginx_stream() -> Option<Option<PathBuf>> {
     let module = STREAM_MODULES.iter().map(PathBuf::from).find(|module| module.is_file());
     if module.is_some() {
@@ -37,7 +37,7 @@ pub fn nginx_stream() -> Option<Option<PathBuf>> {
     text.split_whitespace().any(|word| word == "--with-stream").then_some(None)
 }
 
-/// A folder for a program's files, removed when this is dropped.
+/// A folder for a program's files, removed when this value is dropped.
 #[derive(Debug)]
 pub struct Folder(PathBuf);
 
@@ -60,7 +60,7 @@ impl Folder {
         &self.0
     }
 
-    /// What a program has complained of.
+    /// Returns the messages of a program.
     pub fn complaint(&self) -> String {
         let log = fs::read_to_string(self.0.join("log")).unwrap_or_default();
         log.lines().last().unwrap_or("it said nothing").to_owned()
@@ -69,22 +69,22 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What cannot be removed from the folder for temporary files is left to whoever clears that.
+        // Files that cannot be removed are left to the cleaning of the folder for temporary files.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
 
-/// What a program does between its clients and the origin.
+/// The work of a program between its clients and the origin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Task {
     /// Passes bytes on, by splice if that is forced.
     Bytes { splices: bool },
-    /// Passes HTTP on, and keeps so many connections to the origin, as our proxy does.
+    /// Passes HTTP on, and keeps this many connections to the origin, as our proxy does.
     Http { pool: usize },
 }
 
 fn haproxy_configuration([port, origin]: [u16; 2], task: Task) -> String {
-    // Clients may be silent while it is others' turn.
+    // Clients may be silent during the turns of other relays.
     let mode = match task {
         Task::Bytes { splices } => {
             let splice = if splices {
@@ -94,12 +94,12 @@ fn haproxy_configuration([port, origin]: [u16; 2], task: Task) -> String {
             };
             format!("    mode tcp\n    timeout client 60s\n    timeout server 60s\n{splice}")
         }
-        // Its pool has no limit, and who asks is told as by ours.
+        // haproxy's pool has no limit; the origin learns the client's address as from our proxy.
         Task::Http { .. } => "    mode http\n    timeout client 24h\n    timeout server 24h\n    \
              option http-keep-alive\n    option forwardfor\n    http-reuse always\n"
             .to_owned(),
     };
-    // With two pipes for each connection that it splices, haproxy wants five descriptors and more for each.
+    // With two pipes for each spliced connection, haproxy needs at least five descriptors for each.
     let most = (superpoll::limits::descriptors().1 / 8).clamp(100, 9000);
     format!(
         "global\n    maxconn {most}\n    nbthread 1\n\
@@ -125,7 +125,7 @@ fn nginx_configuration(
         Task::Bytes { .. } => format!(
             "stream {{\n    server {{ listen 127.0.0.1:{port} backlog=4096; proxy_pass 127.0.0.1:{origin}; }}\n}}\n"
         ),
-        // Connections that are kept stay so, whatever has passed through them.
+        // Kept connections stay open, whatever has passed through them.
         Task::Http { pool } => format!(
             "http {{\n    access_log off;\n    keepalive_timeout 24h;\n    keepalive_requests 1000000000;\n\
              \x20   client_body_temp_path {folder}/b;\n    proxy_temp_path {folder}/p;\n\

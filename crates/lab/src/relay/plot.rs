@@ -1,4 +1,5 @@
-//! The plot of `superpoll-lab relay`: processor time of each relay under each load, against haproxy.
+//! The plot of `superpoll-lab relay`: processor time of each relay under each load, relative to
+//! haproxy.
 
 use crate::plot::{Curve, Plot};
 use crate::relay::Row;

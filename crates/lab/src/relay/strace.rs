@@ -9,15 +9,15 @@ use crate::programs;
 use crate::relay::peers::Folder;
 use crate::sys::process;
 
-/// Who has not attached by then is not going to.
+/// If strace has not attached by then, it is not going to.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A traced process is slow: not more requests than this are traced.
+/// The most requests that are traced; a traced process is slow.
 pub fn most(quick: bool) -> u64 {
     if quick { 500 } else { 2_000 }
 }
 
-/// A trace of a process and its threads, until it is asked for.
+/// A trace of a process and its threads, until its result is read.
 #[derive(Debug)]
 pub struct Trace {
     strace: Child,
@@ -32,7 +32,7 @@ fn is_traced(pid: i32) -> bool {
 }
 
 impl Trace {
-    /// Attaches to a process; `None` if there is no strace, or it is not allowed to.
+    /// Attaches to a process; `None` if strace is not installed or not permitted.
     pub fn begin(pid: i32, folder: &Folder) -> Option<Trace> {
         let file = folder.path().join("strace");
         let mut strace = Command::new(programs::find("strace")?);
@@ -43,8 +43,9 @@ impl Trace {
         let begun = Instant::now();
         while begun.elapsed() < PATIENCE {
             if is_traced(pid) {
-                // Each call stops twice until the tracer has run, and waking it on another processor, which
-                // sleeps, takes ten times as long on some virtual machines. Where it cannot be moved, counting takes longer.
+                // Each call stops twice until the tracer has run. To wake the tracer on another,
+                // sleeping processor takes ten times as long on some virtual machines. If it cannot
+                // be moved, counting takes longer.
                 let _ = i32::try_from(trace.strace.id()).map(|id| process::follow(id, pid));
                 return Some(trace);
             }
@@ -56,9 +57,9 @@ impl Trace {
         None
     }
 
-    /// Ends it; calls by name.
+    /// Ends the trace and returns the calls by name.
     pub fn end(mut self) -> Option<BTreeMap<String, u64>> {
-        // It writes its table when it is interrupted.
+        // strace writes its table when it is interrupted.
         let pid = self.strace.id().to_string();
         Command::new("kill").args(["-INT", &pid]).status().ok()?;
         self.strace.wait().ok()?;
@@ -68,13 +69,14 @@ impl Trace {
 
 impl Drop for Trace {
     fn drop(&mut self) {
-        // One that has ended is not there to be ended.
+        // A process that has already ended need not be killed.
         let _ = self.strace.kill();
         let _ = self.strace.wait();
     }
 }
 
-/// The lines of the table that are calls: share, seconds, microseconds, calls, perhaps errors, name.
+/// Reads the lines of the table that are calls: share, seconds, microseconds, calls, perhaps
+/// errors, name.
 fn read(table: &str) -> BTreeMap<String, u64> {
     let line = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();

@@ -1,5 +1,5 @@
-//! The relays, by name. Under the loads of HTTP each is the proxy for HTTP that goes with it: of ours that of
-//! `superpoll serve`, of the others the same program.
+//! The relays, by name. Under the HTTP loads, each is the corresponding HTTP proxy: for ours, that
+//! of `superpoll serve`; for haproxy and nginx, the same program.
 
 use superpoll::BackendKind;
 
@@ -7,7 +7,7 @@ use crate::error::Result;
 use crate::options;
 use crate::relay::{load, peers};
 
-/// What stands behind a name.
+/// The program behind a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Ours on a back-end, speculating or not.
@@ -21,7 +21,7 @@ pub enum Kind {
 pub struct Entry {
     /// Its name in tables and records.
     pub name: &'static str,
-    /// What it is.
+    /// Its description, for lists.
     pub about: &'static str,
     pub kind: Kind,
 }
@@ -30,7 +30,7 @@ const fn entry(name: &'static str, about: &'static str, kind: Kind) -> Entry {
     Entry { name, about, kind }
 }
 
-/// All relays; one that does not speculate stands behind the one that does.
+/// All relays; a relay that does not speculate comes after the one that does.
 pub const ALL: &[Entry] = &[
     entry(
         "superpoll-poll",
@@ -63,7 +63,7 @@ pub const ALL: &[Entry] = &[
 ];
 
 impl Entry {
-    /// What it lacks for a load, if anything.
+    /// Returns the feature that it lacks for a load, if any.
     pub fn lacks(&self, load: load::Kind) -> Option<&'static str> {
         let streams = self.kind == Kind::Nginx && !load.is_http();
         (streams && peers::nginx_stream().is_none())
@@ -71,12 +71,13 @@ impl Entry {
     }
 }
 
-/// Who does not speculate, for a relay that does.
+/// Returns the name of the same relay without speculation.
 pub fn without_speculation(name: &str) -> String {
     format!("{name}-waits")
 }
 
-/// The relays that were asked for, each once, and what was left out although it was asked for by name.
+/// Returns the requested relays, each once, and notes on those that were requested by name but left
+/// out.
 pub fn chosen(names: Option<&str>) -> Result<(Vec<Entry>, Vec<String>)> {
     let names = names.unwrap_or("all");
     let mut chosen = options::named(names, ALL, |entry| entry.name, |_| true, "no relay")?;

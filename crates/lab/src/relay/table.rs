@@ -1,9 +1,10 @@
-//! What `superpoll-lab relay` prints: the processor time of each relay under each load, and its calls by name.
+//! The output of `superpoll-lab relay`: the processor time of each relay under each load, and its
+//! calls by name.
 
 use crate::relay::Row;
 use crate::table::{self, Table};
 
-/// Processor time.
+/// The table of processor time.
 pub fn relays(rows: &[Row]) -> Table {
     table::of(
         rows,
@@ -27,7 +28,7 @@ pub fn relays(rows: &[Row]) -> Table {
     )
 }
 
-/// Calls by name, as the relay counts them and as strace does.
+/// The table of calls by name, as the relay counts them and as strace does.
 pub fn calls(rows: &[Row]) -> Table {
     let mut table = Table::new(["load", "relay", "counted by", "calls by request"]).names(4);
     for row in rows {

@@ -24,10 +24,10 @@ use crate::{channel, options, say};
 /// Connections in bulk: enough to keep both processors at work.
 const BULK_CONNECTIONS: usize = 4;
 
-/// How long a relay is asked before its pace is believed.
+/// How long a relay runs in the pilot before its pace is believed.
 const PILOT_NS: u64 = 50_000_000;
 
-/// A counted or traced process is slow: in bulk not more than a few.
+/// The most requests that are counted or traced in bulk, because such a process is slow.
 const COUNTED_IN_BULK: u64 = 16;
 
 fn points(options: &Options, servers: usize) -> Result<Vec<Point>> {
@@ -50,16 +50,16 @@ fn points(options: &Options, servers: usize) -> Result<Vec<Point>> {
                 Kind::KeepAlive | Kind::HttpKeepAlive => (options.keep_alive, options.bytes),
                 Kind::Bulk => (BULK_CONNECTIONS, options.mebibytes << 20),
             };
-            // Each has a client and an origin.
+            // Each connection has a client and an origin.
             check_connections(connections, 2 * servers)?;
             Ok(Point { kind, connections, bytes })
         })
         .collect()
 }
 
-/// A relay, its clients and its origin, and what it took.
+/// A relay, its clients and its origin, and the measurements.
 struct Runner {
-    // Before the relay, so that its connections end first.
+    // Declared before the relay, so that its connections end first.
     load: Load,
     counted: Option<Counted>,
     server: Server,
@@ -79,7 +79,7 @@ impl Runner {
         Ok(())
     }
 
-    /// So many requests and what was called for them, if the relay counts.
+    /// Sends `requests` requests and returns the calls for them, if the relay counts.
     fn count(&mut self, requests: u64) -> Result<Option<Calls>> {
         let before = self.counted.as_mut().map(Counted::calls).transpose()?;
         self.load.go(requests)?;
@@ -143,7 +143,7 @@ fn measure(
     let requests = rounds::share(&request_ns, *rounds, time).max(point.connections as u64);
     for round in 0..*rounds {
         for turn in 0..runners.len() {
-            // Each round starts elsewhere, so that no relay goes first every time.
+            // Each round starts with another relay, so that no relay goes first every time.
             let begins = (turn + round) % runners.len();
             let runner = &mut runners[begins];
             let relay = runner.server.name();
@@ -171,7 +171,7 @@ fn measure(
     Ok(together)
 }
 
-/// Starts a relay between clients and an origin, and sees how long a request takes.
+/// Starts a relay between clients and an origin, and measures how long a request takes.
 fn set_up(entry: Entry, point: Point, place: Place) -> Result<Runner> {
     let folder = Folder::new(entry.name)?;
     let port = program::free_port()?;
@@ -181,7 +181,7 @@ fn set_up(entry: Entry, point: Point, place: Place) -> Result<Runner> {
     let start = |keeps, serve: &mut dyn FnMut(&mut crate::server::Control) -> Result<()>| {
         Server::start(entry.name, false, place, keeps, serve)
     };
-    // As many as are in use at a time, for all alike.
+    // As many as are in use at a time, the same for all subjects.
     let pool = point.kind.is_http().then_some(point.connections);
     let task = match pool {
         Some(pool) => peers::Task::Http { pool },
@@ -230,7 +230,7 @@ fn set_up(entry: Entry, point: Point, place: Place) -> Result<Runner> {
     Ok(Runner { load, counted, server, folder, request_ns, accepted, slices, busy })
 }
 
-/// What a request took, and what was called for it.
+/// Builds the row: the cost of a request, and its calls.
 fn row(runner: &mut Runner, point: Point, requests: u64, options: &Options) -> Result<Row> {
     let mut row = Row {
         subject: runner.server.name().to_owned(),

@@ -1,11 +1,11 @@
-//! The work: which bytes go where, and the proof that they did.
+//! The work: the bytes and their way, and the proof that they took it.
 //!
-//! Station `i` reads pipe `i` and writes pipe `i + 1`; the last one, the driver, closes the ring. A trip
-//! puts one byte into each of K pipes at equal distances and is over when each byte has come to the
-//! driver as often as there are laps, where it stays after the last. So the number of bytes that each
-//! station passes on is known beforehand, to the byte, and after a trip no pipe may hold one. Bytes that
-//! meet in a pipe are read together: whoever is late moves more at a time. How many a read gave on
-//! average is in the rows.
+//! Station `i` reads pipe `i` and writes pipe `i + 1`; the last station, the driver, closes the
+//! ring. A trip puts one byte into each of K pipes at equal distances. It is over when each byte
+//! has come to the driver as often as there are laps; after the last lap the byte stays there. So
+//! the number of bytes that each station passes on is known beforehand, to the byte, and after a
+//! trip no pipe may hold one. Bytes that meet in a pipe are read together: a station that is late
+//! moves more at a time. The rows show how many bytes a read returned on average.
 
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use crate::sys::descriptor;
 /// The most bytes that a station reads at a time.
 pub const MOST: usize = 64;
 
-/// What a station has passed on. Written by one thread at a time.
+/// The bytes that a station has passed on. Written by one thread at a time.
 #[derive(Debug, Default)]
 struct Count {
     reads: AtomicU64,
@@ -27,24 +27,24 @@ struct Count {
 /// How far the driver lets the bytes go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Trip {
-    /// So many bytes come to the driver in all.
+    /// The number of bytes that come to the driver in total.
     pub arrivals: u64,
-    /// So many of them, the first ones, it passes on.
+    /// The number of these bytes, counted from the first, that the driver passes on.
     pub onward: u64,
 }
 
-/// A ring of so many pipes with so many bytes in flight.
+/// A ring with a number of pipes and a number of bytes in flight.
 #[derive(Clone, Debug)]
 pub struct Course {
     /// Pipes.
     pub total: usize,
-    /// Bytes that go round at a time.
+    /// Bytes that travel round at a time.
     pub in_flight: usize,
     counts: Arc<[Count]>,
     failure: Arc<Mutex<Option<String>>>,
 }
 
-/// One of the places where bytes are passed on, as seen from there.
+/// One of the places where bytes are passed on, from its own point of view.
 #[derive(Clone, Debug)]
 pub struct Station {
     counts: Arc<[Count]>,
@@ -53,22 +53,22 @@ pub struct Station {
 }
 
 impl Station {
-    /// So many bytes were read at once.
+    /// Notes that one read returned `bytes` bytes.
     #[inline(always)]
     pub fn passed(&self, bytes: usize) {
         self.counted(1, bytes as u64);
     }
 
-    /// So many bytes were read by so many reads.
+    /// Notes that `reads` reads returned `bytes` bytes.
     #[inline(always)]
     pub fn counted(&self, reads: u64, bytes: u64) {
         let count = &self.counts[self.number];
-        // Nobody else writes them, so a load and a store will do.
+        // No other thread writes these counts, so a load and a store suffice.
         count.reads.store(count.reads.load(Ordering::Relaxed) + reads, Ordering::Relaxed);
         count.bytes.store(count.bytes.load(Ordering::Relaxed) + bytes, Ordering::Relaxed);
     }
 
-    /// It cannot go on; the first cause counts.
+    /// Notes that the station cannot go on; the first cause counts.
     pub fn failed(&self, cause: &std::io::Error) {
         let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
         failure.get_or_insert_with(|| cause.to_string());
@@ -76,7 +76,7 @@ impl Station {
 }
 
 impl Course {
-    /// A ring of `total` pipes, at least two, with 1 to `total` bytes in flight.
+    /// Creates a ring of `total` pipes, at least two, with 1 to `total` bytes in flight.
     pub fn new(total: usize, in_flight: usize) -> Course {
         let counts = (0..total).map(|_| Count::default()).collect();
         Course { total, in_flight, counts, failure: Arc::default() }
@@ -99,7 +99,7 @@ impl Course {
             .collect()
     }
 
-    /// What the driver does for so many laps.
+    /// The driver's part for a number of laps.
     pub fn trip(&self, laps: u64) -> Trip {
         let bytes = self.in_flight as u64;
         Trip { arrivals: bytes * laps, onward: bytes * laps.saturating_sub(1) }
@@ -111,7 +111,7 @@ impl Course {
         (0..bytes).map(move |byte| byte * total / bytes)
     }
 
-    /// How many times a byte goes through a pipe in so many laps.
+    /// How many times a byte goes through a pipe in a number of laps.
     pub fn hops(&self, laps: u64) -> u64 {
         let whole = (self.total * self.in_flight) as u64 * laps;
         whole - self.starts().sum::<usize>() as u64
@@ -127,18 +127,18 @@ impl Course {
         Ok(())
     }
 
-    /// Why a station could not go on, if one could not.
+    /// Returns why a station could not go on, if any could not.
     pub fn failure(&self) -> Option<String> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Ends a trip: each station must have passed on what it was to, and no pipe may hold a byte.
-    /// Returns how many reads that took.
+    /// Ends a trip: each station must have passed on its number of bytes, and no pipe may hold a
+    /// byte. Returns the number of reads.
     pub fn close(&self, subject: &'static str, laps: u64, readers: &[RawFd]) -> Result<u64> {
         let wrong = |found: String| Err(Error::Work { subject, found });
         let mut not_passed: Vec<u64> = vec![0; self.total];
         for start in self.starts().filter(|&start| start > 0) {
-            // In its first lap a byte does not come by the stations before its start.
+            // In its first lap a byte does not pass the stations before its start.
             not_passed[start - 1] += 1;
         }
         let mut missing = 0;

@@ -57,7 +57,8 @@ impl Experiment for Ring {
             worst("ring: time / tokio", 0.72, of(generic, |row| row.tokio_ratio)),
             worst("ring: time / raw epoll", 1.0, of(generic, |row| row.raw_epoll_ratio)),
             worst("ring of known peers: time / tokio", 0.55, of(peers, |row| row.tokio_ratio)),
-            // A read and a write, and now and then the poller is asked about all other descriptors.
+            // A read and a write, and from time to time the poller asks about all the remaining
+            // descriptors.
             worst("ring of known peers: syscalls per hop", 2.02, of(peers, |r| r.syscalls_per_hop)),
             worst(
                 "ring: reads per hop, those that find nothing included",

@@ -1,5 +1,5 @@
-//! No waiting at all: one who knows where the bytes are walks round and only reads and writes. What is
-//! left of a runtime's time after that is what it costs.
+//! No waiting at all: a loop that knows where the bytes are goes round and only reads and writes.
+//! The cost of a runtime is the time that it takes beyond this.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,7 +14,7 @@ struct Floor {
     ends: Vec<(OwnedFd, OwnedFd)>,
     stations: Vec<Station>,
     starts: Vec<usize>,
-    /// Stations whose pipe holds something, in the order in which it came.
+    /// Stations whose pipe holds bytes, in the order of the bytes' arrival.
     due: VecDeque<usize>,
     /// How much each pipe holds.
     held: Vec<usize>,

@@ -1,8 +1,8 @@
-//! Go's netpoll with a goroutine for each station: a program of its own (`go/main.go`), which has the pipes in common
-//! with this process.
+//! Go's netpoll with a goroutine for each station: a program of its own (`go/main.go`), which
+//! shares the pipes with this process.
 //!
-//! An order and its answer are part of the time of a trip, some 20 µs of it. What each station has passed on the
-//! program counts, and is asked for after the trip.
+//! The time of a trip includes an order and its answer, some 20 µs. The program counts the bytes
+//! that each station has passed on, and reports them after the trip.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -29,7 +29,7 @@ pub(super) fn build(course: &Course, pipes: Vec<(OwnedFd, OwnedFd)>) -> Result<B
     let failed = |e| Error::system("starting a ring in Go", e);
     let mut command = PROGRAM.command()?;
     let (line, theirs) = UnixStream::pair().map_err(failed)?;
-    // Go waits for what does not block as for everything else.
+    // Non-blocking, so that Go's netpoll waits for this socket as for all the other descriptors.
     theirs.set_nonblocking(true).map_err(failed)?;
     let keep = |fd: RawFd| descriptor::keep_on_exec(fd).map(|()| fd);
     let numbers = pipes

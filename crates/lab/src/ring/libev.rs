@@ -10,7 +10,7 @@ use crate::ring::tasks::Ring;
 use crate::sys::libev::Loop;
 
 struct Libev {
-    // Before the pipes that it watches.
+    // Declared before the pipes that it watches.
     watched: Loop<Passing>,
     passing: Passing,
     _pipes: Vec<(OwnedFd, OwnedFd)>,

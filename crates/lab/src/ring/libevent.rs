@@ -10,7 +10,7 @@ use crate::ring::tasks::Ring;
 use crate::sys::libevent::Base;
 
 struct Libevent {
-    // Before the pipes that it watches.
+    // Declared before the pipes that it watches.
     watched: Base<Passing>,
     passing: Passing,
     _pipes: Vec<(OwnedFd, OwnedFd)>,

@@ -10,7 +10,7 @@ use crate::ring::tasks::Ring;
 use crate::sys::libuv::Loop;
 
 struct Libuv {
-    // Before the pipes that it watches.
+    // Declared before the pipes that it watches.
     watched: Loop<Passing>,
     passing: Passing,
     _pipes: Vec<(OwnedFd, OwnedFd)>,

@@ -1,14 +1,16 @@
-//! `superpoll-lab ring`: N pipes in a ring, a task between each two that passes on what it reads.
+//! `superpoll-lab ring`: N pipes in a ring, with a task between neighbouring pipes that passes on
+//! the bytes it reads.
 //!
-//! One byte, or K of them, goes round for M laps: the work of a chat server or of a pipeline of coroutines
-//! with nothing but the passing on left in it. With one byte in flight only one task can ever run, so what
-//! is measured is the way from a write to the task that waits for it: the runtime's queue, its poller and
-//! what it asks the kernel. With more bytes in flight a poller has more than one event at a time to give.
+//! One byte, or K of them, goes round for M laps: the work of a chat server or of a pipeline of
+//! coroutines, reduced to passing bytes on. With one byte in flight only one task can ever run.
+//! Then the figure is the way from a write to the task that waits for it: the runtime's queue, its
+//! poller and its system calls. With more bytes in flight a poller can return more than one event
+//! at a time.
 //!
-//! `course.rs` is the work and its proof, `subject.rs` the runtimes and pollers, each in a file of its own
-//! (the loops over pollers do the same with a pipe that is ready, `passing.rs`), `stage.rs`
-//! measures one, `remote.rs` gives it a process of its own. All are set up once per point and then asked
-//! for some laps in turn, round by round, so that drift hits all alike.
+//! `course.rs` is the work and its proof. `subject.rs` has the runtimes and pollers, each in a file
+//! of its own; the loops over pollers do the same with a ready pipe (`passing.rs`). `stage.rs`
+//! measures one subject, `remote.rs` gives it a process of its own. All subjects are set up once
+//! per point and then run some laps in turn, round by round, so that drift hits all alike.
 
 use serde::{Deserialize, Serialize};
 
@@ -56,10 +58,11 @@ pub struct Options {
     /// Bytes in flight: numbers, or shares of the pipes if written with a point (0.1)
     #[arg(long, value_name = "LIST", default_value = "1")]
     pub in_flight: String,
-    /// Besides the first of both, other numbers of pipes (2 to 4900) and other shares (0.01 to 1.0)
+    /// In addition to the first of both, other numbers of pipes (2 to 4900) and other shares (0.01
+    /// to 1.0)
     #[arg(long, conflicts_with_all = ["total", "in_flight"])]
     pub sweep: bool,
-    /// Laps of each byte in each round [default: what fits into the time]
+    /// Laps of each byte in each round [default: as many as fit into the time]
     #[arg(long, value_name = "M")]
     pub laps: Option<u64>,
     /// Our runtime on this back-end only: select, poll, epoll, adaptive or uring
@@ -88,31 +91,31 @@ pub struct Row {
     pub laps: u64,
     /// Time for one byte to pass one pipe, in the quickest round.
     pub ns_per_hop_min: f64,
-    /// The same in the middle one.
+    /// The same in the median round.
     pub ns_per_hop_median: f64,
     /// The slowest round less the quickest.
     pub ns_per_hop_spread: f64,
-    /// Processor time of all threads, in the round that took least.
+    /// Processor time of all threads, in the cheapest round.
     pub cpu_ns_per_hop_min: f64,
     /// All system calls. None where only reads and writes can be counted.
     pub syscalls_per_hop: Option<f64>,
-    /// Reads, those that found nothing included, as the kernel counts them; not those that a ring
-    /// (`io_uring`) carries.
+    /// Reads, including those that found nothing, as the kernel counts them; without reads that a
+    /// ring (`io_uring`) carries.
     pub reads_per_hop: Option<f64>,
     /// Writes, likewise.
     pub writes_per_hop: Option<f64>,
-    /// How many bytes a read gave: more than one where bytes have met.
+    /// The number of bytes that a read returned: more than one where bytes have met.
     pub bytes_per_read: f64,
     /// Hops in a second, from the median.
     pub hops_per_second: f64,
     /// Rounds measured.
     pub rounds: usize,
-    /// The median against that of tokio's `current_thread` runtime.
+    /// The median relative to that of tokio's `current_thread` runtime.
     pub tokio_ratio: Option<f64>,
-    /// The quickest round against tokio's quickest.
+    /// The quickest round relative to tokio's quickest.
     pub tokio_ratio_min: Option<f64>,
-    /// The median against that of the raw epoll loop.
+    /// The median relative to that of the raw epoll loop.
     pub raw_epoll_ratio: Option<f64>,
-    /// The quickest round against the raw epoll loop's quickest.
+    /// The quickest round relative to the raw epoll loop's quickest.
     pub raw_epoll_ratio_min: Option<f64>,
 }

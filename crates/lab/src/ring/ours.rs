@@ -1,5 +1,5 @@
-//! Our runtime: once with pipes from elsewhere, whose ends it does not know to belong together, and once
-//! with its own.
+//! Our runtime: once with foreign pipes, whose two ends it does not know as peers, and once with
+//! its own pipes.
 
 use std::io;
 use std::os::fd::OwnedFd;

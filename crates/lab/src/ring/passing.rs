@@ -1,5 +1,5 @@
-//! What the stations do that are told by a poller which pipe has bytes: a state machine that needs no state besides the
-//! two ends.
+//! The work of stations in loops where a poller reports which pipe has bytes: a state machine whose
+//! only state is the two ends.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use crate::ring::course::{Course, MOST, Station, Trip, ends};
 use crate::sys::descriptor;
 
-/// All stations of a ring and a trip's progress. The pipes are somebody else's, who keeps them open.
+/// All stations of a ring and a trip's progress. The caller owns the pipes and keeps them open.
 #[derive(Debug)]
 pub struct Passing {
     ends: Vec<(RawFd, RawFd)>,
@@ -48,7 +48,7 @@ impl Passing {
         self.failure.take().map_or(Ok(self.arrived < self.trip.arrivals), Err)
     }
 
-    /// Reads once at a station and passes on what was there; says how much that was.
+    /// Reads once at a station and passes the bytes on; returns their number.
     #[inline(always)]
     pub fn pass(&mut self, number: usize) -> io::Result<usize> {
         let (reader, writer) = self.ends[number];
@@ -70,8 +70,8 @@ impl Passing {
         Ok(count)
     }
 
-    /// Passes on all that is there, for pollers that report arrivals and not states. A read that leaves room has
-    /// emptied the pipe.
+    /// Passes on all bytes that are there, for pollers that report arrivals and not states. A read
+    /// that leaves room in the buffer has emptied the pipe.
     #[cfg(feature = "rival-mio")]
     #[inline(always)]
     pub fn drain(&mut self, number: usize) -> io::Result<()> {

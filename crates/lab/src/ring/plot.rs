@@ -1,11 +1,11 @@
-//! The plots of `superpoll-lab ring`: time per hop over the number of pipes, and over the share of them that has a
-//! byte; bars where there is one point only.
+//! The plots of `superpoll-lab ring`: time per hop over the number of pipes, and over the share of
+//! them that has a byte; bars where there is only one point.
 
 use crate::plot::{self, Plot};
 use crate::ring::Row;
 use crate::ring::table::{self, points};
 
-/// Time per hop over the number of pipes, for the number of bytes in flight that was measured first.
+/// Time per hop over the number of pipes, for the first measured number of bytes in flight.
 pub fn over_total(rows: &[Row]) -> Option<Plot> {
     let bytes = rows.first()?.in_flight;
     let curves = plot::curves(rows, |row| {
@@ -15,7 +15,7 @@ pub fn over_total(rows: &[Row]) -> Option<Plot> {
     Plot::of(table::bytes(bytes), "pipes", "ns per hop", curves).drawn_over_powers_of_ten()
 }
 
-/// Time per hop over the share of pipes with a byte, for the number of pipes that was measured first.
+/// Time per hop over the share of pipes with a byte, for the first measured number of pipes.
 pub fn over_share(rows: &[Row]) -> Option<Plot> {
     let total = rows.first()?.total;
     let curves = plot::curves(rows, |row| {
@@ -30,7 +30,7 @@ pub fn bars(rows: &[Row]) -> String {
     let all = points(rows);
     let Some(((total, in_flight), rows)) = all.first() else { return String::new() };
     let times: Vec<f64> = rows.iter().map(|row| row.ns_per_hop_median).collect();
-    // Of a back-end that looks at every pipe again and again one bar would dwarf all others.
+    // The bar of a back-end that checks every pipe again and again would dwarf the rest.
     let most =
         crate::statistics::maximum(&times).min(crate::statistics::median(&times) * 4.0).max(1.0);
     let bars = rows.iter().map(|row| {

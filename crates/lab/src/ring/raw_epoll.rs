@@ -1,5 +1,5 @@
-//! `epoll(7)` as a C programmer would write the ring: one set, level-triggered, each reader registered
-//! once and for all.
+//! `epoll(7)` as a C programmer would write the ring: one set, level-triggered, each reader
+//! registered exactly once.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};

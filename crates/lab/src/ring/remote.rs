@@ -1,9 +1,10 @@
 //! A subject in a process of its own.
 //!
-//! A runtime that starts threads makes every descriptor lookup of its process dearer, and a thousand pipes
-//! for each subject would not fit into one table of descriptors. So each subject lives in a child, forked
-//! while there is one thread, and takes its turn when it is told to: a line asks for so many laps, a line
-//! gives the measurements. The parent sleeps meanwhile, as do all other subjects.
+//! A runtime that starts threads makes every descriptor lookup of its process more expensive, and a
+//! thousand pipes for each subject would not fit into one table of descriptors. So each subject
+//! lives in a child, forked while there is one thread, and takes its turn on command: one line
+//! orders a number of laps, one line returns the measurements. The parent sleeps meanwhile, as do
+//! all the other subjects.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -19,14 +20,14 @@ use crate::ring::subject::Entry;
 use crate::second_thread::SecondThread;
 use crate::sys::{descriptor, process};
 
-/// A line of the child's.
+/// A line from the child.
 #[derive(Debug, Serialize, Deserialize)]
 enum Answer {
     Ready,
     Done(Slice),
-    /// It cannot.
+    /// The child cannot do the work.
     Failed(String),
-    /// It did not do the work.
+    /// The child did not do the work.
     Wrong(String),
 }
 
@@ -49,7 +50,7 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Forks the child and has it set the subject up.
+    /// Forks the child and makes it set the subject up.
     pub fn start(
         entry: Entry,
         course: &Course,
@@ -87,7 +88,7 @@ impl Remote {
         self.entry
     }
 
-    /// Has it take all bytes round so often.
+    /// Makes the subject take all bytes round `laps` times.
     pub fn go(&mut self, laps: u64) -> Result<Slice> {
         writeln!(self.commands, "{laps}")
             .map_err(|e| Error::system(format!("asking {} for laps", self.entry.name), e))?;
@@ -114,7 +115,7 @@ impl Remote {
     }
 }
 
-/// The child's part: until there are no more commands, or nobody who reads the answers.
+/// The child's part: runs until there are no more commands, or no reader for the answers.
 fn serve(entry: Entry, course: &Course, backend: BackendKind, orders: &File, mut replies: &File) {
     let mut reply = |answer: &Answer| {
         let line = serde_json::to_string(answer).unwrap_or_default();

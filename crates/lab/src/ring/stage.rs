@@ -1,4 +1,4 @@
-//! One subject at one point: set up once, then asked for laps again and again.
+//! One subject at one point: set up once, then run for laps again and again.
 
 use std::fs::File;
 use std::os::fd::RawFd;
@@ -14,7 +14,7 @@ use crate::ring::subject::Entry;
 use crate::ring::tasks::Built;
 use crate::sys::process;
 
-/// What some laps took.
+/// The measurements of some laps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Slice {
     /// Time, in nanoseconds.
@@ -23,18 +23,18 @@ pub struct Slice {
     pub cpu_ns: u64,
     /// Bytes times pipes.
     pub hops: u64,
-    /// Reads that gave something.
+    /// Reads that returned something.
     pub reads: u64,
-    /// Calls of the read family that the kernel counted, those that found nothing included.
+    /// Calls of the read family that the kernel counted, including those that found nothing.
     pub kernel_reads: Option<u64>,
     /// Calls of the write family that the kernel counted.
     pub kernel_writes: Option<u64>,
-    /// All other system calls, as the subject counts them.
+    /// All remaining system calls, as the subject counts them.
     pub calls: Option<u64>,
 }
 
 impl Slice {
-    /// Adds what came after.
+    /// Adds the measurements of later laps.
     pub fn add(&mut self, other: &Slice) {
         self.ns += other.ns;
         self.cpu_ns += other.cpu_ns;
@@ -47,10 +47,10 @@ impl Slice {
     }
 }
 
-/// How long another process has to go to sleep after a trip.
+/// How long another process may take to go to sleep after a trip.
 const SETTLING_NS: u64 = 2_000_000;
 
-/// What the kernel counts of the process in which a subject works: mostly this one.
+/// The kernel's counts for the process in which a subject works: mostly this process.
 #[derive(Debug)]
 struct Kernel {
     elsewhere: Option<i32>,
@@ -67,7 +67,7 @@ impl Kernel {
     /// The processor time of all its threads so far.
     fn processor_time(&self) -> Result<u64> {
         let Some(pid) = self.elsewhere else { return Ok(process::processor_time()) };
-        // Of a process that runs, the kernel tells what it had used by the last tick of the clock.
+        // For a running process, the kernel returns the time used up to the last clock tick.
         process::sleep(SETTLING_NS);
         process::processor_time_of(pid)
             .map_err(|e| Error::system("reading the processor time of a subject", e))
@@ -83,7 +83,8 @@ impl Kernel {
         Some((value("syscr: ")?, value("syscw: ")?))
     }
 
-    /// Reads and writes since a look. A look at oneself is itself a read, which the next look counts.
+    /// Returns the reads and writes since a previous count. A process that counts itself makes a
+    /// read, which its next count includes.
     fn since(&self, before: Option<(u64, u64)>) -> Option<(u64, u64)> {
         let (after, before) = self.counts().zip(before)?;
         let looks = u64::from(self.elsewhere.is_none());
@@ -107,7 +108,7 @@ impl Stage {
         Ok(Stage { entry, course, built, kernel })
     }
 
-    /// Takes all bytes round so often, and checks that it was done.
+    /// Takes all bytes round `laps` times, and checks the result.
     pub fn go(&mut self, laps: u64) -> Result<Slice> {
         let trip = self.course.trip(laps);
         let Built { ring, readers, writers } = &mut self.built;
@@ -122,7 +123,8 @@ impl Stage {
         let cpu_ns = self.kernel.processor_time()? - cpu;
         let kernel = self.kernel.since(before);
         let outcome = outcome.and_then(|()| ring.settle());
-        // A station may have failed after it had passed the last byte on: it waits for the next.
+        // A station may have failed after it had passed the last byte on, while it waits for the
+        // next.
         let failure = self.course.failure();
         if let Some(cause) = failure.or_else(|| outcome.err().map(|error| error.to_string())) {
             return Err(Error::usage(cause));

@@ -1,7 +1,7 @@
-//! What passes bytes on: runtimes, ours and others, and the two yardsticks.
+//! The subjects that pass bytes on: our runtime, foreign runtimes, and the two yardsticks.
 //!
-//! A runtime's part is a [`Link`]: how it reads a pipe and writes the next. The tasks on top are the same
-//! for all ([`pass`], [`drive`]), and compiled for each on its own.
+//! A runtime's part is a [`Link`]: how it reads a pipe and writes the next. The tasks on top are
+//! the same for all ([`pass`], [`drive`]), and compiled separately for each.
 
 use std::os::fd::OwnedFd;
 
@@ -26,7 +26,7 @@ use crate::ring::{libev, libevent, libuv};
 
 type Build = fn(&Course, Vec<(OwnedFd, OwnedFd)>) -> Result<Box<dyn Ring>>;
 
-/// How a subject comes to its ring.
+/// How a subject gets its ring.
 #[derive(Clone, Copy)]
 enum Make {
     /// Over given pipes.
@@ -55,7 +55,7 @@ enum Make {
 pub struct Entry {
     /// Its name in tables and records.
     pub name: &'static str,
-    /// What it is.
+    /// Its description, for lists.
     pub about: &'static str,
     make: Make,
 }
@@ -135,13 +135,13 @@ impl Entry {
         !matches!(self.make, Make::Absent(_))
     }
 
-    /// Why it cannot run here, if it needs what not every system has.
+    /// Returns why it cannot run here, if it needs a feature that not every system has.
     pub fn refusal(&self) -> Option<String> {
         (matches!(self.make, Make::Program(..)) && programs::find("go").is_none())
             .then(|| go::ABSENT.to_owned())
     }
 
-    /// Compiles what is compiled at run time.
+    /// Compiles the programs that are compiled at run time.
     pub fn prepare(&self) -> Result<()> {
         match self.make {
             Make::Program(program, _) => program().build(),
@@ -154,7 +154,7 @@ impl Entry {
         matches!(self.make, Make::Ours(_) | Make::Peers)
     }
 
-    /// Whether it takes part where our runtime is restricted to one back-end.
+    /// Whether it takes part when our runtime is restricted to one back-end.
     pub fn suits(&self, backend: Option<BackendKind>) -> bool {
         match (self.make, backend) {
             (Make::Ours(own), Some(backend)) => own == backend,
@@ -162,7 +162,7 @@ impl Entry {
         }
     }
 
-    /// The same, if it is built in.
+    /// Returns the entry itself, if it is built in.
     pub fn present(self) -> Result<Entry> {
         match self.make {
             Make::Absent(feature) => Err(absent(self.name, feature)),

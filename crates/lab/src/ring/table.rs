@@ -1,4 +1,4 @@
-//! What `superpoll-lab ring` prints: for each point its subjects, a line each.
+//! The output of `superpoll-lab ring`: for each point its subjects, one line each.
 
 use crate::grouping;
 use crate::ring::Row;
@@ -9,7 +9,7 @@ pub fn points(rows: &[Row]) -> Vec<((usize, usize), Vec<&Row>)> {
     grouping::groups(rows, |row| (row.total, row.in_flight))
 }
 
-/// So many bytes in flight, in words.
+/// Formats a number of bytes in flight in words.
 pub fn bytes(in_flight: usize) -> String {
     format!("{in_flight} byte{} in flight", if in_flight == 1 { "" } else { "s" })
 }
@@ -42,7 +42,7 @@ pub fn point(rows: &[&Row]) -> Table {
     )
 }
 
-/// All points, for the terminal.
+/// The text of all points, for the terminal.
 pub fn text(rows: &[Row]) -> String {
     points(rows)
         .iter()

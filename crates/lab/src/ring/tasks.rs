@@ -1,4 +1,4 @@
-//! What stands in a ring: the tasks that pass bytes on, the same for every runtime, and the driver.
+//! The parts of a ring: the tasks that pass bytes on, the same for every runtime, and the driver.
 
 use std::future::Future;
 use std::io;
@@ -8,20 +8,20 @@ use crate::ring::course::{Station, Trip};
 
 /// A ring that is set up and waits for bytes.
 pub trait Ring {
-    /// Lets the bytes that were placed go round.
+    /// Lets the placed bytes go round.
     fn go(&mut self, trip: Trip) -> io::Result<()>;
 
-    /// System calls so far besides reads and writes, if it counts them.
+    /// System calls so far except reads and writes, if it counts them.
     fn calls(&self) -> Option<u64> {
         None
     }
 
-    /// Sees to it after a trip that its stations have said what they have passed on.
+    /// Makes sure after a trip that its stations have reported the bytes that they passed on.
     fn settle(&mut self) -> io::Result<()> {
         Ok(())
     }
 
-    /// The process in which its stations are, if that is not this one.
+    /// The process that has its stations, if it is not this process.
     fn elsewhere(&self) -> Option<i32> {
         None
     }
@@ -44,13 +44,15 @@ pub fn numbers<R: AsRawFd, W: AsRawFd>(pipes: &[(R, W)]) -> (Vec<RawFd>, Vec<Raw
 
 /// A station's two ends and its buffer.
 pub trait Link {
-    /// Reads up to [`MOST`](crate::ring::course::MOST) bytes and says how many; zero at the end.
+    /// Reads up to [`MOST`](crate::ring::course::MOST) bytes and returns their number; zero at the
+    /// end.
     fn receive(&mut self) -> impl Future<Output = io::Result<usize>>;
-    /// Writes the first `count` of what was read last.
+    /// Writes the first `count` bytes of those that were read last.
     fn send(&mut self, count: usize) -> impl Future<Output = io::Result<()>>;
 }
 
-/// Passes on what comes. If it cannot go on it says why and closes its ends, which ends all after it.
+/// Passes on all bytes that come. A failing station reports its cause and closes its ends, which
+/// ends all stations after it.
 pub async fn pass<L: Link>(mut link: L, station: Station) {
     let failure = loop {
         match link.receive().await {

@@ -19,7 +19,7 @@ use crate::ring::{Options, Row};
 use crate::rivals::{self, Lost};
 use crate::{channel, grouping, options, say, statistics};
 
-/// What a sweep measures besides its first point.
+/// The points of a sweep in addition to its first.
 const SWEPT_TOTALS: [usize; 4] = [2, 10, 100, 4900];
 
 const SWEPT_SHARES: [f64; 4] = [0.01, 0.1, 0.5, 1.0];
@@ -33,10 +33,11 @@ struct Refusal {
     reason: String,
 }
 
-/// No request for laps should take longer: a watch over each finds lost wake-ups.
+/// No order of laps should take longer: a watch over each order finds lost wake-ups.
 const LONGEST_REQUEST_NS: f64 = 5e9;
 
-/// Subjects slower than this many times the middle one do fewer laps, unless laps were asked for.
+/// Subjects slower than this many times the middle one do fewer laps, unless the options give a
+/// number.
 const SLOW: f64 = 5.0;
 
 fn most_pipes() -> usize {
@@ -114,7 +115,7 @@ fn subjects(options: &Options, backend: Option<BackendKind>) -> Result<Vec<Entry
     Ok(different)
 }
 
-/// A subject with its process, and what it did.
+/// A subject with its process, and its measurements.
 struct Runner {
     remote: Remote,
     laps: u64,
@@ -124,7 +125,7 @@ struct Runner {
 }
 
 impl Runner {
-    /// A round of so many laps, in requests that each stay below the longest.
+    /// Runs a round of `laps` laps, in orders that each stay below the longest.
     fn round(&mut self, laps: u64) -> Result<Slice> {
         let at_once = ((LONGEST_REQUEST_NS / self.lap_ns.max(1.0)) as u64).clamp(1, laps.max(1));
         let mut sum: Option<Slice> = None;
@@ -141,10 +142,11 @@ impl Runner {
     }
 }
 
-/// How many laps each subject does in a round, so that all rounds of all fit into `budget_ns`.
+/// Returns how many laps each subject does in a round, so that all rounds of all fit into
+/// `budget_ns`.
 fn share_laps(lap_ns: &[f64], rounds: usize, budget_ns: f64) -> Vec<u64> {
     let middle = statistics::median(lap_ns).max(1.0);
-    // A slow one costs as much time as if it were only so much slower.
+    // A slow subject costs as much time as if it were only this many times slower.
     let sum: f64 = lap_ns.iter().map(|ns| ns.min(SLOW * middle)).sum();
     let laps = (budget_ns / (rounds as f64 * sum.max(1.0))).max(1.0);
     lap_ns
@@ -199,7 +201,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
             match set_up(entry, &course, backend, options.output.second_thread) {
                 Ok(runner) => runners.push(runner),
                 Err(error) if backend.is_some() && entry.is_ours() => return Err(error),
-                // Who does not do the work, or ends, has not refused it.
+                // A subject that does not do the work, or ends, has not refused it.
                 Err(error @ Error::Work { .. }) => {
                     lost.keep(entry.name, Err::<(), _>(error))?;
                 }
@@ -220,7 +222,8 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         }
         for round in 0..rounds {
             for turn in 0..runners.len() {
-                // Each round starts elsewhere, so that nobody has the same neighbour every time.
+                // Each round starts with another subject, so that no subject has the same neighbour
+                // every time.
                 let place = (turn + round * 5) % runners.len();
                 let runner = &mut runners[place];
                 let name = runner.remote.entry().name;
@@ -268,8 +271,8 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     Ok(Record::new("ring", environment, parameters, rows))
 }
 
-/// Starts a subject and has it go round twice: once to register what it registers, once to see how long
-/// a lap takes.
+/// Starts a subject and makes it go round twice: the first lap lets it register its descriptors,
+/// the second shows how long a lap takes.
 fn set_up(
     entry: Entry,
     course: &Course,
@@ -302,7 +305,7 @@ fn row(runner: &Runner, total: usize, in_flight: usize) -> Row {
         ns_per_hop_median: median,
         ns_per_hop_spread: statistics::maximum(&times) - statistics::minimum(&times),
         cpu_ns_per_hop_min: statistics::minimum(&cpu),
-        // Where the kernel does not count, each read that gave something had its write.
+        // Where the kernel does not count, each read that returned something had its write.
         syscalls_per_hop: sum
             .calls
             .map(|calls| (calls + counted.unwrap_or(2 * sum.reads)) as f64 / hops),

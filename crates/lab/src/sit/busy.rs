@@ -1,7 +1,7 @@
-//! A loop with idle connections beside busy ones: it sends back what it gets.
+//! A loop with busy and idle connections, which echoes what it reads.
 //!
-//! The connections are made by the parent, which gives one end of each to the loop's process and the other to that of
-//! the clients, and keeps none.
+//! The parent makes the connections. It gives one end of each to the loop's process, the opposite
+//! end to the clients' process, and keeps none.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -18,25 +18,25 @@ use crate::sit::topology::{Kind, Sitter, Station, Watcher};
 use crate::statistics;
 use crate::sys::{descriptor, epoll, process};
 
-/// Connections that ask.
+/// Connections that send requests.
 pub const ACTIVE: usize = 10;
 
 /// Bytes of a request.
 const BYTES: usize = 64;
 
-/// Requests before those that count: who has been away comes back.
+/// Requests before the counted ones, in which connections that were away come back.
 const FIRST: u64 = 500;
 
-/// How long idle connections may take to leave, and a request to be answered.
+/// How long idle connections may take to leave, and a request may take to be answered.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What the loop is told.
+/// The commands for the loop.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 enum Order {
-    /// Wait until all who may leave have left. The answer: how many those are.
+    /// Wait until all connections that may leave have left. The answer: their number.
     Settle,
-    /// Answer so many. The answer: nanoseconds for a request, in the main loop and with the babysitter, and how many are
-    /// away.
+    /// Answer this many requests. The answer: nanoseconds for a request, in the main loop and in
+    /// the babysitter, and how many connections are away.
     Serve(u64),
 }
 
@@ -47,23 +47,23 @@ pub struct Pair {
     clients: Clients,
 }
 
-/// What one round has found.
+/// The findings of one round.
 #[derive(Clone, Copy, Debug)]
 pub struct Found {
-    /// Half of the requests took less.
+    /// The median time of a request.
     pub p50: f64,
-    /// All but one in a hundred took less.
+    /// The 99th percentile of the time of a request.
     pub p99: f64,
-    /// The main loop's processor time for one.
+    /// The main loop's processor time for one request.
     pub main: f64,
-    /// The babysitter's.
+    /// The babysitter's processor time for one request.
     pub sitter: f64,
-    /// Connections that it had in the end.
+    /// Connections that the babysitter had in the end.
     pub away: f64,
 }
 
 impl Pair {
-    /// Starts both, and waits until the idle ones have left.
+    /// Starts both, and waits until the idle connections have left.
     pub fn start(
         kind: Kind,
         sitter: Option<&Sitter>,
@@ -100,7 +100,7 @@ impl Pair {
         Ok(Pair { main, clients })
     }
 
-    /// One round.
+    /// Measures one round.
     pub fn measure(&mut self, requests: u64) -> Result<Found> {
         self.main.order(&Order::Serve(requests))?;
         self.clients.order(&requests)?;
@@ -194,7 +194,7 @@ impl Serving {
     }
 }
 
-/// The clients' side: the first connections ask, the others are silent.
+/// The clients' side: the first connections send requests, the remaining ones are silent.
 struct Asking {
     subject: &'static str,
     set: OwnedFd,
@@ -221,7 +221,7 @@ impl Asking {
         Ok(Asking { subject, set, sockets, asked_at: [0; ACTIVE], number: 0 })
     }
 
-    /// Sends a request of its own number.
+    /// Sends a request that contains its own number.
     fn send(&mut self, connection: usize) -> Result<()> {
         self.number += 1;
         let mut request = [connection as u8; BYTES];
@@ -232,7 +232,7 @@ impl Asking {
         if sent { Ok(()) } else { Err(Error::last("sending a request")) }
     }
 
-    /// The time of each request but the first ones.
+    /// Returns the time of each request except the first ones.
     fn ask(&mut self, requests: u64) -> Result<Vec<f64>> {
         let subject = self.subject;
         let wrong = |found: &str| Error::Work { subject, found: found.to_owned() };
@@ -264,7 +264,7 @@ impl Asking {
                 }
             }
         }
-        // Those that idle clients have are their own to be told: nothing.
+        // The clients' ends of idle connections must have received nothing.
         for socket in &self.sockets[ACTIVE..] {
             if descriptor::read_byte(socket.as_raw_fd()).is_some() {
                 return Err(wrong("a silent connection was told something"));

@@ -1,4 +1,5 @@
-//! The clients of a server that is started again: subscribers by WebSocket, keep-alive connections, and who publishes.
+//! The clients of a server that is restarted: subscribers by WebSocket, keep-alive connections, and
+//! the publisher.
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
@@ -14,28 +15,30 @@ use crate::sys::{descriptor, process, socket};
 /// How long an answer may take, and all messages to arrive.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Where messages are published.
+/// The channel to which messages are published.
 pub const CHANNEL: &str = "/news";
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
-/// What a process of clients is told.
+/// The commands for a process of clients.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Order {
-    /// So many subscribe, and so many ask once and keep their connection. The answer: none.
+    /// Open this many subscriptions, and this many connections that send one request and stay open.
+    /// The answer: none.
     Connect(usize, usize),
-    /// Publish so many messages from this number on, with a pause of so many nanoseconds after each. The answer: for
-    /// each whether it was confirmed.
+    /// Publish this many messages from this number on, with a pause of this many nanoseconds after
+    /// each. The answer: for each message whether it was confirmed.
     Publish(u64, usize, u64),
-    /// Publish this one until it is confirmed, which ends what subscribers hear.
+    /// Publish this message until it is confirmed; it is the last one that subscribers receive.
     End(u64),
-    /// Hear up to that message, and ask on the other connections. Given are the messages that were confirmed. The
-    /// answer: connections that have ended, messages missed, and messages heard twice, over all subscribers.
+    /// Receive up to that message, and send a request on each keep-alive connection. The second
+    /// field has the messages that were confirmed. The answer: connections that have ended,
+    /// messages missed, and messages received twice, over all subscribers.
     Hear(u64, Vec<u64>),
 }
 
-/// Clients of the server at a port, in a process of their own; from an address of their own, which has all ports to
-/// itself.
+/// Starts clients of the server at a port, in a process of their own. They connect from an address
+/// of their own, which has all ports to itself.
 pub fn start(subject: &'static str, port: u16, from: Ipv4Addr) -> Result<Clients> {
     let (mut subscribers, mut idle) = (Vec::new(), Vec::new());
     Clients::start(subject, move |order: Order| {
@@ -93,7 +96,7 @@ fn other(what: impl Into<String>) -> io::Error {
 
 fn connect(from: Ipv4Addr, port: u16) -> io::Result<TcpStream> {
     let socket = socket::connect_from(from, port)?;
-    // No port is to stay occupied after the run.
+    // The run must not leave ports occupied.
     descriptor::reset_on_close(&socket)?;
     let stream = TcpStream::from(socket);
     stream.set_nodelay(true)?;
@@ -101,7 +104,7 @@ fn connect(from: Ipv4Addr, port: u16) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// Asks on a connection that stays open, and reads the answer.
+/// Sends a request on a connection that stays open, and reads the answer.
 fn get(stream: &mut TcpStream) -> io::Result<String> {
     stream.write_all(GET)?;
     let head = head(stream)?;
@@ -132,12 +135,12 @@ fn head(stream: &mut impl Read) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&head).into_owned())
 }
 
-/// What a new connection is answered.
+/// Sends a request on a new connection and returns the answer.
 pub fn ask(port: u16) -> io::Result<String> {
     get(&mut connect(Ipv4Addr::LOCALHOST, port)?)
 }
 
-/// Publishes a message on a connection of its own; tells whether that was confirmed.
+/// Publishes a message on a connection of its own; returns whether it was confirmed.
 fn publish(port: u16, number: u64) -> bool {
     let message = number.to_string();
     let request = format!(
@@ -151,7 +154,7 @@ fn publish(port: u16, number: u64) -> bool {
     answer.is_ok_and(|head| head.starts_with("HTTP/1.1 201 "))
 }
 
-/// A subscriber by WebSocket, which reads messages when it is told to.
+/// A subscriber by WebSocket, which reads messages on command.
 struct Subscriber {
     stream: TcpStream,
     unread: Vec<u8>,
@@ -173,7 +176,8 @@ impl Subscriber {
         }
     }
 
-    /// How often each message came, up to the last one or the end of patience, and whether the connection is over.
+    /// Returns how often each message came, up to the last message or the end of the patience, and
+    /// whether the connection is over.
     fn hear(&mut self, last: u64, end: Instant) -> (HashMap<u64, u64>, bool) {
         let mut heard = HashMap::new();
         loop {
@@ -186,12 +190,12 @@ impl Subscriber {
                             return (heard, false);
                         }
                     }
-                    // A ping, which nobody has to answer in so short a time.
+                    // A ping, which needs no answer within such a short time.
                     (0x89, _) => {}
                     _ => return (heard, true),
                 }
             }
-            // One that was heard from just now may be in the middle of something.
+            // A subscriber that received data just now may be in the middle of a message.
             let left = end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
             let mut room = [0; 4096];
             let read = self.stream.set_read_timeout(Some(left));
@@ -205,7 +209,7 @@ impl Subscriber {
     }
 }
 
-/// Takes a whole frame of a server's off the front: what it is, and its data.
+/// Takes a whole frame of a server from the front: its first byte, and its data.
 fn next_frame(unread: &mut Vec<u8>) -> Option<(u8, Vec<u8>)> {
     let (start, length) = match *unread.get(1)? {
         126 => (4, usize::from(u16::from_be_bytes([*unread.get(2)?, *unread.get(3)?]))),

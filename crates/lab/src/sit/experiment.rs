@@ -66,7 +66,7 @@ impl Experiment for Sit {
             50.0,
             woken,
         ));
-        // What is promised is promised of every round.
+        // The promise holds for every round.
         for name in ["dropped", "lost", "doubled"] {
             let all = figure("restart", name).map(|row| (row.most, row.subject.clone()));
             targets.extend(worst(format!("sit: connections or messages {name}"), 0.0, all));

@@ -1,20 +1,24 @@
-//! `superpoll-lab sit`: what a babysitter costs, what it saves, and what it keeps.
+//! `superpoll-lab sit`: the costs of a babysitter, its savings, and the connections that it keeps.
 //!
-//! Four parts, each in every topology, in turns, round by round:
+//! There are four parts. Each runs in every topology, in turns, round by round:
 //!
-//! - `move`: descriptors leave for the babysitter and come back, in batches. Measured is the processor time of the main
-//!   loop's thread, and that of the babysitter's thread or process, for one descriptor. Without a babysitter nobody
-//!   leaves; there the same wait, and the same wake-up, are the yardstick.
-//! - `wake`: the time from a peer's write to a descriptor that is away until the main loop has read the byte.
-//! - `busy`: ten clients ask and are answered through a loop that thousands of idle connections belong to; the time of a
-//!   request, and the processor time of both sides.
-//! - `restart`: a web server with thousands of WebSockets and keep-alive connections is upgraded, and then killed.
-//!   Counted are connections that did not live on, messages that a subscriber missed or heard twice, and the time from
-//!   the start of the new process until it has answered a request.
+//! - `move`: descriptors leave for the babysitter and come back, in batches. The result is the
+//!   processor time for one descriptor, of the main loop's thread and of the babysitter's thread or
+//!   process. Without a babysitter no descriptor leaves; there the same wait, and the same wake-up,
+//!   are the yardstick.
+//! - `wake`: the time from a peer's write to a descriptor that is away until the main loop has read
+//!   the byte.
+//! - `busy`: ten clients send requests through a loop that also has thousands of idle connections.
+//!   The result is the time of a request, and the processor time of both sides.
+//! - `restart`: a web server with thousands of WebSockets and keep-alive connections is upgraded,
+//!   and then killed. The result counts connections that did not live on, and messages that a
+//!   subscriber missed or received twice. It also gives the time from the start of the new process
+//!   until it has answered a request.
 //!
-//! Every loop is a process of its own, because a second thread makes each system call on a descriptor dearer, and the
-//! nested topology has none. `topology.rs` makes the pollers, `moves.rs` and `busy.rs` are the loops, `crowd.rs` the
-//! clients of the server that `restart.rs` starts again, and `trial.rs` has all take turns.
+//! Every loop is a process of its own, because a second thread makes each system call on a
+//! descriptor more expensive, and the nested topology has no second thread. `topology.rs` makes the
+//! pollers, `moves.rs` and `busy.rs` are the loops, `crowd.rs` the clients of the server that
+//! `restart.rs` restarts, and `trial.rs` runs everything in turn.
 
 use serde::{Deserialize, Serialize};
 
@@ -33,17 +37,17 @@ mod trial;
 /// Options of `superpoll-lab sit`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// What to measure: move, wake, busy, restart or all
+    /// The parts to measure: move, wake, busy, restart or all
     #[arg(long, value_name = "LIST", default_value = "all")]
     pub parts: String,
-    /// Who watches what is idle: nested, thread, process or all
+    /// Where idle connections are watched: nested, thread, process or all
     #[arg(long, value_name = "LIST", default_value = "all")]
     pub topologies: String,
     /// Descriptors that leave and come back together, 1 to 253, with commas
     #[arg(long, value_name = "LIST", default_value = "1,16,253")]
     pub batch: String,
-    /// Idle connections beside the busy ones, and of the server that is started again; fewer where the limit of
-    /// descriptors is lower [default: 9000, or 1000 if quick]
+    /// Idle connections in addition to the busy ones, and of the restarted server; fewer where the
+    /// limit of descriptors is lower [default: 9000, or 1000 if quick]
     #[arg(long, value_name = "N")]
     pub idle: Option<usize>,
     /// Requests to each loop in a round
@@ -60,20 +64,20 @@ pub struct Options {
 crate::options::of_a_command!(Options);
 
 crate::by_name::named! {
-    /// What is measured.
+    /// A part of the experiment.
     pub enum Part {
         /// Leaving and coming back.
         Move = "move",
-        /// A wake-up by one that is away.
+        /// A wake-up by a descriptor that is away.
         Wake = "wake",
-        /// Requests beside idle connections.
+        /// Requests, next to idle connections.
         Busy = "busy",
         /// A server's upgrade and crash.
         Restart = "restart",
     }
 }
 
-/// One figure of one topology, or of one way to start again.
+/// One figure of one topology, or of one way to restart.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// `move`, `wake`, `busy` or `restart`.
@@ -82,15 +86,15 @@ pub struct Row {
     pub subject: String,
     /// Descriptors that move together, or that are idle.
     pub descriptors: usize,
-    /// What it is.
+    /// The name of the figure.
     pub figure: String,
     /// `ns`, or `count`.
     pub unit: String,
-    /// That of the middle round.
+    /// The value of the median round.
     pub median: f64,
-    /// That of the round with the least.
+    /// The value of the lowest round.
     pub least: f64,
-    /// That of the round with the most.
+    /// The value of the highest round.
     pub most: f64,
     /// Rounds measured.
     pub rounds: usize,

@@ -1,9 +1,11 @@
-//! The loop whose descriptors leave and come back: what that costs, and how soon it wakes up.
+//! The loop whose descriptors leave and come back: the cost of that, and how soon the loop wakes
+//! up.
 //!
-//! In the part `move` all of a batch become ready, are read, and are silent for longer than they have to be; the next
-//! wait has them leave. That wait is measured, and then what it takes until they are back, reported and read. Both sides
-//! are left alone before the babysitter's clock is read, so that it has done what it was told. What reading the thread's
-//! own clock takes is subtracted: for a batch of one it would be a good part.
+//! In the part `move`, all descriptors of a batch become ready, are read, and are silent for longer
+//! than necessary; the next wait makes them leave. The part measures that wait, and then the time
+//! until they are back, reported and read. The babysitter's clock is read after a pause, so that it
+//! has carried out its orders. The time to read the thread's own clock is subtracted: for a batch
+//! of one it would be a large share.
 
 use std::time::Duration;
 
@@ -27,42 +29,44 @@ pub const WATCHED: usize = 1000;
 /// How long a descriptor is idle before it leaves: longer than it takes for a batch to come back.
 const IDLE: Duration = Duration::from_millis(8);
 
-/// After this all are due, and so is the next round of the hand.
+/// After this time all descriptors are due, and so is the next round of the hand.
 const PAUSE_NS: u64 = 12_000_000;
 
-/// Until the other side has done what it was told.
+/// How long the babysitter may take to carry out its orders.
 const SETTLING_NS: u64 = 1_000_000;
 
-/// How often a batch may fail to leave at once, because something else had the processor.
+/// How often a batch may fail to leave at once because another process had the processor.
 const ATTEMPTS: usize = 50;
 
-/// How long all may take to come back.
+/// How long a batch may take to come back.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The quiet before a wake-up, in nanoseconds.
 const QUIET_NS: u64 = 2_000_000;
 
-/// What a loop is told. It answers with numbers.
+/// The commands for a loop. It answers with numbers.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub enum Order {
-    /// Have so many leave together and come back, so often. The answer: nanoseconds for one descriptor of leaving in the
-    /// main loop and with the babysitter, and of coming back in both.
+    /// Make a batch leave together and come back, several times. The answer: nanoseconds for one
+    /// descriptor, of leaving in the main loop and in the babysitter, and of coming back in both.
     Move {
         /// Descriptors.
         batch: usize,
         /// How often.
         times: usize,
     },
-    /// Be woken up so often by one that is away. The answer: the nanoseconds of each.
+    /// Be woken by a descriptor that is away, several times. The answer: the nanoseconds of each
+    /// wake-up.
     Wake {
         /// How often.
         times: usize,
-        /// Chooses who stirs.
+        /// Chooses the descriptor that becomes ready.
         seed: u64,
     },
 }
 
-/// A loop with so many descriptors in a process of its own. It keeps to the processor `main`, its peer to `writers`.
+/// Starts a loop with `watched` descriptors in a process of its own. It keeps to the processor
+/// `main`, its peer to `writers`.
 pub fn start(
     kind: Kind,
     sitter: Option<&Sitter>,
@@ -91,7 +95,7 @@ pub fn start(
     })
 }
 
-/// What it takes to read this thread's clock twice.
+/// The time to read this thread's clock twice.
 fn clock_ns() -> f64 {
     let all: Vec<f64> = (0..1000)
         .map(|_| {
@@ -113,14 +117,14 @@ fn moves(station: &mut Station, pairs: &Pairs, batch: usize, times: usize) -> Re
         rule: Rule::Regret { within: 0, doublings: 0 },
         stated_only: false,
     };
-    // The poll array would keep who is busy in every other wait.
+    // The poll array would keep descriptors that are busy in every second wait.
     let mut watcher = station.poller(tuning, Some(Fixed::default()))?;
     let poller = &mut watcher.poller;
     let mut keys = Vec::with_capacity(batch);
     for fd in &pairs.reader_handles()[..batch] {
         keys.push(poller.register(fd, Interest::READABLE)?);
     }
-    // A wait that its limit has cut off lets nobody leave.
+    // A wait that reaches its limit of events lets no descriptor leave.
     let mut events = Events::with_limit(2 * batch);
     poller.wait(&mut events, Some(Duration::ZERO))?;
     let leaves = if station.kind == Kind::Nested { 0 } else { batch as u64 };
@@ -184,7 +188,7 @@ fn wake_ups(
     times: usize,
     seed: u64,
 ) -> Result<Vec<f64>> {
-    // They leave when they are told to.
+    // The descriptors leave on command.
     let tuning = Tuning { idle: Duration::from_secs(3600), ..Tuning::default() };
     let mut watcher = station.poller(tuning, None::<Governed>)?;
     let poller = &mut watcher.poller;

@@ -1,4 +1,5 @@
-//! The plot of `superpoll-lab sit`: what it takes for one descriptor to leave, over the size of the batch.
+//! The plot of `superpoll-lab sit`: the cost for one descriptor to leave, over the size of the
+//! batch.
 
 use crate::plot::{self, Plot};
 use crate::sit::Row;

@@ -1,11 +1,13 @@
-//! A server that is started again: upgraded, and then killed.
+//! A server that is restarted: upgraded, and then killed.
 //!
-//! `superpoll serve`, as a user would start it, with a babysitter process. Half of the connections are subscribers by
-//! WebSocket, half have asked once and are kept. When all are with the babysitter, messages are published one after
-//! another; meanwhile the next server is started, with `--upgrade`, or without after `kill -9`. Each serves a page that
-//! says which one it is: the time is that from before its process is made until a new connection has got its page. Then
-//! every subscriber is asked what it has heard, and every kept connection asks again. A message whose publisher got no
-//! confirmation may be heard or not, but not twice.
+//! The server is `superpoll serve`, as a user would start it, with a babysitter process. Half of
+//! the connections are subscribers by WebSocket, and half have sent one request and are kept. When
+//! all are with the babysitter, messages are published one after another; meanwhile the next server
+//! is started, with `--upgrade`, or without it after `kill -9`. Each server serves a page with its
+//! own number: the time runs from before its process is made until a new connection has received
+//! its page. Then every subscriber reports the messages that it received, and every kept connection
+//! sends another request. A message whose publisher got no confirmation may arrive or not, but not
+//! twice.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -20,27 +22,28 @@ use crate::sit::crowd::{self, CHANNEL, Order};
 use crate::sit::topology::Sitter;
 use crate::sys::process;
 
-/// How long connections may take to be left with the babysitter, and a server to end or to begin.
+/// How long it may take until connections are left with the babysitter, and until a server ends or
+/// begins.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// Messages while the server is started again, and the pause after each.
+/// Messages during a restart, and the pause after each.
 const MESSAGES: usize = 20;
 const PAUSE_NS: u64 = 25_000_000;
 
-/// What has been published by then, when the next one is started.
+/// How long messages are published before the next server is started.
 const BEFORE_NS: u64 = 100_000_000;
 
 crate::by_name::named! {
-    /// How a server follows another.
+    /// The way in which a server follows the previous one.
     pub enum Way {
-        /// It is told to take over from the other.
+        /// The new server is told to take over.
         Upgrade = "upgrade",
-        /// The other has been killed.
+        /// The previous server has been killed.
         Crash = "crash",
     }
 }
 
-/// What one has found.
+/// The findings of a restart.
 #[derive(Clone, Copy, Debug)]
 pub struct Found {
     /// Nanoseconds until the new process answers.
@@ -49,7 +52,7 @@ pub struct Found {
     pub dropped: f64,
     /// Messages that a subscriber has missed.
     pub lost: f64,
-    /// Messages that a subscriber has heard twice.
+    /// Messages that a subscriber has received twice.
     pub doubled: f64,
     /// Messages that were confirmed.
     pub confirmed: f64,
@@ -74,7 +77,7 @@ pub struct Site {
 const PLACE: Place = Place { processor: None, second_thread: false };
 
 impl Site {
-    /// Starts all of them, and has the clients connect.
+    /// Starts all of them, and makes the clients connect.
     pub fn start(connections: usize) -> Result<Site> {
         let failed = |e| Error::system("making a folder to be served", e);
         let folder = tempfile::tempdir().map_err(failed)?;
@@ -106,7 +109,7 @@ impl Site {
         Error::Work { subject: "superpoll serve", found: found.into() }
     }
 
-    /// The next server, whose page is its number.
+    /// Starts the next server, whose page is its number.
     fn begin(&mut self, arguments: &[&str]) -> Result<Server> {
         self.number += 1;
         let page = page(self.number);
@@ -135,7 +138,7 @@ impl Site {
         }
     }
 
-    /// Has the next server follow the present one.
+    /// Makes the next server follow the present one.
     pub fn follow(&mut self, way: Way) -> Result<Found> {
         self.until_held()?;
         let first = self.messages + 1;
@@ -143,7 +146,7 @@ impl Site {
         process::sleep(BEFORE_NS);
         let before = self.server.take();
         if way == Way::Crash {
-            // It is killed, and waited for.
+            // Dropping kills the server and waits for its end.
             drop(before);
         } else {
             self.server = before;
@@ -185,7 +188,7 @@ fn page(number: usize) -> String {
     format!("server {number}\n")
 }
 
-/// A folder to be served, and a configuration.
+/// Writes a folder to serve, and a configuration.
 fn write(folder: &Path, port: u16, number: usize, page: &str) -> std::io::Result<PathBuf> {
     let root = folder.join(format!("root-{number}"));
     std::fs::create_dir(&root)?;

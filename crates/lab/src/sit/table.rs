@@ -1,4 +1,4 @@
-//! What `superpoll-lab sit` prints: a table for each part, with a line for each topology.
+//! The output of `superpoll-lab sit`: a table for each part, with a line for each topology.
 
 use crate::sit::{Part, Row};
 use crate::table::{self, Table};
@@ -27,7 +27,7 @@ pub fn parts(rows: &[Row]) -> Vec<(&'static str, Table)> {
     headings.into_iter().filter_map(part).collect()
 }
 
-/// A line for each subject and number of descriptors, a column for each figure.
+/// Builds a line for each subject and number of descriptors, and a column for each figure.
 fn pivot(rows: &[&Row]) -> Table {
     let mut figures: Vec<&str> = Vec::new();
     let mut lines: Vec<(usize, &str)> = Vec::new();
@@ -57,7 +57,7 @@ fn pivot(rows: &[&Row]) -> Table {
     table
 }
 
-/// The middle round, and the spread of all.
+/// The median round, and the spread of all.
 fn cell(row: &Row) -> String {
     let value =
         |number: f64| if row.unit == "ns" { table::time(number) } else { format!("{number:.0}") };

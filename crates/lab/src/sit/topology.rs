@@ -16,7 +16,7 @@ use crate::sys::{descriptor, process};
 const PATIENCE: Duration = Duration::from_secs(5);
 
 crate::by_name::named! {
-    /// Who watches what is idle.
+    /// Where idle descriptors are watched.
     pub enum Kind {
         /// The poller's own epoll set.
         Nested = "nested",
@@ -27,7 +27,7 @@ crate::by_name::named! {
     }
 }
 
-/// A babysitter's process, which ends when this is dropped.
+/// A babysitter's process, which ends when this value is dropped.
 #[derive(Debug)]
 pub struct Sitter {
     child: process::Child,
@@ -35,7 +35,7 @@ pub struct Sitter {
 }
 
 impl Sitter {
-    /// Forks it, and waits until it listens.
+    /// Forks the process, and waits until it listens.
     pub fn start() -> Result<Sitter> {
         let failed = |e| Error::system("starting a babysitter's process", e);
         let folder = tempfile::tempdir().map_err(failed)?;
@@ -43,7 +43,7 @@ impl Sitter {
         let child = process::fork(|| {
             descriptor::close_all_but(&mut []);
             process::survive_broken_pipes();
-            // The parent sees that nobody listens, and says so.
+            // The parent sees that no process listens, and says so.
             let _ = sit(&path);
         })
         .map_err(failed)?;
@@ -59,17 +59,17 @@ impl Sitter {
         }
     }
 
-    /// Where it listens.
+    /// Returns the path of its socket.
     pub fn path(&self) -> PathBuf {
         self.folder.path().join("sit")
     }
 
-    /// The number of its process.
+    /// Returns its process number.
     pub fn pid(&self) -> i32 {
         self.child.pid()
     }
 
-    /// How many descriptors it has open.
+    /// Returns how many descriptors it has open.
     pub fn descriptors(&self) -> Result<usize> {
         let folder = format!("/proc/{}/fd", self.pid());
         std::fs::read_dir(&folder)
@@ -79,36 +79,37 @@ impl Sitter {
 }
 
 fn sit(path: &Path) -> std::io::Result<()> {
-    // It serves one poller after another.
+    // The babysitter serves one poller after another.
     let options = superpoll_sit::Options { ends: false, ..superpoll_sit::Options::default() };
     let mut babysitter = Babysitter::new(options, |_| {})?;
     babysitter.listen(Listener::bind(path)?)?;
     babysitter.run()
 }
 
-/// Where pollers of a topology are made.
+/// A factory for pollers of a topology.
 #[derive(Debug)]
 pub struct Station {
-    /// Their topology.
+    /// The topology of the pollers.
     pub kind: Kind,
-    /// Where the babysitter's process listens, and its number.
+    /// The path of the babysitter process's socket, and its process number.
     sitter: Option<(PathBuf, i32)>,
-    /// The main loop's only processor, if it is to have one.
+    /// The main loop's only processor, if the loop keeps to one.
     processor: Option<usize>,
-    /// All that there are.
+    /// All processors of this process.
     all: Vec<usize>,
     sessions: u64,
 }
 
 impl Station {
-    /// Of a topology; it has to be given a babysitter's process if that is [`Kind::Process`].
+    /// Creates a station for a topology; [`Kind::Process`] needs a babysitter's process.
     pub fn new(kind: Kind, sitter: Option<&Sitter>, processor: Option<usize>) -> Station {
         let sitter = sitter.map(|sitter| (sitter.path(), sitter.pid()));
         Station { kind, sitter, processor, all: process::processors(), sessions: 0 }
     }
 
-    /// An adaptive poller, with a policy for its poll array if not the default one. From here on this thread keeps to
-    /// the main loop's processor; a babysitter goes where the scheduler sends it.
+    /// Creates an adaptive poller, with a policy for its poll array if not the default one. From
+    /// here on this thread keeps to the main loop's processor; a babysitter runs where the
+    /// scheduler puts it.
     pub fn poller(
         &mut self,
         tuning: Tuning,
@@ -146,7 +147,8 @@ impl Station {
     pub fn sitter_time(&self) -> Result<u64> {
         match (self.kind, &self.sitter) {
             (Kind::Nested, _) | (Kind::Process, None) => Ok(0),
-            // There are these two threads. Their clocks are read one after the other, so a difference may be off by that.
+            // The process has only these two threads. Their clocks are read one after the other, so
+            // a difference may be off by the time between the reads.
             (Kind::Thread, _) => {
                 Ok(process::processor_time().saturating_sub(process::thread_time()))
             }
@@ -159,7 +161,7 @@ impl Station {
 /// A poller with its babysitter.
 #[derive(Debug)]
 pub struct Watcher {
-    /// The poller. It goes before the session does that its line belongs to.
+    /// The poller. It is dropped before the session that its connection belongs to.
     pub poller: Poller,
     _session: Option<Session>,
 }
@@ -171,7 +173,7 @@ struct Session(Option<Control>);
 impl Drop for Session {
     fn drop(&mut self) {
         if let Some(control) = self.0.take() {
-            // One that has gone needs no farewell.
+            // A babysitter that has gone needs no farewell.
             let _ = control.bye();
         }
     }

@@ -18,16 +18,16 @@ use crate::sit::topology::{Kind, Sitter};
 use crate::sit::{Options, Part, Row};
 use crate::statistics;
 
-/// A packet has no more.
+/// The most descriptors in a packet.
 const MOST: usize = 253;
 
-/// Descriptors that a server, or a babysitter, needs beside its connections.
+/// Descriptors that a server, or a babysitter, needs in addition to its connections.
 const RESERVE: usize = 256;
 
 /// How often a batch leaves in a round.
 const MOVES: usize = 20;
 
-/// A figure of each round: what it is, its unit, and the samples.
+/// A figure of each round: its name, its unit, and the samples.
 struct Series {
     part: Part,
     subject: &'static str,
@@ -37,7 +37,7 @@ struct Series {
     rounds: Vec<f64>,
 }
 
-/// All that was found.
+/// All findings.
 #[derive(Default)]
 struct Findings(Vec<Series>);
 
@@ -80,13 +80,13 @@ impl Findings {
     }
 }
 
-/// The options, checked.
+/// The checked options.
 struct Plan {
     parts: Vec<Part>,
     topologies: Vec<Kind>,
     batches: Vec<usize>,
     idle: usize,
-    /// Descriptors of the loops that are woken up.
+    /// Descriptors of the loops of the part `wake`.
     watched: usize,
     note: Option<String>,
 }
@@ -116,7 +116,8 @@ fn plan(options: &Options) -> Result<Plan> {
         }
     }
     let asked = options.idle.unwrap_or(if options.output.quick { 1000 } else { 9000 });
-    // The parent has both ends of all for a moment; of the server's connections nobody has.
+    // The parent has both ends of these pairs for a moment. No process has both ends of a server's
+    // connection.
     let pairs = channel::most_pairs();
     let watched = WATCHED.min(pairs);
     if batches.iter().any(|&batch| batch > watched) {
@@ -179,7 +180,7 @@ fn rounds(output: &Output, full: usize, quick: usize) -> usize {
     output.repetitions.unwrap_or(if output.quick { quick } else { full })
 }
 
-/// Where the main loops run, and their peers.
+/// The processors of the main loops, and of their peers.
 #[derive(Clone, Copy)]
 struct Loops {
     main: Option<usize>,
@@ -198,7 +199,7 @@ fn move_and_wake(
     progress: &Progress,
     findings: &mut Findings,
 ) -> Result<()> {
-    // Their babysitters are to end after them.
+    // The babysitters must end after their loops.
     let mut loops: Vec<(Kind, Clients, Option<Sitter>)> = Vec::new();
     for &kind in &plan.topologies {
         let sitter = sitter_for(kind)?;

@@ -1,12 +1,14 @@
-//! A block: one subject at one point, set up in a process of its own, asked for rounds, and ended.
+//! A block: one subject at one point. It is set up in a process of its own, runs rounds, and ends.
 //!
-//! This process is the writer. It keeps to one processor, writes a byte to each active pair and sleeps until the last
-//! of them was read; that moment is noted by whoever read it, so that the writer's own waking up is no part of the
-//! round. Then it looks at what the desk says, and pauses until the subject has gone back to sleep.
+//! The parent process is the writer. It keeps to one processor, writes a byte to each active pair
+//! and sleeps until the last of these bytes has been read. The reader of the last byte notes the
+//! time, so that the writer's own wake-up is not part of the round. Then the writer checks the
+//! notes on the desk and pauses until the subject has gone back to sleep.
 //!
-//! On *one* processor the subject shares the writer's and may not preempt it: all bytes of a round are there before the
-//! first is looked at, as in a wait of `superpoll-lab atr`, and nothing happens at the same time. On *all* it may run anywhere,
-//! as a program would: it begins to read while the writer still writes, and threads share the work.
+//! On *one* processor the subject shares the writer's processor and may not preempt it: all bytes
+//! of a round are there before the subject reads the first, as in a wait of `superpoll-lab atr`,
+//! and nothing happens at the same time. On *all* processors the subject may run anywhere, as a
+//! program would: it begins to read while the writer still writes, and threads share the work.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -24,19 +26,19 @@ crate::by_name::named! {
     pub enum Where {
         /// On the writer's processor.
         One = "one",
-        /// On any.
+        /// On any processor.
         All = "all",
     }
 }
 
-/// What all subjects of a point have in common.
+/// The settings that all subjects of a point have in common.
 #[derive(Clone, Copy, Debug)]
 pub struct Point<'a> {
-    /// What the pairs are.
+    /// Kind of the pairs.
     pub kind: Kind,
     /// The pairs.
     pub pairs: &'a Pairs,
-    /// Which are active in every round.
+    /// The pairs that are active in every round.
     pub active: &'a [u32],
     /// Where subjects run.
     pub runs: Where,
@@ -44,33 +46,34 @@ pub struct Point<'a> {
     pub processors: &'a [usize],
 }
 
-/// What a block gave.
+/// The results of a block.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Block {
-    /// From before the first write until the last byte was read, in nanoseconds; the median of the rounds.
+    /// From before the first write until the last byte was read, in nanoseconds; the median of the
+    /// rounds.
     pub clock_ns: f64,
     /// Rounds measured.
     pub rounds: usize,
     /// Processor time of all the subject's threads, in nanoseconds, for an event.
     pub cpu_ns: f64,
-    /// What a write takes the writer more than to a descriptor that nobody waits for.
+    /// The extra cost of a write, compared with a write to a descriptor that no thread waits for.
     pub write_ns: f64,
-    /// How often a thread went to sleep, for an event.
+    /// How often a thread went to sleep, per event.
     pub voluntary: f64,
-    /// How often a thread lost its processor to another, for an event.
+    /// How often a thread lost its processor to another thread, per event.
     pub involuntary: f64,
-    /// What the subject says of itself.
+    /// The subject's own report of its set-up.
     pub set: Set,
-    /// By how much the kernel's stacks grew while it was set up, in bytes.
+    /// By how many bytes the kernel's stacks grew during the set-up.
     pub kernel_stacks: f64,
 }
 
-/// A subject that the system did not let be set up.
+/// A subject that the system refused to set up.
 #[derive(Debug)]
 pub struct Refusal {
-    /// Threads that it could have.
+    /// Threads that it got before the refusal.
     pub had: u64,
-    /// What the kernel said.
+    /// The kernel's error.
     pub source: std::io::Error,
 }
 
@@ -83,14 +86,14 @@ pub struct Length {
     pub rounds: (usize, usize),
 }
 
-/// Rounds before those that are measured: a poller that adapts has its placement after about forty.
+/// Rounds before the measured ones: an adaptive poller has settled its placement after about forty.
 const WARM_UP: (usize, usize) = (96, 8);
 
-/// How long a subject has to go back to sleep, in nanoseconds: the loop that looks at every descriptor once more needs
-/// longer the more there are.
+/// How long a subject may take to go back to sleep, in nanoseconds. A loop that checks every
+/// descriptor once more takes longer with more descriptors.
 const PAUSE: (u64, u64) = (60_000, 120);
 
-/// Writes for which the price of one to a descriptor that nobody waits for is taken from.
+/// Writes to a descriptor that no thread waits for, from which the base price of a write is taken.
 const UNWATCHED_WRITES: usize = 400;
 
 /// A subject in its process.
@@ -103,14 +106,15 @@ struct Trial<'a> {
     byte: u8,
 }
 
-/// What a round took.
+/// The measurements of a round.
 struct Round {
     clock_ns: f64,
     /// The writer's processor time for its writes.
     write_ns: f64,
 }
 
-/// Sets a subject up and measures it; the inner error says that the system did not allow it so many threads.
+/// Sets a subject up and measures it. The inner error says that the system did not allow it that
+/// many threads.
 pub fn measure(
     entry: Entry,
     point: Point<'_>,
@@ -129,7 +133,7 @@ pub fn measure(
     Ok(Ok(Block { kernel_stacks, ..block }))
 }
 
-/// Whether a subject can be set up at all, and what says no.
+/// Checks whether a subject can be set up at all; returns the refusal if not.
 pub fn probe(entry: Entry, point: Point<'_>) -> Result<Option<Refusal>> {
     Ok(Trial::start(entry, point)?.err())
 }
@@ -148,7 +152,7 @@ impl<'a> Trial<'a> {
         let trial = Trial { entry, point, desk, wait, child, byte: 0 };
         match trial.wait() {
             Ok(()) => Ok(Ok(trial)),
-            // Of the others none is known to be refused for its number.
+            // No other subject is known to be refused for its size.
             Err(Error::System { source, .. })
                 if entry.family == Family::Threads && is_a_limit(&source) =>
             {
@@ -197,7 +201,7 @@ impl<'a> Trial<'a> {
         process::unwatch();
         let after = self.desk.switches();
         let events = active * clock.len() as f64;
-        // The round that brought the report is among those in which threads were switched.
+        // The round that brought the report counts among the rounds with thread switches.
         let switched = |after: u64, before: u64| (after - before) as f64 / (events + active);
         Ok(Block {
             clock_ns: statistics::median(&clock),
@@ -245,11 +249,11 @@ impl<'a> Trial<'a> {
         Ok(Round { clock_ns, write_ns })
     }
 
-    /// Reads what sockets send back.
+    /// Reads the bytes that sockets send back.
     fn hear_answers(&self) -> Result<()> {
         let due = self.byte.wrapping_add(ANSWER);
         for &pair in self.point.active {
-            // The network may be late.
+            // The answer may be late on the network.
             let answer = loop {
                 match descriptor::read_byte(self.point.pairs.writers()[pair as usize]) {
                     Some(answer) => break answer,
@@ -299,12 +303,14 @@ fn serve(entry: Entry, point: Point<'_>, desk: &Desk) {
     }
 }
 
-/// Whether this is what the kernel says when there are enough threads, or too little memory for one more.
+/// Whether the kernel returns this error when there are too many threads, or too little memory for
+/// one more.
 fn is_a_limit(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::ENOMEM))
 }
 
-/// What a write takes, in nanoseconds of this thread's processor time, while nobody waits for it.
+/// Measures a write, in nanoseconds of this thread's processor time, while no thread waits for the
+/// byte.
 fn unwatched(point: Point<'_>) -> Result<f64> {
     let (readers, writers) = (point.pairs.readers(), point.pairs.writers());
     let mut samples = Vec::new();

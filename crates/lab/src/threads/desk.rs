@@ -1,9 +1,11 @@
-//! What the writer and a subject share: what is due, and the proof that it was done.
+//! The memory that the writer and a subject share: the work that is due, and the proof that it was
+//! done.
 //!
-//! A subject is another process, perhaps of a thousand threads, so its ledger lies in memory that both have. Each pair
-//! has a word there, with the number of bytes that were read and their sum; a common count says when the last of a
-//! round was read, and whoever read that notes the time and wakes the writer. That is an atomic addition for an event
-//! and, under threads, a line of memory that moves between processors, the same for all subjects.
+//! A subject is another process, perhaps with a thousand threads, so its ledger lies in shared
+//! memory. Each pair has a word there, with the number of bytes read and their sum. A common
+//! counter shows when the last byte of a round was read; the reader of that byte notes the time and
+//! wakes the writer. This costs an atomic addition for each event and, with threads, a cache line
+//! that moves between processors, the same for all subjects.
 
 use std::io::{self, ErrorKind};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -14,16 +16,17 @@ use crate::error::{Error, Result};
 use crate::sys::memory::SharedNumbers;
 use crate::sys::{descriptor, process};
 
-/// Bytes that will have been read in all when the round is over, and whether the last one is to report.
+/// Bytes that will have been read in total when the round is over, and whether the last reader
+/// reports.
 const DUE: usize = 0;
 const ASKED: usize = 1;
-/// Bytes read, apart from what is only looked at.
+/// Bytes read so far, on another cache line than the words that are only read.
 const READ: usize = 8;
-/// What the reader of the last byte leaves.
+/// The time that the reader of the last byte notes.
 const FINISHED: usize = 16;
 const VOLUNTARY: usize = 17;
 const INVOLUNTARY: usize = 18;
-/// What a subject says of itself when it is set up.
+/// The subject's report of its set-up.
 const STARTED: usize = 19;
 const MEMORY: usize = 20;
 const SET_UP: usize = 21;
@@ -33,38 +36,40 @@ const ARRIVED: usize = 23;
 /// The words of the pairs.
 const FIRST: usize = 24;
 
-/// A byte's part of a pair's word: one read, and its value.
+/// One byte read, as an addend to a pair's word: a count of one in the upper half, its value in the
+/// lower.
 const ONE_READ: u64 = 1 << 32;
 
-/// A read has room for more than comes, so that nobody needs another to learn that nothing is left.
+/// A read has room for more bytes than arrive, so that no reader needs a second call to learn that
+/// nothing is left.
 pub const ROOM: usize = 16;
 
-/// What a socket sends back is this much more than what came.
+/// The difference between the byte that a socket sends back and the byte that came.
 pub const ANSWER: u8 = 1;
 
-/// What became of a read.
+/// The outcome of a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// What was read was noted and, if that is asked for, answered.
+    /// The bytes read were noted and, if the desk asks for it, answered.
     Took,
     /// There was nothing.
     Nothing,
-    /// There is no writer any more.
+    /// The writer is gone.
     Ended,
 }
 
-/// What a subject says of itself.
+/// A subject's report of its set-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Set {
     /// Threads it has.
     pub threads: u64,
-    /// Memory that it has touched to be set up, in bytes.
+    /// Memory that the set-up has touched, in bytes.
     pub memory: u64,
-    /// How long that took, in nanoseconds.
+    /// How long the set-up took, in nanoseconds.
     pub ns: u64,
 }
 
-/// Both sides of the desk; each process has its own copy of this and the same numbers.
+/// Both sides of the desk. Each process has its own copy of this struct and shares its numbers.
 #[derive(Clone, Debug)]
 pub struct Desk {
     shared: Arc<SharedNumbers>,
@@ -77,13 +82,15 @@ pub struct Desk {
 pub struct Bell {
     /// Where the writer waits.
     pub wait: OwnedFd,
-    /// What the subject rings with. The writer closes its copy, so that the end of a subject is one of the pipe.
+    /// The end that the subject writes to. The writer closes its copy, so that the pipe ends when
+    /// the subject does.
     pub ring: OwnedFd,
 }
 
 impl Desk {
-    /// For so many pairs, and the bell that rings when a round is done; its ringing end must be open in the subject's
-    /// process. With `answers` each byte is sent back as well.
+    /// Creates a desk for `pairs` pairs, and the bell that rings when a round is done. The bell's
+    /// ringing end must be open in the subject's process. With `answers`, each byte is sent back as
+    /// well.
     pub fn new(pairs: usize, answers: bool) -> Result<(Desk, Bell)> {
         let failed = |source| Error::system("setting a desk up for a subject", source);
         let (wait, ring) = descriptor::pipe().map_err(failed)?;
@@ -95,7 +102,7 @@ impl Desk {
         Ok((desk, Bell { wait, ring }))
     }
 
-    /// Reads what there is of a pair.
+    /// Reads the bytes that a pair has.
     #[inline(always)]
     pub fn read(&self, pair: usize, fd: RawFd) -> Outcome {
         let mut buffer = [0; ROOM];
@@ -115,7 +122,8 @@ impl Desk {
         }
     }
 
-    /// A read has failed for good: a writer that closes resets its connection, which is an end like any other.
+    /// Handles a read that has failed for good: a writer that closes resets its connection, which
+    /// is an end like any other.
     pub fn broken(&self, error: &io::Error) -> Outcome {
         if error.kind() != ErrorKind::ConnectionReset {
             self.failed(error);
@@ -123,7 +131,7 @@ impl Desk {
         Outcome::Ended
     }
 
-    /// Notes bytes that were read of a pair, and answers them on `fd` if that is asked for.
+    /// Notes bytes that were read from a pair, and answers them on `fd` if the desk asks for it.
     #[inline(always)]
     pub fn took(&self, pair: usize, bytes: &[u8], fd: RawFd) -> Outcome {
         for &byte in bytes {
@@ -152,11 +160,11 @@ impl Desk {
     }
 
     fn tell(&self) {
-        // A writer that is gone needs to know nothing.
+        // If the writer is gone, there is no one left to wake.
         let _ = descriptor::write_byte(self.done, b'.');
     }
 
-    /// A thread of the subject is about to wait for the first time.
+    /// Notes that a thread of the subject is about to wait for the first time.
     pub fn arrive(&self) {
         self.shared[ARRIVED].fetch_add(1, Ordering::Release);
     }
@@ -166,7 +174,7 @@ impl Desk {
         self.shared[ARRIVED].load(Ordering::Acquire)
     }
 
-    /// The subject is set up; wakes the writer.
+    /// Notes that the subject is set up; wakes the writer.
     pub fn set(&self, set: Set) {
         self.shared[STARTED].store(set.threads, Ordering::Relaxed);
         self.shared[MEMORY].store(set.memory, Ordering::Relaxed);
@@ -174,12 +182,12 @@ impl Desk {
         self.tell();
     }
 
-    /// It could have only so many threads.
+    /// Notes that the subject could have only `threads` threads.
     pub fn had(&self, threads: u64) {
         self.shared[STARTED].store(threads, Ordering::Relaxed);
     }
 
-    /// The subject cannot go on; wakes the writer. The first cause counts.
+    /// Notes that the subject cannot go on; wakes the writer. The first cause counts.
     pub fn failed(&self, error: &io::Error) {
         let number = error.raw_os_error().unwrap_or(libc::EIO) as u64;
         let order = Ordering::Relaxed;
@@ -187,7 +195,7 @@ impl Desk {
         self.tell();
     }
 
-    /// Why the subject cannot go on, if so.
+    /// Returns why the subject cannot go on, if so.
     pub fn failure(&self) -> Option<io::Error> {
         match self.shared[FAILURE].load(Ordering::Relaxed) {
             0 => None,
@@ -195,20 +203,20 @@ impl Desk {
         }
     }
 
-    /// What the subject has said of itself.
+    /// Returns the subject's report of its set-up.
     pub fn about(&self) -> Set {
         let of = |place| self.shared[place].load(Ordering::Relaxed);
         Set { threads: of(STARTED), memory: of(MEMORY), ns: of(SET_UP) }
     }
 
-    /// The writer's: so many more bytes make a round, whose last reader is to report its process' switches or not. Said
-    /// before any is written.
+    /// For the writer: `bytes` more bytes make a round, and with `report` the last reader reports
+    /// its process's switches. The writer calls this before it writes any of them.
     pub fn expect(&self, bytes: usize, report: bool) {
         self.shared[ASKED].store(u64::from(report), Ordering::Relaxed);
         self.shared[DUE].fetch_add(bytes as u64, Ordering::Release);
     }
 
-    /// When the last byte of the round was read, by the monotonic clock.
+    /// Returns when the last byte of the round was read, by the monotonic clock.
     pub fn finished(&self) -> u64 {
         self.shared[FINISHED].load(Ordering::Relaxed)
     }
@@ -219,7 +227,7 @@ impl Desk {
         (of(VOLUNTARY), of(INVOLUNTARY))
     }
 
-    /// Ends a round: each active pair's byte must have been read once, and nothing besides.
+    /// Ends a round: the byte of each active pair must have been read once, and no other byte.
     pub fn close(&self, subject: &'static str, active: &[u32], byte: u8) -> Result<()> {
         let wrong = |found: String| Err(Error::Work { subject, found });
         let (read, due) = (&self.shared[READ], &self.shared[DUE]);
@@ -267,7 +275,7 @@ mod tests {
         assert!(desk.finished() > 0);
         desk.close("test", &[0, 2], 7).unwrap();
 
-        // Another byte than was written, and one twice instead of another.
+        // A byte that was not written, and a byte read twice in place of another.
         desk.expect(1, true);
         write(1, 8);
         assert_eq!(read(1), Outcome::Took);

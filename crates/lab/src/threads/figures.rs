@@ -7,12 +7,12 @@ use crate::threads::Row;
 use crate::threads::block::{Block, Where};
 use crate::threads::subject::{Entry, Family};
 
-/// Where a point lies.
+/// The coordinates of a point.
 #[derive(Clone, Copy, Debug)]
 pub struct Meta {
     /// Kind of the descriptors.
     pub kind: Kind,
-    /// Where the active ones lie.
+    /// Where the active descriptors lie.
     pub placement: Placement,
     /// Where subjects ran.
     pub runs: Where,
@@ -23,8 +23,8 @@ pub struct Meta {
 /// A figure of a block.
 type Account = fn(&Block) -> f64;
 
-/// Processor time for an event, what the writer pays included. That waiting makes a write cheaper is noise and is
-/// credited to nobody.
+/// Processor time for an event, including the writer's share. If waiting seems to make a write
+/// cheaper, that is noise, and no subject gets credit for it.
 fn cost(block: &Block) -> f64 {
     block.cpu_ns + block.write_ns.max(0.0)
 }
@@ -33,7 +33,7 @@ fn clock(block: &Block) -> f64 {
     block.clock_ns
 }
 
-/// The rows of a point, whose subjects have as many blocks each.
+/// Returns the rows of a point whose subjects have the same number of blocks each.
 pub fn rows(meta: Meta, active: usize, entries: &[Entry], blocks: &[Vec<Block>]) -> Vec<Row> {
     let best = [clock as Account, cost].map(|of| best(entries, blocks, of));
     let rows = entries.iter().zip(blocks);
@@ -78,7 +78,7 @@ pub fn rows(meta: Meta, active: usize, entries: &[Entry], blocks: &[Vec<Block>])
     .collect()
 }
 
-/// The blocks of the loop over events that is the best by an account.
+/// Returns the blocks of the event loop that is best by `of`.
 fn best<'a>(entries: &[Entry], blocks: &'a [Vec<Block>], of: Account) -> Option<&'a [Block]> {
     let middle = |own: &[Block]| statistics::median(&own.iter().map(of).collect::<Vec<_>>());
     let loops = entries.iter().zip(blocks).filter(|(entry, _)| entry.family == Family::Events);
@@ -86,7 +86,7 @@ fn best<'a>(entries: &[Entry], blocks: &'a [Vec<Block>], of: Account) -> Option<
     owns.min_by(|a, b| middle(a).total_cmp(&middle(b)))
 }
 
-/// Ratios of two subjects' blocks of the same turns.
+/// Ratios between two subjects' blocks of the same turns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Ratio {
     median: f64,
@@ -127,7 +127,7 @@ mod tests {
         };
         let blocks = [
             vec![block(100.0, 30.0, 20.0), block(90.0, 30.0, 30.0), block(160.0, 30.0, 0.0)],
-            // The quickest by the clock, and the dearest.
+            // The quicker event loop by the clock, and the more expensive one by processor time.
             vec![block(50.0, 40.0, -3.0), block(60.0, 40.0, -3.0), block(40.0, 40.0, 1.0)],
             vec![block(80.0, 10.0, 10.0), block(80.0, 10.0, 10.0), block(80.0, 10.0, 10.0)],
         ];

@@ -1,19 +1,23 @@
-//! `superpoll-lab threads`: a thread for each descriptor, against loops over events, over the ratio of active to all.
+//! `superpoll-lab threads`: a thread for each descriptor, compared with event loops, over the ratio
+//! of active to all.
 //!
-//! The hypothesis is Zed Shaw's, the last of "poll, epoll, science, and superpoll" (2010): if more than about 0.6 of the
-//! descriptors are active, threads win, and below that events. A thread that sleeps in a read has nothing to be asked
-//! and nothing to search; a loop has the wait to pay for, but hands all that is ready to one thread that is awake.
+//! The hypothesis is Zed Shaw's, the last in "poll, epoll, science, and superpoll" (2010): if more
+//! than about 0.6 of the descriptors are active, threads win, and below that, events win. A thread
+//! that sleeps in a read makes no call to find its work and searches nothing. A loop pays for its
+//! wait, but the wait gives everything that is ready to one thread that is awake.
 //!
-//! N pairs, of which A are active: in each round each active one gets a byte, which is read once, and sent back on
-//! sockets. Two accounts are kept. *Clock* is from before the first write until the last byte was read. *Processor
-//! time* is that of all the subject's threads, and what its waiting makes a write dearer for the writer: waking a
-//! thread is work of the one who writes. And there are two places to run: *one* processor, which the subject shares
-//! with the writer, so that all bytes of a round are there when it looks and nothing happens at the same time; and
-//! *all*, where threads also gain what they gain by running side by side.
+//! There are N pairs, A of them active. In each round each active pair gets a byte, which is read
+//! once, and sent back on sockets. Two accounts are kept. *Clock* runs from before the first write
+//! until the last byte was read. *Processor time* is that of all the subject's threads, plus the
+//! extra time that the subject's waiting adds to the writer's writes: the writer does the work of
+//! waking a thread. There are two places to run: *one* processor, which the subject shares with the
+//! writer, so that all bytes of a round are there when the subject looks and nothing happens at the
+//! same time; and *all* processors, where threads also gain from running in parallel.
 //!
-//! `desk.rs` is what the writer and a subject share, `subject/` the subjects, `block.rs` measures one, in a process of
-//! its own: a process of a thousand threads pays more for each descriptor that it looks up, which is a price of
-//! threads and no one else's. Blocks of all subjects take turns, and a ratio is one of two blocks of the same turn.
+//! `desk.rs` is the memory that the writer and a subject share, `subject/` has the subjects, and
+//! `block.rs` measures one subject in a process of its own: a process of a thousand threads pays
+//! more for each descriptor that it looks up, and only threads should pay that price. Blocks of all
+//! subjects take turns, and a ratio compares two blocks of the same turn.
 
 use serde::{Deserialize, Serialize};
 
@@ -38,16 +42,16 @@ pub struct Options {
     /// How many of them are active: numbers with commas (default: from one to all)
     #[arg(long, value_name = "LIST")]
     pub active: Option<String>,
-    /// Where the active ones lie among all: end, spread, front or all
+    /// Where the active descriptors lie among all: end, spread, front or all
     #[arg(long, value_name = "LIST", default_value = "spread")]
     pub placement: String,
     /// Kinds of descriptors: pipe, unix, tcp or all
     #[arg(long, value_name = "LIST", default_value = "pipe")]
     pub kind: String,
-    /// Where subjects run: on one processor, the writer's, on all, or both
+    /// Where subjects run: on one processor (the writer's), on all, or both
     #[arg(long, value_name = "LIST", default_value = "one,all")]
     pub processors: String,
-    /// Who reads, with commas, or all
+    /// The subjects, with commas, or all
     #[arg(long, value_name = "LIST")]
     pub subjects: Option<String>,
     /// Where results go.
@@ -62,9 +66,9 @@ crate::options::of_a_command!(Options);
 pub struct Row {
     /// Kind of the descriptors.
     pub kind: String,
-    /// Where the active ones lie.
+    /// Where the active descriptors lie.
     pub placement: String,
-    /// Where the subject ran: `one` processor, the writer's, or `all`.
+    /// Where the subject ran: on `one` processor, the writer's, or on `all`.
     pub processors: String,
     /// Descriptors.
     pub total: usize,
@@ -86,49 +90,52 @@ pub struct Row {
     pub clock_ns_per_round_low: f64,
     /// The slowest block.
     pub clock_ns_per_round_high: f64,
-    /// The subject's processor time for an event; the median block.
+    /// The subject's processor time per event; the median block.
     pub cpu_ns_per_event: f64,
-    /// What a write took the writer more than to a descriptor that nobody waits for; the median block.
+    /// The extra cost of a write, compared with a write to a descriptor that no thread waits for;
+    /// the median block.
     pub write_ns_per_event: f64,
-    /// Both together; the median block.
+    /// Both of these together; the median block.
     pub cost_ns_per_event: f64,
     /// The cheapest block.
     pub cost_ns_per_event_low: f64,
-    /// The dearest block.
+    /// The most expensive block.
     pub cost_ns_per_event_high: f64,
-    /// Clock against the best loop over events of the same turns: the median turn.
+    /// Time on the clock, relative to the best event loop of the same turns: the median turn.
     pub clock_ratio: Option<f64>,
     /// The lowest turn.
     pub clock_ratio_low: Option<f64>,
     /// The highest turn.
     pub clock_ratio_high: Option<f64>,
-    /// Processor time, the writer's share included, against the best loop over events: the median turn.
+    /// Processor time including the writer's share, relative to the best event loop: the median
+    /// turn.
     pub cost_ratio: Option<f64>,
     /// The lowest turn.
     pub cost_ratio_low: Option<f64>,
     /// The highest turn.
     pub cost_ratio_high: Option<f64>,
-    /// How often a thread went to sleep, for an event.
+    /// How often a thread went to sleep, per event.
     pub voluntary_switches_per_event: f64,
-    /// How often a thread lost its processor to another, for an event.
+    /// How often a thread lost its processor to another thread, per event.
     pub involuntary_switches_per_event: f64,
-    /// Memory of its own that the subject has touched to be set up, in bytes for a descriptor.
+    /// Private memory that the subject's set-up has touched, in bytes per descriptor.
     pub memory_per_descriptor: f64,
-    /// By how much the stacks of the kernel grew meanwhile, in bytes for a descriptor. Others' threads count as well.
+    /// By how much the kernel's stacks grew meanwhile, in bytes per descriptor. Threads of other
+    /// processes count as well.
     pub kernel_stack_per_descriptor: f64,
-    /// How long it took to be set up, in nanoseconds for a descriptor.
+    /// How long the set-up took, in nanoseconds per descriptor.
     pub set_up_ns_per_descriptor: f64,
 }
 
 impl Row {
-    /// Active to all.
+    /// Ratio of active to all descriptors.
     pub fn atr(&self) -> f64 {
         self.active as f64 / self.total.max(1) as f64
     }
 }
 
 impl Options {
-    /// Whether the default length was asked for.
+    /// Whether the run has the default length.
     fn promised(&self) -> bool {
         self.output.paced || self.output.seconds.is_none()
     }

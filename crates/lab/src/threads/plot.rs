@@ -1,13 +1,13 @@
-//! The plots of `superpoll-lab threads`: threads against the best loop over events, over the ratio of active to all, and what an
-//! event costs each subject.
+//! The plots of `superpoll-lab threads`: threads against the best event loop, over the ratio of
+//! active to all, and the cost of an event for each subject.
 
 use crate::plot::{self, Curve, Plot};
 use crate::threads::subject::THREADS;
 use crate::threads::table::{ACCOUNTS, break_even};
 use crate::threads::{Row, sweeps};
 
-/// Threads against the best loop, by both accounts, for each sweep: where a curve is below one, threads win. None if
-/// there is one point only.
+/// Threads against the best loop, by both accounts, for each sweep: where a curve is below one,
+/// threads win. None if there is only one point.
 pub fn ratios(rows: &[Row]) -> Option<Plot> {
     let mut curves = Vec::new();
     let mut marks = Vec::new();
@@ -32,7 +32,8 @@ pub fn ratios(rows: &[Row]) -> Option<Plot> {
     plot.drawn()
 }
 
-/// Processor time for an event of each subject, the writer's share included; none if there is one point only.
+/// Processor time for an event, for each subject and including the writer's share; none if there is
+/// only one point.
 pub fn costs(name: &str, rows: &[&Row]) -> Option<Plot> {
     let curves =
         plot::curves(rows, |row| Some((row.subject.as_str(), (row.atr(), row.cost_ns_per_event))));
@@ -45,7 +46,7 @@ pub fn costs(name: &str, rows: &[&Row]) -> Option<Plot> {
     .drawn()
 }
 
-/// Time on the clock for an event of each subject; none if there is one point only.
+/// Time on the clock for an event, for each subject; none if there is only one point.
 pub fn clocks(name: &str, rows: &[&Row]) -> Option<Plot> {
     let curves = plot::curves(rows, |row| {
         let event = row.clock_ns_per_round / row.active.max(1) as f64;
@@ -60,7 +61,7 @@ pub fn clocks(name: &str, rows: &[&Row]) -> Option<Plot> {
     .drawn()
 }
 
-/// Whether a row is of the threads that all is about.
+/// Whether a row belongs to the subject of the hypothesis, a thread for each descriptor.
 pub(super) fn is_threads(row: &&&Row) -> bool {
     row.subject == THREADS
 }

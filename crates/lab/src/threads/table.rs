@@ -1,4 +1,5 @@
-//! What `superpoll-lab threads` prints: for each sweep both accounts, each subject in a line, and where threads break even.
+//! The output of `superpoll-lab threads`: for each sweep both accounts, each subject in a line, and
+//! where threads break even.
 
 use crate::grouping;
 use crate::statistics;
@@ -17,7 +18,7 @@ pub struct Account {
     pub ratios: fn(&Row) -> [Option<f64>; 3],
 }
 
-/// Both.
+/// Both accounts.
 pub const ACCOUNTS: [Account; 2] = [
     Account {
         name: "time on the clock for a round",
@@ -32,7 +33,7 @@ pub const ACCOUNTS: [Account; 2] = [
 ];
 
 impl Account {
-    /// Threads against the best loop, over the ratio of active to all.
+    /// The ratio of threads to the best loop, over the ratio of active to all.
     pub fn curve(&self, rows: &[&Row]) -> Vec<(f64, f64)> {
         self.curve_of(rows, 1)
     }
@@ -46,12 +47,13 @@ impl Account {
     }
 }
 
-/// From which ratio of active to all on threads take less.
+/// The ratio of active to all from which threads take less.
 pub fn break_even(curve: &[(f64, f64)]) -> Option<f64> {
     statistics::break_even(curve)
 }
 
-/// What became of the hypothesis in a sweep, a line for each account; none where either side is missing.
+/// The outcome of the hypothesis in a sweep, one line for each account; none where either side is
+/// missing.
 pub fn verdicts(rows: &[&Row]) -> Vec<String> {
     ACCOUNTS
         .iter()
@@ -91,7 +93,7 @@ fn verdict(account: &Account, rows: &[&Row]) -> Option<String> {
     Some(text)
 }
 
-/// The figure of each subject at each ratio, which loop is the best, and threads against it.
+/// The figure of each subject at each ratio, the best loop, and threads against it.
 pub fn sweep(rows: &[&Row], account: &Account) -> Table {
     let names = grouping::distinct(rows.iter().map(|row| row.subject.as_str()));
     let mut heading = vec!["active/total"];
@@ -120,7 +122,8 @@ pub fn sweep(rows: &[&Row], account: &Account) -> Table {
     table
 }
 
-/// Each subject in a line: what an event takes of whom with the fewest and with all active, and its memory.
+/// Each subject in a line: the cost of an event with the fewest and with all descriptors active,
+/// and the memory.
 pub fn subjects(rows: &[&Row]) -> Table {
     let mut table = Table::new([
         "subject",
@@ -163,11 +166,11 @@ pub fn subjects(rows: &[&Row]) -> Table {
     table
 }
 
-/// What is asked of a sweep.
+/// The question that a sweep answers.
 pub const QUESTION: &str = "Where a thread for each descriptor takes less than the best loop over events (the \
                             hypothesis: from about 0.6 on):";
 
-/// Everything, for the terminal.
+/// The whole text for the terminal.
 pub fn text(rows: &[Row]) -> String {
     let mut text = String::new();
     for (name, rows) in sweeps(rows) {
@@ -239,7 +242,7 @@ mod tests {
             verdicts(&rows.iter().collect::<Vec<_>>())
         };
         let crossing = of([[2.0, 2.0, 2.0], [0.5, 1.5, 1.5], [0.4, 0.5, 1.2]]);
-        // No ratio of the other account, no line.
+        // Without ratios of the other account there is no line.
         assert_eq!(crossing.len(), 1);
         assert!(
             crossing[0].contains(

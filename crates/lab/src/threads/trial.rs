@@ -15,16 +15,16 @@ use crate::threads::subject::{self, Entry, Family};
 use crate::threads::{Options, Row, figures};
 use crate::{limits, options, say};
 
-/// The ratios that a sweep visits, beside a single active descriptor.
+/// The ratios that a sweep visits, in addition to a single active descriptor.
 const SHARES: [f64; 9] = [0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.7, 0.8, 1.0];
 
-/// Memory of a thread, its stack in the kernel included, at most, in bytes.
+/// Upper bound for the memory of a thread in bytes, including its stack in the kernel.
 const THREAD_MEMORY: u64 = 48_000;
 
 /// Rounds of a block, at least and at most.
 const ROUNDS: (usize, usize) = (12, 4000);
 
-/// What will be measured, checked against the limits of this process.
+/// The plan of the measurement, checked against the limits of this process.
 #[derive(Debug)]
 struct Plan {
     sweep: Sweep,
@@ -60,12 +60,13 @@ fn plan(options: &Options, processors: usize) -> Result<Plan> {
 }
 
 impl Plan {
-    /// Who takes part there: on one processor a thread for each processor is the loop of one thread.
+    /// Returns the subjects that take part there: on one processor, a thread for each processor is
+    /// the loop of one thread.
     fn taking(&self, runs: Where) -> Vec<Entry> {
         self.entries.iter().filter(|e| runs == Where::All || !e.spreads).copied().collect()
     }
 
-    /// Lowers totals to the threads that there may be, and says so.
+    /// Lowers totals to the number of threads that the system allows, and says so.
     fn shrink_to_limits(&mut self) {
         if !self.entries.iter().any(|entry| entry.family == Family::Threads) {
             return;
@@ -98,7 +99,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     process::pin(&[writer])
         .map_err(|e| Error::system(format!("moving the writer to processor {writer}"), e))?;
     let measured = measure_all(&mut plan, &processors, options.output.quick, options.promised());
-    // Where it cannot be undone, what follows runs on one processor.
+    // If the binding cannot be undone, the following experiments run on one processor.
     let _ = process::pin(&processors);
     let (rows, left_out) = measured?;
     for note in &plan.notes {
@@ -179,7 +180,7 @@ fn measure_all(
     Ok((rows, left_out))
 }
 
-/// What the system allowed a moment ago it does not allow any more.
+/// The error for a number of threads that the system allowed a moment ago and refuses now.
 fn late(entry: Entry, total: usize, refusal: Refusal) -> Error {
     let doing = format!(
         "starting thread {} of {total} for {}, which it could have before (a smaller --total leaves others room)",
@@ -189,7 +190,7 @@ fn late(entry: Entry, total: usize, refusal: Refusal) -> Error {
     Error::system(doing, refusal.source)
 }
 
-/// Opens pairs, as many as there can be threads for: that is tried.
+/// Opens pairs, as many as there can be threads for; the number is found by trying.
 fn pairs_for_all(
     plan: &mut Plan,
     kind: Kind,
@@ -201,7 +202,7 @@ fn pairs_for_all(
     let Some(&entry) = threads else { return Ok((pairs, total)) };
     let point = Point { kind, pairs: &pairs, active: &[], runs: Where::All, processors };
     let Some(refusal) = block::probe(entry, point)? else { return Ok((pairs, total)) };
-    // Some room for others, who start threads, too.
+    // Leaves some room for other processes, which start threads, too.
     let most = usize::try_from(refusal.had).unwrap_or(0) * 9 / 10;
     if most == 0 {
         return Err(Error::system("starting a thread", refusal.source));

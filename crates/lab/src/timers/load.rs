@@ -1,4 +1,4 @@
-//! The work: timers that are taken back, and timers that end, with what proves that they were there.
+//! The work: timers that are cancelled, and timers that end, with the proof that they existed.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -10,28 +10,28 @@ use std::time::{Duration, Instant};
 use crate::random::Random;
 use crate::sys::process;
 
-/// Timers that are to end do so within this.
+/// The time within which ending timers end.
 pub const WINDOW: Duration = Duration::from_millis(500);
 
-/// So much before the first is to end, time to set them all.
+/// The time before the first ending timer ends, long enough to set them all.
 const BEFORE: Duration = Duration::from_millis(100);
 
-/// Timers that are to be taken back end after this much time at the earliest.
+/// Timers that will be cancelled have at least this much time left.
 const FAR: Duration = Duration::from_secs(60);
 
-/// Which timers, the same for all.
+/// The timers, the same for all runtimes.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// After which time each ends that is to be taken back: a minute, and up to another.
+    /// The delays of the timers that are cancelled: between one and two minutes.
     pub far: Vec<Duration>,
-    /// When each ends that is to end, from a common start.
+    /// The delays of the timers that end, from a common start.
     pub near: Vec<Duration>,
-    /// In which order they are taken back if not in that in which they were made.
+    /// The order in which they are cancelled, unless it is that in which they were made.
     pub shuffled: Vec<u32>,
 }
 
 impl Plan {
-    /// So many timers, drawn from a seed.
+    /// Draws `timers` timers from a seed.
     pub fn new(timers: usize, seed: u64) -> Plan {
         let mut random = Random::new(seed);
         let mut drawn = |below: Duration| -> Vec<Duration> {
@@ -45,45 +45,45 @@ impl Plan {
 }
 
 crate::by_name::named! {
-    /// In which order timers are taken back.
+    /// The order in which timers are cancelled.
     pub enum Order {
-        /// All are set, and taken back as they were made.
+        /// All are set, and then cancelled in the order in which they were made.
         AsMade = "in order",
-        /// All are set, and taken back in a random order.
+        /// All are set, and then cancelled in a random order.
         Shuffled = "shuffled",
-        /// Each is taken back before the next is set.
+        /// Each is cancelled before the next is set.
         OneByOne = "one by one",
     }
 }
 
-/// What happened to timers that were taken back.
+/// The measurements of timers that were cancelled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Taken {
     /// How many.
     pub timers: u64,
     /// Processor time to set them.
     pub insert_ns: u64,
-    /// Processor time to take them back.
+    /// Processor time to cancel them.
     pub cancel_ns: u64,
-    /// Those that said that they have to wait.
+    /// Timers that were pending on their first poll.
     pub waited: u64,
-    /// Those that held the waker, once all were set.
+    /// Timers that held the waker, once all were set.
     pub held: u64,
-    /// Those that held it after all were taken back.
+    /// Timers that held the waker after all were cancelled.
     pub left: u64,
-    /// Times anybody was woken.
+    /// How often a waker was called.
     pub woken: u64,
 }
 
 impl Taken {
-    /// Adds what came after.
+    /// Adds the measurements of later timers.
     pub fn add(&mut self, other: &Taken) {
         self.timers += other.timers;
         self.insert_ns += other.insert_ns;
         self.cancel_ns += other.cancel_ns;
     }
 
-    /// Whether every timer was set and every one taken back.
+    /// Checks that every timer was set and cancelled.
     pub fn check(&self, plan: &Plan) -> Result<(), String> {
         let all = plan.far.len() as u64;
         let found = (self.timers, self.waited, self.held, self.left, self.woken);
@@ -98,7 +98,7 @@ impl Taken {
     }
 }
 
-/// Counts wakes; how many hold it is how many timers there are.
+/// Counts wake-ups; the number of references to it is the number of timers.
 #[derive(Debug, Default)]
 struct Count(AtomicUsize);
 
@@ -108,7 +108,7 @@ impl Wake for Count {
     }
 }
 
-/// Sets timers and takes them back, on the thread of the runtime, which does nothing else meanwhile.
+/// Sets timers and cancels them, on the thread of the runtime, which does nothing else meanwhile.
 pub fn take_back<S: Future<Output = ()>>(
     plan: &Plan,
     order: Order,
@@ -118,7 +118,7 @@ pub fn take_back<S: Future<Output = ()>>(
     let waker = Waker::from(count.clone());
     let mut cx = Context::from_waker(&waker);
     let mut taken = Taken { timers: plan.far.len() as u64, ..Taken::default() };
-    // One is `count`, one `waker`.
+    // Two references are not timers: `count` and `waker`.
     let held = || Arc::strong_count(&count) as u64 - 2;
     if order == Order::OneByOne {
         let start = process::processor_time();
@@ -156,7 +156,7 @@ pub fn take_back<S: Future<Output = ()>>(
     taken
 }
 
-/// What happened to timers that ended.
+/// The measurements of timers that ended.
 #[derive(Clone, Debug, Default)]
 pub struct Ended {
     /// Processor time for all of them, from before the first was set until after the last.
@@ -168,14 +168,15 @@ pub struct Ended {
 }
 
 impl Ended {
-    /// What the tasks found that waited until these times: how late it was, none if it was early.
+    /// Takes the findings of the tasks that waited until these times: how late each was, none if it
+    /// was early.
     pub fn new(cpu_ns: u64, found: Vec<Option<Duration>>) -> Ended {
         let early = found.iter().filter(|late| late.is_none()).count();
         let late_ns = found.into_iter().flatten().map(|late| late.as_nanos() as f64).collect();
         Ended { cpu_ns, late_ns, early }
     }
 
-    /// Whether every timer ended, and none early.
+    /// Checks that every timer ended, and none early.
     pub fn check(&self, plan: &Plan) -> Result<(), String> {
         let (all, late) = (plan.near.len(), self.late_ns.len());
         if (late, self.early) == (all, 0) {
@@ -185,12 +186,12 @@ impl Ended {
     }
 }
 
-/// How late it is, if it is not early.
+/// Returns how late it is, if it is not early.
 pub fn lateness(deadline: Instant) -> Option<Duration> {
     Instant::now().checked_duration_since(deadline)
 }
 
-/// A future that does some work when it is first polled, in the place of a task.
+/// A future that does some work when it is first polled, in place of a task.
 pub async fn within<R>(work: impl FnOnce() -> R) -> R {
     let mut work = Some(work);
     std::future::poll_fn(move |_| match work.take() {
@@ -204,7 +205,7 @@ pub async fn within<R>(work: impl FnOnce() -> R) -> R {
 mod tests {
     use super::*;
 
-    /// Holds a waker as a timer does, and loses it if told so.
+    /// Holds a waker as a timer does, and loses it on command.
     struct Fake {
         waker: Option<Waker>,
         keeps: bool,

@@ -1,9 +1,9 @@
-//! The plot of `superpoll-lab timers`: what a timer costs over how many there are.
+//! The plot of `superpoll-lab timers`: the cost of a timer over the number of timers.
 
 use crate::plot::{self, Plot};
 use crate::timers::Row;
 
-/// A curve for each runtime and order in which all are taken back; none if there is one number only.
+/// A curve for each runtime and order in which all are cancelled; none if there is only one number.
 pub fn over_timers(rows: &[Row]) -> Option<Plot> {
     let named: Vec<(String, &Row)> = rows
         .iter()

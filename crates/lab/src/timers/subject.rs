@@ -9,10 +9,10 @@ use crate::timers::tokio;
 
 /// A runtime with timers.
 pub trait Timers {
-    /// Sets timers that are far ahead and takes them back.
+    /// Sets timers that are far ahead and cancels them.
     fn take_back(&mut self, plan: &Plan, order: Order) -> Result<Taken>;
 
-    /// Has a task wait for each of some timers, and waits for all.
+    /// Makes a task wait for each of some timers, and waits for all.
     fn let_end(&mut self, plan: &Plan) -> Result<Ended>;
 }
 
@@ -23,9 +23,9 @@ type Start = fn() -> Result<Box<dyn Timers>>;
 pub struct Entry {
     /// Its name in tables and records.
     pub name: &'static str,
-    /// What it is.
+    /// Its description, for lists.
     pub about: &'static str,
-    /// Starts it; none if it is not built in.
+    /// Starts the runtime; none if it is not built in.
     start: Option<Start>,
 }
 
@@ -45,7 +45,7 @@ pub const ALL: &[Entry] = &[
 ];
 
 impl Entry {
-    /// Starts it.
+    /// Starts the runtime.
     pub fn start(&self) -> Result<Box<dyn Timers>> {
         match self.start {
             Some(start) => start(),
@@ -57,7 +57,7 @@ impl Entry {
     }
 }
 
-/// The runtimes that were asked for, each once; all that are built in if none was.
+/// Returns the requested runtimes, each once; all that are built in if none was requested.
 pub fn chosen(names: Option<&str>) -> Result<Vec<Entry>> {
     let names = names.unwrap_or("all");
     let built_in = |entry: &Entry| entry.start.is_some();

@@ -1,4 +1,4 @@
-//! What `superpoll-lab timers` prints: the timers that are taken back, and those that end.
+//! The output of `superpoll-lab timers`: the timers that are cancelled, and those that end.
 
 use crate::table::{self, Table};
 use crate::timers::Row;
@@ -7,7 +7,7 @@ fn is_ending(row: &&Row) -> bool {
     row.late_ns_p50.is_some()
 }
 
-/// The timers that are taken back, by load and number.
+/// The timers that are cancelled, by load and number.
 pub fn taken(rows: &[Row]) -> Table {
     table::of(
         rows.iter().filter(|row| !is_ending(row)),
@@ -47,7 +47,7 @@ pub fn ending(rows: &[Row]) -> Table {
     )
 }
 
-/// Both, for the terminal.
+/// Both tables, for the terminal.
 pub fn text(rows: &[Row]) -> String {
     format!(
         "set and taken back, ns of processor time for each\n\n{}\n\

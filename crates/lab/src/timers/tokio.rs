@@ -22,7 +22,8 @@ pub(super) fn start() -> Result<Box<dyn Timers>> {
 
 impl Timers for Tokio {
     fn take_back(&mut self, plan: &Plan, order: Order) -> Result<Taken> {
-        // Else a task that polls more than 128 would be told to wait without a timer being set.
+        // Otherwise tokio's budget would make a task that polls more than 128 timers wait without
+        // setting a timer.
         let work = load::within(|| load::take_back(plan, order, sleep));
         Ok(self.runtime.block_on(tokio::task::unconstrained(work)))
     }

@@ -15,13 +15,13 @@ use crate::timers::subject::{self, Entry, Timers};
 use crate::timers::{Options, Row};
 use crate::{options, statistics};
 
-/// No more timers at once: tokio's take 200 bytes each.
+/// The most timers at once: tokio's take 200 bytes each.
 const MOST_TIMERS: usize = 10_000_000;
 
-/// No more that are to end: tens for each microsecond would measure nothing but the queue.
+/// The most ending timers: with tens for each microsecond, only the queue would be measured.
 const MOST_ENDING: usize = 1_000_000;
 
-/// A round sets at least as many, a few at a time if that is less.
+/// The least number of timers that a round sets; smaller groups are set several times.
 const LEAST_IN_A_ROUND: usize = 100_000;
 
 fn sizes(options: &Options) -> Result<Vec<usize>> {
@@ -46,7 +46,7 @@ fn sizes(options: &Options) -> Result<Vec<usize>> {
     Ok(sizes)
 }
 
-/// A runtime and what it did under the load of the moment.
+/// A runtime and its measurements under the present load.
 struct Runner {
     entry: Entry,
     timers: Box<dyn Timers>,
@@ -54,7 +54,7 @@ struct Runner {
     ended: Vec<Ended>,
 }
 
-/// What is measured at a time.
+/// The load that is measured.
 #[derive(Clone, Copy, Debug)]
 enum Load {
     Taken(Order, usize),
@@ -111,7 +111,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     for (place, &load) in loads.iter().enumerate() {
         let end = budget * (place + 1) as f64 / loads.len() as f64;
         let plan = Plan::new(load.timers(), options.output.seed);
-        // The first round finds memory that the allocator does not have yet.
+        // The first round touches memory that the allocator does not have yet.
         for round in 0..=rounds {
             let late = started.elapsed().as_secs_f64() > end;
             if round > 1 && late && options.output.repetitions.is_none() {

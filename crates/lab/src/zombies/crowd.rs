@@ -1,4 +1,4 @@
-//! Those who have asked once.
+//! The clients that have sent one request and are silent.
 
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
@@ -18,11 +18,11 @@ use crate::zombies::subject::Family;
 /// The most connections of one process and one address.
 const EACH: usize = 5000;
 
-/// Descriptors that a process of clients needs beside its connections.
+/// Descriptors that a process of clients needs in addition to its connections.
 const RESERVE: usize = 32;
 
-/// How many connections a process of zombies has at most: its limit of descriptors and the ports of its address allow
-/// no more.
+/// Returns the most connections of a process of zombies: its limit of descriptors and the ports of
+/// its address allow no more.
 pub fn each() -> usize {
     let descriptors = (2 * channel::most_pairs()).saturating_sub(RESERVE);
     EACH.min(descriptors).min(headroom::ports()).max(1)
@@ -31,28 +31,28 @@ pub fn each() -> usize {
 /// The length of a request to an echo server.
 pub const BYTES: usize = 64;
 
-/// What a process of zombies is told.
+/// The commands for a process of zombies.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 enum Order {
     /// Connect.
     Appear,
-    /// One asks, and is answered.
+    /// Send one request and read the answer, on one connection.
     Begin,
-    /// Ask, and be answered.
+    /// Send a request and read the answer.
     Ask,
-    /// See whether all is silent and nobody was closed.
+    /// Check that all connections are silent and none was closed.
     Check,
 }
 
-/// The zombies of one server; they end when this is dropped.
+/// The zombies of one server; they end when this value is dropped.
 #[derive(Debug)]
 pub struct Crowd {
     processes: Vec<Clients>,
 }
 
 impl Crowd {
-    /// Connects to each of these ports as many as are named with it. Each port has the addresses to itself: 127.0.0.2
-    /// and up, one for each process.
+    /// Makes the given number of connections to each of these ports. Each port has the addresses to
+    /// itself: 127.0.0.2 and up, one for each process.
     pub fn gather(subject: &'static str, family: Family, ports: &[(u16, usize)]) -> Result<Crowd> {
         let mut processes = Vec::new();
         let each = each();
@@ -74,14 +74,15 @@ impl Crowd {
         Ok(crowd)
     }
 
-    /// Has each ask once, one of each process before all others: a server that reads a file for its first answer has it
-    /// at hand then, and needs no descriptors for it when all ask at the same time.
+    /// Makes each zombie send one request, one of each process before all the remaining ones. A
+    /// server that reads a file for its first answer then has it in memory, and needs no
+    /// descriptors for it when all zombies send at the same time.
     pub fn ask(&mut self) -> Result<()> {
         self.tell(Order::Begin)?;
         self.tell(Order::Ask)
     }
 
-    /// Sees whether all are there still, and were told nothing.
+    /// Checks that all zombies are still connected and have received nothing.
     pub fn check(&mut self) -> Result<()> {
         self.tell(Order::Check)
     }

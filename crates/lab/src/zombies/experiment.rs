@@ -7,7 +7,7 @@ use crate::record::Record;
 use crate::target::{Target, worst};
 use crate::zombies::{Options, Row, plot, table, trial};
 
-/// Silent connections beside busy ones.
+/// Silent connections next to busy ones.
 #[derive(Debug)]
 pub struct Zombies;
 
@@ -42,8 +42,9 @@ impl Experiment for Zombies {
         Ok(())
     }
 
-    /// The targets that `superpoll-lab zombies` measures, of what is to be as quick with zombies as without. They are those of one
-    /// process with as many zombies as were measured.
+    /// The targets that `superpoll-lab zombies` measures, for servers that promise the same speed
+    /// with zombies as without. They apply to one process with the largest measured number of
+    /// zombies.
     fn targets(rows: &[Row]) -> Vec<Target> {
         let sparing = [
             "gateway-epoll",

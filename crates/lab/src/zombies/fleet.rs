@@ -1,4 +1,4 @@
-//! A server with its zombies and its load, in as many processes as that takes.
+//! A server with its zombies and its load, in the number of processes that it needs.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -17,26 +17,27 @@ use crate::zombies::gateway;
 use crate::zombies::point::{Point, share};
 use crate::zombies::subject::{Entry, Work};
 
-/// The size of an echo server's buffer: more than a request has.
+/// The size of an echo server's buffer: larger than a request.
 const ROOM: usize = 512;
 
-/// How connections to a server are made: by its name, from an address, to its ports in turn, so many.
+/// Makes connections to a server: by its name, from an address, to its ports in turn, as many as
+/// given.
 pub type Connect<C> = fn(&'static str, Ipv4Addr, &[u16], usize) -> Result<Generator<C>>;
 
 /// A server with its zombies and its load.
 pub struct Live<C: Connection> {
-    /// The silent ones.
+    /// The silent connections.
     pub crowd: Crowd,
-    /// The server, and those who ask it.
+    /// The server, and the clients of its load.
     pub runner: Runner<C>,
-    /// What the kernel has more in use than before, by zombie, in bytes: slabs and pages for sockets.
+    /// The growth of the kernel's memory per zombie, in bytes: slabs and pages for sockets.
     pub kernel_bytes_per_zombie: Option<f64>,
-    /// The folders that are served.
+    /// The folders that the servers serve.
     pub folders: Vec<TempDir>,
 }
 
-/// Starts a server, has its zombies connect and then those who ask, and has each zombie ask once. Both are spread over
-/// the server's processes.
+/// Starts a server, connects its zombies and then its busy clients, and makes each zombie send one
+/// request. Both are spread over the server's processes.
 pub fn set_up<C: Connection>(
     entry: Entry,
     point: Point,
@@ -71,7 +72,8 @@ pub fn set_up<C: Connection>(
     Ok(Live { crowd, runner, kernel_bytes_per_zombie, folders })
 }
 
-/// Starts one process that gets so many connections. Returns its port, and the folder that it serves, if it does.
+/// Starts one process for `connections` connections. Returns its port, and the folder that it
+/// serves, if any.
 fn begin(
     entry: Entry,
     work: Work,
@@ -104,7 +106,7 @@ fn begin(
     Ok((server, port, None))
 }
 
-/// A listener whose connections inherit what all servers have alike.
+/// A listener whose connections inherit the settings that all servers share.
 fn listen() -> std::io::Result<TcpListener> {
     let listener = socket::listen(0, false)?;
     channel::plain_congestion(&listener);

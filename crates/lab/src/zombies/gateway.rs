@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::http::response::BODY;
 use crate::server::{Place, Server, program};
 
-/// Starts it. The folder is to live as long as the server.
+/// Starts the server. The folder must live as long as the server.
 pub(super) fn start(
     name: &'static str,
     place: Place,

@@ -1,18 +1,23 @@
-//! `superpoll-lab zombies`: what connections on which nothing happens cost those on which something does.
+//! `superpoll-lab zombies`: how much idle connections add to the cost of busy ones.
 //!
-//! Ten clients ask and are answered, 40,000 times in all. Beside them are zombies: clients that have asked once and then
-//! keep silent, none at first, then a hundred, a thousand, 9,900, and 102,400, ten thousand and more for each who asks. A server whose time for a request grows with them pays
-//! for being idle. What is compared is a server with zombies and the same server without, in turns, round by round; the
-//! figure is the processor time of its process by request, and the time on the clock beside it. Where there are more
-//! zombies than one process may have descriptors, several processes of the same server share them and those who ask
-//! (`point.rs`, `fleet.rs`), and what is compared is as many processes with and without zombies.
+//! Ten clients send requests and read answers, 40,000 in all. Next to them are zombies: clients
+//! that have sent one request and then keep silent. There are none at first, then a hundred, a
+//! thousand, 9,900, and 102,400: ten thousand and more for each busy client. A server whose time
+//! for a request grows with the zombies pays for idle connections. The comparison is between a
+//! server with zombies and the same server without, in turns, round by round. The figure is the
+//! processor time of its process per request, next to the time on the clock. Where there are more
+//! zombies than one process may have descriptors, several processes of the same server share the
+//! zombies and the busy clients (`point.rs`, `fleet.rs`); then the comparison uses the same number
+//! of processes with and without zombies.
 //!
-//! The servers are echo servers (`superpoll-lab echo`'s: loops on `epoll`, on our poller's back-ends, on our runtime, on tokio) and
-//! web servers that answer thirteen bytes by HTTP/1 (`superpoll serve` with a folder of one file, as a user would start
-//! it, hyper on tokio, and a loop with canned bytes). The zombies' ends live in processes of their own, up to 5,000 in
-//! each, and come from as many addresses of the loopback network, so that one server can have as many as its limit of
-//! descriptors allows. They connect before the busy ones, so a `poll` array has all of them in front. Every zombie's answer is checked, and in the end
-//! that none was closed.
+//! The servers are echo servers (those of `superpoll-lab echo`: loops on `epoll`, on our poller's
+//! back-ends, on our runtime, on tokio) and web servers that answer thirteen bytes over HTTP/1
+//! (`superpoll serve` with a folder of one file, as a user would start it, hyper on tokio, and a
+//! loop with canned bytes). The zombies' ends live in processes of their own, up to 5,000 in each.
+//! They come from as many addresses of the loopback network, so that one server can have as many as
+//! its limit of descriptors allows. They connect before the busy clients, so a `poll` array has all
+//! of them in front. The experiment checks every zombie's answer, and at the end that none was
+//! closed.
 
 use serde::{Deserialize, Serialize};
 
@@ -33,11 +38,12 @@ mod trial;
 /// Options of `superpoll-lab zombies`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// Silent connections to each server, with commas; none is always measured too. More than a process may have
-    /// descriptors are shared by several [default: 0,100,1000,9900,102400, or 0,100,1000 if quick]
+    /// Silent connections to each server, with commas; none is always measured too. Several
+    /// processes share a number that exceeds the descriptors of one process [default:
+    /// 0,100,1000,9900,102400, or 0,100,1000 if quick]
     #[arg(long, value_name = "LIST")]
     pub zombies: Option<String>,
-    /// Connections that ask
+    /// Connections that send requests
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub active: usize,
     /// Requests to each server, over all rounds; fewer where the time is not enough
@@ -53,40 +59,41 @@ pub struct Options {
 
 crate::options::of_a_command!(Options);
 
-/// One server with so many zombies.
+/// One server with one number of zombies.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The server.
     pub subject: String,
     /// `echo` or `web`.
     pub family: String,
-    /// Connections that ask, each with one request under way.
+    /// Connections that send requests, each with one request under way.
     pub active: usize,
     /// Processes of the server that share the connections.
     #[serde(default = "one")]
     pub workers: usize,
-    /// Connections that have asked once.
+    /// Connections that have sent one request.
     pub zombies: usize,
-    /// What its rounds took.
+    /// The figures of its rounds.
     #[serde(flatten)]
     pub figures: Figures,
-    /// Time on the clock by request, in the middle round. The load generator has its part in it.
+    /// Time on the clock per request, in the median round. It includes the load generator's part.
     pub ns_per_request_median: f64,
-    /// The same for as many requests as were asked for, in seconds.
+    /// The same for the requested number of requests, in seconds.
     pub seconds: f64,
-    /// What the kernel had more in use when the zombies had come, by zombie, in bytes: slabs and pages for sockets, both
-    /// ends, and whatever else the machine did meanwhile.
+    /// The growth of the kernel's memory per zombie after all had connected, in bytes: slabs and
+    /// pages for sockets, at both ends, and whatever else the machine did meanwhile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel_bytes_per_zombie: Option<f64>,
-    /// Processor time against that of the same server, in as many processes, without zombies.
+    /// Processor time relative to the same server without zombies, in the same number of processes.
     pub none_ratio: Option<Ratio>,
-    /// Time on the clock against that of the same server, in as many processes, without zombies.
+    /// Time on the clock relative to the same server without zombies, in the same number of
+    /// processes.
     pub none_clock_ratio: Option<Ratio>,
-    /// Processor time against that of the family's loop on epoll with as many zombies.
+    /// Processor time relative to the family's epoll loop with the same number of zombies.
     pub raw_epoll_ratio: Option<Ratio>,
 }
 
-/// A record from before servers had workers does not say how many.
+/// The default for a record from before servers had workers.
 const fn one() -> usize {
     1
 }

@@ -1,4 +1,5 @@
-//! The plots of `superpoll-lab zombies`: processor time of a request, over the number of connections.
+//! The plots of `superpoll-lab zombies`: processor time of a request, over the number of
+//! connections.
 
 use crate::plot::{self, Plot};
 use crate::zombies::Row;
@@ -10,7 +11,7 @@ pub fn over_zombies(rows: &[Row], family: &str) -> Option<Plot> {
     let active = own.first()?.1.active;
     let mut plot = Plot {
         title: format!("{family}: {active} connections ask, the others have asked once"),
-        // A logarithmic axis has no place for no zombies.
+        // A logarithmic axis has no room for zero zombies.
         x_label: "connections".to_owned(),
         y_label: "cpu ns per request of the server's processes".to_owned(),
         curves: plot::curves(&own, |(name, row)| {
@@ -25,7 +26,7 @@ pub fn over_zombies(rows: &[Row], family: &str) -> Option<Plot> {
     plot.drawn_over_powers_of_ten()
 }
 
-/// Several processes are another server: each has fewer requests at a time.
+/// Several processes count as another server: each has fewer requests at a time.
 fn name(row: &Row) -> String {
     match row.workers {
         0 | 1 => row.subject.clone(),

@@ -1,9 +1,9 @@
 //! How many zombies a server gets, and in how many processes it serves them.
 //!
-//! A process may have only so many descriptors. More zombies than that are shared by several processes of the same
-//! server, its workers, each with a listener of its own. Their time is that of all of them together, and more of them
-//! wait more often for the same requests; so such a point brings a second one, with as many workers and no zombies,
-//! and is held against that.
+//! The number of descriptors of a process is limited. Several processes of the same server, its
+//! workers, share more zombies than that; each has a listener of its own. Their time is the sum
+//! over all workers, and more workers wait more often for the same requests. So such a point comes
+//! with a second one, with the same number of workers and no zombies, and is compared with that.
 
 use crate::channel;
 use crate::error::{Error, Result};
@@ -11,19 +11,21 @@ use crate::headroom::Headroom;
 use crate::options;
 use crate::zombies::{Options, crowd};
 
-/// Descriptors that a server needs beside its connections.
+/// Descriptors that a server needs in addition to its connections.
 const RESERVE: usize = 64;
 
-/// The share of its descriptors that a worker uses for connections, of 8: one may need more than others for itself.
+/// The share of its descriptors that a worker uses for connections, in eighths: one worker may need
+/// more than another for itself.
 const USED: usize = 7;
 
-/// The most zombies that can be asked for.
+/// The most zombies that the options may request.
 const MOST: usize = 1_000_000;
 
-/// What a connection takes of the machine's memory, both ends together, in bytes: more than was ever measured.
+/// The memory of a connection on this machine, both ends together, in bytes: more than was ever
+/// measured.
 const BYTES: u64 = 16 << 10;
 
-/// So many servers have their zombies at the same time: one, and the yardstick.
+/// The number of servers that have their zombies at the same time: one, and the yardstick.
 const TOGETHER: usize = 2;
 
 /// A server's zombies and its processes.
@@ -35,13 +37,14 @@ pub struct Point {
     pub zombies: usize,
 }
 
-/// The part of one of several workers, of what is dealt out to them one by one.
+/// One worker's part of a number that is dealt out to several workers in turn.
 pub fn share(all: usize, workers: usize, worker: usize) -> usize {
     all / workers.max(1) + usize::from(worker < all % workers.max(1))
 }
 
-/// The points that were asked for, in groups that are measured together: those of one process, then each of several;
-/// all with the same server without zombies. And what is measured with fewer than was asked for, and why.
+/// Returns the requested points, in groups that are measured together: those of one process, then
+/// each of several; all with the same server without zombies. Also returns notes on points with
+/// fewer zombies than requested.
 pub fn groups(options: &Options) -> Result<(Vec<Vec<Point>>, Vec<String>)> {
     if options.active == 0 || options.active > 1000 {
         let active = options.active;
@@ -69,7 +72,8 @@ pub fn groups(options: &Options) -> Result<(Vec<Vec<Point>>, Vec<String>)> {
     Ok(divided(&asked, most, &Headroom::here()))
 }
 
-/// Divides what was asked for by what one process may have, within what the machine has left.
+/// Divides the requested numbers by the capacity of one process, within the room that the machine
+/// has left.
 fn divided(asked: &[usize], most: usize, here: &Headroom) -> (Vec<Vec<Point>>, Vec<String>) {
     let alone = |zombies: &usize| *zombies <= most;
     let mut first: Vec<usize> = asked.iter().copied().filter(alone).collect();
@@ -82,7 +86,7 @@ fn divided(asked: &[usize], most: usize, here: &Headroom) -> (Vec<Vec<Point>>, V
     let (possible, limit) = here.connections(BYTES, each, crowd::each());
     let possible = possible / TOGETHER;
     let (mut groups, mut notes) = (Vec::new(), Vec::new());
-    // That of none alone is measured only if nothing else was asked for.
+    // The group with only zero zombies is measured only if nothing else was requested.
     if first.len() > 1 || asked.iter().all(alone) || asked.contains(&0) {
         groups.push(first);
     }

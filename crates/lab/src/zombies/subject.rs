@@ -12,7 +12,7 @@ use crate::options;
 use crate::server::Control;
 
 crate::by_name::named! {
-    /// What is asked and answered.
+    /// The requests and the answers of a server.
     pub enum Family {
         /// Messages of 64 bytes that come back.
         Echo = "echo",
@@ -24,11 +24,11 @@ crate::by_name::named! {
 /// How a server is started.
 #[derive(Clone, Copy, Debug)]
 pub enum Work {
-    /// It is given its connections.
+    /// It gets its connections.
     Echo(Serve),
-    /// It accepts them.
+    /// It accepts its connections.
     Web(fn(TcpListener, &mut Control) -> Result<()>),
-    /// It is the command's own.
+    /// It is the command's own server.
     Gateway(BackendKind),
 }
 
@@ -37,13 +37,13 @@ pub enum Work {
 pub struct Entry {
     /// Its name in tables and records.
     pub name: &'static str,
-    /// What it is.
+    /// Its description, for lists.
     pub about: &'static str,
     /// Whether it can say how often it waited.
     pub counts: bool,
     /// Whether it may refuse more connections than it can watch.
     pub is_limited: bool,
-    /// Why it cannot run here, if it needs what not every system has.
+    /// Returns why it cannot run here, if it needs a feature that not every system has.
     refusal: fn() -> Option<String>,
     /// None if it is not built in.
     work: Option<Work>,
@@ -67,7 +67,7 @@ impl Entry {
         Entry { refusal: no_ring, ..self }
     }
 
-    /// What it does.
+    /// Returns its work.
     pub fn work(&self) -> Result<Work> {
         self.work.ok_or_else(|| {
             Error::usage(format!(
@@ -78,7 +78,7 @@ impl Entry {
         })
     }
 
-    /// What it answers.
+    /// Returns the family of its answers.
     pub fn family(&self) -> Family {
         match self.work {
             Some(Work::Echo(_)) => Family::Echo,
@@ -87,7 +87,7 @@ impl Entry {
         }
     }
 
-    /// Whether it changes what it does with connections on which nothing happens, a while after they fell silent.
+    /// Whether it treats connections differently a while after they fell silent.
     pub fn parks(&self) -> bool {
         matches!(self.work, Some(Work::Gateway(_)))
     }
@@ -190,8 +190,9 @@ pub const ALL: &[Entry] = &[
     HYPER,
 ];
 
-/// The servers of a family that were asked for, each once, its yardstick first; none if no other was. And why those are
-/// left out that this system does not offer.
+/// Returns the requested servers of each family, each once, with its yardstick first; none if no
+/// other was requested. Also returns the reasons for leaving out those that this system does not
+/// offer.
 pub fn chosen(names: Option<&str>) -> Result<([Vec<Entry>; 2], Vec<String>)> {
     let built_in = |entry: &Entry| entry.work.is_some();
     let names = names.unwrap_or("all");

@@ -1,9 +1,9 @@
-//! What `superpoll-lab zombies` prints: for each server its numbers of zombies, a line each.
+//! The output of `superpoll-lab zombies`: for each server its numbers of zombies, one line each.
 
 use crate::table::{self, Table};
 use crate::zombies::Row;
 
-/// All servers.
+/// The table of all servers.
 pub fn servers(rows: &[Row]) -> Table {
     table::of(
         rows,
@@ -28,7 +28,7 @@ pub fn servers(rows: &[Row]) -> Table {
     )
 }
 
-/// Of few zombies it is lost in what else the machine does.
+/// With few zombies the figure is lost in the machine's other activity.
 fn bytes(row: &Row) -> String {
     table::number(row.kernel_bytes_per_zombie.filter(|_| row.zombies >= 1000), 0)
 }

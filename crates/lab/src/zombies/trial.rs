@@ -23,15 +23,15 @@ use crate::zombies::point::{self, Point};
 use crate::zombies::subject::{self, Entry};
 use crate::zombies::{Options, Row};
 
-/// The most silent connections that are there at a time where one process has them: each takes the kernel some 8 KiB,
-/// both ends together.
+/// The most silent connections that exist at a time where one process has them: each takes the
+/// kernel some 8 KiB, both ends together.
 const TOGETHER: usize = 70_000;
 
-/// Until whoever parks silent connections has done so.
+/// How long it takes until a server that parks silent connections has parked them.
 const PARKING_NS: u64 = 2_500_000_000;
 
-/// The servers that several processes have zombies of, unless servers are named: it takes a while until so many have
-/// come.
+/// The servers that are measured with several processes, unless the options name servers: it takes
+/// a while until that many zombies have connected.
 const SHARED: [&str; 8] = [
     "raw-epoll",
     "superpoll-poll",
@@ -51,7 +51,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     for note in &notes {
         say::note(note);
     }
-    // Before this thread keeps to one processor.
+    // Taken before this thread binds itself to one processor.
     let environment = Environment::here();
     let processors = Processors::here();
     let repetitions =
@@ -127,7 +127,8 @@ impl<'a> Trial<'a> {
         Trial { options, repetitions, place, budget_ns, progress, rows: Vec::new() }
     }
 
-    /// Measures the servers of a family, as many at a time as there may be connections, and its yardstick each time.
+    /// Measures the servers of a family, as many at a time as the limit of connections allows, and
+    /// its yardstick each time.
     fn measure<C: Connection>(
         &mut self,
         points: &[Point],
@@ -193,10 +194,10 @@ impl<'a> Trial<'a> {
                 Ok(Row { kernel_bytes_per_zombie: bytes, ..row })
             })?;
             relate(&mut rows, &runners);
-            // The yardstick is reported as it was beside the first ones.
+            // The report has the yardstick as it was next to the first servers.
             let skip = if number == 0 { 0 } else { points.len() };
             self.rows.extend(rows.into_iter().skip(skip));
-            // Connections are to be reset, and not closed by the servers.
+            // The clients must reset the connections before the servers close them.
             drop(crowds);
         }
         Ok(())
@@ -248,8 +249,8 @@ fn relate<C: Connection>(rows: &mut [Row], runners: &[Runner<C>]) {
     }
 }
 
-/// Of a request, round by round, because what else the machine does changes with time. Given are the rounds of each
-/// server and its requests in a round.
+/// The ratio per request, round by round, because the machine's other activity changes with time.
+/// The arguments are the rounds of each server and its requests in a round.
 fn ratio(own: (&[Slice], u64), other: (&[Slice], u64), of: fn(&Slice) -> u64) -> Option<Ratio> {
     let share = other.1 as f64 / own.1.max(1) as f64;
     let ratios: Vec<f64> = own

@@ -38,9 +38,10 @@ fn lab_files_measures_every_server_with_every_file_and_tells_who_is_not_here() {
         assert_eq!(own(subject).len(), 2, "points of {subject}");
         for row in own(subject) {
             assert!(positive(&row["waits_per_request"]), "{row}");
-            // strace may not be here, or not be allowed to look.
+            // strace may not be installed, or not be allowed to trace.
             if let Some(calls) = row["strace_calls_per_request"].as_f64() {
-                // A request is read and answered, a long file with a call of its own or several.
+                // A request is read and answered; a long file takes one or several calls of its
+                // own.
                 assert!((2.0..12.0).contains(&calls), "{row}");
                 assert!(row["strace_calls"]["read"].as_f64().unwrap() >= 0.9, "{row}");
             }

@@ -14,7 +14,7 @@ fn gate(folder: &Path, more: &[&str]) -> Output {
     run(folder, &[&ONE[..], more].concat())
 }
 
-/// Returns its message where it must fail: one line.
+/// Returns the message of a failed run, which must be one line.
 fn failure(output: &Output) -> String {
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{errors}");
@@ -92,7 +92,7 @@ fn lab_gate_fails_where_a_path_is_dearer_than_stored_and_passes_after_an_update(
 fn lab_gate_refuses_what_it_cannot_compare() {
     if cfg!(debug_assertions) {
         assert!(refused(&["gate"]).contains("cargo run --release -p superpoll-lab"));
-        // The figures that are built in are of a release build.
+        // The built-in figures are those of a release build.
         assert!(refused(&["gate", "--any-build"]).contains("this is a debug build"));
     }
     for (arguments, about) in [

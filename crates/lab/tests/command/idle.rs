@@ -6,7 +6,7 @@ use crate::program::program;
 use crate::record::{Field, check_record, json, positive};
 use crate::start::{refused, succeed};
 
-/// Our subjects, which are all there on every system, and the yardstick.
+/// Our subjects, which every system has, and the yardstick.
 const OURS: &str = "superpoll-silent,superpoll-keep-alive,superpoll-tls,superpoll-long-poll,superpoll-websocket,\
                     superpoll-relay,raw-epoll";
 
@@ -43,7 +43,7 @@ fn lab_idle_measures_each_kind_of_connection() {
 #[test]
 fn lab_idle_climbs_until_descriptors_are_used_up() {
     let folder = tempfile::tempdir().unwrap();
-    // Two servers with 63 connections each, a relay with half as many.
+    // Two servers with 63 connections each, and a relay with half as many.
     let command = format!(
         "ulimit -n 200 && exec {} idle --ramp --connections 40 --servers 2 --steps 5 --seconds 300 \
          --json ramp.json --subjects raw-epoll,superpoll-keep-alive,superpoll-relay",

@@ -13,7 +13,7 @@ fn check(record: &Value, experiment: &str, sizes: &[(u64, u64)]) {
     let fields: [Field; 5] = [
         ("kind", |v| v == "pipe"),
         ("subject", Value::is_string),
-        // A block of five, some of them perhaps with the loop awake.
+        // A block of five samples, some of them perhaps with the loop awake.
         ("samples", |v| (1..=5).contains(&v.as_u64().unwrap())),
         ("p50_ratio", positive),
         ("p99_ratio", positive),

@@ -1,4 +1,4 @@
-//! The built command, from the outside: what it writes, what it refuses, and how it says so.
+//! The built command, from the outside: its output, its refusals, and their messages.
 
 mod all;
 mod atr;

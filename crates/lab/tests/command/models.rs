@@ -48,7 +48,7 @@ fn lab_models_measures_four_models_and_says_what_is_claimed_of_them() {
         let counted = own.iter().all(|row| row["calls_per_event"].is_number());
         assert_eq!(counted, subject != "floor", "{subject}");
     }
-    // Subjects that may not be registered here are named with the reason.
+    // Subjects that this system refuses are named with the reason.
     for subject in ["uring-poll", "uring-read", "aio-poll"] {
         let notes = record["parameters"]["notes"].to_string();
         let measured = rows.iter().filter(|row| row["subject"] == subject).count();

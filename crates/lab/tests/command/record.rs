@@ -31,12 +31,12 @@ pub fn check_record(record: &Value, experiment: &str, fields: &[Field]) {
     }
 }
 
-/// Whether it is a number above zero.
+/// Whether the value is a number above zero.
 pub fn positive(value: &Value) -> bool {
     value.as_f64().is_some_and(|number| number > 0.0)
 }
 
-/// Whether it is a number of at least zero.
+/// Whether the value is a number of at least zero.
 pub fn not_negative(value: &Value) -> bool {
     value.as_f64().is_some_and(|number| number >= 0.0)
 }

@@ -1,4 +1,4 @@
-//! What cannot be done or makes no sense, and how it is said.
+//! Requests that cannot be met or make no sense, and their error messages.
 
 use crate::program::program;
 use crate::record::{check_record, json};

@@ -53,9 +53,9 @@ fn lab_relay_counts_calls_as_strace_does_and_measures_every_load() {
             let by_name = row["calls"].as_object().unwrap();
             let sum: f64 = by_name.values().filter_map(Value::as_f64).sum();
             assert!((sum - calls).abs() < 1e-6, "{row}");
-            // The calls of the work itself, less those that are under way when the counting begins.
-            // How often a loop waits and checks again depends on the machine, so the upper ends are
-            // wide.
+            // The calls of the work itself, except those that are under way when the counting
+            // begins. How often a loop waits and checks again depends on the machine, so the upper
+            // ends are wide.
             match row["load"].as_str().unwrap() {
                 // Accept, socket, connect, a read and a send each way, and a close for both.
                 "connection" | "one-by-one" => assert!((7.5..40.0).contains(&calls), "{row}"),
@@ -71,10 +71,10 @@ fn lab_relay_counts_calls_as_strace_does_and_measures_every_load() {
                 Some("connection" | "one-by-one") => {
                     assert!((to_origin - 1.0).abs() < 0.01, "{row}")
                 }
-                // Connections that are kept, and no more than there are clients.
+                // Kept connections, and no more of them than clients.
                 _ => assert!(to_origin * row["requests"].as_f64().unwrap() < 8.5, "{row}"),
             }
-            // strace may not be here, or not be allowed to look.
+            // strace may not be installed, or not be allowed to trace.
             let (Some(seen), Some(own)) = (
                 row["strace_calls_per_request"].as_f64(),
                 row["calls_per_traced_request"].as_f64(),
@@ -83,8 +83,8 @@ fn lab_relay_counts_calls_as_strace_does_and_measures_every_load() {
             };
             // Without optimization, std checks each descriptor before it closes it.
             let seen = seen - row["strace_calls"]["fcntl"].as_f64().unwrap_or_default();
-            // A process that is asked for its calls makes some to answer; memory is allocated now
-            // and then.
+            // A process that reports its calls makes some calls to answer. From time to time it
+            // also allocates memory.
             let slack = 0.03 * seen + 40.0 / row["traced"].as_f64().unwrap();
             assert!((seen - own).abs() <= slack, "{seen} calls by strace: {row}");
         }

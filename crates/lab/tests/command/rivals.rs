@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::record::json;
 use crate::start::{SMALL, lab};
 
-/// Writes a script that is found before the program of this name.
+/// Writes a script that the search path finds before the real program of this name.
 fn script(folder: &Path, name: &str, text: &str) {
     let path = folder.join(name);
     std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
@@ -63,7 +63,7 @@ fn is_noted(record: &Value, errors: &str, what: &str) {
 #[test]
 fn a_program_in_go_that_ends_by_itself_is_left_out_by_name() {
     let folder = tempfile::tempdir().unwrap();
-    // The program that it makes ends at once and prints nothing. Its arguments are build -o NAME
+    // The built program ends at once and prints nothing. The compiler's arguments are build -o NAME
     // main.go.
     let text =
         "case $1 in version) echo go version go1.99 none/none;; build) cp /bin/true \"$3\";; esac";

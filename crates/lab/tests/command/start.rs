@@ -12,7 +12,7 @@ pub const SMALL: [&str; 5] = ["--quick", "--seconds", "0.1", "--repetitions", "1
 
 pub use crate::program::lab;
 
-/// Runs it in a folder.
+/// Runs the command in a folder.
 pub fn run(folder: &Path, arguments: &[&str]) -> Output {
     lab().current_dir(folder).args(arguments).output().unwrap()
 }

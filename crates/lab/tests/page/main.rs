@@ -1,6 +1,6 @@
 //! The report, in a real browser.
 //!
-//! Skipped, and says so, where Chromium is not installed.
+//! Where Chromium is not installed, the test is skipped and says so.
 
 #[path = "../../../cli/tests/page/browser.rs"]
 #[allow(dead_code, reason = "the tests of live pages use the rest")]
@@ -45,7 +45,7 @@ fn the_report_fits_any_width_is_readable_by_day_and_night_and_asks_for_nothing()
         let boxes = "[...document.querySelectorAll('.wide,figure')].every(e => \
                      e.getBoundingClientRect().right <= window.innerWidth + 1)";
         assert_eq!(tab.evaluate(boxes), true, "at {width}");
-        // Words of a plot have the colour of the page's.
+        // The words of a plot have the same colour as the page's words.
         let same = "getComputedStyle(document.querySelector('figure svg text')).fill === \
                     getComputedStyle(document.body).color";
         assert_eq!(tab.evaluate(same), true, "dark: {dark}");

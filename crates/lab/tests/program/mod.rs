@@ -21,8 +21,8 @@ pub fn lab() -> Command {
     program(LAB)
 }
 
-/// Builds the command `superpoll`, unless it is there and newer than its sources: cargo builds it for the tests of its
-/// own package only.
+/// Builds the command `superpoll`, unless it is there and newer than its sources: cargo builds it
+/// only for the tests of its own package.
 fn build_server() {
     let server = Path::new(LAB).with_file_name("superpoll");
     if is_fresh(&server) {
@@ -39,7 +39,7 @@ fn build_server() {
     assert!(cargo.status().unwrap().success(), "superpoll cannot be built");
 }
 
-/// Whether a program is newer than each file that it was made from, which cargo lists next to it.
+/// Whether a program is newer than each source file, which cargo lists next to the program.
 fn is_fresh(program: &Path) -> bool {
     let written = |path: &Path| std::fs::metadata(path).and_then(|about| about.modified()).ok();
     let list = std::fs::read_to_string(program.with_extension("d")).unwrap_or_default();

@@ -1,6 +1,8 @@
-//! A load that keeps the adaptive back-end moving: some pipes are ready in each pass, and every now and then others.
+//! A load that keeps the adaptive back-end moving: some pipes are ready in each pass, and from time
+//! to time other pipes take their turn.
 //!
-//! They are few enough for the array to stay below the length from which on its passes are timed.
+//! There are few enough pipes for the array to stay below the length at which its passes start
+//! being timed.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -17,7 +19,7 @@ const PIPES: usize = 24;
 /// Pipes that are ready in a pass.
 const READY: usize = 6;
 
-/// After so many passes two of them are relieved by two others.
+/// After this many passes, two other pipes replace two of the ready ones.
 const SHIFT_EVERY: u64 = 64;
 
 struct Moves {

@@ -1,4 +1,4 @@
-//! Requests over TCP that are sent back by a task, and the client that asks.
+//! Requests over TCP that a task echoes, and the client that sends them.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -14,11 +14,11 @@ use crate::gate::paths::work::{Work, said, wrong};
 /// The length of a request.
 const LENGTH: usize = 64;
 
-/// A client of something that sends back what it gets.
+/// A client of a server that echoes.
 pub(super) struct Client {
     runtime: Runtime,
     stream: Option<TcpStream>,
-    /// What is to live as long.
+    /// Objects that must live as long as the client.
     _kept: Box<dyn std::any::Any>,
 }
 
@@ -26,7 +26,8 @@ pub(super) fn set_up() -> Result<Box<dyn Work>> {
     through(|_, origin| Ok((origin, Box::new(()))))
 }
 
-/// With something between the client and the server, which says where it listens.
+/// Sets up a server with an intermediary before it; `between` returns the address where the
+/// intermediary listens.
 pub(super) fn through(
     between: impl FnOnce(&Runtime, SocketAddr) -> Result<(SocketAddr, Box<dyn std::any::Any>)>,
 ) -> Result<Box<dyn Work>> {
@@ -53,7 +54,7 @@ async fn serve() -> io::Result<SocketAddr> {
 
 async fn echo(mut stream: TcpStream) {
     let mut buffer = [0; 4 * LENGTH];
-    // A connection that breaks is missed by the client.
+    // If the connection breaks, the client fails.
     while let Ok(count @ 1..) = stream.read(&mut buffer).await {
         if stream.write_all(&buffer[..count]).await.is_err() {
             return;

@@ -1,4 +1,4 @@
-//! A byte in a ring of pipes with a task between each two, as in `superpoll-lab ring`.
+//! A byte in a ring of pipes with a task between neighbouring pipes, as in `superpoll-lab ring`.
 
 use std::io;
 
@@ -16,11 +16,11 @@ const PIPES: u64 = 8;
 
 struct Ring {
     runtime: Runtime,
-    /// Where the driver reads and writes.
+    /// The two ends that the driver reads and writes.
     ends: Option<(PipeReader, PipeWriter)>,
 }
 
-/// Over pipes whose ends do not know each other.
+/// Uses pipes whose two ends are not linked as peers.
 pub(super) fn set_up() -> Result<Box<dyn Work>> {
     ring(|| {
         let (reader, writer) = descriptor::pipe()?;
@@ -28,7 +28,7 @@ pub(super) fn set_up() -> Result<Box<dyn Work>> {
     })
 }
 
-/// Over the runtime's own.
+/// Uses the runtime's own pipes.
 pub(super) fn set_up_peers() -> Result<Box<dyn Work>> {
     ring(pipe::pipe)
 }
@@ -45,7 +45,7 @@ fn ring(open: impl Fn() -> io::Result<(PipeReader, PipeWriter)>) -> Result<Box<d
         for (mut reader, mut writer) in ends {
             let pass = async move {
                 let mut byte = [0];
-                // What breaks is missed by the driver.
+                // If a pipe breaks, the driver fails.
                 while reader.read_exact(&mut byte).await.is_ok() {
                     if writer.write_all(&byte).await.is_err() {
                         return;

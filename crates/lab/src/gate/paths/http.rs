@@ -1,4 +1,4 @@
-//! What the paths through the web server have in common: a server and a client on one engine.
+//! The common part of all paths through the web server: a server and a client on one engine.
 
 use std::io;
 
@@ -11,7 +11,7 @@ use superpoll_rt::{BackendKind, Runtime};
 use crate::error::{Error, Result};
 use crate::gate::paths::work::said;
 
-/// More than any answer is long.
+/// Longer than any answer.
 const ROOM: usize = 4096;
 
 /// A connection to the server.
@@ -20,10 +20,10 @@ pub(super) struct Connection {
     room: Box<[u8; ROOM]>,
 }
 
-/// Starts a server, and connects to it.
+/// Starts a server and connects to it.
 pub(super) fn start(config: &Config) -> Result<(Runtime, Server, Connection)> {
     let runtime = Runtime::builder().backend(BackendKind::Epoll).build().map_err(said)?;
-    // What fails is missed by the client.
+    // If a request fails, the client fails.
     let server = Server::start(&runtime, config, |_| {}).map_err(said)?;
     let Some(address) = server.listening().next().map(ToString::to_string) else {
         return Err(Error::usage("a web server listens nowhere"));

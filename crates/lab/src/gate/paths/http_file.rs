@@ -1,4 +1,4 @@
-//! A small file from the web server, over a connection that is kept.
+//! A small file from the web server, over a keep-alive connection.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ use crate::sys::process;
 
 const REQUEST: &[u8] = b"GET /hello.txt HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
-/// How old the file is before it is asked for, in nanoseconds.
+/// The age of the file at the first request, in nanoseconds.
 const AGE: u64 = 2_100_000_000;
 
 struct Files {
@@ -31,7 +31,8 @@ pub(super) fn set_up() -> Result<Box<dyn Work>> {
     let failed = |e| Error::system("making a folder to be served", e);
     let folder = tempfile::tempdir().map_err(failed)?;
     std::fs::write(folder.path().join("hello.txt"), BODY).map_err(failed)?;
-    // One that has just changed may do so again within its time stamp, and is read anew each second.
+    // A file that has just changed may change again within the resolution of its time stamp, so the
+    // server reads it anew each second.
     process::sleep(AGE);
     let config = configuration(folder.path());
     let (runtime, server, connection) = http::start(&config)?;

@@ -1,4 +1,5 @@
-//! A request that waits for a message in the parking lot, without a task, and is answered when there is one.
+//! A request that waits for a message in the parking lot, without a task, and is answered when a
+//! message arrives.
 
 use std::sync::Arc;
 

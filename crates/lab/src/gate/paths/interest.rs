@@ -1,4 +1,5 @@
-//! Changes of an interest before the kernel is told: it hears of the last one, or of none if that was undone.
+//! Changes of an interest before the kernel is told: the kernel sees only the last change, or none
+//! if the changes cancel out.
 
 use std::os::fd::OwnedFd;
 
@@ -17,7 +18,7 @@ struct Changes {
     _ends: (OwnedFd, OwnedFd),
 }
 
-/// So many changes in each operation, from reading to both directions and back.
+/// Sets up `each` changes in every operation, from reading to both directions and back.
 pub(super) fn set_up(each: usize) -> Result<Box<dyn Work>> {
     let mut poller = Poller::builder().backend(BackendKind::Epoll).build()?;
     let ends = descriptor::unix_pair().map_err(|e| Error::system("opening a socket pair", e))?;

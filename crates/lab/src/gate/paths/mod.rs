@@ -1,12 +1,14 @@
-//! The paths that are counted, each a file of its own: what is set up, and what one operation is.
+//! The counted paths, one file each, with their set-up and their operation.
 //!
-//! A path is a small work on one thread and without a die or a clock: seeds are fixed, costs are the assumed ones where
-//! a placement depends on them, and nobody waits for anything that is not there already. Both ends of what is passed on
-//! are in it, as there is nobody else in the process: the figure of a request has the client's reads and writes.
-//! Each operation is checked to have done what it says.
+//! A path is a small piece of work on one thread, without randomness or a clock. Seeds are fixed.
+//! Costs are the assumed ones where a placement depends on them. No task waits for anything that is
+//! not there already. Each path contains both ends of its traffic, because the process has no other
+//! part: the figure of a request includes the client's reads and writes. A check makes sure that
+//! each operation has done its work.
 //!
-//! The paths of the runtime and above are on epoll. The adaptive back-end of a runtime measures what watching costs when
-//! it starts, and places by that: its counts would be those of a moment.
+//! The paths of the runtime and above run on epoll. The adaptive back-end of a runtime measures the
+//! cost of watching when it starts, and places descriptors accordingly: its counts would depend on
+//! the moment.
 
 use superpoll::BackendKind;
 
@@ -33,13 +35,13 @@ mod work;
 pub struct Path {
     /// Its name.
     pub name: &'static str,
-    /// What one operation is.
+    /// The operation, in words.
     pub operation: &'static str,
     /// How many operations are counted.
     pub operations: u64,
-    /// How much dearer it may get, as a share, where that is not the usual.
+    /// The tolerated increase as a share, where it differs from the default.
     pub tolerance: Option<f64>,
-    /// The back-end that it needs, of those that a system may lack.
+    /// The back-end that the path needs, if a system may lack it.
     needs: Option<BackendKind>,
     set_up: fn() -> Result<Box<dyn Work>>,
 }
@@ -55,11 +57,12 @@ const fn path(
     Path { name, operation, operations, tolerance: None, needs: None, set_up }
 }
 
-/// The tolerance of what timers and the web server do, which look at files, slots and limits as the clock says.
+/// The tolerance of paths through timers and the web server, which check files, slots and limits by
+/// the clock.
 const BY_CLOCK: Option<f64> = Some(0.06);
 
-/// The tolerance of what goes through several crates: what the compiler inlines of one in another is not the same in each
-/// folder that a checkout lies in, by 2 % so far.
+/// The tolerance of paths through several crates. The compiler's inlining between crates depends on
+/// the folder that a checkout lies in; the difference has been up to 2 % so far.
 const BY_BUILD: Option<f64> = Some(0.05);
 
 /// All paths, from the poller up.
@@ -170,13 +173,13 @@ impl Path {
         Ok(crate::options::named(name, ALL, |path| path.name, |_| true, "no path")?[0])
     }
 
-    /// Why it cannot be counted here, if it cannot.
+    /// Returns why the path cannot be counted here, or `None` if it can.
     pub fn missing(&self) -> Option<String> {
         let kind = self.needs.filter(|kind| !kind.is_available())?;
         Some(format!("the kernel does not let us have {}", kind.name()))
     }
 
-    /// Sets it up.
+    /// Sets the path up.
     pub fn set_up(&self) -> Result<Box<dyn Work>> {
         (self.set_up)()
     }
@@ -197,7 +200,8 @@ mod tests {
             assert!(after.iter().all(|(name, count)| before.get(name) <= Some(count)));
             let more = after.values().sum::<u64>() - before.values().sum::<u64>();
             match path.name {
-                // What is undone and what is set and taken back needs no kernel, nor does a task.
+                // A change that is undone, a timer that is set and taken back, and a task need no
+                // system call.
                 "interest-undone" | "timer" | "task" => assert!(more <= 5, "{}: {more}", path.name),
                 "interest-told" => assert_eq!(more, 100, "{}", path.name),
                 "register-epoll" => assert_eq!(after["epoll_ctl"] - before["epoll_ctl"], 200),

@@ -10,7 +10,7 @@ pub(super) fn set_up() -> Result<Box<dyn Work>> {
     echo::through(|runtime, origin| {
         let listen = "127.0.0.1:0".parse().map_err(said)?;
         let to = origin.to_string().parse().map_err(said)?;
-        // What fails is missed by the client.
+        // If the relay fails, the client fails.
         let relay = Relay::start(runtime, &listen, &to, Options::default(), |_| {});
         let relay = relay.map_err(said)?;
         let listening = relay.listening().to_string().parse().map_err(said)?;

@@ -17,7 +17,8 @@ pub(super) fn set_up() -> Result<Box<dyn Work>> {
 
 impl Work for Tasks {
     fn operate(&mut self, count: u64) -> Result<()> {
-        // In a task: what blocks on a runtime is woken by other means than tasks are.
+        // The joins run in a task: a thread that blocks on a runtime is woken by other means than a
+        // task.
         let joins = async move {
             let mut sum = 0;
             for number in 0..count {

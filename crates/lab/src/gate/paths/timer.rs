@@ -1,4 +1,4 @@
-//! Timers that are set and taken back before they end, as those of timeouts are.
+//! Timers that are set and then cancelled before they end, like those of timeouts.
 
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
@@ -17,8 +17,8 @@ use crate::random::Random;
 /// Timers that are set at any time.
 const TIMERS: usize = 100;
 
-/// They would end after an hour or two, in microseconds: next to that it does not matter how far the clock has gone while
-/// they are set, on which the wheel's slots depend.
+/// The timers would end after an hour or two; the value is in microseconds. Compared with that, the
+/// time that passes while they are set does not matter, although the wheel's slots depend on it.
 const SOONEST: u64 = 3_600_000_000;
 const LATEST: u64 = 7_200_000_000;
 

@@ -1,4 +1,4 @@
-//! A wait that finds one event, and the read that it leads to.
+//! A wait that finds one event, and the read that follows.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 

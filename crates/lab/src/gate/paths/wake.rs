@@ -1,8 +1,8 @@
 //! A handle wakes a poller.
 //!
-//! One that does not sleep needs no call for it. One that sleeps has another thread that wakes it, as a rule, and then
-//! the clock has a say; a poller that is nested in another event loop sleeps as well, in the meaning of the protocol,
-//! between its waits.
+//! A poller that does not sleep needs no system call to be woken. For a poller that sleeps, the
+//! wake-up usually comes from another thread, and then the result depends on timing. A poller that
+//! is nested in another event loop also sleeps, in the protocol's terms, between its waits.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -17,7 +17,7 @@ struct Wake {
     poller: Poller,
     waker: Waker,
     events: Events,
-    /// The loop that it sleeps in.
+    /// The outer loop that the poller is nested in.
     outer: Option<(Poller, Events)>,
 }
 

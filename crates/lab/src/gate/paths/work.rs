@@ -1,23 +1,23 @@
-//! A path at work, and how it says what is wrong.
+//! A path at work, and how it reports errors.
 
 use crate::error::{Error, Result};
 use crate::gate::counted::Counted;
 
 /// A path that is set up.
 pub trait Work {
-    /// Carries out so many operations.
+    /// Carries out `count` operations.
     fn operate(&mut self, count: u64) -> Result<()>;
 
-    /// The system calls that our own counters know of, since it was set up.
+    /// The system calls that our own counters have seen since the set-up.
     fn counted(&self) -> Counted;
 }
 
-/// What the engine, a runtime or the server says.
+/// Converts an error of the engine, a runtime or the server.
 pub fn said(error: impl std::fmt::Display) -> Error {
     Error::usage(error.to_string())
 }
 
-/// What is wrong with the work of a path.
+/// Reports a fault in the work of a path.
 pub fn wrong<T>(path: &'static str, found: impl Into<String>) -> Result<T> {
     Err(Error::Work { subject: path, found: found.into() })
 }

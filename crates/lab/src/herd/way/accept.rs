@@ -1,4 +1,4 @@
-//! A blocking `accept(2)`: the kernel has woken one waiter at a time since before there was `epoll`.
+//! A blocking `accept(2)`: since before `epoll` existed, the kernel has woken one waiter at a time.
 
 use std::io;
 

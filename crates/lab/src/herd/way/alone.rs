@@ -1,6 +1,6 @@
-//! The control: one process waits for connections, by `epoll`, and all others for something else that never
-//! comes. A connection finds the same number of sleeping processes as in a herd, and the client has been
-//! away from its work as long, looking whether they sleep.
+//! The control: one process waits for connections with `epoll`, and all the remaining processes
+//! wait for something else that never comes. A connection finds the same number of sleeping
+//! processes as in a herd, and the client has spent the same time checking whether they sleep.
 
 use std::io;
 

@@ -1,6 +1,6 @@
-//! Our runtime in one process: engines that serve one address together, in each of the four ways that
-//! [`Listeners`] has. The fourth, to hand over, exists only here: between processes descriptors would have
-//! to be passed.
+//! Our runtime in one process: engines that serve one address together, in each of the four ways
+//! that [`Listeners`] offers. The fourth, handing over, exists only here: between processes,
+//! descriptors would have to be passed.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -8,8 +8,8 @@ use std::num::NonZeroUsize;
 use superpoll_rt::net::{Listeners, Spread};
 use superpoll_rt::{BackendKind, Handle, Runtime};
 
-/// Serves for ever with so many engines; returns only what went wrong. `ready` is told the port,
-/// `accepted` the engine.
+/// Serves indefinitely with `engines` engines; returns only on an error. `ready` gets the port,
+/// `accepted` the number of the engine.
 pub fn stand(
     engines: usize,
     backend: BackendKind,
@@ -29,7 +29,7 @@ pub fn stand(
         std::future::ready(())
     })?;
     let serve = async {
-        // Each engine has begun to listen when it has run what came after.
+        // An engine that runs this later task has begun to listen.
         for engine in 0..handle.engines() {
             let seen = handle.spawn_on(engine, async {}).map_err(io::Error::from)?;
             seen.await.map_err(|error| io::Error::other(error.to_string()))?;

@@ -1,4 +1,5 @@
-//! `epoll(7)`, level-triggered: registered once, woken with all others or, with `EPOLLEXCLUSIVE`, alone.
+//! `epoll(7)`, level-triggered: registered once, woken with all the other waiters or, with
+//! `EPOLLEXCLUSIVE`, alone.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};

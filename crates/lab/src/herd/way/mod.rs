@@ -1,10 +1,11 @@
-//! The ways of waiting for a connection: one process' part, a file for each.
+//! The ways of waiting for a connection: the part of one process, one file for each way.
 //!
-//! Each waits, accepts once when it is woken, and waits again. A process that finds nothing was woken in
-//! vain. Our poller (`poller.rs`) and our runtime (`ours.rs`) stand in processes like all others, the runtime
-//! once more as the engines of one process (`engines.rs`). All that wait, rather than have the kernel accept,
-//! wait for duplicates of the listener as well, if there are any: a server that listens on many addresses, taken
-//! to the extreme.
+//! Each process waits, accepts once when it is woken, and waits again. The wake-up of a process
+//! that finds nothing was useless. Our poller (`poller.rs`) and our runtime (`ours.rs`) run in
+//! processes like all the other ways; the runtime also runs as the engines of one process
+//! (`engines.rs`). A way that waits, rather than asking the kernel to accept, waits for duplicates
+//! of the listener as well, if there are any: an extreme case of a server that listens on many
+//! addresses.
 
 use std::io;
 
@@ -31,17 +32,18 @@ type Stand = fn(Post, &Tell) -> io::Result<()>;
 pub struct Way {
     /// Its name in tables and records.
     pub name: &'static str,
-    /// Waits and accepts for ever; returns only what went wrong.
+    /// Waits and accepts indefinitely; returns only on an error.
     pub stand: Stand,
     /// Whether the listener blocks.
     pub blocks: bool,
     /// Whether each process has a listener of its own.
     pub own_listener: bool,
-    /// The most duplicates it can wait for.
+    /// The most duplicates that the way can wait for.
     pub most_dups: usize,
-    /// Whether it needs io_uring.
+    /// Whether the way needs io_uring.
     pub rings: bool,
-    /// Whether it is engines of one process, not processes.
+    /// The engines' way of sharing connections, if the way runs engines of one process instead of
+    /// processes.
     pub engines: Option<superpoll_rt::net::Spread>,
 }
 
@@ -53,7 +55,7 @@ const fn way(name: &'static str, stand: Stand) -> Way {
 }
 
 const fn engines(name: &'static str, spread: superpoll_rt::net::Spread) -> Way {
-    // It is not in processes that it stands, and has no use for duplicates.
+    // Engines do not run in separate processes, and have no use for duplicates.
     Way { engines: Some(spread), most_dups: 0, ..way(name, |_, _| Ok(())) }
 }
 
@@ -62,7 +64,7 @@ const fn ring(name: &'static str, stand: Stand) -> Way {
 }
 
 const fn ring_accept(name: &'static str, stand: Stand) -> Way {
-    // What is no listener cannot be asked for a connection, so there is no control.
+    // Only a listener can take a request to accept, so there is no control.
     Way { blocks: true, most_dups: 0, ..ring(name, stand) }
 }
 
@@ -71,8 +73,8 @@ pub const ALONE: &str = "epoll-alone";
 
 /// All ways.
 pub const ALL: &[Way] = &[
-    // Numbers above 1023 it cannot watch; three are taken by standard streams, one by the listener, and
-    // one by the writing end of a pipe.
+    // `select` cannot watch numbers above 1023. Standard streams take three, the listener one, and
+    // the writing end of a pipe one.
     Way { most_dups: 1019, ..way("select", select::stand) },
     way("poll", poll::stand),
     way("epoll", epoll::stand),
@@ -98,7 +100,7 @@ pub const ALL: &[Way] = &[
 ];
 
 impl Way {
-    /// What our runtime's engines wait with.
+    /// The back-end of our runtime's engines.
     pub fn backend(&self) -> BackendKind {
         if self.rings { BackendKind::Uring } else { BackendKind::Epoll }
     }

@@ -1,8 +1,8 @@
-//! Our runtime in each of many processes, as in a server that forks before it serves: all wait for one
-//! inherited listener, woken together or one at a time, or each for its own.
+//! Our runtime in each of many processes, as in a server that forks before it serves. All processes
+//! wait for one inherited listener, woken together or one at a time, or each waits for its own.
 //!
-//! A duplicate of the listener has a task that accepts from it, as a second address would have; a pipe has
-//! one that waits until there is something to read.
+//! For a duplicate of the listener there is a task that accepts from it, as for a second address;
+//! for a pipe there is a task that waits until it is readable.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -29,18 +29,18 @@ pub(super) fn stand_uring_exclusive(post: Post, tell: &Tell) -> io::Result<()> {
     serve(post, tell, &ListenOptions::new().exclusive(true), BackendKind::Uring)
 }
 
-/// Where a task leaves why it has ended, and who is to know.
+/// The reason why a task has ended, and the waker to notify.
 #[derive(Default)]
 struct Failure {
     error: Cell<Option<io::Error>>,
     waker: Cell<Option<Waker>>,
 }
 
-/// Serves for ever; returns only what went wrong.
+/// Serves indefinitely; returns only on an error.
 fn serve(post: Post, tell: &Tell, options: &ListenOptions, backend: BackendKind) -> io::Result<()> {
     let runtime = Runtime::builder().backend(backend).build()?;
     let listener = options.adopt(descriptor::duplicate(post.listener)?.into())?;
-    // One reserve is enough for a process.
+    // One reserved descriptor is enough for a process.
     let options = options.clone().shed_load(false);
     let failure = Rc::new(Failure::default());
     runtime.block_on(async {
@@ -76,7 +76,7 @@ async fn accept(listener: TcpListener, tell: Tell) -> io::Result<()> {
     }
 }
 
-/// Nothing is ever written to the pipe.
+/// Waits for the pipe; no process ever writes to it.
 async fn read(pipe: AsyncFd<File>) -> io::Result<()> {
     pipe.perform(Direction::Read, |mut pipe| pipe.read(&mut [0])).await?;
     Err(io::ErrorKind::UnexpectedEof.into())

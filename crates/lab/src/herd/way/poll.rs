@@ -1,4 +1,4 @@
-//! `poll(2)`: as `select`, without its limit.
+//! `poll(2)`: like `select`, without its limit.
 
 use std::io;
 

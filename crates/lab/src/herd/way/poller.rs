@@ -1,5 +1,5 @@
-//! Our poller's back-end `uring`, without the runtime, in each of many processes: one is woken at a time, and goes to
-//! the end of the line when its poll is armed again.
+//! Our poller's back-end `uring`, without the runtime, in each of many processes. The kernel wakes
+//! one process at a time, which goes to the end of the queue when its poll is armed again.
 
 use std::io;
 

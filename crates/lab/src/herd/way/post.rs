@@ -1,4 +1,4 @@
-//! What a waiting process has and tells.
+//! The resources of a waiting process, and its reports.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -6,16 +6,16 @@ use std::rc::Rc;
 
 use crate::sys::{descriptor, socket};
 
-/// What one waiting process has.
+/// The resources of one waiting process.
 #[derive(Debug)]
 pub struct Post {
-    /// Which process it is, from zero.
+    /// The number of the process, from zero.
     pub number: usize,
     /// The socket to accept on.
     pub listener: RawFd,
-    /// What it waits for besides: duplicates of the listener, or of a pipe.
+    /// The further descriptors that it waits for: duplicates of the listener, or of a pipe.
     pub besides: Vec<OwnedFd>,
-    /// Whether it is a pipe.
+    /// Whether these are duplicates of a pipe.
     pub of_pipe: bool,
 }
 
@@ -25,7 +25,7 @@ impl Post {
         std::iter::once(self.listener).chain(self.besides.iter().map(AsRawFd::as_raw_fd))
     }
 
-    /// Opens so many descriptors besides: duplicates of the listener, or of a pipe that stays empty.
+    /// Opens `dups` further descriptors: duplicates of the listener, or of a pipe that stays empty.
     pub fn take_up(number: usize, listener: RawFd, dups: usize, of_pipe: bool) -> io::Result<Post> {
         let mut besides = Vec::with_capacity(dups);
         let mut origin = listener;
@@ -33,7 +33,8 @@ impl Post {
             let (reader, writer) = descriptor::pipe()?;
             origin = reader.as_raw_fd();
             besides.push(reader);
-            // A pipe without writers would be ready; it stays open as long as the process lives.
+            // A pipe without writers would be ready, so the writing end stays open as long as the
+            // process lives.
             std::mem::forget(writer);
         }
         while besides.len() < dups {
@@ -43,16 +44,16 @@ impl Post {
     }
 }
 
-/// What a process does when it is set up, and for each connection that it has accepted.
+/// The reports of a process: when it is set up, and for each connection that it has accepted.
 #[derive(Clone)]
 pub struct Tell {
-    /// It is about to wait for the first time.
+    /// The process is about to wait for the first time.
     pub ready: Rc<dyn Fn()>,
-    /// It has accepted one.
+    /// The process has accepted a connection.
     pub accepted: Rc<dyn Fn()>,
 }
 
-/// Accepts what woke a process, if nobody was faster.
+/// Accepts the connection that woke the process, unless another process was faster.
 pub fn accept_one(post: &Post, tell: &Tell) {
     if socket::accept_and_close(post.listener) {
         (tell.accepted)();

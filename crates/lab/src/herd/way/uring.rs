@@ -1,8 +1,9 @@
-//! io_uring, in a ring of each process: polls of the listener, woken with all others or alone, and the ring's own
-//! `accept`.
+//! io_uring, in a ring of each process: polls of the listener, woken with all the other waiters or
+//! alone, and the ring's own `accept`.
 //!
-//! A poll that stays keeps its place in the listener's queue, so the kernel wakes the same one again and again
-//! if it wakes only one; a poll for one report joins the end of the queue when it is armed again.
+//! A multishot poll keeps its place in the listener's queue, so a kernel that wakes only one waiter
+//! wakes the same one again and again. A one-shot poll joins the end of the queue when it is armed
+//! again.
 
 use std::io;
 

@@ -13,13 +13,15 @@ use crate::progress::Progress;
 use crate::say;
 use crate::server::{Place, memory};
 
-/// What a connection takes of the machine's memory until that was measured, in bytes; a relayed one has two.
+/// The assumed memory of a connection in bytes until it has been measured; a relayed connection
+/// counts twice.
 const BYTES: u64 = 32 << 10;
 
-/// No connection takes less than this, whatever was measured beside others' work.
+/// The least memory that a connection is assumed to take, because other work on the machine may
+/// distort the measurement.
 const LEAST_BYTES: u64 = 8 << 10;
 
-/// A step is expected to take so many times as long as the one before.
+/// A step is expected to take this many times as long as the step before.
 const LONGER: f64 = 2.2;
 
 /// How far a ramp may go.
@@ -62,7 +64,8 @@ pub fn all(
     Ok(rows)
 }
 
-/// How many connections a step may have, and what does not allow more. `bytes` is what one takes.
+/// Returns how many connections a step may have, and the limit that forbids more. `bytes` is the
+/// memory of one connection.
 fn possible(
     entry: Entry,
     connections: usize,
@@ -74,7 +77,7 @@ fn possible(
     let here = Headroom::here();
     let by_memory = here.memory().saturating_sub(floor) / bytes.max(1);
     let by_memory = usize::try_from(by_memory).unwrap_or(usize::MAX);
-    // Those of files and processes; memory has its own floor.
+    // The limits of files and processes; memory has its own floor.
     let (more, other) = here.connections(1, capacity, hosts::at_clients());
     let more = if entry.kind == Kind::Relay { more / 2 } else { more };
     let all = [
@@ -85,7 +88,7 @@ fn possible(
     all.into_iter().min_by_key(|(count, _)| *count).unwrap_or(all[0])
 }
 
-/// The steps of one kind, and what there is to be said of its end.
+/// Returns the steps of one kind, and a note on how it ended.
 fn climb(
     entry: Entry,
     mut hosts: Hosts,
@@ -160,8 +163,9 @@ fn climb(
         if is_last {
             break limit;
         }
-        // Twice what the servers and the kernel take: the clients' memory comes on top, and what others do meanwhile is
-        // not to end a ramp, as it would if all that the machine has less were counted.
+        // Twice the memory of the servers and the kernel: the clients' memory comes on top. The
+        // decrease of the machine's available memory is not used, because other processes would
+        // then end a ramp.
         let all = |of: memory::Memory| of.user + of.slab + of.sockets;
         let taken = each(all(now), all(at_start) + hosts.start).max(0.0);
         bytes = LEAST_BYTES.max(2 * taken as u64);
@@ -187,7 +191,7 @@ mod tests {
         let entry = subject::chosen(Some("raw-epoll")).unwrap().0[0];
         let bounds = Bounds { first: 1, steps: 1, servers: 2, seconds: 1.0 };
         let (capacity, _) = hosts::capacity(entry.kind);
-        // A byte for each, and no floor.
+        // With one byte for each, and no floor.
         assert_eq!(possible(entry, 0, bounds, 1, 0), (2 * capacity, "descriptors"));
         assert_eq!(possible(entry, 7, bounds, 1 << 10, u64::MAX), (7, "memory"));
     }

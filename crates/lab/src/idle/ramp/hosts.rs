@@ -19,14 +19,15 @@ use crate::server::{Place, memory};
 /// The most connections of one process of clients.
 const EACH: usize = 5000;
 
-/// Descriptors that a process of clients needs beside its connections.
+/// Descriptors that a process of clients needs in addition to its connections.
 const CLIENTS_RESERVE: usize = 32;
 
-/// How many connections a server process may have, and what does not allow more.
+/// Returns how many connections a server process may have, and the limit that forbids more.
 pub fn capacity(kind: Kind) -> (usize, &'static str) {
     let descriptors = (2 * channel::most_pairs()).saturating_sub(RESERVE) / 8 * 7;
     match kind {
-        // It has two descriptors for each, and all its connections to the origin come from one address.
+        // A relay has two descriptors for each, and all its connections to the origin come from one
+        // address.
         Kind::Relay if headroom::ports() < descriptors / 2 => (headroom::ports().max(1), "ports"),
         Kind::Relay => ((descriptors / 2).max(1), "descriptors"),
         _ => (descriptors.max(1), "descriptors"),
@@ -40,7 +41,8 @@ pub fn at_clients() -> usize {
 }
 
 struct Host {
-    // Before the server, so that its connections are reset and not closed by the other side.
+    // Declared before the server, so that the clients reset their connections before the server
+    // closes them.
     clients: Vec<Clients>,
     service: Service,
     connections: usize,
@@ -54,14 +56,14 @@ pub struct Hosts<'a> {
     certificate: &'a Certificate,
     folder: &'a Path,
     hosts: Vec<Host>,
-    // What servers have written lives as long as they.
+    // The files that servers have written live as long as the servers.
     folders: Vec<TempDir>,
-    /// What the servers had to themselves before they had connections, in bytes.
+    /// The servers' own memory before they had connections, in bytes.
     pub start: u64,
 }
 
 impl<'a> Hosts<'a> {
-    /// None yet.
+    /// Creates no process yet.
     pub fn new(
         entry: Entry,
         arrival: Arrival,
@@ -73,22 +75,22 @@ impl<'a> Hosts<'a> {
         Hosts { entry, arrival, place, certificate, folder, hosts, folders, start: 0 }
     }
 
-    /// How many connections there are.
+    /// Returns how many connections there are.
     pub fn connections(&self) -> usize {
         self.hosts.iter().map(|host| host.connections).sum()
     }
 
-    /// How many processes the server has.
+    /// Returns how many processes the server has.
     pub fn servers(&self) -> usize {
         self.hosts.len()
     }
 
-    /// The numbers of the server's processes.
+    /// Returns the process numbers of the server.
     pub fn pids(&self) -> Vec<i32> {
         self.hosts.iter().map(|host| host.service.server.pid()).collect()
     }
 
-    /// Starts as many servers as so many connections need, and notes what they take without any.
+    /// Starts enough servers for `connections` connections, and notes their memory without any.
     pub fn prepare(&mut self, connections: usize) -> Result<()> {
         let (capacity, _) = capacity(self.entry.kind);
         let before = self.hosts.len();
@@ -105,8 +107,8 @@ impl<'a> Hosts<'a> {
         Ok(())
     }
 
-    /// Has more connections come, up to so many in all, as long as `goes_on` says so, which is asked after some
-    /// thousands. The servers must be there.
+    /// Adds connections, up to `connections` in total, as long as `goes_on` returns true; it is
+    /// called before every few thousand. The servers must be there.
     pub fn grow(&mut self, connections: usize, goes_on: impl Fn() -> bool) -> Result<()> {
         let (capacity, _) = capacity(self.entry.kind);
         let most = at_clients();
@@ -132,7 +134,7 @@ impl<'a> Hosts<'a> {
         Ok(())
     }
 
-    /// Sees whether all connections are there, and silent, and then closes them.
+    /// Checks that all connections are there, and silent, and then closes them.
     pub fn close(&mut self) -> Result<()> {
         for order in [Order::Check, Order::Close] {
             let mut clients = self.hosts.iter_mut().flat_map(|host| &mut host.clients);

@@ -1,16 +1,20 @@
-//! `superpoll-lab idle --ramp`: how many idle connections there can be, and what ends their number.
+//! `superpoll-lab idle --ramp`: how many idle connections there can be, and which limit ends their
+//! number.
 //!
-//! Connections of a kind come in steps, each time as many again as there are. When the servers' memory has come to
-//! rest it is read as in `superpoll-lab idle`: what their processes have to themselves, the kernel's slabs and socket pages, and
-//! what the whole machine has less. A server process takes as many connections as its limit of descriptors leaves;
-//! when it has them the next one is started, and so are processes of clients, each with an address of its own
-//! (127.0.0.2 and up), which has all ports to itself.
+//! Connections of a kind come in steps, each doubling their number. When the servers' memory has
+//! settled, it is read as in `superpoll-lab idle`: the private memory of their processes, the
+//! kernel's slabs and socket pages, and the decrease of the whole machine's available memory. A
+//! server process takes as many connections as its limit of descriptors allows; when it is full,
+//! the next one starts. Processes of clients are started in the same way, each with an address of
+//! its own (127.0.0.2 and up), which has all ports to itself.
 //!
-//! The last step of each server names what ended it: `descriptors` (of as many server processes as may be,
-//! `--servers`), `ports` (that a relay has towards its origin), `memory` (a quarter of what was available at the start is
-//! never used), `files` or `processes` of the whole system, `refused` if a connection was not answered as it should be
-//! (a note says how), or the bounds of the experiment itself, `time` and `steps`. What can be known beforehand is: the
-//! last step is cut down to what is possible, and so nothing is driven against the wall.
+//! The last step of each server names the limit that ended it: `descriptors` (of the maximum number
+//! of server processes, `--servers`), `ports` (of a relay towards its origin), `memory` (a quarter
+//! of the memory available at the start is never used), `files` or `processes` of the whole system,
+//! `refused` if a connection did not get the right answer (a note gives details), or the bounds of
+//! the experiment itself, `time` and `steps`. Limits that can be known beforehand are respected:
+//! the last step is cut down to the possible number, and so the machine is not driven into any of
+//! them.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,30 +28,31 @@ mod trial;
 /// One step of one kind of connections.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// The server and the kind.
+    /// The server and the kind of connection.
     pub subject: String,
-    /// What its connections have done, as in `superpoll-lab idle`.
+    /// The kind of connection, as in `superpoll-lab idle`.
     pub kind: String,
     /// The number of the step, from 1 on.
     pub step: usize,
-    /// Connections, all told.
+    /// Connections in total.
     pub connections: usize,
     /// Processes of the server that share them.
     pub servers: usize,
-    /// What these have to themselves more than without connections, by connection, in bytes.
+    /// Private memory of these servers above that without connections, per connection, in bytes.
     pub user_bytes_per_connection: f64,
-    /// The kernel's slabs by connection, both ends and all else on this machine since the start, in bytes.
+    /// The kernel's slabs per connection, with both ends and everything else on this machine since
+    /// the start, in bytes.
     pub slab_bytes_per_connection: f64,
     /// The kernel's pages for sockets, likewise.
     pub socket_bytes_per_connection: f64,
-    /// What the machine has less memory available than at the start, by connection, in bytes: servers and clients in
-    /// user memory and kernel, and all else.
+    /// The decrease of the machine's available memory since the start, per connection, in bytes:
+    /// servers and clients in user memory and kernel, and everything else.
     pub machine_bytes_per_connection: f64,
     /// Memory that is available, in bytes.
     pub available_bytes: u64,
-    /// How long the connections of this step took to come, in seconds.
+    /// How long the connections of this step took to arrive, in seconds.
     pub seconds: f64,
-    /// What ended it: there in the last step of a server.
+    /// The limit that ended the ramp; present in the last step of a server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
 }

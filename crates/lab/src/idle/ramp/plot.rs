@@ -3,12 +3,13 @@
 use crate::idle::ramp::Row;
 use crate::plot::{self, Curve, Plot};
 
-/// Two curves for each kind of connections, the server's own memory and, thin, what the machine has less; none if there
-/// was one step only.
+/// Two curves for each kind of connection: the server's own memory and, in thin lines, the decrease
+/// of the machine's memory. None if there was only one step.
 pub fn over_connections(rows: &[Row]) -> Option<Plot> {
     let curves = |of: fn(&Row) -> f64, what: &str, thin: bool| -> Vec<Curve> {
         let mebibytes = |row: &Row| of(row) * row.connections as f64 / f64::from(1 << 20);
-        // A logarithmic axis has no place for what others have given back meanwhile.
+        // A logarithmic axis has no room for negative values, which appear if other processes gave
+        // memory back.
         let curves = plot::curves(rows, |row| {
             let point = (row.connections as f64, mebibytes(row));
             (point.1 > 0.0).then_some((row.subject.as_str(), point))

@@ -1,9 +1,9 @@
-//! What `superpoll-lab idle --ramp` prints: a line for each step of each kind of connections.
+//! The output of `superpoll-lab idle --ramp`: a line for each step of each kind of connection.
 
 use crate::idle::ramp::Row;
 use crate::table::{self, Table};
 
-/// All of them.
+/// The table of all steps.
 pub fn steps(rows: &[Row]) -> Table {
     table::of(
         rows,

@@ -12,7 +12,7 @@ use crate::say;
 use crate::server::Place;
 use crate::server::processors::Processors;
 
-/// What is measured unless kinds are named.
+/// The kinds that are measured unless the options name some.
 const DEFAULTS: &str =
     "superpoll-keep-alive,superpoll-long-poll,superpoll-websocket,superpoll-relay";
 
@@ -21,7 +21,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     options.output.check()?;
     let names = options.subjects.as_deref().unwrap_or(DEFAULTS);
     let (entries, mut notes) = subject::chosen(Some(names))?;
-    // The first of both unless one is named.
+    // The first arrival of the two unless the options name one.
     let arrival = arrivals(&options.arrival)?[0];
     let first = options.connections.unwrap_or(if options.output.quick { 250 } else { 1000 });
     let steps = options.steps.unwrap_or(if options.output.quick { 3 } else { 12 });
@@ -35,7 +35,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         }
     }
     notes.iter().for_each(|note| say::note(note));
-    // Before this thread keeps to one processor.
+    // Taken before this thread binds itself to one processor.
     let environment = Environment::here();
     let processors = Processors::here();
     let budget = options.output.budget(30.0, 300.0);

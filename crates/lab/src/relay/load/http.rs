@@ -1,8 +1,9 @@
 //! Requests that a reverse proxy passes on, and the heads of their answers.
 //!
-//! A request is `GET /NUMBER` with a field that belongs to the number, and has no body; the answer has the number in
-//! its head and the number's part of the pattern as its body. A proxy may add fields on either side, and those of the
-//! connection are its own affair; all else has to arrive as it was sent.
+//! A request is `GET /NUMBER` with a field that belongs to the number, and has no body. The answer
+//! has the number in its head and the number's part of the pattern as its body. A proxy may add
+//! fields in both directions, and may treat the connection's own fields as it likes; everything
+//! else must arrive as it was sent.
 
 use std::io::Write;
 
@@ -10,7 +11,7 @@ use httparse::{EMPTY_HEADER, Header, Status};
 
 use super::Found;
 
-/// The longest head that is read: several times what a proxy adds.
+/// The longest head that is read: several times the length that a proxy adds.
 pub(super) const ROOM: usize = 4096;
 
 /// The most fields of a head.
@@ -28,7 +29,7 @@ fn check(number: u64) -> u64 {
 
 pub(super) fn write_request(number: u64, closes: bool, to: &mut Vec<u8>) {
     let end = if closes { "Connection: close\r\n" } else { "" };
-    // A vector takes everything.
+    // Writing to a vector cannot fail.
     let _ = write!(
         to,
         "GET /{number} HTTP/1.1\r\nHost: superpoll.test\r\nUser-Agent: superpoll-lab\r\nAccept: */*\r\n\
@@ -46,7 +47,7 @@ pub(super) fn write_answer_head(number: u64, bytes: usize, closes: bool, to: &mu
     );
 }
 
-/// The value of a field that may come once; `None` if it does not.
+/// Returns the value of a field that may come once; `None` if it does not come.
 fn field<'a>(fields: &[Header<'a>], name: &str) -> Result<Option<&'a [u8]>, String> {
     let mut found = fields.iter().filter(|field| field.name.eq_ignore_ascii_case(name));
     match (found.next(), found.next()) {
@@ -55,13 +56,13 @@ fn field<'a>(fields: &[Header<'a>], name: &str) -> Result<Option<&'a [u8]>, Stri
     }
 }
 
-/// A number in digits, as it is written and no other way.
+/// Parses a number in digits, in its only written form.
 fn digits(text: &[u8]) -> Option<u64> {
     let number: u64 = str::from_utf8(text).ok()?.parse().ok()?;
     (number.to_string().as_bytes() == text).then_some(number)
 }
 
-/// The request that the origin has got, if it is there to its end.
+/// Finds the request that the origin has received, if it is complete.
 pub(super) fn find_request(got: &[u8]) -> Result<Option<Found>, String> {
     let wrong = |what: String| format!("the origin got a wrong request: {what}");
     let mut fields = [EMPTY_HEADER; FIELDS];
@@ -94,7 +95,7 @@ pub(super) fn find_request(got: &[u8]) -> Result<Option<Found>, String> {
     Ok(Some(Found { number, closes }))
 }
 
-/// The length of the head of a client's answer, if that is there to its end.
+/// Returns the length of the head of a client's answer, if the head is complete.
 pub(super) fn find_answer(got: &[u8], number: u64, bytes: usize) -> Result<Option<usize>, String> {
     let wrong = |what: String| format!("the head of answer {number} was wrong: {what}");
     let mut fields = [EMPTY_HEADER; FIELDS];

@@ -1,12 +1,14 @@
-//! Clients and the origin behind the relay: one loop that knows what each byte must be on either side.
+//! Clients and the origin behind the relay: one loop that knows each byte on either side.
 //!
-//! It shares a machine with the relay, so it does no more than it must. A request has a number (`tcp.rs`, `http.rs`);
-//! the answer is the part of a pattern that belongs to the number (`pattern.rs`), behind a head where HTTP is spoken.
-//! What comes out of the relay is compared with what must have gone in, in both directions.
+//! The load shares a machine with the relay, so it does no more than necessary. A request has a
+//! number (`tcp.rs`, `http.rs`). The answer is the part of a pattern that belongs to the number
+//! (`pattern.rs`), after a head in the case of HTTP. The load compares the bytes that come out of
+//! the relay with those that went in, in both directions.
 //!
-//! Where each request has a connection of its own, somebody closes it: of a relay the origin, after its answer; of an
-//! HTTP proxy the proxy, because the client says `Connection: close`. That is about the client's connection, so that
-//! proxies keep theirs to the origin, which does as it is told in that as well.
+//! Where each request has a connection of its own, one side closes it. With a relay it is the
+//! origin, after its answer; with an HTTP proxy it is the proxy, because the client sends
+//! `Connection: close`. That field concerns the client's connection only, so proxies keep their
+//! connections to the origin, which follows the field of the request that it receives.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -22,22 +24,22 @@ mod http;
 mod pattern;
 mod tcp;
 
-/// How much is read at a time, in bulk.
+/// The number of bytes of a read, in bulk.
 const ROOM: usize = 256 * 1024;
 
-/// How much of a body goes with its head in one piece.
+/// The number of a body's bytes that go with its head in one piece.
 const WITH_HEAD: usize = 64 * 1024;
 
-/// Whoever does not answer for so long has lost a request.
+/// A request without an answer within this time is lost.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Events that are taken from a wait at most.
+/// The most events that a wait returns.
 const EVENTS: usize = 512;
 
 crate::by_name::named! {
-    /// What is spoken, and how requests are spread over connections.
+    /// The protocol, and how requests are spread over connections.
     pub enum Kind {
-        /// A connection for each, which the origin closes after its answer.
+        /// A connection for each request, which the origin closes after its answer.
         Connection = "connection",
         /// The same with a single client: a wait never reports more than one request.
         OneByOne = "one-by-one",
@@ -45,7 +47,8 @@ crate::by_name::named! {
         KeepAlive = "keep-alive",
         /// The same, with long answers.
         Bulk = "bulk",
-        /// HTTP, with a client's connection for each request, which the proxy closes after the answer.
+        /// HTTP, with a client's connection for each request, which the proxy closes after the
+        /// answer.
         HttpConnection = "http-connection",
         /// HTTP on connections that stay open.
         HttpKeepAlive = "http-keep-alive",
@@ -53,7 +56,7 @@ crate::by_name::named! {
 }
 
 impl Kind {
-    /// Whether an HTTP proxy is asked.
+    /// Whether the load is for an HTTP proxy.
     pub fn is_http(self) -> bool {
         matches!(self, Kind::HttpConnection | Kind::HttpKeepAlive)
     }
@@ -64,11 +67,11 @@ impl Kind {
     }
 }
 
-/// What the clients do.
+/// The parameters of the clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Point {
     pub kind: Kind,
-    /// With one request under way on each.
+    /// Connections, with one request under way on each.
     pub connections: usize,
     /// The length of an answer.
     pub bytes: usize,
@@ -82,7 +85,7 @@ impl Point {
         }
     }
 
-    /// How much an origin reads of a request at most.
+    /// The most bytes of a request that an origin reads at a time.
     fn request_room(self) -> usize {
         if self.kind.is_http() { http::ROOM } else { tcp::REQUEST }
     }
@@ -101,7 +104,7 @@ impl Point {
     }
 }
 
-/// A request that the origin has got.
+/// A request that the origin has received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Found {
     number: u64,
@@ -109,20 +112,20 @@ struct Found {
     closes: bool,
 }
 
-/// A client, and how far its answer is.
+/// A client, and the progress of its answer.
 #[derive(Default)]
 struct Client {
     stream: Option<TcpStream>,
     number: u64,
-    /// The beginning of a head that came in parts.
+    /// The beginning of a head that came in several parts.
     head: Vec<u8>,
     has_head: bool,
-    /// How much of the body there is.
+    /// The number of the body's bytes that have arrived.
     got: usize,
 }
 
 impl Client {
-    /// Checks what has come of an answer.
+    /// Checks the bytes of an answer that have arrived.
     fn take(
         &mut self,
         come: &[u8],
@@ -131,7 +134,7 @@ impl Client {
     ) -> std::result::Result<(), String> {
         let mut body = come;
         if !self.has_head {
-            // As a rule a head comes in one piece, of which nothing is kept.
+            // As a rule a head comes in one piece, and then no part of it is kept.
             let held = self.head.len();
             if held > 0 {
                 self.head.extend_from_slice(come);
@@ -162,10 +165,10 @@ struct Origin {
     stream: TcpStream,
     request: Vec<u8>,
     have: usize,
-    /// What goes before the rest of the answer, and how much of it has gone.
+    /// The bytes that go before the rest of the answer, and how many of them have gone.
     first: Vec<u8>,
     sent: usize,
-    /// Where in the pattern the answer goes on, and how much is left of it.
+    /// The place in the pattern where the answer goes on, and how much is left of it.
     at: usize,
     left: usize,
     closes: bool,
@@ -210,7 +213,7 @@ impl Origin {
     }
 }
 
-/// Who an event is for.
+/// The recipient of an event.
 enum Whom {
     Listener,
     Client(usize),
@@ -234,7 +237,7 @@ pub struct Load {
     point: Point,
     set: OwnedFd,
     listener: TcpListener,
-    /// Where the relay listens.
+    /// The port on which the relay listens.
     relay: u16,
     clients: Vec<Client>,
     origins: Vec<Option<Origin>>,
@@ -250,11 +253,11 @@ pub struct Load {
 }
 
 impl Load {
-    /// Listens as the origin of a relay that is to listen on this port.
+    /// Listens as the origin of a relay that will listen on this port.
     pub fn new(subject: &'static str, point: Point, relay: u16) -> Result<Load> {
         let failed = |source| Error::system("listening as the origin", source);
         let listener = socket::listen(0, false).map_err(failed)?;
-        // What it accepts inherits this.
+        // Accepted connections inherit this setting.
         channel::plain_congestion(&listener);
         let listener = TcpListener::from(listener);
         listener.set_nonblocking(true).map_err(failed)?;
@@ -307,17 +310,18 @@ impl Load {
         }
     }
 
-    /// The processor time that clients and origin used when they were last asked to [`go`](Load::go).
+    /// The processor time that clients and origin used in the last call of [`go`](Load::go).
     pub fn busy_ns(&self) -> u64 {
         self.busy_ns
     }
 
-    /// How many connections the origin has got so far.
+    /// How many connections the origin has accepted so far.
     pub fn accepted(&self) -> u64 {
         self.accepted
     }
 
-    /// Asks so often in all, and returns the nanoseconds from the first request to the last answer.
+    /// Sends `requests` requests in total, and returns the nanoseconds from the first request to
+    /// the last answer.
     pub fn go(&mut self, requests: u64) -> Result<u64> {
         let subject = self.subject;
         let wrong = |found: String| Error::Work { subject, found };
@@ -353,7 +357,7 @@ impl Load {
         Ok(begun.elapsed().as_nanos() as u64)
     }
 
-    /// Has a client send its next request, if there is one.
+    /// Makes a client send its next request, if there is one.
     fn ask(&mut self, index: usize) -> std::result::Result<(), String> {
         if self.unasked == 0 {
             return Ok(());
@@ -397,7 +401,7 @@ impl Load {
         self.ask(index)
     }
 
-    /// Takes in whom the relay has connected.
+    /// Accepts the connections that the relay has made.
     fn accept(&mut self) -> std::result::Result<(), String> {
         loop {
             let stream = match self.listener.accept() {
@@ -419,7 +423,7 @@ impl Load {
                 .map_err(|error| format!("the origin cannot watch a connection: {error}"))?;
             self.accepted += 1;
             self.origins[place] = Some(Origin::new(stream, self.point.request_room()));
-            // Most requests have come with their connection.
+            // Most requests have arrived with their connection.
             self.serve(place)?;
         }
     }
@@ -448,7 +452,7 @@ impl Load {
                     }
                 }
                 Err(error) if is_nothing(&error) => return Ok(()),
-                // haproxy ends connections that it has no more use for in this way.
+                // haproxy ends connections in this way when it no longer needs them.
                 Err(error)
                     if error.kind() == io::ErrorKind::ConnectionReset
                         && self.point.kind.is_http()
@@ -492,7 +496,7 @@ mod tests {
 
     type Spoil = fn(&mut [u8]);
 
-    /// A relay of two threads for each connection, which spoils requests and answers as it is told to.
+    /// A relay of two threads for each connection, which corrupts requests and answers as ordered.
     fn relay(origin: u16, spoil: [Spoil; 2]) -> (u16, Arc<AtomicBool>) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -525,7 +529,7 @@ mod tests {
         (port, over)
     }
 
-    /// What comes of so many requests, and how many connections the origin has had for them.
+    /// Returns the result of `requests` requests, and how many connections the origin had for them.
     fn go(point: Point, requests: u64, spoil: [Spoil; 2]) -> (Result<u64>, u64) {
         let mut load = Load::new("nobody", point, 0).unwrap();
         let (port, over) = relay(load.origin().unwrap(), spoil);

@@ -1,9 +1,9 @@
 //! The bytes that belong to a number.
 
-/// The length of the pattern, in which nothing comes twice in the same distance as a power of two.
+/// The length of the pattern. No part of it repeats at the distance of a power of two.
 const PATTERN: usize = 1_000_003;
 
-/// The pattern, and which part of it belongs to a number.
+/// The pattern, and the part of it that belongs to a number.
 pub(super) struct Pattern(Vec<u8>);
 
 impl Pattern {
@@ -16,19 +16,20 @@ impl Pattern {
         (number.wrapping_mul(7919) % PATTERN as u64) as usize
     }
 
-    /// As much as there is in one piece from a place on.
+    /// Returns the longest contiguous piece from a place on, up to `most` bytes.
     pub fn piece(&self, at: usize, most: usize) -> &[u8] {
         let at = at % PATTERN;
         &self.0[at..(at + most).min(PATTERN)]
     }
 
-    /// So many bytes of a number in one piece, somewhere else than the answer's where that would not be one.
+    /// Returns `length` contiguous bytes of a number; they lie elsewhere than the answer's if the
+    /// answer's would wrap round the pattern's end.
     pub fn whole(&self, number: u64, length: usize) -> &[u8] {
         let at = Pattern::start(number) % (PATTERN - length);
         &self.0[at..at + length]
     }
 
-    /// Whether bytes are those from a place on.
+    /// Whether bytes equal those from a place on.
     pub fn is_at(&self, mut at: usize, mut bytes: &[u8]) -> bool {
         while !bytes.is_empty() {
             let piece = self.piece(at, bytes.len());

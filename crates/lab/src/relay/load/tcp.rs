@@ -1,4 +1,5 @@
-//! Requests that a relay of bytes passes on: a number, the length of the answer, and a part of the pattern.
+//! Requests that a relay of bytes passes on: a number, the length of the answer, and a part of the
+//! pattern.
 
 use super::Found;
 use super::pattern::Pattern;
@@ -6,7 +7,7 @@ use super::pattern::Pattern;
 /// The length of a request.
 pub(super) const REQUEST: usize = 100;
 
-/// Where a request says how long its answer is to be, after its number.
+/// Where a request states the length of its answer, after its number.
 const LENGTH_AT: usize = 8;
 const HEAD: usize = 16;
 
@@ -16,7 +17,7 @@ pub(super) fn write_request(pattern: &Pattern, number: u64, bytes: usize, to: &m
     to.extend_from_slice(pattern.whole(number, REQUEST - HEAD));
 }
 
-/// The request that the origin has got, if it is there to its end.
+/// Finds the request that the origin has received, if it is complete.
 pub(super) fn find_request(
     pattern: &Pattern,
     got: &[u8],

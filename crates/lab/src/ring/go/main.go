@@ -1,12 +1,15 @@
-// A ring of pipes on Go's netpoll: a goroutine for each station, which passes on what it reads.
+// A ring of pipes on Go's netpoll: a goroutine for each station, which passes on the bytes that it
+// reads.
 //
-// Its arguments are the number of the descriptor on which it gets its orders, and of each station, with commas, the
-// numbers of the descriptors that it reads and that it writes; the last station is the driver. It answers each order
-// with a line:
+// The first argument is the number of the descriptor on which the program gets its orders. The
+// second lists, for each station and with commas, the numbers of the descriptors that the station
+// reads and writes; the last station is the driver. The program answers each order with a line:
 //
-//	trip ARRIVALS ONWARD    has the bytes go round that are there, and says "done" when so many came to the driver,
-//	                        who passes the first ONWARD of them on; or says what the driver met
-//	counts                  says of each station how many reads gave something and how many bytes, and forgets it
+//	trip ARRIVALS ONWARD    lets the placed bytes go round, and answers "done" when ARRIVALS bytes
+//	                        have come to the driver, which passes the first ONWARD of them on;
+//	                        or answers with the driver's error
+//	counts                  answers for each station with the number of reads that returned
+//	                        something and the number of bytes, and resets both
 package main
 
 import (
@@ -36,7 +39,8 @@ func (s *station) receive() (int, error) {
 	return count, err
 }
 
-// If it cannot go on, bytes are missed at the end of the trip, or the driver waits until somebody ends the process.
+// If a station cannot go on, bytes are missing at the end of the trip, or the driver waits until
+// the parent ends the process.
 func (s *station) pass() {
 	for {
 		count, err := s.receive()

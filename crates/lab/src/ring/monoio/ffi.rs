@@ -1,11 +1,11 @@
-//! A buffer of our own in monoio's terms: it lends memory to the kernel, which its traits leave to the
-//! buffer to promise.
+//! Our own buffer for monoio: it lends memory to the kernel, and monoio's traits make the buffer
+//! promise that this is sound.
 
 use monoio::buf::{IoVecBuf, IoVecBufMut};
 
 use crate::ring::course::MOST;
 
-/// Some bytes on the heap and the one entry that says which part of them is meant.
+/// Some bytes on the heap, and the single entry that describes a part of them.
 pub struct Block {
     bytes: Box<[u8; MOST]>,
     entry: Box<libc::iovec>,
@@ -18,15 +18,15 @@ impl Block {
         Block { bytes, entry }
     }
 
-    /// The same with its first `count` bytes meant.
+    /// Returns the block with an entry for its first `count` bytes.
     pub fn of(mut self, count: usize) -> Block {
         self.entry.iov_len = count.min(self.bytes.len());
         self
     }
 }
 
-// SAFETY: entry and bytes are on the heap, so neither moves with the block, and both live as long as it.
-// The entry describes no more than the bytes.
+// SAFETY: entry and bytes are on the heap, so neither moves with the block, and both live as long
+// as the block. The entry describes no more than the bytes.
 unsafe impl IoVecBuf for Block {
     fn read_iovec_ptr(&self) -> *const libc::iovec {
         &raw const *self.entry

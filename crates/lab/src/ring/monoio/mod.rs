@@ -1,5 +1,5 @@
-//! monoio, on epoll and on io_uring. It has no calls to read or write a pipe, but its Unix streams read
-//! and write whatever descriptor they are given by the vectored calls, which work on pipes.
+//! monoio, on epoll and on io_uring. It has no calls to read or write a pipe, but its Unix streams
+//! read and write any descriptor through the vectored calls, which work on pipes.
 
 mod ffi;
 
@@ -46,7 +46,7 @@ impl Link for Ends {
         let block = self.block().of(count);
         let (written, block) = self.writer.writev(block).await;
         self.block = Some(block);
-        // So few bytes are taken all at once or not at all.
+        // This few bytes are taken all at once or not at all.
         if written? == count { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
     }
 }
@@ -69,7 +69,7 @@ pub(super) fn build_uring(
     pipes: Vec<(OwnedFd, OwnedFd)>,
 ) -> Result<Box<dyn Ring>> {
     for (reader, writer) in &pipes {
-        // Refused operations of a descriptor that does not block are given back, not waited for.
+        // On a non-blocking descriptor, io_uring returns a refused operation instead of waiting.
         descriptor::set_blocking(reader.as_raw_fd(), true).map_err(failed)?;
         descriptor::set_blocking(writer.as_raw_fd(), true).map_err(failed)?;
     }

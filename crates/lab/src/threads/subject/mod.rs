@@ -1,7 +1,7 @@
-//! What reads: a thread for each descriptor, and loops over events, a file each.
+//! The subjects that read: a thread for each descriptor, and event loops, one file each.
 //!
-//! A subject is set up in a process of its own and then reads for ever: whatever byte comes it takes to the
-//! [`Desk`]. It ends when a writer is gone.
+//! A subject is set up in a process of its own and then reads indefinitely: it takes each byte that
+//! comes to the [`Desk`]. It ends when a writer is gone.
 
 use crate::by_name::by_name;
 use crate::error::Result;
@@ -19,7 +19,7 @@ mod thread_each;
 type SetUp = for<'a> fn(Seat<'a>) -> Result<Box<dyn Reading + 'a>>;
 
 crate::by_name::named! {
-    /// Who wakes up when a byte comes.
+    /// The kind of thread that wakes up when a byte comes.
     pub enum Family {
         /// The thread of its descriptor, out of a read that blocks.
         Threads = "threads",
@@ -33,15 +33,15 @@ crate::by_name::named! {
 pub struct Entry {
     /// Its name in tables and records.
     pub name: &'static str,
-    /// What it is.
+    /// Its description, for lists.
     pub about: &'static str,
-    /// Who wakes up.
+    /// The kind of thread that wakes up.
     pub family: Family,
     /// Whether it needs rounds to find its placement.
     pub adapts: bool,
-    /// Whether it is another than its neighbours only where it has several processors.
+    /// Whether it differs from its neighbours only if it has several processors.
     pub spreads: bool,
-    /// Sets it up.
+    /// Sets the subject up.
     pub set_up: SetUp,
 }
 
@@ -51,7 +51,7 @@ const fn events(name: &'static str, about: &'static str, set_up: SetUp) -> Entry
     Entry { name, about, family: Family::Events, adapts: false, spreads: false, set_up }
 }
 
-/// The threads that all is about.
+/// The subject of the hypothesis: a thread for each descriptor.
 pub const THREADS: &str = "thread-per-descriptor";
 
 /// All subjects.
@@ -73,7 +73,7 @@ pub const ALL: &[Entry] = &[
     },
 ];
 
-/// The subjects that a list with commas names; all if there is none.
+/// Returns the subjects that a list with commas names; all if there is no list.
 pub fn chosen(text: Option<&str>) -> Result<Vec<Entry>> {
     options::named(
         text.unwrap_or("all"),
@@ -99,7 +99,7 @@ mod tests {
     fn every_subject_reads_each_byte_once_on_every_kind_until_a_writer_is_gone() {
         for kind in Kind::ALL {
             for entry in ALL {
-                // A subject's readers are its own, as it may have them block.
+                // A subject owns its readers, because it may make them blocking.
                 let mut pairs = Pairs::open(kind, 12).unwrap();
                 let writers = pairs.take_writers();
                 let pairs = &pairs;

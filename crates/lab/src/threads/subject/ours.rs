@@ -1,4 +1,5 @@
-//! Our poller in one thread, adaptive, as its users write their loop: a table addressed by the key's index.
+//! Our adaptive poller in one thread, as users write their loop: a table addressed by the key's
+//! index.
 
 use std::os::fd::RawFd;
 

@@ -1,5 +1,6 @@
-//! As many threads as processors, each with an epoll set of its own over its share of the descriptors: what servers
-//! with worker threads do. The shares are dealt out one by one, so that neighbours are on different threads.
+//! As many threads as processors, each with its own epoll set over its share of the descriptors,
+//! like servers with worker threads. The shares are dealt out in turn, so that neighbours are on
+//! different threads.
 
 use std::thread::{Builder, JoinHandle};
 
@@ -32,7 +33,7 @@ impl Reading for Pool {
     fn read_on(mut self: Box<Self>) -> Result<()> {
         self.own.turn()?;
         for thread in self.others {
-            // One that panicked has said so, and its bytes are missing.
+            // A thread that panicked has printed a message, and its bytes are missing.
             thread.join().unwrap_or(Ok(()))?;
         }
         Ok(())

@@ -7,7 +7,7 @@ use crate::sys::{descriptor, epoll};
 use crate::threads::desk::{Desk, Outcome};
 use crate::threads::subject::seat::{Reading, Seat};
 
-/// A set over some of the readers, and who reads what it reports.
+/// An epoll set over some of the readers, and the loop that reads the ones that it reports.
 pub(super) struct Loop {
     set: OwnedFd,
     events: Vec<epoll::Raw>,
@@ -20,7 +20,7 @@ pub(super) fn set_up<'a>(seat: Seat<'a>) -> Result<Box<dyn Reading + 'a>> {
 }
 
 impl Loop {
-    /// A set of those pairs that `has` names.
+    /// Creates a set of the pairs for which `has` returns true.
     pub(super) fn over(seat: Seat<'_>, has: impl Fn(usize) -> bool) -> Result<Loop> {
         let set = epoll::create().map_err(|e| Error::system("creating an epoll set", e))?;
         let mut count = 0;
@@ -34,7 +34,7 @@ impl Loop {
         Ok(Loop { set, events, readers: seat.readers.to_vec(), desk: seat.desk.clone() })
     }
 
-    /// Reads what is reported until a writer is gone.
+    /// Reads the reported descriptors until a writer is gone.
     pub(super) fn turn(&mut self) -> Result<()> {
         loop {
             let count = epoll::wait(self.set.as_raw_fd(), &mut self.events);

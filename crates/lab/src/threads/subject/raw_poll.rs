@@ -1,4 +1,5 @@
-//! `poll(2)` in one thread, as its manual page shows it: one array, and a walk that stops after the last ready entry.
+//! `poll(2)` in one thread, as its manual page shows it: one array, and a scan that stops after the
+//! last ready entry.
 
 use crate::error::{Error, Result};
 use crate::sys::{descriptor, poll};

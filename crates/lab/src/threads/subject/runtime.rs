@@ -1,5 +1,6 @@
-//! Our runtime in one thread: a task for each descriptor, which reads as the thread of one would and gives way instead
-//! of blocking. A runtime owns what it reads, so each task has a duplicate of its descriptor.
+//! Our runtime in one thread: a task for each descriptor. A task reads like a thread per descriptor
+//! would, and yields instead of blocking. A runtime owns its descriptors, so each task has a
+//! duplicate of its descriptor.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -19,7 +20,7 @@ use crate::sys::descriptor;
 use crate::threads::desk::{Desk, Outcome, ROOM};
 use crate::threads::subject::seat::{Reading, Seat};
 
-/// Whether a task has ended, and who is to know.
+/// Whether a task has ended, and the waker to notify.
 #[derive(Default)]
 struct End {
     reached: Cell<bool>,
@@ -31,7 +32,7 @@ struct Tasks {
     end: Rc<End>,
 }
 
-/// What a task reads, and where it notes that.
+/// A task's descriptor, and the desk where it notes its reads.
 struct Part {
     pair: usize,
     fd: RawFd,

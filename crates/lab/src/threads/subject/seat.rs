@@ -1,4 +1,4 @@
-//! What a subject is given, and what it does.
+//! The input of a subject, and its interface.
 
 use std::os::fd::{OwnedFd, RawFd};
 
@@ -6,24 +6,24 @@ use crate::channel::Kind;
 use crate::error::Result;
 use crate::threads::desk::Desk;
 
-/// What a subject is given.
+/// The input of a subject.
 #[derive(Clone, Copy, Debug)]
 pub struct Seat<'a> {
-    /// What they are.
+    /// Kind of the readers.
     pub kind: Kind,
     /// The numbers of the readers.
     pub readers: &'a [RawFd],
     /// The readers.
     pub handles: &'a [OwnedFd],
-    /// Where bytes go.
+    /// The desk that takes the bytes.
     pub desk: &'a Desk,
-    /// Processors that it may run on.
+    /// Processors that the subject may run on.
     pub processors: usize,
 }
 
 /// A subject that is set up.
 pub trait Reading {
-    /// Threads it has, the calling one included.
+    /// Returns the number of its threads, including the calling one.
     fn threads(&self) -> usize {
         1
     }

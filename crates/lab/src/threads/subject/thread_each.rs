@@ -1,4 +1,5 @@
-//! A thread for each descriptor, asleep in a read: no poller at all, the kernel's scheduler is the dispatcher.
+//! A thread for each descriptor, asleep in a read. There is no poller at all: the kernel's
+//! scheduler is the dispatcher.
 
 use std::thread::{Builder, JoinHandle};
 
@@ -7,7 +8,7 @@ use crate::sys::{descriptor, process};
 use crate::threads::desk::Outcome;
 use crate::threads::subject::seat::{Reading, Seat};
 
-/// Addresses for a stack. Of memory only the pages that are touched are taken, two or three.
+/// Address space for a stack. Only the pages that are touched take memory: two or three.
 const STACK: usize = 64 * 1024;
 
 struct ThreadEach {
@@ -43,7 +44,7 @@ impl Reading for ThreadEach {
 
     fn read_on(self: Box<Self>) -> Result<()> {
         for thread in self.threads {
-            // One that panicked has said so, and its bytes are missing.
+            // A thread that panicked has printed a message, and its bytes are missing.
             let _ = thread.join();
         }
         Ok(())
