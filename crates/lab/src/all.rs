@@ -1,9 +1,11 @@
 //! `superpoll-lab all`: every experiment, one after the other, and the report over all of them.
 //!
-//! Each experiment is run by a process of its own, just as a user would run it by hand: what one leaves behind (threads,
-//! descriptors, a heap, an io_uring that is still being taken down) is no part of what the next one measures, and one
-//! that crashes costs its own part of the report and no more. The journal in the folder says after each what is done, so
-//! that an interrupted run goes on where it was; the page is written after each, too.
+//! Each experiment is run by a process of its own, just as a user would run it by hand. Leftovers
+//! of one experiment (threads, descriptors, a heap, an io_uring that is still being taken down) do
+//! not affect the measurements of the next. An experiment that crashes costs its own part of the
+//! report and no more. After each experiment the journal in the folder records the progress, so
+//! that an interrupted run continues where it stopped. The page is written after each experiment,
+//! too.
 //!
 //! The parent waits on our own runtime, for the child, for a signal and for the time that an experiment may take at
 //! most, whichever is first. It sleeps meanwhile: the bar is drawn between experiments, since a process that draws takes
@@ -55,7 +57,7 @@ pub struct Options {
 pub enum End {
     /// All experiments were run, some of which may have failed.
     Complete,
-    /// A signal came; what was done before is in the report.
+    /// A signal came; experiments that ended before it are in the report.
     Interrupted,
 }
 
@@ -185,7 +187,7 @@ async fn experiment(
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped());
-    // A group of its own: what the terminal sends to all, this process answers for both.
+    // A process group of its own: this process handles the terminal's signals for both.
     command.process_group(0);
     sys::process::end_with_this(&mut command);
     let mut child = process::spawn(&mut command).map_err(failed)?;
@@ -208,7 +210,7 @@ async fn experiment(
         };
         stopped.or(ended).or(late).or(silent).await.map_err(failed)?
     };
-    // What it said last may still be in the pipe, which a process that outlives it may hold open.
+    // Its last lines may still be in the pipe, which a process that outlives it may hold open.
     if matches!(outcome, Outcome::Ended(_)) {
         keep_last(lines.as_mut(), &said).or(time::sleep(Duration::from_millis(200))).await;
     }

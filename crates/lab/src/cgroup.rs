@@ -1,4 +1,4 @@
-//! What control groups limit.
+//! The limits of control groups.
 //!
 //! A process is in a group of each tree (one tree in version 2, one for each controller in version 1), and every group
 //! from its own up to the root may set a limit. Only limits whose files are called `CONTROLLER.max` and
@@ -24,7 +24,8 @@ impl Limit {
     }
 }
 
-/// What this process's groups and those above them set for a controller (`pids`, `memory`).
+/// Returns the limits that this process's groups and those above them set for a controller (`pids`,
+/// `memory`).
 pub fn limits(controller: &str) -> Vec<Limit> {
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let folders = folders(&groups, controller);
@@ -39,8 +40,8 @@ fn limit(folder: &Path, controller: &str) -> Option<Limit> {
     Some(Limit { most: number("max")?, used: number("current").unwrap_or(0) })
 }
 
-/// The folders that may limit what a controller counts, by `/proc/self/cgroup` (cgroups(7)): a line for each tree, with
-/// its number, its controllers and the group's path.
+/// Returns the folders that may limit a controller's resource, by `/proc/self/cgroup` (cgroups(7)):
+/// a line for each tree, with its number, its controllers and the group's path.
 fn folders(groups: &str, controller: &str) -> Vec<PathBuf> {
     let roots = ["", "unified", controller].map(|tree| Path::new("/sys/fs/cgroup").join(tree));
     let mut folders = Vec::new();

@@ -18,7 +18,8 @@ crate::by_name::named! {
     }
 }
 
-/// Descriptors that an experiment needs beside its pairs: standard streams, epoll sets, files.
+/// Descriptors that an experiment needs in addition to its pairs: standard streams, epoll sets,
+/// files.
 const RESERVE: usize = 64;
 
 /// The congestion controls asked for, the first that the kernel has: every run uses the same one,
@@ -166,8 +167,8 @@ impl Pairs {
     }
 }
 
-/// Connected sockets that do not block and of which both are read and written; TCP without Nagle's delay
-/// and with a plain congestion control.
+/// Returns pairs of connected sockets that do not block; both ends are read and written. TCP
+/// sockets are without Nagle's delay and with a plain congestion control.
 pub fn socket_pairs(kind: Kind, total: usize) -> Result<Vec<(OwnedFd, OwnedFd)>> {
     let pairs: std::io::Result<Vec<_>> = match kind {
         Kind::Pipe => return Err(Error::usage("a pipe has one direction: choose tcp or unix")),

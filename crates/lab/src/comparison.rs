@@ -1,9 +1,10 @@
 //! `superpoll-lab compare`: two reports side by side, of two machines, kernels or commits.
 //!
-//! Each experiment names figures that are worth comparing; those with the same name at the same point in both reports are
-//! set against each other. A figure has a band, from the least to the most of what its rounds gave. Where the bands of
-//! both overlap, or the figures are less than 5 % apart, it is a tie: the difference is below what the rounds
-//! themselves differ by. Less is better for every figure.
+//! Each experiment names figures that are worth comparing; figures with the same name at the same
+//! point in both reports are compared. A figure has a band, from the least to the most of its
+//! rounds' values. Where the bands of both overlap, or the figures are less than 5 % apart, it is a
+//! tie: the difference is below the spread of the rounds themselves. Less is better for every
+//! figure.
 
 use std::path::PathBuf;
 
@@ -22,7 +23,7 @@ use crate::table::Table;
 /// Options of `superpoll-lab compare`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// The report.json of a run, or what --json wrote of one experiment
+    /// The report.json of a run, or the file that --json wrote for one experiment
     #[arg(value_name = "A.json")]
     pub before: PathBuf,
     /// Another one
@@ -36,7 +37,7 @@ pub struct Options {
     pub json: Option<PathBuf>,
 }
 
-/// What the second report has against the first.
+/// The second report's result compared with the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Difference {
@@ -44,7 +45,7 @@ pub enum Difference {
     Less,
     /// More: worse.
     More,
-    /// The difference is below what rounds differ by.
+    /// The difference is below the spread of the rounds.
     Tie,
 }
 
@@ -59,7 +60,7 @@ pub struct Pair {
     pub after: Figure,
     /// The second against the first.
     pub ratio: f64,
-    /// What that means.
+    /// The meaning of the ratio.
     pub difference: Difference,
 }
 
@@ -145,7 +146,8 @@ fn whence(document: &Document) -> String {
     })
 }
 
-/// What there is to say of each experiment: how many figures are less, more or the same, and their middle ratio.
+/// Returns a summary of each experiment: how many figures are less, more or the same, and their
+/// median ratio.
 pub fn summary(pairs: &[Pair]) -> Table {
     let mut table = Table::new(["experiment", "figures", "less", "tie", "more", "B/A, middle one"]);
     for experiment in experiments::ALL {

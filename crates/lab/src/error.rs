@@ -1,4 +1,4 @@
-//! What can go wrong in an experiment, each in one line that names the cause and the way out.
+//! The errors of an experiment, each in one line that names the cause and the way out.
 
 use std::fmt;
 use std::io;
@@ -7,20 +7,20 @@ use std::io;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// What was asked for makes no sense or is not built in; the text says what to do.
+    /// The request makes no sense or its feature is not built in; the text suggests a remedy.
     Usage(String),
     /// A system call failed.
     System {
-        /// What was tried.
+        /// The operation that failed.
         doing: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A subject did not do the work: a byte too few, one too many, a descriptor read twice.
     Work {
         /// The subject.
         subject: &'static str,
-        /// What was found.
+        /// The observed behaviour.
         found: String,
     },
     /// The poller under test refused something.

@@ -24,7 +24,7 @@ pub struct Listed {
     pub quick: &'static str,
     /// See [`Experiment::FULL`].
     pub full: &'static str,
-    /// Where it ran and with what, if there is a record.
+    /// Returns the machine and the parameters of the run, if there is a record.
     pub origin: fn(&Records) -> Option<Origin<'_>>,
     /// Its tables, plots and targets.
     pub part: fn(&Records, &mut Page<'_>) -> Result<()>,
@@ -39,7 +39,7 @@ pub struct Listed {
 pub struct Origin<'a> {
     /// Machine, kernel and program.
     pub environment: &'a Environment,
-    /// What it was measured with.
+    /// The parameters of the measurement.
     pub parameters: &'a serde_json::Map<String, serde_json::Value>,
 }
 
@@ -64,7 +64,7 @@ macro_rules! experiments {
                 (Records { $($field),* }, notes)
             }
 
-            /// The record in a text, among no others.
+            /// Returns records with only the one in this text.
             pub fn only(name: &str, text: &str) -> Option<serde_json::Result<Records>> {
                 match name {
                     $($name => Some(serde_json::from_str(text).map(|record| {

@@ -1,4 +1,5 @@
-//! Rows in the order in which they were measured: what there is of something, and the rows of each.
+//! Rows in the order in which they were measured: the distinct values of a key, and the rows of
+//! each.
 
 /// Each of them once, in the order in which they first come.
 pub fn distinct<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {

@@ -1,10 +1,10 @@
-//! `superpoll-lab atr`: what watching costs over the ratio of active to all descriptors.
+//! `superpoll-lab atr`: the cost of watching over the ratio of active to all descriptors.
 //!
-//! A number of descriptors is watched, of which from one to all are active in every round. The
-//! more of them are, the better `poll` looks, because it pays for all of them anyway; `epoll` pays
-//! for those that are active. The experiment plots the time of `poll` divided by that of `epoll`
-//! over the ratio and finds where it comes down through one, once for the loop's own time, as this
-//! experiment was first done, and once with what the writers pay.
+//! A number of descriptors is watched, of which from one to all are active in every round. The more
+//! of them are, the better `poll` looks, because it pays for all of them anyway; `epoll` pays for
+//! those that are active. The experiment plots the time of `poll` divided by that of `epoll` over
+//! the ratio and finds where the quotient falls below one. It does so twice: for the loop's own
+//! time, as this experiment was first done, and with the writers' cost included.
 
 use serde::{Deserialize, Serialize};
 
@@ -62,7 +62,7 @@ pub struct Row {
     pub active: usize,
     /// The poller.
     pub subject: String,
-    /// What was measured.
+    /// The measured figures.
     #[serde(flatten)]
     pub figures: Figures,
 }

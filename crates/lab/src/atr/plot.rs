@@ -52,7 +52,7 @@ pub fn quotient(name: &str, rows: &[&Row]) -> Plot {
     plot
 }
 
-/// What an event costs each subject, writers' share included where it is known.
+/// Plots the cost of an event for each subject, with the writers' share where it is known.
 pub fn subjects(name: &str, rows: &[&Row]) -> Plot {
     let names = grouping::distinct(rows.iter().map(|row| row.subject.as_str()));
     let curves = names.iter().enumerate().map(|(colour, &name)| Curve {

@@ -1,4 +1,4 @@
-//! What `superpoll-lab atr` prints: one table per sweep, and where the curves cross.
+//! The output of `superpoll-lab atr`: one table per sweep, and where the curves cross.
 
 use crate::atr::{self, Row};
 use crate::grouping;
@@ -13,7 +13,7 @@ pub fn loop_time(figures: &Figures) -> Option<f64> {
     Some(figures.ns_per_round_median)
 }
 
-/// The loop's own time and what writers pay.
+/// Returns the loop's own time plus the writers' cost.
 pub fn cost(figures: &Figures) -> Option<f64> {
     figures.cost_ns_per_round
 }
@@ -31,7 +31,8 @@ pub fn points(rows: &[&Row]) -> Vec<usize> {
     points
 }
 
-/// The table of one sweep: times per round of the loop part, ratios, and who was cheapest by cost.
+/// The table of one sweep: times per round of the loop part, ratios, and the cheapest subject by
+/// cost.
 pub fn sweep(rows: &[&Row]) -> Table {
     let shown: Vec<&str> =
         TIMED.into_iter().filter(|name| rows.iter().any(|row| row.subject == *name)).collect();
@@ -62,7 +63,7 @@ pub fn sweep(rows: &[&Row]) -> Table {
     table
 }
 
-/// Who was cheapest at a point, by cost, among all but the floor.
+/// Returns the cheapest subject at a point, by cost, among all but the floor.
 fn cheapest<'a>(rows: &[&'a Row], active: usize) -> &'a str {
     let contenders = rows.iter().filter(|row| row.active == active && row.subject != "floor");
     let price = |row: &Row| cost(&row.figures).unwrap_or(row.figures.ns_per_round_median);

@@ -1,9 +1,10 @@
-//! What a commit message of HAProxy claims of speculative I/O, and how each claim is judged.
+//! The claims of a commit message of HAProxy about speculative I/O, and how each claim is judged.
 //!
-//! The message counts the system calls of 10,000 forwarded connections before and after what is tried was merged with what
-//! is polled. Here the same relay of ours is counted with both merged and without any trying, one connection at a time,
-//! so that each wait is one request's: among many, one wait would serve a dozen of them. A relay that never tries does
-//! not read in vain, so there is nothing for it to save in reads, which the reason says.
+//! The message counts the system calls of 10,000 forwarded connections before and after speculative
+//! I/O was merged with polling. Here the calls of our own relay are counted with both merged and
+//! without any speculation. There is one connection at a time, so that each wait belongs to one
+//! request: with many connections, one wait would serve a dozen of them. A relay that never
+//! speculates has no fruitless reads, so it has nothing to save in reads; the reason says so.
 
 use crate::claims::claim::{Claim, Found, Means, Source, at_least, at_most};
 use crate::claims::measured::{relay, spread};

@@ -1,4 +1,4 @@
-//! What judges look up in the records.
+//! Look-ups in the records, for the judges.
 
 use crate::atr;
 use crate::experiments::Records;
@@ -103,7 +103,7 @@ pub fn all_active(records: &Records, total: usize) -> Option<f64> {
     (!ratios.is_empty()).then(|| statistics::mean(&ratios))
 }
 
-/// The same for each total, in the middle, with what may be said of it.
+/// Returns the median of the same figure over all totals, with its description.
 pub fn all_active_of_any(records: &Records) -> Option<(f64, String)> {
     let mut totals: Vec<usize> = sweeps(records).iter().map(|sweep| sweep.total).collect();
     totals.sort_unstable();

@@ -1,4 +1,4 @@
-//! What Zed Shaw's text of 2010 claims, and how each claim is judged.
+//! The claims of Zed Shaw's text of 2010, and how each claim is judged.
 
 use crate::claims::claim::{Claim, Found, Means, Source, Verdict, at_least, at_most};
 use crate::claims::measured::{
@@ -411,7 +411,8 @@ fn thresholds(records: &Records) -> Found {
     ))
 }
 
-/// The worst cost of a subject over the mixed loads, beside the best pure poller, and where that was.
+/// Returns the worst cost of a subject over the mixed loads, compared with the best pure poller,
+/// and where that was.
 fn worst_of_mix(records: &Records, subject: &str) -> Option<(f64, String)> {
     let rows = records.mix.iter().flat_map(|record| &record.rows);
     rows.filter(|row| row.subject == subject && row.family == "mixed")

@@ -1,4 +1,4 @@
-//! What an echo server is given, and how it is called.
+//! An echo server's connections, and the type of its entry point.
 
 use std::os::fd::OwnedFd;
 
@@ -9,7 +9,7 @@ use crate::server::Control;
 /// How many events each server takes from a wait at most.
 pub const EVENTS: usize = 1024;
 
-/// What a server serves.
+/// The connections that a server serves.
 #[derive(Debug)]
 pub struct Connections {
     /// TCP or Unix-domain sockets.
@@ -20,5 +20,5 @@ pub struct Connections {
     pub room: usize,
 }
 
-/// Serves until its connections are closed, or until nobody asks for its counters any more.
+/// Serves until its connections are closed, or until the parent no longer asks for its counters.
 pub type Serve = fn(Connections, &mut Control) -> Result<()>;

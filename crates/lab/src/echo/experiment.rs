@@ -8,7 +8,7 @@ use crate::record::Record;
 use crate::server::rounds::Ratio;
 use crate::target::{Target, worst};
 
-/// Servers that send back what they get.
+/// The experiment with servers that echo their input.
 #[derive(Debug)]
 pub struct Echo;
 

@@ -1,4 +1,4 @@
-//! What the load generator asks and checks: messages of which every byte is known.
+//! The load generator's requests and checks: every byte of each message is known.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -124,7 +124,8 @@ mod tests {
         assert!(ns.unwrap() > 0);
     }
 
-    /// On one connection: of several, the others may be given all requests before it comes to the wrong answer.
+    /// On one connection: with several, all requests may go to the other connections before the
+    /// wrong answer arrives.
     #[test]
     fn wrong_answers_are_not() {
         let error = served(1, 100, |number, mut request, stream| {

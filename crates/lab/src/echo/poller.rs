@@ -63,7 +63,7 @@ fn counts(poller: &Poller) -> Counts {
     Counts { waits: calls.waits(), epoll_ctl: calls.epoll_ctl() }
 }
 
-/// Sends back what there is to be read; says whether the connection goes on.
+/// Echoes the bytes that can be read; returns whether the connection goes on.
 fn echo(socket: impl AsFd, buffer: &mut [u8]) -> bool {
     loop {
         match call::read(&socket, buffer) {

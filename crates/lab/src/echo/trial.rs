@@ -25,10 +25,10 @@ const LONGEST: usize = 4096;
 /// No buffer is smaller.
 const SMALLEST_BUFFER: usize = 512;
 
-/// Whom all are compared to.
+/// The subjects that all are compared with.
 const COMPARED: [&str; 2] = ["raw-epoll", "tokio"];
 
-/// What is measured at a time.
+/// The kind of channel and the number of connections of one measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Point {
     kind: Kind,
@@ -120,7 +120,7 @@ fn measure(
         let (mut own, runners) =
             turns::rows(runners, lost, |_, runner| row(runner, point, options.bytes, requests))?;
         relate(&mut own, &runners);
-        // Those that all are compared to are reported as they were beside the first ones.
+        // The subjects that all are compared with are reported as measured in the first group.
         own.retain(|row| together.iter().all(|other| other.subject != row.subject));
         together.extend(own);
     }

@@ -1,4 +1,4 @@
-//! What the clients ask for, and on what.
+//! The clients' request, and their connections.
 
 use std::net::Ipv4Addr;
 use std::rc::Rc;
@@ -9,7 +9,8 @@ use crate::files::response::Response;
 use crate::server::client::Client;
 use crate::server::generator::{self, Generator};
 
-/// How much is read at a time: more than most answers have, so that the generator is not what a server waits for.
+/// How much is read at a time: more than most answers have, so that a server does not wait for the
+/// generator.
 const ROOM: usize = 256 << 10;
 
 /// A client of the server.

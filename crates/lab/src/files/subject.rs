@@ -7,7 +7,7 @@ use crate::options;
 use crate::probe;
 use crate::programs;
 
-/// What stands behind a name.
+/// The server behind a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Ours on a back-end.
@@ -22,7 +22,7 @@ pub enum Kind {
 pub struct Entry {
     /// Its name in tables and records.
     pub name: &'static str,
-    /// What it is.
+    /// A description for the reader.
     pub about: &'static str,
     pub kind: Kind,
 }

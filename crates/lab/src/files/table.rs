@@ -1,4 +1,4 @@
-//! What `superpoll-lab files` prints: for each file its servers, a line each, and their calls by name.
+//! The output of `superpoll-lab files`: for each file, a line per server, and their calls by name.
 
 use crate::files::Row;
 use crate::table::{self, Table};

@@ -85,7 +85,7 @@ fn answer<B>(files: &Files, request: &Request<B>) -> Response<Full<Bytes>> {
     response
 }
 
-/// Serves a folder for ever to whom a listener accepts.
+/// Serves a folder indefinitely to the clients of a listener.
 pub fn serve(listener: TcpListener, root: &Path, control: &mut Control) -> Result<()> {
     let failed = |source| Error::system("setting tokio up", source);
     let files = held(root).map_err(|e| Error::system(format!("reading {}", root.display()), e))?;

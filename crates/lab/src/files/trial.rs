@@ -53,7 +53,8 @@ fn points(options: &Options, servers: usize) -> Result<Vec<Point>> {
     Ok(points)
 }
 
-/// What a file of this length is made of: the same in every run with the same seed, and nowhere the same as elsewhere.
+/// Returns the contents of a file of this length: the same in every run with the same seed, without
+/// repetition inside the file.
 fn contents(bytes: usize, seed: u64) -> Rc<[u8]> {
     let mut random = Random::new(seed ^ bytes as u64);
     let words = std::iter::repeat_with(|| random.bits().to_ne_bytes());
@@ -148,7 +149,7 @@ fn hyper(_: std::net::TcpListener, _: &Path, _: &mut crate::server::Control) -> 
     Err(Error::usage("hyper is not built in: build with --features http"))
 }
 
-/// What a request took, and what was called for it.
+/// Returns the time of a request and the system calls made for it.
 fn row(
     runner: &mut Runner<Connection>,
     folder: &Folder,

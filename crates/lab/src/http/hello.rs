@@ -1,4 +1,4 @@
-//! What every hyper server does with a connection, and what all servers answer.
+//! The handling of a connection by every hyper server, and the answer of all servers.
 
 use std::convert::Infallible;
 

@@ -1,4 +1,5 @@
-//! What the load generator asks and checks: one request over HTTP/1, on connections that are kept open.
+//! The load generator's request and checks: one request over HTTP/1, on connections that are kept
+//! open.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -8,7 +9,7 @@ use crate::http::response::Response;
 use crate::server::client::Client;
 use crate::server::generator::{self, Generator};
 
-/// What every client asks for.
+/// The request of every client.
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
 /// How much is read at a time.

@@ -1,5 +1,5 @@
-//! `epoll(7)` and canned bytes: what the kernel takes for a request, and next to nothing besides. It looks
-//! for the end of each request and at nothing else in it, and its date stands still.
+//! `epoll(7)` and canned bytes: the kernel's time for a request, and almost nothing else. The
+//! server looks for the end of each request and at nothing else in it, and its date stands still.
 
 use std::collections::HashMap;
 use std::io;
@@ -53,7 +53,7 @@ pub(crate) fn serve(listener: TcpListener, control: &mut Control) -> Result<()> 
 }
 
 impl Connection {
-    /// Reads once and answers what is complete; an error says that the connection is over.
+    /// Reads once and answers every complete request; an error says that the connection is over.
     fn answer(&mut self, buffer: &mut [u8]) -> io::Result<()> {
         let fd = self.stream.as_raw_fd();
         let Ok(count @ 1..) = usize::try_from(descriptor::read(fd, buffer)) else {

@@ -17,7 +17,8 @@ pub struct Response {
 }
 
 impl Response {
-    /// Takes what arrived and says whether the answer is complete; the next one may begin then.
+    /// Takes the bytes that arrived and returns whether the answer is complete; the next request
+    /// may begin then.
     pub fn take(&mut self, bytes: &[u8]) -> Result<bool, String> {
         self.arrived.extend_from_slice(bytes);
         let Some(head) = self.arrived.windows(BLANK.len()).position(|window| window == BLANK)

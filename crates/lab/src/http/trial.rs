@@ -64,7 +64,7 @@ fn set_up(entry: Entry, connections: usize, place: Place) -> Result<Runner<Conne
     let (server, port) =
         Server::accepting(entry.name, entry.counts, place, |listener, control| {
             let listener = OwnedFd::from(listener);
-            // What it accepts inherits this.
+            // Accepted connections inherit this.
             channel::plain_congestion(&listener);
             (entry.serve)(listener.into(), control)
         })?;
