@@ -1,8 +1,9 @@
 //! The journal of `superpoll-lab all`: which experiments a run has done, so that one that was interrupted goes on.
 //!
-//! It lies in the report's folder and is written anew, and moved into place, after each experiment. A run goes on only if
-//! program, commit, kernel, extent and choice are those of the journal: figures of two builds or two kernels under one
-//! heading would compare what nobody asked to compare.
+//! The journal lies in the report's folder; after each experiment it is written anew and moved into
+//! place. A run continues only if program, commit, kernel, extent and choice are those of the
+//! journal: figures of two builds or two kernels under one heading would be an unintended
+//! comparison.
 
 use std::path::Path;
 
@@ -36,7 +37,7 @@ impl Extent {
     }
 }
 
-/// What became of an experiment.
+/// The state of an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "state")]
 pub enum State {
@@ -46,13 +47,13 @@ pub enum State {
     Done {
         /// How long that took.
         seconds: f64,
-        /// What it said besides: what was left out, or made smaller, and why.
+        /// Its notes: the parts that were left out or made smaller, and why.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         notes: Vec<String>,
     },
     /// It ended without a record.
     Failed {
-        /// What it said.
+        /// Its error message.
         reason: String,
     },
 }
@@ -64,7 +65,7 @@ pub struct Step {
     pub experiment: String,
     /// The words after `superpoll-lab`.
     pub command: String,
-    /// What became of it.
+    /// Its state.
     #[serde(flatten)]
     pub state: State,
 }

@@ -1,8 +1,8 @@
 //! How many more processes and threads may be started, and which limit says so.
 //!
-//! An experiment that needs thousands of them looks here first and asks for fewer, with a note, instead of finding out
-//! halfway. What is read here is of this moment, and others start processes too: a fork that is refused all the same is
-//! for the experiment to make do with.
+//! An experiment that needs thousands of them looks here first and asks for fewer, with a note,
+//! instead of failing halfway. The values read here are a snapshot, and other programs start
+//! processes too: the experiment has to cope with a fork that is refused all the same.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -22,7 +22,7 @@ pub struct Room {
 /// Numbers that the kernel keeps for itself when it has come round to the first again.
 const RESERVED_NUMBERS: u64 = 300;
 
-/// Tasks that others may start meanwhile.
+/// Tasks that other programs may start meanwhile.
 const OTHERS: u64 = 64;
 
 /// Processes and threads that may still be started, by the tightest of all limits that are known.
@@ -47,7 +47,8 @@ pub fn tasks() -> Option<Room> {
     rooms.into_iter().min_by_key(|room| room.most)
 }
 
-/// Processes or threads that have room in memory, if each takes so many bytes and half of what is free is left to others.
+/// Returns how many processes or threads fit in memory, if each takes so many bytes and half of the
+/// free memory is left to other programs.
 pub fn in_memory(bytes: u64) -> Option<Room> {
     environment::memory_available().map(|free| memory_room(free, bytes))
 }

@@ -31,8 +31,8 @@ impl Load {
         load
     }
 
-    /// A hot set that is active in every round, and a few others of the cold, drawn for each
-    /// round. Every `shift_every` rounds (0: never) the whole hot set moves to other descriptors.
+    /// A hot set that is active in every round, and a few cold descriptors, drawn for each round.
+    /// Every `shift_every` rounds (0: never) the whole hot set moves to other descriptors.
     pub fn hot_and_cold(mix: Mix, shift_every: usize, rounds: usize, seed: u64) -> Load {
         let mut random = Random::new(seed);
         let total = mix.hot + mix.cold;

@@ -31,7 +31,7 @@ pub struct Output {
     /// Blocks of each subject at each point
     #[arg(long, value_name = "N")]
     pub repetitions: Option<usize>,
-    /// Keeps a second thread alive, idle: descriptor lookups of the process get dearer
+    /// Keeps a second thread alive, idle: descriptor lookups of the process get more expensive
     #[arg(long)]
     pub second_thread: bool,
     /// The seed of everything drawn at random
@@ -77,7 +77,7 @@ pub(crate) fn without_arguments<T: clap::Args>() -> T {
 }
 
 impl Output {
-    /// Refuses what makes no sense, before anything is measured.
+    /// Refuses options that make no sense, before the first measurement.
     pub fn check(&self) -> Result<()> {
         if let Some(seconds) = self.seconds.filter(|s| !(*s > 0.0 && s.is_finite())) {
             return Err(Error::usage(format!(
@@ -121,7 +121,7 @@ pub fn subjects(text: Option<&str>, defaults: &[&str]) -> Result<Vec<Entry>> {
     chosen.into_iter().map(Entry::present).collect()
 }
 
-/// Drops those that are refused here; returns the others, and a note for each that is left out.
+/// Drops entries that are refused here; returns the rest, and a note for each that is left out.
 pub fn without_refused<T>(
     chosen: Vec<T>,
     name_of: impl Fn(&T) -> &'static str,
@@ -136,7 +136,8 @@ pub fn without_refused<T>(
     (kept.collect(), notes)
 }
 
-/// Drops those that need io_uring where there is none; returns the others, and a note that names those.
+/// Drops entries that need io_uring where there is none; returns the rest, and a note that names
+/// the dropped ones.
 pub fn without_rings<T>(
     chosen: Vec<T>,
     rings: bool,
@@ -149,8 +150,9 @@ pub fn without_rings<T>(
     (kept, (!names.is_empty()).then(note).into_iter().collect())
 }
 
-/// Those of `all` that a list with commas names, each once; `all` stands for those that are here. `nothing` is
-/// the beginning of what is said of an unknown name.
+/// Returns the entries of `all` that a list with commas names, each once; the word `all` stands for
+/// the entries that are present here. `nothing` is the beginning of the message about an unknown
+/// name.
 pub fn named<T: Copy>(
     text: &str,
     all: &[T],
@@ -178,8 +180,9 @@ pub fn named<T: Copy>(
     Ok(chosen)
 }
 
-/// Those of `all` that a list with commas names, or all of them, each once; and a note for each that is left out because
-/// it is not here, as `missing` says. `nothing` is the beginning of what is said of an unknown name.
+/// Returns the entries of `all` that a list with commas names, or all of them, each once; and a
+/// note for each entry that is left out because it is not present here, as `missing` says.
+/// `nothing` is the beginning of the message about an unknown name.
 pub fn present<T: Copy>(
     names: Option<&str>,
     all: &[T],

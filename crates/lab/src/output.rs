@@ -1,4 +1,4 @@
-//! Where results go: JSON where asked, CSV beside the report, and a text on the standard output.
+//! Where results go: JSON on request, CSV next to the report, and a text on the standard output.
 //!
 //! Files are written before anything is printed: the results of an hour are kept though the standard output may be on a
 //! full disk.

@@ -1,8 +1,8 @@
 //! How long a run takes: fewer repetitions where it falls behind, and a firm end for quick runs.
 //!
 //! How many rounds fit into the time is worked out beforehand, but a machine with other work to do
-//! takes longer than that. A run that was promised to be short gives up repetitions first, and
-//! then points; what was left out is said in its record.
+//! takes longer than that. A run that was promised to be short gives up repetitions first, and then
+//! points; its record lists the omissions.
 //!
 //! It never gives up all but one, however late it is: subjects that have one turn each do not take turns,
 //! and a machine that is slower for a second makes one of them look slower for good. So a run may last

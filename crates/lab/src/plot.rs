@@ -1,8 +1,8 @@
 //! Plots as SVG text.
 //!
-//! No font of the system is asked for: text is left to whoever shows the SVG. Black is written as
-//! `currentColor`, so that a plot inside a page takes the page's colour, light or dark; the colours
-//! of the curves are of a middling brightness that shows on either.
+//! No font of the system is needed: the program that shows the SVG draws the text. Black is written
+//! as `currentColor`, so that a plot inside a page takes the page's colour, light or dark; the
+//! colours of the curves are of a middling brightness that shows on either.
 
 use std::ops::Range;
 
@@ -29,19 +29,19 @@ pub struct Curve {
 pub struct Plot {
     /// Its heading.
     pub title: String,
-    /// What x is.
+    /// The quantity on the x axis.
     pub x_label: String,
     /// The values of x that are shown.
     pub x_range: Range<f64>,
-    /// Whether x is the decimal logarithm of what is meant.
+    /// Whether x is the decimal logarithm of that quantity.
     pub x_power_of_ten: bool,
-    /// What y is.
+    /// The quantity on the y axis.
     pub y_label: String,
     /// The curves.
     pub curves: Vec<Curve>,
     /// Where y is 1, drawn as a line, if that means something.
     pub break_even: bool,
-    /// Above this, curves leave the plot: what happens far up would flatten all the rest.
+    /// Above this, curves leave the plot: values far above would flatten all the rest.
     pub top: f64,
     /// Points to be marked on that line, each with its text.
     pub marks: Vec<(f64, String)>,

@@ -18,7 +18,7 @@ pub struct Options {
     pub width: u32,
 }
 
-/// Draws every SVG of a report's folder as a PNG beside it, and prints their names.
+/// Draws every SVG of a report's folder as a PNG next to it, and prints their names.
 pub fn run(options: &Options) -> Result<()> {
     if !(100..=10_000).contains(&options.width) {
         return Err(Error::usage(format!(

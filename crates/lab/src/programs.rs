@@ -1,4 +1,4 @@
-//! Other people's programs: where they are, and what they say of their version.
+//! Programs of other projects: where they are installed, and the versions that they report.
 
 use std::fs::File;
 use std::io::{Read, Seek};
@@ -20,7 +20,8 @@ pub fn find(name: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// What a program says first, on either output, if it is asked so; none if it is not there, fails, or takes too long.
+/// Returns the first line that a program prints, on either output, when called with this argument;
+/// `None` if it is not installed, fails, or takes too long.
 pub fn first_line(name: &str, argument: &str) -> Option<String> {
     let mut text = tempfile::tempfile().ok()?;
     let copy = |file: &File| file.try_clone().ok();

@@ -1,5 +1,5 @@
 //! The progress bar: on standard error, only if that is a terminal, and drawn by the measuring
-//! thread between blocks, so that no second thread makes descriptors dearer.
+//! thread between blocks, so that no second thread makes descriptor lookups more expensive.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 

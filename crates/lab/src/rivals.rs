@@ -1,8 +1,9 @@
-//! Other people's pollers, runtimes and servers: which subjects of experiments they are, in which version, and what
-//! becomes of an experiment in which one of them fails.
+//! Pollers, runtimes and servers of other projects: which subjects of experiments they are, in
+//! which version, and how an experiment continues when one of them fails.
 //!
-//! A rival that breaks takes nobody with it: it is named with the reason, left out from there on, and the others go on.
-//! What is ours, and the yardsticks that all are measured by, may not fail: without them there is no experiment.
+//! A rival that breaks does not end the experiment: it is named with the reason and left out from
+//! there on, and the remaining subjects go on. Our own subjects, and the yardsticks that all are
+//! measured by, may not fail: without them there is no experiment.
 
 use serde_json::{Map, Value};
 
@@ -65,13 +66,13 @@ pub const ALL: &[Rival] = &[
     },
 ];
 
-/// What is said where a version cannot be found out.
+/// The text where the version is unknown.
 const UNKNOWN: &str = "unknown";
 
-/// The beginning of what is said of one that is absent.
+/// The beginning of the note about an absent rival.
 const ABSENT: &str = "absent: ";
 
-/// Whether a subject is somebody else's.
+/// Returns whether a subject belongs to another project.
 pub fn is_rival(subject: &str) -> bool {
     ALL.iter().any(|rival| rival.subjects.contains(&subject))
 }
@@ -87,7 +88,7 @@ pub fn versions<'a>(subjects: impl IntoIterator<Item = &'a str>) -> Value {
     Value::Object(each.collect())
 }
 
-/// One line for people from the parameters of a record; none if nobody took part.
+/// Returns one readable line from the parameters of a record; `None` if no rival took part.
 pub fn line(parameters: &Map<String, Value>) -> Option<String> {
     let rivals = parameters.get("rivals")?.as_object().filter(|rivals| !rivals.is_empty())?;
     let each = rivals.iter().filter_map(|(name, version)| Some((name, version.as_str()?)));
@@ -185,12 +186,13 @@ fn after_version(line: &str) -> Option<&str> {
     line.split_once("version ")?.1.split_whitespace().next()
 }
 
-/// Who failed in a run, each with the reason.
+/// The rivals that failed in a run, each with the reason.
 #[derive(Debug, Default)]
 pub struct Lost(Vec<(&'static str, String)>);
 
 impl Lost {
-    /// What came of something that a subject did; none if it failed and is a rival, which is noted.
+    /// Returns the value of a subject's outcome; `None` if it failed and is a rival, which is
+    /// noted.
     pub fn keep<T>(&mut self, subject: &'static str, outcome: Result<T>) -> Result<Option<T>> {
         match outcome {
             Ok(kept) => Ok(Some(kept)),
@@ -213,7 +215,7 @@ impl Lost {
         self.0.iter().any(|(name, _)| *name == subject)
     }
 
-    /// What was noted, in order.
+    /// Returns the notes, in order.
     pub fn notes(&self) -> impl Iterator<Item = String> {
         self.0.iter().map(|(_, note)| note.clone())
     }

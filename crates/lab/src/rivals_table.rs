@@ -1,4 +1,5 @@
-//! `docs/rivals.md` says who takes part where and why not elsewhere: whether that is so.
+//! Checks `docs/rivals.md`, which lists the experiments that each rival takes part in and why not
+//! in the rest.
 
 use crate::rivals::ALL;
 
@@ -26,7 +27,7 @@ fn subjects(experiment: &str) -> Option<Vec<&'static str>> {
     }
 }
 
-/// What is between backticks.
+/// Returns the texts between backticks.
 fn code(cell: &str) -> Vec<&str> {
     cell.split('`').skip(1).step_by(2).collect()
 }

@@ -32,7 +32,7 @@ pub fn middle(of: Option<Ratio>) -> String {
     ratio(of.map(|of| of.median))
 }
 
-/// What a ratio's rounds span, a tenth at either end left out.
+/// Formats the span of a ratio's rounds, a tenth at either end left out.
 pub fn spread(of: Option<Ratio>) -> String {
     of.map_or_else(|| "-".to_owned(), |of| format!("{:.2}-{:.2}", of.low, of.high))
 }

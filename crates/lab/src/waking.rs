@@ -1,14 +1,16 @@
 //! Wake-ups of a loop that blocks: from right before a write until the subject has read the byte.
 //!
-//! The writer is a child process on another processor, forked before there are threads: a second thread would
-//! make the descriptor lookups of this process dearer, and a writer on the same processor would measure the
-//! scheduler. It is told which descriptor to write to and after how long. When that time is over it looks at the
-//! state of the loop's thread (`/proc/thread-self/stat`, opened by the loop before the fork) until that sleeps, notes
-//! the time in memory that both share, and writes. A loop that did not fall asleep is written to all the same, and
-//! the wake-up is marked, so that whoever measures can leave it out.
+//! The writer is a child process on another processor, forked before there are threads: a second
+//! thread would make the descriptor lookups of this process more expensive, and a writer on the
+//! same processor would measure the scheduler. It is told which descriptor to write to and after
+//! how long. When that time is over it looks at the state of the loop's thread
+//! (`/proc/thread-self/stat`, opened by the loop before the fork) until that sleeps, notes the time
+//! in memory that both share, and writes. A loop that did not fall asleep is written to all the
+//! same, and the wake-up is marked, so that the caller can leave it out.
 //!
-//! Each wake-up waits for the one before to be over. Nothing is due at a fixed time, so none is late because another
-//! one was slow, and none is left out for it: what is called coordinated omission cannot happen.
+//! Each wake-up waits for the one before to be over. Nothing is due at a fixed time, so no wake-up
+//! is late because another was slow, and none is left out for it: coordinated omission cannot
+//! happen.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -41,7 +43,7 @@ pub struct WakeUp {
     pub slept: bool,
 }
 
-/// What a subject does before its first wake-up, and before each, in rounds of the load.
+/// A subject's rounds of the load before its first wake-up, and before each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Busy {
     /// When it is new, if it adapts.
@@ -52,7 +54,7 @@ pub struct Busy {
     pub between: usize,
 }
 
-/// The subjects that were asked for and that can wait here, and why the others are left out.
+/// Returns the requested subjects that can wait here, and why the rest is left out.
 pub fn subjects(names: Option<&str>, defaults: &[&str]) -> Result<(Vec<Entry>, Vec<String>)> {
     let mut entries = options::subjects(names, defaults)?;
     entries.retain(|entry| entry.name != "floor");
@@ -161,8 +163,8 @@ fn falls_asleep(state: &File) -> bool {
     false
 }
 
-/// Whether a thread sleeps, by what `proc(5)` says of it: its state comes after its name, which is in parentheses and
-/// may have some in it.
+/// Returns whether a thread sleeps, by its `/proc` line (`proc(5)`): its state comes after its
+/// name, which is in parentheses and may contain parentheses.
 fn sleeps(stat: &[u8]) -> bool {
     let end = stat.iter().rposition(|&byte| byte == b')');
     end.and_then(|end| stat.get(end + 1..end + 3)) == Some(b" S")
@@ -275,7 +277,7 @@ mod tests {
             take_turns(&pairs, &writer, &entries, &load, busy, || blocks.pop(), |_| {}).unwrap();
         assert!(all.iter().all(|own| own.len() == 4));
         assert!(all.iter().flatten().all(|one| one.slept && one.ns > 0), "{all:?}");
-        // Who looks for the byte without sleeping is seen awake.
+        // A loop that looks for the byte without sleeping is seen awake.
         writer.order(2, 0, 9).unwrap();
         while descriptor::read_byte(pairs.readers()[2]).is_none() {
             std::hint::spin_loop();

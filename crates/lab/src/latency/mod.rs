@@ -1,13 +1,15 @@
 //! `superpoll-lab atr --latency` and `superpoll-lab mix --latency`: how long a blocked loop takes to wake up, by how much it watches.
 //!
-//! The other views of these experiments measure a loop that always finds something. This one measures the loop that
-//! waits: descriptors are busy for a while as in the experiment's load, so that whoever places them has done so; then
-//! all are quiet, the loop blocks, and one byte arrives on any of them. `waking.rs` does that and sees to it that the
-//! loop sleeps before the byte is written; wake-ups of a loop that was still awake are counted and left out.
+//! The other views of these experiments measure a loop that always finds something. This one
+//! measures the loop that waits. Descriptors are busy for a while as in the experiment's load, so
+//! that an adaptive subject has placed them; then all are quiet, the loop blocks, and one byte
+//! arrives on any of them. `waking.rs` does that and ensures that the loop sleeps before the byte
+//! is written; wake-ups of a loop that was still awake are counted and left out.
 //!
-//! The sizes are the totals of `atr` (`--total`, with `--active` of them busy, one unless asked for more) and the
-//! busy and idle ones of `mix` (`--size`). All subjects are woken on the same descriptors, drawn from the seed, in
-//! blocks that take turns; each gets as many wake-ups as the others.
+//! The sizes are the totals of `atr` (`--total`, with `--active` of them busy, one unless asked for
+//! more) and the busy and idle ones of `mix` (`--size`). All subjects are woken on the same
+//! descriptors, drawn from the seed, in blocks that take turns; each gets the same number of
+//! wake-ups.
 
 use serde::{Deserialize, Serialize};
 
@@ -53,8 +55,8 @@ pub struct Row {
     pub p99_ratio: Option<f64>,
 }
 
-/// What is compared with each other in a record: the rows of one kind, and of one load where that is not another for
-/// each size.
+/// Returns the groups of rows that a record compares with each other: the rows of one kind, and of
+/// one load unless each size has its own load.
 pub fn sweeps(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
     grouping::groups(rows, |row| format!("{} {}", row.kind, row.load))
 }

@@ -1,4 +1,5 @@
-//! What `superpoll-lab atr --latency` and `superpoll-lab mix --latency` print: a line for each subject and number of descriptors.
+//! The output of `superpoll-lab atr --latency` and `superpoll-lab mix --latency`: a line for each
+//! subject and number of descriptors.
 
 use crate::latency::Row;
 use crate::table::{self, Table};

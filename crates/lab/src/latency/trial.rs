@@ -19,7 +19,7 @@ use crate::sweep::Sweep;
 use crate::waking::{self, Busy, QUIET, WakeUp, Writer};
 use crate::{atr, mix, say, statistics};
 
-/// What is measured unless subjects are named.
+/// The subjects that are measured unless others are named.
 const DEFAULTS: [&str; 12] = [
     "raw-poll",
     "raw-epoll-lt",
@@ -44,10 +44,11 @@ const LOAD_ROUNDS: usize = 512;
 /// How many wake-ups a subject gets in a row, at least and at most.
 const BLOCK: (usize, usize) = (5, 50);
 
-/// What a wake-up takes, quiet included, in seconds: a first guess, for the length of a block.
+/// The time of a wake-up, including the quiet before it, in seconds: a first guess, for the length
+/// of a block.
 const GUESS: f64 = 0.008;
 
-/// A set of descriptors and what happens before it is quiet.
+/// A set of descriptors and its load before the quiet.
 #[derive(Clone, Debug)]
 struct Case {
     kind: Kind,

@@ -1,10 +1,9 @@
 //! `superpoll-lab mix`: loads on which neither `poll` nor `epoll` is right for all descriptors.
 //!
 //! A few busy descriptors among many idle ones, busy sets that move, and descriptors that are
-//! active at random: where adapting pays, and what it costs where it cannot pay. The rounds of
-//! such loads differ, and a move costs in the round it happens in, so the figure of a block is the
-//! mean over all its rounds, over whole periods of the load; minimum, median and spread are over
-//! blocks.
+//! active at random: where adapting pays, and its cost where it cannot pay. The rounds of such
+//! loads differ, and a move costs in the round it happens in, so the figure of a block is the mean
+//! over all its rounds, over whole periods of the load; minimum, median and spread are over blocks.
 
 use serde::{Deserialize, Serialize};
 
@@ -55,7 +54,7 @@ pub struct Row {
     pub kind: String,
     /// Busy ones; zero where all are alike.
     pub hot: usize,
-    /// All others.
+    /// The remaining descriptors.
     pub cold: usize,
     /// After how many rounds the busy set moves; zero: never.
     pub shift_every: usize,
@@ -67,7 +66,7 @@ pub struct Row {
     pub family: String,
     /// How many were active in a round, on average.
     pub mean_active: f64,
-    /// What was measured.
+    /// The measured figures.
     #[serde(flatten)]
     pub figures: Figures,
 }

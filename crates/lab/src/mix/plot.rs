@@ -1,6 +1,6 @@
 //! The plot of `superpoll-lab mix`: bars of cost, a group for each load.
 //!
-//! Drawn by hand: bars with names beside them are a dozen lines of SVG.
+//! Drawn by hand: bars with names next to them are a dozen lines of SVG.
 
 use crate::mix::table::find;
 use crate::mix::{self, Row};

@@ -1,4 +1,5 @@
-//! What `superpoll-lab mix` prints: each load a line, each subject's cost against the best pure one.
+//! The output of `superpoll-lab mix`: a line for each load, with each subject's cost relative to
+//! the best pure one.
 
 use crate::mix::{self, Row};
 use crate::record::{Account, Figures, PURE};
@@ -9,7 +10,7 @@ pub fn find<'a>(rows: &[&'a Row], subject: &str) -> Option<&'a Figures> {
     rows.iter().find(|row| row.subject == subject).map(|row| &row.figures)
 }
 
-/// The best pure subject under one load, by what `of` says.
+/// Returns the best pure subject under one load, by the time that `of` selects.
 pub fn best_pure<'a>(rows: &[&'a Row], of: Account) -> Option<&'a Row> {
     rows.iter()
         .filter(|row| PURE.contains(&row.subject.as_str()))

@@ -1,9 +1,10 @@
-//! The parts of a page: what every section of the report is made of.
+//! The parts of a page: the elements of every section of the report.
 //!
-//! A page needs nothing but itself: plots are inline SVG, there is no script, no font and no address of another host in
-//! it. Its colours follow the reader's choice of light or dark, those of the plots too, as they are drawn with
-//! `currentColor`. What is wide scrolls within its own box, so that a page fits a telephone. All text that was measured
-//! or given by a user goes through [`escaped`].
+//! A page needs nothing but itself: plots are inline SVG, there is no script, no font and no
+//! address of another host in it. Its colours follow the reader's choice of light or dark, those of
+//! the plots too, as they are drawn with `currentColor`. Wide content scrolls within its own box,
+//! so that a page fits a telephone. All text that was measured or given by a user goes through
+//! [`escaped`].
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -42,7 +43,7 @@ impl<'a> Page<'a> {
         )
     }
 
-    /// What is HTML already.
+    /// Adds text that is HTML already.
     pub fn html(&mut self, html: &str) {
         self.body += html;
     }
@@ -114,14 +115,14 @@ impl<'a> Page<'a> {
         self.body += "</table></div>\n";
     }
 
-    /// What is behind a line that opens.
+    /// Adds content that is hidden until the reader opens its summary line.
     pub fn details(&mut self, summary: &str, content: impl FnOnce(&mut Page<'_>)) {
         let _ = writeln!(self.body, "<details><summary>{}</summary>", escaped(summary));
         content(self);
         self.body += "</details>\n";
     }
 
-    /// Our targets and what became of them, if there are any.
+    /// Adds our targets and their results, if there are any.
     pub fn targets(&mut self, all: &[Target]) {
         if !all.is_empty() {
             self.heading("Targets");

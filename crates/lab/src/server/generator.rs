@@ -1,8 +1,8 @@
 //! The load generator: connections to one server, with one request under way on each.
 //!
-//! It shares a machine with the server, so it does no more than it must: an epoll set, one read for an
-//! answer, one write for the next request. What a request is and what its answer must be is the
-//! connection's to know.
+//! It shares a machine with the server, so it does no more than it must: an epoll set, one read for
+//! an answer, one write for the next request. The connection defines a request and its correct
+//! answer.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -12,7 +12,7 @@ use crate::channel;
 use crate::error::{Error, Result};
 use crate::sys::{epoll, process};
 
-/// Whoever does not answer for so long has lost a request.
+/// A server that does not answer for so long has lost a request.
 const PATIENCE_MS: i32 = 10_000;
 
 /// Events that are taken from a wait at most.
@@ -20,7 +20,8 @@ const EVENTS: usize = 1024;
 
 /// A connection to a server.
 pub trait Connection {
-    /// What all connections of a generator share: room to put a request together, and to read an answer.
+    /// Memory that all connections of a generator share: room to put a request together, and to
+    /// read an answer.
     type Room;
 
     /// Sends a request.
@@ -41,7 +42,7 @@ pub struct Generator<C: Connection> {
 }
 
 impl<C: Connection> Generator<C> {
-    /// Makes so many connections, each of which adds itself to the epoll set with its number.
+    /// Makes so many connections; each adds itself to the epoll set with its number.
     pub fn new(
         subject: &'static str,
         count: usize,
@@ -106,7 +107,7 @@ impl<C: Connection> Generator<C> {
             let ready = epoll::wait_for(self.set.as_raw_fd(), &mut self.events, 0);
             let Ok(ready @ 1..) = usize::try_from(ready) else { return Ok(()) };
             for event in &self.events[..ready] {
-                // An edge may be reported of what was read already.
+                // An edge may be reported for bytes that were read already.
                 if self.connections[event.u64 as usize].read(&mut self.room).map_err(wrong)? {
                     return Err(wrong("an answer came that nobody asked for".to_owned()));
                 }

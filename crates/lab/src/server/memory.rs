@@ -12,10 +12,10 @@ const PAUSE_NS: u64 = 100_000_000;
 /// No server is waited for any longer.
 const PATIENCE_NS: u64 = 20_000_000_000;
 
-/// What is in use at a time, in bytes.
+/// The memory in use at a time, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Memory {
-    /// What the server's processes have to themselves.
+    /// The private memory of the server's processes.
     pub user: u64,
     /// The kernel's slabs.
     pub slab: u64,
@@ -38,7 +38,7 @@ pub fn at_rest(pids: &[i32], least_ns: u64) -> Result<Memory> {
     Ok(Memory { user: last, ..of_machine()? })
 }
 
-/// What the kernel has in use now, without any process' own memory.
+/// Returns the kernel's memory in use now, without any process' own memory.
 pub fn of_machine() -> Result<Memory> {
     let slab = field(&read("/proc/meminfo")?, "Slab:").unwrap_or(0);
     Ok(Memory { user: 0, slab, sockets: pages(&read("/proc/net/sockstat")?) * 4096 })
@@ -83,7 +83,8 @@ mod tests {
             7
         );
         let pid = i32::try_from(std::process::id()).unwrap();
-        // How much depends on who else forks just now, and shares it with this process.
+        // The amount depends on other tests that fork just now, and share the memory with this
+        // process.
         assert!(at_rest(&[pid], 0).unwrap().slab > 0);
         let error = own(-1).unwrap_err().to_string();
         assert!(error.contains("/proc/-1/smaps_rollup"), "{error}");

@@ -1,10 +1,11 @@
 //! A server in a process of its own, and the line to it.
 //!
-//! The parent forks while it has one thread. The child keeps what it serves and the line, moves to its
-//! processor, and says that it is ready, or why it cannot be; after that it hears a byte on the line only if
-//! it is a server that counts, and answers with its counters. What a server takes is read off its process'
-//! clock from outside, round by round (`rounds.rs`). A load generator (`generator.rs`) on a processor of its own
-//! (`processors.rs`) asks the servers in turn (`turns.rs`).
+//! The parent forks while it has one thread. The child keeps the descriptors that it serves and the
+//! line, moves to its processor, and reports that it is ready, or why it cannot be. After that it
+//! receives a byte on the line only if it is a server that counts, and answers with its counters. A
+//! server's processor time is read from its process' clock from outside, round by round
+//! (`rounds.rs`). A load generator (`generator.rs`) on a processor of its own (`processors.rs`)
+//! asks the servers in turn (`turns.rs`).
 
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::TcpListener;
@@ -29,10 +30,10 @@ pub mod runtime;
 pub mod trial;
 pub mod turns;
 
-/// Whoever says nothing for so long will not say it.
+/// A child that reports nothing for so long never will.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a server has done since it began.
+/// The counters of a server since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Times its poller waited.
@@ -89,7 +90,7 @@ impl Control {
 pub struct Place {
     /// Its only processor, if it is to have one.
     pub processor: Option<usize>,
-    /// Whether its process has an idle thread beside the one that serves.
+    /// Whether its process has an idle thread in addition to the one that serves.
     pub second_thread: bool,
 }
 
@@ -152,7 +153,7 @@ impl Server {
             process::survive_broken_pipes();
             let mut control = Control::new(theirs);
             if let Err(error) = run(place, &mut control, serve) {
-                // If nobody hears it the parent is gone.
+                // If sending it fails, the parent is gone.
                 let _ = control.say(&Answer::Failed(error.to_string()));
             }
         })
@@ -196,7 +197,7 @@ impl Server {
             .map_err(|e| Error::system(format!("reading the processor time of {name}"), e))
     }
 
-    /// What it has done so far, if it counts.
+    /// Returns its counters so far, if it counts.
     pub fn counts(&mut self) -> Result<Option<Counts>> {
         if !self.counts {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! Who runs where: the load generator on one processor, each server on another.
+//! The assignment of processors: the load generator on one, each server on another.
 
 use crate::say;
 use crate::sys::process;
@@ -34,7 +34,7 @@ impl Processors {
         let pinned = self.client().is_some_and(|client| process::pin(&[client]).is_ok());
         let measured = measure(self.server().or(self.client()));
         if pinned {
-            // Where it cannot be undone, what follows runs on one processor.
+            // If this fails, the following work runs on one processor.
             let _ = process::pin(&self.all);
         }
         measured

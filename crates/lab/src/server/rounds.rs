@@ -16,10 +16,10 @@ const PILOT_NS: u64 = 20_000_000;
 /// A round takes no longer than this, whatever the time.
 const LONGEST_NS: f64 = 5e9;
 
-/// How long a server has to go to sleep after the last request of a round.
+/// The time that a server gets to fall asleep after the last request of a round.
 const SETTLING_NS: u64 = 2_000_000;
 
-/// What one round took.
+/// The times of one round.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Slice {
     /// From the first request to the last answer.
@@ -39,7 +39,7 @@ pub struct Ratio {
     pub high: f64,
 }
 
-/// Round by round, because what else the machine does changes with time.
+/// Compares round by round, because the other load on the machine changes with time.
 pub fn ratio(own: &[Slice], other: &[Slice]) -> Option<Ratio> {
     let ratios: Vec<f64> = own
         .iter()
@@ -78,8 +78,8 @@ pub fn round(servers: &[Server], go: impl FnOnce() -> Result<u64>) -> Result<Sli
     let processor_time = || servers.iter().map(Server::processor_time).sum::<Result<u64>>();
     let before = processor_time()?;
     let ns = go()?;
-    // Of a process that runs, the kernel tells what it had used by the last tick of the clock, which
-    // may be milliseconds ago; of one that sleeps, everything.
+    // For a running process, the kernel reports the time used up to the last tick of the clock,
+    // which may be milliseconds ago; for a sleeping one, all of its time.
     process::sleep(SETTLING_NS);
     Ok(Slice { ns, cpu_ns: processor_time()? - before })
 }

@@ -12,11 +12,11 @@ use crate::rivals::{self, Lost};
 use crate::server::Place;
 use crate::server::processors::Processors;
 
-/// What is known of a trial beforehand.
+/// The parameters of a trial that are known beforehand.
 pub struct Plan<'a> {
     /// The experiment.
     pub name: &'static str,
-    /// How long it may take, and what else all experiments are told.
+    /// Its time limit and the other options that all experiments have.
     pub output: &'a Output,
     /// Rounds of a quick trial, and of another.
     pub rounds: (usize, usize),
@@ -118,8 +118,8 @@ impl Trial {
 }
 
 impl<Row> Done<Row> {
-    /// The record: with the names of the servers and what they are, the rivals among `all`, and what is special to the
-    /// experiment.
+    /// Returns the record: with the names and descriptions of the servers, the rivals among `all`,
+    /// and the experiment's own parameters.
     pub fn record<'a>(
         self,
         servers: impl Iterator<Item = (&'a str, &'a str)> + Clone,

@@ -1,4 +1,4 @@
-//! Servers that take turns, each asked by its load generator, and what a request took.
+//! Servers that take turns, each with its load generator, and the cost of a request.
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ use crate::statistics;
 /// Not fewer requests in a round, however short the time: a virtual machine may account no processor time for a few.
 const LEAST: u64 = 100;
 
-/// A server, who asks it, and what it did.
+/// A server, its load generator, and its results.
 pub struct Runner<C: Connection> {
     // Before the server, so that its connections are reset and not closed by the other side.
     load: Generator<C>,
@@ -92,8 +92,8 @@ impl<C: Connection> Runner<C> {
         Runner::of_workers(server.name(), vec![server], load)
     }
 
-    /// As [`new`](Runner::new), of a server that shares its connections among several processes. What it takes is what
-    /// all of them take.
+    /// As [`new`](Runner::new), for a server that shares its connections among several processes.
+    /// Its cost is the sum over all of them.
     pub fn of_workers(
         name: &'static str,
         servers: Vec<Server>,
@@ -114,7 +114,7 @@ impl<C: Connection> Runner<C> {
         self.servers.first().map_or(0, Server::pid)
     }
 
-    /// What all its processes have counted, if they count.
+    /// Returns the counters of all its processes together, if they count.
     fn counts(&mut self) -> Result<Option<Counts>> {
         let mut sum = Some(Counts::default());
         for server in &mut self.servers {
@@ -131,8 +131,9 @@ impl<C: Connection> Runner<C> {
         self.load.go(requests).map(drop)
     }
 
-    /// What the server counts in so many requests, if it counts. As many are asked before, so that nothing is counted of
-    /// what it does with connections that were silent while others had their turn.
+    /// Returns the server's counters over so many requests, if it counts. The same number of
+    /// requests is sent before, so that the counters exclude its work on connections that were
+    /// silent during the turns of other servers.
     pub fn count(&mut self, requests: u64) -> Result<Option<Counts>> {
         let Some(_) = self.counts()? else { return Ok(None) };
         self.ask(requests)?;
@@ -144,7 +145,7 @@ impl<C: Connection> Runner<C> {
         }))
     }
 
-    /// What each round took.
+    /// Returns the times of each round.
     pub fn slices(&self) -> &[Slice] {
         &self.slices
     }
@@ -156,7 +157,7 @@ impl<C: Connection> Runner<C> {
         Ok(())
     }
 
-    /// What it took for a request, in rounds of so many.
+    /// Returns the cost of a request, in rounds of so many.
     pub fn figures(&mut self, requests: u64) -> Result<Figures> {
         let counted = self.counts()?.zip(self.before);
         let all = requests * self.slices.len() as u64;
@@ -170,8 +171,9 @@ impl<C: Connection> Runner<C> {
     }
 }
 
-/// Has the servers take turns for so many rounds, which fit into the time. `begins` is told whose turn it
-/// is. Returns how many requests each got in a round. A rival that fails is lost, and the others go on.
+/// Lets the servers take turns for so many rounds, which fit into the time. `begins` is called with
+/// the server whose turn it is. Returns how many requests each got in a round. A rival that fails
+/// is lost, and the remaining servers go on.
 pub fn take_turns<C: Connection>(
     runners: &mut [Runner<C>],
     rounds: usize,
@@ -221,7 +223,7 @@ fn in_turn<C: Connection>(
     }
     for round in 0..rounds {
         for turn in 0..runners.len() {
-            // Each round starts elsewhere, so that nobody goes first every time.
+            // Each round starts elsewhere, so that no server goes first every time.
             let place = (turn + round) % runners.len();
             let runner = &mut runners[place];
             if runner.is_lost {
@@ -235,7 +237,8 @@ fn in_turn<C: Connection>(
     Ok(())
 }
 
-/// The row of each server that is still there, by its place among all, and those servers. Who fails now is lost too.
+/// Returns the row of each server that is still there, by its place among all, and those servers. A
+/// rival that fails now is lost too.
 pub fn rows<C: Connection, Row>(
     runners: Vec<Runner<C>>,
     lost: &mut Lost,

@@ -1,14 +1,14 @@
-//! Loads made up on the spot, by somebody who sees where each descriptor is watched.
+//! Loads made up on the spot, by an adversary that sees where each descriptor is watched.
 //!
 //! The cruellest thing to do to a placement rule is to stop a descriptor as soon as it has been
 //! moved to the array and to wake it as soon as it is back. No rule can do well against that; a
-//! good one bounds what it can be made to lose.
+//! good rule bounds its loss.
 
 use superpoll::backend::policy::Place;
 
 use crate::random::Random;
 
-/// What an adversary does.
+/// The tactic of an adversary.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Tactic {
     /// Active exactly while in epoll.
@@ -19,7 +19,7 @@ pub enum Tactic {
     Careless(f64),
 }
 
-/// Somebody who wants a policy to lose.
+/// An adversary that makes a policy lose.
 #[derive(Clone, Debug)]
 pub struct Adversary {
     tactic: Tactic,
@@ -44,7 +44,7 @@ impl Adversary {
         self.places.len()
     }
 
-    /// Decides who is active next, seeing where each is.
+    /// Chooses the descriptors that are active next, from where each is watched.
     pub fn next_round(&mut self, place: impl Fn(u32) -> Place, active: &mut Vec<u32>) {
         active.clear();
         for index in 0..self.places.len() {

@@ -1,4 +1,4 @@
-//! Loads: who is active when.
+//! Loads: the descriptors that are active in each round.
 //!
 //! A load is a row of groups of descriptors, each with a pattern, and a seed. Descriptors are
 //! numbered through, the first group from zero. Each active descriptor gets one event per round.
@@ -47,7 +47,7 @@ pub enum Pattern {
 pub struct Group {
     /// How many there are.
     pub size: usize,
-    /// What they do.
+    /// Their activity.
     pub pattern: Pattern,
 }
 
@@ -84,7 +84,7 @@ impl Load {
         self.groups.iter().map(|group| group.size).sum()
     }
 
-    /// What happens, round by round, without end.
+    /// Returns the activity, round by round, without end.
     pub fn rounds(&self) -> Rounds {
         let mut random = Random::new(self.seed);
         let mut first = 0;
@@ -126,7 +126,8 @@ impl fmt::Display for Load {
     }
 }
 
-/// What a load does; made by [`Load::rounds`]. Also an iterator, which allocates for each round.
+/// The rounds of a load; made by [`Load::rounds`]. Also an iterator, which allocates for each
+/// round.
 #[derive(Clone, Debug)]
 pub struct Rounds {
     groups: Vec<State>,

@@ -11,14 +11,14 @@ use crate::simulator::load::Load;
 use crate::simulator::machine::{COSTS, Machine, Spent, read_cost};
 use crate::simulator::yardstick::{Hindsight, Pure};
 
-/// What things cost in a simulation, and how the descriptors are watched.
+/// The costs in a simulation, and how the descriptors are watched.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     /// Kind of all descriptors.
     pub kind: Kind,
-    /// What watching costs.
+    /// The costs of watching.
     pub costs: Costs,
-    /// What a read costs, in nanoseconds.
+    /// The cost of a read, in nanoseconds.
     pub read: f64,
     /// By how much scans cost more than `costs` says.
     pub scan_factor: f32,
@@ -42,23 +42,23 @@ impl Setting {
     }
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Outcome {
-    /// What the policy spent.
+    /// The cost of the policy.
     pub policy: Spent,
-    /// What the cheapest pure back-end spent in total.
+    /// The total cost of the cheapest pure back-end.
     pub pure: f64,
-    /// What the loop itself spent with the back-end that is cheapest by that measure.
+    /// The loop's own cost with the back-end that is cheapest by that measure.
     pub pure_own: f64,
-    /// What all descriptors in `poll` cost.
+    /// The cost with all descriptors in `poll`.
     pub poll: f64,
-    /// What all descriptors in edge-triggered epoll cost.
+    /// The cost with all descriptors in edge-triggered epoll.
     pub edge: f64,
-    /// What all descriptors in level-triggered epoll cost.
+    /// The cost with all descriptors in level-triggered epoll.
     pub level: f64,
-    /// What no schedule can beat: reads, one empty wait per round, and the best schedule for each
-    /// descriptor alone.
+    /// A cost that no schedule can beat: reads, one empty wait per round, and the best schedule for
+    /// each descriptor alone.
     pub hindsight: f64,
     /// The same without reads and empty waits: the part that placement decides.
     pub hindsight_placement: f64,
@@ -148,7 +148,7 @@ pub fn play(policy: impl Policy, load: &Load, rounds: u32, setting: &Setting) ->
     play.outcome(setting)
 }
 
-/// Plays an adversary, who sees after each round where each descriptor is watched.
+/// Plays an adversary, which sees after each round where each descriptor is watched.
 pub fn play_adversary(
     policy: impl Policy,
     adversary: &mut Adversary,

@@ -37,7 +37,7 @@ impl Default for Search {
 pub struct Worst {
     /// The load.
     pub load: Load,
-    /// What it came to.
+    /// Its outcome.
     pub outcome: Outcome,
 }
 
@@ -64,7 +64,7 @@ pub fn worst_load<P: Policy>(policy: impl Fn() -> P, setting: &Setting, search: 
     worst
 }
 
-/// A number from 1 to `end` whose order of magnitude is what varies evenly.
+/// Returns a number from 1 to `end` with an evenly distributed order of magnitude.
 fn magnitude(random: &mut Random, end: u64) -> u64 {
     let exponent = random.unit() * ((end + 1) as f64).ln();
     (exponent.exp() as u64).clamp(1, end)

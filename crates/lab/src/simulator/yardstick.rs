@@ -1,4 +1,4 @@
-//! What a policy is compared with: one back-end for everything, and perfect knowledge.
+//! The yardsticks for a policy: one back-end for everything, and perfect knowledge.
 
 use superpoll::diagnostics::KindCosts;
 
@@ -84,9 +84,9 @@ impl Pure {
 }
 
 /// The cheapest schedule for each descriptor alone, knowing the future: in epoll, in the array and
-/// parked, or in the array and settled. What the sets cost as such is left out, and in epoll each
-/// event has the trigger that is cheaper for it without any change or second look being paid, so no
-/// policy can do better.
+/// parked, or in the array and settled. The cost of the sets as such is left out. In epoll each
+/// event has the trigger that is cheaper for it, without paying for a change or a second look. So
+/// no policy can do better.
 #[derive(Clone, Debug)]
 pub struct Hindsight {
     costs: KindCosts,
@@ -99,7 +99,7 @@ pub struct Hindsight {
 }
 
 impl Hindsight {
-    /// For so many descriptors, all of which start in epoll.
+    /// Creates the yardstick for so many descriptors, which all start in epoll.
     pub fn new(setting: &Setting, total: usize) -> Hindsight {
         let costs = *setting.costs.of(setting.kind);
         let mut start = [0.0, f64::INFINITY, f64::INFINITY];
@@ -127,7 +127,7 @@ impl Hindsight {
             } else {
                 costs.wake
             };
-            // Whoever moves during a lull does best to do so at one of its ends.
+            // The best time for a move during a lull is one of its ends.
             states[1] += idle * self.scan;
             states[2] += idle * self.scan;
             relax(states, &costs);
@@ -176,8 +176,9 @@ mod tests {
         assert_eq!(hindsight(&[BUSY; 10]), 310.0 + 10.0 * 95.0);
         // Settled: 1040 and 30 a round.
         assert_eq!(hindsight(&[BUSY; 100]), 1040.0 + 100.0 * 30.0);
-        // In epoll the first event of a row costs 213, the others, level-triggered, 158. A lull of
-        // ten rounds is worth waiting for, one of twenty is not, nor what was before.
+        // In epoll the first event of a row costs 213, the following ones, level-triggered, 158. A
+        // lull of ten rounds is worth waiting for; a lull of twenty is not, nor are the rounds
+        // before.
         let lull = |rounds| [vec![BUSY; 5], vec![IDLE; rounds], vec![BUSY; 5]].concat();
         assert_eq!(hindsight(&[BUSY; 3]), 213.0 + 2.0 * 158.0);
         assert_eq!(hindsight(&lull(10)), 310.0 + 10.0 * 95.0 + 10.0 * 28.0);

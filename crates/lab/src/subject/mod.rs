@@ -1,10 +1,10 @@
-//! What is measured: pollers of every make, each with its whole inner loop.
+//! The subjects of a measurement: pollers of every make, each with its whole inner loop.
 //!
 //! A subject is built for a set of readers and then does rounds: it waits until all active readers
 //! were reported, and reads one byte of each when it is reported. The loop over the events is in
-//! the subject, so that one dynamic call per round, not per event, is what the harness adds, and
-//! adds to all alike. Each subject looks one thing up per event, as its users would: the
-//! descriptor under the number or key that the poller hands back.
+//! the subject, so the harness adds one dynamic call per round, not per event, and adds it to all
+//! alike. Each subject looks one thing up per event, as its users would: the descriptor under the
+//! number or key that the poller hands back.
 //!
 //! All ask for as many events per wait as there are descriptors, where they let their users choose.
 
@@ -39,7 +39,7 @@ pub(crate) type Build = fn(&Pairs) -> Result<Box<dyn Subject + '_>>;
 pub struct Entry {
     /// Its name in tables and records.
     pub name: &'static str,
-    /// What it is.
+    /// A description for the reader.
     pub about: &'static str,
     /// Whether it needs rounds to find its placement.
     pub adapts: bool,

@@ -6,7 +6,7 @@ use crate::sys::descriptor;
 /// A poller at work.
 pub trait Subject {
     /// Waits until all of `active` (pairs, ascending) were reported, reading one byte of each. Only
-    /// the floor looks at which they are; all others may know no more than how many.
+    /// the floor may look at which they are; all other subjects may only use their number.
     fn round(&mut self, active: &[u32], ledger: &mut Ledger) -> Result<()>;
 
     /// Its own counters, if it has any.
@@ -35,7 +35,7 @@ pub trait Subject {
     }
 }
 
-/// What was read: the proof that the work was done.
+/// The bytes that were read: the proof that the work was done.
 #[derive(Debug)]
 pub struct Ledger {
     seen: Vec<u32>,

@@ -1,4 +1,4 @@
-//! Linux's own asynchronous I/O, of which only the poll is used: `io_setup`, `io_submit` with
+//! Linux's own asynchronous I/O; only its poll is used: `io_setup`, `io_submit` with
 //! `IOCB_CMD_POLL`, `io_getevents`.
 
 use std::io;
@@ -28,7 +28,7 @@ struct Request {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Event {
-    /// What the request was called.
+    /// The number of the request.
     pub data: u64,
     request: u64,
     result: i64,
@@ -89,7 +89,7 @@ impl Polls {
         Ok(())
     }
 
-    /// Waits for ever and returns how many events were written.
+    /// Waits indefinitely and returns how many events were written.
     #[inline(always)]
     pub fn wait(&mut self, events: &mut [Event]) -> io::Result<usize> {
         loop {

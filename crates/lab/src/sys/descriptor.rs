@@ -8,7 +8,7 @@ fn check(returned: libc::c_int) -> io::Result<libc::c_int> {
 }
 
 fn both([reader, writer]: [RawFd; 2]) -> (OwnedFd, OwnedFd) {
-    // SAFETY: both numbers came from a successful call that made them, and nobody else owns them.
+    // SAFETY: both numbers came from a successful call that made them, and have no other owner.
     unsafe { (OwnedFd::from_raw_fd(reader), OwnedFd::from_raw_fd(writer)) }
 }
 
@@ -138,16 +138,17 @@ pub fn close_all_but(kept: &mut [RawFd]) {
     let mut first = 3;
     for &fd in kept.iter().chain([&RawFd::MAX]) {
         if first < fd {
-            // SAFETY: the call takes integers; the caller says that nobody in the child uses what is
-            // closed. Where the kernel lacks the call, the copies stay open, which does no harm.
+            // SAFETY: the call takes integers; the caller guarantees that the child does not use
+            // the closed descriptors. Where the kernel lacks the call, the copies stay open, which
+            // does no harm.
             unsafe { libc::syscall(libc::SYS_close_range, first, fd - 1, 0) };
         }
         first = first.max(fd.saturating_add(1));
     }
 }
 
-/// Closes a descriptor by number: for a forked child, whose copy nobody else in it uses.
+/// Closes a descriptor by number: for a forked child that has no other use of its copy.
 pub fn close_number(fd: RawFd) {
-    // SAFETY: the call takes an integer; the caller says that nobody uses the number any more.
+    // SAFETY: the call takes an integer; the caller guarantees that the number is no longer used.
     unsafe { libc::close(fd) };
 }

@@ -25,7 +25,7 @@ struct EvIo {
 }
 
 const EV_READ: c_int = 0x01;
-/// Set by the `ev_io_init` macro of libev 4: the kernel has to be told of this descriptor.
+/// Set by the `ev_io_init` macro of libev 4: the kernel does not know this descriptor yet.
 const EV_IO_FDSET: c_int = 0x80;
 const EVFLAG_NOENV: c_uint = 0x0100_0000;
 const EVBACKEND_EPOLL: c_uint = 4;
@@ -48,7 +48,7 @@ pub fn version() -> String {
     format!("{major}.{minor}")
 }
 
-/// A watcher and what its callback needs. The library knows the address of the first member.
+/// A watcher and the data of its callback. The library knows the address of the first member.
 #[repr(C)]
 struct Watcher {
     io: EvIo,
@@ -59,7 +59,7 @@ struct Watcher {
 pub struct Loop<T> {
     this: *mut EvLoop,
     watchers: *mut [Watcher],
-    /// Who is called back in this run; each watcher's `data`.
+    /// The receiver of the callbacks in this run; each watcher's `data`.
     receiver: *mut *mut T,
 }
 

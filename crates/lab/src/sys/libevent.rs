@@ -45,11 +45,11 @@ pub fn version() -> String {
     unsafe { CStr::from_ptr(event_get_version()) }.to_string_lossy().into_owned()
 }
 
-/// What a callback is given.
+/// The data of a callback.
 struct Watcher<T> {
     place: usize,
     event: *mut Event,
-    /// Who is called back in this run, shared by all watchers.
+    /// The receiver of the callbacks in this run, shared by all watchers.
     receiver: *mut *mut T,
 }
 

@@ -73,7 +73,7 @@ struct Watcher<T> {
     handle: Block,
     place: usize,
     fd: RawFd,
-    /// Who is called back in this run, shared by all watchers.
+    /// The receiver of the callbacks in this run, shared by all watchers.
     receiver: *mut *mut T,
 }
 

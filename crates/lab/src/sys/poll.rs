@@ -1,6 +1,7 @@
 //! `poll(2)`.
 
-/// Waits for ever and returns how many entries are ready; negative as the kernel says it.
+/// Waits indefinitely and returns how many entries are ready; negative for an error, as the kernel
+/// returns it.
 #[inline(always)]
 pub fn wait(set: &mut [libc::pollfd]) -> i32 {
     // SAFETY: the kernel reads and writes the entries of the slice, and nothing beyond.

@@ -135,7 +135,7 @@ impl Child {
         }
     }
 
-    /// Has it end, without waiting for that.
+    /// Ends the process, without waiting for its end.
     pub fn kill(&self) {
         // SAFETY: the pid is that of our own child, which has not been waited for, so the number
         // cannot mean another process.
@@ -194,8 +194,8 @@ pub fn switches() -> (u64, u64) {
     }
 }
 
-/// Has this thread, and those that it starts, take a processor from nobody when they wake up: they wait until it is
-/// given up, or until its share is used up.
+/// Prevents this thread, and the threads that it starts, from preempting another task when they
+/// wake up: they wait until the running task gives up the processor, or has used up its share.
 pub fn preempt_nobody() -> io::Result<()> {
     // SAFETY: all zeros is a valid parameter (this policy knows no priority); the kernel reads it.
     let returned = unsafe {
@@ -258,8 +258,8 @@ extern "C" fn too_late(_signal: libc::c_int) {
 }
 
 /// Ends the process with one line that names the subject unless [`unwatch`] or another `watch`
-/// follows within 30 s. A signal does this and no thread, because a second thread would make
-/// every descriptor lookup of the process dearer.
+/// follows within 30 s. A signal does this instead of a thread, because a second thread would make
+/// every descriptor lookup of the process more expensive.
 pub fn watch(subject: &'static str) {
     unwatch();
     NAME.store(subject.as_ptr().cast_mut(), Ordering::Relaxed);

@@ -26,8 +26,8 @@ impl Set {
         fits
     }
 
-    /// Waits for ever until one of them is readable, writes which ones are to `ready`, and returns how
-    /// many; negative as the kernel says it.
+    /// Waits indefinitely until a descriptor is readable, writes the readable ones to `ready`, and
+    /// returns how many; negative for an error, as the kernel returns it.
     #[inline(always)]
     pub fn wait_into(&self, ready: &mut Set) -> i32 {
         ready.set = self.set;
@@ -45,8 +45,8 @@ impl Set {
             && unsafe { libc::FD_ISSET(fd, &raw const self.set) }
     }
 
-    /// Waits for ever until one of them is readable and returns how many are; negative as the kernel
-    /// says it.
+    /// Waits indefinitely until a descriptor is readable and returns how many are; negative for an
+    /// error, as the kernel returns it.
     pub fn wait(&self) -> i32 {
         let mut set = self.set;
         let none = std::ptr::null_mut();

@@ -85,7 +85,7 @@ impl Held {
         }
     }
 
-    /// Waits for ever for the next one.
+    /// Waits indefinitely for the next signal.
     #[inline(always)]
     pub fn wait(&self) -> io::Result<Signal> {
         loop {
@@ -108,7 +108,7 @@ impl Held {
 
     /// A descriptor from which they can be read, many at a time; reading waits for the first.
     pub fn descriptor(&self) -> io::Result<OwnedFd> {
-        // SAFETY: the kernel reads one set; the number it returns is owned by nobody yet.
+        // SAFETY: the kernel reads one set; the number it returns has no owner yet.
         unsafe {
             let fd = check(libc::signalfd(-1, &raw const self.set, libc::SFD_CLOEXEC))?;
             Ok(OwnedFd::from_raw_fd(fd))
@@ -118,7 +118,8 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // What is still queued would be delivered, and the default is to end the process.
+        // Signals that are still queued would be delivered, and the default action is to end the
+        // process.
         self.discard();
         // SAFETY: the call reads the mask that this thread had before.
         unsafe {
@@ -141,7 +142,7 @@ impl Batch {
         Batch { records: vec![empty; room.max(1)], count: 0 }
     }
 
-    /// Waits for ever for signals and reads as many as there is room for.
+    /// Waits indefinitely for signals and reads as many as there is room for.
     #[inline(always)]
     pub fn wait(&mut self, from: &OwnedFd) -> io::Result<()> {
         let size = size_of::<libc::signalfd_siginfo>();
@@ -161,7 +162,7 @@ impl Batch {
         }
     }
 
-    /// What was read.
+    /// Returns the signals that were read.
     #[inline(always)]
     pub fn signals(&self) -> impl Iterator<Item = Signal> + '_ {
         let records = &self.records[..self.count];
@@ -169,8 +170,9 @@ impl Batch {
     }
 }
 
-/// Has the kernel send this thread SIGIO whenever something can be read from a descriptor that could not before, as it
-/// does unless another signal is chosen: one that is not queued, and that does not say which descriptor it is.
+/// Asks the kernel to send this thread SIGIO whenever a descriptor becomes readable. SIGIO is the
+/// kernel's default unless another signal is chosen; it is not queued and does not name the
+/// descriptor.
 pub fn ask_plainly(fd: RawFd) -> io::Result<()> {
     // SAFETY: the kernel reads one owner, which outlives the call; the others take integers.
     unsafe {

@@ -24,14 +24,15 @@ fn address(host: Ipv4Addr, port: u16) -> libc::sockaddr_in {
 }
 
 fn stream(flags: libc::c_int) -> io::Result<OwnedFd> {
-    // SAFETY: the call takes numbers; the one it returns is owned by nobody yet.
+    // SAFETY: the call takes numbers; the one it returns has no owner yet.
     unsafe {
         let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | flags;
         Ok(OwnedFd::from_raw_fd(check(libc::socket(libc::AF_INET, kind, 0))?))
     }
 }
 
-/// A socket that listens on a port, zero for any free one, alone or with others that want the same.
+/// Returns a socket that listens on a port, zero for any free one, alone or together with other
+/// sockets on the same port.
 pub fn listen(port: u16, with_others: bool) -> io::Result<OwnedFd> {
     let socket = stream(libc::SOCK_NONBLOCK)?;
     let on: libc::c_int = 1;
@@ -87,7 +88,8 @@ pub fn connect_from(from: Ipv4Addr, port: u16) -> io::Result<OwnedFd> {
     let (own, other) = (address(from, 0), loopback(port));
     // SAFETY: the kernel reads one integer and two addresses, which outlive the calls.
     unsafe {
-        // The port is chosen when it is known for which connection; who cannot have that chooses now.
+        // The kernel chooses the port at the connect, when the peer is known; without that option
+        // it chooses now.
         libc::setsockopt(
             fd,
             libc::IPPROTO_IP,
@@ -107,7 +109,7 @@ pub fn connect_from(from: Ipv4Addr, port: u16) -> io::Result<OwnedFd> {
 
 /// Accepts a connection and closes it; says whether there was one.
 pub fn accept_and_close(listener: RawFd) -> bool {
-    // SAFETY: the peer's address is not asked for; the number returned is owned by nobody else and
+    // SAFETY: the peer's address is not asked for; the number returned has no other owner and is
     // closed once.
     unsafe {
         let accepted =

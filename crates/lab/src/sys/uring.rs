@@ -27,7 +27,7 @@ fn ring(requests: u32, completions: u32) -> io::Result<IoUring> {
 /// Requests that are handed over in one call at most.
 const REQUESTS: u32 = 256;
 
-/// Marks the requests that take a poll back, beside the polls' own numbers.
+/// Marks the requests that cancel a poll; the polls' own numbers do not have this bit.
 const CANCEL: u64 = 1 << 63;
 
 /// Polls that stay until they are taken back, or until the kernel gives one up.
@@ -39,7 +39,7 @@ pub struct Polls {
     overflows: u64,
 }
 
-/// What the kernel says of a poll.
+/// The kernel's report about a poll.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Event {
     /// The number it was armed with.
@@ -51,8 +51,8 @@ pub struct Event {
 }
 
 impl Polls {
-    /// Room for `total` polls, and for `completions` (rounded up to a power of two) that were not fetched
-    /// yet; what exceeds it the kernel keeps aside.
+    /// Room for `total` polls, and for `completions` (rounded up to a power of two) that were not
+    /// fetched yet; the kernel keeps any more aside.
     ///
     /// The work of a completion is left until this thread asks for it, so that a writer pays for a mark and
     /// no interrupt; that needs Linux 6.1.
@@ -82,7 +82,7 @@ impl Polls {
         self.push(&poll.build().user_data(number as u64))
     }
 
-    /// Hands over what was armed.
+    /// Submits the armed polls.
     pub fn submit(&mut self) -> io::Result<()> {
         self.enter(0)
     }
@@ -99,7 +99,8 @@ impl Polls {
         }
     }
 
-    /// Hands over what was armed, waits for ever for an event, and adds all there are to `events`.
+    /// Submits the armed polls, waits indefinitely for an event, and adds all available events to
+    /// `events`.
     #[inline(always)]
     pub fn wait(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
         self.enter(1)?;
@@ -147,8 +148,9 @@ impl Polls {
 
 impl Drop for Polls {
     fn drop(&mut self) {
-        // Closing the ring would do, but some time later: until then writers would pay for watchers of
-        // nobody, and who is measured next would be blamed. What is refused here the kernel does then.
+        // Closing the ring would cancel the polls, but some time later: until then writers would
+        // pay for abandoned watchers, and the cost would count against the next subject. The kernel
+        // cancels then any poll that it does not cancel here.
         let _ = self.cancel_all();
     }
 }

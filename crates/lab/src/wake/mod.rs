@@ -1,10 +1,11 @@
 //! `superpoll-lab wake`: how long a loop that has gone quiet takes to wake up.
 //!
 //! Some descriptors are busy for a while; then nothing happens for at least five milliseconds, and
-//! one byte arrives on any of them. Measured is the time from right before the write until the
-//! subject has read the byte; `waking.rs` says how. A blocked `poll` joins a wait queue per descriptor and leaves all of
-//! them before it returns, which is what makes it slow here. `superpoll-lab atr --latency` and `superpoll-lab mix --latency` have the same
-//! over the number of descriptors.
+//! one byte arrives on any of them. The measured time is from right before the write until the
+//! subject has read the byte; `waking.rs` explains how. A blocked `poll` joins a wait queue per
+//! descriptor and leaves all of them before it returns, which is what makes it slow here.
+//! `superpoll-lab atr --latency` and `superpoll-lab mix --latency` have the same over the number of
+//! descriptors.
 
 use serde::{Deserialize, Serialize};
 

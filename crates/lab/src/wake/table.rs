@@ -1,4 +1,4 @@
-//! What `superpoll-lab wake` prints: a line for each kind and subject.
+//! The output of `superpoll-lab wake`: a line for each kind and subject.
 
 use crate::table::{self, Table};
 use crate::wake::Row;

@@ -99,7 +99,8 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     Ok(Record::new("wake", environment.unwrap_or_default(), parameters, rows))
 }
 
-/// The rows of one kind. Who was not asleep was not woken, and does not count.
+/// Returns the rows of one kind. A subject that was not asleep was not woken; its wake-up does not
+/// count.
 fn related(kind: &str, options: &Options, entries: &[Entry], all: &[Vec<WakeUp>]) -> Vec<Row> {
     let slept = |own: &Vec<WakeUp>| -> Vec<f64> {
         own.iter().filter(|one| one.slept).map(|one| one.ns as f64).collect()

@@ -1,4 +1,4 @@
-//! Changes of what is watched, told in batches through a ring: of an epoll set
+//! Changes to the watched descriptors, submitted in batches through a ring: of an epoll set
 //! (`IORING_OP_EPOLL_CTL`), or of polls that the ring keeps itself.
 
 use std::io;
@@ -14,22 +14,22 @@ const REQUESTS: u32 = 256;
 /// Completions that may wait to be fetched.
 const COMPLETIONS: u32 = 4096;
 
-/// `IORING_ENTER_GETEVENTS`: what has to be worked off for completions is.
+/// `IORING_ENTER_GETEVENTS`: the call does the work that completions wait for.
 const GET_EVENTS: u32 = 1;
 
-/// Marks what answers a change, beside the polls' own numbers.
+/// Marks the answers to changes; the polls' own numbers do not have this bit.
 const CHANGE: u64 = 1 << 63;
 
 /// A ring for changes.
 pub struct Changes {
     ring: IoUring,
-    /// What the entries refer to that are not told yet.
+    /// The events that unsubmitted entries refer to.
     events: Box<[epoll::Raw; REQUESTS as usize]>,
     calls: u64,
     /// Changes that are not told yet.
     untold: usize,
-    /// Answers that have to come before what was told is done: of each change of a set, and of each poll
-    /// that was taken back.
+    /// Answers that must arrive before the submitted changes are done: one for each change of a
+    /// set, and one for each cancelled poll.
     due: usize,
     /// Polls that have reported and were not asked for yet.
     found: Vec<u64>,
@@ -69,7 +69,7 @@ impl Changes {
         unsafe { self.push(&entry.user_data(CHANGE)) }
     }
 
-    /// Has the ring watch a descriptor for something to read, from the next
+    /// Watches a descriptor for readability in the ring, from the next
     /// [`carry_out`](Changes::carry_out) on.
     pub fn arm(&mut self, number: u64, fd: RawFd, events: u32) -> io::Result<()> {
         self.make_room()?;
@@ -108,7 +108,7 @@ impl Changes {
 
     /// # Safety
     ///
-    /// What the entry refers to must stay until the kernel has taken it.
+    /// The memory that the entry refers to must stay valid until the kernel has taken the entry.
     unsafe fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
         // SAFETY: the caller's promise.
         unsafe { self.ring.submission().push(entry) }
@@ -152,7 +152,7 @@ impl Changes {
             } else if result == -libc::ECANCELED {
                 self.due = self.due.saturating_sub(1);
             } else if result < 0 || !cqueue::more(completion.flags()) {
-                // One that is over though nobody has taken it back.
+                // A poll that is over although it was not cancelled.
                 return Err(io::Error::from_raw_os_error(if result < 0 {
                     -result
                 } else {

@@ -1,9 +1,9 @@
-//! A ring that sends back what it receives.
+//! A ring that echoes the bytes that it receives.
 //!
-//! Multishot receives into buffers of a provided ring, on registered files; what has come is sent from where
-//! it lies, with the call that asks for more, and the buffer goes back when that is done. One call hands over
-//! all sends of a turn, carries them out, and brings what has arrived meanwhile: the kernel works off 20 arrivals
-//! a call, or as many completions as are waited for.
+//! Multishot receives into buffers of a provided ring, on registered files; received bytes are sent
+//! from the same buffer, with the call that asks for more, and the buffer goes back when that is
+//! done. One call submits all sends of a turn, carries them out, and returns the arrivals of the
+//! meantime: the kernel handles 20 arrivals a call, or as many completions as the call waits for.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::io;
@@ -27,7 +27,8 @@ const BUFFERS: u16 = 256;
 /// Their group.
 const GROUP: u16 = 0;
 
-/// Marks sends, beside the connection's number and the buffer's, which is above it.
+/// Marks sends; the low bits have the connection's number, and the buffer's number is above this
+/// bit.
 const SEND: u64 = 1 << 63;
 
 /// The ring.
@@ -39,7 +40,7 @@ pub struct Echo {
     /// Sends that are not complete.
     sends: usize,
     open: usize,
-    /// Memory for what a call has brought.
+    /// Memory for the completions of a call.
     completed: Vec<cqueue::Entry>,
 }
 
@@ -84,8 +85,8 @@ impl Echo {
     }
 
     fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
-        // SAFETY: a receive writes to provided buffers only; a send reads a buffer that is given to nobody
-        // until it is complete, and `buffers` is dropped after the ring.
+        // SAFETY: a receive writes to provided buffers only; a send reads a buffer that is not
+        // given away until the send is complete, and `buffers` is dropped after the ring.
         while unsafe { self.ring.submission().push(entry) }.is_err() {
             self.ring.submit()?;
         }
@@ -98,7 +99,7 @@ impl Echo {
         match self.ring.submit_and_wait(TURN.min(self.sends + 1)) {
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // What has been completed is to be fetched first.
+            // Completions have to be fetched first.
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {}
             Err(error) => return Err(error),
         }

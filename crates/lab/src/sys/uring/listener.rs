@@ -14,7 +14,8 @@ const ACCEPT: u64 = 1 << 63;
 /// How a descriptor is watched, or a connection asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Request {
-    /// A poll, which the kernel wakes with all others or alone, and which stays or reports once.
+    /// A poll, which the kernel wakes with all other polls or alone, and which stays or reports
+    /// once.
     Poll {
         /// `EPOLLEXCLUSIVE`: woken alone.
         exclusive: bool,
@@ -28,7 +29,7 @@ pub enum Request {
     },
 }
 
-/// What has happened.
+/// An event.
 #[derive(Debug)]
 pub enum Happened {
     /// A descriptor is ready, which may have nothing any more.
@@ -44,7 +45,7 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// A ring with room for what so many descriptors report at once.
+    /// Creates a ring with room for the simultaneous reports of so many descriptors.
     pub fn new(request: Request, descriptors: usize) -> io::Result<Listening> {
         let completions = u32::try_from(descriptors).unwrap_or(u32::MAX >> 1).max(REQUESTS);
         Ok(Listening { ring: super::ring(REQUESTS, completions.next_power_of_two())?, request })
@@ -102,7 +103,8 @@ impl Listening {
             happened(if name & ACCEPT == 0 {
                 Happened::Ready
             } else {
-                // SAFETY: the kernel has made the descriptor for us, and nobody else has its number.
+                // SAFETY: the kernel has made the descriptor for us, and its number has no other
+                // owner.
                 Happened::Accepted(unsafe { OwnedFd::from_raw_fd(result) })
             });
         }

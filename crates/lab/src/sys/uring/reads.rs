@@ -11,7 +11,7 @@ const REQUESTS: u32 = 256;
 /// The memory of a read.
 const ROOM: usize = 64;
 
-/// Marks the requests that take a read back, beside the reads' own numbers.
+/// Marks the requests that cancel a read; the reads' own numbers do not have this bit.
 const CANCEL: u64 = 1 << 63;
 
 /// Reads, one of each descriptor at a time.
@@ -22,7 +22,7 @@ pub struct Reads {
     files: Vec<RawFd>,
     /// Those that the kernel has.
     started: Vec<bool>,
-    /// Memory for what a call has brought.
+    /// Memory for the completions of a call.
     completed: Vec<cqueue::Entry>,
     calls: u64,
     overflows: u64,
@@ -64,15 +64,16 @@ impl Reads {
     }
 
     fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
-        // SAFETY: a read writes to the buffer of its number, of which there is one read at a time; buffers are neither
-        // moved nor freed before all reads are over (`drop`). A cancellation refers to no memory of ours.
+        // SAFETY: a read writes to the buffer of its number, and each buffer has one read at a
+        // time; buffers are neither moved nor freed before all reads are over (`drop`). A
+        // cancellation refers to no memory of ours.
         while unsafe { self.ring.submission().push(entry) }.is_err() {
             self.submit()?;
         }
         Ok(())
     }
 
-    /// Hands over what was started.
+    /// Submits the started reads.
     pub fn submit(&mut self) -> io::Result<()> {
         self.enter(0)
     }
@@ -99,8 +100,8 @@ impl Reads {
         refusal
     }
 
-    /// Hands over what was started, waits for ever for reads that are over, tells what each has read, and starts it
-    /// again, from the next call on.
+    /// Submits the started reads, waits indefinitely for completed ones, passes the bytes of each
+    /// to `read`, and starts it again, from the next call on.
     #[inline(always)]
     pub fn wait(&mut self, mut read: impl FnMut(usize, &[u8])) -> io::Result<()> {
         self.enter(1)?;
