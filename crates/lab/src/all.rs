@@ -55,7 +55,7 @@ pub struct Options {
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq)]
 pub enum End {
-    /// All experiments were run, some of which may have failed.
+    /// All experiments were run; some may have failed.
     Complete,
     /// A signal came; experiments that ended before it are in the report.
     Interrupted,

@@ -58,7 +58,7 @@ enum Command {
     /// Many processes wait for one listening socket: a connection's cost, the processes it wakes,
     /// and the one that gets it
     Herd(herd::Options),
-    /// A server that sends back what it gets: the processor time of a request
+    /// A server that echoes its input: the processor time of a request
     Echo(echo::Options),
     /// A web server, the same hyper on each runtime: the processor time of a request
     Http(http::Options),

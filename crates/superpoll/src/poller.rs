@@ -356,7 +356,7 @@ impl Poller {
         Ok(())
     }
 
-    /// Makes the back-end forget what it has noted about a registration that is over.
+    /// Makes the back-end forget its notes about a registration that is over.
     #[inline]
     fn withdraw(&mut self, index: u32) {
         if self.has_more {

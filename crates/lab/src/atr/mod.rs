@@ -1,10 +1,10 @@
 //! `superpoll-lab atr`: the cost of watching over the ratio of active to all descriptors.
 //!
-//! A number of descriptors is watched, of which from one to all are active in every round. The more
-//! of them are, the better `poll` looks, because it pays for all of them anyway; `epoll` pays for
-//! those that are active. The experiment plots the time of `poll` divided by that of `epoll` over
-//! the ratio and finds where the quotient falls below one. It does so twice: for the loop's own
-//! time, as this experiment was first done, and with the writers' cost included.
+//! A number of descriptors is watched, and from one to all of them are active in every round. The
+//! more descriptors are active, the better `poll` looks, because it pays for all of them anyway;
+//! `epoll` pays for the active ones. The experiment plots the time of `poll` divided by that of
+//! `epoll` over the ratio and finds where the quotient falls below one. It does so twice: for the
+//! loop's own time, as this experiment was first done, and with the writers' cost included.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,8 +1,8 @@
 //! `superpoll-lab cite`: the numbers and pictures of the documentation, taken from a report.
 //!
-//! A document has blocks between `<!-- measured: NAME -->` and `<!-- end -->`, each of which is made here from the
-//! report that is kept in `docs/measured`. So no number of theirs is copied by hand, all of them are from one run on one
-//! machine, and a test fails if a document differs from that report.
+//! A document has blocks between `<!-- measured: NAME -->` and `<!-- end -->`, which are generated
+//! here from the report in `docs/measured`. So no number of a block is copied by hand, all numbers
+//! are from one run on one machine, and a test fails if a document differs from that report.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;

@@ -5,7 +5,7 @@
 //! reason, or nothing where its experiment was not run. Verdicts must be the same in two runs on
 //! one machine. So a judge compares ratios from one run, at the points of the sweep that the claim
 //! is about, with bounds that noise does not reach. A ratio between the bounds "holds partly". Each
-//! judge states its bounds in the reason or beside the code. The texts measured other machines:
+//! judge states its bounds in the reason or next to the code. The texts measured other machines:
 //! where a claim has a number, the same direction with another number holds partly.
 
 use serde::{Deserialize, Serialize};
