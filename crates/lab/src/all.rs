@@ -1,4 +1,4 @@
-//! `superpoll-lab all`: every experiment, one after the other, and the report over all of them.
+//! `superpoll-lab all`: every experiment in sequence, and the report over all of them.
 //!
 //! Each experiment is run by a process of its own, just as a user would run it by hand. Leftovers
 //! of one experiment (threads, descriptors, a heap, an io_uring that is still being taken down) do
@@ -7,9 +7,9 @@
 //! that an interrupted run continues where it stopped. The page is written after each experiment,
 //! too.
 //!
-//! The parent waits on our own runtime, for the child, for a signal and for the time that an experiment may take at
-//! most, whichever is first. It sleeps meanwhile: the bar is drawn between experiments, since a process that draws takes
-//! time from the one that measures.
+//! The parent waits on our own runtime for the child, for a signal and for the experiment's time
+//! limit, whichever comes first. It sleeps meanwhile: the bar is drawn between experiments, since a
+//! process that draws takes time from the process that measures.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -41,13 +41,13 @@ pub struct Options {
     /// Only these experiments, with commas
     #[arg(long, value_name = "LIST")]
     pub only: Option<String>,
-    /// Begins anew, though there is a run that could go on
+    /// Begins anew, even if an interrupted run could be continued
     #[arg(long)]
     pub fresh: bool,
     /// The folder for records, plots and the report
     #[arg(long, value_name = "FOLDER", default_value = "superpoll-report")]
     pub report: PathBuf,
-    /// At most so many seconds for one experiment [default: 1800, or 120 if quick]
+    /// At most this many seconds for one experiment [default: 1800, or 120 if quick]
     #[arg(long, value_name = "S")]
     pub limit: Option<u64>,
 }
@@ -142,7 +142,8 @@ fn chosen(options: &Options) -> Result<Vec<&'static Listed>> {
     )
 }
 
-/// The journal to go on with: that of the folder if the run is the same and not complete, else a new one.
+/// Returns the journal to continue: the folder's journal if the run is the same and not complete,
+/// otherwise a new one.
 fn begin(options: &Options, new: Journal) -> Journal {
     let mut notes = Vec::new();
     let found = Journal::load(&options.report, &mut notes);
@@ -169,7 +170,7 @@ fn begin(options: &Options, new: Journal) -> Journal {
     }
 }
 
-/// Runs one experiment, and returns how it ended and the last lines that it said on standard error.
+/// Runs one experiment, and returns how it ended and the last lines of its standard error.
 async fn experiment(
     program: &Path,
     words: &str,

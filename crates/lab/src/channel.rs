@@ -29,9 +29,9 @@ const CONGESTION: [&str; 2] = ["reno", "cubic"];
 /// Where a system keeps the congestion control of new TCP sockets, each network its own.
 const DEFAULT_CONGESTION: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 
-/// Has the servers that this thread starts from now on use a plain congestion control, those too whose sockets
-/// cannot be told: they get a network of their own with it. Says why where that may not be done; all have the system's
-/// default alike then.
+/// Makes the servers that this thread starts from now on use a plain congestion control, even those
+/// whose sockets cannot be configured: they get a network of their own with it. Returns a note with
+/// the reason where that is not permitted; all servers then use the system's default alike.
 pub fn plain_network() -> Option<String> {
     let made = network::enter_new().and_then(|()| {
         let set = |name: &&&str| std::fs::write(DEFAULT_CONGESTION, name).is_ok();
@@ -55,7 +55,8 @@ pub fn plain_congestion(socket: &OwnedFd) {
     let _ = CONGESTION.iter().any(|name| descriptor::set_congestion(socket, name).is_ok());
 }
 
-/// How many pairs fit under the limit of this process, whose soft limit is raised to the hard one.
+/// Returns how many pairs fit under the limit of this process, after raising its soft limit to the
+/// hard one.
 pub fn most_pairs() -> usize {
     let limit = superpoll::limits::raise_descriptors()
         .unwrap_or_else(|_| superpoll::limits::descriptors().0);
@@ -156,7 +157,7 @@ impl Pairs {
         &self.reader_numbers
     }
 
-    /// The readers, for those who take more than a number.
+    /// Returns the readers, for callers that take more than a number.
     pub fn reader_handles(&self) -> &[OwnedFd] {
         &self.readers
     }

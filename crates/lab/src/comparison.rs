@@ -79,7 +79,7 @@ pub struct Comparison {
     pub alone: usize,
 }
 
-/// Less apart than this is a tie, whatever the bands say.
+/// A smaller difference than this is a tie, whatever the bands are.
 const NOISE: f64 = 0.05;
 
 fn difference(before: &Figure, after: &Figure) -> Difference {
@@ -172,7 +172,7 @@ pub fn summary(pairs: &[Pair]) -> Table {
     table
 }
 
-/// A line for each figure, those that tie only if all are wanted.
+/// Returns a line for each figure; ties only if `all` is set.
 pub fn figures(pairs: &[Pair], all: bool) -> Table {
     let heading = ["experiment", "at", "figure", "A", "band", "B", "band", "B/A", ""];
     let mut table = Table::new(heading).names(3);
@@ -205,7 +205,7 @@ fn number(value: f64) -> String {
     if value.abs() < 100.0 { format!("{value:.2}") } else { format!("{value:.0}") }
 }
 
-/// Reads both reports, prints them side by side and writes the JSON that was asked for.
+/// Reads both reports, prints them side by side and writes the requested JSON.
 pub fn run(options: &Options) -> Result<()> {
     let before = Document::read(&options.before)?;
     let after = Document::read(&options.after)?;

@@ -1,8 +1,8 @@
 //! The document of a report: all measurements and the conclusions from them, in one JSON file.
 //!
 //! `superpoll-lab all` and every experiment write it next to the page, which also contains it;
-//! `superpoll-lab compare` and `superpoll-lab verify` read it. Its shape is that of the types here.
-//! Fields may be added in the same version, so readers skip those that they do not know.
+//! `superpoll-lab compare` and `superpoll-lab verify` read it. Its structure is given by the types
+//! here. Fields may be added in the same version, so readers skip those that they do not know.
 
 use std::path::Path;
 

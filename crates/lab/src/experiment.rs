@@ -1,9 +1,9 @@
 //! An experiment: options in, rows out, and the presentation of the rows.
 //!
-//! Everything about one is in its folder: the options and the row in `mod.rs`, the measurement in
-//! `trial.rs`, tables and plots in files of their own, and in `experiment.rs` the implementation of
-//! [`Experiment`], which ties them together. The code that runs, prints, draws and compares
-//! experiments knows this trait only; `experiments.rs` lists all of them.
+//! Everything about an experiment is in its folder: the options and the row in `mod.rs`, the
+//! measurement in `trial.rs`, tables and plots in files of their own, and in `experiment.rs` the
+//! implementation of [`Experiment`], which connects them. The code that runs, prints, draws and
+//! compares experiments knows this trait only; `experiments.rs` lists all of them.
 
 use std::fmt::Debug;
 
@@ -87,7 +87,7 @@ pub struct Figure {
 }
 
 impl Figure {
-    /// Those of a subject whose rounds were timed: the loop's own time.
+    /// Returns the figures of a subject whose rounds were timed: the loop's own time.
     pub fn of_rounds(at: String, figures: &Figures) -> Option<Figure> {
         Some(Figure {
             at,

@@ -1,6 +1,6 @@
 //! Programs in Go, compiled when they are first needed and only where `go` is on the search path.
 //!
-//! A program is one file of the standard library's means alone, so nothing is downloaded. The
+//! A program is one file that uses the standard library only, so nothing is downloaded. The
 //! compiler gets a temporary folder and a time limit. Nothing of its output is left but an open
 //! descriptor, from which the program is started as often as needed, here or in a forked child. So
 //! a program is compiled once in a run, and disappears with the run.
@@ -37,7 +37,8 @@ impl Program {
         Program { name, source, built: OnceLock::new() }
     }
 
-    /// Compiles it, unless that was done. To be called before a child is forked that is to start it.
+    /// Compiles the program, unless that was done. Call this before forking a child that will start
+    /// it.
     pub fn build(&self) -> Result<()> {
         self.built().map(drop)
     }

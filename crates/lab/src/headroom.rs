@@ -50,13 +50,14 @@ impl Headroom {
         self.memory
     }
 
-    /// The bytes that may be used, all told.
+    /// Returns the bytes that may be used in total.
     fn budget(&self) -> u64 {
         self.memory / 4 * 3
     }
 
-    /// How many connections there can be that take so many bytes each, at both ends together, with
-    /// so many in a process at their servers and at their clients; and which limit allows no more.
+    /// Returns how many connections are possible, and which limit allows no more. Each connection
+    /// takes `bytes` at both ends together, and the other arguments are the connections per process
+    /// at the servers and at the clients.
     pub fn connections(&self, bytes: u64, at_servers: usize, at_clients: usize) -> (usize, Limit) {
         let each = 1.0 / at_servers.max(1) as f64 + 1.0 / at_clients.max(1) as f64;
         let processes = (self.processes as f64 / each) as u64;
@@ -79,7 +80,7 @@ fn files_left(line: &str) -> Option<u64> {
     Some(most.saturating_sub(open))
 }
 
-/// How many ports the kernel gives to the connections from one address to one port.
+/// Returns how many ports the kernel has for connections from one address to one port.
 pub fn ports() -> usize {
     let range = environment::line("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let mut ends = range.split_whitespace().filter_map(|end| end.parse::<usize>().ok());

@@ -1,4 +1,5 @@
-//! The journal of `superpoll-lab all`: which experiments a run has done, so that one that was interrupted goes on.
+//! The journal of `superpoll-lab all`: the experiments that a run has done, so that an interrupted
+//! run can continue.
 //!
 //! The journal lies in the report's folder; after each experiment it is written anew and moved into
 //! place. A run continues only if program, commit, kernel, extent and choice are those of the
@@ -131,7 +132,7 @@ impl Journal {
         }
     }
 
-    /// Writes it, so that a reader at any time finds the old one or the new one, whole.
+    /// Writes the journal; at any time a reader finds the complete old or the complete new journal.
     pub fn write(&self, folder: &Path) -> Result<()> {
         let text = serde_json::to_string_pretty(self)
             .map_err(|error| Error::usage(format!("writing the journal as JSON: {error}")))?;
@@ -142,7 +143,7 @@ impl Journal {
         new.persist(&path).map(drop).map_err(|e| system(e.error))
     }
 
-    /// Why a new run cannot go on where this one ended; none if it can.
+    /// Returns why a new run cannot continue where this run ended; `None` if it can.
     pub fn differs(&self, new: &Journal) -> Option<&'static str> {
         let commands = |journal: &Journal| -> Vec<String> {
             journal.steps.iter().map(|step| step.command.clone()).collect()
@@ -165,7 +166,7 @@ impl Journal {
         self.steps.iter().filter(|step| matches!(step.state, State::Done { .. })).count()
     }
 
-    /// Whether nothing is left to do.
+    /// Returns whether all experiments are done.
     pub fn is_complete(&self) -> bool {
         self.done() == self.steps.len()
     }

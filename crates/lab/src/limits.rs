@@ -1,4 +1,4 @@
-//! How many more processes and threads may be started, and which limit says so.
+//! How many more processes and threads may be started, and which limit determines that number.
 //!
 //! An experiment that needs thousands of them looks here first and asks for fewer, with a note,
 //! instead of failing halfway. The values read here are a snapshot, and other programs start
@@ -10,7 +10,7 @@ use crate::cgroup;
 use crate::environment::{self, line};
 use crate::sys::process;
 
-/// Room for so many more, as some limit says.
+/// The room that a limit leaves.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Room {
     /// So many.

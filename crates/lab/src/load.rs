@@ -14,12 +14,13 @@ pub struct Load {
 }
 
 impl Load {
-    /// Always the same ones.
+    /// Creates a load whose active descriptors are always the same.
     pub fn constant(active: Vec<u32>) -> Load {
         Load { ends: vec![active.len()], pairs: active }
     }
 
-    /// Rounds given one by one. Each is sorted; a pair named twice in a round counts once.
+    /// Creates a load from its rounds. Each round is sorted; a pair named twice in a round counts
+    /// once.
     pub fn from_rounds(rounds: impl IntoIterator<Item = Vec<u32>>) -> Load {
         let mut load = Load { pairs: Vec::new(), ends: Vec::new() };
         for mut round in rounds {
@@ -48,8 +49,8 @@ impl Load {
         }))
     }
 
-    /// Each of `total` is active with the same probability, independently. A round in which none
-    /// would be has one.
+    /// Creates a load in which each of `total` descriptors is active with the same probability,
+    /// independently. A round without an active descriptor gets one.
     pub fn random(total: usize, probability: f64, rounds: usize, seed: u64) -> Load {
         let mut random = Random::new(seed);
         Load::from_rounds((0..rounds).map(|_| {
@@ -75,7 +76,7 @@ impl Load {
         self.ends.len()
     }
 
-    /// The mean number of active ones.
+    /// Returns the mean number of active descriptors.
     pub fn mean_active(&self) -> f64 {
         self.pairs.len() as f64 / self.ends.len().max(1) as f64
     }
@@ -88,7 +89,7 @@ pub struct Mix {
     pub hot: usize,
     /// Idle, but for a few.
     pub cold: usize,
-    /// How many of the idle ones are active in a round, drawn anew for each.
+    /// How many of the idle descriptors are active in a round, drawn anew for each round.
     pub stray: usize,
 }
 

@@ -92,8 +92,8 @@ pub enum Sample {
     Block,
 }
 
-/// Runs blocks of all subjects in turn. `told` is called before each block with the subject's name. A rival that fails,
-/// or that is lost already, has no outcome.
+/// Runs blocks of all subjects in turn. Calls `told` before each block with the subject's name. A
+/// rival that fails, or that is lost already, has no outcome.
 pub fn interleave(
     pairs: &Pairs,
     entries: &[Entry],

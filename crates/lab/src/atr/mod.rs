@@ -24,10 +24,10 @@ pub struct Options {
     /// with --latency 10,100,1000,9900, or 10,1000 if quick]
     #[arg(long, value_name = "N")]
     pub total: Option<String>,
-    /// How many of them are active: numbers with commas (default: from one to all)
+    /// How many descriptors are active: numbers with commas (default: from one to all)
     #[arg(long, value_name = "LIST")]
     pub active: Option<String>,
-    /// Where the active ones lie among all: end, spread, front or all
+    /// Where the active descriptors lie among all: end, spread, front or all
     #[arg(long, value_name = "LIST", default_value = "end")]
     pub placement: String,
     /// Kinds of descriptors: pipe, unix, tcp or all
@@ -39,7 +39,8 @@ pub struct Options {
     /// Leaves out the short mixed load at the end
     #[arg(long)]
     pub no_mix: bool,
-    /// How long a blocked loop takes to wake up, over the totals; --active of them are busy before, one by default
+    /// Measures how long a blocked loop takes to wake up, over the totals; --active of them are
+    /// busy before, one by default
     #[arg(long)]
     pub latency: bool,
     /// Where results go.
@@ -54,7 +55,7 @@ crate::options::of_a_command!(Options);
 pub struct Row {
     /// Kind of the descriptors.
     pub kind: String,
-    /// Where the active ones lie.
+    /// The placement of the active descriptors.
     pub placement: String,
     /// Descriptors watched.
     pub total: usize,

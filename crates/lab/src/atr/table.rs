@@ -31,8 +31,8 @@ pub fn points(rows: &[&Row]) -> Vec<usize> {
     points
 }
 
-/// The table of one sweep: times per round of the loop part, ratios, and the cheapest subject by
-/// cost.
+/// Returns the table of one sweep: times per round of the loop part, ratios, and the cheapest
+/// subject by cost.
 pub fn sweep(rows: &[&Row]) -> Table {
     let shown: Vec<&str> =
         TIMED.into_iter().filter(|name| rows.iter().any(|row| row.subject == *name)).collect();
@@ -70,8 +70,8 @@ fn cheapest<'a>(rows: &[&'a Row], active: usize) -> &'a str {
     contenders.min_by(|a, b| price(a).total_cmp(&price(b))).map_or("", |row| row.subject.as_str())
 }
 
-/// Every subject against the best pure one: its worst ratio over the sweep, by both accounts, and
-/// its median time per event at the ends.
+/// Returns a table of every subject relative to the best pure one: its worst ratio over the sweep,
+/// by both accounts, and its median time per event at the ends.
 pub fn subjects(rows: &[&Row]) -> Table {
     let mut table = Table::new([
         "subject",

@@ -46,13 +46,13 @@ const SHARES: [f64; 12] = [0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0
 /// need warm caches and branch predictors; where many descriptors are active, fewer rounds do.
 const WARM_UP: (usize, usize) = (96, 8);
 
-/// Caches and branch predictors are warm after so many events, and two rounds.
+/// Caches and branch predictors are warm after this many events and two rounds.
 const WARM_EVENTS: usize = 4096;
 
-/// How many descriptors there are unless something else is asked for.
+/// The default number of descriptors.
 const TOTAL: &str = "1000";
 
-/// How many totals "random" stands for.
+/// The number of totals that "random" draws.
 const RANDOM_TOTALS: usize = 5;
 
 /// The measurements to make, checked against the limits of this process.

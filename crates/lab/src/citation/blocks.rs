@@ -263,7 +263,7 @@ fn sleeps(document: &Document) -> Option<String> {
     )
 }
 
-/// Of each server in one process the row with the most silent ones.
+/// Returns, for each server in one process, the row with the most silent connections.
 fn silent(document: &Document) -> Option<String> {
     let rows = &document.records.zombies.as_ref()?.rows;
     let alone = || rows.iter().filter(|row| row.workers <= 1 && row.zombies > 0);

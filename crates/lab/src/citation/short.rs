@@ -255,7 +255,8 @@ fn relayed<'a>(document: &'a Document, subject: &str, load: &str) -> Option<&'a 
     rows.iter().find(|row| row.subject == subject && row.load == load)
 }
 
-/// Bytes of a server's memory for each idle connection, of those that came one by one.
+/// Returns the bytes of a server's memory for each idle connection, for connections that came one
+/// at a time.
 fn bytes_of(document: &Document, subject: &str) -> Option<f64> {
     let mut rows = document.records.idle.as_ref()?.rows.iter();
     let row: &idle::Row = rows.find(|row| row.subject == subject && row.arrival == "one-by-one")?;

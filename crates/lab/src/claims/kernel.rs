@@ -238,7 +238,7 @@ fn edges(records: &Records) -> Found {
     alike("an epoll loop told of edges", "one told of levels", &ratios.collect::<Vec<f64>>())
 }
 
-/// Whether the middle of some ratios is one, as near as noise lets it be.
+/// Returns whether the median of some ratios is one, within the noise.
 fn alike(one: &str, other: &str, ratios: &[f64]) -> Found {
     if ratios.is_empty() {
         return None;

@@ -118,7 +118,8 @@ fn of<'a>(records: &'a Records, subject: &str) -> Vec<&'a models::Row> {
 
 const EPOLL: &str = "raw-epoll-lt";
 
-/// How many times as long as the epoll loop a loop takes with writers, with the fewest and the most active.
+/// Returns a loop's time with writers as a multiple of the epoll loop's, with the fewest and the
+/// most active pipes.
 fn against_epoll(records: &Records, subject: &str) -> Option<[f64; 2]> {
     let (own, epoll) = (of(records, subject), of(records, EPOLL));
     let cost = |row: &models::Row| {

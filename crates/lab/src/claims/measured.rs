@@ -15,7 +15,8 @@ pub struct Sweep<'a> {
 }
 
 impl Sweep<'_> {
-    /// How many times as long one loop takes as another, over the ratio of active to all, ascending.
+    /// Returns one loop's time as a multiple of another's, over the ratio of active to all
+    /// descriptors, ascending.
     pub fn curve(&self, above: &str, below: &str) -> Vec<(f64, f64)> {
         self.curve_of(above, below, |figures| Some(figures.ns_per_round_median))
     }
@@ -49,7 +50,7 @@ impl Sweep<'_> {
         statistics::break_even(&self.curve("raw-poll", "raw-epoll-lt"))
     }
 
-    /// The time of a round over the number of active ones, ascending.
+    /// Returns the time of a round over the number of active descriptors, ascending.
     pub fn times(&self, subject: &str) -> Vec<(f64, f64)> {
         let mut times: Vec<(f64, f64)> = self
             .rows
@@ -93,8 +94,8 @@ pub fn sweep_of_a_thousand(records: &Records) -> Option<Sweep<'_>> {
     sweeps_at_the_end(records).into_iter().min_by_key(|sweep| sweep.total.abs_diff(1000))
 }
 
-/// How many times as long an epoll loop takes as a poll loop with all of so many active. They lie everywhere then, so
-/// that every placement of theirs is a measurement of the same.
+/// Returns an epoll loop's time as a multiple of a poll loop's, with all descriptors of a total
+/// active. All placements are the same load then, so each measures the same ratio.
 pub fn all_active(records: &Records, total: usize) -> Option<f64> {
     let mut sweeps = sweeps(records);
     sweeps.retain(|sweep| sweep.total == total);
@@ -123,7 +124,7 @@ pub fn slope(points: &[(f64, f64)]) -> Option<f64> {
     (run > 0.0 && y0 > 0.0 && y1 > 0.0).then(|| (y1.ln() - y0.ln()) / run)
 }
 
-/// A way to wait with so many processes, without duplicates.
+/// Returns the rows of a way to wait, without duplicated descriptors, the fewest processes first.
 pub fn herd<'a>(records: &'a Records, way: &str) -> Vec<&'a herd::Row> {
     let mut rows: Vec<&herd::Row> = records
         .herd
@@ -148,14 +149,15 @@ pub fn herd_growth(records: &Records, way: &str) -> Option<(f64, f64, usize)> {
     })
 }
 
-/// A server of `superpoll-lab zombies` with the most zombies that were measured of one process.
+/// Returns the row of a server of `superpoll-lab zombies` with the most zombies that were measured
+/// in one process.
 pub fn most_zombies<'a>(records: &'a Records, subject: &str) -> Option<&'a zombies::Row> {
     let rows = records.zombies.iter().flat_map(|record| &record.rows);
     rows.filter(|row| row.workers <= 1 && row.subject == subject && row.zombies > 0)
         .max_by_key(|row| row.zombies)
 }
 
-/// A server of `superpoll-lab zombies` with so many, in one process.
+/// Returns the row of a server of `superpoll-lab zombies` with this many zombies, in one process.
 pub fn with_zombies<'a>(
     records: &'a Records,
     subject: &str,

@@ -9,7 +9,7 @@ use crate::echo::connections::Connections;
 use crate::sys::descriptor;
 
 /// Echoes the bytes that can be read; returns whether the connection goes on. A read that leaves
-/// room in the buffer has drained the socket, so that edges need no second one.
+/// room in the buffer has drained the socket, so an edge needs no second read.
 pub fn echo(socket: &OwnedFd, buffer: &mut [u8]) -> bool {
     let fd = socket.as_raw_fd();
     loop {

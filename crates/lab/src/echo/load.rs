@@ -25,7 +25,7 @@ pub struct Room {
     buffer: Vec<u8>,
 }
 
-/// Takes the generator's ends of the connections to a server. A request has so many bytes.
+/// Takes the generator's ends of the connections to a server. A request has `bytes` bytes.
 pub fn load(
     subject: &'static str,
     sockets: Vec<OwnedFd>,
@@ -78,7 +78,8 @@ mod tests {
 
     use super::*;
 
-    /// Serves so many connections as it should be, but the first by `answer`, which gets each request.
+    /// Serves the connections correctly, except the first, which `answer` serves; it gets each
+    /// request.
     fn served(
         connections: usize,
         requests: u64,

@@ -1,8 +1,8 @@
 //! The messages that are sent, and the check that the same bytes come back.
 //!
-//! Every request is different: its bytes are drawn from the connection's number and from how many requests
-//! went before it. An answer to another connection, an old one, one that was cut or doubled is found out by
-//! its bytes.
+//! Every request is different: its bytes are drawn from the connection's number and from how many
+//! requests went before it. An answer to another connection, or an old, cut or doubled answer, is
+//! detected by its bytes.
 
 use crate::random::Random;
 

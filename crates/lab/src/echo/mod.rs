@@ -82,7 +82,7 @@ pub struct Options {
 
 crate::options::of_a_command!(Options);
 
-/// One server with so many connections.
+/// One server with one number of connections.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The server.

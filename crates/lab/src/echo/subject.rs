@@ -25,7 +25,7 @@ pub struct Entry {
     pub name: &'static str,
     /// A description for the reader.
     pub about: &'static str,
-    /// Whether it can say how often it waited.
+    /// Whether it can report how often it waited.
     pub counts: bool,
     /// Returns why it cannot run here, if it needs a facility that not every system has.
     refusal: fn() -> Option<String>,
@@ -166,8 +166,8 @@ impl Entry {
     }
 }
 
-/// Those that were asked for, each once, and the yardstick; and why those are left out that this system
-/// does not offer.
+/// Returns the requested servers, each once, and the yardstick; and a note with the reason for each
+/// server that this system cannot run.
 pub fn chosen(names: Option<&str>) -> Result<(Vec<Entry>, Vec<String>)> {
     let names = format!("{},{}", ALL[0].name, names.unwrap_or("all"));
     let built_in = |entry: &Entry| entry.serve.is_ok();

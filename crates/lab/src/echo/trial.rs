@@ -19,7 +19,7 @@ use crate::server::turns::{self, Runner};
 use crate::server::{Place, Server};
 use crate::{options, say};
 
-/// A request is no longer: every socket takes one at once.
+/// The longest request: every socket takes one this long at once.
 const LONGEST: usize = 4096;
 
 /// No buffer is smaller.
@@ -128,7 +128,8 @@ fn measure(
     Ok(together)
 }
 
-/// The servers in groups for which there are descriptors at a time, each with those that all are compared to.
+/// Returns the servers in groups that fit under the limit of descriptors, each group with the
+/// subjects that all are compared with.
 fn groups(entries: &[Entry], connections: usize) -> Vec<Vec<Entry>> {
     let at_a_time = (2 * channel::most_pairs() / connections.max(1)).saturating_sub(1);
     if entries.len() <= at_a_time {

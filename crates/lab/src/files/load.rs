@@ -21,7 +21,7 @@ pub struct Connection {
     response: Response,
 }
 
-/// Connects to a server so often, to ask it for this file.
+/// Makes this many connections to a server, to request this file.
 pub fn load(
     subject: &'static str,
     port: u16,
@@ -58,7 +58,7 @@ mod tests {
 
     use super::*;
 
-    /// Serves one connection with these bodies, each to a request as it should be.
+    /// Serves one connection with these bodies, each in answer to a correct request.
     fn served(bodies: &[&[u8]], file: &[u8], requests: u64) -> Result<u64> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();

@@ -11,12 +11,14 @@
 //! an eye on the processor time of a small file writes a server like this one, and a server that
 //! looks for changes of its files has to be compared with one that saves itself even that.
 //!
-//! Each server lives in a process of its own on one processor (`server`). The load generator on another (`load.rs`)
-//! keeps one request under way on each connection, holds every answer against the file, byte for byte
-//! (`response.rs`), and takes the servers in turn, round by round (`trial.rs`). The figure is the processor time of the
-//! server's process by request; ratios are those of each round. Congestion control is the same plain one in all of
-//! them, for which the experiment has a network of its own where it may: one that paces, as bbr does, has a timer's part
-//! in each long file. Where `strace` is installed, a run of its own tells the system calls by name.
+//! Each server lives in a process of its own on one processor (`server`). The load generator on
+//! another (`load.rs`) keeps one request under way on each connection, compares every answer with
+//! the file, byte for byte (`response.rs`), and takes the servers in turn, round by round
+//! (`trial.rs`). The figure is the processor time of the server's process per request; ratios are
+//! those of each round. All servers use the same plain congestion control, for which the experiment
+//! has a network of its own where that is permitted: a congestion control that paces, as bbr does,
+//! would add the cost of a timer to each long file. Where `strace` is installed, a separate run
+//! lists the system calls by name.
 
 use std::collections::BTreeMap;
 
@@ -60,7 +62,7 @@ pub struct Options {
 
 crate::options::of_a_command!(Options);
 
-/// One server with one file and so many connections.
+/// One server with one file and one number of connections.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The server.

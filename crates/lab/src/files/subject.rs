@@ -74,7 +74,8 @@ impl Entry {
     }
 }
 
-/// Those that were asked for, each once, and why those are left out that are not here.
+/// Returns the requested servers, each once, and a note with the reason for each that is not
+/// available here.
 pub fn chosen(names: Option<&str>) -> Result<(Vec<Entry>, Vec<String>)> {
     options::present(names, ALL, |entry| entry.name, Entry::missing, "no file server")
 }

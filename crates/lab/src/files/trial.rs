@@ -24,7 +24,7 @@ use crate::{channel, options, say};
 /// The longest file: one server holds it in memory, and so does the generator.
 const LONGEST: usize = 64 << 20;
 
-/// A file and how many ask for it.
+/// A file and the number of connections that request it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Point {
     bytes: usize,
@@ -121,7 +121,7 @@ fn measure(
     Ok(together)
 }
 
-/// Starts a server with a folder. Returns the port where it is asked.
+/// Starts a server with a folder. Returns its port.
 fn start(entry: Entry, place: Place, own: &Path, root: &Path) -> Result<(Server, u16)> {
     match entry.kind {
         Kind::Ours(backend) => {

@@ -58,7 +58,7 @@ mod tests {
 
     use super::*;
 
-    /// Serves one connection with these answers, each to a request as it should be.
+    /// Serves one connection with these answers, each in answer to a correct request.
     fn served(answers: &'static [&'static str], requests: u64) -> Result<u64> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();

@@ -5,10 +5,11 @@
 //! (`hello.rs`); each family of subjects differs in one file: our runtime on each back-end, tokio,
 //! and as the lower bound an epoll loop that answers canned bytes and hardly looks at the request.
 //!
-//! Each server lives in a process of its own on one processor (`server`); one load generator on another
-//! (`load.rs`) keeps one request in flight on each connection, checks each answer (`response.rs`) and takes
-//! the servers in turn, round by round (`trial.rs`). The figure is the processor time of the server's
-//! process by request: unlike requests per second it does not depend on how fast the generator is.
+//! Each server lives in a process of its own on one processor (`server`); one load generator on
+//! another (`load.rs`) keeps one request in flight on each connection, checks each answer
+//! (`response.rs`) and takes the servers in turn, round by round (`trial.rs`). The figure is the
+//! processor time of the server's process per request: unlike requests per second it does not
+//! depend on how fast the generator is.
 
 use serde::{Deserialize, Serialize};
 
@@ -51,7 +52,7 @@ pub struct Options {
 
 crate::options::of_a_command!(Options);
 
-/// One server with so many connections.
+/// One server with one number of connections.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The server.

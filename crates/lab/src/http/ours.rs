@@ -1,4 +1,4 @@
-//! Our runtime below hyper, on the back-end that is asked for.
+//! Our runtime below hyper, on the requested back-end.
 
 use std::io;
 use std::net::TcpListener;

@@ -53,7 +53,7 @@ pub(crate) fn serve(listener: TcpListener, control: &mut Control) -> Result<()> 
 }
 
 impl Connection {
-    /// Reads once and answers every complete request; an error says that the connection is over.
+    /// Reads once and answers every complete request; an error means that the connection is over.
     fn answer(&mut self, buffer: &mut [u8]) -> io::Result<()> {
         let fd = self.stream.as_raw_fd();
         let Ok(count @ 1..) = usize::try_from(descriptor::read(fd, buffer)) else {
@@ -68,7 +68,8 @@ impl Connection {
     }
 }
 
-/// How many requests end within these bytes, when so many of an end's four were `seen` before.
+/// Returns how many requests end within these bytes; `seen` is how many of an end's four bytes came
+/// before.
 fn ends(seen: &mut usize, bytes: &[u8]) -> usize {
     const END: &[u8; 4] = b"\r\n\r\n";
     let mut count = 0;

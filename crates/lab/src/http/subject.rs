@@ -19,7 +19,7 @@ pub struct Entry {
     pub name: &'static str,
     /// A description for the reader.
     pub about: &'static str,
-    /// Whether it can say how often it waited.
+    /// Whether it can report how often it waited.
     pub counts: bool,
     /// Whether it needs io_uring.
     pub rings: bool,
@@ -48,7 +48,7 @@ pub const ALL: &[Entry] = &[
     other("tokio", "hyper on tokio's current_thread runtime", tokio::serve),
 ];
 
-/// The servers that were asked for, each once.
+/// Returns the requested servers, each once.
 pub fn chosen(names: Option<&str>) -> Result<Vec<Entry>> {
     let names = names.unwrap_or("all");
     let mut chosen = options::named(names, ALL, |entry| entry.name, |_| true, "no HTTP server")?;

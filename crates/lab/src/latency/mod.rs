@@ -20,12 +20,12 @@ pub mod plot;
 pub mod table;
 mod trial;
 
-/// One subject with so many descriptors.
+/// One subject with one number of descriptors.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// Kind of the descriptors.
     pub kind: String,
-    /// The load before the quiet: where the busy ones lie, or `mixed`.
+    /// The load before the quiet: the placement of the busy descriptors, or `mixed`.
     pub load: String,
     /// Descriptors watched.
     pub total: usize,
