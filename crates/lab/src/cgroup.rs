@@ -18,7 +18,7 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// So much is left.
+    /// Returns the amount that is left.
     pub fn left(self) -> u64 {
         self.most.saturating_sub(self.used)
     }
@@ -32,7 +32,7 @@ pub fn limits(controller: &str) -> Vec<Limit> {
     folders.iter().filter_map(|folder| limit(folder, controller)).collect()
 }
 
-/// None if a group sets none.
+/// Returns the limit of a group; `None` if the group sets none.
 fn limit(folder: &Path, controller: &str) -> Option<Limit> {
     let number = |name: &str| -> Option<u64> {
         line(&folder.join(format!("{controller}.{name}")).to_string_lossy())?.parse().ok()

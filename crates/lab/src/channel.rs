@@ -147,7 +147,7 @@ impl Pairs {
         std::mem::take(&mut self.writers)
     }
 
-    /// How many there are.
+    /// Returns the number of pairs.
     pub fn len(&self) -> usize {
         self.readers.len()
     }

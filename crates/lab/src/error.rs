@@ -31,17 +31,17 @@ pub enum Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// A mistake of the caller's.
+    /// Creates the error for a mistake of the caller's.
     pub fn usage(text: impl Into<String>) -> Error {
         Error::Usage(text.into())
     }
 
-    /// A failed system call.
+    /// Creates the error for a failed system call.
     pub fn system(doing: impl Into<String>, source: io::Error) -> Error {
         Error::System { doing: doing.into(), source }
     }
 
-    /// The system call that failed last on this thread.
+    /// Creates the error for the system call that failed last on this thread.
     pub fn last(doing: impl Into<String>) -> Error {
         Error::system(doing, io::Error::last_os_error())
     }

@@ -67,7 +67,7 @@ pub trait Experiment {
         Vec::new()
     }
 
-    /// Figures that are worth comparing with those of another report.
+    /// Returns the figures that are worth comparing with those of another report.
     fn figures(rows: &[Self::Row]) -> Vec<Figure>;
 }
 
@@ -98,7 +98,7 @@ impl Figure {
         })
     }
 
-    /// A ratio of each round, if there is one.
+    /// Returns the figure of a ratio with its rounds, if there is one.
     pub fn of_ratios(
         at: String,
         name: &str,
@@ -111,7 +111,7 @@ impl Figure {
         Some(Figure { at, name: name.to_owned(), value, low, high })
     }
 
-    /// The band, with the figure in it whatever it was made of.
+    /// Returns the band; it always includes the figure itself.
     pub fn band(&self) -> (f64, f64) {
         (self.low.min(self.value), self.high.max(self.value))
     }

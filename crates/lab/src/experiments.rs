@@ -143,7 +143,8 @@ pub fn targets(records: &Records) -> Vec<Target> {
     ALL.iter().flat_map(|experiment| (experiment.targets)(records)).collect()
 }
 
-/// A record of a file; none, and a note, if the file is something else, and none without a note if it is not there.
+/// Returns the record of a file; `None`, and a note, if the file is something else, and `None`
+/// without a note if the file is missing.
 fn read<Row: serde::de::DeserializeOwned>(
     path: &Path,
     notes: &mut Vec<String>,

@@ -32,7 +32,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// A program by its only file.
+    /// Creates a program from its only file.
     pub const fn new(name: &'static str, source: &'static str) -> Program {
         Program { name, source, built: OnceLock::new() }
     }

@@ -91,7 +91,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// A run that has done nothing yet.
+    /// Creates the journal of a run that has done nothing yet.
     pub fn new(extent: Extent, experiments: &[&Listed], here: &Environment) -> Journal {
         let step = |experiment: &&Listed| Step {
             experiment: experiment.name.to_owned(),
@@ -109,7 +109,8 @@ impl Journal {
         }
     }
 
-    /// The journal of a folder; none, and a note, if it cannot be read, and none without a note if there is none.
+    /// Returns the journal of a folder; `None`, and a note, if it cannot be read, and `None`
+    /// without a note if there is no journal.
     pub fn load(folder: &Path, notes: &mut Vec<String>) -> Option<Journal> {
         let text = match std::fs::read_to_string(folder.join(FILE)) {
             Ok(text) => text,

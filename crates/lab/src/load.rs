@@ -32,8 +32,9 @@ impl Load {
         load
     }
 
-    /// A hot set that is active in every round, and a few cold descriptors, drawn for each round.
-    /// Every `shift_every` rounds (0: never) the whole hot set moves to other descriptors.
+    /// Creates a load with a hot set that is active in every round, and a few cold descriptors,
+    /// drawn for each round. Every `shift_every` rounds (0: never) the whole hot set moves to other
+    /// descriptors.
     pub fn hot_and_cold(mix: Mix, shift_every: usize, rounds: usize, seed: u64) -> Load {
         let mut random = Random::new(seed);
         let total = mix.hot + mix.cold;
@@ -63,14 +64,14 @@ impl Load {
         }))
     }
 
-    /// The active ones of a round. A load that ends begins again.
+    /// Returns the active descriptors of a round. A load that ends begins again.
     pub fn round(&self, round: usize) -> &[u32] {
         let round = round % self.ends.len().max(1);
         let start = round.checked_sub(1).map_or(0, |before| self.ends[before]);
         &self.pairs[start..self.ends.get(round).copied().unwrap_or(start)]
     }
 
-    /// How many rounds there are before it begins again.
+    /// Returns the number of rounds before the load begins again.
     #[cfg(test)]
     pub fn rounds(&self) -> usize {
         self.ends.len()

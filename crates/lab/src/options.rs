@@ -46,8 +46,8 @@ impl Default for Output {
     }
 }
 
-/// Makes a type the options of a command: without arguments they are those of the command line, and they say where
-/// results go.
+/// Makes a type the options of a command: its default is the command line without arguments, and it
+/// includes the options for the output.
 macro_rules! of_a_command {
     ($options:ty) => {
         impl Default for $options {
@@ -90,7 +90,8 @@ impl Output {
         Ok(())
     }
 
-    /// How long to measure: as asked, else the shorter or the longer default, in seconds.
+    /// Returns how long to measure, in seconds: the requested time, otherwise the shorter or the
+    /// longer default.
     pub fn budget(&self, quick: f64, full: f64) -> f64 {
         match (self.seconds, self.quick) {
             (Some(seconds), true) => seconds.min(quick),

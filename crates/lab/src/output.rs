@@ -20,7 +20,7 @@ use crate::rivals;
 use crate::say::print;
 use crate::target::{self, Target};
 
-/// Writes the files that were asked for. Returns where the report is, if there is one.
+/// Writes the requested files. Returns the path of the report, if there is one.
 pub fn write<Row: Serialize>(record: &Record<Row>, output: &Output) -> Result<Option<PathBuf>> {
     if let Some(path) = &output.json {
         record::write(path, &record.to_json()?)?;

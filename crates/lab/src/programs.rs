@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use crate::sys::process;
 
-/// How long a program may take to say its version.
+/// The time that a program may take to print its version.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A program in the search path, or where administrators have theirs.
+/// Returns the path of a program in the search path, or in the folders of administrators' programs.
 pub fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)

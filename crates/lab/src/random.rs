@@ -6,7 +6,7 @@
 pub struct Random(u64);
 
 impl Random {
-    /// The sequence of this seed.
+    /// Creates the sequence of this seed.
     pub const fn new(seed: u64) -> Random {
         Random(seed)
     }
@@ -31,7 +31,7 @@ impl Random {
         low + self.below(high.saturating_sub(low) as usize + 1) as u64
     }
 
-    /// True with this probability.
+    /// Returns true with this probability.
     pub fn chance(&mut self, probability: f64) -> bool {
         self.unit() < probability
     }

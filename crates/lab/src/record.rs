@@ -1,8 +1,8 @@
 //! The record of an experiment: one JSON document with a fixed shape, and the same rows as CSV.
 //!
 //! `schema` is raised when a field changes its meaning or goes away; new fields may appear in the
-//! same schema. Times are in nanoseconds per round, over a whole round: divide by the active ones
-//! for a time per event.
+//! same schema. Times are in nanoseconds per round, over a whole round: divide by the number of
+//! active descriptors for a time per event.
 
 use std::path::Path;
 
@@ -111,7 +111,7 @@ pub fn relate(point: &mut [(&str, &mut Figures)]) {
     relate_to(point, |name| PURE.contains(&name));
 }
 
-/// As [`relate`], but the ratios are to the best of those that `yardstick` names.
+/// Like [`relate`], but the ratios are to the best of the subjects that `yardstick` selects.
 pub fn relate_to(point: &mut [(&str, &mut Figures)], yardstick: impl Fn(&str) -> bool) {
     let floor = point
         .iter()
@@ -212,7 +212,7 @@ fn quoted(cell: &str) -> String {
     }
 }
 
-/// Writes a file and says which one if that fails.
+/// Writes a file; the error names it.
 pub fn write(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text)
         .map_err(|source| Error::system(format!("writing {}", path.display()), source))

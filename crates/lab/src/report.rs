@@ -55,7 +55,7 @@ pub fn write(folder: &Path) -> Result<()> {
     record::write(&folder.join(PAGE), &page.finish("superpoll-lab"))
 }
 
-/// The machine of the first experiment; each section has its own next to its parameters.
+/// Shows the machine of the first experiment; each section has its own next to its parameters.
 fn machine(page: &mut Page<'_>, here: &Environment) {
     page.pairs([
         ("machine", here.summary()),
@@ -84,7 +84,7 @@ fn progress(page: &mut Page<'_>, run: &Journal) {
     page.list("What was left out, made smaller or not done:", lines);
 }
 
-/// All claims, by text.
+/// Shows all claims, by text.
 fn verdicts(page: &mut Page<'_>, findings: &[Finding]) {
     page.section("claims", "What was claimed, and what holds here");
     page.text(
@@ -105,7 +105,7 @@ fn verdicts(page: &mut Page<'_>, findings: &[Finding]) {
     }
 }
 
-/// The claims that an experiment is about.
+/// Shows the claims that an experiment is about.
 fn own_claims(page: &mut Page<'_>, experiment: &Listed, findings: &[Finding]) {
     let own: Vec<&Finding> =
         findings.iter().filter(|one| one.experiment == experiment.name).collect();
@@ -159,7 +159,7 @@ fn parameters(page: &mut Page<'_>, origin: &Origin<'_>) {
     page.pairs(names.iter().map(|(name, value)| (name.as_str(), value.clone())));
 }
 
-/// The document as a link that saves it: no second file is needed, and no script.
+/// Adds the document as a link that saves it: no second file is needed, and no script.
 fn data(page: &mut Page<'_>, document: &Document) -> Result<()> {
     page.section("data", "Data");
     page.text(

@@ -77,7 +77,8 @@ pub fn is_rival(subject: &str) -> bool {
     ALL.iter().any(|rival| rival.subjects.contains(&subject))
 }
 
-/// The versions of those that take part among these subjects, or why they are absent, by name: for a record.
+/// Returns the versions of the rivals among these subjects, or why they are absent, by name: for a
+/// record.
 pub fn versions<'a>(subjects: impl IntoIterator<Item = &'a str>) -> Value {
     let subjects: Vec<&str> = subjects.into_iter().collect();
     let takes_part = |rival: &&Rival| subjects.iter().any(|name| rival.subjects.contains(name));
@@ -109,7 +110,7 @@ pub fn line(parameters: &Map<String, Value>) -> Option<String> {
     Some(parts.join("; "))
 }
 
-/// A crate of ours by the lock file that it was built with.
+/// Returns the version of a crate that is linked, by the lock file of the build.
 fn of_crate(name: &str, feature: &str) -> Result<String, String> {
     let is_built_in = match feature {
         "rival-mio" => cfg!(feature = "rival-mio"),
@@ -123,7 +124,7 @@ fn of_crate(name: &str, feature: &str) -> Result<String, String> {
     Ok(locked(env!("LAB_CRATES"), name).unwrap_or(UNKNOWN).to_owned())
 }
 
-/// A version in a list of words like `mio=1.0.4`.
+/// Returns a version from a list of words like `mio=1.0.4`.
 fn locked<'a>(crates: &'a str, name: &str) -> Option<&'a str> {
     crates.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
 }
@@ -175,7 +176,7 @@ fn of_go() -> Result<String, String> {
     Ok(version.map_or_else(|| UNKNOWN.to_owned(), |rest| format!("1{rest}")))
 }
 
-/// A program that says its version in a line from which `part` takes it.
+/// Returns the version of a program, from a line that it prints; `part` extracts the version.
 fn of_program(name: &str, part: fn(&str) -> Option<&str>) -> Result<String, String> {
     programs::find(name).ok_or("not installed")?;
     let line = programs::first_line(name, "-v").unwrap_or_default();
@@ -210,7 +211,7 @@ impl Lost {
         self.0.push((subject, note));
     }
 
-    /// Whether it has failed.
+    /// Returns whether a subject has failed.
     pub fn has(&self, subject: &str) -> bool {
         self.0.iter().any(|(name, _)| *name == subject)
     }

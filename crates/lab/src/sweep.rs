@@ -11,11 +11,11 @@ use crate::placement::Placement;
 pub struct Sweep {
     /// Kinds of descriptors.
     pub kinds: Vec<Kind>,
-    /// Where the active ones lie.
+    /// The placements of the active descriptors.
     pub placements: Vec<Placement>,
     /// Descriptors watched.
     pub totals: Vec<usize>,
-    /// How many are active, if that was asked for.
+    /// How many are active, if the options set that.
     active: Option<Vec<usize>>,
     /// The ratios that are visited otherwise, in addition to a single active descriptor.
     shares: &'static [f64],
@@ -73,7 +73,7 @@ impl Sweep {
         self.totals.dedup();
     }
 
-    /// How many are active at each point over `total`.
+    /// Returns how many are active at each point over `total`.
     pub fn points(&self, total: usize) -> Vec<usize> {
         if let Some(active) = &self.active {
             let mut active: Vec<usize> = active.iter().map(|&count| count.min(total)).collect();
@@ -87,7 +87,7 @@ impl Sweep {
         points
     }
 
-    /// How many points there are of all kinds, totals and placements.
+    /// Returns the number of points of all kinds, totals and placements.
     pub fn len(&self) -> usize {
         let points: usize = self.totals.iter().map(|&total| self.points(total).len()).sum();
         points * self.kinds.len() * self.placements.len()

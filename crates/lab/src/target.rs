@@ -21,13 +21,13 @@ pub struct Target {
 }
 
 impl Target {
-    /// Whether it is kept.
+    /// Returns whether the target is kept.
     pub fn is_kept(&self) -> bool {
         self.measured <= self.bound
     }
 }
 
-/// The worst of some measurements; no target where nothing was measured.
+/// Returns the target with the worst of some measurements; `None` without measurements.
 pub fn worst(
     name: impl Into<String>,
     bound: f64,

@@ -1,8 +1,9 @@
 //! `superpoll-lab verify`: whether the promises of `docs/promises.md` hold on this machine.
 //!
-//! A promise is a bound that is stated there, wide enough to hold in every run on a machine of its kind, and not
-//! the best figure of one run. Which experiments tell is known, so they are run, shortly, into a folder of
-//! their own; or a report that is there already is judged. The table of that page is checked against this list by a test.
+//! A promise is a bound that is stated there, wide enough to hold in every run on a machine of its
+//! kind, and not the best figure of one run. Each promise names the experiment that decides it.
+//! These experiments are run, for a short time, into a folder of their own; or an existing report
+//! is judged. A test compares the table of that page with this list.
 //!
 //! Short runs err: ten promises with a dozen points each, of five rounds, meet some seconds in
 //! which the machine is slow. So a promise that looks broken is measured once more, and counts as
@@ -38,7 +39,7 @@ pub struct Promise {
     pub says: &'static str,
     /// Not more than this.
     pub bound: f64,
-    /// The experiment that tells.
+    /// The experiment that decides it.
     pub experiment: &'static str,
     /// Returns the measured value that counts, the worst or the median, and where.
     measured: fn(&Records) -> Option<(f64, String)>,
@@ -163,7 +164,7 @@ fn largest(measured: impl Iterator<Item = (f64, String)>) -> Option<(f64, String
     measured.max_by(|a, b| a.0.total_cmp(&b.0))
 }
 
-/// The costs of `adaptive` where the ratio of active to all lies between two.
+/// Returns the costs of `adaptive` at the ratios of active to all descriptors within a range.
 fn adaptive_over_atr(records: &Records, from: f64, to: f64) -> Vec<f64> {
     let rows = records.atr.iter().flat_map(|record| &record.rows);
     rows.filter(|row| row.subject == "adaptive" && row.kind == "pipe")
@@ -190,7 +191,7 @@ pub struct Verified {
 }
 
 impl Verified {
-    /// Whether it is kept; none where nothing was measured.
+    /// Returns whether the promise is kept; `None` without a measurement.
     pub fn is_kept(&self) -> Option<bool> {
         self.measured.as_ref().map(|(value, _)| *value <= self.bound)
     }
@@ -239,7 +240,7 @@ fn at_second_sight(first: Vec<Verified>, again: &[Verified]) -> Vec<Verified> {
     judged.collect()
 }
 
-/// The experiments that tell of the promises that `of` chooses, each once, with commas.
+/// Returns the experiments that decide the promises that `of` chooses, each once, with commas.
 fn experiments_of(of: impl Fn(usize) -> bool) -> String {
     let chosen = PROMISES.iter().enumerate().filter(|(place, _)| of(*place));
     let names: BTreeSet<&str> = chosen.map(|(_, one)| one.experiment).collect();

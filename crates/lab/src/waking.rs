@@ -2,15 +2,15 @@
 //!
 //! The writer is a child process on another processor, forked before there are threads: a second
 //! thread would make the descriptor lookups of this process more expensive, and a writer on the
-//! same processor would measure the scheduler. It is told which descriptor to write to and after
-//! how long. When that time is over it looks at the state of the loop's thread
-//! (`/proc/thread-self/stat`, opened by the loop before the fork) until that sleeps, notes the time
-//! in memory that both share, and writes. A loop that did not fall asleep is written to all the
-//! same, and the wake-up is marked, so that the caller can leave it out.
+//! same processor would measure the scheduler. It receives the number of the pair to write to and a
+//! delay. After the delay it looks at the state of the loop's thread (`/proc/thread-self/stat`,
+//! opened by the loop before the fork) until the thread sleeps, notes the time in memory that both
+//! share, and writes. A loop that did not fall asleep is written to all the same, and the wake-up
+//! is marked, so that the caller can leave it out.
 //!
-//! Each wake-up waits for the one before to be over. Nothing is due at a fixed time, so no wake-up
-//! is late because another was slow, and none is left out for it: coordinated omission cannot
-//! happen.
+//! Each wake-up waits until the previous wake-up is over. Nothing is due at a fixed time, so no
+//! wake-up is late because another was slow, and none is left out for it: coordinated omission
+//! cannot happen.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -70,8 +70,8 @@ pub fn subjects(names: Option<&str>, defaults: &[&str]) -> Result<(Vec<Entry>, V
     Ok((entries, notes))
 }
 
-/// Measures with this thread on one processor. `measure` is told those on which the writer is to be (none: it may be
-/// anywhere), and how many there are in all.
+/// Measures with this thread on one processor. `measure` gets the processors for the writer (none:
+/// it may be anywhere), and the number of all processors.
 pub fn apart<T>(measure: impl FnOnce(&[usize], usize) -> T) -> T {
     let processors = process::processors();
     let pinned = processors.len() > 1 && process::pin(&processors[..1]).is_ok();
@@ -120,7 +120,8 @@ impl Writer {
         Ok(Writer { _child: child, commands, shared })
     }
 
-    /// Has it write a byte to a pair, after so many nanoseconds and when this thread sleeps.
+    /// Orders the writer to write a byte to a pair, after `delay` nanoseconds and when this thread
+    /// sleeps.
     pub fn order(&self, pair: usize, delay: u64, byte: u8) -> Result<()> {
         if descriptor::write_word(self.commands.as_raw_fd(), pack(pair, delay, byte)) {
             Ok(())
@@ -134,13 +135,13 @@ impl Writer {
         self.shared[0].load(Ordering::Acquire)
     }
 
-    /// Whether it saw this thread asleep right before that.
+    /// Returns whether it saw this thread asleep right before that.
     pub fn saw_sleep(&self) -> bool {
         self.shared[1].load(Ordering::Acquire) == 1
     }
 }
 
-/// A command in one word: which pair, after how long, which byte.
+/// Packs a command into one word: the pair, the delay and the byte.
 fn pack(pair: usize, delay: u64, byte: u8) -> u64 {
     delay << 32 | (pair as u64 & 0xff_ffff) << 8 | u64::from(byte)
 }
@@ -149,7 +150,8 @@ fn unpack(command: u64) -> (usize, u64, u8) {
     ((command >> 8 & 0xff_ffff) as usize, command >> 32, command as u8)
 }
 
-/// Waits a while until a thread sleeps; says whether it does. Nothing is allocated: this is a forked child.
+/// Waits a while until a thread sleeps; returns whether it does. Nothing is allocated: this is a
+/// forked child.
 fn falls_asleep(state: &File) -> bool {
     for _ in 0..LOOKS.0 {
         let mut room = [0; 512];
@@ -170,8 +172,9 @@ fn sleeps(stat: &[u8]) -> bool {
     end.and_then(|end| stat.get(end + 1..end + 3)) == Some(b" S")
 }
 
-/// Wakes all subjects up in turn, and returns the wake-ups of each. `targets` are the descriptors of a block of
-/// wake-ups, the same for all, none when it is enough; `told` is called before each block.
+/// Wakes all subjects up in turn, and returns the wake-ups of each. `targets` returns the
+/// descriptors of a block of wake-ups, the same for all subjects, and `None` at the end; `told` is
+/// called before each block.
 pub fn take_turns(
     pairs: &Pairs,
     writer: &Writer,

@@ -69,13 +69,13 @@ pub struct Row {
 }
 
 impl Row {
-    /// Active to all.
+    /// Returns the ratio of active to all descriptors.
     pub fn atr(&self) -> f64 {
         self.active as f64 / self.total.max(1) as f64
     }
 }
 
-/// The points of a curve: for each ratio, a value made of the figures of two subjects.
+/// The points of a curve: for each ratio, a value computed from the figures of two subjects.
 pub fn curve(
     rows: &[&Row],
     above: &str,
@@ -92,7 +92,7 @@ pub fn curve(
         .collect()
 }
 
-/// Where `above` stops being slower than `below`.
+/// Returns the ratio at which `above` stops being slower than `below`.
 pub fn break_even(
     rows: &[&Row],
     above: &str,

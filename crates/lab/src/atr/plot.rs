@@ -6,8 +6,9 @@ use crate::grouping;
 use crate::plot::{Curve, Plot};
 use crate::record::{Account, PURE};
 
-/// Poll time divided by epoll time over the ratio of active to all, with the break-even line and
-/// the crossings, by both accounts; and our adaptive back-end against the best pure one.
+/// Plots poll time divided by epoll time over the ratio of active to all descriptors, with the
+/// break-even line and the crossings, by both accounts; and our adaptive back-end relative to the
+/// best pure one.
 pub fn quotient(name: &str, rows: &[&Row]) -> Plot {
     let accounts: [(&str, Account); 2] = [("loop", loop_time), ("with writes", cost)];
     let mut plot = Plot {

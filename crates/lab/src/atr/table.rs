@@ -23,7 +23,7 @@ pub fn find<'a>(rows: &[&'a Row], active: usize, subject: &str) -> Option<&'a Fi
     rows.iter().find(|row| row.active == active && row.subject == subject).map(|row| &row.figures)
 }
 
-/// The numbers of active ones of a sweep, ascending.
+/// Returns the numbers of active descriptors of a sweep, ascending.
 pub fn points(rows: &[&Row]) -> Vec<usize> {
     let mut points: Vec<usize> = rows.iter().map(|row| row.active).collect();
     points.sort_unstable();
@@ -119,7 +119,8 @@ pub fn subjects(rows: &[&Row]) -> Table {
     table
 }
 
-/// Where `poll` becomes as good as `epoll`, in words, for our back-ends and for the raw loops.
+/// Describes in words where `poll` becomes as good as `epoll`, for our back-ends and for the raw
+/// loops.
 pub fn crossings(rows: &[&Row]) -> Vec<String> {
     let pairs = [("poll", "epoll-lt"), ("raw-poll", "raw-epoll-lt")];
     let has = |name: &str| rows.iter().any(|row| row.subject == name);
@@ -149,7 +150,7 @@ pub fn crossings(rows: &[&Row]) -> Vec<String> {
         .collect()
 }
 
-/// Everything, for the terminal.
+/// Returns all tables as text for the terminal.
 pub fn text(rows: &[Row]) -> String {
     let mut text = String::new();
     for (name, rows) in atr::sweeps(rows) {

@@ -45,7 +45,7 @@ pub const BLOCKS: [(&str, Block); 26] = [
     ("short: servers", short::server_works),
 ];
 
-/// A table as Markdown has it.
+/// Formats a table as Markdown.
 pub fn table<const N: usize>(heading: [&str; N], rows: &[[String; N]]) -> Option<String> {
     if rows.is_empty() {
         return None;
@@ -57,12 +57,13 @@ pub fn table<const N: usize>(heading: [&str; N], rows: &[[String; N]]) -> Option
     Some(text)
 }
 
-/// A ratio, or a dash.
+/// Formats a ratio; a dash for none.
 pub fn ratio(ratio: Option<f64>) -> String {
     crate::table::ratio(ratio)
 }
 
-/// Without a range where there was one round, or where the subject is the yardstick itself.
+/// Formats a ratio with its range; without a range if there was one round, or if the subject is the
+/// yardstick itself.
 pub fn spread(ratio: Option<Ratio>) -> String {
     ratio.map_or_else(String::new, |Ratio { median, low, high }| {
         let range = if low < high { format!(" ({low:.2} to {high:.2})") } else { String::new() };
@@ -70,7 +71,7 @@ pub fn spread(ratio: Option<Ratio>) -> String {
     })
 }
 
-/// The middle of some ratios, with the least and the most of them.
+/// Returns the median of some ratios, with the least and the greatest of them.
 fn range(ratios: &[f64]) -> Option<String> {
     let (least, most) = (statistics::minimum(ratios), statistics::maximum(ratios));
     let middle = statistics::median(ratios);
@@ -87,7 +88,7 @@ fn many(kind: &str) -> &str {
     }
 }
 
-/// The README's first reason to use it, a point of a list.
+/// Returns the README's first reason to use it, a list item.
 fn follows(document: &Document) -> Option<String> {
     let records = &document.records;
     let sweep = records.atr.iter().flat_map(|record| &record.rows).filter(|row| {
@@ -213,7 +214,8 @@ fn coming_and_going(document: &Document) -> Option<String> {
     table(["way to watch", "at a time", "/ `epoll_ctl`", "system calls"], &rows)
 }
 
-/// Servers that echo, over the kind with the most in common with real ones and the most connections.
+/// Returns the table of echo servers, over the kind of socket that is closest to real servers and
+/// the most connections.
 fn echoes(document: &Document) -> Option<String> {
     let rows = &document.records.echo.as_ref()?.rows;
     let own = rows.iter().filter(|row| row.kind == "tcp");

@@ -74,7 +74,8 @@ pub fn run(options: &Options) -> Result<()> {
 const BEGIN: &str = "<!-- measured: ";
 const END: &str = "<!-- end -->";
 
-/// A text with its blocks made anew, or the first that cannot be made.
+/// Returns a text with its blocks generated anew, or the name of the first block that cannot be
+/// generated.
 fn cite(text: &str, document: &Document) -> Result<String, String> {
     let mut cited = String::with_capacity(text.len());
     let mut lines = text.lines();

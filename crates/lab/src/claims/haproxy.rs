@@ -63,7 +63,8 @@ const WITHOUT: &str = "superpoll-epoll-waits";
 const WAITS: &[&str] = &["epoll_wait", "epoll_pwait", "epoll_pwait2"];
 const READS: &[&str] = &["recv", "recvfrom", "read", "recvmsg", "readv"];
 
-/// How many calls of these names speculation saves by request: half the share that was claimed holds, any is partly.
+/// Judges how many calls of these names speculation saves per request: with half of the claimed
+/// share the claim holds, with at least 2 % it holds partly.
 fn calls_saved(records: &Records, load: &str, names: &[&str], claimed: f64) -> Found {
     let (with, without) = (relay(records, WITH, load)?, relay(records, WITHOUT, load)?);
     let count = |row: &crate::relay::Row| -> Option<f64> {

@@ -21,7 +21,7 @@ impl Sweep<'_> {
         self.curve_of(above, below, |figures| Some(figures.ns_per_round_median))
     }
 
-    /// The same by another account.
+    /// Returns the same curve by another account.
     pub fn curve_of(
         &self,
         above: &str,
@@ -33,7 +33,7 @@ impl Sweep<'_> {
         curve
     }
 
-    /// The curve's value at a ratio, on a straight line between its neighbours.
+    /// Returns the curve's value at a ratio, on a straight line between the neighbouring points.
     pub fn at(&self, above: &str, below: &str, atr: f64) -> Option<f64> {
         let curve = self.curve(above, below);
         let after = curve.iter().position(|&(x, _)| x >= atr - 1e-9)?;
@@ -45,7 +45,8 @@ impl Sweep<'_> {
         Some(y0 + (y1 - y0) * (atr - x0) / (x1 - x0))
     }
 
-    /// Where a poll loop stops being slower than an epoll loop, C programmers' loops both.
+    /// Returns the ratio at which a poll loop stops being slower than an epoll loop; both are C
+    /// programmers' loops.
     pub fn break_even(&self) -> Option<f64> {
         statistics::break_even(&self.curve("raw-poll", "raw-epoll-lt"))
     }
@@ -89,7 +90,8 @@ pub fn sweeps_at_the_end(records: &Records) -> Vec<Sweep<'_>> {
     sweeps
 }
 
-/// The one of them with a thousand pipes, as the first such test had, or with the nearest number to that.
+/// Returns the sweep with a thousand pipes, as the first such test had, or with the nearest number
+/// to that.
 pub fn sweep_of_a_thousand(records: &Records) -> Option<Sweep<'_>> {
     sweeps_at_the_end(records).into_iter().min_by_key(|sweep| sweep.total.abs_diff(1000))
 }
@@ -117,7 +119,8 @@ pub fn all_active_of_any(records: &Records) -> Option<(f64, String)> {
     Some((ratio, format!("with all of {totals} pipes active epoll takes {each} of poll's time")))
 }
 
-/// The slope of a curve in the logarithm of both: 1 where y grows in proportion to x. From the first to the last point.
+/// Returns the slope of a curve in the logarithm of both axes, from the first to the last point: 1
+/// where y grows in proportion to x.
 pub fn slope(points: &[(f64, f64)]) -> Option<f64> {
     let (&(x0, y0), &(x1, y1)) = (points.first()?, points.last()?);
     let run = x1.ln() - x0.ln();
@@ -136,7 +139,8 @@ pub fn herd<'a>(records: &'a Records, way: &str) -> Vec<&'a herd::Row> {
     rows
 }
 
-/// How a connection's time grows from the fewest waiters to the most, and how many more those are.
+/// Returns the growth of a connection's time from the fewest waiters to the most, the growth of the
+/// number of waiters, and that number.
 pub fn herd_growth(records: &Records, way: &str) -> Option<(f64, f64, usize)> {
     let rows = herd(records, way);
     let (first, last) = (rows.first()?, rows.last()?);
@@ -167,13 +171,14 @@ pub fn with_zombies<'a>(
     rows.find(|row| row.workers <= 1 && row.subject == subject && row.zombies == zombies)
 }
 
-/// A relay under a load.
+/// Returns the row of a relay under a load.
 pub fn relay<'a>(records: &'a Records, subject: &str, load: &str) -> Option<&'a relay::Row> {
     let mut rows = records.relay.iter().flat_map(|record| &record.rows);
     rows.find(|row| row.subject == subject && row.load == load)
 }
 
-/// A runtime on the ring with one byte in flight, and the most pipes that were measured.
+/// Returns the row of a runtime on the ring with one byte in flight, and the most pipes that were
+/// measured.
 pub fn ring<'a>(records: &'a Records, subject: &str) -> Option<&'a ring::Row> {
     let rows = records.ring.iter().flat_map(|record| &record.rows);
     rows.filter(|row| row.subject == subject && row.in_flight == 1).max_by_key(|row| row.total)
@@ -191,12 +196,12 @@ pub fn sit<'a>(
         .max_by_key(|row| row.descriptors)
 }
 
-/// A ratio with its spread, in words.
+/// Formats a ratio with its spread, in words.
 pub fn spread(ratio: Ratio) -> String {
     format!("{:.2} ({:.2} to {:.2})", ratio.median, ratio.low, ratio.high)
 }
 
-/// A time in the unit that fits.
+/// Formats a time in the unit that fits.
 pub fn time(nanoseconds: f64) -> String {
     crate::table::time(nanoseconds)
 }

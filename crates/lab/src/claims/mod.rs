@@ -80,7 +80,7 @@ pub fn judge(records: &Records) -> Vec<Finding> {
         .collect()
 }
 
-/// How many claims have which verdict, in words.
+/// Returns the number of claims with each verdict, in words.
 pub fn tally(findings: &[Finding]) -> String {
     let count = |verdict| findings.iter().filter(|one| one.verdict == verdict).count();
     format!(

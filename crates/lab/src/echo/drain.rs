@@ -43,7 +43,7 @@ pub struct Sockets {
 
 #[cfg(any(feature = "rival-mio", feature = "rivals-c"))]
 impl Sockets {
-    /// Those that a server was given.
+    /// Takes the sockets that a server was given.
     pub fn new(connections: Connections) -> Sockets {
         let (sockets, buffer) = (connections.sockets, vec![0; connections.room]);
         Sockets { open: sockets.len(), sockets, buffer }
@@ -54,7 +54,7 @@ impl Sockets {
         &self.sockets
     }
 
-    /// Whether any connection goes on.
+    /// Returns whether any connection is left.
     pub fn is_open(&self) -> bool {
         self.open > 0
     }

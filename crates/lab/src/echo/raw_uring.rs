@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::server::Control;
 use crate::sys::uring::echo::Echo;
 
-/// Why it cannot run here.
+/// Returns why it cannot run here.
 pub(crate) fn refusal() -> Option<String> {
     let refused = Echo::new(&[], 512).err()?;
     Some(format!("a ring with provided buffers: {refused}"))

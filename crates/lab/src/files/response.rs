@@ -23,7 +23,7 @@ pub struct Response {
 }
 
 impl Response {
-    /// Of this file.
+    /// Creates the check for this file.
     pub fn new(file: Rc<[u8]>) -> Response {
         Response { file, head: Vec::new(), body: None }
     }
@@ -84,7 +84,7 @@ impl Response {
     }
 }
 
-/// Where a head ends, if it is complete, which must be that of a file of this length.
+/// Returns where a head ends, if it is complete; it must be the head of a file of this length.
 fn end_of_head(bytes: &[u8], length: usize) -> Result<Option<usize>, String> {
     let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
     let mut head = httparse::Response::new(&mut fields);

@@ -59,7 +59,7 @@ pub const ALL: &[Entry] = &[
 ];
 
 impl Entry {
-    /// Why it is not here, if so.
+    /// Returns why it is not available here, if so.
     fn missing(&self) -> Option<String> {
         match self.kind {
             Kind::Ours(backend) if !backend.is_available() => Some(probe::why_no_uring()),

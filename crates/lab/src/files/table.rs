@@ -3,7 +3,7 @@
 use crate::files::Row;
 use crate::table::{self, Table};
 
-/// Processor time.
+/// Returns the table of processor times.
 pub fn servers(rows: &[Row]) -> Table {
     table::of(
         rows,

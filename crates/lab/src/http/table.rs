@@ -3,7 +3,7 @@
 use crate::http::Row;
 use crate::table::{self, Table};
 
-/// All servers.
+/// Returns the table of all servers.
 pub fn servers(rows: &[Row]) -> Table {
     table::of(
         rows,

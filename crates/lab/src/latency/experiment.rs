@@ -77,7 +77,7 @@ impl Experiment for MixLatency {
     }
 }
 
-/// A plot for each kind and load, and all figures.
+/// Adds a plot for each kind and load, and all figures.
 fn part(experiment: &str, rows: &[Row], page: &mut Page<'_>) -> Result<()> {
     for (name, rows) in sweeps(rows) {
         let stem = name.replace(", ", "-").replace(' ', "-");

@@ -4,7 +4,7 @@
 use crate::latency::Row;
 use crate::table::{self, Table};
 
-/// All of them.
+/// Returns the table of all wake-ups.
 pub fn wake_ups(rows: &[Row]) -> Table {
     table::of(
         rows,

@@ -58,7 +58,7 @@ struct Case {
     load: Load,
 }
 
-/// Over the totals of `superpoll-lab atr`.
+/// Measures over the totals of `superpoll-lab atr`.
 pub fn of_atr(options: &atr::Options) -> Result<Record<Row>> {
     options.output.check()?;
     let default = if options.output.quick { "10,1000" } else { "10,100,1000,9900" };
@@ -80,7 +80,7 @@ pub fn of_atr(options: &atr::Options) -> Result<Record<Row>> {
     measure("atr-latency", options.subjects.as_deref(), &cases, &options.output, sweep.notes)
 }
 
-/// Over the sizes of `superpoll-lab mix`.
+/// Measures over the sizes of `superpoll-lab mix`.
 pub fn of_mix(options: &mix::Options) -> Result<Record<Row>> {
     options.output.check()?;
     if !options.load.split(',').any(|load| ["all", "mixed"].contains(&load.trim())) {

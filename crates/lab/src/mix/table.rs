@@ -19,12 +19,13 @@ pub fn best_pure<'a>(rows: &[&'a Row], of: Account) -> Option<&'a Row> {
         .map(|(_, row)| row)
 }
 
-/// Costs against the best pure one: a line per load, a column per subject that adapts, the floor.
+/// Returns the costs relative to the best pure subject: a line per load, a column per subject that
+/// adapts, the floor.
 pub fn costs(rows: &[Row]) -> Table {
     ratios(rows, |f| f.cost_ratio, |f| f.cost_ns_per_round)
 }
 
-/// The same for the loop's own time.
+/// Returns the same table for the loop's own time.
 pub fn loops(rows: &[Row]) -> Table {
     ratios(rows, |f| f.loop_ratio, |f| Some(f.ns_per_round_median))
 }
@@ -58,7 +59,7 @@ fn ratios(rows: &[Row], of: Account, price: Account) -> Table {
     table
 }
 
-/// Both accounts, for the terminal.
+/// Returns both accounts as text for the terminal.
 pub fn text(rows: &[Row]) -> String {
     format!(
         "cost per round (wait, reads, upkeep, and what writers pay), the best pure one = 1\n\n{}\n\

@@ -26,7 +26,7 @@ pub struct Page<'a> {
 }
 
 impl<'a> Page<'a> {
-    /// An empty page, with a folder for its plots.
+    /// Creates an empty page, with a folder for its plots.
     pub fn new(folder: &'a Path) -> Page<'a> {
         Page { folder, body: String::new() }
     }
@@ -48,22 +48,22 @@ impl<'a> Page<'a> {
         self.body += html;
     }
 
-    /// A heading that can be linked to.
+    /// Adds a heading that can be linked to.
     pub fn section(&mut self, id: &str, heading: &str) {
         let _ = writeln!(self.body, "<h2 id=\"{}\">{}</h2>", escaped(id), escaped(heading));
     }
 
-    /// A heading within a section.
+    /// Adds a heading within a section.
     pub fn heading(&mut self, heading: &str) {
         let _ = writeln!(self.body, "<h3>{}</h3>", escaped(heading));
     }
 
-    /// A paragraph.
+    /// Adds a paragraph.
     pub fn text(&mut self, text: &str) {
         let _ = writeln!(self.body, "<p>{}</p>", escaped(text));
     }
 
-    /// A list under its paragraph; nothing if it is empty.
+    /// Adds a list under its paragraph; nothing if it is empty.
     pub fn list(&mut self, lead: &str, lines: impl IntoIterator<Item = String>) {
         let lines: String =
             lines.into_iter().map(|line| format!("<li>{}</li>\n", escaped(&line))).collect();
@@ -82,19 +82,19 @@ impl<'a> Page<'a> {
         self.body += "</dl>\n";
     }
 
-    /// A plot, here and in a file of its own.
+    /// Adds a plot, here and in a file of its own.
     pub fn plot(&mut self, file: &str, plot: Option<Plot>) -> Result<()> {
         plot.map_or(Ok(()), |plot| self.figure(file, &plot.svg()?))
     }
 
-    /// A picture as SVG, here and in a file of its own.
+    /// Adds a picture as SVG, here and in a file of its own.
     pub fn figure(&mut self, file: &str, svg: &str) -> Result<()> {
         record::write(&self.folder.join(file), &plot::standalone(svg))?;
         let _ = writeln!(self.body, "<figure>{}</figure>", svg.trim());
         Ok(())
     }
 
-    /// A table, if it has rows.
+    /// Adds a table, if it has rows.
     pub fn table(&mut self, table: &Table) {
         if table.rows().is_empty() {
             return;
@@ -131,7 +131,7 @@ impl<'a> Page<'a> {
     }
 }
 
-/// Text as HTML has it, in an attribute's quotes too.
+/// Escapes text for HTML, in an attribute's quotes too.
 pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

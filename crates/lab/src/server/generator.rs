@@ -27,7 +27,7 @@ pub trait Connection {
     /// Sends a request.
     fn ask(&mut self, room: &mut Self::Room) -> std::result::Result<(), String>;
 
-    /// Reads once; says whether an answer is complete.
+    /// Reads once; returns whether an answer is complete.
     fn read(&mut self, room: &mut Self::Room) -> std::result::Result<bool, String>;
 }
 
@@ -42,7 +42,7 @@ pub struct Generator<C: Connection> {
 }
 
 impl<C: Connection> Generator<C> {
-    /// Makes so many connections; each adds itself to the epoll set with its number.
+    /// Makes the connections; each adds itself to the epoll set with its number.
     pub fn new(
         subject: &'static str,
         count: usize,
@@ -61,8 +61,8 @@ impl<C: Connection> Generator<C> {
         self.connections.len()
     }
 
-    /// Asks so often in all, over all connections, and returns the nanoseconds from the first request to
-    /// the last answer.
+    /// Sends this many requests in total, over all connections, and returns the nanoseconds from
+    /// the first request to the last answer.
     pub fn go(&mut self, requests: u64) -> Result<u64> {
         let subject = self.subject;
         let wrong = |found: String| Error::Work { subject, found };
@@ -99,7 +99,7 @@ impl<C: Connection> Generator<C> {
         Ok(begun.elapsed().as_nanos() as u64)
     }
 
-    /// Sees whether the server has said nothing since the last answer, and closed no connection.
+    /// Checks that the server has sent nothing since the last answer, and has closed no connection.
     pub fn check_silence(&mut self) -> Result<()> {
         let subject = self.subject;
         let wrong = |found: String| Error::Work { subject, found };
@@ -115,7 +115,7 @@ impl<C: Connection> Generator<C> {
         }
     }
 
-    /// The processor time that the generator used when it was last asked to [`go`](Generator::go).
+    /// Returns the processor time that the generator used in the last [`go`](Generator::go).
     pub fn busy_ns(&self) -> u64 {
         self.busy_ns
     }

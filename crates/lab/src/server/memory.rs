@@ -23,7 +23,8 @@ pub struct Memory {
     pub sockets: u64,
 }
 
-/// Waits until the memory of these processes does not change any more, at least for so long, and reads it.
+/// Waits until the memory of these processes no longer changes, for at least `least_ns`, and reads
+/// it.
 pub fn at_rest(pids: &[i32], least_ns: u64) -> Result<Memory> {
     process::sleep(least_ns);
     let begun = process::now();
@@ -54,7 +55,7 @@ fn read(path: &str) -> Result<String> {
     std::fs::read_to_string(path).map_err(|e| Error::system(format!("reading {path}"), e))
 }
 
-/// A field in KiB.
+/// Returns a field in KiB, as bytes.
 fn field(text: &str, name: &str) -> Option<u64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
     Some(rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)

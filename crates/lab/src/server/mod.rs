@@ -57,7 +57,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// For a server that answers on this line.
+    /// Creates the control of a server that answers on this line.
     pub fn new(line: UnixStream) -> Control {
         Control { line }
     }
@@ -72,7 +72,7 @@ impl Control {
         self.say(&Answer::Counted(*counts))
     }
 
-    /// Where a byte arrives for each question.
+    /// Returns a stream on which a byte arrives for each question.
     pub fn questions(&self) -> Result<UnixStream> {
         self.line.try_clone().map_err(|e| Error::system("duplicating the line to a server", e))
     }
@@ -105,8 +105,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Forks the child, which keeps these descriptors and serves them. Counters are asked for only if it
-    /// `counts`.
+    /// Forks the child, which keeps these descriptors and serves them. The parent requests counters
+    /// only if it `counts`.
     pub fn start(
         name: &'static str,
         counts: bool,
@@ -119,7 +119,8 @@ impl Server {
         Ok(server)
     }
 
-    /// As [`start`](Server::start), for one that accepts its connections. Returns the port as well.
+    /// Like [`start`](Server::start), for a server that accepts its connections. Returns the port
+    /// as well.
     pub fn accepting(
         name: &'static str,
         counts: bool,
@@ -136,7 +137,7 @@ impl Server {
         Ok((server, port))
     }
 
-    /// As [`start`](Server::start), without waiting until connections are welcome.
+    /// Like [`start`](Server::start), without waiting until connections are welcome.
     pub fn begin(
         name: &'static str,
         counts: bool,
@@ -161,12 +162,12 @@ impl Server {
         Ok(Server { name, counts, child, line: Some(BufReader::new(line)) })
     }
 
-    /// A program that runs already, and that cannot be asked for anything.
+    /// Takes a program that runs already, and that cannot be asked for anything.
     pub fn of_program(name: &'static str, child: process::Child) -> Server {
         Server { name, counts: false, child, line: None }
     }
 
-    /// Waits until it says that it is ready.
+    /// Waits until it reports that it is ready.
     pub fn until_ready(&mut self) -> Result<()> {
         match self.answer()? {
             Answer::Failed(reason) => Err(Error::Usage(reason)),

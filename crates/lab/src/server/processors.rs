@@ -10,7 +10,7 @@ pub struct Processors {
 }
 
 impl Processors {
-    /// Those of this process. Says so if there is one only.
+    /// Returns the processors of this process. Prints a note if there is only one.
     pub fn here() -> Processors {
         let all = process::processors();
         if all.len() < 2 {
@@ -19,17 +19,18 @@ impl Processors {
         Processors { all }
     }
 
-    /// The load generator's.
+    /// Returns the load generator's processor.
     pub fn client(&self) -> Option<usize> {
         self.all.first().copied()
     }
 
-    /// One that is the servers' alone, if there is one.
+    /// Returns a processor for the servers alone, if there is one.
     pub fn server(&self) -> Option<usize> {
         self.all.get(1).copied()
     }
 
-    /// Measures with this thread on the load generator's processor. `measure` is told the servers'.
+    /// Measures with this thread on the load generator's processor. `measure` gets the servers'
+    /// processor.
     pub fn apart<T>(&self, measure: impl FnOnce(Option<usize>) -> T) -> T {
         let pinned = self.client().is_some_and(|client| process::pin(&[client]).is_ok());
         let measured = measure(self.server().or(self.client()));

@@ -12,7 +12,8 @@ use crate::programs;
 use crate::server::{Place, Server};
 use crate::sys::process;
 
-/// The first port that is looked at, and the first that is a connection's where the kernel does not say.
+/// The first port to try, and the first port of the connections' range if the kernel does not
+/// report that range.
 const FIRST: u32 = 10_240;
 const FIRST_OF_CONNECTIONS: u32 = 32_768;
 
@@ -25,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The name of the command that serves. Cargo puts it into the same folder as this program.
 const COMMAND: &str = "superpoll";
 
-/// The command that serves, next to a program of the laboratory.
+/// Returns the path of the command that serves, next to a program of the laboratory.
 fn next_to(program: &Path) -> Result<PathBuf> {
     let command = program.with_file_name(COMMAND);
     if command.is_file() {
@@ -38,7 +39,7 @@ fn next_to(program: &Path) -> Result<PathBuf> {
     )))
 }
 
-/// Starts the command `superpoll` and waits until it says on which port it listens.
+/// Starts the command `superpoll` and waits until it prints its port.
 pub fn superpoll(name: &'static str, place: Place, arguments: &[&str]) -> Result<(Server, u16)> {
     let failed = |e| Error::system(format!("starting superpoll {}", arguments.join(" ")), e);
     let mut command = Command::new(next_to(&std::env::current_exe().map_err(failed)?)?);
@@ -56,7 +57,8 @@ pub fn superpoll(name: &'static str, place: Place, arguments: &[&str]) -> Result
     }
 }
 
-/// The port in a line that says where a server listens: the first one of the loopback address.
+/// Returns the port in a line that announces where a server listens: the first port of the loopback
+/// address.
 fn announced(line: &str) -> Option<u16> {
     let (_, rest) = line.split_once("127.0.0.1:")?;
     rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()

@@ -1,4 +1,4 @@
-//! The rounds of servers that take turns, each asked by a load generator on another processor.
+//! The rounds of servers that take turns, each with a load generator on another processor.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,10 +7,10 @@ use crate::server::Server;
 use crate::statistics;
 use crate::sys::process;
 
-/// Requests on each connection before anything else is asked.
+/// Requests on each connection before all other requests.
 const WARM_UP: u64 = 20;
 
-/// How long a server is asked before its pace is believed: the first requests are slow.
+/// How long requests are sent before the server's pace is measured: the first requests are slow.
 const PILOT_NS: u64 = 20_000_000;
 
 /// A round takes no longer than this, whatever the time.
@@ -31,7 +31,7 @@ pub struct Slice {
 /// A ratio, from the ratios of all rounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
-    /// The middle one.
+    /// The median.
     pub median: f64,
     /// A tenth of them are below.
     pub low: f64,
@@ -65,7 +65,8 @@ pub fn pilot(connections: usize, mut go: impl FnMut(u64) -> Result<u64>) -> Resu
     Ok(ns as f64 / requests as f64)
 }
 
-/// How many requests each server gets in a round, the same for all, so that all rounds fit into the time.
+/// Returns how many requests each server gets in a round, the same for all, so that all rounds fit
+/// into the time.
 pub fn share(request_ns: &[f64], rounds: usize, budget_ns: f64) -> u64 {
     let sum: f64 = request_ns.iter().sum();
     let slowest = statistics::maximum(request_ns).max(1.0);
@@ -73,7 +74,7 @@ pub fn share(request_ns: &[f64], rounds: usize, budget_ns: f64) -> u64 {
     requests.min(LONGEST_NS / slowest).max(1.0) as u64
 }
 
-/// One round of a server, in one process or several.
+/// Runs one round of a server, in one process or several.
 pub fn round(servers: &[Server], go: impl FnOnce() -> Result<u64>) -> Result<Slice> {
     let processor_time = || servers.iter().map(Server::processor_time).sum::<Result<u64>>();
     let before = processor_time()?;

@@ -1,4 +1,5 @@
-//! A trial of servers: at each point those that take part are set up and take turns, on a processor of their own.
+//! A trial of servers: at each point the participating servers are set up and take turns, on a
+//! processor of their own.
 
 use serde_json::{Value, json};
 
@@ -20,7 +21,7 @@ pub struct Plan<'a> {
     pub output: &'a Output,
     /// Rounds of a quick trial, and of another.
     pub rounds: (usize, usize),
-    /// Seconds for each point, unless a time was asked for.
+    /// Seconds for each point, unless the options set a time.
     pub seconds: f64,
     /// Servers that take part.
     pub servers: usize,
@@ -36,7 +37,7 @@ pub struct Trial {
     pub place: Place,
     /// The rivals that have failed.
     pub lost: Lost,
-    /// Is told each step.
+    /// Shows each step.
     pub progress: Progress,
 }
 
@@ -50,7 +51,8 @@ pub struct Done<Row> {
 }
 
 impl Plan<'_> {
-    /// Measures at each point, as long as there is time; `measure` is told how much, in nanoseconds.
+    /// Measures at each point, as long as there is time; `measure` gets the time for the point, in
+    /// nanoseconds.
     pub fn run<Point: Copy, Row>(
         &self,
         lost: Lost,

@@ -26,7 +26,7 @@ pub struct Runner<C: Connection> {
     slices: Vec<Slice>,
     /// The share of its processor that the generator used, round by round.
     busy: Vec<f64>,
-    /// Whether it takes no more part.
+    /// Whether it no longer takes part.
     is_lost: bool,
 }
 
@@ -55,7 +55,8 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// The figures of some rounds with as many requests each, and of how busy the load generator was in them.
+    /// Returns the figures of some rounds with the same number of requests each, and of how busy
+    /// the load generator was in them.
     pub fn of(slices: &[Slice], busy: &[f64], requests: u64) -> Figures {
         let each = |of: fn(&Slice) -> u64| -> Vec<f64> {
             slices.iter().map(|slice| of(slice) as f64 / requests as f64).collect()
@@ -74,7 +75,7 @@ impl Figures {
         }
     }
 
-    /// The processor time, to be compared with that of another report.
+    /// Returns the processor time as a figure, for the comparison with another report.
     pub fn compared(&self, at: String) -> Figure {
         Figure {
             at,
@@ -131,7 +132,7 @@ impl<C: Connection> Runner<C> {
         self.load.go(requests).map(drop)
     }
 
-    /// Returns the server's counters over so many requests, if it counts. The same number of
+    /// Returns the server's counters over this many requests, if it counts. The same number of
     /// requests is sent before, so that the counters exclude its work on connections that were
     /// silent during the turns of other servers.
     pub fn count(&mut self, requests: u64) -> Result<Option<Counts>> {
@@ -157,7 +158,7 @@ impl<C: Connection> Runner<C> {
         Ok(())
     }
 
-    /// Returns the cost of a request, in rounds of so many.
+    /// Returns the cost of a request, in rounds of this many requests.
     pub fn figures(&mut self, requests: u64) -> Result<Figures> {
         let counted = self.counts()?.zip(self.before);
         let all = requests * self.slices.len() as u64;
@@ -190,8 +191,9 @@ pub fn take_turns<C: Connection>(
     Ok(requests)
 }
 
-/// As [`take_turns`], but each gets so many requests in a round, or as many as fit into the time of one server: one
-/// that is slow has no other do less. Returns how many each got.
+/// Like [`take_turns`], but each server gets `most` requests in a round, or as many as fit into the
+/// time of one server: a slow server does not reduce the requests of the rest. Returns how many
+/// each got.
 pub fn take_turns_of<C: Connection>(
     runners: &mut [Runner<C>],
     rounds: usize,

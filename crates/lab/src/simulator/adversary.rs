@@ -13,7 +13,8 @@ use crate::random::Random;
 pub enum Tactic {
     /// Active exactly while in epoll.
     Contrary,
-    /// As `Contrary`, but after a move it goes on for so many rounds, or keeps still for so many.
+    /// Like `Contrary`, but after a move it stays active for so many rounds, or keeps still for so
+    /// many.
     Delayed(u32),
     /// As `Contrary`, but each round with this probability it does the opposite.
     Careless(f64),
@@ -29,7 +30,7 @@ pub struct Adversary {
 }
 
 impl Adversary {
-    /// One with so many descriptors.
+    /// Creates an adversary with this many descriptors.
     pub fn new(tactic: Tactic, total: usize, seed: u64) -> Adversary {
         Adversary {
             tactic,
@@ -39,7 +40,7 @@ impl Adversary {
         }
     }
 
-    /// How many descriptors it has.
+    /// Returns its number of descriptors.
     pub fn total(&self) -> usize {
         self.places.len()
     }

@@ -1,9 +1,9 @@
 //! Loads: the descriptors that are active in each round.
 //!
 //! A load is a row of groups of descriptors, each with a pattern, and a seed. Descriptors are
-//! numbered through, the first group from zero. Each active descriptor gets one event per round.
-//! The same load drives real descriptors and the simulator: [`Load::rounds`] is all there is to
-//! it.
+//! numbered consecutively, the first group from zero. Each active descriptor gets one event per
+//! round. The same load drives real descriptors and the simulator: [`Load::rounds`] is its whole
+//! interface.
 
 use std::fmt;
 
@@ -20,8 +20,8 @@ pub enum Pattern {
     Chance(f64),
     /// So many members, drawn anew in each round, are active.
     Few(usize),
-    /// `active` neighbours are active at a time; the next ones follow after `every` rounds, more
-    /// or less by up to `jitter`.
+    /// `active` neighbours are active at a time; the next neighbours follow after `every` rounds,
+    /// more or less by up to `jitter`.
     Rotating {
         /// How many are active at a time.
         active: usize,
@@ -61,25 +61,25 @@ pub struct Load {
 }
 
 impl Load {
-    /// A load of one group.
+    /// Creates a load of one group.
     pub fn new(size: usize, pattern: Pattern) -> Load {
         Load { groups: vec![Group { size, pattern }], seed: 1 }
     }
 
-    /// The same with one group more.
+    /// Returns the same load with one group more.
     #[must_use]
     pub fn and(mut self, size: usize, pattern: Pattern) -> Load {
         self.groups.push(Group { size, pattern });
         self
     }
 
-    /// The same from another seed.
+    /// Returns the same load from another seed.
     #[must_use]
     pub fn seed(self, seed: u64) -> Load {
         Load { seed, ..self }
     }
 
-    /// How many descriptors it needs.
+    /// Returns how many descriptors it needs.
     pub fn total(&self) -> usize {
         self.groups.iter().map(|group| group.size).sum()
     }

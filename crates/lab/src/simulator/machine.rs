@@ -30,7 +30,7 @@ pub struct Spent {
 }
 
 impl Spent {
-    /// All of it.
+    /// Returns the sum of all accounts.
     pub fn total(&self) -> f64 {
         self.wait + self.upkeep + self.writes + self.reads
     }
@@ -81,7 +81,7 @@ pub struct Machine<P> {
 }
 
 impl<P: Policy> Machine<P> {
-    /// A machine with so many descriptors, all registered with the same hint.
+    /// Creates a machine with this many descriptors, all registered with the same hint.
     pub fn new(policy: P, setting: &Setting, total: usize, hint: Hint) -> Machine<P> {
         let mut machine = Machine {
             policy,
@@ -136,7 +136,7 @@ impl<P: Policy> Machine<P> {
         self.array.len()
     }
 
-    /// How many there are.
+    /// Returns the number of descriptors.
     pub fn total(&self) -> usize {
         self.places.len()
     }
@@ -213,7 +213,7 @@ impl<P: Policy> Machine<P> {
         }
     }
 
-    /// One wait, in which these descriptors turn out to be ready, each for one read.
+    /// Plays one wait, in which these descriptors turn out to be ready, each for one read.
     pub fn round(&mut self, active: &[u32]) {
         let costs = self.kind_costs();
         self.passes = self.passes.wrapping_add(1);
@@ -360,7 +360,8 @@ impl<P: Policy> Machine<P> {
         }
     }
 
-    /// A wait in which nothing happens until its time is up. True if everything was handed over.
+    /// Plays a wait in which nothing happens until its time is up. Returns true if everything was
+    /// handed over.
     fn block(&mut self) -> bool {
         let costs = self.kind_costs();
         self.blocks = self.blocks.wrapping_add(1);
@@ -422,5 +423,5 @@ pub(super) fn read_cost(kind: Kind) -> f64 {
     }
 }
 
-/// The costs that simulations reckon with unless told otherwise.
+/// The default costs of simulations.
 pub(super) const COSTS: Costs = Costs::ASSUMED;

@@ -20,16 +20,16 @@ pub struct Setting {
     pub costs: Costs,
     /// The cost of a read, in nanoseconds.
     pub read: f64,
-    /// By how much scans cost more than `costs` says.
+    /// The factor by which scans cost more than in `costs`.
     pub scan_factor: f32,
     /// How long a wait blocks in which nothing happens.
     pub pause: Duration,
-    /// Whether descriptors in epoll are level-triggered; else the back-end may choose.
+    /// Whether descriptors in epoll are level-triggered; otherwise the back-end may choose.
     pub level: bool,
 }
 
 impl Setting {
-    /// Assumed costs, for one kind.
+    /// Creates a setting with assumed costs, for one kind.
     pub fn new(kind: Kind) -> Setting {
         Setting {
             kind,
@@ -78,7 +78,7 @@ impl Outcome {
         self.policy.total() / self.pure
     }
 
-    /// The same, counting only the loop's own time.
+    /// Returns the same ratio, counting only the loop's own time.
     pub fn ratio_own(&self) -> f64 {
         self.policy.own() / self.pure_own
     }

@@ -1,7 +1,7 @@
 //! The search for the load that a policy likes least.
 //!
-//! Random loads of one or two groups, then small changes to the worst ones, kept when they make
-//! it worse. The result is a load, so that it can be played to real descriptors.
+//! Random loads of one or two groups, then small changes to the worst ones, kept when they make it
+//! worse. The result is a load, so it can be played on real descriptors.
 
 use superpoll::backend::policy::Policy;
 

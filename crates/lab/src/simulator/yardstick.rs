@@ -23,7 +23,7 @@ pub struct Pure {
 }
 
 impl Pure {
-    /// For so many descriptors.
+    /// Creates the yardstick for this many descriptors.
     pub fn new(setting: &Setting, total: usize) -> Pure {
         Pure {
             setting: *setting,
@@ -72,12 +72,12 @@ impl Pure {
         }
     }
 
-    /// The total of the cheapest.
+    /// Returns the total of the cheapest back-end.
     pub fn best(&self) -> f64 {
         self.poll.total().min(self.level.total()).min(self.edge.total())
     }
 
-    /// The loop's own time with the cheapest by that measure.
+    /// Returns the loop's own time with the back-end that is cheapest by that measure.
     pub fn best_own(&self) -> f64 {
         self.poll.own().min(self.level.own()).min(self.edge.own())
     }
@@ -99,7 +99,7 @@ pub struct Hindsight {
 }
 
 impl Hindsight {
-    /// Creates the yardstick for so many descriptors, which all start in epoll.
+    /// Creates the yardstick for this many descriptors, which all start in epoll.
     pub fn new(setting: &Setting, total: usize) -> Hindsight {
         let costs = *setting.costs.of(setting.kind);
         let mut start = [0.0, f64::INFINITY, f64::INFINITY];

@@ -3,10 +3,11 @@
 //! A subject is built for a set of readers and then does rounds: it waits until all active readers
 //! were reported, and reads one byte of each when it is reported. The loop over the events is in
 //! the subject, so the harness adds one dynamic call per round, not per event, and adds it to all
-//! alike. Each subject looks one thing up per event, as its users would: the descriptor under the
-//! number or key that the poller hands back.
+//! alike. Each subject does one look-up per event, as its users would: the descriptor under the
+//! number or key that the poller returns.
 //!
-//! All ask for as many events per wait as there are descriptors, where they let their users choose.
+//! All subjects request as many events per wait as there are descriptors, where users can choose
+//! that number.
 
 use crate::by_name::by_name;
 use crate::channel::Pairs;
@@ -139,7 +140,7 @@ impl Entry {
         Ok(crate::options::subjects(Some(name), &[])?[0])
     }
 
-    /// The same, if it is built in.
+    /// Returns the same entry, if it is built in.
     pub fn present(self) -> Result<Entry> {
         match self.missing {
             None => Ok(self),

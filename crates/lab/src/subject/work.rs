@@ -14,7 +14,7 @@ pub trait Subject {
         None
     }
 
-    /// System calls it has made in rounds besides reads, if it counts them.
+    /// Returns the system calls that it has made in rounds in addition to reads, if it counts them.
     fn calls(&self) -> Option<u64> {
         None
     }
@@ -29,7 +29,7 @@ pub trait Subject {
         None
     }
 
-    /// Bytes of its own heap for registrations, if it says.
+    /// Returns the bytes of its own heap for registrations, if it reports them.
     fn memory(&self) -> Option<usize> {
         None
     }
@@ -45,7 +45,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Nothing read yet, of `total` pairs.
+    /// Creates the ledger of `total` pairs, with nothing read yet.
     pub fn new(total: usize) -> Ledger {
         Ledger { seen: vec![0; total], bytes: 0, sum: 0, empty: 0 }
     }

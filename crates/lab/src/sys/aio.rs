@@ -50,7 +50,7 @@ fn check(returned: libc::c_long) -> io::Result<usize> {
 }
 
 impl Polls {
-    /// One for each descriptor, none submitted yet.
+    /// Creates a request for each descriptor, none submitted yet.
     pub fn new(fds: &[RawFd]) -> io::Result<Polls> {
         let mut context: libc::c_ulong = 0;
         // SAFETY: the kernel writes one number, which outlives the call.
@@ -112,7 +112,7 @@ impl Polls {
         }
     }
 
-    /// System calls to submit and to wait, so far.
+    /// Returns the number of system calls to submit and to wait, so far.
     pub fn calls(&self) -> u64 {
         self.calls
     }

@@ -12,7 +12,7 @@ fn both([reader, writer]: [RawFd; 2]) -> (OwnedFd, OwnedFd) {
     unsafe { (OwnedFd::from_raw_fd(reader), OwnedFd::from_raw_fd(writer)) }
 }
 
-/// A pipe: the end to read and the end to write, neither blocking.
+/// Returns a pipe: the end to read and the end to write, both non-blocking.
 pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut ends = [0; 2];
     // SAFETY: the kernel writes two descriptors into an array of two.
@@ -20,7 +20,7 @@ pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(both(ends))
 }
 
-/// A pair of connected Unix-domain stream sockets, neither blocking.
+/// Returns a pair of connected Unix-domain stream sockets, both non-blocking.
 pub fn unix_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut ends = [0; 2];
     let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
@@ -65,7 +65,7 @@ pub fn read_byte(fd: RawFd) -> Option<u8> {
     (count == 1).then_some(byte)
 }
 
-/// Writes one byte; says whether it was taken.
+/// Writes one byte; returns whether it was taken.
 #[inline(always)]
 pub fn write_byte(fd: RawFd, byte: u8) -> bool {
     // SAFETY: the kernel reads one byte of one byte.
@@ -80,7 +80,7 @@ pub fn read_word(fd: RawFd) -> Option<u64> {
     (count == 8).then(|| u64::from_ne_bytes(word))
 }
 
-/// Writes eight bytes at once; says whether they were taken.
+/// Writes eight bytes at once; returns whether they were taken.
 pub fn write_word(fd: RawFd, word: u64) -> bool {
     let word = word.to_ne_bytes();
     // SAFETY: the kernel reads eight bytes of eight.
@@ -109,21 +109,22 @@ pub fn keep_on_exec(fd: RawFd) -> io::Result<()> {
     check(unsafe { libc::fcntl(fd, libc::F_SETFD, 0) }).map(drop)
 }
 
-/// Reads up to as many bytes as the buffer has and returns how many; negative as the kernel says it.
+/// Reads up to as many bytes as the buffer has and returns how many; negative for an error, as the
+/// kernel returns it.
 #[inline(always)]
 pub fn read(fd: RawFd, buffer: &mut [u8]) -> isize {
     // SAFETY: the kernel writes at most the length of the slice into it.
     unsafe { libc::read(fd, buffer.as_mut_ptr().cast(), buffer.len()) }
 }
 
-/// Writes bytes and returns how many were taken; negative as the kernel says it.
+/// Writes bytes and returns how many were taken; negative for an error, as the kernel returns it.
 #[inline(always)]
 pub fn write(fd: RawFd, bytes: &[u8]) -> isize {
     // SAFETY: the kernel reads at most the length of the slice from it.
     unsafe { libc::write(fd, bytes.as_ptr().cast(), bytes.len()) }
 }
 
-/// How many bytes are there to be read.
+/// Returns how many bytes can be read.
 pub fn readable_bytes(fd: RawFd) -> io::Result<usize> {
     let mut count: libc::c_int = 0;
     // SAFETY: the kernel writes one integer, which outlives the call.

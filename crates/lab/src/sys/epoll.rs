@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 /// One event as the kernel writes it.
 pub type Raw = libc::epoll_event;
 
-/// A new epoll set.
+/// Creates an epoll set.
 pub fn create() -> io::Result<OwnedFd> {
     // SAFETY: the call takes a flag; the number it returns has no owner yet.
     unsafe {
@@ -72,13 +72,13 @@ pub fn wait(set: RawFd, events: &mut [Raw]) -> i32 {
     unsafe { libc::epoll_wait(set, events.as_mut_ptr(), events.len() as i32, -1) }
 }
 
-/// As [`wait`], but for so many milliseconds at most.
+/// Like [`wait`], but for at most this many milliseconds.
 pub fn wait_for(set: RawFd, events: &mut [Raw], milliseconds: i32) -> i32 {
     // SAFETY: the kernel writes at most as many events as the slice has.
     unsafe { libc::epoll_wait(set, events.as_mut_ptr(), events.len() as i32, milliseconds) }
 }
 
-/// Whether a set can be mapped, as a descriptor can whose driver shares memory with a program.
+/// Tries to map a set, as is possible for a descriptor whose driver shares memory with a program.
 pub fn map(set: &OwnedFd) -> io::Result<()> {
     const LENGTH: usize = 4096;
     // SAFETY: a new mapping at an address that the kernel chooses; it is never read and is unmapped

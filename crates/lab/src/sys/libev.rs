@@ -108,7 +108,7 @@ impl<T: Ready> Loop<T> {
         Some(made)
     }
 
-    /// One wait and its callbacks.
+    /// Runs one wait and its callbacks.
     pub fn run_once(&mut self, receiver: &mut T) {
         // SAFETY: the loop is live; the callbacks use the receiver only during the call, and the
         // pointer is taken back before the borrow ends.

@@ -103,7 +103,7 @@ impl<T: Ready> Base<T> {
         Some(made)
     }
 
-    /// One wait and its callbacks; says whether it worked.
+    /// Runs one wait and its callbacks; returns whether it succeeded.
     pub fn run_once(&mut self, receiver: &mut T) -> bool {
         // SAFETY: base is live; the callbacks use the receiver only during the call, and the pointer
         // is taken back before the borrow ends.

@@ -1,5 +1,5 @@
 //! The few functions of libuv that a loop needs. Loop and handles are blocks of the size that the
-//! library says.
+//! library reports.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::os::fd::RawFd;
@@ -47,14 +47,14 @@ pub fn version() -> String {
     unsafe { CStr::from_ptr(uv_version_string()) }.to_string_lossy().into_owned()
 }
 
-/// A zeroed block on the heap, of the size that the library asks for.
+/// A zeroed block on the heap, of the size that the library needs.
 struct Block {
     address: *mut u128,
     words: usize,
 }
 
 impl Block {
-    /// At least `size` bytes, aligned for any C type.
+    /// Creates a block of at least `size` bytes, aligned for any C type.
     fn new(size: usize) -> Block {
         let words = size.div_ceil(size_of::<u128>());
         let block = vec![0u128; words].into_boxed_slice();
@@ -142,7 +142,7 @@ impl<T: Ready> Loop<T> {
         Some(made)
     }
 
-    /// One wait and its callbacks.
+    /// Runs one wait and its callbacks.
     pub fn run_once(&mut self, receiver: &mut T) {
         // SAFETY: the loop is live; the callbacks use the receiver only during the call, and the
         // pointer is taken back before the borrow ends.

@@ -60,7 +60,7 @@ unsafe impl Send for SharedNumbers {}
 unsafe impl Sync for SharedNumbers {}
 
 impl SharedNumbers {
-    /// Pages for so many, at least one, shared across forks; all are zero.
+    /// Maps pages for this many numbers, at least one, shared across forks; all are zero.
     pub fn new(count: usize) -> std::io::Result<SharedNumbers> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let kind = libc::MAP_SHARED | libc::MAP_ANONYMOUS;

@@ -1,4 +1,4 @@
-//! A network of one's own.
+//! A network namespace for a thread of ours.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};

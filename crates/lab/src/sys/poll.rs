@@ -8,7 +8,8 @@ pub fn wait(set: &mut [libc::pollfd]) -> i32 {
     unsafe { libc::poll(set.as_mut_ptr(), set.len() as libc::nfds_t, -1) }
 }
 
-/// Looks, without waiting, and returns how many entries are ready; negative as the kernel says it.
+/// Polls without waiting and returns how many entries are ready; negative for an error, as the
+/// kernel returns it.
 pub fn look(set: &mut [libc::pollfd]) -> i32 {
     // SAFETY: as above.
     unsafe { libc::poll(set.as_mut_ptr(), set.len() as libc::nfds_t, 0) }

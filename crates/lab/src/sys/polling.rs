@@ -15,7 +15,8 @@ pub struct Readers<R: AsFd> {
 }
 
 impl<R: AsFd> Readers<R> {
-    /// Watches them all, each under its place as the key, with room for so many events at a time.
+    /// Watches all readers, each under its place as the key, with room for this many events at a
+    /// time.
     pub fn watch(readers: Vec<R>, room: usize) -> io::Result<Readers<R>> {
         let events = Events::with_capacity(NonZeroUsize::new(room).unwrap_or(NonZeroUsize::MIN));
         let watched = Readers { poller: Poller::new()?, events, readers };
@@ -28,14 +29,14 @@ impl<R: AsFd> Readers<R> {
         Ok(watched)
     }
 
-    /// The places of those that are ready, at least one.
+    /// Waits, and returns the places of the ready readers, at least one.
     pub fn wait(&mut self) -> io::Result<impl Iterator<Item = usize>> {
         self.events.clear();
         self.poller.wait(&mut self.events, None)?;
         Ok(self.events.iter().map(|event| event.key))
     }
 
-    /// Watches one no more.
+    /// Stops watching a reader.
     pub fn stop(&self, place: usize) -> io::Result<()> {
         self.poller.delete(&self.readers[place])
     }

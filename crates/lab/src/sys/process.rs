@@ -123,7 +123,7 @@ impl Child {
         processor_time_of(self.pid)
     }
 
-    /// Whether it has ended by itself.
+    /// Returns whether it has ended by itself.
     pub fn has_ended(&self) -> bool {
         // SAFETY: all zeros is a valid siginfo_t; the kernel writes it, and it outlives the call. The child stays to be
         // waited for.
@@ -184,7 +184,8 @@ pub fn thread_time() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// How often the threads of this process have given up their processor by themselves, and how often it was taken away.
+/// Returns how often the threads of this process have given up their processor voluntarily, and how
+/// often it was taken away.
 pub fn switches() -> (u64, u64) {
     // SAFETY: all zeros is a valid rusage; the kernel overwrites it, and it outlives the call.
     unsafe {
@@ -205,7 +206,8 @@ pub fn preempt_nobody() -> io::Result<()> {
     if returned == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// How many processes and threads the user of this process may have (`ulimit -u`), if that is limited.
+/// Returns how many processes and threads the user of this process may have (`ulimit -u`), if that
+/// is limited.
 pub fn tasks_allowed() -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: the kernel writes one rlimit structure, which outlives the call.

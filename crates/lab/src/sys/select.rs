@@ -9,13 +9,13 @@ pub struct Set {
 }
 
 impl Set {
-    /// An empty set.
+    /// Creates an empty set.
     pub fn new() -> Set {
         // SAFETY: all zeros is the empty set.
         Set { set: unsafe { std::mem::zeroed() }, end: 0 }
     }
 
-    /// Adds a descriptor; says whether its number is small enough.
+    /// Adds a descriptor; returns whether its number is small enough.
     pub fn add(&mut self, fd: RawFd) -> bool {
         let fits = (0..libc::FD_SETSIZE as RawFd).contains(&fd);
         if fits {

@@ -1,4 +1,4 @@
-//! Signals that say a descriptor is ready: `F_SETSIG`, `sigtimedwait(2)` and `signalfd(2)`.
+//! Signals that report a ready descriptor: `F_SETSIG`, `sigtimedwait(2)` and `signalfd(2)`.
 
 use std::io;
 use std::marker::PhantomData;
@@ -41,7 +41,8 @@ impl Signal {
     }
 }
 
-/// The signal that is queued for each event. Those below it are the C library's.
+/// Returns the signal that is queued for each event. The real-time signals below it are the C
+/// library's.
 fn queued() -> libc::c_int {
     libc::SIGRTMIN() + 4
 }
@@ -106,7 +107,8 @@ impl Held {
         calls
     }
 
-    /// A descriptor from which they can be read, many at a time; reading waits for the first.
+    /// Returns a descriptor from which the signals can be read, many at a time; reading waits for
+    /// the first.
     pub fn descriptor(&self) -> io::Result<OwnedFd> {
         // SAFETY: the kernel reads one set; the number it returns has no owner yet.
         unsafe {
@@ -135,7 +137,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Room for so many.
+    /// Creates room for this many signals.
     pub fn new(room: usize) -> Batch {
         // SAFETY: all zeros is a valid record.
         let empty: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };

@@ -60,7 +60,7 @@ pub fn port(socket: &OwnedFd) -> io::Result<u16> {
     Ok(u16::from_be(address.sin_port))
 }
 
-/// A socket that can connect and does not block.
+/// Returns a non-blocking socket that can connect.
 pub fn client() -> io::Result<OwnedFd> {
     stream(libc::SOCK_NONBLOCK)
 }
@@ -107,7 +107,7 @@ pub fn connect_from(from: Ipv4Addr, port: u16) -> io::Result<OwnedFd> {
     }
 }
 
-/// Accepts a connection and closes it; says whether there was one.
+/// Accepts a connection and closes it; returns whether there was a connection.
 pub fn accept_and_close(listener: RawFd) -> bool {
     // SAFETY: the peer's address is not asked for; the number returned has no other owner and is
     // closed once.

@@ -10,8 +10,8 @@ pub mod echo;
 pub mod listener;
 pub mod reads;
 
-/// A ring whose completions are worked off when its one thread asks (Linux 6.1), or else at least without
-/// interrupting it (5.19).
+/// Creates a ring whose completions are processed when its one thread asks for them (Linux 6.1), or
+/// otherwise at least without interrupting the thread (5.19).
 fn ring(requests: u32, completions: u32) -> io::Result<IoUring> {
     let mut builder = IoUring::builder();
     builder.setup_clamp().setup_cqsize(completions).setup_submit_all();
@@ -24,13 +24,13 @@ fn ring(requests: u32, completions: u32) -> io::Result<IoUring> {
     }
 }
 
-/// Requests that are handed over in one call at most.
+/// The most requests that one call submits.
 const REQUESTS: u32 = 256;
 
 /// Marks the requests that cancel a poll; the polls' own numbers do not have this bit.
 const CANCEL: u64 = 1 << 63;
 
-/// Polls that stay until they are taken back, or until the kernel gives one up.
+/// Polls that stay until they are cancelled, or until the kernel ends one.
 pub struct Polls {
     ring: IoUring,
     /// Those that the kernel has.
@@ -44,15 +44,15 @@ pub struct Polls {
 pub struct Event {
     /// The number it was armed with.
     pub number: usize,
-    /// The error, if it is over because of one.
+    /// The error, if it ended the poll.
     pub error: Option<i32>,
-    /// Whether it goes on.
+    /// Whether the poll stays.
     pub more: bool,
 }
 
 impl Polls {
-    /// Room for `total` polls, and for `completions` (rounded up to a power of two) that were not
-    /// fetched yet; the kernel keeps any more aside.
+    /// Creates room for `total` polls, and for `completions` (rounded up to a power of two) that
+    /// were not fetched yet; the kernel keeps any more aside.
     ///
     /// The work of a completion is left until this thread asks for it, so that a writer pays for a mark and
     /// no interrupt; that needs Linux 6.1.
@@ -116,12 +116,12 @@ impl Polls {
         Ok(())
     }
 
-    /// System calls so far.
+    /// Returns the number of system calls so far.
     pub fn calls(&self) -> u64 {
         self.calls
     }
 
-    /// How often there were completions that the queue had no room for.
+    /// Returns how often the completion queue had no room.
     pub fn overflows(&self) -> u64 {
         self.overflows
     }

@@ -3,7 +3,7 @@
 use crate::table::{self, Table};
 use crate::wake::Row;
 
-/// How long each subject took to wake up.
+/// Returns the table of wake-up times.
 pub fn wake_ups(rows: &[Row]) -> Table {
     table::of(
         rows,

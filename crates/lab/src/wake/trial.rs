@@ -18,7 +18,7 @@ use crate::{options, rivals, say, statistics};
 const DEFAULTS: [&str; 7] =
     ["raw-epoll-lt", "epoll-lt", "poll", "adaptive", "uring", "mio", "polling"];
 
-/// Rounds in which the busy ones are.
+/// The busy rounds before the wake-ups.
 const BUSY: Busy = Busy { first_adaptive: 100, first: 100, between: 20 };
 
 /// Wake-ups of one subject in a row.

@@ -8,7 +8,7 @@ use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
 use crate::sys::epoll;
 
-/// Changes that are told in one call at most.
+/// The most changes that one call submits.
 const REQUESTS: u32 = 256;
 
 /// Completions that may wait to be fetched.
@@ -26,17 +26,17 @@ pub struct Changes {
     /// The events that unsubmitted entries refer to.
     events: Box<[epoll::Raw; REQUESTS as usize]>,
     calls: u64,
-    /// Changes that are not told yet.
+    /// Changes that are not submitted yet.
     untold: usize,
     /// Answers that must arrive before the submitted changes are done: one for each change of a
     /// set, and one for each cancelled poll.
     due: usize,
-    /// Polls that have reported and were not asked for yet.
+    /// Polls that have reported and were not fetched yet.
     found: Vec<u64>,
 }
 
 impl Changes {
-    /// A ring without anything in it.
+    /// Creates an empty ring.
     pub fn new() -> io::Result<Changes> {
         Ok(Changes {
             ring: super::ring(REQUESTS, COMPLETIONS)?,
@@ -174,7 +174,7 @@ impl Changes {
         Ok(self.found.drain(..))
     }
 
-    /// System calls so far.
+    /// Returns the number of system calls so far.
     pub fn calls(&self) -> u64 {
         self.calls
     }

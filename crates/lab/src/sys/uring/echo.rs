@@ -14,14 +14,15 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use io_uring::types::{BufRingEntry, Fixed};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 
-/// Requests that are handed over in one call at most.
+/// The most requests that one call submits.
 const REQUESTS: u32 = 256;
 
-/// So many completions are waited for at most, and so many arrivals worked off by a call.
+/// The most completions that a call waits for, and the arrivals that it then handles.
 const TURN: usize = 64;
 
-/// Buffers, a power of two: enough for the arrivals of a turn and of the one before, few enough to stay in a
-/// cache. Where there are too few, receives end and are begun again, which costs as much as a request.
+/// Buffers, a power of two: enough for the arrivals of a turn and of the one before, few enough to
+/// stay in a cache. With too few buffers, receives end and are started again, which costs as much
+/// as a request.
 const BUFFERS: u16 = 256;
 
 /// Their group.
@@ -74,7 +75,7 @@ impl Echo {
         Ok(echo)
     }
 
-    /// Whether a connection is left.
+    /// Returns whether a connection is left.
     pub fn is_open(&self) -> bool {
         self.open > 0
     }

@@ -5,13 +5,13 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
-/// Requests that are told in one call at most; thousands of processes have such a ring each.
+/// The most requests that one call submits; thousands of processes have such a ring each.
 const REQUESTS: u32 = 8;
 
 /// Marks requests to accept.
 const ACCEPT: u64 = 1 << 63;
 
-/// How a descriptor is watched, or a connection asked for.
+/// How a descriptor is watched, or a connection requested.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Request {
     /// A poll, which the kernel wakes with all other polls or alone, and which stays or reports
@@ -82,7 +82,7 @@ impl Listening {
         Ok(())
     }
 
-    /// Waits until something happens, and asks again where a request is over.
+    /// Waits until something happens, and submits each request again that is over.
     pub fn wait(&mut self, mut happened: impl FnMut(Happened)) -> io::Result<()> {
         loop {
             match self.ring.submit_and_wait(1) {

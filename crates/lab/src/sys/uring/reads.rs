@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
-/// Requests that are handed over in one call at most.
+/// The most requests that one call submits.
 const REQUESTS: u32 = 256;
 
 /// The memory of a read.
@@ -29,8 +29,8 @@ pub struct Reads {
 }
 
 impl Reads {
-    /// Room for `total` reads. The work of a completion is left until this thread asks for it, so that a writer pays for
-    /// a mark and no interrupt; that needs Linux 6.1.
+    /// Creates room for `total` reads. The work of a completion is left until this thread asks for
+    /// it, so that a writer pays for a mark and no interrupt; that needs Linux 6.1.
     pub fn new(total: usize) -> io::Result<Reads> {
         let completions = u32::try_from(total).unwrap_or(u32::MAX >> 1).max(2).next_power_of_two();
         let ring = IoUring::builder()
@@ -90,7 +90,7 @@ impl Reads {
         }
     }
 
-    /// Why a read is over already that should wait, if one is.
+    /// Returns the error of a read that is over although it should wait, if there is one.
     pub fn refusal(&mut self) -> Option<io::Error> {
         let mut refusal = None;
         for completion in self.ring.completion() {
@@ -122,12 +122,12 @@ impl Reads {
         Ok(())
     }
 
-    /// System calls so far.
+    /// Returns the number of system calls so far.
     pub fn calls(&self) -> u64 {
         self.calls
     }
 
-    /// How often there were completions that the queue had no room for.
+    /// Returns how often the completion queue had no room.
     pub fn overflows(&self) -> u64 {
         self.overflows
     }
