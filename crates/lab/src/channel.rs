@@ -45,7 +45,7 @@ pub fn plain_network() -> Option<String> {
     })
 }
 
-/// The congestion control of new sockets.
+/// Returns the congestion control of new sockets.
 pub fn default_congestion() -> String {
     std::fs::read_to_string(DEFAULT_CONGESTION).unwrap_or_default().trim().to_owned()
 }
@@ -152,7 +152,7 @@ impl Pairs {
         self.readers.len()
     }
 
-    /// The numbers of the readers, by pair.
+    /// Returns the numbers of the readers, by pair.
     pub fn readers(&self) -> &[RawFd] {
         &self.reader_numbers
     }
@@ -162,7 +162,7 @@ impl Pairs {
         &self.readers
     }
 
-    /// The numbers of the writers, by pair.
+    /// Returns the numbers of the writers, by pair.
     pub fn writers(&self) -> &[RawFd] {
         &self.writer_numbers
     }

@@ -88,7 +88,7 @@ impl Document {
         Ok(document)
     }
 
-    /// The document as JSON text.
+    /// Returns the document as JSON text.
     pub fn to_json(&self) -> Result<String> {
         serde_json::to_string(self)
             .map(|text| text + "\n")

@@ -52,7 +52,7 @@ pub trait Experiment {
         Ok(String::new())
     }
 
-    /// The tables for the terminal.
+    /// Returns the tables for the terminal.
     fn text(rows: &[Self::Row]) -> String;
 
     /// Draws plots and tables on a page.

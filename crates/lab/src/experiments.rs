@@ -138,7 +138,7 @@ fn part<E: Experiment>(rows: &[E::Row], page: &mut Page<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The targets of all records.
+/// Returns the targets of all records.
 pub fn targets(records: &Records) -> Vec<Target> {
     ALL.iter().flat_map(|experiment| (experiment.targets)(records)).collect()
 }

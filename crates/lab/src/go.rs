@@ -43,7 +43,7 @@ impl Program {
         self.built().map(drop)
     }
 
-    /// A command that runs it on one processor.
+    /// Returns a command that runs it on one processor.
     pub fn command(&self) -> Result<Command> {
         let (file, owner) = self.built()?;
         // In a child, the descriptor may be closed; the process that compiled the program still has

@@ -45,7 +45,7 @@ impl Headroom {
         }
     }
 
-    /// The bytes that are available.
+    /// Returns the bytes that are available.
     pub fn memory(&self) -> u64 {
         self.memory
     }

@@ -29,7 +29,7 @@ pub enum Extent {
 }
 
 impl Extent {
-    /// The words after `superpoll-lab` of an experiment's run of this extent.
+    /// Returns the words after `superpoll-lab` of an experiment's run of this extent.
     pub fn words(self, experiment: &Listed) -> &'static str {
         match self {
             Extent::Quick => experiment.quick,
@@ -162,7 +162,7 @@ impl Journal {
         }
     }
 
-    /// How many experiments are done.
+    /// Returns how many experiments are done.
     pub fn done(&self) -> usize {
         self.steps.iter().filter(|step| matches!(step.state, State::Done { .. })).count()
     }

@@ -67,7 +67,7 @@ fn room(most: u64, used: u64, name: String) -> Room {
     Room { most: left, limit: format!("{name} is {most}, of which {used} are taken") }
 }
 
-/// How many tasks there are on the machine: the number behind the slash.
+/// Returns how many tasks there are on the machine: the number behind the slash.
 fn all_tasks(load: &str) -> Option<u64> {
     load.split_whitespace().nth(3)?.split('/').nth(1)?.parse().ok()
 }

@@ -40,7 +40,7 @@ pub struct Output {
 }
 
 impl Default for Output {
-    /// The options of the command line without arguments.
+    /// Returns the options of the command line without arguments.
     fn default() -> Output {
         without_arguments()
     }
@@ -51,7 +51,7 @@ impl Default for Output {
 macro_rules! of_a_command {
     ($options:ty) => {
         impl Default for $options {
-            /// The options of the command line without arguments.
+            /// Returns the options of the command line without arguments.
             fn default() -> $options {
                 crate::options::without_arguments()
             }

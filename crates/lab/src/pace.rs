@@ -72,8 +72,8 @@ impl Pace {
         Some(if late { wanted.min(least) } else { wanted })
     }
 
-    /// How many nanoseconds the rounds of the next point may take together, where a round can be of
-    /// any length; `None` if there is no time for it.
+    /// Returns how many nanoseconds the rounds of the next point may take together, where a round
+    /// can be of any length; `None` if there is no time for it.
     pub fn time(&mut self) -> Option<f64> {
         self.share(self.started.elapsed().as_secs_f64())
     }

@@ -140,7 +140,7 @@ impl Plot {
         Plot { x_power_of_ten: true, ..self }
     }
 
-    /// Whether any curve has more than one point.
+    /// Returns whether any curve has more than one point.
     fn is_worth_drawing(&self) -> bool {
         self.curves.iter().any(|curve| curve.points.len() > 1)
     }

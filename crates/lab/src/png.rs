@@ -33,7 +33,7 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The SVG files of a folder, by name.
+/// Returns the SVG files of a folder, by name.
 fn plots(folder: &Path) -> Result<Vec<PathBuf>> {
     let failed = |e| Error::system(format!("reading the folder {}", folder.display()), e);
     let mut plots = Vec::new();

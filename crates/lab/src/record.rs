@@ -147,14 +147,14 @@ pub fn relate_to(point: &mut [(&str, &mut Figures)], yardstick: impl Fn(&str) ->
 }
 
 impl<Row: Serialize> Record<Row> {
-    /// The document as JSON text.
+    /// Returns the document as JSON text.
     pub fn to_json(&self) -> Result<String> {
         serde_json::to_string_pretty(self)
             .map(|text| text + "\n")
             .map_err(|error| Error::usage(format!("writing the record as JSON: {error}")))
     }
 
-    /// The rows as CSV, a column for each field that any row has.
+    /// Returns the rows as CSV, a column for each field that any row has.
     pub fn to_csv(&self) -> Result<String> {
         let rows: Vec<Value> = self
             .rows

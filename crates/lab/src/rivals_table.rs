@@ -5,7 +5,7 @@ use crate::rivals::ALL;
 
 const PAGE: &str = include_str!("../../../docs/rivals.md");
 
-/// The subjects of an experiment, by name; none where it is not built in.
+/// Returns the subjects of an experiment, by name; none where it is not built in.
 fn subjects(experiment: &str) -> Option<Vec<&'static str>> {
     macro_rules! names {
         ($($list:tt)*) => { Some($($list)*.iter().map(|entry| entry.name).collect()) };

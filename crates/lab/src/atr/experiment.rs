@@ -57,7 +57,7 @@ impl Experiment for Atr {
         Ok(())
     }
 
-    /// The targets that `superpoll-lab atr` measures.
+    /// Returns the targets that `superpoll-lab atr` measures.
     fn targets(rows: &[Row]) -> Vec<Target> {
         let at =
             |row: &Row| format!("{} {} of {} {}", row.kind, row.active, row.total, row.placement);

@@ -75,7 +75,8 @@ impl Row {
     }
 }
 
-/// The points of a curve: for each ratio, a value computed from the figures of two subjects.
+/// Returns the points of a curve: for each ratio, a value computed from the figures of two
+/// subjects.
 pub fn curve(
     rows: &[&Row],
     above: &str,
@@ -104,7 +105,7 @@ pub fn break_even(
     statistics::break_even(&curve)
 }
 
-/// The sweeps in a record: all rows of one kind, total and placement.
+/// Returns the sweeps in a record: all rows of one kind, total and placement.
 pub fn sweeps(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
     grouping::groups(rows, |row| format!("{} {} {}", row.kind, row.total, row.placement))
 }

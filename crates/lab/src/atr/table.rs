@@ -8,7 +8,7 @@ use crate::table::{self, Table};
 /// The subjects that get a column of times, if they took part.
 const TIMED: [&str; 5] = ["raw-poll", "raw-epoll-lt", "poll", "epoll-lt", "adaptive"];
 
-/// The loop's own time, from medians.
+/// Returns the loop's own time, from medians.
 pub fn loop_time(figures: &Figures) -> Option<f64> {
     Some(figures.ns_per_round_median)
 }
@@ -18,7 +18,7 @@ pub fn cost(figures: &Figures) -> Option<f64> {
     figures.cost_ns_per_round
 }
 
-/// The figures of a subject at a point.
+/// Returns the figures of a subject at a point.
 pub fn find<'a>(rows: &[&'a Row], active: usize, subject: &str) -> Option<&'a Figures> {
     rows.iter().find(|row| row.active == active && row.subject == subject).map(|row| &row.figures)
 }

@@ -109,7 +109,8 @@ pub fn placement(document: &Document) -> Option<String> {
     table(["200 busy, 9,600 idle", "`poll`", "`epoll`", "`adaptive`", heading], &rows)
 }
 
-/// The costs of idle connections: memory of the server, and processor time of its busy connections.
+/// Returns the costs of idle connections: memory of the server, and processor time of its busy
+/// connections.
 pub fn idle_cost(document: &Document) -> Option<String> {
     let slowed = |subject: &str| {
         let rows = &document.records.zombies.as_ref()?.rows;
@@ -190,7 +191,7 @@ pub fn runtime(document: &Document) -> Option<String> {
     table(["runtime", &ring, "/ tokio", "CPU of an echo over TCP / tokio"], &rows)
 }
 
-/// The effect of a restart on idle connections that a second process keeps.
+/// Returns the effect of a restart on idle connections that a second process keeps.
 pub fn restart(document: &Document) -> Option<String> {
     let rows = &document.records.sit.as_ref()?.rows;
     let of = |subject: &str, figure: &str| -> Option<&sit::Row> {

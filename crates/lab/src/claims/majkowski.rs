@@ -104,7 +104,7 @@ pub const CLAIMS: &[Claim] = &[
     },
 ];
 
-/// The rows of a loop over pipes, the fewest active first.
+/// Returns the rows of a loop over pipes, the fewest active first.
 fn of<'a>(records: &'a Records, subject: &str) -> Vec<&'a models::Row> {
     let mut rows: Vec<&models::Row> = records
         .models

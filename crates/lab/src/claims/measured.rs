@@ -64,7 +64,7 @@ impl Sweep<'_> {
     }
 }
 
-/// The sweeps over pipes.
+/// Returns the sweeps over pipes.
 pub fn sweeps(records: &Records) -> Vec<Sweep<'_>> {
     let Some(record) = &records.atr else { return Vec::new() };
     let mut sweeps: Vec<Sweep<'_>> = Vec::new();
@@ -82,7 +82,8 @@ pub fn sweeps(records: &Records) -> Vec<Sweep<'_>> {
     sweeps
 }
 
-/// The sweeps with the active ones at the end, as the first such test had them, smallest first.
+/// Returns the sweeps with the active ones at the end, as the first such test had them, smallest
+/// first.
 pub fn sweeps_at_the_end(records: &Records) -> Vec<Sweep<'_>> {
     let mut sweeps = sweeps(records);
     sweeps.retain(|sweep| sweep.placement == "end");
@@ -184,7 +185,7 @@ pub fn ring<'a>(records: &'a Records, subject: &str) -> Option<&'a ring::Row> {
     rows.filter(|row| row.subject == subject && row.in_flight == 1).max_by_key(|row| row.total)
 }
 
-/// A figure of `superpoll-lab sit`, with the most descriptors.
+/// Returns a figure of `superpoll-lab sit`, with the most descriptors.
 pub fn sit<'a>(
     records: &'a Records,
     part: &str,

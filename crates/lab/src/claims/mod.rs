@@ -44,7 +44,7 @@ pub struct Finding {
     pub reason: String,
 }
 
-/// The claims of each text.
+/// Returns the claims of each text.
 fn all() -> [(&'static Source, &'static [Claim]); 5] {
     let [shaw, kernel, majkowski, haproxy, ghc] = &SOURCES;
     [

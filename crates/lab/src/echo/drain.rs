@@ -49,7 +49,7 @@ impl Sockets {
         Sockets { open: sockets.len(), sockets, buffer }
     }
 
-    /// The sockets themselves.
+    /// Returns the sockets themselves.
     pub fn all(&self) -> &[OwnedFd] {
         &self.sockets
     }

@@ -23,7 +23,7 @@ pub fn over_connections(rows: &[Row], kind: &str) -> Option<Plot> {
     .drawn_over_powers_of_ten()
 }
 
-/// The kinds of sockets, in the order of their rows.
+/// Returns the kinds of sockets, in the order of their rows.
 pub fn kinds(rows: &[Row]) -> Vec<&str> {
     grouping::distinct(rows.iter().map(|row| row.kind.as_str()))
 }

@@ -71,7 +71,7 @@ impl Experiment for Files {
         Ok(())
     }
 
-    /// The targets that `superpoll-lab files` measures, at 64 connections.
+    /// Returns the targets that `superpoll-lab files` measures, at 64 connections.
     fn targets(rows: &[Row]) -> Vec<Target> {
         let ours = |bytes: usize| {
             rows.iter().filter(move |row| {

@@ -3,7 +3,7 @@
 use crate::files::Row;
 use crate::plot::{self, Plot};
 
-/// The numbers of connections that were measured, in their order.
+/// Returns the numbers of connections that were measured, in their order.
 pub fn connections(rows: &[Row]) -> Vec<usize> {
     crate::grouping::distinct(rows.iter().map(|row| row.connections))
 }

@@ -60,7 +60,7 @@ fn held(root: &Path) -> std::io::Result<Files> {
     Ok(files)
 }
 
-/// The answer to a request.
+/// Returns the answer to a request.
 fn answer<B>(files: &Files, request: &Request<B>) -> Response<Full<Bytes>> {
     let plain = |status| {
         let mut response = Response::default();

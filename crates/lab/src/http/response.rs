@@ -47,7 +47,7 @@ impl Response {
     }
 }
 
-/// The length that a head gives for the body.
+/// Returns the length that a head gives for the body.
 fn body_length(head: &[u8]) -> Result<usize, String> {
     let head = std::str::from_utf8(head).map_err(|_| "an answer's head is not text".to_owned())?;
     let mut lines = head.split("\r\n");

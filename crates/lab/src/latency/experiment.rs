@@ -88,7 +88,7 @@ fn part(experiment: &str, rows: &[Row], page: &mut Page<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The median of each subject with each number of descriptors.
+/// Returns the median of each subject with each number of descriptors.
 fn figures(rows: &[Row]) -> Vec<Figure> {
     rows.iter()
         .map(|row| Figure {

@@ -71,7 +71,7 @@ pub struct Row {
     pub figures: Figures,
 }
 
-/// The loads of a record: all rows of one kind and load.
+/// Returns the loads of a record: all rows of one kind and load.
 pub fn loads(rows: &[Row]) -> Vec<((&str, &str), Vec<&Row>)> {
     grouping::groups(rows, |row| (row.kind.as_str(), row.load.as_str()))
 }

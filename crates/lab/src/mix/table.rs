@@ -5,7 +5,7 @@ use crate::mix::{self, Row};
 use crate::record::{Account, Figures, PURE};
 use crate::table::{self, Table};
 
-/// The figures of a subject under one load.
+/// Returns the figures of a subject under one load.
 pub fn find<'a>(rows: &[&'a Row], subject: &str) -> Option<&'a Figures> {
     rows.iter().find(|row| row.subject == subject).map(|row| &row.figures)
 }

@@ -171,8 +171,8 @@ fn cases(options: &Options, kind: Kind, notes: &mut Vec<String>) -> Result<Vec<C
     Ok(cases)
 }
 
-/// The load that the default policy likes least, as far as the simulator finds one at the costs
-/// of this machine.
+/// Returns the load that the default policy likes least, as far as the simulator finds one at the
+/// costs of this machine.
 fn worst(kind: Kind, quick: bool, seed: u64) -> simulator::Load {
     let kind = match kind {
         Kind::Pipe => diagnostics::Kind::Pipe,

@@ -31,7 +31,7 @@ impl<'a> Page<'a> {
         Page { folder, body: String::new() }
     }
 
-    /// The whole document under a title.
+    /// Returns the whole document under a title.
     pub fn finish(self, title: &str) -> String {
         let title = escaped(title);
         let body = self.body;

@@ -56,7 +56,7 @@ impl<C: Connection> Generator<C> {
         Ok(Generator { subject, set, connections, events, room, busy_ns: 0 })
     }
 
-    /// How many connections there are.
+    /// Returns how many connections there are.
     pub fn connections(&self) -> usize {
         self.connections.len()
     }

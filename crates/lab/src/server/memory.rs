@@ -61,7 +61,7 @@ fn field(text: &str, name: &str) -> Option<u64> {
     Some(rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }
 
-/// The pages of TCP sockets: the number after `mem`.
+/// Returns the pages of TCP sockets: the number after `mem`.
 fn pages(sockstat: &str) -> u64 {
     let tcp = sockstat.lines().find_map(|line| line.strip_prefix("TCP:")).unwrap_or_default();
     let mut words = tcp.split_whitespace().skip_while(|word| *word != "mem");

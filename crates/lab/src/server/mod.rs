@@ -175,22 +175,22 @@ impl Server {
         }
     }
 
-    /// Whether its process has ended by itself.
+    /// Returns whether its process has ended by itself.
     pub fn has_ended(&self) -> bool {
         self.child.has_ended()
     }
 
-    /// The subject's name.
+    /// Returns the subject's name.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// The number of its process.
+    /// Returns the number of its process.
     pub fn pid(&self) -> i32 {
         self.child.pid()
     }
 
-    /// The processor time that its process has used, in nanoseconds.
+    /// Returns the processor time that its process has used, in nanoseconds.
     pub fn processor_time(&self) -> Result<u64> {
         let name = self.name;
         self.child

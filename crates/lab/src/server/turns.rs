@@ -105,12 +105,12 @@ impl<C: Connection> Runner<C> {
         Ok(Runner { load, servers, name, request_ns, before: None, slices, busy, is_lost: false })
     }
 
-    /// The server's name.
+    /// Returns the server's name.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// The number of the server's process, the first if it has several.
+    /// Returns the number of the server's process, the first if it has several.
     pub fn pid(&self) -> i32 {
         self.servers.first().map_or(0, Server::pid)
     }

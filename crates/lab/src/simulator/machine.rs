@@ -126,12 +126,12 @@ impl<P: Policy> Machine<P> {
         (&mut self.policy, view)
     }
 
-    /// Where a descriptor is watched.
+    /// Returns where a descriptor is watched.
     pub fn place(&self, index: u32) -> Place {
         if self.places[index as usize] == COLD { Place::Cold } else { Place::Hot }
     }
 
-    /// How many descriptors are in the array.
+    /// Returns how many descriptors are in the array.
     pub fn hot(&self) -> usize {
         self.array.len()
     }
@@ -156,7 +156,7 @@ impl<P: Policy> Machine<P> {
         self.triggers
     }
 
-    /// The policy.
+    /// Returns the policy.
     pub fn policy(&self) -> &P {
         &self.policy
     }

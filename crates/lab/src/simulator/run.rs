@@ -73,7 +73,7 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The policy's cost as a multiple of the best pure back-end's.
+    /// Returns the policy's cost as a multiple of the best pure back-end's.
     pub fn ratio(&self) -> f64 {
         self.policy.total() / self.pure
     }
@@ -83,7 +83,7 @@ impl Outcome {
         self.policy.own() / self.pure_own
     }
 
-    /// The policy's cost as a multiple of the best schedule's in hindsight.
+    /// Returns the policy's cost as a multiple of the best schedule's in hindsight.
     pub fn regret(&self) -> f64 {
         self.policy.total() / self.hindsight
     }

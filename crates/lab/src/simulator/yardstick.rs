@@ -138,7 +138,7 @@ impl Hindsight {
         }
     }
 
-    /// The cost of the best schedules, of waiting, moving and writing.
+    /// Returns the cost of the best schedules, of waiting, moving and writing.
     pub fn total(&self) -> f64 {
         // Whatever happens after the last event, being in epoll costs nothing more.
         self.states.iter().map(|states| states[0].min(states[1]).min(states[2])).sum()

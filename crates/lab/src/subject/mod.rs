@@ -130,12 +130,12 @@ pub const ALL: &[Entry] = &[
 ];
 
 impl Entry {
-    /// Whether it is built in.
+    /// Returns whether it is built in.
     pub fn is_built_in(&self) -> bool {
         self.missing.is_none()
     }
 
-    /// The subject of this name.
+    /// Returns the subject of this name.
     pub fn named(name: &str) -> Result<Entry> {
         Ok(crate::options::subjects(Some(name), &[])?[0])
     }
@@ -156,7 +156,7 @@ impl Entry {
         }
     }
 
-    /// Whether it can watch these readers at all.
+    /// Returns whether it can watch these readers at all.
     pub fn suits(&self, pairs: &Pairs) -> bool {
         let works = !self.rings || superpoll::BackendKind::Uring.is_available();
         works && !(self.small_numbers && pairs.readers().iter().any(|&fd| fd >= 1024))

@@ -19,12 +19,12 @@ pub trait Subject {
         None
     }
 
-    /// Whether these calls read, too, so that no other call does.
+    /// Returns whether these calls read, too, so that no other call does.
     fn calls_read(&self) -> bool {
         false
     }
 
-    /// How often the kernel had no room to note an event, and the subject made up for it.
+    /// Returns how often the kernel had no room to note an event, and the subject made up for it.
     fn overflows(&self) -> Option<u64> {
         None
     }
@@ -73,7 +73,7 @@ impl Ledger {
         }
     }
 
-    /// How many bytes were read in this round.
+    /// Returns how many bytes were read in this round.
     #[inline(always)]
     pub fn bytes(&self) -> usize {
         self.bytes

@@ -41,7 +41,7 @@ unsafe extern "C" {
     fn ev_run(which: *mut EvLoop, flags: c_int) -> c_int;
 }
 
-/// The version of the library that is linked.
+/// Returns the version of the library that is linked.
 pub fn version() -> String {
     // SAFETY: both take nothing and return a number.
     let (major, minor) = unsafe { (ev_version_major(), ev_version_minor()) };

@@ -39,7 +39,7 @@ unsafe extern "C" {
     fn event_free(event: *mut Event);
 }
 
-/// The version of the library that is linked.
+/// Returns the version of the library that is linked.
 pub fn version() -> String {
     // SAFETY: the library returns a string of its own that is never freed.
     unsafe { CStr::from_ptr(event_get_version()) }.to_string_lossy().into_owned()

@@ -41,7 +41,7 @@ unsafe extern "C" {
     fn uv_close(handle: *mut UvPoll, callback: Option<extern "C" fn(*mut UvPoll)>);
 }
 
-/// The version of the library that is linked.
+/// Returns the version of the library that is linked.
 pub fn version() -> String {
     // SAFETY: the library returns a string of its own that is never freed.
     unsafe { CStr::from_ptr(uv_version_string()) }.to_string_lossy().into_owned()

@@ -73,7 +73,7 @@ impl SharedNumbers {
         Ok(SharedNumbers { address: address.cast(), count })
     }
 
-    /// The numbers.
+    /// Returns the numbers.
     pub fn all(&self) -> &[AtomicU64] {
         // SAFETY: the mapping has room for so many, is aligned to a page, was zeroed by the kernel,
         // and lives as long as `self`; all access is atomic.

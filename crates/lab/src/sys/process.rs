@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{ChildStderr, ChildStdout, Command};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-/// How often the kernel has taken the processor away from this thread.
+/// Returns how often the kernel has taken the processor away from this thread.
 pub fn preemptions() -> i64 {
     // SAFETY: all zeros is a valid rusage; the kernel overwrites it, and it outlives the call.
     unsafe {
@@ -15,7 +15,7 @@ pub fn preemptions() -> i64 {
     }
 }
 
-/// The monotonic clock in nanoseconds, comparable between processes.
+/// Returns the monotonic clock in nanoseconds, comparable between processes.
 pub fn now() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes one timespec, which outlives the call.
@@ -23,7 +23,7 @@ pub fn now() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// The processors this thread may run on.
+/// Returns the processors this thread may run on.
 pub fn processors() -> Vec<usize> {
     // SAFETY: all zeros is the empty set; the kernel writes at most the size of the set.
     unsafe {
@@ -118,7 +118,7 @@ impl Child {
         self.pid
     }
 
-    /// The processor time that all its threads have used, in nanoseconds.
+    /// Returns the processor time that all its threads have used, in nanoseconds.
     pub fn processor_time(&self) -> io::Result<u64> {
         processor_time_of(self.pid)
     }
@@ -151,7 +151,7 @@ impl Drop for Child {
     }
 }
 
-/// The processor time that all threads of this process have used, in nanoseconds.
+/// Returns the processor time that all threads of this process have used, in nanoseconds.
 pub fn processor_time() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes one timespec, which outlives the call.
@@ -159,7 +159,7 @@ pub fn processor_time() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// The processor time that all threads of another process have used, in nanoseconds.
+/// Returns the processor time that all threads of another process have used, in nanoseconds.
 pub fn processor_time_of(pid: i32) -> io::Result<u64> {
     let mut clock: libc::clockid_t = 0;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -176,7 +176,7 @@ pub fn processor_time_of(pid: i32) -> io::Result<u64> {
     Ok(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
-/// The processor time that this thread has used, in nanoseconds.
+/// Returns the processor time that this thread has used, in nanoseconds.
 pub fn thread_time() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes one timespec, which outlives the call.
@@ -215,7 +215,7 @@ pub fn tasks_allowed() -> Option<u64> {
     (limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
-/// The user of this process.
+/// Returns the user of this process.
 pub fn user() -> u32 {
     // SAFETY: the call takes nothing and returns a number.
     unsafe { libc::geteuid() }

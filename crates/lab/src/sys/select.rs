@@ -37,7 +37,7 @@ impl Set {
         unsafe { libc::select(self.end, &raw mut ready.set, none, none, std::ptr::null_mut()) }
     }
 
-    /// Whether a descriptor is in the set.
+    /// Returns whether a descriptor is in the set.
     #[inline(always)]
     pub fn contains(&self, fd: RawFd) -> bool {
         // SAFETY: the number is checked against the size of the set first.

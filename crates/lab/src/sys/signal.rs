@@ -210,7 +210,7 @@ pub fn ask_no_more(fd: RawFd) {
     }
 }
 
-/// How many signals may be queued for this user.
+/// Returns how many signals may be queued for this user.
 pub fn queue_limit() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the kernel writes one limit, which outlives the call.

@@ -49,7 +49,7 @@ pub fn listen(port: u16, with_others: bool) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// The port of a socket.
+/// Returns the port of a socket.
 pub fn port(socket: &OwnedFd) -> io::Result<u16> {
     let mut address = loopback(0);
     let mut length = LENGTH;

@@ -167,7 +167,7 @@ impl Changes {
             .try_for_each(|number| self.take_back(opcode::AsyncCancel::new(number).build(), number))
     }
 
-    /// The numbers of polls that have reported, without waiting for more.
+    /// Returns the numbers of polls that have reported, without waiting for more.
     pub fn look(&mut self) -> io::Result<std::vec::Drain<'_, u64>> {
         self.enter(0)?;
         self.fetch()?;

@@ -161,7 +161,7 @@ struct Buffers {
 const PAGE: usize = 4096;
 
 impl Buffers {
-    /// The ring's entries, and the buffers after them.
+    /// Creates the ring's entries, and the buffers after them.
     fn new(room: usize) -> io::Result<Buffers> {
         let size = room.saturating_add(size_of::<BufRingEntry>()).checked_mul(BUFFERS.into());
         let layout = size.and_then(|size| Layout::from_size_align(size, PAGE).ok());
