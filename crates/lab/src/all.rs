@@ -1,6 +1,6 @@
 //! `superpoll-lab all`: every experiment in sequence, and the report over all of them.
 //!
-//! Each experiment is run by a process of its own, just as a user would run it by hand. Leftovers
+//! Each experiment runs in a process of its own, just as a user would start it by hand. Leftovers
 //! of one experiment (threads, descriptors, a heap, an io_uring that is still being taken down) do
 //! not affect the measurements of the next. An experiment that crashes costs its own part of the
 //! report and no more. After each experiment the journal in the folder records the progress, so

@@ -22,8 +22,9 @@ crate::by_name::named! {
 /// files.
 const RESERVE: usize = 64;
 
-/// The congestion controls asked for, the first that the kernel has: every run uses the same one,
-/// whatever the system's default (some keep timers per segment, which would be measured as well).
+/// The congestion controls to try; the first that the kernel has is used. Every run uses the same
+/// congestion control, whatever the system's default (some keep timers per segment, which would be
+/// measured as well).
 const CONGESTION: [&str; 2] = ["reno", "cubic"];
 
 /// Where a system keeps the congestion control of new TCP sockets, each network its own.

@@ -67,7 +67,7 @@ enum Command {
     /// Proxies with and without speculation, compared with haproxy and nginx: system calls and
     /// processor time
     Relay(relay::Options),
-    /// Timers set and taken back, and how late those are that end
+    /// Timers set and cancelled, and the delay of timers that fire
     Timers(timers::Options),
     /// A few busy connections among thousands of silent ones: the processor time of a request
     Zombies(zombies::Options),

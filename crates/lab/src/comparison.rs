@@ -26,10 +26,10 @@ pub struct Options {
     /// The report.json of a run, or the file that --json wrote for one experiment
     #[arg(value_name = "A.json")]
     pub before: PathBuf,
-    /// Another one
+    /// The report.json of another run, or another such file
     #[arg(value_name = "B.json")]
     pub after: PathBuf,
-    /// All figures, those that tie as well
+    /// All figures, including ties
     #[arg(long)]
     pub all: bool,
     /// Writes the comparison to this file, as JSON
@@ -75,7 +75,7 @@ pub struct Comparison {
     pub pairs: Vec<Pair>,
     /// The claims on which they differ: the name, and both verdicts.
     pub verdicts: Vec<(String, String, String)>,
-    /// How many figures only one of them has.
+    /// How many figures only one of the reports has.
     pub alone: usize,
 }
 

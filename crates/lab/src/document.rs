@@ -43,7 +43,7 @@ impl Document {
         Document { schema: SCHEMA, run, claims: claims::judge(&records), records, notes }
     }
 
-    /// Reads a report's document, or the record of one experiment. Claims are judged anew.
+    /// Reads a report's document, or the record of one experiment. Claims are judged again.
     pub fn read(path: &Path) -> Result<Document> {
         let shown = path.display();
         let text = std::fs::read_to_string(path)

@@ -19,7 +19,7 @@ use crate::sys::process;
 /// How long compiling may take. The first time the standard library is compiled too.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Why there is no program in Go, where there is none.
+/// The reason for the absence of a program in Go.
 pub const ABSENT: &str = "no `go` on the PATH";
 
 /// A program.

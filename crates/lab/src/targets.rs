@@ -102,7 +102,7 @@ pub fn run(options: &Options, mut between: impl FnMut(&str)) -> Result<Record<Ta
         Echo::run(&echo::Options { output: output(false, 8.0, 60.0), ..echo::Options::default() })?;
     targets.extend(Echo::targets(&record.rows));
     report(&record, &options.output)?;
-    // The last one, as it goes on in a network of its own.
+    // The last experiment, as the process stays in a network of its own afterwards.
     between("servers of files");
     let record = Files::run(&files::Options {
         output: output(false, 10.0, 60.0),

@@ -45,7 +45,7 @@ pub struct Promise {
     measured: fn(&Records) -> Option<(f64, String)>,
 }
 
-/// Where in the folder of a report those are measured again that looked broken.
+/// The folder within a report's folder for the second measurement of promises that looked broken.
 const AGAIN: &str = "again";
 
 /// All promises, in the order of that page.

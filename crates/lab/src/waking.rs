@@ -92,7 +92,8 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Forks it. The loop that it wakes is that of this thread. It keeps to these processors, if any are given.
+    /// Forks the writer. It wakes the loop of this thread, and keeps to these processors, if any
+    /// are given.
     pub fn start(pairs: &Pairs, processors: &[usize]) -> Result<Writer> {
         let failed = |source| Error::system("starting the writing process", source);
         let shared = SharedNumbers::new(2).map_err(failed)?;

@@ -66,7 +66,7 @@ impl Experiment for Atr {
                 .filter(|row| row.subject == "adaptive")
                 .filter_map(move |row| Some((of(&row.figures)?, at(row))))
         };
-        // Sweeps are compared where one in a hundred and where all are active.
+        // Sweeps are compared with one descriptor in a hundred active and with all active.
         let against = |ours: &'static str, theirs: &'static str| {
             rows.iter()
                 .filter(move |row| row.subject == ours)

@@ -135,7 +135,8 @@ fn all_targets(document: &Document) -> Option<String> {
     table(["figure", "worst at", "goal", "measured", "reached"], &rows)
 }
 
-/// Loops of a kind of model over a thousand pipes, with one, with some and with all of them active.
+/// Returns the table of the four models' loops over a thousand pipes, with one, some and all of
+/// them active.
 fn four_models(document: &Document) -> Option<String> {
     let rows = &document.records.models.as_ref()?.rows;
     let own = rows

@@ -37,7 +37,7 @@ pub const DOCUMENTS: [&str; 7] = [
     "docs/measured/targets.md",
 ];
 
-/// Where the report that is cited lies, from the root of a checkout.
+/// The path of the cited report, from the root of a checkout.
 pub const MEASURED: &str = "docs/measured";
 
 /// Plots of the report that documents show.

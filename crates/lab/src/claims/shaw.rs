@@ -234,7 +234,8 @@ fn ratio_falls(records: &Records) -> Found {
     if curve.len() < 4 {
         return None;
     }
-    // Noise may raise a point: of all pairs, those in which the lead has grown by more than a tenth.
+    // Noise may raise a point, so only pairs count in which the lead has grown by more than a
+    // tenth.
     let pairs =
         || curve.iter().enumerate().flat_map(|(n, a)| curve[n + 1..].iter().map(move |b| (a, b)));
     let rises = pairs().filter(|(before, after)| after.1 > before.1 * 1.1).count();

@@ -11,7 +11,7 @@ use superpoll_gateway::{Address, Config};
 use crate::error::{Error, Result};
 use crate::server::{Control, runtime};
 
-/// A connection may be silent for as long as the other servers have their turns.
+/// A connection may be silent during the turns of all other servers.
 const SILENCE: std::time::Duration = std::time::Duration::from_secs(3600);
 
 /// Serves a folder on a port indefinitely, as without a configuration: no access log, one engine.

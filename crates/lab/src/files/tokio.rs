@@ -51,7 +51,7 @@ fn held(root: &Path) -> std::io::Result<Files> {
         fields.insert(CONTENT_LENGTH, HeaderValue::from(about.len()));
         fields.insert(ETAG, value(&tag)?);
         fields.insert(LAST_MODIFIED, value(&date)?);
-        // It sends no parts of files. The heads of those that do are as long.
+        // This server sends no parts of files. The heads of servers that do are as long.
         fields.insert(ACCEPT_RANGES, HeaderValue::from_static("none"));
         fields.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         let bytes = Bytes::from(std::fs::read(entry.path())?);

@@ -128,7 +128,7 @@ fn measure(
             let pairs = Pairs::open(case.kind, case.total)?;
             let writer = Writer::start(&pairs, writers)?;
             let _second = output.second_thread.then(SecondThread::start);
-            // Pinned to one of them by now.
+            // This thread is pinned to one of them by now.
             environment.get_or_insert_with(|| Environment { cores, ..Environment::here() });
             let suitable: Vec<Entry> =
                 entries.iter().filter(|entry| entry.suits(&pairs)).copied().collect();

@@ -123,7 +123,8 @@ impl<C: Connection> Generator<C> {
 
 /// Refuses a number of connections to each of some servers that the limit of descriptors does not allow.
 pub fn check_connections(connections: usize, servers: usize) -> Result<()> {
-    // One process holds the generator's ends of all, and while it starts a server that one's ends too.
+    // One process holds the generator's ends of all connections, and while it starts a server, that
+    // server's ends too.
     let most = 2 * channel::most_pairs() / (servers + 1);
     if connections == 0 || connections > most {
         return Err(Error::usage(format!(

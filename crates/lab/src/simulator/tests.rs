@@ -25,9 +25,10 @@ fn rotating(every: u32) -> Load {
 }
 
 /// Returns the bound of the proof (docs/placement.md): no stay in the array costs more than the way
-/// there and back, the longest patience and the clock hand's turn, or for settled ones that and the
-/// settling over the events before it; each stay has an event, and parking burdens each event. An
-/// event in epoll changes the trigger at most once, and with a level it is looked at once more.
+/// there and back, the longest patience and the clock hand's turn; for a settled descriptor, the
+/// same plus the settling over the events before it. Each stay has an event, and parking burdens
+/// each event. An event in epoll changes the trigger at most once, and with a level it is looked at
+/// once more.
 fn proven(setting: &Setting) -> f64 {
     let costs = setting.costs.of(setting.kind);
     let event = f64::from(costs.event + costs.wake) + setting.read;
@@ -96,7 +97,7 @@ fn costs_of_one_descriptor_by_hand() {
     assert_eq!(spent.writes, 4.0 * 124.0 + 6.0 * 62.0);
     assert_eq!((spent.upkeep, spent.reads), (310.0, 10.0 * 327.0));
     assert_eq!(machine.triggers(), 1);
-    // The wait after its last event looks at it once more, and finds it again if it goes on.
+    // The wait after its last event looks at it once more, and finds it again if it stays active.
     machine.round(&[]);
     machine.round(&[]);
     machine.round(&[0]);
@@ -181,7 +182,7 @@ fn triggers_change_with_an_event_and_leave_the_descriptor_on_the_ready_list() {
     demote.store(true, Relaxed);
     assert_eq!(step(&mut machine, &[1]), (array + 2.0, 65.0, 310.0));
     assert_eq!(step(&mut machine, &[1]), (edge + 7.0, 124.0, 0.0));
-    // One that is promoted from a level is found on the list no more than once.
+    // A descriptor that is promoted from a level is found on the list no more than once.
     promote.store(true, Relaxed);
     demote.store(false, Relaxed);
     assert_eq!(step(&mut machine, &[1]), (edge + 7.0, 62.0, 310.0));

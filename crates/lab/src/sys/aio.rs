@@ -40,7 +40,7 @@ pub struct Event {
 pub struct Polls {
     context: libc::c_ulong,
     requests: Vec<Request>,
-    /// Addresses of those to be submitted next; the kernel wants an array of them.
+    /// Addresses of the requests to submit next; the kernel wants an array of them.
     due: Vec<*mut Request>,
     calls: u64,
 }
@@ -66,7 +66,7 @@ impl Polls {
         Ok(Polls { context, due: Vec::with_capacity(requests.len()), requests, calls: 0 })
     }
 
-    /// Has the request of this number submitted by the next [`submit`](Polls::submit). It must not be
+    /// Prepares the request of this number for the next [`submit`](Polls::submit). It must not be
     /// under way.
     #[inline(always)]
     pub fn arm(&mut self, number: usize) {

@@ -29,11 +29,11 @@ pub fn add(set: &OwnedFd, fd: RawFd, events: u32, data: u64) -> io::Result<()> {
 /// A change of a descriptor in a set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// It is added.
+    /// Adds the descriptor.
     Add,
-    /// It is watched for something else.
+    /// Watches it for other events.
     Modify,
-    /// It is taken out.
+    /// Removes it.
     Delete,
 }
 

@@ -77,7 +77,7 @@ extern "C" fn ready<T: Ready>(this: *mut EvLoop, io: *mut EvIo, _events: c_int) 
 }
 
 impl<T: Ready> Loop<T> {
-    /// Watches all readers, which are to outlive it; `None` if the library has no epoll.
+    /// Watches all readers, which must outlive it; `None` if the library has no epoll.
     pub fn new(readers: &[RawFd]) -> Option<Loop<T>> {
         // SAFETY: takes flags; a null result is checked.
         let this = unsafe { ev_loop_new(EVBACKEND_EPOLL | EVFLAG_NOENV) };

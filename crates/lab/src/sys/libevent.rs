@@ -74,7 +74,7 @@ extern "C" fn ready<T: Ready>(fd: c_int, _what: c_short, argument: *mut c_void) 
 }
 
 impl<T: Ready> Base<T> {
-    /// Watches all readers, which are to outlive it; `None` if the library refuses.
+    /// Watches all readers, which must outlive it; `None` if the library refuses.
     pub fn new(readers: &[RawFd]) -> Option<Base<T>> {
         let receiver: *mut *mut T = Box::into_raw(Box::new(ptr::null_mut()));
         let watcher = |place| Watcher { place, event: ptr::null_mut(), receiver };

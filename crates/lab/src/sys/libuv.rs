@@ -106,7 +106,7 @@ extern "C" fn ready<T: Ready>(handle: *mut UvPoll, _status: c_int, _events: c_in
 }
 
 impl<T: Ready> Loop<T> {
-    /// Watches all readers, which are to outlive it; `None` if the library refuses.
+    /// Watches all readers, which must outlive it; `None` if the library refuses.
     pub fn new(readers: &[RawFd]) -> Option<Loop<T>> {
         // SAFETY: the library reads constants.
         let (loop_size, handle_size) = unsafe { (uv_loop_size(), uv_handle_size(UV_POLL)) };

@@ -1,5 +1,5 @@
-//! The crate polling with readers that it is to watch level-triggered: the mode that costs it least here, because no
-//! descriptor is armed again after each event.
+//! The crate polling with readers that it watches level-triggered: its cheapest mode here, because
+//! no descriptor is armed again after each event.
 
 use std::io;
 use std::num::NonZeroUsize;

@@ -68,8 +68,8 @@ pub struct Child {
 
 /// Forks a child that runs `work` and then ends: with 0, or with 101 if `work` panicked.
 ///
-/// The child does not outlive its parent: it is killed with it. To be called while the process
-/// has one thread; if it may have more, `work` must not allocate or lock.
+/// The child does not outlive its parent: the kernel kills it with the parent. Call this while the
+/// process has one thread; if it may have more, `work` must not allocate or lock.
 pub fn fork(work: impl FnOnce()) -> io::Result<Child> {
     // SAFETY: the child calls `work` and `_exit` and nothing else, a panic included; with one thread
     // in the parent no lock is held in it. The calls take integers.

@@ -54,8 +54,8 @@ impl Polls {
     /// Creates room for `total` polls, and for `completions` (rounded up to a power of two) that
     /// were not fetched yet; the kernel keeps any more aside.
     ///
-    /// The work of a completion is left until this thread asks for it, so that a writer pays for a mark and
-    /// no interrupt; that needs Linux 6.1.
+    /// The kernel defers the work of a completion until this thread asks for it, so that a writer
+    /// pays for a mark and no interrupt; that needs Linux 6.1.
     pub fn new(total: usize, completions: u32) -> io::Result<Polls> {
         let ring = IoUring::builder()
             .setup_single_issuer()
@@ -126,7 +126,7 @@ impl Polls {
         self.overflows
     }
 
-    /// Takes all polls back and waits until none is left.
+    /// Cancels all polls and waits until none is left.
     fn cancel_all(&mut self) -> io::Result<()> {
         let mut left = 0;
         for number in 0..self.armed.len() {

@@ -58,7 +58,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
             let writer = Writer::start(&pairs, writers)?;
             let _second =
                 options.output.second_thread.then(crate::second_thread::SecondThread::start);
-            // Pinned to one of them by now.
+            // This thread is pinned to one of them by now.
             environment.get_or_insert_with(|| Environment { cores, ..Environment::here() });
             let suitable: Vec<Entry> =
                 entries.iter().filter(|entry| entry.suits(&pairs)).copied().collect();

@@ -58,7 +58,7 @@ impl Changes {
         data: u64,
     ) -> io::Result<()> {
         self.make_room()?;
-        // None of them is used before all have been told.
+        // None of them is used before all have been submitted.
         self.events[self.untold] = epoll::Raw { events, u64: data };
         let event = (&raw const self.events[self.untold]).cast::<types::epoll_event>();
         let operation = change.operation();
@@ -96,7 +96,7 @@ impl Changes {
 
     fn take_back(&mut self, entry: squeue::Entry, number: u64) -> io::Result<()> {
         self.make_room()?;
-        // A success needs no answer: the poll's own says that it is over.
+        // A success needs no answer: the poll's own completion reports its end.
         let entry = entry.flags(squeue::Flags::SKIP_SUCCESS).user_data(CHANGE | number);
         // SAFETY: neither request refers to memory of ours.
         unsafe { self.push(&entry) }

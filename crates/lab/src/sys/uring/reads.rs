@@ -29,8 +29,8 @@ pub struct Reads {
 }
 
 impl Reads {
-    /// Creates room for `total` reads. The work of a completion is left until this thread asks for
-    /// it, so that a writer pays for a mark and no interrupt; that needs Linux 6.1.
+    /// Creates room for `total` reads. The kernel defers the work of a completion until this thread
+    /// asks for it, so that a writer pays for a mark and no interrupt; that needs Linux 6.1.
     pub fn new(total: usize) -> io::Result<Reads> {
         let completions = u32::try_from(total).unwrap_or(u32::MAX >> 1).max(2).next_power_of_two();
         let ring = IoUring::builder()
@@ -132,7 +132,7 @@ impl Reads {
         self.overflows
     }
 
-    /// Takes all reads back and waits until none is left.
+    /// Cancels all reads and waits until none is left.
     fn cancel_all(&mut self) -> io::Result<()> {
         for number in 0..self.started.len() {
             if self.started[number] {
