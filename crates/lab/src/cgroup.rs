@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 
 use crate::environment::line;
 
-/// A limit and how much of it is taken.
+/// A limit and how much of it is in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limit {
     /// So much in all.
     pub most: u64,
-    /// So much is taken.
+    /// The amount in use.
     pub used: u64,
 }
 

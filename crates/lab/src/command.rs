@@ -76,9 +76,10 @@ enum Command {
     /// Idle connections with a babysitter: the cost of moving and waking, and how many survive an
     /// upgrade and a crash
     Sit(sit::Options),
-    /// Whether an operation of a core path takes more instructions or system calls than is stored
+    /// Checks whether an operation of a core path takes more instructions or system calls than
+    /// stored
     Gate(gate::Options),
-    /// Everything our targets are about, and whether they are kept
+    /// Measures everything that has a target, and whether the targets are kept
     Targets(targets::Options),
     /// Every experiment in turn, and the report on the claims and which of them hold
     All(all::Options),

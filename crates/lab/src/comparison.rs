@@ -71,9 +71,9 @@ pub struct Comparison {
     pub before: String,
     /// Where the second was measured.
     pub after: String,
-    /// The figures that both have.
+    /// The figures that are in both reports.
     pub pairs: Vec<Pair>,
-    /// The claims on which they differ: the name, and both verdicts.
+    /// The claims on which the reports differ: the name, and both verdicts.
     pub verdicts: Vec<(String, String, String)>,
     /// How many figures only one of the reports has.
     pub alone: usize,
@@ -94,7 +94,7 @@ fn difference(before: &Figure, after: &Figure) -> Difference {
     }
 }
 
-/// Sets two reports side by side.
+/// Compares two reports.
 pub fn compare(before: &Document, after: &Document) -> Result<Comparison> {
     let (mut pairs, mut alone) = (Vec::new(), 0);
     for experiment in experiments::ALL {

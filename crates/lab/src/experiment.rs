@@ -47,7 +47,7 @@ pub trait Experiment {
     ///
     /// # Errors
     ///
-    /// As [`run`](Experiment::run).
+    /// The errors of [`run`](Experiment::run).
     fn appendix(_options: &Self::Options) -> Result<String> {
         Ok(String::new())
     }
@@ -59,10 +59,10 @@ pub trait Experiment {
     ///
     /// # Errors
     ///
-    /// As [`Page::plot`].
+    /// The errors of [`Page::plot`].
     fn page(rows: &[Self::Row], page: &mut Page<'_>) -> Result<()>;
 
-    /// Bounds that the rows are to keep.
+    /// Returns the bounds that the rows have to keep.
     fn targets(_rows: &[Self::Row]) -> Vec<Target> {
         Vec::new()
     }
@@ -80,9 +80,9 @@ pub struct Figure {
     pub name: String,
     /// The figure.
     pub value: f64,
-    /// The least of its rounds.
+    /// The least value of its rounds.
     pub low: f64,
-    /// The most of its rounds.
+    /// The greatest value of its rounds.
     pub high: f64,
 }
 

@@ -42,9 +42,9 @@ impl Extent {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "state")]
 pub enum State {
-    /// It has not been run, or not to its end.
+    /// The experiment has not run, or not to its end.
     Pending,
-    /// It was run, and its record lies in the folder.
+    /// The experiment ran, and its record is in the folder.
     Done {
         /// How long that took.
         seconds: f64,
@@ -52,7 +52,7 @@ pub enum State {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         notes: Vec<String>,
     },
-    /// It ended without a record.
+    /// The experiment ended without a record.
     Failed {
         /// Its error message.
         reason: String,
@@ -74,7 +74,7 @@ pub struct Step {
 /// A run of `superpoll-lab all`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Journal {
-    /// The version of its shape.
+    /// The version of the document's structure.
     pub schema: u32,
     /// How much is measured.
     pub extent: Extent,

@@ -19,7 +19,7 @@ pub struct Room {
     pub limit: String,
 }
 
-/// Numbers that the kernel keeps for itself when it has come round to the first again.
+/// Process numbers that the kernel reserves once its numbering has wrapped around.
 const RESERVED_NUMBERS: u64 = 300;
 
 /// Tasks that other programs may start meanwhile.

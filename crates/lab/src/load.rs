@@ -1,7 +1,7 @@
-//! Which descriptors are active in which round.
+//! Loads: the descriptors that are active in each round.
 //!
-//! A load is generated before anything is timed, from a seed, and replayed to every subject: the
-//! same descriptors are active in the same rounds for all.
+//! A load is generated from a seed, before any timing, and replayed to every subject: the same
+//! descriptors are active in the same rounds for all.
 
 use crate::random::Random;
 

@@ -1,8 +1,8 @@
 //! The harness: the definition of a round, its timing, and the order in which subjects take turns.
 //!
 //! A round writes one byte to the other end of each active descriptor (the write part) and then
-//! lets the subject wait for and read all of them (the loop part). The two are timed apart, since
-//! epoll makes the writer pay for the wake-up. After each round, outside the timed parts, the
+//! lets the subject wait for and read all of them (the loop part). The two are timed separately,
+//! since epoll makes the writer pay for the wake-up. After each round, outside the timed parts, the
 //! ledger checks that the written bytes were read, each active descriptor once.
 //!
 //! All subjects work on the same pairs, one at a time, because a descriptor watched by two pollers
@@ -82,8 +82,9 @@ impl Counters {
     }
 }
 
-/// Which rounds count as samples: all of a load that is always the same, or whole blocks of a load
-/// whose rounds differ (a shift costs in the round it happens in, which a median would hide).
+/// The rounds that count as samples: all rounds of a load that is always the same, or whole blocks
+/// of a load whose rounds differ (a shift costs in the round it happens in, which a median would
+/// hide).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sample {
     /// Each round.
@@ -250,7 +251,7 @@ pub(crate) fn run_round(
     Ok((nanoseconds(start, middle), nanoseconds(middle, end)))
 }
 
-/// Returns how many rounds of this load fit into a slot of so many seconds: the same number for all
+/// Returns how many rounds of this load fit into a slot, in seconds: the same number for all
 /// subjects. The floor is run to measure reading and writing here; about as much is added for the
 /// waiting.
 pub fn rounds_in(pairs: &Pairs, load: &Load, slot: f64) -> Result<usize> {

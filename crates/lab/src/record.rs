@@ -1,4 +1,4 @@
-//! The record of an experiment: one JSON document with a fixed shape, and the same rows as CSV.
+//! The record of an experiment: one JSON document with a fixed structure, and the same rows as CSV.
 //!
 //! `schema` is raised when a field changes its meaning or goes away; new fields may appear in the
 //! same schema. Times are in nanoseconds per round, over a whole round: divide by the number of
@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 
-/// The version of the documents' shape.
+/// The version of the documents' structure.
 pub const SCHEMA: u32 = 1;
 
 /// Selects a time of a subject: the loop's own, or the total cost.
@@ -91,7 +91,7 @@ pub struct Figures {
     /// Allocations of this process in measured rounds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocations_per_round: Option<f64>,
-    /// System calls for an event, reads included, as the subject counts them.
+    /// System calls per event, reads included, as the subject counts them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calls_per_event: Option<f64>,
     /// How often the kernel had no room to note an event.

@@ -15,7 +15,7 @@ use crate::{go, programs, say};
 pub struct Rival {
     /// Its name.
     pub name: &'static str,
-    /// The subjects that are it, or stand on it.
+    /// The subjects that are this rival, or build on it.
     pub subjects: &'static [&'static str],
     /// Its version, or why it is absent.
     version: fn() -> Result<String, String>,
@@ -138,7 +138,7 @@ use c::{libev, libevent, libuv};
 
 #[cfg(feature = "rivals-c")]
 mod c {
-    //! Of the libraries that are linked, as they say themselves.
+    //! The versions of the linked libraries, as they report them.
 
     use crate::sys;
 

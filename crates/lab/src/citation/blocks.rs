@@ -1,4 +1,5 @@
-//! The blocks that documents cite. Each makes Markdown from a report, or nothing where its experiment was not run.
+//! The blocks that documents cite. Each block is Markdown made from a report, or `None` if its
+//! experiment was not run.
 
 use std::fmt::Write as _;
 
@@ -78,7 +79,7 @@ fn range(ratios: &[f64]) -> Option<String> {
     (!ratios.is_empty()).then(|| format!("{middle:.2} ({least:.2} to {most:.2})"))
 }
 
-/// Descriptors of a kind, as a sentence has them.
+/// Returns the words for descriptors of a kind, for use in a sentence.
 fn many(kind: &str) -> &str {
     match kind {
         "pipe" => "pipes",

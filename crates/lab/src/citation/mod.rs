@@ -21,7 +21,7 @@ pub struct Options {
     /// The folder of the report to take them from
     #[arg(value_name = "FOLDER", default_value = "superpoll-report")]
     pub report: PathBuf,
-    /// The checkout whose documents are written anew
+    /// The checkout with the documents to update
     #[arg(long, value_name = "FOLDER", default_value = ".")]
     pub into: PathBuf,
 }

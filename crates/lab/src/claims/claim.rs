@@ -10,13 +10,13 @@ use crate::experiments::Records;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// As it was claimed.
+    /// The claim holds as stated.
     Holds,
-    /// In direction or for a part of the loads, not as it was claimed.
+    /// The claim holds in direction or for a part of the loads, not as stated.
     Partly,
-    /// Not on this machine.
+    /// The claim does not hold on this machine.
     DoesNotHold,
-    /// The experiment was not run, or not at the points that it takes.
+    /// The experiment was not run, or not at the points that the claim needs.
     NotMeasured,
 }
 
@@ -58,7 +58,7 @@ pub struct Claim {
     pub means: Option<Means>,
 }
 
-/// Advice that hangs on a verdict.
+/// Advice that depends on a verdict.
 pub struct Means {
     pub holds: &'static str,
     pub fails: &'static str,

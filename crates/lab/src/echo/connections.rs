@@ -6,7 +6,7 @@ use crate::channel::Kind;
 use crate::error::Result;
 use crate::server::Control;
 
-/// How many events each server takes from a wait at most.
+/// The most events that each server takes from a wait.
 pub const EVENTS: usize = 1024;
 
 /// The connections that a server serves.
@@ -16,7 +16,7 @@ pub struct Connections {
     pub kind: Kind,
     /// Its ends.
     pub sockets: Vec<OwnedFd>,
-    /// The size of a buffer: more than a request has.
+    /// The size of a buffer: larger than a request.
     pub room: usize,
 }
 

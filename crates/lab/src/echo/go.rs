@@ -1,5 +1,5 @@
-//! Go's netpoll with a goroutine for each connection: a program of its own (`go/main.go`), which the server's process
-//! becomes.
+//! Go's netpoll with a goroutine for each connection: a separate program (`go/main.go`), which the
+//! server's process executes.
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::process::CommandExt;

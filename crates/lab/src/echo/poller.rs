@@ -1,4 +1,4 @@
-//! Our poller, and reads and writes by its calls in line: the loop that a user of it writes.
+//! Our poller, with reads and writes by its inlined calls: the loop that its user would write.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

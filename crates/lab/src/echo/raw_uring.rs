@@ -1,4 +1,4 @@
-//! io_uring as a C programmer has it.
+//! io_uring as a C programmer uses it.
 
 use crate::echo::connections::Connections;
 use crate::error::{Error, Result};

@@ -22,7 +22,7 @@ use crate::{options, say};
 /// The longest request: every socket takes one this long at once.
 const LONGEST: usize = 4096;
 
-/// No buffer is smaller.
+/// The smallest size of a buffer.
 const SMALLEST_BUFFER: usize = 512;
 
 /// The subjects that all are compared with.
@@ -141,7 +141,7 @@ fn groups(entries: &[Entry], connections: usize) -> Vec<Vec<Entry>> {
     others.chunks(most).map(|chunk| [&compared[..], chunk].concat()).collect()
 }
 
-/// Starts a server with its ends of connections, and sees how long a request takes.
+/// Starts a server with its ends of connections, and measures how long a request takes.
 fn set_up(
     entry: Entry,
     kind: Kind,

@@ -22,7 +22,8 @@ pub struct Connection {
     response: Response,
 }
 
-/// Connects to a server so often, from an address of this machine's own network, to each of its ports in turn.
+/// Makes this many connections to a server, from an address of this machine's own network, to each
+/// of its ports in turn.
 pub fn load(
     subject: &'static str,
     from: Ipv4Addr,

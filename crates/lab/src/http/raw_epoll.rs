@@ -10,11 +10,11 @@ use crate::error::{Error, Result};
 use crate::server::Control;
 use crate::sys::{descriptor, epoll};
 
-/// As long as hyper's answer.
+/// The answer; it has the same length as hyper's.
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 13\r\n\
                         date: Thu, 01 Jan 1970 00:00:00 GMT\r\n\r\nHello, World!";
 
-/// A connection and how many bytes of a request's end it has seen.
+/// A connection and the number of bytes of a request's end that have arrived.
 struct Connection {
     stream: TcpStream,
     seen: usize,

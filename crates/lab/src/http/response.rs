@@ -1,10 +1,10 @@
-//! Reads answers off a connection and believes none of them: the status, each header's form, the length
-//! and every byte of the body.
+//! Reads answers from a connection and checks each completely: the status, each header's form, the
+//! length and every byte of the body.
 
 /// The body of every answer.
 pub const BODY: &[u8; 13] = b"Hello, World!";
 
-/// No answer's head is longer than this.
+/// The longest head of an answer.
 const LONGEST_HEAD: usize = 4096;
 
 /// The end of a head.

@@ -1,4 +1,5 @@
-//! `superpoll-lab atr --latency` and `superpoll-lab mix --latency`: how long a blocked loop takes to wake up, by how much it watches.
+//! `superpoll-lab atr --latency` and `superpoll-lab mix --latency`: how long a blocked loop takes
+//! to wake up, by the number of watched descriptors.
 //!
 //! The other views of these experiments measure a loop that always finds something. This one
 //! measures the loop that waits. Descriptors are busy for a while as in the experiment's load, so
@@ -29,7 +30,7 @@ pub struct Row {
     pub load: String,
     /// Descriptors watched.
     pub total: usize,
-    /// How many of them were busy before.
+    /// How many descriptors were busy before.
     pub hot: usize,
     /// The poller.
     pub subject: String,
@@ -41,16 +42,16 @@ pub struct Row {
     pub wake_ns_min: f64,
     /// Half were quicker.
     pub wake_ns_p50: f64,
-    /// Nine of ten were quicker.
+    /// The 90th percentile.
     pub wake_ns_p90: f64,
-    /// Ninety-nine of a hundred were quicker; the slowest where there are fewer than fifty.
+    /// The 99th percentile; the slowest wake-up if there are fewer than fifty.
     pub wake_ns_p99: f64,
     /// The slowest.
     pub wake_ns_max: f64,
     /// The median against that of the better of our and a raw level-triggered epoll.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p50_ratio: Option<f64>,
-    /// The same of the 99th percentile.
+    /// The same ratio of the 99th percentile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99_ratio: Option<f64>,
 }

@@ -1,8 +1,7 @@
 //! Clients in a process of their own: they carry out orders and report when an order is done.
 //!
-//! A process may have only so many descriptors, and a server may have as many connections as that
-//! alone; their other ends live here. The experiment defines the client and the orders that it
-//! takes.
+//! A process may have only so many descriptors, and a server alone may have as many connections;
+//! their other ends live here. The experiment defines the client and the orders that it takes.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsRawFd, RawFd};
@@ -32,7 +31,8 @@ impl Clients {
         Clients::keeping(subject, Vec::new(), out)
     }
 
-    /// As [`start`](Clients::start), with these descriptors of the parent's, which the child owns.
+    /// Like [`start`](Clients::start), with these descriptors of the parent's, which the child
+    /// owns.
     pub fn keeping<Order: DeserializeOwned, Answer: Serialize>(
         subject: &'static str,
         mut keeps: Vec<RawFd>,

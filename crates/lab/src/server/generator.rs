@@ -12,10 +12,10 @@ use crate::channel;
 use crate::error::{Error, Result};
 use crate::sys::{epoll, process};
 
-/// A server that does not answer for so long has lost a request.
+/// A server that does not answer for this long has lost a request.
 const PATIENCE_MS: i32 = 10_000;
 
-/// Events that are taken from a wait at most.
+/// The most events that are taken from a wait.
 const EVENTS: usize = 1024;
 
 /// A connection to a server.

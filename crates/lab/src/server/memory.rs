@@ -1,15 +1,15 @@
-//! How much memory there is where.
+//! The memory of servers and of the kernel.
 
 use crate::error::{Error, Result};
 use crate::sys::process;
 
-/// A server's memory is at rest when it has been the same so often.
+/// A server's memory is at rest when it has been the same this many times in a row.
 const LOOKS: usize = 4;
 
 /// Between two looks.
 const PAUSE_NS: u64 = 100_000_000;
 
-/// No server is waited for any longer.
+/// The longest wait for a server's memory to come to rest.
 const PATIENCE_NS: u64 = 20_000_000_000;
 
 /// The memory in use at a time, in bytes.

@@ -30,7 +30,7 @@ pub mod runtime;
 pub mod trial;
 pub mod turns;
 
-/// A child that reports nothing for so long never will.
+/// A child that reports nothing for this long never will.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The counters of a server since its start.
@@ -62,7 +62,7 @@ impl Control {
         Control { line }
     }
 
-    /// Says that connections are welcome.
+    /// Reports that connections are welcome.
     pub fn ready(&mut self) -> Result<()> {
         self.say(&Answer::Ready)
     }
@@ -100,7 +100,7 @@ pub struct Server {
     name: &'static str,
     counts: bool,
     child: process::Child,
-    /// None to a program of its own.
+    /// The line; `None` to a separate program.
     line: Option<BufReader<UnixStream>>,
 }
 

@@ -17,7 +17,7 @@ use crate::sys::process;
 const FIRST: u32 = 10_240;
 const FIRST_OF_CONNECTIONS: u32 = 32_768;
 
-/// Has processes begin to look far from each other.
+/// Spreads the ports at which processes begin to look.
 const SPREAD: u32 = 2_654_435_769;
 
 /// How long a program may take to listen.

@@ -33,9 +33,9 @@ pub struct Slice {
 pub struct Ratio {
     /// The median.
     pub median: f64,
-    /// A tenth of them are below.
+    /// The 10th percentile.
     pub low: f64,
-    /// A tenth of them are above.
+    /// The 90th percentile.
     pub high: f64,
 }
 
@@ -51,8 +51,8 @@ pub fn ratio(own: &[Slice], other: &[Slice]) -> Option<Ratio> {
     (!ratios.is_empty()).then(|| Ratio { median: statistics::median(&ratios), low, high })
 }
 
-/// Asks a server so often that its pace can be believed; returns how long a request takes, in
-/// nanoseconds.
+/// Sends a server enough requests to measure its pace reliably; returns how long a request takes,
+/// in nanoseconds.
 pub fn pilot(connections: usize, mut go: impl FnMut(u64) -> Result<u64>) -> Result<f64> {
     let mut requests = WARM_UP * connections as u64;
     // Not believed, however long it takes.

@@ -19,13 +19,13 @@ pub struct Plan<'a> {
     pub name: &'static str,
     /// Its time limit and the other options that all experiments have.
     pub output: &'a Output,
-    /// Rounds of a quick trial, and of another.
+    /// The rounds of a quick trial, and of a full one.
     pub rounds: (usize, usize),
     /// Seconds for each point, unless the options set a time.
     pub seconds: f64,
     /// Servers that take part.
     pub servers: usize,
-    /// Steps of each server at a point besides its rounds.
+    /// Steps of each server at a point in addition to its rounds.
     pub steps: usize,
 }
 

@@ -10,7 +10,8 @@ use crate::server::rounds::{self, Slice};
 use crate::server::{Counts, Server};
 use crate::statistics;
 
-/// Not fewer requests in a round, however short the time: a virtual machine may account no processor time for a few.
+/// The fewest requests in a round, however short the time: a virtual machine may account no
+/// processor time for a few requests.
 const LEAST: u64 = 100;
 
 /// A server, its load generator, and its results.
@@ -30,21 +31,21 @@ pub struct Runner<C: Connection> {
     is_lost: bool,
 }
 
-/// The figures of a server, which rows have among their own.
+/// The figures of a server, which are part of a row.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Figures {
     /// Requests in a round, over all connections.
     pub requests: u64,
-    /// Processor time of the server's processes by request, in the round that took least.
+    /// Processor time of the server's processes per request, in the cheapest round.
     pub cpu_ns_per_request_min: f64,
-    /// The same in the middle round.
+    /// The same in the median round.
     pub cpu_ns_per_request_median: f64,
     /// The most expensive round less the cheapest.
     pub cpu_spread: f64,
-    /// Answers in a second, in the middle round. The load generator has its part in it.
+    /// Answers per second, in the median round. The figure depends on the load generator, too.
     pub requests_per_second: f64,
-    /// The share of its processor that the load generator used, in the middle round.
+    /// The share of its processor that the load generator used, in the median round.
     pub generator_busy: f64,
     /// Waits of the poller, if the server counts them.
     pub waits_per_request: Option<f64>,
@@ -88,12 +89,12 @@ impl Figures {
 }
 
 impl<C: Connection> Runner<C> {
-    /// Sees how long a request takes.
+    /// Creates the runner, and measures how long a request takes.
     pub fn new(server: Server, load: Generator<C>) -> Result<Runner<C>> {
         Runner::of_workers(server.name(), vec![server], load)
     }
 
-    /// As [`new`](Runner::new), for a server that shares its connections among several processes.
+    /// Like [`new`](Runner::new), for a server that shares its connections among several processes.
     /// Its cost is the sum over all of them.
     pub fn of_workers(
         name: &'static str,
@@ -127,7 +128,7 @@ impl<C: Connection> Runner<C> {
         Ok(sum)
     }
 
-    /// Asks so often in all, outside of any round.
+    /// Sends this many requests in total, outside of any round.
     pub fn ask(&mut self, requests: u64) -> Result<()> {
         self.load.go(requests).map(drop)
     }
@@ -172,9 +173,9 @@ impl<C: Connection> Runner<C> {
     }
 }
 
-/// Lets the servers take turns for so many rounds, which fit into the time. `begins` is called with
-/// the server whose turn it is. Returns how many requests each got in a round. A rival that fails
-/// is lost, and the remaining servers go on.
+/// Lets the servers take turns for this many rounds, which fit into the time. `begins` is called
+/// with the server whose turn it is. Returns how many requests each got in a round. A rival that
+/// fails is lost, and the remaining servers go on.
 pub fn take_turns<C: Connection>(
     runners: &mut [Runner<C>],
     rounds: usize,

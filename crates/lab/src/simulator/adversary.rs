@@ -16,7 +16,7 @@ pub enum Tactic {
     /// Like `Contrary`, but after a move it stays active for so many rounds, or keeps still for so
     /// many.
     Delayed(u32),
-    /// As `Contrary`, but each round with this probability it does the opposite.
+    /// Like `Contrary`, but in each round it does the opposite with this probability.
     Careless(f64),
 }
 

@@ -1,6 +1,6 @@
 //! Loads: the descriptors that are active in each round.
 //!
-//! A load is a row of groups of descriptors, each with a pattern, and a seed. Descriptors are
+//! A load is a sequence of groups of descriptors, each with a pattern, and a seed. Descriptors are
 //! numbered consecutively, the first group from zero. Each active descriptor gets one event per
 //! round. The same load drives real descriptors and the simulator: [`Load::rounds`] is its whole
 //! interface.
@@ -18,7 +18,7 @@ pub enum Pattern {
     Steady,
     /// Each member is active with this probability in each round, independently.
     Chance(f64),
-    /// So many members, drawn anew in each round, are active.
+    /// This many members, drawn anew in each round, are active.
     Few(usize),
     /// `active` neighbours are active at a time; the next neighbours follow after `every` rounds,
     /// more or less by up to `jitter`.
@@ -27,7 +27,7 @@ pub enum Pattern {
         active: usize,
         /// For how many rounds.
         every: u32,
-        /// By how many rounds that varies.
+        /// The most rounds by which that varies.
         jitter: u32,
     },
     /// Each member alone is active for `on` rounds and then not for `off`, each more or less by up
@@ -37,7 +37,7 @@ pub enum Pattern {
         on: u32,
         /// Rounds without.
         off: u32,
-        /// By how many rounds either varies.
+        /// The most rounds by which either varies.
         jitter: u32,
     },
 }
@@ -56,7 +56,7 @@ pub struct Group {
 pub struct Load {
     /// Its groups.
     pub groups: Vec<Group>,
-    /// Where its randomness starts.
+    /// The seed of its random numbers.
     pub seed: u64,
 }
 
@@ -138,10 +138,10 @@ pub struct Rounds {
 struct State {
     first: u32,
     group: Group,
-    /// Of a rotation: its first active member, and the rounds until it moves on.
+    /// The state of a rotation: its first active member, and the rounds until it moves on.
     start: u32,
     left: u32,
-    /// Of bursts: whether each member is active, and for how many rounds more.
+    /// The state of bursts: whether each member is active, and for how many rounds more.
     members: Vec<(bool, u32)>,
 }
 

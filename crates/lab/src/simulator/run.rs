@@ -22,7 +22,7 @@ pub struct Setting {
     pub read: f64,
     /// The factor by which scans cost more than in `costs`.
     pub scan_factor: f32,
-    /// How long a wait blocks in which nothing happens.
+    /// How long a wait without events blocks.
     pub pause: Duration,
     /// Whether descriptors in epoll are level-triggered; otherwise the back-end may choose.
     pub level: bool,

@@ -22,7 +22,7 @@ pub struct Search {
     pub smallest: usize,
     /// The most.
     pub largest: usize,
-    /// Where the search starts.
+    /// The seed of the search.
     pub seed: u64,
 }
 

@@ -92,7 +92,7 @@ pub struct Hindsight {
     costs: KindCosts,
     scan: f64,
     ready: f64,
-    /// The least cost of ending in each state, just after the last event of each descriptor.
+    /// The lowest cost of ending in each state, just after the last event of each descriptor.
     states: Vec<[f64; 3]>,
     last: Vec<u32>,
     round: u32,

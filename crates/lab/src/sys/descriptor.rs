@@ -41,7 +41,7 @@ pub fn set_congestion(fd: &OwnedFd, name: &str) -> io::Result<()> {
     set_option(fd, libc::IPPROTO_TCP, libc::TCP_CONGESTION, name.as_bytes())
 }
 
-/// Has a close reset the connection, so that no port stays occupied for a minute after it.
+/// Makes a close reset the connection, so that no port stays occupied for a minute after it.
 pub fn reset_on_close(fd: &OwnedFd) -> io::Result<()> {
     let linger = [1i32.to_ne_bytes(), 0i32.to_ne_bytes()].concat();
     set_option(fd, libc::SOL_SOCKET, libc::SO_LINGER, &linger)
@@ -93,7 +93,7 @@ pub fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
     unsafe { Ok(OwnedFd::from_raw_fd(check(libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0))?)) }
 }
 
-/// Has reads of a descriptor block, or not.
+/// Sets whether reads of a descriptor block.
 pub fn set_blocking(fd: RawFd, blocking: bool) -> io::Result<()> {
     // SAFETY: both calls take and return integers.
     unsafe {

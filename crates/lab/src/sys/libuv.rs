@@ -88,7 +88,7 @@ pub struct Loop<T> {
     this: Block,
     /// Neither grown nor moved: each handle's data points to its watcher.
     watchers: Box<[Watcher<T>]>,
-    /// How many of them the library knows.
+    /// How many of the handles the library knows.
     known: usize,
     receiver: *mut *mut T,
 }

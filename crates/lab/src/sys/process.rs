@@ -91,7 +91,8 @@ pub fn fork(work: impl FnOnce()) -> io::Result<Child> {
     }
 }
 
-/// Has a program that is about to be started be killed when the thread that starts it ends.
+/// Asks the kernel to kill a program that is about to be started when the thread that starts it
+/// ends.
 pub fn end_with_this(command: &mut Command) {
     // SAFETY: between fork and exec one system call is made, which takes integers.
     unsafe {
@@ -221,7 +222,7 @@ pub fn user() -> u32 {
     unsafe { libc::geteuid() }
 }
 
-/// Has writes to a pipe without readers fail instead of ending the process.
+/// Makes writes to a pipe without readers fail instead of ending the process.
 pub fn survive_broken_pipes() {
     // SAFETY: ignores one signal; no handler of ours is involved.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
@@ -273,7 +274,7 @@ pub fn watch(subject: &'static str) {
     }
 }
 
-/// Calls the alarm of [`watch`] off.
+/// Cancels the alarm of [`watch`].
 pub fn unwatch() {
     // SAFETY: the call takes and returns an integer.
     unsafe { libc::alarm(0) };

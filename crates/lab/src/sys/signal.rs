@@ -60,7 +60,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Holds them back until this is dropped.
+    /// Blocks the signals until this value is dropped.
     pub fn new() -> io::Result<Held> {
         // SAFETY: all zeros is a valid set; the calls write the sets, which outlive them.
         unsafe {
@@ -97,7 +97,7 @@ impl Held {
         }
     }
 
-    /// Throws all away that are queued now; returns how many calls that took.
+    /// Discards all signals that are queued now; returns how many calls that took.
     pub fn discard(&self) -> u64 {
         let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         let mut calls = 1;
@@ -186,8 +186,7 @@ pub fn ask_plainly(fd: RawFd) -> io::Result<()> {
     }
 }
 
-/// Has the kernel queue a signal for this thread whenever something can be read from a descriptor that
-/// could not before.
+/// Asks the kernel to queue a signal for this thread whenever a descriptor becomes readable.
 pub fn ask(fd: RawFd) -> io::Result<()> {
     // SAFETY: the kernel reads one owner, which outlives the call; the others take integers.
     unsafe {
@@ -218,7 +217,7 @@ pub fn queue_limit() -> u64 {
     limit.rlim_cur
 }
 
-/// Changes that for this process.
+/// Changes that limit for this process.
 #[cfg(test)]
 pub fn limit_queue(room: u64) {
     // SAFETY: the kernel writes, then reads one limit, which outlives the calls.

@@ -33,7 +33,7 @@ const CANCEL: u64 = 1 << 63;
 /// Polls that stay until they are cancelled, or until the kernel ends one.
 pub struct Polls {
     ring: IoUring,
-    /// Those that the kernel has.
+    /// The polls that the kernel has.
     armed: Vec<bool>,
     calls: u64,
     overflows: u64,
@@ -42,7 +42,7 @@ pub struct Polls {
 /// The kernel's report about a poll.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Event {
-    /// The number it was armed with.
+    /// The number that the poll was armed with.
     pub number: usize,
     /// The error, if it ended the poll.
     pub error: Option<i32>,

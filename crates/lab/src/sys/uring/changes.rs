@@ -78,7 +78,7 @@ impl Changes {
         unsafe { self.push(&poll.user_data(number)) }
     }
 
-    /// Takes a poll back with the next [`carry_out`](Changes::carry_out), as any request can be
+    /// Cancels a poll with the next [`carry_out`](Changes::carry_out), in the way of any request
     /// (`IORING_OP_ASYNC_CANCEL`).
     pub fn cancel(&mut self, number: u64) -> io::Result<()> {
         self.take_back(opcode::AsyncCancel::new(number).build(), number)?;
@@ -86,7 +86,7 @@ impl Changes {
         Ok(())
     }
 
-    /// Takes a poll back with the next [`carry_out`](Changes::carry_out), as only polls can be
+    /// Cancels a poll with the next [`carry_out`](Changes::carry_out), in the way of polls only
     /// (`IORING_OP_POLL_REMOVE`).
     pub fn remove(&mut self, number: u64) -> io::Result<()> {
         self.take_back(opcode::PollRemove::new(number).build(), number)?;
@@ -117,7 +117,7 @@ impl Changes {
         Ok(())
     }
 
-    /// Tells all changes and waits until they are made.
+    /// Submits all changes and waits until they are made.
     pub fn carry_out(&mut self) -> io::Result<()> {
         while self.untold > 0 || self.due > 0 {
             self.enter(self.due as u32)?;

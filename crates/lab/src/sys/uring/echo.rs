@@ -28,8 +28,7 @@ const BUFFERS: u16 = 256;
 /// Their group.
 const GROUP: u16 = 0;
 
-/// Marks sends; the low bits have the connection's number, and the buffer's number is above this
-/// bit.
+/// Marks sends; the low half of the number is the connection's, and the buffer's is above that.
 const SEND: u64 = 1 << 63;
 
 /// The ring.
@@ -94,7 +93,7 @@ impl Echo {
         Ok(())
     }
 
-    /// Waits for something to arrive, and has it sent back with the next turn.
+    /// Waits for bytes to arrive, and queues them to be sent back in the next turn.
     pub fn turn(&mut self) -> io::Result<()> {
         // Sends complete within the call, so one more is an arrival.
         match self.ring.submit_and_wait(TURN.min(self.sends + 1)) {

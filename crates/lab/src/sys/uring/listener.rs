@@ -19,12 +19,12 @@ pub enum Request {
     Poll {
         /// `EPOLLEXCLUSIVE`: woken alone.
         exclusive: bool,
-        /// Goes on after it has reported.
+        /// Stays after it has reported.
         stays: bool,
     },
     /// `IORING_OP_ACCEPT`.
     Accept {
-        /// Goes on after it has accepted.
+        /// Stays after it has accepted.
         stays: bool,
     },
 }
@@ -32,7 +32,7 @@ pub enum Request {
 /// An event.
 #[derive(Debug)]
 pub enum Happened {
-    /// A descriptor is ready, which may have nothing any more.
+    /// A descriptor is ready; its connection may be gone already.
     Ready,
     /// A connection was accepted.
     Accepted(OwnedFd),

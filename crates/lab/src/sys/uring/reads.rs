@@ -20,7 +20,7 @@ pub struct Reads {
     ring: IoUring,
     buffers: Vec<[u8; ROOM]>,
     files: Vec<RawFd>,
-    /// Those that the kernel has.
+    /// The reads that the kernel has.
     started: Vec<bool>,
     /// Memory for the completions of a call.
     completed: Vec<cqueue::Entry>,
