@@ -66,7 +66,7 @@ macro_rules! of_a_command {
 }
 pub(crate) use of_a_command;
 
-/// Options as the command line has them without arguments.
+/// The options of a command line without arguments.
 ///
 /// # Panics
 ///
@@ -112,7 +112,7 @@ pub fn placements(text: &str) -> Result<Vec<Placement>> {
     named(text, &Placement::ALL, |place| place.name(), |_| true, "no placement")
 }
 
-/// Subjects by name; `all` stands for all that are built in, none for the defaults.
+/// Returns subjects by name; `all` means all that are built in, and `None` the defaults.
 pub fn subjects(text: Option<&str>, defaults: &[&str]) -> Result<Vec<Entry>> {
     let Some(text) = text else {
         let built_in = |entry: &&Entry| defaults.contains(&entry.name) && entry.is_built_in();

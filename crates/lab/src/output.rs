@@ -1,7 +1,7 @@
 //! Where results go: JSON on request, CSV next to the report, and a text on the standard output.
 //!
-//! Files are written before anything is printed: the results of an hour are kept though the standard output may be on a
-//! full disk.
+//! Files are written before anything is printed: the results of an hour survive even if the
+//! standard output is on a full disk.
 
 use std::path::{Path, PathBuf};
 

@@ -20,7 +20,7 @@ const QUICK: f64 = 55.0;
 /// The fewest repetitions of a run that has fallen behind, where more are wanted.
 const LEAST: usize = 3;
 
-/// The same of a quick run.
+/// The same for a quick run.
 const LEAST_QUICK: usize = 2;
 
 /// Keeps time over the points of a run.
@@ -100,7 +100,7 @@ impl Pace {
     }
 }
 
-/// Says that points are missing, if any are.
+/// Prints a note that points are missing, if any are.
 pub fn say_left_out(count: usize) {
     if count > 0 {
         crate::say::note(&format!(

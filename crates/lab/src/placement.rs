@@ -1,7 +1,8 @@
 //! Where the active descriptors lie among all.
 //!
-//! It matters to `poll`: a scan that finds nothing at first joins wait queues until it finds
-//! something. The test behind the well-known break-even of 0.6 had its active pipes at the end.
+//! Their placement matters to `poll`: a scan that finds nothing at first joins wait queues until it
+//! finds something. The test behind the well-known break-even of 0.6 had its active pipes at the
+//! end.
 
 crate::by_name::named! {
     /// A place for the active descriptors.

@@ -18,7 +18,7 @@ pub struct Curve {
     pub name: String,
     /// Its points, ascending in x.
     pub points: Vec<(f64, f64)>,
-    /// Which of the colours it has.
+    /// The number of its colour.
     pub colour: usize,
     /// Whether it is drawn thin and faint: a companion of another curve.
     pub thin: bool,
@@ -273,8 +273,8 @@ pub fn standalone(svg: &str) -> String {
     }
 }
 
-/// Bars with names to their left, as SVG: of each the name, the length as a share of the longest there may be, and the
-/// number behind it. Ours have a colour of their own.
+/// Bars with names to their left, as SVG: each bar has a name, a length as a share of the longest
+/// possible bar, and a number behind it. Ours have a colour of their own.
 pub fn bars(
     heading: &str,
     left: f64,

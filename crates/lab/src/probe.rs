@@ -1,4 +1,4 @@
-//! The reason why io_uring takes no part.
+//! The reason why io_uring does not take part.
 
 use superpoll::{BackendKind, Poller};
 

@@ -14,7 +14,7 @@ pub struct Target {
     pub name: String,
     /// Not more than this.
     pub bound: f64,
-    /// The worst that was measured.
+    /// The worst measured value.
     pub measured: f64,
     /// Where that was.
     pub at: String,

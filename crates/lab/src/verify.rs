@@ -35,7 +35,7 @@ pub struct Options {
 /// A bound that `docs/promises.md` states.
 #[derive(Clone, Copy)]
 pub struct Promise {
-    /// The promise in words, as that page has it.
+    /// The promise in the words of that page.
     pub says: &'static str,
     /// Not more than this.
     pub bound: f64,
@@ -247,7 +247,7 @@ fn experiments_of(of: impl Fn(usize) -> bool) -> String {
     names.into_iter().collect::<Vec<_>>().join(",")
 }
 
-/// Runs experiments shortly, into a folder.
+/// Makes short runs of experiments, into a folder.
 fn measure(names: String, folder: &Path, program: &Path) -> Result<Document> {
     let measured = all::run(
         &all::Options {

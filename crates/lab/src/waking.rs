@@ -31,7 +31,8 @@ use crate::sys::{descriptor, process};
 /// The quiet before a wake-up, in nanoseconds, and by how much it varies.
 pub const QUIET: (u64, u64) = (5_000_000, 1_000_000);
 
-/// How often a loop is looked at that does not fall asleep, and the pause between two looks in nanoseconds.
+/// The most looks at a loop that does not fall asleep, and the pause between two looks in
+/// nanoseconds.
 const LOOKS: (usize, u64) = (10_000, 100_000);
 
 /// One wake-up.

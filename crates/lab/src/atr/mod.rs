@@ -59,7 +59,7 @@ pub struct Row {
     pub placement: String,
     /// Descriptors watched.
     pub total: usize,
-    /// How many of them were active in each round.
+    /// How many descriptors were active in each round.
     pub active: usize,
     /// The poller.
     pub subject: String,

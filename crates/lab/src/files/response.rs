@@ -6,10 +6,10 @@
 
 use std::rc::Rc;
 
-/// No answer's head is longer than this.
+/// The longest head of an answer.
 const LONGEST_HEAD: usize = 4096;
 
-/// No answer's head has more fields than this.
+/// The most fields of an answer's head.
 const MOST_FIELDS: usize = 32;
 
 /// The answer that arrives at present.
@@ -18,7 +18,7 @@ pub struct Response {
     file: Rc<[u8]>,
     /// The part of a head that has arrived.
     head: Vec<u8>,
-    /// How much of the body has come, once the head has.
+    /// How much of the body has arrived, once the head is complete.
     body: Option<usize>,
 }
 

@@ -28,7 +28,8 @@ pub fn servers(rows: &[Row]) -> Table {
     )
 }
 
-/// Calls by name, where strace has counted them; no lines where it has not.
+/// Returns the table of calls by name, where strace has counted them; it is empty where strace has
+/// not.
 pub fn calls(rows: &[Row]) -> Table {
     table::of(
         rows.iter().filter(|row| !row.strace_calls.is_empty()),

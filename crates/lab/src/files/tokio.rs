@@ -1,5 +1,5 @@
-//! hyper on tokio's `current_thread` runtime with the files of a folder, which it holds in memory: bytes, and the fields
-//! of their heads. See `files/mod.rs` for why it does no more than that.
+//! hyper on tokio's `current_thread` runtime with the files of a folder, which it holds in memory:
+//! bytes, and the fields of their heads. `files/mod.rs` explains why it does no more than that.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -32,7 +32,7 @@ struct Held {
 /// Files by path.
 type Files = HashMap<String, Held>;
 
-/// Reads all files that lie in a folder itself.
+/// Reads all files of a folder, without its subfolders.
 fn held(root: &Path) -> std::io::Result<Files> {
     let mut files = Files::new();
     for entry in std::fs::read_dir(root)? {

@@ -25,7 +25,7 @@ pub struct Options {
     /// Loads: mixed, shift, random, worst or all; shift and random use the first size
     #[arg(long, value_name = "LIST", default_value = "all")]
     pub load: String,
-    /// The busy set moves every so many rounds
+    /// The busy set moves after this many rounds
     #[arg(long, value_name = "LIST", default_value = "10,15,20,30,50,100,300,1000")]
     pub shift: String,
     /// Each descriptor is active with this probability
@@ -37,7 +37,7 @@ pub struct Options {
     /// Pollers to measure, with commas, or all
     #[arg(long, value_name = "LIST")]
     pub subjects: Option<String>,
-    /// How long a blocked loop takes to wake up, over the sizes of mixed loads
+    /// Measures how long a blocked loop takes to wake up, over the sizes of mixed loads
     #[arg(long)]
     pub latency: bool,
     /// Where results go.
@@ -52,7 +52,7 @@ crate::options::of_a_command!(Options);
 pub struct Row {
     /// Kind of the descriptors.
     pub kind: String,
-    /// Busy ones; zero where all are alike.
+    /// Busy descriptors; zero where all are alike.
     pub hot: usize,
     /// The remaining descriptors.
     pub cold: usize,

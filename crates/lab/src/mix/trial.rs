@@ -33,7 +33,7 @@ const DEFAULTS: [&str; 12] = [
     "adaptive-uring",
 ];
 
-/// A load to be measured.
+/// A load to measure.
 #[derive(Clone, Debug)]
 struct Case {
     family: &'static str,
@@ -192,8 +192,8 @@ fn worst(kind: Kind, quick: bool, seed: u64) -> simulator::Load {
     simulator::worst_load(Governed::default, &setting, &search).load
 }
 
-/// Rounds before those measured, for subjects that adapt (their rule has settled by then) and for
-/// the rest.
+/// Rounds before the measured rounds, for subjects that adapt (their rule has settled by then) and
+/// for the rest.
 const WARM_UP: (usize, usize) = (400, 8);
 
 impl Case {

@@ -18,7 +18,7 @@ use crate::target::{self, Target};
 /// The style sheet.
 const STYLE: &str = include_str!("style.css");
 
-/// A page under way. The plots that go on it are written as files of their own, too.
+/// A page under construction. Its plots are written as files of their own, too.
 #[derive(Debug)]
 pub struct Page<'a> {
     folder: &'a Path,
@@ -73,7 +73,7 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// Names with their values; those without a value are left out.
+    /// Adds names with their values; names without a value are left out.
     pub fn pairs<'t>(&mut self, pairs: impl IntoIterator<Item = (&'t str, String)>) {
         self.body += "<dl>\n";
         for (name, value) in pairs.into_iter().filter(|(_, value)| !value.is_empty()) {

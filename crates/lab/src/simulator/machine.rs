@@ -50,10 +50,10 @@ impl AddAssign for Spent {
     }
 }
 
-/// Where a descriptor is that is not in the array.
+/// The place of a descriptor that is not in the array.
 const COLD: u32 = u32::MAX;
 
-/// An adaptive back-end that only reckons.
+/// An adaptive back-end that only computes costs.
 #[derive(Debug)]
 pub struct Machine<P> {
     policy: P,
@@ -68,7 +68,7 @@ pub struct Machine<P> {
     passes: u32,
     blocks: u32,
     candidates: Vec<u32>,
-    /// Those that epoll should watch with another trigger.
+    /// The descriptors that epoll should watch with another trigger.
     retrigger: Vec<u32>,
     /// Whether epoll was told to watch each descriptor level-triggered.
     level: Vec<bool>,

@@ -49,7 +49,7 @@ pub struct Entry {
     /// Whether it needs io_uring.
     pub rings: bool,
     build: Build,
-    /// The feature that it is not built with.
+    /// The feature that it needs and that is not built in.
     missing: Option<&'static str>,
 }
 
@@ -162,7 +162,7 @@ impl Entry {
         works && !(self.small_numbers && pairs.readers().iter().any(|&fd| fd >= 1024))
     }
 
-    /// Builds it over these pairs.
+    /// Builds the subject over these pairs.
     pub fn build<'a>(&self, pairs: &'a Pairs) -> Result<Box<dyn Subject + 'a>> {
         (self.build)(pairs)
     }

@@ -84,8 +84,8 @@ impl Ledger {
         self.empty
     }
 
-    /// Ends a round: exactly the bytes written must have been read, each active reader once and
-    /// none besides.
+    /// Ends a round: exactly the written bytes must have been read, from each active reader once
+    /// and from no other reader.
     pub fn close(&mut self, subject: &'static str, active: &[u32], byte: u8) -> Result<()> {
         let wrong = |found: String| Err(Error::Work { subject, found });
         if self.bytes != active.len() {
