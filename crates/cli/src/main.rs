@@ -46,8 +46,9 @@ struct Moved {
 }
 
 impl Command {
-    /// Whether the signal of a broken pipe must not end the command: `serve`, `proxy` and `keep` move bytes within the
-    /// kernel (`splice(2)`, `sendfile(2)`) to clients, any of which may be gone; `top` has a terminal to give back.
+    /// Whether the signal of a broken pipe must not end the command: `serve`, `proxy` and `keep`
+    /// move bytes within the kernel (`splice(2)`, `sendfile(2)`) to clients that may be gone; `top`
+    /// has a terminal to give back.
     fn outlives_pipes(&self) -> bool {
         match self {
             Command::Proxy(_) | Command::Serve(_) | Command::Keep(_) => true,

@@ -68,7 +68,8 @@ enum Outcome {
     TooLong,
 }
 
-/// Runs the experiments that a journal does not have yet, each by `program WORDS`, and writes the report.
+/// Runs the experiments that a journal does not have yet, each by `program WORDS`, and writes the
+/// report.
 pub fn run(options: &Options, program: &Path) -> Result<(Journal, End)> {
     let chosen = chosen(options)?;
     let folder = &options.report;

@@ -1,8 +1,9 @@
 //! The limits of control groups.
 //!
-//! A process is in a group of each tree (one tree in version 2, one for each controller in version 1), and every group
-//! from its own up to the root may set a limit. Only limits whose files are called `CONTROLLER.max` and
-//! `CONTROLLER.current` are read: all of version 2, and `pids` of version 1.
+//! A process is in a group of each tree (one tree in version 2, one for each controller in version
+//! 1), and every group from its own up to the root may set a limit. Only limits whose files are
+//! called `CONTROLLER.max` and `CONTROLLER.current` are read: all of version 2, and `pids` of
+//! version 1.
 
 use std::path::{Path, PathBuf};
 

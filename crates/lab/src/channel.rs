@@ -142,7 +142,8 @@ impl Pairs {
         Ok(())
     }
 
-    /// Takes the writers out, so that they can be closed while the readers are in use: these see the end then.
+    /// Takes the writers out, so that they can be closed while the readers are in use: these see
+    /// the end then.
     #[cfg(test)]
     pub(crate) fn take_writers(&mut self) -> Vec<OwnedFd> {
         std::mem::take(&mut self.writers)

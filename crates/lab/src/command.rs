@@ -30,7 +30,8 @@ use crate::{
     zombies,
 };
 
-/// The laboratory of superpoll: experiments that compare ways to watch descriptors, on this machine.
+/// The laboratory of superpoll: experiments that compare ways to watch descriptors, on this
+/// machine.
 #[derive(Debug, Parser)]
 #[command(name = "superpoll-lab", version)]
 struct Arguments {

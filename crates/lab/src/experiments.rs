@@ -1,4 +1,5 @@
-//! The list of all experiments: for the page, for `superpoll-lab all`, and for the document with their records.
+//! The list of all experiments: for the page, for `superpoll-lab all`, and for the document with
+//! their records.
 
 use std::path::Path;
 

@@ -25,7 +25,8 @@ pub struct Output {
     /// About how long to measure, in seconds
     #[arg(long, value_name = "S")]
     pub seconds: Option<f64>,
-    /// Keeps nearer to --seconds where points take longer than their share: three repetitions at least
+    /// Keeps nearer to --seconds where points take longer than their share: three repetitions at
+    /// least
     #[arg(long)]
     pub paced: bool,
     /// Blocks of each subject at each point

@@ -1,7 +1,8 @@
 //! `superpoll-lab png`: the plots of a report as PNG, for slides and for readers that show no SVG.
 //!
-//! Built with the feature `png` only: it draws with `resvg`, which brings a few dozen crates. Text needs a font of the
-//! system, since none is part of a plot; without any, a plot would have lines and no words, so that is refused.
+//! Built with the feature `png` only: it draws with `resvg`, which brings a few dozen crates. Text
+//! needs a font of the system, since none is part of a plot; without any, a plot would have lines
+//! and no words, so that is refused.
 
 use std::path::{Path, PathBuf};
 
@@ -66,7 +67,8 @@ fn draw(plots: &[PathBuf], width: u32) -> Result<Vec<PathBuf>> {
 
     let mut fonts = usvg::fontdb::Database::new();
     fonts.load_system_fonts();
-    // Plots ask for "sans-serif", for which a system need not have the family that the library expects.
+    // Plots ask for "sans-serif", for which a system need not have the family that the library
+    // expects.
     let families = ["DejaVu Sans", "Liberation Sans", "Noto Sans", "Arial", "Helvetica"];
     let known = |family: &&str| {
         fonts.faces().any(|face| face.families.iter().any(|(name, _)| name == family))

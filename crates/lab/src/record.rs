@@ -23,9 +23,9 @@ pub type Account = fn(&Figures) -> Option<f64>;
 pub struct Record<Row> {
     /// See [`SCHEMA`].
     pub schema: u32,
-    /// Its name: `atr`, `mix`, `wake`, `ring`, `herd`, `echo`, `http`, `files`, `timers`,
-    /// `models`, `registrations`, `zombies`, `idle`, `sit`, `targets`, `gate`, `threads`; `atr-latency`, `mix-latency`,
-    /// `herd-dups` and `idle-ramp`, other views of four of them.
+    /// Its name: `atr`, `mix`, `wake`, `ring`, `herd`, `echo`, `http`, `files`, `timers`, `models`,
+    /// `registrations`, `zombies`, `idle`, `sit`, `targets`, `gate`, `threads`; `atr-latency`,
+    /// `mix-latency`, `herd-dups` and `idle-ramp`, other views of four of them.
     pub experiment: String,
     /// Where it ran.
     pub environment: Environment,

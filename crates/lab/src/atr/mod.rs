@@ -20,8 +20,8 @@ mod trial;
 /// Options of `superpoll-lab atr`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// Descriptors: numbers with commas, or "random" for several totals drawn from the seed [default: 1000;
-    /// with --latency 10,100,1000,9900, or 10,1000 if quick]
+    /// Descriptors: numbers with commas, or "random" for several totals drawn from the seed
+    /// [default: 1000; with --latency 10,100,1000,9900, or 10,1000 if quick]
     #[arg(long, value_name = "N")]
     pub total: Option<String>,
     /// How many descriptors are active: numbers with commas (default: from one to all)

@@ -1,5 +1,5 @@
-//! Tables of a few rows, for README and GUIDE: each has the rows that a decision needs, of an experiment whose full
-//! table is in `docs/measured`.
+//! Tables of a few rows, for README and GUIDE: each has the rows that a decision needs, of an
+//! experiment whose full table is in `docs/measured`.
 
 use super::blocks::{ratio, spread, table};
 use crate::document::Document;

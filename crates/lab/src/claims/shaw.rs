@@ -194,7 +194,8 @@ fn poll_grows(records: &Records) -> Found {
     })
 }
 
-/// Epoll's time in poll's that counts as 15 to 20 % more: a lead beyond it is the claim's direction with another number.
+/// Epoll's time in poll's that counts as 15 to 20 % more: a lead beyond it is the claim's direction
+/// with another number.
 const A_SIXTH_MORE: std::ops::RangeInclusive<f64> = 1.06..=1.45;
 
 fn all_active(records: &Records) -> Found {

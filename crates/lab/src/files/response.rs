@@ -1,8 +1,9 @@
 //! Checks the bytes that arrive on a connection against the requested file: the status, the length
 //! that the head promises, and every byte of the body.
 //!
-//! Long files come in many parts, and a generator that copied them would be slower than a server that does not. So
-//! only a head that is not complete is kept; a body is compared where it was read.
+//! Long files come in many parts, and a generator that copied them would be slower than a server
+//! that does not. So only a head that is not complete is kept; a body is compared where it was
+//! read.
 
 use std::rc::Rc;
 

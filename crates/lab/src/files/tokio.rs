@@ -104,7 +104,8 @@ pub fn serve(listener: TcpListener, root: &Path, control: &mut Control) -> Resul
                         let response = answer(&files, &request);
                         async move { Ok::<_, Infallible>(response) }
                     });
-                    // A client that goes away is no failure of the server's; the generator notices lost answers.
+                    // A client that goes away is no failure of the server's; the generator notices
+                    // lost answers.
                     let _ =
                         http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
                 });

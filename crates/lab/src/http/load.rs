@@ -73,7 +73,8 @@ mod tests {
                 assert_eq!(request, REQUEST);
                 stream.write_all(answer.as_bytes()).unwrap();
             }
-            // Closed with a request unread, the connection would be reset. The client may have done so already.
+            // Closed with a request unread, the connection would be reset. The client may have done
+            // so already.
             let _ = stream.shutdown(std::net::Shutdown::Write);
             let _ = io::copy(&mut stream, &mut io::sink());
         });

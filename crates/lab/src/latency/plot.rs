@@ -1,4 +1,5 @@
-//! The plots of `superpoll-lab atr --latency` and `superpoll-lab mix --latency`: wake-ups over the number of descriptors.
+//! The plots of `superpoll-lab atr --latency` and `superpoll-lab mix --latency`: wake-ups over the
+//! number of descriptors.
 
 use crate::latency::Row;
 use crate::plot::{self, Plot};

@@ -35,7 +35,8 @@ const DEFAULTS: [&str; 12] = [
     "adaptive-uring",
 ];
 
-/// Rounds of the load before the first wake-up of a block, so that placement has happened, and before each.
+/// Rounds of the load before the first wake-up of a block, so that placement has happened, and
+/// before each.
 const BUSY: Busy = Busy { first_adaptive: 400, first: 8, between: 5 };
 
 /// The rounds after which the load of a mix begins again.

@@ -121,7 +121,8 @@ impl<C: Connection> Generator<C> {
     }
 }
 
-/// Refuses a number of connections to each of some servers that the limit of descriptors does not allow.
+/// Refuses a number of connections to each of some servers that the limit of descriptors does not
+/// allow.
 pub fn check_connections(connections: usize, servers: usize) -> Result<()> {
     // One process holds the generator's ends of all connections, and while it starts a server, that
     // server's ends too.

@@ -6,7 +6,8 @@ use std::os::fd::RawFd;
 
 const IOCB_CMD_POLL: u16 = 5;
 
-/// A request, as the kernel lays it out. `key` and `rw_flags` are both zero, so their order does not matter.
+/// A request, as the kernel lays it out. `key` and `rw_flags` are both zero, so their order does
+/// not matter.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 struct Request {
@@ -79,8 +80,8 @@ impl Polls {
         while done < self.due.len() {
             self.calls += 1;
             let rest = &mut self.due[done..];
-            // SAFETY: the addresses are those of elements of `requests`, which is never resized; the
-            // kernel copies each request within the call.
+            // SAFETY: the addresses are those of elements of `requests`, which is never resized;
+            // the kernel copies each request within the call.
             done += check(unsafe {
                 libc::syscall(libc::SYS_io_submit, self.context, rest.len(), rest.as_mut_ptr())
             })?;
@@ -94,7 +95,8 @@ impl Polls {
     pub fn wait(&mut self, events: &mut [Event]) -> io::Result<usize> {
         loop {
             self.calls += 1;
-            // SAFETY: the kernel writes at most as many events as the slice has; no timeout is given.
+            // SAFETY: the kernel writes at most as many events as the slice has; no timeout is
+            // given.
             let count = check(unsafe {
                 libc::syscall(
                     libc::SYS_io_getevents,
@@ -120,7 +122,8 @@ impl Polls {
 
 impl Drop for Polls {
     fn drop(&mut self) {
-        // SAFETY: the context is ours and used no more; the call returns when no request is under way.
+        // SAFETY: the context is ours and used no more; the call returns when no request is under
+        // way.
         unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
     }
 }

@@ -49,7 +49,7 @@ pub fn reset_on_close(fd: &OwnedFd) -> io::Result<()> {
 
 /// Moves a descriptor to the lowest free number that is not below `floor`.
 pub fn move_to(fd: OwnedFd, floor: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: the call takes and returns numbers; the new one is owned by nobody yet.
+    // SAFETY: the call takes and returns numbers; the new one has no owner yet.
     unsafe {
         let moved = check(libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, floor))?;
         Ok(OwnedFd::from_raw_fd(moved))
@@ -89,7 +89,7 @@ pub fn write_word(fd: RawFd, word: u64) -> bool {
 
 /// Duplicates a descriptor under the lowest free number.
 pub fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: the call takes and returns numbers; the new one is owned by nobody yet.
+    // SAFETY: the call takes and returns numbers; the new one has no owner yet.
     unsafe { Ok(OwnedFd::from_raw_fd(check(libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0))?)) }
 }
 
@@ -132,8 +132,8 @@ pub fn readable_bytes(fd: RawFd) -> io::Result<usize> {
     Ok(usize::try_from(count).unwrap_or(0))
 }
 
-/// Closes all descriptors above standard error but these, which it sorts: for a forked child, which owns
-/// them.
+/// Closes all descriptors above standard error but these, which it sorts: for a forked child, which
+/// owns them.
 pub fn close_all_but(kept: &mut [RawFd]) {
     kept.sort_unstable();
     let mut first = 3;

@@ -64,9 +64,9 @@ pub struct Loop<T> {
 }
 
 extern "C" fn ready<T: Ready>(this: *mut EvLoop, io: *mut EvIo, _events: c_int) {
-    // SAFETY: `io` is the first member of a `Watcher` of a live `Loop<T>`, both `repr(C)`; callbacks
-    // run only within `run_once`, which has stored the receiver it borrows exclusively. A watcher may
-    // be stopped in its callback.
+    // SAFETY: `io` is the first member of a `Watcher` of a live `Loop<T>`, both `repr(C)`;
+    // callbacks run only within `run_once`, which has stored the receiver it borrows exclusively. A
+    // watcher may be stopped in its callback.
     unsafe {
         let watcher = io.cast::<Watcher>();
         let receiver = *(*io).data.cast::<*mut T>();

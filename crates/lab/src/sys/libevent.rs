@@ -105,8 +105,8 @@ impl<T: Ready> Base<T> {
 
     /// Runs one wait and its callbacks; returns whether it succeeded.
     pub fn run_once(&mut self, receiver: &mut T) -> bool {
-        // SAFETY: base is live; the callbacks use the receiver only during the call, and the pointer
-        // is taken back before the borrow ends.
+        // SAFETY: base is live; the callbacks use the receiver only during the call, and the
+        // pointer is taken back before the borrow ends.
         unsafe {
             *self.receiver = receiver;
             let outcome = event_base_loop(self.base, EVLOOP_ONCE);

@@ -53,8 +53,8 @@ pub struct SharedNumbers {
     count: usize,
 }
 
-// SAFETY: the address is that of a mapping which is not moved and ends with the value; all access is
-// atomic.
+// SAFETY: the address is that of a mapping which is not moved and ends with the value; all access
+// is atomic.
 unsafe impl Send for SharedNumbers {}
 // SAFETY: as above.
 unsafe impl Sync for SharedNumbers {}

@@ -22,8 +22,8 @@ impl<R: AsFd> Readers<R> {
         let watched = Readers { poller: Poller::new()?, events, readers };
         for (place, reader) in watched.readers.iter().enumerate() {
             let (fd, what) = (reader.as_fd().as_raw_fd(), Event::readable(place));
-            // SAFETY: a source must be deleted before it is closed. The readers, or borrows of them, are owned here,
-            // and all are deleted when this is dropped.
+            // SAFETY: a source must be deleted before it is closed. The readers, or borrows of
+            // them, are owned here, and all are deleted when this is dropped.
             unsafe { watched.poller.add_with_mode(fd, what, PollMode::Level)? };
         }
         Ok(watched)

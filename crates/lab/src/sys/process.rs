@@ -48,8 +48,8 @@ pub fn pin(cpus: &[usize]) -> io::Result<()> {
 
 /// Lets a process run only where another may.
 pub fn follow(pid: i32, other: i32) -> io::Result<()> {
-    // SAFETY: all zeros is the empty set; the kernel writes and reads at most the size of the set, which
-    // outlives both calls.
+    // SAFETY: all zeros is the empty set; the kernel writes and reads at most the size of the set,
+    // which outlives both calls.
     let returned = unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         match libc::sched_getaffinity(other, size_of::<libc::cpu_set_t>(), &raw mut set) {
@@ -71,15 +71,16 @@ pub struct Child {
 /// The child does not outlive its parent: the kernel kills it with the parent. Call this while the
 /// process has one thread; if it may have more, `work` must not allocate or lock.
 pub fn fork(work: impl FnOnce()) -> io::Result<Child> {
-    // SAFETY: the child calls `work` and `_exit` and nothing else, a panic included; with one thread
-    // in the parent no lock is held in it. The calls take integers.
+    // SAFETY: the child calls `work` and `_exit` and nothing else, a panic included; with one
+    // thread in the parent no lock is held in it. The calls take integers.
     unsafe {
         let parent = libc::getpid();
         match libc::fork() {
             -1 => Err(io::Error::last_os_error()),
             0 => {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-                // A parent that has ended before the call above is not there to take its child along.
+                // A parent that has ended before the call above is not there to take its child
+                // along.
                 if libc::getppid() != parent {
                     libc::_exit(1);
                 }
@@ -103,7 +104,8 @@ pub fn end_with_this(command: &mut Command) {
     };
 }
 
-/// Starts a program, whose outputs are returned if they are piped. It does not outlive this process.
+/// Starts a program, whose outputs are returned if they are piped. It does not outlive this
+/// process.
 pub fn spawn(
     command: &mut Command,
 ) -> io::Result<(Child, Option<ChildStdout>, Option<ChildStderr>)> {
@@ -126,8 +128,8 @@ impl Child {
 
     /// Returns whether it has ended by itself.
     pub fn has_ended(&self) -> bool {
-        // SAFETY: all zeros is a valid siginfo_t; the kernel writes it, and it outlives the call. The child stays to be
-        // waited for.
+        // SAFETY: all zeros is a valid siginfo_t; the kernel writes it, and it outlives the call.
+        // The child stays to be waited for.
         unsafe {
             let mut about: libc::siginfo_t = std::mem::zeroed();
             let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;

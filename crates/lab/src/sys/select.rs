@@ -32,8 +32,8 @@ impl Set {
     pub fn wait_into(&self, ready: &mut Set) -> i32 {
         ready.set = self.set;
         let none = std::ptr::null_mut();
-        // SAFETY: the kernel reads and writes the other set, which outlives the call; the further sets
-        // and the timeout are absent.
+        // SAFETY: the kernel reads and writes the other set, which outlives the call; the further
+        // sets and the timeout are absent.
         unsafe { libc::select(self.end, &raw mut ready.set, none, none, std::ptr::null_mut()) }
     }
 
@@ -50,8 +50,8 @@ impl Set {
     pub fn wait(&self) -> i32 {
         let mut set = self.set;
         let none = std::ptr::null_mut();
-        // SAFETY: the kernel reads and writes the copy, which outlives the call; the other sets and the
-        // timeout are absent.
+        // SAFETY: the kernel reads and writes the copy, which outlives the call; the other sets and
+        // the timeout are absent.
         unsafe { libc::select(self.end, &raw mut set, none, none, std::ptr::null_mut()) }
     }
 }

@@ -77,8 +77,9 @@ impl Held {
     }
 
     fn fetch(&self, timeout: *const libc::timespec) -> io::Result<Signal> {
-        // SAFETY: all zeros is a valid siginfo_t; the kernel reads the set and the timeout, if there is
-        // one, and writes one siginfo_t, which begins as `About` for the signals of the set.
+        // SAFETY: all zeros is a valid siginfo_t; the kernel reads the set and the timeout, if
+        // there is one, and writes one siginfo_t, which begins as `About` for the signals of the
+        // set.
         unsafe {
             let mut info: libc::siginfo_t = std::mem::zeroed();
             let number = check(libc::sigtimedwait(&raw const self.set, &raw mut info, timeout))?;
@@ -176,7 +177,7 @@ impl Batch {
 /// kernel's default unless another signal is chosen; it is not queued and does not name the
 /// descriptor.
 pub fn ask_plainly(fd: RawFd) -> io::Result<()> {
-    // SAFETY: the kernel reads one owner, which outlives the call; the others take integers.
+    // SAFETY: the kernel reads one owner, which outlives the call; the other calls take integers.
     unsafe {
         let owner = Owner { kind: F_OWNER_TID, id: libc::gettid() };
         check(libc::fcntl(fd, F_SETOWN_EX, &raw const owner))?;
@@ -188,7 +189,7 @@ pub fn ask_plainly(fd: RawFd) -> io::Result<()> {
 
 /// Asks the kernel to queue a signal for this thread whenever a descriptor becomes readable.
 pub fn ask(fd: RawFd) -> io::Result<()> {
-    // SAFETY: the kernel reads one owner, which outlives the call; the others take integers.
+    // SAFETY: the kernel reads one owner, which outlives the call; the other calls take integers.
     unsafe {
         let owner = Owner { kind: F_OWNER_TID, id: libc::gettid() };
         check(libc::fcntl(fd, F_SETOWN_EX, &raw const owner))?;

@@ -65,8 +65,8 @@ pub fn client() -> io::Result<OwnedFd> {
     stream(libc::SOCK_NONBLOCK)
 }
 
-/// Begins to connect to a port; over the loopback device the peer's kernel has done its part when this
-/// returns.
+/// Begins to connect to a port; over the loopback device the peer's kernel has done its part when
+/// this returns.
 pub fn connect(socket: &OwnedFd, port: u16) -> io::Result<()> {
     let address = loopback(port);
     // SAFETY: the kernel reads one address, which outlives the call.
@@ -78,8 +78,8 @@ pub fn connect(socket: &OwnedFd, port: u16) -> io::Result<()> {
     }
 }
 
-/// Connects to a port of the loopback device from an address of its network, and waits for that. Each address has
-/// all ports to itself.
+/// Connects to a port of the loopback device from an address of its network, and waits for that.
+/// Each address has all ports to itself.
 pub fn connect_from(from: Ipv4Addr, port: u16) -> io::Result<OwnedFd> {
     let socket = stream(0)?;
     let fd = socket.as_raw_fd();

@@ -64,8 +64,8 @@ impl Changes {
         let operation = change.operation();
         let entry = opcode::EpollCtl::new(types::Fd(set), types::Fd(fd), operation, event).build();
         self.due += 1;
-        // SAFETY: the event is in a box that lives longer than the ring, and the kernel copies it when it
-        // takes the entry.
+        // SAFETY: the event is in a box that lives longer than the ring, and the kernel copies it
+        // when it takes the entry.
         unsafe { self.push(&entry.user_data(CHANGE)) }
     }
 

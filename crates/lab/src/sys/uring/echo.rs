@@ -184,9 +184,9 @@ impl Buffers {
     fn give(&mut self, buffer: u16) {
         let entries: *mut BufRingEntry = self.memory.as_ptr().cast();
         let bytes = self.bytes(buffer) as u64;
-        // SAFETY: the entry lies within the memory, which was zeroed; the kernel reads it only after the
-        // tail was moved. The tail lies in the first entry, where no entry's address, length or number is,
-        // and is aligned for two bytes.
+        // SAFETY: the entry lies within the memory, which was zeroed; the kernel reads it only
+        // after the tail was moved. The tail lies in the first entry, where no entry's address,
+        // length or number is, and is aligned for two bytes.
         unsafe {
             let entry = &mut *entries.add(usize::from(self.tail % BUFFERS));
             entry.set_addr(bytes);
