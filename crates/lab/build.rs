@@ -28,7 +28,8 @@ fn crates() -> String {
     String::new()
 }
 
-/// The versions of what a package depends on. Its list of dependencies names a version only where there are several.
+/// Returns the versions of a package's dependencies. Its list of dependencies names a version only
+/// where there are several.
 fn locked(text: &str, package: &str) -> Option<Vec<String>> {
     let value = |block: &str, key: &str| {
         let line = block.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(" = "));

@@ -1,4 +1,5 @@
-//! Where an experiment ran: what a reader needs to judge its numbers, and no path or host name.
+//! The machine of an experiment: the facts that a reader needs to judge its numbers, without paths
+//! or host names.
 
 use serde::{Deserialize, Serialize};
 

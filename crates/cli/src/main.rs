@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-/// The I/O engine that adapts: a web server and proxy, and a view of what they do on this machine.
+/// The I/O engine that adapts: a web server and proxy, and a view of their work on this machine.
 #[derive(Debug, Parser)]
 #[command(name = "superpoll", version)]
 struct Arguments {
@@ -31,7 +31,7 @@ enum Command {
     Keep(sit::Options),
     /// Show a running server or proxy: its sets, moves, system calls and slowest turns
     Top(top::Options),
-    /// Try what works on this machine, and measure what watching costs here
+    /// Try the back-ends on this machine, and measure the cost of watching here
     Doctor(doctor::Options),
     /// Experiments are a command of their own
     #[command(hide = true, disable_help_flag = true)]
@@ -46,8 +46,9 @@ struct Moved {
 }
 
 impl Command {
-    /// Whether the signal of a broken pipe must not end the command: `serve`, `proxy` and `keep` move bytes within the
-    /// kernel (`splice(2)`, `sendfile(2)`) to clients, any of which may be gone; `top` has a terminal to give back.
+    /// Whether the signal of a broken pipe must not end the command: `serve`, `proxy` and `keep`
+    /// move bytes within the kernel (`splice(2)`, `sendfile(2)`) to clients that may be gone; `top`
+    /// has a terminal to give back.
     fn outlives_pipes(&self) -> bool {
         match self {
             Command::Proxy(_) | Command::Serve(_) | Command::Keep(_) => true,

@@ -1,4 +1,4 @@
-//! What this machine offers: limits, calls of newer kernels, and which back-ends work.
+//! The facilities of this machine: limits, calls of newer kernels, and which back-ends work.
 
 use std::io::Write;
 use std::time::Duration;

@@ -1,13 +1,15 @@
-//! `superpoll-lab all`: every experiment, one after the other, and the report over all of them.
+//! `superpoll-lab all`: every experiment in sequence, and the report over all of them.
 //!
-//! Each experiment is run by a process of its own, just as a user would run it by hand: what one leaves behind (threads,
-//! descriptors, a heap, an io_uring that is still being taken down) is no part of what the next one measures, and one
-//! that crashes costs its own part of the report and no more. The journal in the folder says after each what is done, so
-//! that an interrupted run goes on where it was; the page is written after each, too.
+//! Each experiment runs in a process of its own, just as a user would start it by hand. Leftovers
+//! of one experiment (threads, descriptors, a heap, an io_uring that is still being taken down) do
+//! not affect the measurements of the next. An experiment that crashes costs its own part of the
+//! report and no more. After each experiment the journal in the folder records the progress, so
+//! that an interrupted run continues where it stopped. The page is written after each experiment,
+//! too.
 //!
-//! The parent waits on our own runtime, for the child, for a signal and for the time that an experiment may take at
-//! most, whichever is first. It sleeps meanwhile: the bar is drawn between experiments, since a process that draws takes
-//! time from the one that measures.
+//! The parent waits on our own runtime for the child, for a signal and for the experiment's time
+//! limit, whichever comes first. It sleeps meanwhile: the bar is drawn between experiments, since a
+//! process that draws takes time from the process that measures.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -39,13 +41,13 @@ pub struct Options {
     /// Only these experiments, with commas
     #[arg(long, value_name = "LIST")]
     pub only: Option<String>,
-    /// Begins anew, though there is a run that could go on
+    /// Begins anew, even if an interrupted run could be continued
     #[arg(long)]
     pub fresh: bool,
     /// The folder for records, plots and the report
     #[arg(long, value_name = "FOLDER", default_value = "superpoll-report")]
     pub report: PathBuf,
-    /// At most so many seconds for one experiment [default: 1800, or 120 if quick]
+    /// At most this many seconds for one experiment [default: 1800, or 120 if quick]
     #[arg(long, value_name = "S")]
     pub limit: Option<u64>,
 }
@@ -53,9 +55,9 @@ pub struct Options {
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq)]
 pub enum End {
-    /// All experiments were run, some of which may have failed.
+    /// All experiments were run; some may have failed.
     Complete,
-    /// A signal came; what was done before is in the report.
+    /// A signal came; experiments that ended before it are in the report.
     Interrupted,
 }
 
@@ -66,7 +68,8 @@ enum Outcome {
     TooLong,
 }
 
-/// Runs the experiments that a journal does not have yet, each by `program WORDS`, and writes the report.
+/// Runs the experiments that a journal does not have yet, each by `program WORDS`, and writes the
+/// report.
 pub fn run(options: &Options, program: &Path) -> Result<(Journal, End)> {
     let chosen = chosen(options)?;
     let folder = &options.report;
@@ -140,7 +143,8 @@ fn chosen(options: &Options) -> Result<Vec<&'static Listed>> {
     )
 }
 
-/// The journal to go on with: that of the folder if the run is the same and not complete, else a new one.
+/// Returns the journal to continue: the folder's journal if the run is the same and not complete,
+/// otherwise a new one.
 fn begin(options: &Options, new: Journal) -> Journal {
     let mut notes = Vec::new();
     let found = Journal::load(&options.report, &mut notes);
@@ -167,7 +171,7 @@ fn begin(options: &Options, new: Journal) -> Journal {
     }
 }
 
-/// Runs one experiment, and returns how it ended and the last lines that it said on standard error.
+/// Runs one experiment, and returns how it ended and the last lines of its standard error.
 async fn experiment(
     program: &Path,
     words: &str,
@@ -185,7 +189,7 @@ async fn experiment(
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::piped());
-    // A group of its own: what the terminal sends to all, this process answers for both.
+    // A process group of its own: this process handles the terminal's signals for both.
     command.process_group(0);
     sys::process::end_with_this(&mut command);
     let mut child = process::spawn(&mut command).map_err(failed)?;
@@ -208,7 +212,7 @@ async fn experiment(
         };
         stopped.or(ended).or(late).or(silent).await.map_err(failed)?
     };
-    // What it said last may still be in the pipe, which a process that outlives it may hold open.
+    // Its last lines may still be in the pipe, which a process that outlives it may hold open.
     if matches!(outcome, Outcome::Ended(_)) {
         keep_last(lines.as_mut(), &said).or(time::sleep(Duration::from_millis(200))).await;
     }

@@ -1,4 +1,4 @@
-//! What is chosen by its name is told from others by it, and shown as it.
+//! Things that a user chooses by name: the name identifies them and is how they are shown.
 
 /// `Debug` and `PartialEq` of a type by its field `name`.
 macro_rules! by_name {

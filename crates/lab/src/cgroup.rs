@@ -1,37 +1,39 @@
-//! What control groups limit.
+//! The limits of control groups.
 //!
-//! A process is in a group of each tree (one tree in version 2, one for each controller in version 1), and every group
-//! from its own up to the root may set a limit. Only limits whose files are called `CONTROLLER.max` and
-//! `CONTROLLER.current` are read: all of version 2, and `pids` of version 1.
+//! A process is in a group of each tree (one tree in version 2, one for each controller in version
+//! 1), and every group from its own up to the root may set a limit. Only limits whose files are
+//! called `CONTROLLER.max` and `CONTROLLER.current` are read: all of version 2, and `pids` of
+//! version 1.
 
 use std::path::{Path, PathBuf};
 
 use crate::environment::line;
 
-/// A limit and how much of it is taken.
+/// A limit and how much of it is in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limit {
     /// So much in all.
     pub most: u64,
-    /// So much is taken.
+    /// The amount in use.
     pub used: u64,
 }
 
 impl Limit {
-    /// So much is left.
+    /// Returns the amount that is left.
     pub fn left(self) -> u64 {
         self.most.saturating_sub(self.used)
     }
 }
 
-/// What this process's groups and those above them set for a controller (`pids`, `memory`).
+/// Returns the limits that this process's groups and those above them set for a controller (`pids`,
+/// `memory`).
 pub fn limits(controller: &str) -> Vec<Limit> {
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let folders = folders(&groups, controller);
     folders.iter().filter_map(|folder| limit(folder, controller)).collect()
 }
 
-/// None if a group sets none.
+/// Returns the limit of a group; `None` if the group sets none.
 fn limit(folder: &Path, controller: &str) -> Option<Limit> {
     let number = |name: &str| -> Option<u64> {
         line(&folder.join(format!("{controller}.{name}")).to_string_lossy())?.parse().ok()
@@ -39,8 +41,8 @@ fn limit(folder: &Path, controller: &str) -> Option<Limit> {
     Some(Limit { most: number("max")?, used: number("current").unwrap_or(0) })
 }
 
-/// The folders that may limit what a controller counts, by `/proc/self/cgroup` (cgroups(7)): a line for each tree, with
-/// its number, its controllers and the group's path.
+/// Returns the folders that may limit a controller's resource, by `/proc/self/cgroup` (cgroups(7)):
+/// a line for each tree, with its number, its controllers and the group's path.
 fn folders(groups: &str, controller: &str) -> Vec<PathBuf> {
     let roots = ["", "unified", controller].map(|tree| Path::new("/sys/fs/cgroup").join(tree));
     let mut folders = Vec::new();

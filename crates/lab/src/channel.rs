@@ -18,19 +18,21 @@ crate::by_name::named! {
     }
 }
 
-/// Descriptors that an experiment needs beside its pairs: standard streams, epoll sets, files.
+/// Descriptors that an experiment needs in addition to its pairs: standard streams, epoll sets,
+/// files.
 const RESERVE: usize = 64;
 
-/// The congestion controls asked for, the first that the kernel has: every run uses the same one,
-/// whatever the system's default (some keep timers per segment, which would be measured as well).
+/// The congestion controls to try; the first that the kernel has is used. Every run uses the same
+/// congestion control, whatever the system's default (some keep timers per segment, which would be
+/// measured as well).
 const CONGESTION: [&str; 2] = ["reno", "cubic"];
 
 /// Where a system keeps the congestion control of new TCP sockets, each network its own.
 const DEFAULT_CONGESTION: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 
-/// Has the servers that this thread starts from now on use a plain congestion control, those too whose sockets
-/// cannot be told: they get a network of their own with it. Says why where that may not be done; all have the system's
-/// default alike then.
+/// Makes the servers that this thread starts from now on use a plain congestion control, even those
+/// whose sockets cannot be configured: they get a network of their own with it. Returns a note with
+/// the reason where that is not permitted; all servers then use the system's default alike.
 pub fn plain_network() -> Option<String> {
     let made = network::enter_new().and_then(|()| {
         let set = |name: &&&str| std::fs::write(DEFAULT_CONGESTION, name).is_ok();
@@ -44,7 +46,7 @@ pub fn plain_network() -> Option<String> {
     })
 }
 
-/// The congestion control of new sockets.
+/// Returns the congestion control of new sockets.
 pub fn default_congestion() -> String {
     std::fs::read_to_string(DEFAULT_CONGESTION).unwrap_or_default().trim().to_owned()
 }
@@ -54,7 +56,8 @@ pub fn plain_congestion(socket: &OwnedFd) {
     let _ = CONGESTION.iter().any(|name| descriptor::set_congestion(socket, name).is_ok());
 }
 
-/// How many pairs fit under the limit of this process, whose soft limit is raised to the hard one.
+/// Returns how many pairs fit under the limit of this process, after raising its soft limit to the
+/// hard one.
 pub fn most_pairs() -> usize {
     let limit = superpoll::limits::raise_descriptors()
         .unwrap_or_else(|_| superpoll::limits::descriptors().0);
@@ -139,35 +142,36 @@ impl Pairs {
         Ok(())
     }
 
-    /// Takes the writers out, so that they can be closed while the readers are in use: these see the end then.
+    /// Takes the writers out, so that they can be closed while the readers are in use: these see
+    /// the end then.
     #[cfg(test)]
     pub(crate) fn take_writers(&mut self) -> Vec<OwnedFd> {
         std::mem::take(&mut self.writers)
     }
 
-    /// How many there are.
+    /// Returns the number of pairs.
     pub fn len(&self) -> usize {
         self.readers.len()
     }
 
-    /// The numbers of the readers, by pair.
+    /// Returns the numbers of the readers, by pair.
     pub fn readers(&self) -> &[RawFd] {
         &self.reader_numbers
     }
 
-    /// The readers, for those who take more than a number.
+    /// Returns the readers, for callers that take more than a number.
     pub fn reader_handles(&self) -> &[OwnedFd] {
         &self.readers
     }
 
-    /// The numbers of the writers, by pair.
+    /// Returns the numbers of the writers, by pair.
     pub fn writers(&self) -> &[RawFd] {
         &self.writer_numbers
     }
 }
 
-/// Connected sockets that do not block and of which both are read and written; TCP without Nagle's delay
-/// and with a plain congestion control.
+/// Returns pairs of connected sockets that do not block; both ends are read and written. TCP
+/// sockets are without Nagle's delay and with a plain congestion control.
 pub fn socket_pairs(kind: Kind, total: usize) -> Result<Vec<(OwnedFd, OwnedFd)>> {
     let pairs: std::io::Result<Vec<_>> = match kind {
         Kind::Pipe => return Err(Error::usage("a pipe has one direction: choose tcp or unix")),

@@ -30,7 +30,8 @@ use crate::{
     zombies,
 };
 
-/// The laboratory of superpoll: experiments that compare ways to watch descriptors, on this machine.
+/// The laboratory of superpoll: experiments that compare ways to watch descriptors, on this
+/// machine.
 #[derive(Debug, Parser)]
 #[command(name = "superpoll-lab", version)]
 struct Arguments {
@@ -44,39 +45,44 @@ enum Command {
     Atr(atr::Options),
     /// Loads of busy and idle descriptors: where adapting pays
     Mix(mix::Options),
-    /// Try, signals, ask, register: four ways to learn what is ready, over the active/total ratio
+    /// Try, signals, ask, register: four ways to learn which descriptors are ready, over the
+    /// active/total ratio
     Models(models::Options),
     /// A thread for each descriptor against loops over events, over the active/total ratio
     Threads(threads::Options),
-    /// What it costs to begin and end watching, one by one and in batches
+    /// The cost of beginning and ending to watch, singly and in batches
     Registrations(registrations::Options),
     /// How long a loop that has gone quiet takes to wake up
     Wake(wake::Options),
-    /// Pipes in a ring and a task between each two: what a runtime takes to pass a byte on
+    /// Pipes in a ring with a task between each two: the time a runtime takes to pass a byte on
     Ring(ring::Options),
-    /// Many wait for one listening socket: what a connection costs, whom it wakes, who gets it
+    /// Many processes wait for one listening socket: a connection's cost, the processes it wakes,
+    /// and the one that gets it
     Herd(herd::Options),
-    /// A server that sends back what it gets: the processor time of a request
+    /// A server that echoes its input: the processor time of a request
     Echo(echo::Options),
     /// A web server, the same hyper on each runtime: the processor time of a request
     Http(http::Options),
-    /// Servers of static files, ours beside nginx and hyper on tokio: the processor time of a request
+    /// Servers of static files, ours, nginx, and hyper on tokio: the processor time of a request
     Files(files::Options),
-    /// Proxies with and without speculation, beside haproxy and nginx: system calls and processor time
+    /// Proxies with and without speculation, compared with haproxy and nginx: system calls and
+    /// processor time
     Relay(relay::Options),
-    /// Timers set and taken back, and how late those are that end
+    /// Timers set and cancelled, and the delay of timers that fire
     Timers(timers::Options),
-    /// A few busy connections beside thousands of silent ones: the processor time of a request
+    /// A few busy connections among thousands of silent ones: the processor time of a request
     Zombies(zombies::Options),
     /// Connections that do nothing: the memory of each kind
     Idle(idle::Options),
-    /// Idle connections with a babysitter: what moving and waking cost, what outlives an upgrade and a crash
+    /// Idle connections with a babysitter: the cost of moving and waking, and how many survive an
+    /// upgrade and a crash
     Sit(sit::Options),
-    /// Whether an operation of a core path takes more instructions or system calls than is stored
+    /// Checks whether an operation of a core path takes more instructions or system calls than
+    /// stored
     Gate(gate::Options),
-    /// Everything our targets are about, and whether they are kept
+    /// Measures everything that has a target, and whether the targets are kept
     Targets(targets::Options),
-    /// Every experiment, one after the other, and the report on what was claimed and what holds
+    /// Every experiment in turn, and the report on the claims and which of them hold
     All(all::Options),
     /// Two reports side by side: machines, kernels or commits
     Compare(comparison::Options),
@@ -84,7 +90,7 @@ enum Command {
     Cite(citation::Options),
     /// The plots of a report as PNG
     Png(png::Options),
-    /// Whether what the README promises is so on this machine
+    /// Checks the README's promises on this machine
     Verify(verify::Options),
 }
 

@@ -1,9 +1,10 @@
 //! `superpoll-lab compare`: two reports side by side, of two machines, kernels or commits.
 //!
-//! Each experiment names figures that are worth comparing; those with the same name at the same point in both reports are
-//! set against each other. A figure has a band, from the least to the most of what its rounds gave. Where the bands of
-//! both overlap, or the figures are less than 5 % apart, it is a tie: the difference is below what the rounds
-//! themselves differ by. Less is better for every figure.
+//! Each experiment names figures that are worth comparing; figures with the same name at the same
+//! point in both reports are compared. A figure has a band, from the least to the most of its
+//! rounds' values. Where the bands of both overlap, or the figures are less than 5 % apart, it is a
+//! tie: the difference is below the spread of the rounds themselves. Less is better for every
+//! figure.
 
 use std::path::PathBuf;
 
@@ -22,13 +23,13 @@ use crate::table::Table;
 /// Options of `superpoll-lab compare`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// The report.json of a run, or what --json wrote of one experiment
+    /// The report.json of a run, or the file that --json wrote for one experiment
     #[arg(value_name = "A.json")]
     pub before: PathBuf,
-    /// Another one
+    /// The report.json of another run, or another such file
     #[arg(value_name = "B.json")]
     pub after: PathBuf,
-    /// All figures, those that tie as well
+    /// All figures, including ties
     #[arg(long)]
     pub all: bool,
     /// Writes the comparison to this file, as JSON
@@ -36,7 +37,7 @@ pub struct Options {
     pub json: Option<PathBuf>,
 }
 
-/// What the second report has against the first.
+/// The second report's result compared with the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Difference {
@@ -44,7 +45,7 @@ pub enum Difference {
     Less,
     /// More: worse.
     More,
-    /// The difference is below what rounds differ by.
+    /// The difference is below the spread of the rounds.
     Tie,
 }
 
@@ -59,7 +60,7 @@ pub struct Pair {
     pub after: Figure,
     /// The second against the first.
     pub ratio: f64,
-    /// What that means.
+    /// The meaning of the ratio.
     pub difference: Difference,
 }
 
@@ -70,15 +71,15 @@ pub struct Comparison {
     pub before: String,
     /// Where the second was measured.
     pub after: String,
-    /// The figures that both have.
+    /// The figures that are in both reports.
     pub pairs: Vec<Pair>,
-    /// The claims on which they differ: the name, and both verdicts.
+    /// The claims on which the reports differ: the name, and both verdicts.
     pub verdicts: Vec<(String, String, String)>,
-    /// How many figures only one of them has.
+    /// How many figures only one of the reports has.
     pub alone: usize,
 }
 
-/// Less apart than this is a tie, whatever the bands say.
+/// A smaller difference than this is a tie, whatever the bands are.
 const NOISE: f64 = 0.05;
 
 fn difference(before: &Figure, after: &Figure) -> Difference {
@@ -93,7 +94,7 @@ fn difference(before: &Figure, after: &Figure) -> Difference {
     }
 }
 
-/// Sets two reports side by side.
+/// Compares two reports.
 pub fn compare(before: &Document, after: &Document) -> Result<Comparison> {
     let (mut pairs, mut alone) = (Vec::new(), 0);
     for experiment in experiments::ALL {
@@ -145,7 +146,8 @@ fn whence(document: &Document) -> String {
     })
 }
 
-/// What there is to say of each experiment: how many figures are less, more or the same, and their middle ratio.
+/// Returns a summary of each experiment: how many figures are less, more or the same, and their
+/// median ratio.
 pub fn summary(pairs: &[Pair]) -> Table {
     let mut table = Table::new(["experiment", "figures", "less", "tie", "more", "B/A, middle one"]);
     for experiment in experiments::ALL {
@@ -170,7 +172,7 @@ pub fn summary(pairs: &[Pair]) -> Table {
     table
 }
 
-/// A line for each figure, those that tie only if all are wanted.
+/// Returns a line for each figure; ties only if `all` is set.
 pub fn figures(pairs: &[Pair], all: bool) -> Table {
     let heading = ["experiment", "at", "figure", "A", "band", "B", "band", "B/A", ""];
     let mut table = Table::new(heading).names(3);
@@ -203,7 +205,7 @@ fn number(value: f64) -> String {
     if value.abs() < 100.0 { format!("{value:.2}") } else { format!("{value:.0}") }
 }
 
-/// Reads both reports, prints them side by side and writes the JSON that was asked for.
+/// Reads both reports, prints them side by side and writes the requested JSON.
 pub fn run(options: &Options) -> Result<()> {
     let before = Document::read(&options.before)?;
     let after = Document::read(&options.after)?;

@@ -1,8 +1,8 @@
-//! The document of a report: everything that was measured, and what follows from it, in one JSON file.
+//! The document of a report: all measurements and the conclusions from them, in one JSON file.
 //!
-//! `superpoll-lab all` and every experiment write it beside the page, which also carries it inside; `superpoll-lab compare` and `superpoll-lab verify`
-//! read it. Its shape is that of the types here. Fields may be added in the same version, so readers skip those that they
-//! do not know.
+//! `superpoll-lab all` and every experiment write it next to the page, which also contains it;
+//! `superpoll-lab compare` and `superpoll-lab verify` read it. Its structure is given by the types
+//! here. Fields may be added in the same version, so readers skip those that they do not know.
 
 use std::path::Path;
 
@@ -25,25 +25,25 @@ pub struct Document {
     /// The run that measured, if it was `superpoll-lab all`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<Journal>,
-    /// What became of each claim.
+    /// The verdict on each claim.
     #[serde(default)]
     pub claims: Vec<Finding>,
-    /// What was measured.
+    /// The measurements.
     pub records: Records,
-    /// What could not be read, and why.
+    /// The files that could not be read, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
 
 impl Document {
-    /// What a folder has: its records, and what follows from them.
+    /// Returns the document of a folder: its records and the conclusions from them.
     pub fn of(folder: &Path) -> Document {
         let (records, mut notes) = Records::load(folder);
         let run = Journal::load(folder, &mut notes);
         Document { schema: SCHEMA, run, claims: claims::judge(&records), records, notes }
     }
 
-    /// Reads a report's document, or the record of one experiment. Claims are judged anew.
+    /// Reads a report's document, or the record of one experiment. Claims are judged again.
     pub fn read(path: &Path) -> Result<Document> {
         let shown = path.display();
         let text = std::fs::read_to_string(path)
@@ -88,7 +88,7 @@ impl Document {
         Ok(document)
     }
 
-    /// The document as JSON text.
+    /// Returns the document as JSON text.
     pub fn to_json(&self) -> Result<String> {
         serde_json::to_string(self)
             .map(|text| text + "\n")

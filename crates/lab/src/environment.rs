@@ -2,17 +2,20 @@
 
 pub use superpoll_cli::environment::{Environment, RUSTC, field, line};
 
-/// Memory that can be had without taking it from other programs, in bytes, if the kernel says.
+/// Returns the memory that is available without taking it from other programs, in bytes, if the
+/// kernel reports it.
 pub fn memory_available() -> Option<u64> {
     kilobytes(&field("/proc/meminfo", "MemAvailable")?)
 }
 
-/// The kernel stacks of all threads of the machine, in bytes, if the kernel says.
+/// Returns the size of the kernel stacks of all threads of the machine, in bytes, if the kernel
+/// reports it.
 pub fn kernel_stacks() -> Option<u64> {
     kilobytes(&field("/proc/meminfo", "KernelStack")?)
 }
 
-/// Memory that this process has written to and shares with no other, in bytes, if the kernel says.
+/// Returns the memory that this process has written to and does not share, in bytes, if the kernel
+/// reports it.
 pub fn memory_touched() -> Option<u64> {
     kilobytes(&field("/proc/self/smaps_rollup", "Private_Dirty")?)
 }

@@ -1,4 +1,4 @@
-//! What can go wrong in an experiment, each in one line that names the cause and the way out.
+//! The errors of an experiment, each in one line that names the cause and the way out.
 
 use std::fmt;
 use std::io;
@@ -7,20 +7,20 @@ use std::io;
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
-    /// What was asked for makes no sense or is not built in; the text says what to do.
+    /// The request makes no sense or its feature is not built in; the text suggests a remedy.
     Usage(String),
     /// A system call failed.
     System {
-        /// What was tried.
+        /// The operation that failed.
         doing: String,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// A subject did not do the work: a byte too few, one too many, a descriptor read twice.
     Work {
         /// The subject.
         subject: &'static str,
-        /// What was found.
+        /// The observed behaviour.
         found: String,
     },
     /// The poller under test refused something.
@@ -31,17 +31,17 @@ pub enum Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// A mistake of the caller's.
+    /// Creates the error for a mistake of the caller's.
     pub fn usage(text: impl Into<String>) -> Error {
         Error::Usage(text.into())
     }
 
-    /// A failed system call.
+    /// Creates the error for a failed system call.
     pub fn system(doing: impl Into<String>, source: io::Error) -> Error {
         Error::System { doing: doing.into(), source }
     }
 
-    /// The system call that failed last on this thread.
+    /// Creates the error for the system call that failed last on this thread.
     pub fn last(doing: impl Into<String>) -> Error {
         Error::system(doing, io::Error::last_os_error())
     }

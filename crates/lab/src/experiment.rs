@@ -1,8 +1,9 @@
-//! An experiment: options in, rows out, and what becomes of the rows.
+//! An experiment: options in, rows out, and the presentation of the rows.
 //!
-//! Everything about one is in its folder: the options and the row in `mod.rs`, the measurement in `trial.rs`, tables and
-//! plots in files of their own, and in `experiment.rs` the implementation of [`Experiment`], which ties them together.
-//! What runs, prints, draws and compares experiments knows this trait only; `experiments.rs` lists all of them.
+//! Everything about an experiment is in its folder: the options and the row in `mod.rs`, the
+//! measurement in `trial.rs`, tables and plots in files of their own, and in `experiment.rs` the
+//! implementation of [`Experiment`], which connects them. The code that runs, prints, draws and
+//! compares experiments knows this trait only; `experiments.rs` lists all of them.
 
 use std::fmt::Debug;
 
@@ -24,13 +25,13 @@ pub trait Experiment {
     const NAME: &'static str;
     /// Its subject, in a few words.
     const TITLE: &'static str;
-    /// What is done and what is measured, in a paragraph.
+    /// The procedure and the measured quantity, in a paragraph.
     const METHOD: &'static str;
     /// The words after `superpoll-lab` of a short run.
     const QUICK: &'static str;
     /// The words after `superpoll-lab` of a run that takes its time.
     const FULL: &'static str;
-    /// What is measured, in a line above the printed tables; empty where these say so themselves.
+    /// The measured quantity, in a line above the printed tables; empty where the tables name it.
     const MEASURED: &'static str = "";
 
     /// Measures.
@@ -38,55 +39,55 @@ pub trait Experiment {
     /// # Errors
     ///
     /// [`Error::Usage`](crate::Error::Usage) for options that make no sense,
-    /// [`Error::Work`](crate::Error::Work) if a subject did not do its work, otherwise what the kernel, a server or a
-    /// load generator says.
+    /// [`Error::Work`](crate::Error::Work) if a subject did not do its work, otherwise the error of
+    /// the kernel, a server or a load generator.
     fn run(options: &Self::Options) -> Result<Record<Self::Row>>;
 
-    /// Measures what is printed after the tables, and returns it as text.
+    /// Measures the appendix that is printed after the tables, and returns it as text.
     ///
     /// # Errors
     ///
-    /// As [`run`](Experiment::run).
+    /// The errors of [`run`](Experiment::run).
     fn appendix(_options: &Self::Options) -> Result<String> {
         Ok(String::new())
     }
 
-    /// The tables for the terminal.
+    /// Returns the tables for the terminal.
     fn text(rows: &[Self::Row]) -> String;
 
     /// Draws plots and tables on a page.
     ///
     /// # Errors
     ///
-    /// As [`Page::plot`].
+    /// The errors of [`Page::plot`].
     fn page(rows: &[Self::Row], page: &mut Page<'_>) -> Result<()>;
 
-    /// Bounds that the rows are to keep.
+    /// Returns the bounds that the rows have to keep.
     fn targets(_rows: &[Self::Row]) -> Vec<Target> {
         Vec::new()
     }
 
-    /// Figures that are worth comparing with those of another report.
+    /// Returns the figures that are worth comparing with those of another report.
     fn figures(rows: &[Self::Row]) -> Vec<Figure>;
 }
 
-/// Something that was measured, with what its rounds gave. Less is better.
+/// A measured figure, with the values of its rounds. Less is better.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figure {
     /// The point and the subject.
     pub at: String,
-    /// What it is, with its unit.
+    /// Its name, with the unit.
     pub name: String,
     /// The figure.
     pub value: f64,
-    /// The least of its rounds.
+    /// The least value of its rounds.
     pub low: f64,
-    /// The most of its rounds.
+    /// The greatest value of its rounds.
     pub high: f64,
 }
 
 impl Figure {
-    /// Those of a subject whose rounds were timed: the loop's own time.
+    /// Returns the figures of a subject whose rounds were timed: the loop's own time.
     pub fn of_rounds(at: String, figures: &Figures) -> Option<Figure> {
         Some(Figure {
             at,
@@ -97,7 +98,7 @@ impl Figure {
         })
     }
 
-    /// A ratio of each round, if there is one.
+    /// Returns the figure of a ratio with its rounds, if there is one.
     pub fn of_ratios(
         at: String,
         name: &str,
@@ -110,7 +111,7 @@ impl Figure {
         Some(Figure { at, name: name.to_owned(), value, low, high })
     }
 
-    /// The band, with the figure in it whatever it was made of.
+    /// Returns the band; it always includes the figure itself.
     pub fn band(&self) -> (f64, f64) {
         (self.low.min(self.value), self.high.max(self.value))
     }

@@ -1,4 +1,5 @@
-//! The list of all experiments: for the page, for `superpoll-lab all`, and for the document with their records.
+//! The list of all experiments: for the page, for `superpoll-lab all`, and for the document with
+//! their records.
 
 use std::path::Path;
 
@@ -24,7 +25,7 @@ pub struct Listed {
     pub quick: &'static str,
     /// See [`Experiment::FULL`].
     pub full: &'static str,
-    /// Where it ran and with what, if there is a record.
+    /// Returns the machine and the parameters of the run, if there is a record.
     pub origin: fn(&Records) -> Option<Origin<'_>>,
     /// Its tables, plots and targets.
     pub part: fn(&Records, &mut Page<'_>) -> Result<()>,
@@ -39,7 +40,7 @@ pub struct Listed {
 pub struct Origin<'a> {
     /// Machine, kernel and program.
     pub environment: &'a Environment,
-    /// What it was measured with.
+    /// The parameters of the measurement.
     pub parameters: &'a serde_json::Map<String, serde_json::Value>,
 }
 
@@ -64,7 +65,7 @@ macro_rules! experiments {
                 (Records { $($field),* }, notes)
             }
 
-            /// The record in a text, among no others.
+            /// Returns records with only the one in this text.
             pub fn only(name: &str, text: &str) -> Option<serde_json::Result<Records>> {
                 match name {
                     $($name => Some(serde_json::from_str(text).map(|record| {
@@ -138,12 +139,13 @@ fn part<E: Experiment>(rows: &[E::Row], page: &mut Page<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The targets of all records.
+/// Returns the targets of all records.
 pub fn targets(records: &Records) -> Vec<Target> {
     ALL.iter().flat_map(|experiment| (experiment.targets)(records)).collect()
 }
 
-/// A record of a file; none, and a note, if the file is something else, and none without a note if it is not there.
+/// Returns the record of a file; `None`, and a note, if the file is something else, and `None`
+/// without a note if the file is missing.
 fn read<Row: serde::de::DeserializeOwned>(
     path: &Path,
     notes: &mut Vec<String>,

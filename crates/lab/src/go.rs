@@ -1,8 +1,9 @@
 //! Programs in Go, compiled when they are first needed and only where `go` is on the search path.
 //!
-//! A program is one file of the standard library's means alone, so nothing is downloaded. The compiler gets a
-//! temporary folder and a bound in time; of what it made nothing is left but an open descriptor, by which the program
-//! is started as often as wanted, here or in a forked child. So it is compiled once in a run, and gone with it.
+//! A program is one file that uses the standard library only, so nothing is downloaded. The
+//! compiler gets a temporary folder and a time limit. Nothing of its output is left but an open
+//! descriptor, from which the program is started as often as needed, here or in a forked child. So
+//! a program is compiled once in a run, and disappears with the run.
 
 use std::fs::File;
 use std::io::Read;
@@ -18,7 +19,7 @@ use crate::sys::process;
 /// How long compiling may take. The first time the standard library is compiled too.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Why there is no program in Go, where there is none.
+/// The reason for the absence of a program in Go.
 pub const ABSENT: &str = "no `go` on the PATH";
 
 /// A program.
@@ -26,25 +27,27 @@ pub const ABSENT: &str = "no `go` on the PATH";
 pub struct Program {
     name: &'static str,
     source: &'static str,
-    /// What the compiler made, or why it did not, and the process that has it open.
+    /// The compiled program and the process that has it open, or the compiler's error.
     built: OnceLock<Result<(File, u32), String>>,
 }
 
 impl Program {
-    /// A program by its only file.
+    /// Creates a program from its only file.
     pub const fn new(name: &'static str, source: &'static str) -> Program {
         Program { name, source, built: OnceLock::new() }
     }
 
-    /// Compiles it, unless that was done. To be called before a child is forked that is to start it.
+    /// Compiles the program, unless that was done. Call this before forking a child that will start
+    /// it.
     pub fn build(&self) -> Result<()> {
         self.built().map(drop)
     }
 
-    /// A command that runs it on one processor.
+    /// Returns a command that runs it on one processor.
     pub fn command(&self) -> Result<Command> {
         let (file, owner) = self.built()?;
-        // In a child, the descriptor may be closed; the one who compiled it still has it.
+        // In a child, the descriptor may be closed; the process that compiled the program still has
+        // it.
         let mut command = Command::new(format!("/proc/{owner}/fd/{}", file.as_raw_fd()));
         command.env("GOMAXPROCS", "1");
         Ok(command)
@@ -92,7 +95,7 @@ impl Program {
         }
         File::open(folder.path().join(self.name)).map_err(|_| {
             let mut text = String::new();
-            // What is no text is left out.
+            // A log that is not text is left out.
             let _ = File::open(&log).and_then(|mut log| log.read_to_string(&mut text));
             let said = text.lines().map(str::trim).rfind(|line| !line.is_empty());
             Error::usage(format!("`go build` made nothing: {}", said.unwrap_or("it said nothing")))

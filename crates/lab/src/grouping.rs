@@ -1,6 +1,7 @@
-//! Rows in the order in which they were measured: what there is of something, and the rows of each.
+//! Rows in the order in which they were measured: the distinct values of a key, and the rows of
+//! each.
 
-/// Each of them once, in the order in which they first come.
+/// Returns each value once, in the order of first occurrence.
 pub fn distinct<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
     let mut different = Vec::new();
     for one in all {
@@ -11,7 +12,7 @@ pub fn distinct<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
     different
 }
 
-/// The rows of each key, which come in the order of their first rows.
+/// Returns the rows of each key, with the keys in the order of their first rows.
 pub fn groups<'a, Row, Key: PartialEq>(
     rows: &'a [Row],
     key: impl Fn(&'a Row) -> Key,

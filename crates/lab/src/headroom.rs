@@ -1,14 +1,14 @@
-//! What this machine has left for connections of which both ends are here.
+//! This machine's spare resources for connections that have both ends here.
 //!
-//! Such a connection takes two files (`fs.file-max`), memory of the kernel at both ends, and a share of the processes
-//! that hold them, since one process may have only so many descriptors. An experiment that wants very many of them
-//! asks here first how many there can be, and which limit that is; a quarter of the memory that is to be had
-//! now stays with the others.
+//! Such a connection takes two files (`fs.file-max`), memory of the kernel at both ends, and a
+//! share of the processes that hold them, since one process may have only so many descriptors. An
+//! experiment that wants very many of them asks here first how many there can be, and which limit
+//! sets that number. A quarter of the memory that is available now stays with other processes.
 
 use crate::{cgroup, environment, limits};
 
 crate::by_name::named! {
-    /// What ends a number of connections.
+    /// The resource that limits the number of connections.
     pub enum Limit {
         /// The memory of the machine or of this control group.
         Memory = "memory",
@@ -19,7 +19,7 @@ crate::by_name::named! {
     }
 }
 
-/// What is left. What the system does not tell does not limit.
+/// The spare resources. A resource that the system does not report does not limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Headroom {
     /// Bytes that are available.
@@ -28,7 +28,7 @@ pub struct Headroom {
     processes: u64,
 }
 
-/// Files that are left to others.
+/// Files that are left to other processes.
 const FILES_OF_OTHERS: u64 = 10_000;
 
 impl Headroom {
@@ -45,18 +45,19 @@ impl Headroom {
         }
     }
 
-    /// The bytes that are available.
+    /// Returns the bytes that are available.
     pub fn memory(&self) -> u64 {
         self.memory
     }
 
-    /// The bytes that may be used, all told.
+    /// Returns the bytes that may be used in total.
     fn budget(&self) -> u64 {
         self.memory / 4 * 3
     }
 
-    /// How many connections there can be that take so many bytes each, at both ends together, with so many in a
-    /// process at their servers and at their clients; and what does not allow more.
+    /// Returns how many connections are possible, and which limit allows no more. Each connection
+    /// takes `bytes` at both ends together, and the other arguments are the connections per process
+    /// at the servers and at the clients.
     pub fn connections(&self, bytes: u64, at_servers: usize, at_clients: usize) -> (usize, Limit) {
         let each = 1.0 / at_servers.max(1) as f64 + 1.0 / at_clients.max(1) as f64;
         let processes = (self.processes as f64 / each) as u64;
@@ -70,7 +71,8 @@ impl Headroom {
     }
 }
 
-/// What `/proc/sys/fs/file-nr` leaves: it has the files that are open, those free, and the most.
+/// Returns the files that `/proc/sys/fs/file-nr` leaves: the file lists the open files, the free
+/// ones, and the maximum.
 fn files_left(line: &str) -> Option<u64> {
     let mut words = line.split_whitespace();
     let open: u64 = words.next()?.parse().ok()?;
@@ -78,13 +80,13 @@ fn files_left(line: &str) -> Option<u64> {
     Some(most.saturating_sub(open))
 }
 
-/// How many ports the kernel gives to the connections from one address to one port.
+/// Returns how many ports the kernel has for connections from one address to one port.
 pub fn ports() -> usize {
     let range = environment::line("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let mut ends = range.split_whitespace().filter_map(|end| end.parse::<usize>().ok());
     match (ends.next(), ends.next()) {
         (Some(first), Some(last)) => (last + 1).saturating_sub(first),
-        // What the kernel has unless it is told otherwise.
+        // The kernel's default.
         _ => 28_232,
     }
 }

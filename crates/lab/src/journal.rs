@@ -1,8 +1,10 @@
-//! The journal of `superpoll-lab all`: which experiments a run has done, so that one that was interrupted goes on.
+//! The journal of `superpoll-lab all`: the experiments that a run has done, so that an interrupted
+//! run can continue.
 //!
-//! It lies in the report's folder and is written anew, and moved into place, after each experiment. A run goes on only if
-//! program, commit, kernel, extent and choice are those of the journal: figures of two builds or two kernels under one
-//! heading would compare what nobody asked to compare.
+//! The journal lies in the report's folder; after each experiment it is written anew and moved into
+//! place. A run continues only if program, commit, kernel, extent and choice are those of the
+//! journal: figures of two builds or two kernels under one heading would be an unintended
+//! comparison.
 
 use std::path::Path;
 
@@ -27,7 +29,7 @@ pub enum Extent {
 }
 
 impl Extent {
-    /// The words after `superpoll-lab` of an experiment's run of this extent.
+    /// Returns the words after `superpoll-lab` of an experiment's run of this extent.
     pub fn words(self, experiment: &Listed) -> &'static str {
         match self {
             Extent::Quick => experiment.quick,
@@ -36,23 +38,23 @@ impl Extent {
     }
 }
 
-/// What became of an experiment.
+/// The state of an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "state")]
 pub enum State {
-    /// It has not been run, or not to its end.
+    /// The experiment has not run, or not to its end.
     Pending,
-    /// It was run, and its record lies in the folder.
+    /// The experiment ran, and its record is in the folder.
     Done {
         /// How long that took.
         seconds: f64,
-        /// What it said besides: what was left out, or made smaller, and why.
+        /// Its notes: the parts that were left out or made smaller, and why.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         notes: Vec<String>,
     },
-    /// It ended without a record.
+    /// The experiment ended without a record.
     Failed {
-        /// What it said.
+        /// Its error message.
         reason: String,
     },
 }
@@ -64,7 +66,7 @@ pub struct Step {
     pub experiment: String,
     /// The words after `superpoll-lab`.
     pub command: String,
-    /// What became of it.
+    /// Its state.
     #[serde(flatten)]
     pub state: State,
 }
@@ -72,7 +74,7 @@ pub struct Step {
 /// A run of `superpoll-lab all`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Journal {
-    /// The version of its shape.
+    /// The version of the document's structure.
     pub schema: u32,
     /// How much is measured.
     pub extent: Extent,
@@ -89,7 +91,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// A run that has done nothing yet.
+    /// Creates the journal of a run that has done nothing yet.
     pub fn new(extent: Extent, experiments: &[&Listed], here: &Environment) -> Journal {
         let step = |experiment: &&Listed| Step {
             experiment: experiment.name.to_owned(),
@@ -107,7 +109,8 @@ impl Journal {
         }
     }
 
-    /// The journal of a folder; none, and a note, if it cannot be read, and none without a note if there is none.
+    /// Returns the journal of a folder; `None`, and a note, if it cannot be read, and `None`
+    /// without a note if there is no journal.
     pub fn load(folder: &Path, notes: &mut Vec<String>) -> Option<Journal> {
         let text = match std::fs::read_to_string(folder.join(FILE)) {
             Ok(text) => text,
@@ -130,7 +133,7 @@ impl Journal {
         }
     }
 
-    /// Writes it, so that a reader at any time finds the old one or the new one, whole.
+    /// Writes the journal; at any time a reader finds the complete old or the complete new journal.
     pub fn write(&self, folder: &Path) -> Result<()> {
         let text = serde_json::to_string_pretty(self)
             .map_err(|error| Error::usage(format!("writing the journal as JSON: {error}")))?;
@@ -141,7 +144,7 @@ impl Journal {
         new.persist(&path).map(drop).map_err(|e| system(e.error))
     }
 
-    /// Why a new run cannot go on where this one ended; none if it can.
+    /// Returns why a new run cannot continue where this run ended; `None` if it can.
     pub fn differs(&self, new: &Journal) -> Option<&'static str> {
         let commands = |journal: &Journal| -> Vec<String> {
             journal.steps.iter().map(|step| step.command.clone()).collect()
@@ -159,12 +162,12 @@ impl Journal {
         }
     }
 
-    /// How many experiments are done.
+    /// Returns how many experiments are done.
     pub fn done(&self) -> usize {
         self.steps.iter().filter(|step| matches!(step.state, State::Done { .. })).count()
     }
 
-    /// Whether nothing is left to do.
+    /// Returns whether all experiments are done.
     pub fn is_complete(&self) -> bool {
         self.done() == self.steps.len()
     }

@@ -1,8 +1,8 @@
-//! How many more processes and threads may be started, and which limit says so.
+//! How many more processes and threads may be started, and which limit determines that number.
 //!
-//! An experiment that needs thousands of them looks here first and asks for fewer, with a note, instead of finding out
-//! halfway. What is read here is of this moment, and others start processes too: a fork that is refused all the same is
-//! for the experiment to make do with.
+//! An experiment that needs thousands of them looks here first and asks for fewer, with a note,
+//! instead of failing halfway. The values read here are a snapshot, and other programs start
+//! processes too: the experiment has to cope with a fork that is refused all the same.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -10,7 +10,7 @@ use crate::cgroup;
 use crate::environment::{self, line};
 use crate::sys::process;
 
-/// Room for so many more, as some limit says.
+/// The room that a limit leaves.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Room {
     /// So many.
@@ -19,10 +19,10 @@ pub struct Room {
     pub limit: String,
 }
 
-/// Numbers that the kernel keeps for itself when it has come round to the first again.
+/// Process numbers that the kernel reserves once its numbering has wrapped around.
 const RESERVED_NUMBERS: u64 = 300;
 
-/// Tasks that others may start meanwhile.
+/// Tasks that other programs may start meanwhile.
 const OTHERS: u64 = 64;
 
 /// Processes and threads that may still be started, by the tightest of all limits that are known.
@@ -47,7 +47,8 @@ pub fn tasks() -> Option<Room> {
     rooms.into_iter().min_by_key(|room| room.most)
 }
 
-/// Processes or threads that have room in memory, if each takes so many bytes and half of what is free is left to others.
+/// Returns how many processes or threads fit in memory, if each takes so many bytes and half of the
+/// free memory is left to other programs.
 pub fn in_memory(bytes: u64) -> Option<Room> {
     environment::memory_available().map(|free| memory_room(free, bytes))
 }
@@ -66,7 +67,7 @@ fn room(most: u64, used: u64, name: String) -> Room {
     Room { most: left, limit: format!("{name} is {most}, of which {used} are taken") }
 }
 
-/// How many tasks there are on the machine: the number behind the slash.
+/// Returns how many tasks there are on the machine: the number behind the slash.
 fn all_tasks(load: &str) -> Option<u64> {
     load.split_whitespace().nth(3)?.split('/').nth(1)?.parse().ok()
 }

@@ -1,7 +1,7 @@
-//! Which descriptors are active in which round.
+//! Loads: the descriptors that are active in each round.
 //!
-//! A load is generated before anything is timed, from a seed, and replayed to every subject: the
-//! same descriptors are active in the same rounds for all.
+//! A load is generated from a seed, before any timing, and replayed to every subject: the same
+//! descriptors are active in the same rounds for all.
 
 use crate::random::Random;
 
@@ -14,12 +14,13 @@ pub struct Load {
 }
 
 impl Load {
-    /// Always the same ones.
+    /// Creates a load whose active descriptors are always the same.
     pub fn constant(active: Vec<u32>) -> Load {
         Load { ends: vec![active.len()], pairs: active }
     }
 
-    /// Rounds given one by one. Each is sorted; a pair named twice in a round counts once.
+    /// Creates a load from its rounds. Each round is sorted; a pair named twice in a round counts
+    /// once.
     pub fn from_rounds(rounds: impl IntoIterator<Item = Vec<u32>>) -> Load {
         let mut load = Load { pairs: Vec::new(), ends: Vec::new() };
         for mut round in rounds {
@@ -31,8 +32,9 @@ impl Load {
         load
     }
 
-    /// A hot set that is active in every round, and a few others of the cold, drawn for each
-    /// round. Every `shift_every` rounds (0: never) the whole hot set moves to other descriptors.
+    /// Creates a load with a hot set that is active in every round, and a few cold descriptors,
+    /// drawn for each round. Every `shift_every` rounds (0: never) the whole hot set moves to other
+    /// descriptors.
     pub fn hot_and_cold(mix: Mix, shift_every: usize, rounds: usize, seed: u64) -> Load {
         let mut random = Random::new(seed);
         let total = mix.hot + mix.cold;
@@ -48,8 +50,8 @@ impl Load {
         }))
     }
 
-    /// Each of `total` is active with the same probability, independently. A round in which none
-    /// would be has one.
+    /// Creates a load in which each of `total` descriptors is active with the same probability,
+    /// independently. A round without an active descriptor gets one.
     pub fn random(total: usize, probability: f64, rounds: usize, seed: u64) -> Load {
         let mut random = Random::new(seed);
         Load::from_rounds((0..rounds).map(|_| {
@@ -62,20 +64,20 @@ impl Load {
         }))
     }
 
-    /// The active ones of a round. A load that ends begins again.
+    /// Returns the active descriptors of a round. A load that ends begins again.
     pub fn round(&self, round: usize) -> &[u32] {
         let round = round % self.ends.len().max(1);
         let start = round.checked_sub(1).map_or(0, |before| self.ends[before]);
         &self.pairs[start..self.ends.get(round).copied().unwrap_or(start)]
     }
 
-    /// How many rounds there are before it begins again.
+    /// Returns the number of rounds before the load begins again.
     #[cfg(test)]
     pub fn rounds(&self) -> usize {
         self.ends.len()
     }
 
-    /// The mean number of active ones.
+    /// Returns the mean number of active descriptors.
     pub fn mean_active(&self) -> f64 {
         self.pairs.len() as f64 / self.ends.len().max(1) as f64
     }
@@ -88,7 +90,7 @@ pub struct Mix {
     pub hot: usize,
     /// Idle, but for a few.
     pub cold: usize,
-    /// How many of the idle ones are active in a round, drawn anew for each.
+    /// How many of the idle descriptors are active in a round, drawn anew for each round.
     pub stray: usize,
 }
 

@@ -1,6 +1,6 @@
 //! The `superpoll-lab` command.
 
-/// Counts allocations, so that experiments can say that a round made none.
+/// Counts allocations, so that experiments can report that a round made none.
 #[global_allocator]
 static ALLOCATOR: superpoll_lab::Counting = superpoll_lab::Counting;
 

@@ -1,19 +1,19 @@
-//! The harness: what a round is, how rounds are timed, and in which order subjects take turns.
+//! The harness: the definition of a round, its timing, and the order in which subjects take turns.
 //!
 //! A round writes one byte to the other end of each active descriptor (the write part) and then
-//! lets the subject wait for and read all of them (the loop part). The two are timed apart, since
-//! epoll makes the writer pay for the wake-up. After each round, outside the timed parts, the
+//! lets the subject wait for and read all of them (the loop part). The two are timed separately,
+//! since epoll makes the writer pay for the wake-up. After each round, outside the timed parts, the
 //! ledger checks that the written bytes were read, each active descriptor once.
 //!
 //! All subjects work on the same pairs, one at a time, because a descriptor watched by two pollers
 //! would make the writer pay for both. So time is cut into blocks: build the subject, let it warm
 //! up, measure rounds, take it down. Blocks of all subjects take turns, in an order that rotates
-//! with each repetition, so that drift hits all alike. The floor takes part as one of them: it
-//! watches nothing, its write part is what writing costs when nobody listens, and its loop part
-//! what the reads alone cost.
+//! with each repetition, so that drift hits all alike. The floor takes part as one of the subjects:
+//! it watches nothing, its write part is the cost of writing without a watcher, and its loop part
+//! the cost of the reads alone.
 //!
-//! A round during which the kernel gave the processor to somebody else measures that somebody. It
-//! is left out (and counted), unless that would leave fewer than half.
+//! A round during which the kernel gave the processor to another task measures that task. It is
+//! left out (and counted), unless that would leave fewer than half of the rounds.
 
 use std::io::ErrorKind;
 use std::time::Instant;
@@ -27,18 +27,18 @@ use crate::statistics;
 use crate::subject::{Entry, Ledger, Subject};
 use crate::sys::{descriptor, memory, process};
 
-/// How many rounds of which kind make a block.
+/// The number of rounds of each kind in a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rounds {
-    /// Before measuring, for subjects that place descriptors by what they see.
+    /// Rounds before measuring, for subjects that place descriptors by observed activity.
     pub warm_up_adaptive: usize,
-    /// Before measuring, for all others.
+    /// Rounds before measuring, for all other subjects.
     pub warm_up: usize,
     /// Measured.
     pub measured: usize,
 }
 
-/// What one subject's blocks gave.
+/// The results of one subject's blocks.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// The subject.
@@ -82,8 +82,9 @@ impl Counters {
     }
 }
 
-/// Which rounds count as samples: all of a load that is always the same, or whole blocks of a load
-/// whose rounds differ (a shift costs in the round it happens in, which a median would hide).
+/// The rounds that count as samples: all rounds of a load that is always the same, or whole blocks
+/// of a load whose rounds differ (a shift costs in the round it happens in, which a median would
+/// hide).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sample {
     /// Each round.
@@ -92,8 +93,8 @@ pub enum Sample {
     Block,
 }
 
-/// Runs blocks of all subjects in turn. `told` is called before each block with the subject's name. A rival that fails,
-/// or that is lost already, has no outcome.
+/// Runs blocks of all subjects in turn. Calls `told` before each block with the subject's name. A
+/// rival that fails, or that is lost already, has no outcome.
 pub fn interleave(
     pairs: &Pairs,
     entries: &[Entry],
@@ -128,7 +129,7 @@ pub fn interleave(
     Ok(outcomes)
 }
 
-/// Takes away what a subject has left unread, and begins to count anew.
+/// Reads the bytes that a subject has left unread, and begins to count anew.
 fn clean(pairs: &Pairs) -> Ledger {
     for &reader in pairs.readers() {
         while descriptor::read_byte(reader).is_some() {}
@@ -136,7 +137,7 @@ fn clean(pairs: &Pairs) -> Ledger {
     Ledger::new(pairs.len())
 }
 
-/// What was measured of each subject at a point, with the ratios that `relate` fills in.
+/// Returns the figures of each subject at a point, with the ratios that `relate` fills in.
 pub fn figures(
     outcomes: &[Outcome],
     sample: Sample,
@@ -221,7 +222,7 @@ fn watch_now_and_then(entry: &Entry, round: usize) {
     }
 }
 
-/// One round; returns what the write part and the loop part took, in nanoseconds.
+/// Runs one round; returns the times of the write part and the loop part, in nanoseconds.
 pub(crate) fn run_round(
     pairs: &Pairs,
     entry: &Entry,
@@ -250,9 +251,9 @@ pub(crate) fn run_round(
     Ok((nanoseconds(start, middle), nanoseconds(middle, end)))
 }
 
-/// How many rounds of this load fit into a slot of so many seconds: the same number for all
-/// subjects. The floor is asked what reading and writing takes here; about as much is added for
-/// the waiting.
+/// Returns how many rounds of this load fit into a slot, in seconds: the same number for all
+/// subjects. The floor is run to measure reading and writing here; about as much is added for the
+/// waiting.
 pub fn rounds_in(pairs: &Pairs, load: &Load, slot: f64) -> Result<usize> {
     let floor = [Entry::named("floor")?];
     let pilot = Rounds { warm_up_adaptive: 1, warm_up: 1, measured: 9 };
@@ -260,13 +261,13 @@ pub fn rounds_in(pairs: &Pairs, load: &Load, slot: f64) -> Result<usize> {
     let figures = outcomes[0].figures(Sample::Round);
     let work = figures.ns_per_round_median + figures.write_ns_per_round_median;
     let round = 1.6 * work + 60.0 * pairs.len() as f64 + 2_000.0;
-    // What building, warming up and taking down cost comes on top of the slot. Where few rounds fit, each has
-    // thousands of events, and is a mean by itself.
+    // The cost of building, warming up and taking down comes on top of the slot. Where few rounds
+    // fit, each has thousands of events, and is a mean by itself.
     Ok(((slot * 1e9 / round) as usize).clamp(4, 1000))
 }
 
 impl Outcome {
-    /// The figures of a subject, without the ratios to others.
+    /// Returns the figures of a subject, without the ratios to other subjects.
     pub fn figures(&self, sample: Sample) -> Figures {
         let collect = |of: fn(&Block) -> &Vec<f64>| -> Vec<f64> {
             match sample {
@@ -319,8 +320,9 @@ impl Outcome {
     }
 }
 
-/// Has a subject do its part of a round. An io_uring that was closed before, by the subject whose turn is over,
-/// ends some time later, and interrupts what its thread is waiting for when it does; then the round goes on.
+/// Runs a subject's part of a round. An io_uring that was closed before, by the subject whose turn
+/// is over, ends some time later. When it does, it interrupts the wait of its thread; then the
+/// round goes on.
 #[inline(always)]
 pub(crate) fn whole_round(
     subject: &mut dyn Subject,

@@ -25,13 +25,14 @@ pub struct Output {
     /// About how long to measure, in seconds
     #[arg(long, value_name = "S")]
     pub seconds: Option<f64>,
-    /// Keeps nearer to --seconds where points take longer than their share: three repetitions at least
+    /// Keeps nearer to --seconds where points take longer than their share: three repetitions at
+    /// least
     #[arg(long)]
     pub paced: bool,
     /// Blocks of each subject at each point
     #[arg(long, value_name = "N")]
     pub repetitions: Option<usize>,
-    /// Keeps a second thread alive, idle: descriptor lookups of the process get dearer
+    /// Keeps a second thread alive, idle: descriptor lookups of the process get more expensive
     #[arg(long)]
     pub second_thread: bool,
     /// The seed of everything drawn at random
@@ -40,18 +41,18 @@ pub struct Output {
 }
 
 impl Default for Output {
-    /// The options of the command line without arguments.
+    /// Returns the options of the command line without arguments.
     fn default() -> Output {
         without_arguments()
     }
 }
 
-/// Makes a type the options of a command: without arguments they are those of the command line, and they say where
-/// results go.
+/// Makes a type the options of a command: its default is the command line without arguments, and it
+/// includes the options for the output.
 macro_rules! of_a_command {
     ($options:ty) => {
         impl Default for $options {
-            /// The options of the command line without arguments.
+            /// Returns the options of the command line without arguments.
             fn default() -> $options {
                 crate::options::without_arguments()
             }
@@ -66,7 +67,7 @@ macro_rules! of_a_command {
 }
 pub(crate) use of_a_command;
 
-/// Options as the command line has them without arguments.
+/// The options of a command line without arguments.
 ///
 /// # Panics
 ///
@@ -77,7 +78,7 @@ pub(crate) fn without_arguments<T: clap::Args>() -> T {
 }
 
 impl Output {
-    /// Refuses what makes no sense, before anything is measured.
+    /// Refuses options that make no sense, before the first measurement.
     pub fn check(&self) -> Result<()> {
         if let Some(seconds) = self.seconds.filter(|s| !(*s > 0.0 && s.is_finite())) {
             return Err(Error::usage(format!(
@@ -90,7 +91,8 @@ impl Output {
         Ok(())
     }
 
-    /// How long to measure: as asked, else the shorter or the longer default, in seconds.
+    /// Returns how long to measure, in seconds: the requested time, otherwise the shorter or the
+    /// longer default.
     pub fn budget(&self, quick: f64, full: f64) -> f64 {
         match (self.seconds, self.quick) {
             (Some(seconds), true) => seconds.min(quick),
@@ -111,7 +113,7 @@ pub fn placements(text: &str) -> Result<Vec<Placement>> {
     named(text, &Placement::ALL, |place| place.name(), |_| true, "no placement")
 }
 
-/// Subjects by name; `all` stands for all that are built in, none for the defaults.
+/// Returns subjects by name; `all` means all that are built in, and `None` the defaults.
 pub fn subjects(text: Option<&str>, defaults: &[&str]) -> Result<Vec<Entry>> {
     let Some(text) = text else {
         let built_in = |entry: &&Entry| defaults.contains(&entry.name) && entry.is_built_in();
@@ -121,7 +123,7 @@ pub fn subjects(text: Option<&str>, defaults: &[&str]) -> Result<Vec<Entry>> {
     chosen.into_iter().map(Entry::present).collect()
 }
 
-/// Drops those that are refused here; returns the others, and a note for each that is left out.
+/// Drops entries that are refused here; returns the rest, and a note for each that is left out.
 pub fn without_refused<T>(
     chosen: Vec<T>,
     name_of: impl Fn(&T) -> &'static str,
@@ -136,7 +138,8 @@ pub fn without_refused<T>(
     (kept.collect(), notes)
 }
 
-/// Drops those that need io_uring where there is none; returns the others, and a note that names those.
+/// Drops entries that need io_uring where there is none; returns the rest, and a note that names
+/// the dropped ones.
 pub fn without_rings<T>(
     chosen: Vec<T>,
     rings: bool,
@@ -149,8 +152,9 @@ pub fn without_rings<T>(
     (kept, (!names.is_empty()).then(note).into_iter().collect())
 }
 
-/// Those of `all` that a list with commas names, each once; `all` stands for those that are here. `nothing` is
-/// the beginning of what is said of an unknown name.
+/// Returns the entries of `all` that a list with commas names, each once; the word `all` stands for
+/// the entries that are present here. `nothing` is the beginning of the message about an unknown
+/// name.
 pub fn named<T: Copy>(
     text: &str,
     all: &[T],
@@ -178,8 +182,9 @@ pub fn named<T: Copy>(
     Ok(chosen)
 }
 
-/// Those of `all` that a list with commas names, or all of them, each once; and a note for each that is left out because
-/// it is not here, as `missing` says. `nothing` is the beginning of what is said of an unknown name.
+/// Returns the entries of `all` that a list with commas names, or all of them, each once; and a
+/// note for each entry that is left out because it is not present here, as `missing` says.
+/// `nothing` is the beginning of the message about an unknown name.
 pub fn present<T: Copy>(
     names: Option<&str>,
     all: &[T],

@@ -1,7 +1,7 @@
-//! Where results go: JSON where asked, CSV beside the report, and a text on the standard output.
+//! Where results go: JSON on request, CSV next to the report, and a text on the standard output.
 //!
-//! Files are written before anything is printed: the results of an hour are kept though the standard output may be on a
-//! full disk.
+//! Files are written before anything is printed: the results of an hour survive even if the
+//! standard output is on a full disk.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +20,7 @@ use crate::rivals;
 use crate::say::print;
 use crate::target::{self, Target};
 
-/// Writes the files that were asked for. Returns where the report is, if there is one.
+/// Writes the requested files. Returns the path of the report, if there is one.
 pub fn write<Row: Serialize>(record: &Record<Row>, output: &Output) -> Result<Option<PathBuf>> {
     if let Some(path) = &output.json {
         record::write(path, &record.to_json()?)?;

@@ -1,15 +1,16 @@
 //! How long a run takes: fewer repetitions where it falls behind, and a firm end for quick runs.
 //!
-//! How many rounds fit into the time is worked out beforehand, but a machine with other work to do
-//! takes longer than that. A run that was promised to be short gives up repetitions first, and
-//! then points; what was left out is said in its record.
+//! The number of rounds that fit into the time is computed beforehand, but a machine with other
+//! work to do takes longer than that. A run that was promised to be short drops repetitions first,
+//! and then points; its record lists the omissions.
 //!
-//! It never gives up all but one, however late it is: subjects that have one turn each do not take turns,
-//! and a machine that is slower for a second makes one of them look slower for good. So a run may last
-//! longer than it should, and only a quick one, whose end is firm, leaves out points.
+//! It never drops all repetitions but one, however late it is: subjects that have one turn each do
+//! not take turns, and a machine that is slower for a second makes one of them look slower for
+//! good. So a run may last longer than it should, and only a quick one, whose end is firm, leaves
+//! out points.
 //!
-//! Where a round is as long as the time of a point allows, fewer rounds would end no sooner: there all of
-//! them stay and are shorter.
+//! Where a round is as long as the time of a point allows, fewer rounds would end no sooner: there
+//! all rounds stay and are shorter.
 
 use std::time::Instant;
 
@@ -19,7 +20,7 @@ const QUICK: f64 = 55.0;
 /// The fewest repetitions of a run that has fallen behind, where more are wanted.
 const LEAST: usize = 3;
 
-/// The same of a quick run.
+/// The same for a quick run.
 const LEAST_QUICK: usize = 2;
 
 /// Keeps time over the points of a run.
@@ -38,9 +39,9 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// For so many points. `budget` is how long measuring should take; `promised` whether the
-    /// default length was asked for rather than a number of seconds; `quick` whether the end is
-    /// firm.
+    /// Creates the pace for a run of this many points. `budget` is how long measuring should take;
+    /// `promised` whether it is the default length rather than a requested number of seconds;
+    /// `quick` whether the end is firm.
     pub fn new(points: usize, budget: f64, promised: bool, quick: bool) -> Pace {
         let limit = match (quick, promised) {
             (true, _) => Some((budget * 1.6).min(QUICK * 0.8)),
@@ -59,7 +60,8 @@ impl Pace {
         }
     }
 
-    /// How often to repeat the next point, of so many times wanted. None: there is no time for it.
+    /// Returns how often to repeat the next point, at most `wanted` times; `None` if there is no
+    /// time for it.
     pub fn next(&mut self, wanted: usize) -> Option<usize> {
         self.turn(wanted, self.started.elapsed().as_secs_f64())
     }
@@ -70,8 +72,8 @@ impl Pace {
         Some(if late { wanted.min(least) } else { wanted })
     }
 
-    /// How many nanoseconds the rounds of the next point may take together, where a round can be of any
-    /// length. None: there is no time for it.
+    /// Returns how many nanoseconds the rounds of the next point may take together, where a round
+    /// can be of any length; `None` if there is no time for it.
     pub fn time(&mut self) -> Option<f64> {
         self.share(self.started.elapsed().as_secs_f64())
     }
@@ -82,7 +84,8 @@ impl Pace {
         Some(if late { share / 2.0 } else { share })
     }
 
-    /// Begins the next point, and says whether the run has fallen behind. None: there is no time for it.
+    /// Begins the next point, and returns whether the run has fallen behind; `None` if there is no
+    /// time for the point.
     fn begin(&mut self, now: f64) -> Option<bool> {
         if self.done > 0 {
             self.longest = self.longest.max(now - self.point_started);
@@ -97,7 +100,7 @@ impl Pace {
     }
 }
 
-/// Says that points are missing, if any are.
+/// Prints a note that points are missing, if any are.
 pub fn say_left_out(count: usize) {
     if count > 0 {
         crate::say::note(&format!(

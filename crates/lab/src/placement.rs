@@ -1,10 +1,11 @@
 //! Where the active descriptors lie among all.
 //!
-//! It matters to `poll`: a scan that finds nothing at first joins wait queues until it finds
-//! something. The test behind the well-known break-even of 0.6 had its active pipes at the end.
+//! Their placement matters to `poll`: a scan that finds nothing at first joins wait queues until it
+//! finds something. The test behind the well-known break-even of 0.6 had its active pipes at the
+//! end.
 
 crate::by_name::named! {
-    /// A place for the active ones.
+    /// A place for the active descriptors.
     pub enum Placement {
         /// The last ones registered.
         End = "end",
@@ -16,8 +17,8 @@ crate::by_name::named! {
 }
 
 impl Placement {
-    /// The active ones: `active` different numbers below `total`, ascending. `active` is taken as
-    /// at most `total`.
+    /// Returns the active descriptors: `active` different numbers below `total`, ascending; at most
+    /// `total` of them.
     pub fn choose(self, total: usize, active: usize) -> Vec<u32> {
         let active = active.min(total);
         let place = |n: usize| match self {

@@ -1,8 +1,8 @@
 //! Plots as SVG text.
 //!
-//! No font of the system is asked for: text is left to whoever shows the SVG. Black is written as
-//! `currentColor`, so that a plot inside a page takes the page's colour, light or dark; the colours
-//! of the curves are of a middling brightness that shows on either.
+//! No font of the system is needed: the program that shows the SVG draws the text. Black is written
+//! as `currentColor`, so that a plot inside a page takes the page's colour, light or dark; the
+//! colours of the curves are of a middling brightness that shows on either.
 
 use std::ops::Range;
 
@@ -18,7 +18,7 @@ pub struct Curve {
     pub name: String,
     /// Its points, ascending in x.
     pub points: Vec<(f64, f64)>,
-    /// Which of the colours it has.
+    /// The number of its colour.
     pub colour: usize,
     /// Whether it is drawn thin and faint: a companion of another curve.
     pub thin: bool,
@@ -29,19 +29,19 @@ pub struct Curve {
 pub struct Plot {
     /// Its heading.
     pub title: String,
-    /// What x is.
+    /// The quantity on the x axis.
     pub x_label: String,
     /// The values of x that are shown.
     pub x_range: Range<f64>,
-    /// Whether x is the decimal logarithm of what is meant.
+    /// Whether x is the decimal logarithm of that quantity.
     pub x_power_of_ten: bool,
-    /// What y is.
+    /// The quantity on the y axis.
     pub y_label: String,
     /// The curves.
     pub curves: Vec<Curve>,
     /// Where y is 1, drawn as a line, if that means something.
     pub break_even: bool,
-    /// Above this, curves leave the plot: what happens far up would flatten all the rest.
+    /// Above this, curves leave the plot: values far above would flatten all the rest.
     pub top: f64,
     /// Points to be marked on that line, each with its text.
     pub marks: Vec<(f64, String)>,
@@ -68,7 +68,8 @@ const COLOURS: [RGBColor; 16] = [
     RGBColor(0xb0, 0x7a, 0xb0),
 ];
 
-/// A curve for each name, of the points that `at` gives, in the order of the first points.
+/// Returns a curve for each name, with the points that `at` returns, in the order of the first
+/// points.
 pub fn curves<'a, T>(
     items: &'a [T],
     at: impl Fn(&'a T) -> Option<(&'a str, (f64, f64))>,
@@ -92,7 +93,7 @@ pub fn curves<'a, T>(
 }
 
 impl Default for Plot {
-    /// An empty plot over the active/total ratio.
+    /// Creates an empty plot over the active/total ratio.
     fn default() -> Plot {
         Plot {
             title: String::new(),
@@ -109,23 +110,23 @@ impl Default for Plot {
 }
 
 impl Plot {
-    /// Some curves under a title, with labels for both axes.
+    /// Creates a plot of some curves under a title, with labels for both axes.
     pub fn of(title: String, x_label: &str, y_label: &str, curves: Vec<Curve>) -> Plot {
         let (x_label, y_label) = (x_label.to_owned(), y_label.to_owned());
         Plot { title, x_label, y_label, curves, ..Plot::default() }
     }
 
-    /// The plot, unless each curve is a point only.
+    /// Returns the plot; `None` if no curve has more than one point.
     pub fn drawn(self) -> Option<Plot> {
         self.is_worth_drawing().then_some(self)
     }
 
-    /// The same, with x on a logarithmic axis that spans the curves.
+    /// Like `drawn`, with x on a logarithmic axis that spans the curves.
     pub fn drawn_over_powers_of_ten(self) -> Option<Plot> {
         self.drawn().map(Plot::over_powers_of_ten)
     }
 
-    /// The same with x on a logarithmic axis that spans the curves.
+    /// Returns the plot with x on a logarithmic axis that spans the curves.
     #[must_use]
     fn over_powers_of_ten(mut self) -> Plot {
         let mut ends = (f64::INFINITY, f64::NEG_INFINITY);
@@ -139,7 +140,7 @@ impl Plot {
         Plot { x_power_of_ten: true, ..self }
     }
 
-    /// Whether any curve has more than one point.
+    /// Returns whether any curve has more than one point.
     fn is_worth_drawing(&self) -> bool {
         self.curves.iter().any(|curve| curve.points.len() > 1)
     }
@@ -219,7 +220,7 @@ impl Plot {
             .map_err(say)
     }
 
-    /// The values of y, with some air; always around 1 if that is marked.
+    /// Returns the range of y, with a margin; it includes 1 if that line is marked.
     fn span(&self) -> Range<f64> {
         let values = || self.curves.iter().flat_map(|c| &c.points).map(|&(_, y)| y);
         let mut low = values().fold(f64::INFINITY, f64::min);
@@ -232,7 +233,7 @@ impl Plot {
     }
 }
 
-/// The part of a curve that is not above `top`, cut where it comes through.
+/// Returns the part of a curve that is not above `top`, cut where it crosses that line.
 fn below(points: &[(f64, f64)], top: f64) -> Vec<(f64, f64)> {
     let mut kept = Vec::new();
     let mut before: Option<(f64, f64)> = None;
@@ -250,7 +251,7 @@ fn below(points: &[(f64, f64)], top: f64) -> Vec<(f64, f64)> {
     kept
 }
 
-/// A label of the axis: no more digits than it needs.
+/// Formats a label of the axis, without needless digits.
 fn number(value: f64) -> String {
     match value {
         v if v >= 1e6 => format!("{}M", v / 1e6),
@@ -260,7 +261,8 @@ fn number(value: f64) -> String {
     }
 }
 
-/// An SVG as a file of its own: with a background, since black on a dark viewer would be lost.
+/// Returns an SVG as a file of its own: with a background, since black in a dark viewer would be
+/// invisible.
 pub fn standalone(svg: &str) -> String {
     match svg.find('>') {
         Some(end) if svg.starts_with("<svg") => {
@@ -271,8 +273,8 @@ pub fn standalone(svg: &str) -> String {
     }
 }
 
-/// Bars with names to their left, as SVG: of each the name, the length as a share of the longest there may be, and the
-/// number behind it. Ours have a colour of their own.
+/// Bars with names to their left, as SVG: each bar has a name, a length as a share of the longest
+/// possible bar, and a number behind it. Ours have a colour of their own.
 pub fn bars(
     heading: &str,
     left: f64,

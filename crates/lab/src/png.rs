@@ -1,7 +1,8 @@
 //! `superpoll-lab png`: the plots of a report as PNG, for slides and for readers that show no SVG.
 //!
-//! Built with the feature `png` only: it draws with `resvg`, which brings a few dozen crates. Text needs a font of the
-//! system, since none is part of a plot; without any, a plot would have lines and no words, so that is refused.
+//! Built with the feature `png` only: it draws with `resvg`, which brings a few dozen crates. Text
+//! needs a font of the system, since none is part of a plot; without any, a plot would have lines
+//! and no words, so that is refused.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +19,7 @@ pub struct Options {
     pub width: u32,
 }
 
-/// Draws every SVG of a report's folder as a PNG beside it, and prints their names.
+/// Draws every SVG of a report's folder as a PNG next to it, and prints their names.
 pub fn run(options: &Options) -> Result<()> {
     if !(100..=10_000).contains(&options.width) {
         return Err(Error::usage(format!(
@@ -33,7 +34,7 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The SVG files of a folder, by name.
+/// Returns the SVG files of a folder, by name.
 fn plots(folder: &Path) -> Result<Vec<PathBuf>> {
     let failed = |e| Error::system(format!("reading the folder {}", folder.display()), e);
     let mut plots = Vec::new();
@@ -66,7 +67,8 @@ fn draw(plots: &[PathBuf], width: u32) -> Result<Vec<PathBuf>> {
 
     let mut fonts = usvg::fontdb::Database::new();
     fonts.load_system_fonts();
-    // Plots ask for "sans-serif", for which a system need not have the family that the library expects.
+    // Plots ask for "sans-serif", for which a system need not have the family that the library
+    // expects.
     let families = ["DejaVu Sans", "Liberation Sans", "Noto Sans", "Arial", "Helvetica"];
     let known = |family: &&str| {
         fonts.faces().any(|face| face.families.iter().any(|(name, _)| name == family))

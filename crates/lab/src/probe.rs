@@ -1,8 +1,8 @@
-//! The reason why io_uring takes no part.
+//! The reason why io_uring does not take part.
 
 use superpoll::{BackendKind, Poller};
 
-/// The reason why io_uring does not work on this machine; "is not used" if it does.
+/// Returns the reason why io_uring does not work on this machine; "is not used" if it does.
 pub fn why_no_uring() -> String {
     match Poller::builder().backend(BackendKind::Uring).build() {
         Err(error) => error.to_string(),

@@ -1,4 +1,4 @@
-//! Other people's programs: where they are, and what they say of their version.
+//! Programs of other projects: where they are installed, and the versions that they report.
 
 use std::fs::File;
 use std::io::{Read, Seek};
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use crate::sys::process;
 
-/// How long a program may take to say its version.
+/// The time that a program may take to print its version.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A program in the search path, or where administrators have theirs.
+/// Returns the path of a program in the search path, or in the folders of administrators' programs.
 pub fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -20,7 +20,8 @@ pub fn find(name: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// What a program says first, on either output, if it is asked so; none if it is not there, fails, or takes too long.
+/// Returns the first line that a program prints, on either output, when called with this argument;
+/// `None` if it is not installed, fails, or takes too long.
 pub fn first_line(name: &str, argument: &str) -> Option<String> {
     let mut text = tempfile::tempfile().ok()?;
     let copy = |file: &File| file.try_clone().ok();

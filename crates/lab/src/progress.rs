@@ -1,5 +1,5 @@
 //! The progress bar: on standard error, only if that is a terminal, and drawn by the measuring
-//! thread between blocks, so that no second thread makes descriptors dearer.
+//! thread between blocks, so that no second thread makes descriptor lookups more expensive.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
@@ -10,7 +10,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// A bar of this many blocks.
+    /// Creates a bar of this many blocks.
     pub fn new(experiment: &'static str, blocks: usize) -> Progress {
         // The target draws nothing where standard error is not a terminal.
         let target = ProgressDrawTarget::stderr_with_hz(5);
@@ -23,7 +23,7 @@ impl Progress {
         Progress { bar }
     }
 
-    /// One block is over, the next one is about to begin.
+    /// Notes that a block is over, and that the next is about to begin.
     pub fn step(&self, what: String) {
         self.bar.set_message(what);
         self.bar.inc(1);

@@ -6,12 +6,12 @@
 pub struct Random(u64);
 
 impl Random {
-    /// The sequence of this seed.
+    /// Creates the sequence of this seed.
     pub const fn new(seed: u64) -> Random {
         Random(seed)
     }
 
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub const fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -20,28 +20,28 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`; zero if `bound` is zero.
+    /// Returns a number below `bound`; zero if `bound` is zero.
     pub fn below(&mut self, bound: usize) -> usize {
         let bound = bound.max(1) as u128;
         ((u128::from(self.bits()) * bound) >> 64) as usize
     }
 
-    /// A number from `low` to `high`, both included.
+    /// Returns a number from `low` to `high`, both included.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high.saturating_sub(low) as usize + 1) as u64
     }
 
-    /// True with this probability.
+    /// Returns true with this probability.
     pub fn chance(&mut self, probability: f64) -> bool {
         self.unit() < probability
     }
 
-    /// A number in `0.0..1.0`.
+    /// Returns a number in `0.0..1.0`.
     pub fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// All numbers below `count` in random order.
+    /// Returns all numbers below `count` in random order.
     pub fn permutation(&mut self, count: usize) -> Vec<u32> {
         let mut all: Vec<u32> = (0..count as u32).collect();
         for last in (1..count).rev() {

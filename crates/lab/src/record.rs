@@ -1,8 +1,8 @@
-//! The record of an experiment: one JSON document with a fixed shape, and the same rows as CSV.
+//! The record of an experiment: one JSON document with a fixed structure, and the same rows as CSV.
 //!
 //! `schema` is raised when a field changes its meaning or goes away; new fields may appear in the
-//! same schema. Times are in nanoseconds per round, over a whole round: divide by the active ones
-//! for a time per event.
+//! same schema. Times are in nanoseconds per round, over a whole round: divide by the number of
+//! active descriptors for a time per event.
 
 use std::path::Path;
 
@@ -12,10 +12,10 @@ use serde_json::{Map, Value};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 
-/// The version of the documents' shape.
+/// The version of the documents' structure.
 pub const SCHEMA: u32 = 1;
 
-/// Which time of a subject is meant: the loop's own, or what it costs all in all.
+/// Selects a time of a subject: the loop's own, or the total cost.
 pub type Account = fn(&Figures) -> Option<f64>;
 
 /// A finished experiment.
@@ -23,20 +23,20 @@ pub type Account = fn(&Figures) -> Option<f64>;
 pub struct Record<Row> {
     /// See [`SCHEMA`].
     pub schema: u32,
-    /// Its name: `atr`, `mix`, `wake`, `ring`, `herd`, `echo`, `http`, `files`, `timers`,
-    /// `models`, `registrations`, `zombies`, `idle`, `sit`, `targets`, `gate`, `threads`; `atr-latency`, `mix-latency`,
-    /// `herd-dups` and `idle-ramp`, other views of four of them.
+    /// Its name: `atr`, `mix`, `wake`, `ring`, `herd`, `echo`, `http`, `files`, `timers`, `models`,
+    /// `registrations`, `zombies`, `idle`, `sit`, `targets`, `gate`, `threads`; `atr-latency`,
+    /// `mix-latency`, `herd-dups` and `idle-ramp`, other views of four of them.
     pub experiment: String,
     /// Where it ran.
     pub environment: Environment,
-    /// With what.
+    /// Its parameters.
     pub parameters: Map<String, Value>,
-    /// What it measured.
+    /// Its measurements.
     pub rows: Vec<Row>,
 }
 
-/// What was measured of one subject at one point. A ratio is to the best of `poll` and both
-/// triggers of `epoll`, raw or ours, at the same point of the same run.
+/// The figures of one subject at one point. A ratio is to the best of `poll` and both triggers of
+/// `epoll`, raw or ours, at the same point of the same run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Figures {
@@ -56,12 +56,12 @@ pub struct Figures {
     pub block_ns_per_round_low: f64,
     /// The loop part of the slowest block: the spread's upper end.
     pub block_ns_per_round_high: f64,
-    /// Rounds left out because the kernel gave the processor to somebody else meanwhile.
+    /// Rounds left out because the kernel gave the processor to another task meanwhile.
     pub preempted: usize,
     /// Reads that found nothing.
     pub empty_reads: u64,
-    /// The loop part and what writing costs more than to descriptors that nobody watches; from
-    /// medians. There if the floor took part.
+    /// The loop part plus the extra cost of writing compared with descriptors that are not watched;
+    /// from medians. Present if the floor took part.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost_ns_per_round: Option<f64>,
     /// Loop part, from medians.
@@ -91,18 +91,18 @@ pub struct Figures {
     /// Allocations of this process in measured rounds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocations_per_round: Option<f64>,
-    /// System calls for an event, reads included, as the subject counts them.
+    /// System calls per event, reads included, as the subject counts them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub calls_per_event: Option<f64>,
     /// How often the kernel had no room to note an event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overflows: Option<u64>,
-    /// What the poller keeps for itself in heap bytes, the arrays that the kernel reads or writes not counted.
+    /// The poller's own heap memory in bytes, without the arrays that the kernel reads or writes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<usize>,
 }
 
-/// The subjects that do not adapt: the best of them is what adapting is held against.
+/// The subjects that do not adapt: adapting is compared with the best of them.
 pub const PURE: [&str; 6] =
     ["raw-poll", "raw-epoll-lt", "raw-epoll-et", "poll", "epoll-lt", "epoll-et"];
 
@@ -111,14 +111,14 @@ pub fn relate(point: &mut [(&str, &mut Figures)]) {
     relate_to(point, |name| PURE.contains(&name));
 }
 
-/// As [`relate`], but the ratios are to the best of those that `yardstick` names.
+/// Like [`relate`], but the ratios are to the best of the subjects that `yardstick` selects.
 pub fn relate_to(point: &mut [(&str, &mut Figures)], yardstick: impl Fn(&str) -> bool) {
     let floor = point
         .iter()
         .find(|(name, _)| *name == "floor")
         .map(|(_, floor)| (floor.write_ns_per_round_median, floor.write_ns_per_round_min));
-    // Writing to a watched descriptor is never cheaper; where it seems so, that is noise, and it
-    // is not credited to anybody.
+    // Writing to a watched descriptor is never cheaper; where it seems so, that is noise, and no
+    // subject is credited for it.
     let cost = |f: &Figures| {
         floor.map(|(median, _)| {
             f.ns_per_round_median + (f.write_ns_per_round_median - median).max(0.0)
@@ -147,14 +147,14 @@ pub fn relate_to(point: &mut [(&str, &mut Figures)], yardstick: impl Fn(&str) ->
 }
 
 impl<Row: Serialize> Record<Row> {
-    /// The document as JSON text.
+    /// Returns the document as JSON text.
     pub fn to_json(&self) -> Result<String> {
         serde_json::to_string_pretty(self)
             .map(|text| text + "\n")
             .map_err(|error| Error::usage(format!("writing the record as JSON: {error}")))
     }
 
-    /// The rows as CSV, a column for each field that any row has.
+    /// Returns the rows as CSV, a column for each field that any row has.
     pub fn to_csv(&self) -> Result<String> {
         let rows: Vec<Value> = self
             .rows
@@ -184,7 +184,7 @@ impl<Row: Serialize> Record<Row> {
 }
 
 impl<Row> Record<Row> {
-    /// What an experiment of this name measured, and with what.
+    /// Returns the record of an experiment of this name, with its parameters.
     pub fn new<'a>(
         experiment: &str,
         environment: Environment,
@@ -212,7 +212,7 @@ fn quoted(cell: &str) -> String {
     }
 }
 
-/// Writes a file and says which one if that fails.
+/// Writes a file; the error names it.
 pub fn write(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text)
         .map_err(|source| Error::system(format!("writing {}", path.display()), source))

@@ -1,8 +1,10 @@
-//! The report: one HTML page about every experiment whose record lies in the folder, and its data beside it.
+//! The report: one HTML page about every experiment with a record in the folder, and the page's
+//! data next to it.
 //!
-//! It begins with what follows: what became of each claim of the five texts that the laboratory starts from, and what
-//! that means for a server. Then every experiment has a section: what was done, the claims that it is about, plots and
-//! tables. The data are on the page, too, as a file to save, so that the page alone is enough to check it.
+//! It begins with the conclusions: the verdict on each claim of the five texts that the laboratory
+//! starts from, and its consequences for a server. Then every experiment has a section: the method,
+//! the claims that it is about, plots and tables. The data are on the page, too, as a file to save,
+//! so that the page alone is enough to check it.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -20,7 +22,7 @@ use crate::rivals;
 /// The report, in its folder.
 pub const PAGE: &str = "index.html";
 
-/// Writes the page and the document over all records in a folder, and the plots beside them.
+/// Writes the page and the document over all records in a folder, and the plots next to them.
 pub fn write(folder: &Path) -> Result<()> {
     let document = Document::of(folder);
     document.write(folder)?;
@@ -53,7 +55,7 @@ pub fn write(folder: &Path) -> Result<()> {
     record::write(&folder.join(PAGE), &page.finish("superpoll-lab"))
 }
 
-/// The machine of the first experiment; each section has its own beside its parameters.
+/// Shows the machine of the first experiment; each section has its own next to its parameters.
 fn machine(page: &mut Page<'_>, here: &Environment) {
     page.pairs([
         ("machine", here.summary()),
@@ -65,7 +67,7 @@ fn machine(page: &mut Page<'_>, here: &Environment) {
     ]);
 }
 
-/// How far a run has come, and what failed.
+/// Shows the progress of a run, and the experiments that failed.
 fn progress(page: &mut Page<'_>, run: &Journal) {
     let extent = match run.extent {
         Extent::Quick => "A quick run (superpoll-lab all --quick)",
@@ -82,7 +84,7 @@ fn progress(page: &mut Page<'_>, run: &Journal) {
     page.list("What was left out, made smaller or not done:", lines);
 }
 
-/// All claims, by text.
+/// Shows all claims, by text.
 fn verdicts(page: &mut Page<'_>, findings: &[Finding]) {
     page.section("claims", "What was claimed, and what holds here");
     page.text(
@@ -103,7 +105,7 @@ fn verdicts(page: &mut Page<'_>, findings: &[Finding]) {
     }
 }
 
-/// The claims that an experiment is about.
+/// Shows the claims that an experiment is about.
 fn own_claims(page: &mut Page<'_>, experiment: &Listed, findings: &[Finding]) {
     let own: Vec<&Finding> =
         findings.iter().filter(|one| one.experiment == experiment.name).collect();
@@ -157,7 +159,7 @@ fn parameters(page: &mut Page<'_>, origin: &Origin<'_>) {
     page.pairs(names.iter().map(|(name, value)| (name.as_str(), value.clone())));
 }
 
-/// The document as a link that saves it: no second file is needed, and no script.
+/// Adds the document as a link that saves it: no second file is needed, and no script.
 fn data(page: &mut Page<'_>, document: &Document) -> Result<()> {
     page.section("data", "Data");
     page.text(
@@ -170,7 +172,8 @@ fn data(page: &mut Page<'_>, document: &Document) -> Result<()> {
     Ok(())
 }
 
-/// Text as the address of data may have it (RFC 3986): what is not plain is written as bytes.
+/// Encodes text for a data URL (RFC 3986): reserved characters are written as percent-encoded
+/// bytes.
 fn percent_encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len() * 2);
     for byte in text.bytes() {

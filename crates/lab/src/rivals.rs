@@ -1,8 +1,9 @@
-//! Other people's pollers, runtimes and servers: which subjects of experiments they are, in which version, and what
-//! becomes of an experiment in which one of them fails.
+//! Pollers, runtimes and servers of other projects: which subjects of experiments they are, in
+//! which version, and how an experiment continues when one of them fails.
 //!
-//! A rival that breaks takes nobody with it: it is named with the reason, left out from there on, and the others go on.
-//! What is ours, and the yardsticks that all are measured by, may not fail: without them there is no experiment.
+//! A rival that breaks does not end the experiment: it is named with the reason and left out from
+//! there on, and the remaining subjects go on. Our own subjects, and the yardsticks that all are
+//! measured by, may not fail: without them there is no experiment.
 
 use serde_json::{Map, Value};
 
@@ -14,7 +15,7 @@ use crate::{go, programs, say};
 pub struct Rival {
     /// Its name.
     pub name: &'static str,
-    /// The subjects that are it, or stand on it.
+    /// The subjects that are this rival, or build on it.
     pub subjects: &'static [&'static str],
     /// Its version, or why it is absent.
     version: fn() -> Result<String, String>,
@@ -65,18 +66,19 @@ pub const ALL: &[Rival] = &[
     },
 ];
 
-/// What is said where a version cannot be found out.
+/// The text where the version is unknown.
 const UNKNOWN: &str = "unknown";
 
-/// The beginning of what is said of one that is absent.
+/// The beginning of the note about an absent rival.
 const ABSENT: &str = "absent: ";
 
-/// Whether a subject is somebody else's.
+/// Returns whether a subject belongs to another project.
 pub fn is_rival(subject: &str) -> bool {
     ALL.iter().any(|rival| rival.subjects.contains(&subject))
 }
 
-/// The versions of those that take part among these subjects, or why they are absent, by name: for a record.
+/// Returns the versions of the rivals among these subjects, or why they are absent, by name: for a
+/// record.
 pub fn versions<'a>(subjects: impl IntoIterator<Item = &'a str>) -> Value {
     let subjects: Vec<&str> = subjects.into_iter().collect();
     let takes_part = |rival: &&Rival| subjects.iter().any(|name| rival.subjects.contains(name));
@@ -87,7 +89,7 @@ pub fn versions<'a>(subjects: impl IntoIterator<Item = &'a str>) -> Value {
     Value::Object(each.collect())
 }
 
-/// One line for people from the parameters of a record; none if nobody took part.
+/// Returns one readable line from the parameters of a record; `None` if no rival took part.
 pub fn line(parameters: &Map<String, Value>) -> Option<String> {
     let rivals = parameters.get("rivals")?.as_object().filter(|rivals| !rivals.is_empty())?;
     let each = rivals.iter().filter_map(|(name, version)| Some((name, version.as_str()?)));
@@ -108,7 +110,7 @@ pub fn line(parameters: &Map<String, Value>) -> Option<String> {
     Some(parts.join("; "))
 }
 
-/// A crate of ours by the lock file that it was built with.
+/// Returns the version of a crate that is linked, by the lock file of the build.
 fn of_crate(name: &str, feature: &str) -> Result<String, String> {
     let is_built_in = match feature {
         "rival-mio" => cfg!(feature = "rival-mio"),
@@ -122,7 +124,7 @@ fn of_crate(name: &str, feature: &str) -> Result<String, String> {
     Ok(locked(env!("LAB_CRATES"), name).unwrap_or(UNKNOWN).to_owned())
 }
 
-/// A version in a list of words like `mio=1.0.4`.
+/// Returns a version from a list of words like `mio=1.0.4`.
 fn locked<'a>(crates: &'a str, name: &str) -> Option<&'a str> {
     crates.split_whitespace().find_map(|word| word.strip_prefix(name)?.strip_prefix('='))
 }
@@ -136,7 +138,7 @@ use c::{libev, libevent, libuv};
 
 #[cfg(feature = "rivals-c")]
 mod c {
-    //! Of the libraries that are linked, as they say themselves.
+    //! The versions of the linked libraries, as they report them.
 
     use crate::sys;
 
@@ -174,7 +176,7 @@ fn of_go() -> Result<String, String> {
     Ok(version.map_or_else(|| UNKNOWN.to_owned(), |rest| format!("1{rest}")))
 }
 
-/// A program that says its version in a line from which `part` takes it.
+/// Returns the version of a program, from a line that it prints; `part` extracts the version.
 fn of_program(name: &str, part: fn(&str) -> Option<&str>) -> Result<String, String> {
     programs::find(name).ok_or("not installed")?;
     let line = programs::first_line(name, "-v").unwrap_or_default();
@@ -185,12 +187,13 @@ fn after_version(line: &str) -> Option<&str> {
     line.split_once("version ")?.1.split_whitespace().next()
 }
 
-/// Who failed in a run, each with the reason.
+/// The rivals that failed in a run, each with the reason.
 #[derive(Debug, Default)]
 pub struct Lost(Vec<(&'static str, String)>);
 
 impl Lost {
-    /// What came of something that a subject did; none if it failed and is a rival, which is noted.
+    /// Returns the value of a subject's outcome; `None` if it failed and is a rival, which is
+    /// noted.
     pub fn keep<T>(&mut self, subject: &'static str, outcome: Result<T>) -> Result<Option<T>> {
         match outcome {
             Ok(kept) => Ok(Some(kept)),
@@ -208,12 +211,12 @@ impl Lost {
         self.0.push((subject, note));
     }
 
-    /// Whether it has failed.
+    /// Returns whether a subject has failed.
     pub fn has(&self, subject: &str) -> bool {
         self.0.iter().any(|(name, _)| *name == subject)
     }
 
-    /// What was noted, in order.
+    /// Returns the notes, in order.
     pub fn notes(&self) -> impl Iterator<Item = String> {
         self.0.iter().map(|(_, note)| note.clone())
     }

@@ -1,10 +1,11 @@
-//! `docs/rivals.md` says who takes part where and why not elsewhere: whether that is so.
+//! Checks `docs/rivals.md`, which lists the experiments that each rival takes part in and why not
+//! in the rest.
 
 use crate::rivals::ALL;
 
 const PAGE: &str = include_str!("../../../docs/rivals.md");
 
-/// The subjects of an experiment, by name; none where it is not built in.
+/// Returns the subjects of an experiment, by name; none where it is not built in.
 fn subjects(experiment: &str) -> Option<Vec<&'static str>> {
     macro_rules! names {
         ($($list:tt)*) => { Some($($list)*.iter().map(|entry| entry.name).collect()) };
@@ -26,7 +27,7 @@ fn subjects(experiment: &str) -> Option<Vec<&'static str>> {
     }
 }
 
-/// What is between backticks.
+/// Returns the texts between backticks.
 fn code(cell: &str) -> Vec<&str> {
     cell.split('`').skip(1).step_by(2).collect()
 }

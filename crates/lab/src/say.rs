@@ -1,4 +1,4 @@
-//! What the command says: results on the standard output, and all else on standard error.
+//! The command's output: results on the standard output, and everything else on standard error.
 
 use std::fmt;
 use std::io::Write;
@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 /// The name of the command, before each line on standard error.
 pub const PROGRAM: &str = "superpoll-lab";
 
-/// Prints a line on the standard output, as `println!` does, but gives back what went wrong.
+/// Prints a line on the standard output, as `println!` does, but returns the error.
 #[macro_export]
 macro_rules! say {
     ($($text:tt)+) => {
@@ -24,7 +24,7 @@ pub fn print(text: impl fmt::Display) -> Result<()> {
         .map_err(|e| Error::system("writing to the standard output", e))
 }
 
-/// Says what differs from what was asked for, on standard error.
+/// Reports a difference from the request, on standard error.
 pub fn note(text: &str) {
     eprintln!("{PROGRAM}: {text}");
 }

@@ -1,4 +1,4 @@
-//! A thread that does nothing, for measuring what its mere presence costs: with a second thread in
+//! A thread that does nothing, for measuring the cost of its mere presence: with a second thread in
 //! the process every descriptor lookup has to count references.
 
 use std::sync::mpsc::{Receiver, Sender, channel};

@@ -1,6 +1,7 @@
 //! Figures from samples.
 
-/// The sample below which a share of all lie (the nearest one); zero of no samples.
+/// Returns the sample below which this share of all samples lies (the nearest rank); zero without
+/// samples.
 pub fn quantile(samples: &[f64], share: f64) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -10,7 +11,7 @@ pub fn quantile(samples: &[f64], share: f64) -> f64 {
     }
 }
 
-/// The middle sample, or the mean of the two in the middle; zero of no samples.
+/// Returns the middle sample, or the mean of the two in the middle; zero without samples.
 pub fn median(samples: &[f64]) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -22,30 +23,32 @@ pub fn median(samples: &[f64]) -> f64 {
     }
 }
 
-/// The smallest sample; zero of no samples.
+/// Returns the smallest sample; zero without samples.
 pub fn minimum(samples: &[f64]) -> f64 {
     samples.iter().copied().min_by(f64::total_cmp).unwrap_or(0.0)
 }
 
-/// The largest sample; zero of no samples.
+/// Returns the largest sample; zero without samples.
 pub fn maximum(samples: &[f64]) -> f64 {
     samples.iter().copied().max_by(f64::total_cmp).unwrap_or(0.0)
 }
 
-/// The mean; zero of no samples.
+/// Returns the mean; zero without samples.
 pub fn mean(samples: &[f64]) -> f64 {
     if samples.is_empty() { 0.0 } else { samples.iter().sum::<f64>() / samples.len() as f64 }
 }
 
-/// Points nearer to one than by this factor have a say in where a curve of ratios comes down through it.
+/// Points within this factor of one count in the estimate of where a curve of ratios falls through
+/// one.
 const NEAR: f64 = 4.0;
 
-/// Where a falling curve of ratios over a share (ascending, above zero) comes down through one. None if it does not do
-/// so between its first and its last point.
+/// Returns where a falling curve of ratios over a share (ascending, above zero) falls through one;
+/// `None` if it does not do so between its first and its last point.
 ///
-/// Such curves are nearly flat there, so that between two points a little noise would move it far: with four points
-/// or more near one it is where the line through their logarithms is one, by the estimator of Theil and Sen (the
-/// median of all slopes, Sen 1968), which one point in four may miss by as much as it likes.
+/// Such curves are nearly flat there, so that between two points a little noise would move the
+/// result far. With four points or more near one, the result is where the line through their
+/// logarithms is one, by the estimator of Theil and Sen (the median of all slopes, Sen 1968), which
+/// tolerates one outlier of any size in four points.
 pub fn break_even(points: &[(f64, f64)]) -> Option<f64> {
     let near: Vec<(f64, f64)> = points
         .iter()
@@ -65,8 +68,8 @@ pub fn break_even(points: &[(f64, f64)]) -> Option<f64> {
     (slope < 0.0 && (first..=last).contains(&at)).then_some(at)
 }
 
-/// Where a curve of points with ascending `x` last comes down through `level`, between two points
-/// on a straight line. None if it ends above the level or was never above it.
+/// Returns where a curve of points with ascending `x` last falls through `level`, on a straight
+/// line between two points; `None` if it ends above the level or was never above it.
 ///
 /// The last time, because noise may make a curve touch the level more than once, and from there on
 /// it stays below.

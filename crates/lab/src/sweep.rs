@@ -1,29 +1,30 @@
-//! A sweep over the ratio of active to all descriptors: which points it has, and what all are told apart by.
+//! A sweep over the ratio of active to all descriptors: its points, and the parameters that
+//! distinguish them.
 
 use crate::channel::{self, Kind};
 use crate::error::{Error, Result};
 use crate::options;
 use crate::placement::Placement;
 
-/// What is swept over, checked against the limits of this process.
+/// The ranges of a sweep, checked against the limits of this process.
 #[derive(Debug)]
 pub struct Sweep {
     /// Kinds of descriptors.
     pub kinds: Vec<Kind>,
-    /// Where the active ones lie.
+    /// The placements of the active descriptors.
     pub placements: Vec<Placement>,
     /// Descriptors watched.
     pub totals: Vec<usize>,
-    /// How many are active, if that was asked for.
+    /// How many are active, if the options set that.
     active: Option<Vec<usize>>,
-    /// The ratios that are visited unless it was, beside a single active descriptor.
+    /// The ratios that are visited otherwise, in addition to a single active descriptor.
     shares: &'static [f64],
-    /// What is not measured as it was asked for, and why.
+    /// The differences between the measurement and the request, and why.
     pub notes: Vec<String>,
 }
 
 impl Sweep {
-    /// Reads what was asked for: `--kind`, `--placement`, `--total` (read before) and `--active`.
+    /// Reads the options `--kind`, `--placement`, `--total` (read before) and `--active`.
     pub fn new(
         kind: &str,
         placement: &str,
@@ -64,7 +65,7 @@ impl Sweep {
         Ok(Sweep { kinds, placements, totals, active, shares, notes })
     }
 
-    /// Has a total be a smaller one; of it no more can be active.
+    /// Lowers a total; no more descriptors than that can be active.
     pub fn lower(&mut self, total: usize, to: usize) {
         for one in self.totals.iter_mut().filter(|one| **one == total) {
             *one = to;
@@ -72,7 +73,7 @@ impl Sweep {
         self.totals.dedup();
     }
 
-    /// How many are active at each point over `total`.
+    /// Returns how many are active at each point over `total`.
     pub fn points(&self, total: usize) -> Vec<usize> {
         if let Some(active) = &self.active {
             let mut active: Vec<usize> = active.iter().map(|&count| count.min(total)).collect();
@@ -86,7 +87,7 @@ impl Sweep {
         points
     }
 
-    /// How many points there are of all kinds, totals and placements.
+    /// Returns the number of points of all kinds, totals and placements.
     pub fn len(&self) -> usize {
         let points: usize = self.totals.iter().map(|&total| self.points(total).len()).sum();
         points * self.kinds.len() * self.placements.len()

@@ -9,7 +9,8 @@ use crate::server::rounds::Ratio;
 /// A column: its heading, and the cell of a row in it.
 pub type Column<Row> = (&'static str, fn(&Row) -> String);
 
-/// A table with a line for each row. The first columns, as many as `names`, are to the left.
+/// Creates a table with a line for each row. The first columns, as many as `names`, are
+/// left-aligned.
 pub fn of<'a, Row: 'a>(
     rows: impl IntoIterator<Item = &'a Row>,
     names: usize,
@@ -22,22 +23,22 @@ pub fn of<'a, Row: 'a>(
     table
 }
 
-/// A number with so many digits; a dash if there is none.
+/// Formats a number with this many digits; a dash for none.
 pub fn number(number: Option<f64>, digits: usize) -> String {
     number.map_or_else(|| "-".to_owned(), |number| format!("{number:.digits$}"))
 }
 
-/// The middle of a ratio's rounds.
+/// Formats the median of a ratio's rounds.
 pub fn middle(of: Option<Ratio>) -> String {
     ratio(of.map(|of| of.median))
 }
 
-/// What a ratio's rounds span, a tenth at either end left out.
+/// Formats the span of a ratio's rounds, a tenth at either end left out.
 pub fn spread(of: Option<Ratio>) -> String {
     of.map_or_else(|| "-".to_owned(), |of| format!("{:.2}-{:.2}", of.low, of.high))
 }
 
-/// Calls that are made less often than once in so many requests are left out of tables.
+/// System calls that are rarer than this per request are left out of tables.
 const RARE: f64 = 0.005;
 
 /// Calls by request and name, the most frequent first.
@@ -49,7 +50,7 @@ pub fn calls(calls: &BTreeMap<String, f64>) -> String {
     words.join(", ")
 }
 
-/// A ratio with two digits; a dash if there is none.
+/// Formats a ratio with two digits; a dash for none.
 pub fn ratio(ratio: Option<f64>) -> String {
     number(ratio, 2)
 }

@@ -1,4 +1,4 @@
-//! Targets: bounds that a figure is to keep, and what became of them.
+//! Targets: bounds that a figure has to keep, and the results.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,27 +7,27 @@ use crate::table::Table;
 /// Subjects on io_uring, with targets of their own.
 pub const RINGS: [&str; 2] = ["uring", "adaptive-uring"];
 
-/// A promise and what became of it.
+/// A promise and its result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Target {
-    /// What is promised.
+    /// The promise.
     pub name: String,
     /// Not more than this.
     pub bound: f64,
-    /// The worst that was measured.
+    /// The worst measured value.
     pub measured: f64,
     /// Where that was.
     pub at: String,
 }
 
 impl Target {
-    /// Whether it is kept.
+    /// Returns whether the target is kept.
     pub fn is_kept(&self) -> bool {
         self.measured <= self.bound
     }
 }
 
-/// The worst of some measurements; no target where nothing was measured.
+/// Returns the target with the worst of some measurements; `None` without measurements.
 pub fn worst(
     name: impl Into<String>,
     bound: f64,
@@ -37,7 +37,7 @@ pub fn worst(
     Some(Target { name: name.into(), bound, measured, at })
 }
 
-/// The targets of a run, each with what was measured.
+/// Returns the targets of a run, each with the measured value.
 pub fn table(targets: &[Target]) -> Table {
     let mut table = Table::new(["target", "worst at", "at most", "measured", "kept"]).names(2);
     for target in targets {

@@ -1,4 +1,4 @@
-//! Measures in one run what the targets are about.
+//! Measures in one run the figures that have targets.
 
 use serde::Serialize;
 use serde_json::json;
@@ -26,13 +26,13 @@ pub struct Options {
     pub output: Output,
 }
 
-/// What the targets of a sweep need.
+/// The subjects that the targets of a sweep need.
 const SWEPT: &str = "floor,raw-poll,raw-epoll-lt,raw-epoll-et,poll,epoll-lt,epoll-et,adaptive";
 
-/// Measures everything that a target is about: all kinds, totals and placements, mixed loads,
-/// wake-ups, registrations, servers that echo and that send files, and sweeps and mixes once more with a second thread in
-/// the process. Takes about an hour; a quick run keeps to pipes and one placement. `between` is told
-/// what begins.
+/// Measures every figure that has a target: all kinds, totals and placements, mixed loads,
+/// wake-ups, registrations, servers that echo and that send files, and sweeps and mixes once more
+/// with a second thread in the process. Takes about an hour; a quick run keeps to pipes and one
+/// placement. `between` is called with the name of the part that begins.
 pub fn run(options: &Options, mut between: impl FnMut(&str)) -> Result<Record<Target>> {
     options.output.check()?;
     let quick = options.output.quick;
@@ -102,7 +102,7 @@ pub fn run(options: &Options, mut between: impl FnMut(&str)) -> Result<Record<Ta
         Echo::run(&echo::Options { output: output(false, 8.0, 60.0), ..echo::Options::default() })?;
     targets.extend(Echo::targets(&record.rows));
     report(&record, &options.output)?;
-    // The last one, as it goes on in a network of its own.
+    // The last experiment, as the process stays in a network of its own afterwards.
     between("servers of files");
     let record = Files::run(&files::Options {
         output: output(false, 10.0, 60.0),
@@ -114,7 +114,7 @@ pub fn run(options: &Options, mut between: impl FnMut(&str)) -> Result<Record<Ta
     Ok(Record::new("targets", Environment::here(), parameters, targets))
 }
 
-/// Takes an experiment into the report, if there is to be one.
+/// Adds an experiment to the report, if a report was requested.
 fn report<Row: Serialize>(record: &Record<Row>, output: &Output) -> Result<()> {
     if !output.no_report {
         crate::output::write(record, &Output { json: None, ..output.clone() })?;

@@ -1,11 +1,13 @@
 //! `superpoll-lab verify`: whether the promises of `docs/promises.md` hold on this machine.
 //!
-//! A promise is a bound that is stated there, wide enough to hold in every run on a machine of its kind, and not
-//! the best figure of one run. Which experiments tell is known, so they are run, shortly, into a folder of
-//! their own; or a report that is there already is judged. The table of that page is checked against this list by a test.
+//! A promise is a bound that is stated there, wide enough to hold in every run on a machine of its
+//! kind, and not the best figure of one run. Each promise names the experiment that decides it.
+//! These experiments are run, for a short time, into a folder of their own; or an existing report
+//! is judged. A test compares the table of that page with this list.
 //!
-//! Short runs err: ten promises with a dozen points each, of five rounds, meet some seconds in which the machine is
-//! slow. So what looks broken is measured once more, and is broken if it is so both times; both figures are told.
+//! Short runs err: ten promises with a dozen points each, of five rounds, meet some seconds in
+//! which the machine is slow. So a promise that looks broken is measured once more, and counts as
+//! broken if both measurements break it; both figures are printed.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -21,10 +23,11 @@ use crate::table::Table;
 /// Options of `superpoll-lab verify`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// Judges this report.json, or what --json wrote of one experiment, and measures nothing
+    /// Judges this report.json, or the file that --json wrote for one experiment, and measures
+    /// nothing
     #[arg(long, value_name = "FILE")]
     pub from: Option<PathBuf>,
-    /// Keeps the records and the report of what is measured in this folder
+    /// Keeps the records and the report of the measurements in this folder
     #[arg(long, value_name = "FOLDER", conflicts_with = "from")]
     pub report: Option<PathBuf>,
 }
@@ -32,17 +35,17 @@ pub struct Options {
 /// A bound that `docs/promises.md` states.
 #[derive(Clone, Copy)]
 pub struct Promise {
-    /// The promise in words, as that page has it.
+    /// The promise in the words of that page.
     pub says: &'static str,
     /// Not more than this.
     pub bound: f64,
-    /// The experiment that tells.
+    /// The experiment that decides it.
     pub experiment: &'static str,
-    /// What was measured that counts, the worst or the middle, and where.
+    /// Returns the measured value that counts, the worst or the median, and where.
     measured: fn(&Records) -> Option<(f64, String)>,
 }
 
-/// Where in the folder of a report those are measured again that looked broken.
+/// The folder within a report's folder for the second measurement of promises that looked broken.
 const AGAIN: &str = "again";
 
 /// All promises, in the order of that page.
@@ -161,7 +164,7 @@ fn largest(measured: impl Iterator<Item = (f64, String)>) -> Option<(f64, String
     measured.max_by(|a, b| a.0.total_cmp(&b.0))
 }
 
-/// The costs of `adaptive` where the ratio of active to all lies between two.
+/// Returns the costs of `adaptive` at the ratios of active to all descriptors within a range.
 fn adaptive_over_atr(records: &Records, from: f64, to: f64) -> Vec<f64> {
     let rows = records.atr.iter().flat_map(|record| &record.rows);
     rows.filter(|row| row.subject == "adaptive" && row.kind == "pipe")
@@ -170,31 +173,31 @@ fn adaptive_over_atr(records: &Records, from: f64, to: f64) -> Vec<f64> {
         .collect()
 }
 
-/// The one in the middle: of forty points in a short run some are hit by what else the machine does.
+/// Returns the median: of forty points in a short run, some are hit by other load on the machine.
 fn middle(costs: Vec<f64>) -> Option<(f64, String)> {
     let points = format!("the middle of {} points", costs.len());
     (!costs.is_empty()).then(|| (statistics::median(&costs), points))
 }
 
-/// A promise and what was measured.
+/// A promise and its measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verified {
-    /// What is promised.
+    /// The promise.
     pub says: &'static str,
     /// Not more than this.
     pub bound: f64,
-    /// What was measured that counts, and where, if anything was.
+    /// The measured value that counts, and where, if there is one.
     pub measured: Option<(f64, String)>,
 }
 
 impl Verified {
-    /// Whether it is kept; none where nothing was measured.
+    /// Returns whether the promise is kept; `None` without a measurement.
     pub fn is_kept(&self) -> Option<bool> {
         self.measured.as_ref().map(|(value, _)| *value <= self.bound)
     }
 }
 
-/// Judges every promise by what was measured.
+/// Judges every promise by the records.
 pub fn judge(records: &Records) -> Vec<Verified> {
     PROMISES
         .iter()
@@ -202,7 +205,7 @@ pub fn judge(records: &Records) -> Vec<Verified> {
         .collect()
 }
 
-/// The promises, each with what was measured.
+/// Returns the promises, each with its measurement.
 pub fn table(verified: &[Verified]) -> Table {
     let mut table = Table::new(["promise", "at", "at most", "measured", "kept"]).names(2);
     for one in verified {
@@ -221,7 +224,8 @@ pub fn table(verified: &[Verified]) -> Table {
     table
 }
 
-/// What became of the promises when those that looked broken were measured again. The better figure counts.
+/// Returns the results of the promises after those that looked broken were measured again. The
+/// better figure counts.
 fn at_second_sight(first: Vec<Verified>, again: &[Verified]) -> Vec<Verified> {
     let judged = first.into_iter().zip(again).map(|(mut first, again)| {
         if first.is_kept() == Some(false)
@@ -236,14 +240,14 @@ fn at_second_sight(first: Vec<Verified>, again: &[Verified]) -> Vec<Verified> {
     judged.collect()
 }
 
-/// The experiments that tell of the promises that `of` chooses, each once, with commas.
+/// Returns the experiments that decide the promises that `of` chooses, each once, with commas.
 fn experiments_of(of: impl Fn(usize) -> bool) -> String {
     let chosen = PROMISES.iter().enumerate().filter(|(place, _)| of(*place));
     let names: BTreeSet<&str> = chosen.map(|(_, one)| one.experiment).collect();
     names.into_iter().collect::<Vec<_>>().join(",")
 }
 
-/// Runs experiments shortly, into a folder.
+/// Makes short runs of experiments, into a folder.
 fn measure(names: String, folder: &Path, program: &Path) -> Result<Document> {
     let measured = all::run(
         &all::Options {
@@ -271,7 +275,7 @@ fn say(document: &Document) {
     }
 }
 
-/// Measures what the promises are about, or reads a report, and prints what became of each.
+/// Measures the figures of the promises, or reads a report, and prints the result of each promise.
 pub fn run(options: &Options, program: &Path) -> Result<()> {
     let verified = match &options.from {
         Some(path) => {

@@ -1,14 +1,16 @@
 //! Wake-ups of a loop that blocks: from right before a write until the subject has read the byte.
 //!
-//! The writer is a child process on another processor, forked before there are threads: a second thread would
-//! make the descriptor lookups of this process dearer, and a writer on the same processor would measure the
-//! scheduler. It is told which descriptor to write to and after how long. When that time is over it looks at the
-//! state of the loop's thread (`/proc/thread-self/stat`, opened by the loop before the fork) until that sleeps, notes
-//! the time in memory that both share, and writes. A loop that did not fall asleep is written to all the same, and
-//! the wake-up is marked, so that whoever measures can leave it out.
+//! The writer is a child process on another processor, forked before there are threads: a second
+//! thread would make the descriptor lookups of this process more expensive, and a writer on the
+//! same processor would measure the scheduler. It receives the number of the pair to write to and a
+//! delay. After the delay it looks at the state of the loop's thread (`/proc/thread-self/stat`,
+//! opened by the loop before the fork) until the thread sleeps, notes the time in memory that both
+//! share, and writes. A loop that did not fall asleep is written to all the same, and the wake-up
+//! is marked, so that the caller can leave it out.
 //!
-//! Each wake-up waits for the one before to be over. Nothing is due at a fixed time, so none is late because another
-//! one was slow, and none is left out for it: what is called coordinated omission cannot happen.
+//! Each wake-up waits until the previous wake-up is over. Nothing is due at a fixed time, so no
+//! wake-up is late because another was slow, and none is left out for it: coordinated omission
+//! cannot happen.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -29,7 +31,8 @@ use crate::sys::{descriptor, process};
 /// The quiet before a wake-up, in nanoseconds, and by how much it varies.
 pub const QUIET: (u64, u64) = (5_000_000, 1_000_000);
 
-/// How often a loop is looked at that does not fall asleep, and the pause between two looks in nanoseconds.
+/// The most looks at a loop that does not fall asleep, and the pause between two looks in
+/// nanoseconds.
 const LOOKS: (usize, u64) = (10_000, 100_000);
 
 /// One wake-up.
@@ -41,7 +44,7 @@ pub struct WakeUp {
     pub slept: bool,
 }
 
-/// What a subject does before its first wake-up, and before each, in rounds of the load.
+/// A subject's rounds of the load before its first wake-up, and before each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Busy {
     /// When it is new, if it adapts.
@@ -52,7 +55,7 @@ pub struct Busy {
     pub between: usize,
 }
 
-/// The subjects that were asked for and that can wait here, and why the others are left out.
+/// Returns the requested subjects that can wait here, and why the rest is left out.
 pub fn subjects(names: Option<&str>, defaults: &[&str]) -> Result<(Vec<Entry>, Vec<String>)> {
     let mut entries = options::subjects(names, defaults)?;
     entries.retain(|entry| entry.name != "floor");
@@ -68,8 +71,8 @@ pub fn subjects(names: Option<&str>, defaults: &[&str]) -> Result<(Vec<Entry>, V
     Ok((entries, notes))
 }
 
-/// Measures with this thread on one processor. `measure` is told those on which the writer is to be (none: it may be
-/// anywhere), and how many there are in all.
+/// Measures with this thread on one processor. `measure` gets the processors for the writer (none:
+/// it may be anywhere), and the number of all processors.
 pub fn apart<T>(measure: impl FnOnce(&[usize], usize) -> T) -> T {
     let processors = process::processors();
     let pinned = processors.len() > 1 && process::pin(&processors[..1]).is_ok();
@@ -90,7 +93,8 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Forks it. The loop that it wakes is that of this thread. It keeps to these processors, if any are given.
+    /// Forks the writer. It wakes the loop of this thread, and keeps to these processors, if any
+    /// are given.
     pub fn start(pairs: &Pairs, processors: &[usize]) -> Result<Writer> {
         let failed = |source| Error::system("starting the writing process", source);
         let shared = SharedNumbers::new(2).map_err(failed)?;
@@ -118,7 +122,8 @@ impl Writer {
         Ok(Writer { _child: child, commands, shared })
     }
 
-    /// Has it write a byte to a pair, after so many nanoseconds and when this thread sleeps.
+    /// Orders the writer to write a byte to a pair, after `delay` nanoseconds and when this thread
+    /// sleeps.
     pub fn order(&self, pair: usize, delay: u64, byte: u8) -> Result<()> {
         if descriptor::write_word(self.commands.as_raw_fd(), pack(pair, delay, byte)) {
             Ok(())
@@ -132,13 +137,13 @@ impl Writer {
         self.shared[0].load(Ordering::Acquire)
     }
 
-    /// Whether it saw this thread asleep right before that.
+    /// Returns whether it saw this thread asleep right before that.
     pub fn saw_sleep(&self) -> bool {
         self.shared[1].load(Ordering::Acquire) == 1
     }
 }
 
-/// A command in one word: which pair, after how long, which byte.
+/// Packs a command into one word: the pair, the delay and the byte.
 fn pack(pair: usize, delay: u64, byte: u8) -> u64 {
     delay << 32 | (pair as u64 & 0xff_ffff) << 8 | u64::from(byte)
 }
@@ -147,7 +152,8 @@ fn unpack(command: u64) -> (usize, u64, u8) {
     ((command >> 8 & 0xff_ffff) as usize, command >> 32, command as u8)
 }
 
-/// Waits a while until a thread sleeps; says whether it does. Nothing is allocated: this is a forked child.
+/// Waits a while until a thread sleeps; returns whether it does. Nothing is allocated: this is a
+/// forked child.
 fn falls_asleep(state: &File) -> bool {
     for _ in 0..LOOKS.0 {
         let mut room = [0; 512];
@@ -161,15 +167,16 @@ fn falls_asleep(state: &File) -> bool {
     false
 }
 
-/// Whether a thread sleeps, by what `proc(5)` says of it: its state comes after its name, which is in parentheses and
-/// may have some in it.
+/// Returns whether a thread sleeps, by its `/proc` line (`proc(5)`): its state comes after its
+/// name, which is in parentheses and may contain parentheses.
 fn sleeps(stat: &[u8]) -> bool {
     let end = stat.iter().rposition(|&byte| byte == b')');
     end.and_then(|end| stat.get(end + 1..end + 3)) == Some(b" S")
 }
 
-/// Wakes all subjects up in turn, and returns the wake-ups of each. `targets` are the descriptors of a block of
-/// wake-ups, the same for all, none when it is enough; `told` is called before each block.
+/// Wakes all subjects up in turn, and returns the wake-ups of each. `targets` returns the
+/// descriptors of a block of wake-ups, the same for all subjects, and `None` at the end; `told` is
+/// called before each block.
 pub fn take_turns(
     pairs: &Pairs,
     writer: &Writer,
@@ -275,7 +282,7 @@ mod tests {
             take_turns(&pairs, &writer, &entries, &load, busy, || blocks.pop(), |_| {}).unwrap();
         assert!(all.iter().all(|own| own.len() == 4));
         assert!(all.iter().flatten().all(|one| one.slept && one.ns > 0), "{all:?}");
-        // Who looks for the byte without sleeping is seen awake.
+        // A loop that looks for the byte without sleeping is seen awake.
         writer.order(2, 0, 9).unwrap();
         while descriptor::read_byte(pairs.readers()[2]).is_none() {
             std::hint::spin_loop();

@@ -1,4 +1,4 @@
-//! Sends back what it receives.
+//! Sends its input back.
 //!
 //! Try it with `cargo run --example echo -- --listen 127.0.0.1:7000` and `nc 127.0.0.1 7000`.
 

@@ -98,7 +98,7 @@ pub(crate) struct Engine {
     due: Cell<Vec<Waker>>,
     /// Whether the poller carries out reads together.
     fetches: bool,
-    /// How the engine finds out what a short read means.
+    /// How the engine interprets a short read.
     pub short_reads: ShortReads,
     /// Whether a descriptor is watched before it is tried.
     pub waits_first: bool,
@@ -246,7 +246,7 @@ impl Engine {
 
     // Descriptors.
 
-    /// Registers a descriptor that has to be waited for, with its first interest, which may be
+    /// Registers a descriptor that an operation waits for, with its first interest, which may be
     /// none. The poller learns of the interest before its next wait.
     pub fn register(
         &self,

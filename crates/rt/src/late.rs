@@ -32,7 +32,7 @@ pub(crate) struct Look {
     pub turn: u64,
     /// Whether there may be more to report, or to read, than the wait has brought.
     pub has_more: bool,
-    /// The number of times that a task has been run so far.
+    /// How often a task has run so far.
     pub polls: u64,
     /// The number of tasks that are due.
     pub queued: usize,

@@ -43,7 +43,7 @@ async fn connections(count: usize) -> io::Result<Vec<(TcpStream, Client)>> {
     Ok(list)
 }
 
-/// Connections on each of which a read was begun and given up, and for which `text` has been read
+/// Returns connections that have each had a read begun and given up, and have had `text` read
 /// since.
 async fn given_up(count: usize, text: &[u8], room: usize) -> io::Result<Vec<(TcpStream, Client)>> {
     let mut list = connections(count).await?;

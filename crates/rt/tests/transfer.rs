@@ -125,7 +125,7 @@ fn an_empty_source_and_a_full_target_are_told_apart() {
         let mut bytes = vec![0; held];
         next_reader.read_exact(&mut bytes).await?;
         assert_eq!(moving.await?, 4096);
-        // And what was cancelled before has moved nothing.
+        // And the transfers that were cancelled before have moved nothing.
         drop((writer, next_writer));
         let mut rest = Vec::new();
         next_reader.read_to_end(&mut rest).await?;

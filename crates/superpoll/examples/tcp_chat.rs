@@ -1,7 +1,7 @@
 //! A chat over TCP: each line that a client sends goes to all other clients.
 //!
 //! A client that reads slowly loses its connection when more than 64 KiB wait for it, so one slow
-//! client costs the others nothing.
+//! client costs the other clients nothing.
 
 use std::error::Error;
 use std::io::{ErrorKind, Read, Write};
@@ -16,7 +16,7 @@ struct Client {
     stream: Owned<TcpStream>,
     /// The beginning of a line whose end has not come yet.
     line: Vec<u8>,
-    /// Bytes that are to be written.
+    /// Bytes that wait to be written.
     pending: Vec<u8>,
 }
 

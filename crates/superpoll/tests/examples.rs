@@ -26,7 +26,7 @@ fn a_line_goes_to_all_other_clients() {
         BufReader::new(stream)
     };
     let say = |client: &BufReader<TcpStream>, text: &str| {
-        // In two parts, which are one line for the others.
+        // In two parts, which the other clients get as one line.
         let (start, end) = text.split_at(2);
         client.get_ref().write_all(start.as_bytes()).unwrap();
         client.get_ref().write_all(end.as_bytes()).unwrap();
@@ -46,7 +46,7 @@ fn a_line_goes_to_all_other_clients() {
     assert_eq!((hear(&mut first), hear(&mut second)), ("here, too\n".into(), "here, too\n".into()));
     say(&first, "welcome\n");
     assert_eq!((hear(&mut second), hear(&mut third)), ("welcome\n".into(), "welcome\n".into()));
-    // The others go on without a client that leaves.
+    // The other clients go on without a client that leaves.
     drop(first);
     say(&second, "bye\n");
     assert_eq!(hear(&mut third), "bye\n");

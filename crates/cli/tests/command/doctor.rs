@@ -7,7 +7,7 @@ use superpoll::diagnostics::{Kind, Load};
 
 use crate::program::superpoll;
 
-/// Runs what must succeed, and returns what it prints.
+/// Runs a command that must succeed, and returns its output.
 fn succeed(arguments: &[&str]) -> String {
     let output = superpoll().args(arguments).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

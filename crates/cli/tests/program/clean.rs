@@ -1,5 +1,5 @@
-//! Starting programs so that nothing around the tests has a say in what they do: neither a service manager that has
-//! started the tests, nor a choice of the user's, nor servers of the same user.
+//! Starting programs so that nothing around the tests influences them: neither a service manager
+//! that has started the tests, nor a choice of the user's, nor servers of the same user.
 
 #![allow(dead_code, reason = "each of the test programs uses what it needs")]
 

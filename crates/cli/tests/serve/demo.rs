@@ -21,7 +21,7 @@ fn its_page_and_all_that_the_page_asks_for_are_there() {
     let server = Server::start(&["--listen", "127.0.0.1:0"]);
     let page = run(&mut curl(&["--compressed", &server.url("/")]));
     assert!(page.contains("<title>Superpoll"), "{page}");
-    // It begins with what a visitor gains; how the engine works comes after that.
+    // It begins with a visitor's benefits; how the engine works comes after that.
     let at = |text: &str| page.find(text).unwrap_or_else(|| panic!("{text:?} is not in {page}"));
     assert!(at("Live updates") < at("restart") && at("id=\"snippet\"") < at("epoll"), "{page}");
     let asked: Vec<&str> = page

@@ -6,7 +6,7 @@
 //! conditions, and then nothing is. Of an edge, the conditions that are new since the step before
 //! are due, and at some point nothing is reported any more although nothing has changed. In
 //! [`Mode::Auto`] as much is due as of an edge, and not more is allowed than of a level, except
-//! that a back-end may report an arrival of which nothing is left.
+//! that a back-end may report an arrival whose bytes have all been read.
 //!
 //! The judge waits for due events that do not come at once, since the kernel wakes a waiter a
 //! little after the state has changed. An event that must not come is a difference the first time.

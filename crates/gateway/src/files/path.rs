@@ -15,7 +15,7 @@ pub(super) struct RelativePath {
 /// The reason for which a path is not even looked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Refusal {
-    /// It is no path, or a path that only attackers send who try to leave the folder.
+    /// It is no path, or a path that only an attacker sends, to leave the folder.
     Malformed,
     /// It names a hidden file.
     Hidden,

@@ -60,7 +60,7 @@ pub(super) struct Pair {
     connecting: bool,
     /// The number of its addresses that have been tried.
     tried: u32,
-    /// What happened in the turn before.
+    /// The result of the previous turn.
     last: After,
     clock: Option<Box<Clock>>,
     member: Member,

@@ -8,9 +8,9 @@
 //! share [`CONNECTION`] bytes. The bytes that a stream holds are counted from when its body has
 //! given them until h2 has written them to the connection.
 //!
-//! A stream of which nothing is written for as long as the `body` timeout, although the connection
-//! has room, is reset. If its body is over and only its last bytes are stuck, there is nothing left
-//! to reset it by: the connection then ends as soon as its other streams have.
+//! A stream is reset when nothing of it is written for as long as the `body` timeout, although the
+//! connection has room. If its body is over and only its last bytes are stuck, there is nothing
+//! left to reset it by: the connection then ends as soon as its other streams have.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

@@ -1,4 +1,4 @@
-//! The fields of forwarded heads: what is left out, and what is added.
+//! The fields of forwarded heads: which are left out, and which are added.
 //!
 //! Fields of the connection are not those of the message, and go no further (RFC 9110, section
 //! 7.6.1): the fields of the connection that are known, and the fields that `Connection` names.

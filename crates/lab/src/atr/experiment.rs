@@ -57,7 +57,7 @@ impl Experiment for Atr {
         Ok(())
     }
 
-    /// The targets that `superpoll-lab atr` measures.
+    /// Returns the targets that `superpoll-lab atr` measures.
     fn targets(rows: &[Row]) -> Vec<Target> {
         let at =
             |row: &Row| format!("{} {} of {} {}", row.kind, row.active, row.total, row.placement);
@@ -66,7 +66,7 @@ impl Experiment for Atr {
                 .filter(|row| row.subject == "adaptive")
                 .filter_map(move |row| Some((of(&row.figures)?, at(row))))
         };
-        // Sweeps are compared where one in a hundred and where all are active.
+        // Sweeps are compared with one descriptor in a hundred active and with all active.
         let against = |ours: &'static str, theirs: &'static str| {
             rows.iter()
                 .filter(move |row| row.subject == ours)

@@ -1,10 +1,10 @@
-//! `superpoll-lab atr`: what watching costs over the ratio of active to all descriptors.
+//! `superpoll-lab atr`: the cost of watching over the ratio of active to all descriptors.
 //!
-//! A number of descriptors is watched, of which from one to all are active in every round. The
-//! more of them are, the better `poll` looks, because it pays for all of them anyway; `epoll` pays
-//! for those that are active. The experiment plots the time of `poll` divided by that of `epoll`
-//! over the ratio and finds where it comes down through one, once for the loop's own time, as this
-//! experiment was first done, and once with what the writers pay.
+//! A number of descriptors is watched, and from one to all of them are active in every round. The
+//! more descriptors are active, the better `poll` looks, because it pays for all of them anyway;
+//! `epoll` pays for the active ones. The experiment plots the time of `poll` divided by that of
+//! `epoll` over the ratio and finds where the quotient falls below one. It does so twice: for the
+//! loop's own time, as this experiment was first done, and with the writers' cost included.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,14 +20,14 @@ mod trial;
 /// Options of `superpoll-lab atr`.
 #[derive(Clone, Debug, clap::Args)]
 pub struct Options {
-    /// Descriptors: numbers with commas, or "random" for several totals drawn from the seed [default: 1000;
-    /// with --latency 10,100,1000,9900, or 10,1000 if quick]
+    /// Descriptors: numbers with commas, or "random" for several totals drawn from the seed
+    /// [default: 1000; with --latency 10,100,1000,9900, or 10,1000 if quick]
     #[arg(long, value_name = "N")]
     pub total: Option<String>,
-    /// How many of them are active: numbers with commas (default: from one to all)
+    /// How many descriptors are active: numbers with commas (default: from one to all)
     #[arg(long, value_name = "LIST")]
     pub active: Option<String>,
-    /// Where the active ones lie among all: end, spread, front or all
+    /// Where the active descriptors lie among all: end, spread, front or all
     #[arg(long, value_name = "LIST", default_value = "end")]
     pub placement: String,
     /// Kinds of descriptors: pipe, unix, tcp or all
@@ -39,7 +39,8 @@ pub struct Options {
     /// Leaves out the short mixed load at the end
     #[arg(long)]
     pub no_mix: bool,
-    /// How long a blocked loop takes to wake up, over the totals; --active of them are busy before, one by default
+    /// Measures how long a blocked loop takes to wake up, over the totals; --active of them are
+    /// busy before, one by default
     #[arg(long)]
     pub latency: bool,
     /// Where results go.
@@ -54,27 +55,28 @@ crate::options::of_a_command!(Options);
 pub struct Row {
     /// Kind of the descriptors.
     pub kind: String,
-    /// Where the active ones lie.
+    /// The placement of the active descriptors.
     pub placement: String,
     /// Descriptors watched.
     pub total: usize,
-    /// How many of them were active in each round.
+    /// How many descriptors were active in each round.
     pub active: usize,
     /// The poller.
     pub subject: String,
-    /// What was measured.
+    /// The measured figures.
     #[serde(flatten)]
     pub figures: Figures,
 }
 
 impl Row {
-    /// Active to all.
+    /// Returns the ratio of active to all descriptors.
     pub fn atr(&self) -> f64 {
         self.active as f64 / self.total.max(1) as f64
     }
 }
 
-/// The points of a curve: for each ratio, a value made of the figures of two subjects.
+/// Returns the points of a curve: for each ratio, a value computed from the figures of two
+/// subjects.
 pub fn curve(
     rows: &[&Row],
     above: &str,
@@ -91,7 +93,7 @@ pub fn curve(
         .collect()
 }
 
-/// Where `above` stops being slower than `below`.
+/// Returns the ratio at which `above` stops being slower than `below`.
 pub fn break_even(
     rows: &[&Row],
     above: &str,
@@ -103,7 +105,7 @@ pub fn break_even(
     statistics::break_even(&curve)
 }
 
-/// The sweeps in a record: all rows of one kind, total and placement.
+/// Returns the sweeps in a record: all rows of one kind, total and placement.
 pub fn sweeps(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
     grouping::groups(rows, |row| format!("{} {} {}", row.kind, row.total, row.placement))
 }

@@ -6,8 +6,9 @@ use crate::grouping;
 use crate::plot::{Curve, Plot};
 use crate::record::{Account, PURE};
 
-/// Poll time divided by epoll time over the ratio of active to all, with the break-even line and
-/// the crossings, by both accounts; and our adaptive back-end against the best pure one.
+/// Plots poll time divided by epoll time over the ratio of active to all descriptors, with the
+/// break-even line and the crossings, by both accounts; and our adaptive back-end relative to the
+/// best pure one.
 pub fn quotient(name: &str, rows: &[&Row]) -> Plot {
     let accounts: [(&str, Account); 2] = [("loop", loop_time), ("with writes", cost)];
     let mut plot = Plot {
@@ -52,7 +53,7 @@ pub fn quotient(name: &str, rows: &[&Row]) -> Plot {
     plot
 }
 
-/// What an event costs each subject, writers' share included where it is known.
+/// Plots the cost of an event for each subject, with the writers' share where it is known.
 pub fn subjects(name: &str, rows: &[&Row]) -> Plot {
     let names = grouping::distinct(rows.iter().map(|row| row.subject.as_str()));
     let curves = names.iter().enumerate().map(|(colour, &name)| Curve {

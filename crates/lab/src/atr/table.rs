@@ -1,4 +1,4 @@
-//! What `superpoll-lab atr` prints: one table per sweep, and where the curves cross.
+//! The output of `superpoll-lab atr`: one table per sweep, and where the curves cross.
 
 use crate::atr::{self, Row};
 use crate::grouping;
@@ -8,22 +8,22 @@ use crate::table::{self, Table};
 /// The subjects that get a column of times, if they took part.
 const TIMED: [&str; 5] = ["raw-poll", "raw-epoll-lt", "poll", "epoll-lt", "adaptive"];
 
-/// The loop's own time, from medians.
+/// Returns the loop's own time, from medians.
 pub fn loop_time(figures: &Figures) -> Option<f64> {
     Some(figures.ns_per_round_median)
 }
 
-/// The loop's own time and what writers pay.
+/// Returns the loop's own time plus the writers' cost.
 pub fn cost(figures: &Figures) -> Option<f64> {
     figures.cost_ns_per_round
 }
 
-/// The figures of a subject at a point.
+/// Returns the figures of a subject at a point.
 pub fn find<'a>(rows: &[&'a Row], active: usize, subject: &str) -> Option<&'a Figures> {
     rows.iter().find(|row| row.active == active && row.subject == subject).map(|row| &row.figures)
 }
 
-/// The numbers of active ones of a sweep, ascending.
+/// Returns the numbers of active descriptors of a sweep, ascending.
 pub fn points(rows: &[&Row]) -> Vec<usize> {
     let mut points: Vec<usize> = rows.iter().map(|row| row.active).collect();
     points.sort_unstable();
@@ -31,7 +31,8 @@ pub fn points(rows: &[&Row]) -> Vec<usize> {
     points
 }
 
-/// The table of one sweep: times per round of the loop part, ratios, and who was cheapest by cost.
+/// Returns the table of one sweep: times per round of the loop part, ratios, and the cheapest
+/// subject by cost.
 pub fn sweep(rows: &[&Row]) -> Table {
     let shown: Vec<&str> =
         TIMED.into_iter().filter(|name| rows.iter().any(|row| row.subject == *name)).collect();
@@ -62,15 +63,15 @@ pub fn sweep(rows: &[&Row]) -> Table {
     table
 }
 
-/// Who was cheapest at a point, by cost, among all but the floor.
+/// Returns the cheapest subject at a point, by cost, among all but the floor.
 fn cheapest<'a>(rows: &[&'a Row], active: usize) -> &'a str {
     let contenders = rows.iter().filter(|row| row.active == active && row.subject != "floor");
     let price = |row: &Row| cost(&row.figures).unwrap_or(row.figures.ns_per_round_median);
     contenders.min_by(|a, b| price(a).total_cmp(&price(b))).map_or("", |row| row.subject.as_str())
 }
 
-/// Every subject against the best pure one: its worst ratio over the sweep, by both accounts, and
-/// its median time per event at the ends.
+/// Returns a table of every subject relative to the best pure one: its worst ratio over the sweep,
+/// by both accounts, and its median time per event at the ends.
 pub fn subjects(rows: &[&Row]) -> Table {
     let mut table = Table::new([
         "subject",
@@ -118,7 +119,8 @@ pub fn subjects(rows: &[&Row]) -> Table {
     table
 }
 
-/// Where `poll` becomes as good as `epoll`, in words, for our back-ends and for the raw loops.
+/// Describes in words where `poll` becomes as good as `epoll`, for our back-ends and for the raw
+/// loops.
 pub fn crossings(rows: &[&Row]) -> Vec<String> {
     let pairs = [("poll", "epoll-lt"), ("raw-poll", "raw-epoll-lt")];
     let has = |name: &str| rows.iter().any(|row| row.subject == name);
@@ -148,7 +150,7 @@ pub fn crossings(rows: &[&Row]) -> Vec<String> {
         .collect()
 }
 
-/// Everything, for the terminal.
+/// Returns all tables as text for the terminal.
 pub fn text(rows: &[Row]) -> String {
     let mut text = String::new();
     for (name, rows) in atr::sweeps(rows) {

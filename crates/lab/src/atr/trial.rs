@@ -18,7 +18,7 @@ use crate::subject::{self, Entry};
 use crate::sweep::Sweep;
 use crate::{mix, say};
 
-/// What is measured unless subjects are named.
+/// The subjects that are measured unless others are named.
 const DEFAULTS: [&str; 16] = [
     "floor",
     "raw-poll",
@@ -38,24 +38,24 @@ const DEFAULTS: [&str; 16] = [
     "libuv",
 ];
 
-/// The ratios that a sweep visits, beside a single active descriptor.
+/// The ratios that a sweep visits in addition to a single active descriptor.
 const SHARES: [f64; 12] = [0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0];
 
-/// The rounds a subject does before those that are measured. One that adapts has its placement
-/// after about forty, and has settled what stays there some time later; the others need caches and branch predictors
-/// warm, which fewer do where many are active.
+/// The rounds of a subject before its measured rounds. A subject that adapts has its placement
+/// after about forty rounds, and that placement is stable some time later. The other subjects only
+/// need warm caches and branch predictors; where many descriptors are active, fewer rounds do.
 const WARM_UP: (usize, usize) = (96, 8);
 
-/// Caches and branch predictors are warm after so many events, and two rounds.
+/// Caches and branch predictors are warm after this many events and two rounds.
 const WARM_EVENTS: usize = 4096;
 
-/// How many descriptors there are unless something else is asked for.
+/// The default number of descriptors.
 const TOTAL: &str = "1000";
 
-/// How many totals "random" stands for.
+/// The number of totals that "random" draws.
 const RANDOM_TOTALS: usize = 5;
 
-/// What will be measured, checked against the limits of this process.
+/// The measurements to make, checked against the limits of this process.
 #[derive(Debug)]
 struct Plan {
     sweep: Sweep,
@@ -192,8 +192,8 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     Ok(Record::new("atr", environment, parameters, rows))
 }
 
-/// The short mixed load that follows a sweep: after where either poller is better, what a load
-/// looks like on which neither is. The pairs of the sweep are closed by now.
+/// Runs the short mixed load that follows a sweep. The sweep shows where either poller is better;
+/// this load is one on which neither is. The pairs of the sweep are closed by now.
 pub fn appendix(options: &Options) -> Result<Option<Record<mix::Row>>> {
     if options.no_mix || options.subjects.is_some() || channel::most_pairs() < 1000 {
         return Ok(None);

@@ -1,4 +1,5 @@
-//! The blocks that documents cite. Each makes Markdown from a report, or nothing where its experiment was not run.
+//! The blocks that documents cite. Each block is Markdown made from a report, or `None` if its
+//! experiment was not run.
 
 use std::fmt::Write as _;
 
@@ -45,7 +46,7 @@ pub const BLOCKS: [(&str, Block); 26] = [
     ("short: servers", short::server_works),
 ];
 
-/// A table as Markdown has it.
+/// Formats a table as Markdown.
 pub fn table<const N: usize>(heading: [&str; N], rows: &[[String; N]]) -> Option<String> {
     if rows.is_empty() {
         return None;
@@ -57,12 +58,13 @@ pub fn table<const N: usize>(heading: [&str; N], rows: &[[String; N]]) -> Option
     Some(text)
 }
 
-/// A ratio, or a dash.
+/// Formats a ratio; a dash for none.
 pub fn ratio(ratio: Option<f64>) -> String {
     crate::table::ratio(ratio)
 }
 
-/// Without a range where there was one round, or where the subject is the yardstick itself.
+/// Formats a ratio with its range; without a range if there was one round, or if the subject is the
+/// yardstick itself.
 pub fn spread(ratio: Option<Ratio>) -> String {
     ratio.map_or_else(String::new, |Ratio { median, low, high }| {
         let range = if low < high { format!(" ({low:.2} to {high:.2})") } else { String::new() };
@@ -70,14 +72,14 @@ pub fn spread(ratio: Option<Ratio>) -> String {
     })
 }
 
-/// The middle of some ratios, with the least and the most of them.
+/// Returns the median of some ratios, with the least and the greatest of them.
 fn range(ratios: &[f64]) -> Option<String> {
     let (least, most) = (statistics::minimum(ratios), statistics::maximum(ratios));
     let middle = statistics::median(ratios);
     (!ratios.is_empty()).then(|| format!("{middle:.2} ({least:.2} to {most:.2})"))
 }
 
-/// Descriptors of a kind, as a sentence has them.
+/// Returns the words for descriptors of a kind, for use in a sentence.
 fn many(kind: &str) -> &str {
     match kind {
         "pipe" => "pipes",
@@ -87,7 +89,7 @@ fn many(kind: &str) -> &str {
     }
 }
 
-/// The README's first reason to use it, a point of a list.
+/// Returns the README's first reason to use it, a list item.
 fn follows(document: &Document) -> Option<String> {
     let records = &document.records;
     let sweep = records.atr.iter().flat_map(|record| &record.rows).filter(|row| {
@@ -134,7 +136,8 @@ fn all_targets(document: &Document) -> Option<String> {
     table(["figure", "worst at", "goal", "measured", "reached"], &rows)
 }
 
-/// Loops of a kind of model over a thousand pipes, with one, with some and with all of them active.
+/// Returns the table of the four models' loops over a thousand pipes, with one, some and all of
+/// them active.
 fn four_models(document: &Document) -> Option<String> {
     let rows = &document.records.models.as_ref()?.rows;
     let own = rows
@@ -213,7 +216,8 @@ fn coming_and_going(document: &Document) -> Option<String> {
     table(["way to watch", "at a time", "/ `epoll_ctl`", "system calls"], &rows)
 }
 
-/// Servers that echo, over the kind with the most in common with real ones and the most connections.
+/// Returns the table of echo servers, over the kind of socket that is closest to real servers and
+/// the most connections.
 fn echoes(document: &Document) -> Option<String> {
     let rows = &document.records.echo.as_ref()?.rows;
     let own = rows.iter().filter(|row| row.kind == "tcp");
@@ -263,7 +267,7 @@ fn sleeps(document: &Document) -> Option<String> {
     )
 }
 
-/// Of each server in one process the row with the most silent ones.
+/// Returns, for each server in one process, the row with the most silent connections.
 fn silent(document: &Document) -> Option<String> {
     let rows = &document.records.zombies.as_ref()?.rows;
     let alone = || rows.iter().filter(|row| row.workers <= 1 && row.zombies > 0);

@@ -1,8 +1,8 @@
 //! `superpoll-lab cite`: the numbers and pictures of the documentation, taken from a report.
 //!
-//! A document has blocks between `<!-- measured: NAME -->` and `<!-- end -->`, each of which is made here from the
-//! report that is kept in `docs/measured`. So no number of theirs is copied by hand, all of them are from one run on one
-//! machine, and a test fails if a document differs from that report.
+//! A document has blocks between `<!-- measured: NAME -->` and `<!-- end -->`, which are generated
+//! here from the report in `docs/measured`. So no number of a block is copied by hand, all numbers
+//! are from one run on one machine, and a test fails if a document differs from that report.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -21,7 +21,7 @@ pub struct Options {
     /// The folder of the report to take them from
     #[arg(value_name = "FOLDER", default_value = "superpoll-report")]
     pub report: PathBuf,
-    /// The checkout whose documents are written anew
+    /// The checkout with the documents to update
     #[arg(long, value_name = "FOLDER", default_value = ".")]
     pub into: PathBuf,
 }
@@ -37,7 +37,7 @@ pub const DOCUMENTS: [&str; 7] = [
     "docs/measured/targets.md",
 ];
 
-/// Where the report that is cited lies, from the root of a checkout.
+/// The path of the cited report, from the root of a checkout.
 pub const MEASURED: &str = "docs/measured";
 
 /// Plots of the report that documents show.
@@ -74,7 +74,8 @@ pub fn run(options: &Options) -> Result<()> {
 const BEGIN: &str = "<!-- measured: ";
 const END: &str = "<!-- end -->";
 
-/// A text with its blocks made anew, or the first that cannot be made.
+/// Returns a text with its blocks generated anew, or the name of the first block that cannot be
+/// generated.
 fn cite(text: &str, document: &Document) -> Result<String, String> {
     let mut cited = String::with_capacity(text.len());
     let mut lines = text.lines();

@@ -1,5 +1,5 @@
-//! Tables of a few rows, for README and GUIDE: each has the rows that a decision needs, of an experiment whose full
-//! table is in `docs/measured`.
+//! Tables of a few rows, for README and GUIDE: each has the rows that a decision needs, of an
+//! experiment whose full table is in `docs/measured`.
 
 use super::blocks::{ratio, spread, table};
 use crate::document::Document;
@@ -8,7 +8,7 @@ use crate::server::rounds::Ratio;
 use crate::table::time;
 use crate::{atr, files, herd, idle, relay, ring, sit, zombies};
 
-/// Superpoll next to nginx, HAProxy, hyper, tokio and mio: the table of the README.
+/// Compares Superpoll with nginx, HAProxy, hyper, tokio and mio: the table of the README.
 pub fn peers(document: &Document) -> Option<String> {
     let [file, nginx, hyper] = ["superpoll-adaptive", "nginx", "hyper-tokio"]
         .map(|subject| file_of(document, subject, 1024));
@@ -68,7 +68,7 @@ pub fn peers(document: &Document) -> Option<String> {
     )
 }
 
-/// Where few, some and all of a thousand pipes are active.
+/// Compares loops with few, some and all of a thousand pipes active.
 pub fn call(document: &Document) -> Option<String> {
     let row = |active: usize| -> Option<[String; 5]> {
         let of = |subject| round_of(document, active, subject);
@@ -85,7 +85,7 @@ pub fn call(document: &Document) -> Option<String> {
     table(["active", "`poll`", "`epoll`", "`adaptive`", "`adaptive` / the best"], &rows)
 }
 
-/// Busy descriptors among many idle ones, by the kind of descriptor.
+/// Compares loops over busy descriptors among many idle ones, by the kind of descriptor.
 pub fn placement(document: &Document) -> Option<String> {
     let rows = &document.records.mix.as_ref()?.rows;
     let row = |(kind, name): (&str, &str)| -> Option<[String; 5]> {
@@ -109,7 +109,8 @@ pub fn placement(document: &Document) -> Option<String> {
     table(["200 busy, 9,600 idle", "`poll`", "`epoll`", "`adaptive`", heading], &rows)
 }
 
-/// The costs of idle connections: memory of the server, and processor time of its busy connections.
+/// Returns the costs of idle connections: memory of the server, and processor time of its busy
+/// connections.
 pub fn idle_cost(document: &Document) -> Option<String> {
     let slowed = |subject: &str| {
         let rows = &document.records.zombies.as_ref()?.rows;
@@ -132,7 +133,7 @@ pub fn idle_cost(document: &Document) -> Option<String> {
     table(["server", "memory of an idle connection", busy], &rows)
 }
 
-/// A thread for each of a thousand pipes next to the best loop.
+/// Compares a thread for each of a thousand pipes with the best loop.
 pub fn thread_each(document: &Document) -> Option<String> {
     let rows = &document.records.threads.as_ref()?.rows;
     let row = |active: usize| -> Option<[String; 3]> {
@@ -150,7 +151,7 @@ pub fn thread_each(document: &Document) -> Option<String> {
     table(["active", "time, threads / the best loop", "CPU, threads / the best loop"], &rows)
 }
 
-/// Three ways to share a listener among the most processes that were measured.
+/// Compares three ways to share a listener among the most processes that were measured.
 pub fn accept(document: &Document) -> Option<String> {
     let rows = &document.records.herd.as_ref()?.rows;
     let most = rows.iter().filter(|row| row.dups == 0).map(|row| row.processes).max()?;
@@ -170,7 +171,7 @@ pub fn accept(document: &Document) -> Option<String> {
     table(["way to wait", &heading, "processes woken"], &rows)
 }
 
-/// Three runtimes, without the network's part and with it.
+/// Compares three runtimes, without the network's part and with it.
 pub fn runtime(document: &Document) -> Option<String> {
     let rows = &document.records.ring.as_ref()?.rows;
     let most = rows.iter().filter(|row| row.in_flight == 1).map(|row| row.total).max()?;
@@ -190,7 +191,7 @@ pub fn runtime(document: &Document) -> Option<String> {
     table(["runtime", &ring, "/ tokio", "CPU of an echo over TCP / tokio"], &rows)
 }
 
-/// The effect of a restart on idle connections that a second process keeps.
+/// Returns the effect of a restart on idle connections that a second process keeps.
 pub fn restart(document: &Document) -> Option<String> {
     let rows = &document.records.sit.as_ref()?.rows;
     let of = |subject: &str, figure: &str| -> Option<&sit::Row> {
@@ -219,7 +220,7 @@ pub fn restart(document: &Document) -> Option<String> {
     table(["", "upgrade", "crash (`kill -9`)"], &rows)
 }
 
-/// Our server on its default back-end, next to two other servers for each kind of work.
+/// Compares our server on its default back-end with two other servers for each kind of work.
 pub fn server_works(document: &Document) -> Option<String> {
     let ours = "superpoll-adaptive";
     let next_to = |ratio: Option<Ratio>, peer: &str| {
@@ -255,7 +256,8 @@ fn relayed<'a>(document: &'a Document, subject: &str, load: &str) -> Option<&'a 
     rows.iter().find(|row| row.subject == subject && row.load == load)
 }
 
-/// Bytes of a server's memory for each idle connection, of those that came one by one.
+/// Returns the bytes of a server's memory for each idle connection, for connections that came one
+/// at a time.
 fn bytes_of(document: &Document, subject: &str) -> Option<f64> {
     let mut rows = document.records.idle.as_ref()?.rows.iter();
     let row: &idle::Row = rows.find(|row| row.subject == subject && row.arrival == "one-by-one")?;
@@ -268,7 +270,8 @@ fn echoed<'a>(document: &'a Document, subject: &str) -> Option<&'a crate::echo::
     own.find(|row| row.subject == subject)
 }
 
-/// A round over a thousand pipes, with the active ones at the end of `poll`'s array.
+/// Returns the figures of a round over a thousand pipes, with the active ones at the end of
+/// `poll`'s array.
 fn round_of<'a>(document: &'a Document, active: usize, subject: &str) -> Option<&'a Figures> {
     let rows = &document.records.atr.as_ref()?.rows;
     let own = |row: &&atr::Row| {

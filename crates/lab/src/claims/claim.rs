@@ -6,17 +6,17 @@ use serde::{Deserialize, Serialize};
 
 use crate::experiments::Records;
 
-/// What became of a claim.
+/// The verdict on a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// As it was claimed.
+    /// The claim holds as stated.
     Holds,
-    /// In direction or for a part of the loads, not as it was claimed.
+    /// The claim holds in direction or for a part of the loads, not as stated.
     Partly,
-    /// Not on this machine.
+    /// The claim does not hold on this machine.
     DoesNotHold,
-    /// The experiment was not run, or not at the points that it takes.
+    /// The experiment was not run, or not at the points that the claim needs.
     NotMeasured,
 }
 
@@ -36,35 +36,36 @@ impl fmt::Display for Verdict {
 pub struct Source {
     /// Its short name in records.
     pub text: &'static str,
-    /// Who and what.
+    /// The author and the subject.
     pub title: &'static str,
-    /// What it is about, in our words.
+    /// Its topic, in our words.
     pub about: &'static str,
 }
 
-/// What a judge finds: nothing where there is nothing to judge by.
+/// A judge's finding; `None` if the records have no data for it.
 pub type Found = Option<(Verdict, String)>;
 
 /// A claim.
 pub struct Claim {
     /// Its name, which stays the same from report to report.
     pub id: &'static str,
-    /// What is claimed, in our words.
+    /// The claim, in our words.
     pub says: &'static str,
     /// The experiment that tests it.
     pub experiment: &'static str,
     pub judge: fn(&Records) -> Found,
-    /// What it means for a server if it holds, and if it does not.
+    /// The consequences for a server if the claim holds, and if it does not.
     pub means: Option<Means>,
 }
 
-/// Advice that hangs on a verdict.
+/// Advice that depends on a verdict.
 pub struct Means {
     pub holds: &'static str,
     pub fails: &'static str,
 }
 
-/// The verdict on a figure of which less is claimed: it holds up to the first bound, and partly up to the second.
+/// Returns the verdict on a figure that is claimed to be small: the claim holds up to the first
+/// bound, and partly up to the second.
 pub fn at_most(value: f64, holds: f64, partly: f64) -> Verdict {
     if value <= holds {
         Verdict::Holds
@@ -75,7 +76,8 @@ pub fn at_most(value: f64, holds: f64, partly: f64) -> Verdict {
     }
 }
 
-/// The verdict on a figure of which more is claimed: it holds from the first bound, and partly from the second.
+/// Returns the verdict on a figure that is claimed to be large: the claim holds from the first
+/// bound, and partly from the second.
 pub fn at_least(value: f64, holds: f64, partly: f64) -> Verdict {
     at_most(-value, -holds, -partly)
 }

@@ -1,4 +1,4 @@
-//! What a merge request to GHC claims of its I/O managers, and how each claim is judged.
+//! The claims of a merge request to GHC about its I/O managers, and how each claim is judged.
 
 use crate::claims::claim::{Claim, Found, Means, Source, Verdict, at_least, at_most};
 use crate::claims::measured::{ring, time};

@@ -1,9 +1,10 @@
-//! What a commit message of HAProxy claims of speculative I/O, and how each claim is judged.
+//! The claims of a commit message of HAProxy about speculative I/O, and how each claim is judged.
 //!
-//! The message counts the system calls of 10,000 forwarded connections before and after what is tried was merged with what
-//! is polled. Here the same relay of ours is counted with both merged and without any trying, one connection at a time,
-//! so that each wait is one request's: among many, one wait would serve a dozen of them. A relay that never tries does
-//! not read in vain, so there is nothing for it to save in reads, which the reason says.
+//! The message counts the system calls of 10,000 forwarded connections before and after speculative
+//! I/O was merged with polling. Here the calls of our own relay are counted with both merged and
+//! without any speculation. There is one connection at a time, so that each wait belongs to one
+//! request: with many connections, one wait would serve a dozen of them. A relay that never
+//! speculates has no fruitless reads, so it has nothing to save in reads; the reason says so.
 
 use crate::claims::claim::{Claim, Found, Means, Source, at_least, at_most};
 use crate::claims::measured::{relay, spread};
@@ -62,7 +63,8 @@ const WITHOUT: &str = "superpoll-epoll-waits";
 const WAITS: &[&str] = &["epoll_wait", "epoll_pwait", "epoll_pwait2"];
 const READS: &[&str] = &["recv", "recvfrom", "read", "recvmsg", "readv"];
 
-/// How many calls of these names speculation saves by request: half the share that was claimed holds, any is partly.
+/// Judges how many calls of these names speculation saves per request: with half of the claimed
+/// share the claim holds, with at least 2 % it holds partly.
 fn calls_saved(records: &Records, load: &str, names: &[&str], claimed: f64) -> Found {
     let (with, without) = (relay(records, WITH, load)?, relay(records, WITHOUT, load)?);
     let count = |row: &crate::relay::Row| -> Option<f64> {

@@ -1,4 +1,4 @@
-//! What an article on poll and epoll in Linux 2.6 claims, and how each claim is judged.
+//! The claims of an article on poll and epoll in Linux 2.6, and how each claim is judged.
 
 use crate::claims::claim::{Claim, Found, Means, Source, Verdict, at_least, at_most};
 use crate::claims::measured::{
@@ -125,7 +125,8 @@ pub const CLAIMS: &[Claim] = &[
 fn poll_linear(records: &Records) -> Found {
     let most = most_zombies(records, "superpoll-poll")?;
     let none = with_zombies(records, "superpoll-poll", 0)?;
-    // What each silent connection adds, at the most of them and at the fewest that were measured.
+    // The cost that each silent connection adds, at the most and at the fewest connections that
+    // were measured.
     let rows = records.zombies.iter().flat_map(|record| &record.rows);
     let few = rows
         .filter(|row| row.subject == "superpoll-poll" && row.zombies > 0)
@@ -237,7 +238,7 @@ fn edges(records: &Records) -> Found {
     alike("an epoll loop told of edges", "one told of levels", &ratios.collect::<Vec<f64>>())
 }
 
-/// Whether the middle of some ratios is one, as near as noise lets it be.
+/// Returns whether the median of some ratios is one, within the noise.
 fn alike(one: &str, other: &str, ratios: &[f64]) -> Found {
     if ratios.is_empty() {
         return None;

@@ -1,4 +1,4 @@
-//! What Marek Majkowski's text of 2017 claims, and how each claim is judged.
+//! The claims of Marek Majkowski's text of 2017, and how each claim is judged.
 
 use crate::claims::claim::{Claim, Found, Means, Source, Verdict, at_least, at_most};
 use crate::claims::measured::{herd, herd_growth, time};
@@ -104,7 +104,7 @@ pub const CLAIMS: &[Claim] = &[
     },
 ];
 
-/// The rows of a loop over pipes, the fewest active first.
+/// Returns the rows of a loop over pipes, the fewest active first.
 fn of<'a>(records: &'a Records, subject: &str) -> Vec<&'a models::Row> {
     let mut rows: Vec<&models::Row> = records
         .models
@@ -118,7 +118,8 @@ fn of<'a>(records: &'a Records, subject: &str) -> Vec<&'a models::Row> {
 
 const EPOLL: &str = "raw-epoll-lt";
 
-/// How many times as long as the epoll loop a loop takes with writers, with the fewest and the most active.
+/// Returns a loop's time with writers as a multiple of the epoll loop's, with the fewest and the
+/// most active pipes.
 fn against_epoll(records: &Records, subject: &str) -> Option<[f64; 2]> {
     let (own, epoll) = (of(records, subject), of(records, EPOLL));
     let cost = |row: &models::Row| {

@@ -1,4 +1,4 @@
-//! What judges look up in the records.
+//! Look-ups in the records, for the judges.
 
 use crate::atr;
 use crate::experiments::Records;
@@ -15,12 +15,13 @@ pub struct Sweep<'a> {
 }
 
 impl Sweep<'_> {
-    /// How many times as long one loop takes as another, over the ratio of active to all, ascending.
+    /// Returns one loop's time as a multiple of another's, over the ratio of active to all
+    /// descriptors, ascending.
     pub fn curve(&self, above: &str, below: &str) -> Vec<(f64, f64)> {
         self.curve_of(above, below, |figures| Some(figures.ns_per_round_median))
     }
 
-    /// The same by another account.
+    /// Returns the same curve by another account.
     pub fn curve_of(
         &self,
         above: &str,
@@ -32,7 +33,7 @@ impl Sweep<'_> {
         curve
     }
 
-    /// The curve's value at a ratio, on a straight line between its neighbours.
+    /// Returns the curve's value at a ratio, on a straight line between the neighbouring points.
     pub fn at(&self, above: &str, below: &str, atr: f64) -> Option<f64> {
         let curve = self.curve(above, below);
         let after = curve.iter().position(|&(x, _)| x >= atr - 1e-9)?;
@@ -44,12 +45,13 @@ impl Sweep<'_> {
         Some(y0 + (y1 - y0) * (atr - x0) / (x1 - x0))
     }
 
-    /// Where a poll loop stops being slower than an epoll loop, C programmers' loops both.
+    /// Returns the ratio at which a poll loop stops being slower than an epoll loop; both are C
+    /// programmers' loops.
     pub fn break_even(&self) -> Option<f64> {
         statistics::break_even(&self.curve("raw-poll", "raw-epoll-lt"))
     }
 
-    /// The time of a round over the number of active ones, ascending.
+    /// Returns the time of a round over the number of active descriptors, ascending.
     pub fn times(&self, subject: &str) -> Vec<(f64, f64)> {
         let mut times: Vec<(f64, f64)> = self
             .rows
@@ -62,7 +64,7 @@ impl Sweep<'_> {
     }
 }
 
-/// The sweeps over pipes.
+/// Returns the sweeps over pipes.
 pub fn sweeps(records: &Records) -> Vec<Sweep<'_>> {
     let Some(record) = &records.atr else { return Vec::new() };
     let mut sweeps: Vec<Sweep<'_>> = Vec::new();
@@ -80,7 +82,8 @@ pub fn sweeps(records: &Records) -> Vec<Sweep<'_>> {
     sweeps
 }
 
-/// The sweeps with the active ones at the end, as the first such test had them, smallest first.
+/// Returns the sweeps with the active ones at the end, as the first such test had them, smallest
+/// first.
 pub fn sweeps_at_the_end(records: &Records) -> Vec<Sweep<'_>> {
     let mut sweeps = sweeps(records);
     sweeps.retain(|sweep| sweep.placement == "end");
@@ -88,13 +91,14 @@ pub fn sweeps_at_the_end(records: &Records) -> Vec<Sweep<'_>> {
     sweeps
 }
 
-/// The one of them with a thousand pipes, as the first such test had, or with the nearest number to that.
+/// Returns the sweep with a thousand pipes, as the first such test had, or with the nearest number
+/// to that.
 pub fn sweep_of_a_thousand(records: &Records) -> Option<Sweep<'_>> {
     sweeps_at_the_end(records).into_iter().min_by_key(|sweep| sweep.total.abs_diff(1000))
 }
 
-/// How many times as long an epoll loop takes as a poll loop with all of so many active. They lie everywhere then, so
-/// that every placement of theirs is a measurement of the same.
+/// Returns an epoll loop's time as a multiple of a poll loop's, with all descriptors of a total
+/// active. All placements are the same load then, so each measures the same ratio.
 pub fn all_active(records: &Records, total: usize) -> Option<f64> {
     let mut sweeps = sweeps(records);
     sweeps.retain(|sweep| sweep.total == total);
@@ -103,7 +107,7 @@ pub fn all_active(records: &Records, total: usize) -> Option<f64> {
     (!ratios.is_empty()).then(|| statistics::mean(&ratios))
 }
 
-/// The same for each total, in the middle, with what may be said of it.
+/// Returns the median of the same figure over all totals, with its description.
 pub fn all_active_of_any(records: &Records) -> Option<(f64, String)> {
     let mut totals: Vec<usize> = sweeps(records).iter().map(|sweep| sweep.total).collect();
     totals.sort_unstable();
@@ -116,14 +120,15 @@ pub fn all_active_of_any(records: &Records) -> Option<(f64, String)> {
     Some((ratio, format!("with all of {totals} pipes active epoll takes {each} of poll's time")))
 }
 
-/// The slope of a curve in the logarithm of both: 1 where y grows in proportion to x. From the first to the last point.
+/// Returns the slope of a curve in the logarithm of both axes, from the first to the last point: 1
+/// where y grows in proportion to x.
 pub fn slope(points: &[(f64, f64)]) -> Option<f64> {
     let (&(x0, y0), &(x1, y1)) = (points.first()?, points.last()?);
     let run = x1.ln() - x0.ln();
     (run > 0.0 && y0 > 0.0 && y1 > 0.0).then(|| (y1.ln() - y0.ln()) / run)
 }
 
-/// A way to wait with so many processes, without duplicates.
+/// Returns the rows of a way to wait, without duplicated descriptors, the fewest processes first.
 pub fn herd<'a>(records: &'a Records, way: &str) -> Vec<&'a herd::Row> {
     let mut rows: Vec<&herd::Row> = records
         .herd
@@ -135,7 +140,8 @@ pub fn herd<'a>(records: &'a Records, way: &str) -> Vec<&'a herd::Row> {
     rows
 }
 
-/// How a connection's time grows from the fewest waiters to the most, and how many more those are.
+/// Returns the growth of a connection's time from the fewest waiters to the most, the growth of the
+/// number of waiters, and that number.
 pub fn herd_growth(records: &Records, way: &str) -> Option<(f64, f64, usize)> {
     let rows = herd(records, way);
     let (first, last) = (rows.first()?, rows.last()?);
@@ -148,14 +154,15 @@ pub fn herd_growth(records: &Records, way: &str) -> Option<(f64, f64, usize)> {
     })
 }
 
-/// A server of `superpoll-lab zombies` with the most zombies that were measured of one process.
+/// Returns the row of a server of `superpoll-lab zombies` with the most zombies that were measured
+/// in one process.
 pub fn most_zombies<'a>(records: &'a Records, subject: &str) -> Option<&'a zombies::Row> {
     let rows = records.zombies.iter().flat_map(|record| &record.rows);
     rows.filter(|row| row.workers <= 1 && row.subject == subject && row.zombies > 0)
         .max_by_key(|row| row.zombies)
 }
 
-/// A server of `superpoll-lab zombies` with so many, in one process.
+/// Returns the row of a server of `superpoll-lab zombies` with this many zombies, in one process.
 pub fn with_zombies<'a>(
     records: &'a Records,
     subject: &str,
@@ -165,19 +172,20 @@ pub fn with_zombies<'a>(
     rows.find(|row| row.workers <= 1 && row.subject == subject && row.zombies == zombies)
 }
 
-/// A relay under a load.
+/// Returns the row of a relay under a load.
 pub fn relay<'a>(records: &'a Records, subject: &str, load: &str) -> Option<&'a relay::Row> {
     let mut rows = records.relay.iter().flat_map(|record| &record.rows);
     rows.find(|row| row.subject == subject && row.load == load)
 }
 
-/// A runtime on the ring with one byte in flight, and the most pipes that were measured.
+/// Returns the row of a runtime on the ring with one byte in flight, and the most pipes that were
+/// measured.
 pub fn ring<'a>(records: &'a Records, subject: &str) -> Option<&'a ring::Row> {
     let rows = records.ring.iter().flat_map(|record| &record.rows);
     rows.filter(|row| row.subject == subject && row.in_flight == 1).max_by_key(|row| row.total)
 }
 
-/// A figure of `superpoll-lab sit`, with the most descriptors.
+/// Returns a figure of `superpoll-lab sit`, with the most descriptors.
 pub fn sit<'a>(
     records: &'a Records,
     part: &str,
@@ -189,12 +197,12 @@ pub fn sit<'a>(
         .max_by_key(|row| row.descriptors)
 }
 
-/// A ratio with its spread, in words.
+/// Formats a ratio with its spread, in words.
 pub fn spread(ratio: Ratio) -> String {
     format!("{:.2} ({:.2} to {:.2})", ratio.median, ratio.low, ratio.high)
 }
 
-/// A time in the unit that fits.
+/// Formats a time in the unit that fits.
 pub fn time(nanoseconds: f64) -> String {
     crate::table::time(nanoseconds)
 }

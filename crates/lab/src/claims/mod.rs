@@ -1,10 +1,11 @@
-//! The claims of the five texts that this laboratory starts from, and what was measured of each here.
+//! The claims of the five texts that this laboratory starts from, and the measurements for each.
 //!
-//! A claim is one that a measurement can refute. It belongs to a text and to an experiment, is given in our own words,
-//! and has a judge: a function of the records that returns a verdict with its reason, or nothing where its experiment was
-//! not run. Verdicts are to be the same in two runs on one machine, so a judge compares ratios from one run, at
-//! the points of the sweep that the claim is about, with bounds that lie far from what noise does; what lies between
-//! them "holds partly". Each judge states its bounds in the reason or beside the code. The texts measured other machines:
+//! Every claim can be refuted by a measurement. It belongs to a text and to an experiment, is given
+//! in our own words, and has a judge: a function of the records that returns a verdict with its
+//! reason, or nothing where its experiment was not run. Verdicts must be the same in two runs on
+//! one machine. So a judge compares ratios from one run, at the points of the sweep that the claim
+//! is about, with bounds that noise does not reach. A ratio between the bounds "holds partly". Each
+//! judge states its bounds in the reason or next to the code. The texts measured other machines:
 //! where a claim has a number, the same direction with another number holds partly.
 
 use serde::{Deserialize, Serialize};
@@ -26,24 +27,24 @@ pub use claim::{Source, Verdict};
 pub const SOURCES: [Source; 5] =
     [shaw::SOURCE, kernel::SOURCE, majkowski::SOURCE, haproxy::SOURCE, ghc::SOURCE];
 
-/// A claim and what became of it.
+/// A claim and its verdict.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Finding {
     /// The claim's name.
     pub id: String,
     /// The text that it is from.
     pub text: String,
-    /// What is claimed.
+    /// The claim.
     pub claim: String,
     /// The experiment that tests it.
     pub experiment: String,
-    /// What became of it.
+    /// The verdict.
     pub verdict: Verdict,
-    /// What was measured, and why that gives this verdict.
+    /// The measured figures, and why they give this verdict.
     pub reason: String,
 }
 
-/// The claims of each text.
+/// Returns the claims of each text.
 fn all() -> [(&'static Source, &'static [Claim]); 5] {
     let [shaw, kernel, majkowski, haproxy, ghc] = &SOURCES;
     [
@@ -55,7 +56,7 @@ fn all() -> [(&'static Source, &'static [Claim]); 5] {
     ]
 }
 
-/// Judges every claim by what was measured.
+/// Judges every claim by the records.
 pub fn judge(records: &Records) -> Vec<Finding> {
     let of = |(source, claims): (&'static Source, &'static [Claim])| {
         claims.iter().map(move |claim| (source, claim))
@@ -79,7 +80,7 @@ pub fn judge(records: &Records) -> Vec<Finding> {
         .collect()
 }
 
-/// How many claims have which verdict, in words.
+/// Returns the number of claims with each verdict, in words.
 pub fn tally(findings: &[Finding]) -> String {
     let count = |verdict| findings.iter().filter(|one| one.verdict == verdict).count();
     format!(
@@ -95,7 +96,7 @@ pub fn tally(findings: &[Finding]) -> String {
     )
 }
 
-/// What the verdicts mean for a server, a line for each claim on which something hangs.
+/// Returns the consequences of the verdicts for a server, a line for each claim that has any.
 pub fn advice(findings: &[Finding]) -> Vec<String> {
     let claims = || all().into_iter().flat_map(|(_, claims)| claims);
     findings

@@ -1,4 +1,4 @@
-//! What Zed Shaw's text of 2010 claims, and how each claim is judged.
+//! The claims of Zed Shaw's text of 2010, and how each claim is judged.
 
 use crate::claims::claim::{Claim, Found, Means, Source, Verdict, at_least, at_most};
 use crate::claims::measured::{
@@ -194,7 +194,8 @@ fn poll_grows(records: &Records) -> Found {
     })
 }
 
-/// Epoll's time in poll's that counts as 15 to 20 % more: a lead beyond it is the claim's direction with another number.
+/// Epoll's time in poll's that counts as 15 to 20 % more: a lead beyond it is the claim's direction
+/// with another number.
 const A_SIXTH_MORE: std::ops::RangeInclusive<f64> = 1.06..=1.45;
 
 fn all_active(records: &Records) -> Found {
@@ -234,7 +235,8 @@ fn ratio_falls(records: &Records) -> Found {
     if curve.len() < 4 {
         return None;
     }
-    // Noise may raise a point: of all pairs, those in which the lead has grown by more than a tenth.
+    // Noise may raise a point, so only pairs count in which the lead has grown by more than a
+    // tenth.
     let pairs =
         || curve.iter().enumerate().flat_map(|(n, a)| curve[n + 1..].iter().map(move |b| (a, b)));
     let rises = pairs().filter(|(before, after)| after.1 > before.1 * 1.1).count();
@@ -411,7 +413,8 @@ fn thresholds(records: &Records) -> Found {
     ))
 }
 
-/// The worst cost of a subject over the mixed loads, beside the best pure poller, and where that was.
+/// Returns the worst cost of a subject over the mixed loads, compared with the best pure poller,
+/// and where that was.
 fn worst_of_mix(records: &Records, subject: &str) -> Option<(f64, String)> {
     let rows = records.mix.iter().flat_map(|record| &record.rows);
     rows.filter(|row| row.subject == subject && row.family == "mixed")

@@ -1,4 +1,4 @@
-//! What an echo server is given, and how it is called.
+//! An echo server's connections, and the type of its entry point.
 
 use std::os::fd::OwnedFd;
 
@@ -6,19 +6,19 @@ use crate::channel::Kind;
 use crate::error::Result;
 use crate::server::Control;
 
-/// How many events each server takes from a wait at most.
+/// The most events that each server takes from a wait.
 pub const EVENTS: usize = 1024;
 
-/// What a server serves.
+/// The connections that a server serves.
 #[derive(Debug)]
 pub struct Connections {
     /// TCP or Unix-domain sockets.
     pub kind: Kind,
     /// Its ends.
     pub sockets: Vec<OwnedFd>,
-    /// The size of a buffer: more than a request has.
+    /// The size of a buffer: larger than a request.
     pub room: usize,
 }
 
-/// Serves until its connections are closed, or until nobody asks for its counters any more.
+/// Serves until its connections are closed, or until the parent no longer asks for its counters.
 pub type Serve = fn(Connections, &mut Control) -> Result<()>;

@@ -1,4 +1,5 @@
-//! What the loops have in common that are told by a poller which socket is ready: reads and writes as C makes them.
+//! Code shared by the loops whose poller tells them which socket is ready: reads and writes as C
+//! makes them.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -7,8 +8,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use crate::echo::connections::Connections;
 use crate::sys::descriptor;
 
-/// Sends back what there is to be read; says whether the connection goes on. A read that leaves room in the buffer has
-/// drained the socket, so that edges need no second one.
+/// Echoes the bytes that can be read; returns whether the connection goes on. A read that leaves
+/// room in the buffer has drained the socket, so an edge needs no second read.
 pub fn echo(socket: &OwnedFd, buffer: &mut [u8]) -> bool {
     let fd = socket.as_raw_fd();
     loop {
@@ -42,23 +43,24 @@ pub struct Sockets {
 
 #[cfg(any(feature = "rival-mio", feature = "rivals-c"))]
 impl Sockets {
-    /// Those that a server was given.
+    /// Takes the sockets that a server was given.
     pub fn new(connections: Connections) -> Sockets {
         let (sockets, buffer) = (connections.sockets, vec![0; connections.room]);
         Sockets { open: sockets.len(), sockets, buffer }
     }
 
-    /// The sockets themselves.
+    /// Returns the sockets themselves.
     pub fn all(&self) -> &[OwnedFd] {
         &self.sockets
     }
 
-    /// Whether any connection goes on.
+    /// Returns whether any connection is left.
     pub fn is_open(&self) -> bool {
         self.open > 0
     }
 
-    /// Answers on one; says whether it goes on. One that does not is to be watched no more.
+    /// Answers on one connection; returns whether it goes on. The caller stops watching a
+    /// connection that does not.
     #[inline(always)]
     pub fn answer(&mut self, place: usize) -> bool {
         let goes_on = echo(&self.sockets[place], &mut self.buffer);

@@ -8,7 +8,7 @@ use crate::record::Record;
 use crate::server::rounds::Ratio;
 use crate::target::{Target, worst};
 
-/// Servers that send back what they get.
+/// The experiment with servers that echo their input.
 #[derive(Debug)]
 pub struct Echo;
 
@@ -43,7 +43,7 @@ impl Experiment for Echo {
         Ok(())
     }
 
-    /// The targets that `superpoll-lab echo` measures, with a thousand TCP connections.
+    /// Returns the targets that `superpoll-lab echo` measures, with a thousand TCP connections.
     fn targets(rows: &[Row]) -> Vec<Target> {
         let of = |subject: &'static str, value: fn(&Row) -> Option<Ratio>| {
             rows.iter()

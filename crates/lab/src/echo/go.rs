@@ -1,5 +1,5 @@
-//! Go's netpoll with a goroutine for each connection: a program of its own (`go/main.go`), which the server's process
-//! becomes.
+//! Go's netpoll with a goroutine for each connection: a separate program (`go/main.go`), which the
+//! server's process executes.
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::process::CommandExt;
@@ -13,7 +13,7 @@ use crate::sys::descriptor;
 /// The server.
 pub(super) static PROGRAM: Program = Program::new("echo", include_str!("go/main.go"));
 
-/// Becomes the program, which says on the line whether it is ready. Returns only if that fails.
+/// Executes the program, which reports on the line whether it is ready. Returns only if that fails.
 pub(super) fn serve(connections: Connections, control: &mut Control) -> Result<()> {
     let mut command = PROGRAM.command()?;
     let failed = |e| Error::system("starting an echo server in Go", e);

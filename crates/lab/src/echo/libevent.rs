@@ -1,5 +1,5 @@
-//! The C library libevent: a persistent event for each socket, whose callback reads and writes. Its buffers
-//! (`bufferevent`) would copy each message twice more.
+//! The C library libevent: a persistent event for each socket, whose callback reads and writes. Its
+//! buffers (`bufferevent`) would copy each message twice more.
 
 use std::os::fd::AsRawFd;
 

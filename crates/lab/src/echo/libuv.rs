@@ -1,5 +1,6 @@
-//! The C library libuv: a poll handle for each socket, whose callback reads and writes. Its streams, which would do
-//! that for their users, stand on the same loop and ask for a buffer before each read.
+//! The C library libuv: a poll handle for each socket, whose callback reads and writes. Its
+//! streams, which would do that for their users, use the same loop and request a buffer before each
+//! read.
 
 use std::os::fd::AsRawFd;
 

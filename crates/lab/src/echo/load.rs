@@ -1,4 +1,4 @@
-//! What the load generator asks and checks: messages of which every byte is known.
+//! The load generator's requests and checks: every byte of each message is known.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -25,7 +25,7 @@ pub struct Room {
     buffer: Vec<u8>,
 }
 
-/// Takes the generator's ends of the connections to a server. A request has so many bytes.
+/// Takes the generator's ends of the connections to a server. A request has `bytes` bytes.
 pub fn load(
     subject: &'static str,
     sockets: Vec<OwnedFd>,
@@ -78,7 +78,8 @@ mod tests {
 
     use super::*;
 
-    /// Serves so many connections as it should be, but the first by `answer`, which gets each request.
+    /// Serves the connections correctly, except the first, which `answer` serves; it gets each
+    /// request.
     fn served(
         connections: usize,
         requests: u64,
@@ -124,7 +125,8 @@ mod tests {
         assert!(ns.unwrap() > 0);
     }
 
-    /// On one connection: of several, the others may be given all requests before it comes to the wrong answer.
+    /// On one connection: with several, all requests may go to the other connections before the
+    /// wrong answer arrives.
     #[test]
     fn wrong_answers_are_not() {
         let error = served(1, 100, |number, mut request, stream| {

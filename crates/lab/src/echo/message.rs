@@ -1,12 +1,12 @@
-//! What is sent, and whether that is what comes back.
+//! The messages that are sent, and the check that the same bytes come back.
 //!
-//! Every request is different: its bytes are drawn from the connection's number and from how many requests
-//! went before it. An answer to another connection, an old one, one that was cut or doubled is found out by
-//! its bytes.
+//! Every request is different: its bytes are drawn from the connection's number and from how many
+//! requests went before it. An answer to another connection, or an old, cut or doubled answer, is
+//! detected by its bytes.
 
 use crate::random::Random;
 
-/// Fills in what is sent on a connection as the request of this number.
+/// Fills in the request with this number on a connection.
 pub fn fill(connection: u64, number: u64, bytes: &mut [u8]) {
     let mut random = Random::new((connection << 40) ^ number);
     for chunk in bytes.chunks_mut(8) {
@@ -21,8 +21,8 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Takes what arrived, where `request` is what was sent; says whether the answer is complete. The next
-    /// one may begin then.
+    /// Takes the bytes that arrived in answer to `request`; returns whether the answer is complete.
+    /// The next request may begin then.
     pub fn take(&mut self, bytes: &[u8], request: &[u8]) -> Result<bool, String> {
         let rest = &request[self.arrived.min(request.len())..];
         if bytes.len() > rest.len() {
@@ -91,7 +91,7 @@ mod tests {
         let doubled = [&sent[..], &sent[..1]].concat();
         let error = Answer::default().take(&doubled, &sent).unwrap_err();
         assert!(error.contains("1 bytes came"), "{error}");
-        // Somebody else's answer, and the one before.
+        // The answer to another connection, and the previous answer.
         for other in [request(2, 2, 20), request(1, 1, 20)] {
             assert!(Answer::default().take(&other, &sent).is_err());
         }

@@ -1,18 +1,21 @@
-//! `superpoll-lab echo`: what a server takes for a request when there is nothing to it but input and output.
+//! `superpoll-lab echo`: a server's processor time for a request that is nothing but input and
+//! output.
 //!
-//! A thousand connections, on each of which one short message is under way, to the server or back. What the
-//! server gets it sends back, so that nothing is left but the kernel's sockets and the way to wait for them:
-//! loops of C programmers on epoll and on io_uring (`raw_epoll.rs`, `sys/uring/echo.rs`), our poller and our
-//! batch reader (`poller.rs`, `reader.rs`), our runtime with a task for each connection (`ours.rs`); and as many
-//! others, each in its file: pollers of Rust and of C, whose loops read and write alike (`drain.rs`), runtimes with
-//! a task for each connection, and Go with a goroutine (`go.rs`).
+//! A thousand connections; on each, one short message is under way, to the server or back. The
+//! server sends its input back, so the cost is that of the kernel's sockets and of the way to wait
+//! for them: loops of C programmers on epoll and on io_uring (`raw_epoll.rs`, `sys/uring/echo.rs`),
+//! our poller and our batch reader (`poller.rs`, `reader.rs`), our runtime with a task for each
+//! connection (`ours.rs`); and as many competitors, each in its file: pollers of Rust and of C,
+//! whose loops read and write alike (`drain.rs`), runtimes with a task for each connection, and Go
+//! with a goroutine (`go.rs`).
 //!
-//! Each server lives in a process of its own on one processor and is given its end of every connection when
-//! it starts (`server`). The load generator on another processor (`load.rs`) knows what each answer must be
-//! (`message.rs`), checks every byte of it, and sends the next request at once; it takes the servers in turn,
-//! round by round (`trial.rs`). The figure is the processor time of the server's process by request. The
-//! generator's own load stands beside it: a server that is quicker than the generator runs dry, sleeps, and
-//! finds fewer requests at a time when it wakes up.
+//! Each server lives in a process of its own on one processor and is given its end of every
+//! connection when it starts (`server`). The load generator on another processor (`load.rs`) knows
+//! what each answer must be (`message.rs`), checks every byte of it, and sends the next request at
+//! once; it takes the servers in turn, round by round (`trial.rs`). The figure is the processor
+//! time of the server's process per request. The report gives the generator's own load as well: a
+//! server that is quicker than the generator runs out of requests, sleeps, and finds fewer requests
+//! at a time when it wakes up.
 
 use serde::{Deserialize, Serialize};
 
@@ -79,7 +82,7 @@ pub struct Options {
 
 crate::options::of_a_command!(Options);
 
-/// One server with so many connections.
+/// One server with one number of connections.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The server.
@@ -90,7 +93,7 @@ pub struct Row {
     pub connections: usize,
     /// The length of a request.
     pub bytes: usize,
-    /// What its rounds took.
+    /// The times of its rounds.
     #[serde(flatten)]
     pub figures: Figures,
     /// Processor time against that of the level-triggered epoll loop.

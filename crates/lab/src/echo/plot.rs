@@ -4,7 +4,8 @@ use crate::echo::Row;
 use crate::grouping;
 use crate::plot::{self, Plot};
 
-/// A curve for each server, for one kind of sockets; none if only one number of connections was measured.
+/// Plots a curve for each server, for one kind of sockets; `None` if only one number of connections
+/// was measured.
 pub fn over_connections(rows: &[Row], kind: &str) -> Option<Plot> {
     let own: Vec<&Row> = rows.iter().filter(|row| row.kind == kind).collect();
     let curves = plot::curves(&own, |row| {
@@ -22,7 +23,7 @@ pub fn over_connections(rows: &[Row], kind: &str) -> Option<Plot> {
     .drawn_over_powers_of_ten()
 }
 
-/// The kinds of sockets, in the order of their rows.
+/// Returns the kinds of sockets, in the order of their rows.
 pub fn kinds(rows: &[Row]) -> Vec<&str> {
     grouping::distinct(rows.iter().map(|row| row.kind.as_str()))
 }

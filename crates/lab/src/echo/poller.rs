@@ -1,4 +1,4 @@
-//! Our poller, and reads and writes by its calls in line: the loop that a user of it writes.
+//! Our poller, with reads and writes by its inlined calls: the loop that its user would write.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -63,7 +63,7 @@ fn counts(poller: &Poller) -> Counts {
     Counts { waits: calls.waits(), epoll_ctl: calls.epoll_ctl() }
 }
 
-/// Sends back what there is to be read; says whether the connection goes on.
+/// Echoes the bytes that can be read; returns whether the connection goes on.
 fn echo(socket: impl AsFd, buffer: &mut [u8]) -> bool {
     loop {
         match call::read(&socket, buffer) {

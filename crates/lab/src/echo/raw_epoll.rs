@@ -1,4 +1,4 @@
-//! `epoll(7)` as a C programmer has it: wait, read, write.
+//! `epoll(7)` as a C programmer uses it: wait, read, write.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 

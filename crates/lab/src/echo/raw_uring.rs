@@ -1,11 +1,11 @@
-//! io_uring as a C programmer has it.
+//! io_uring as a C programmer uses it.
 
 use crate::echo::connections::Connections;
 use crate::error::{Error, Result};
 use crate::server::Control;
 use crate::sys::uring::echo::Echo;
 
-/// Why it cannot run here.
+/// Returns why it cannot run here.
 pub(crate) fn refusal() -> Option<String> {
     let refused = Echo::new(&[], 512).err()?;
     Some(format!("a ring with provided buffers: {refused}"))

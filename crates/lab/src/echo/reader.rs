@@ -1,4 +1,4 @@
-//! Our batch reader, to whom events come with their bytes.
+//! Our batch reader, which returns events together with their bytes.
 
 use std::os::fd::OwnedFd;
 
@@ -23,7 +23,7 @@ pub(super) fn serve(
     reader.flush();
     control.ready()?;
     let mut arrivals = Arrivals::with_limit(EVENTS);
-    // Beside the line to the parent.
+    // The line to the parent is one of the entries.
     while reader.len() > 1 {
         reader.wait(&mut arrivals, None)?;
         for arrival in &arrivals {

@@ -23,15 +23,15 @@ use crate::echo::{libev, libevent, libuv};
 pub struct Entry {
     /// Its name in tables and records.
     pub name: &'static str,
-    /// What it is.
+    /// A description for the reader.
     pub about: &'static str,
-    /// Whether it can say how often it waited.
+    /// Whether it can report how often it waited.
     pub counts: bool,
-    /// Why it cannot run here, if it needs what not every system has.
+    /// Returns why it cannot run here, if it needs a facility that not every system has.
     refusal: fn() -> Option<String>,
-    /// What becomes of its process, if that is another program.
+    /// The program that its process executes, if that is another program.
     program: Option<fn() -> &'static Program>,
-    /// What it does, or the feature without which it is not built in.
+    /// Its server function, or the feature without which it is not built in.
     serve: Result<Serve, &'static str>,
 }
 
@@ -150,7 +150,7 @@ pub const ALL: &[Entry] = &[
 ];
 
 impl Entry {
-    /// What it does.
+    /// Returns its server function.
     pub fn serve(&self) -> Result<Serve> {
         self.serve.map_err(|feature| {
             Error::usage(format!(
@@ -160,14 +160,14 @@ impl Entry {
         })
     }
 
-    /// Compiles what is compiled at run time.
+    /// Compiles its program, if that is compiled at run time.
     pub fn prepare(&self) -> Result<()> {
         self.program.map_or(Ok(()), |program| program().build())
     }
 }
 
-/// Those that were asked for, each once, and the yardstick; and why those are left out that this system
-/// does not offer.
+/// Returns the requested servers, each once, and the yardstick; and a note with the reason for each
+/// server that this system cannot run.
 pub fn chosen(names: Option<&str>) -> Result<(Vec<Entry>, Vec<String>)> {
     let names = format!("{},{}", ALL[0].name, names.unwrap_or("all"));
     let built_in = |entry: &Entry| entry.serve.is_ok();
@@ -194,7 +194,7 @@ mod tests {
     fn every_server_sends_every_byte_back() {
         let (entries, _) = chosen(None).unwrap();
         assert!(entries.len() >= 8);
-        // What becomes another program needs a process of its own; see below.
+        // A subject that executes another program needs a process of its own; see below.
         for entry in entries.iter().filter(|entry| entry.program.is_none()) {
             for (kind, count, bytes, requests) in
                 [(Kind::Unix, 1, 1, 50), (Kind::Unix, 70, 4096, 500), (Kind::Tcp, 40, 64, 3000)]

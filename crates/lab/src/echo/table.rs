@@ -1,9 +1,9 @@
-//! What `superpoll-lab echo` prints: for each kind and number of connections its servers, a line each.
+//! The output of `superpoll-lab echo`: for each kind and number of connections, a line per server.
 
 use crate::echo::Row;
 use crate::table::{self, Table};
 
-/// All servers.
+/// Returns the table of all servers.
 pub fn servers(rows: &[Row]) -> Table {
     table::of(
         rows,

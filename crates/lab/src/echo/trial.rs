@@ -19,16 +19,16 @@ use crate::server::turns::{self, Runner};
 use crate::server::{Place, Server};
 use crate::{options, say};
 
-/// A request is no longer: every socket takes one at once.
+/// The longest request: every socket takes one this long at once.
 const LONGEST: usize = 4096;
 
-/// No buffer is smaller.
+/// The smallest size of a buffer.
 const SMALLEST_BUFFER: usize = 512;
 
-/// Whom all are compared to.
+/// The subjects that all are compared with.
 const COMPARED: [&str; 2] = ["raw-epoll", "tokio"];
 
-/// What is measured at a time.
+/// The kind of channel and the number of connections of one measurement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Point {
     kind: Kind,
@@ -120,7 +120,7 @@ fn measure(
         let (mut own, runners) =
             turns::rows(runners, lost, |_, runner| row(runner, point, options.bytes, requests))?;
         relate(&mut own, &runners);
-        // Those that all are compared to are reported as they were beside the first ones.
+        // The subjects that all are compared with are reported as measured in the first group.
         own.retain(|row| together.iter().all(|other| other.subject != row.subject));
         together.extend(own);
     }
@@ -128,7 +128,8 @@ fn measure(
     Ok(together)
 }
 
-/// The servers in groups for which there are descriptors at a time, each with those that all are compared to.
+/// Returns the servers in groups that fit under the limit of descriptors, each group with the
+/// subjects that all are compared with.
 fn groups(entries: &[Entry], connections: usize) -> Vec<Vec<Entry>> {
     let at_a_time = (2 * channel::most_pairs() / connections.max(1)).saturating_sub(1);
     if entries.len() <= at_a_time {
@@ -140,7 +141,7 @@ fn groups(entries: &[Entry], connections: usize) -> Vec<Vec<Entry>> {
     others.chunks(most).map(|chunk| [&compared[..], chunk].concat()).collect()
 }
 
-/// Starts a server with its ends of connections, and sees how long a request takes.
+/// Starts a server with its ends of connections, and measures how long a request takes.
 fn set_up(
     entry: Entry,
     kind: Kind,

@@ -8,16 +8,17 @@ use crate::record::Record;
 use crate::server::rounds::Ratio;
 use crate::target::{Target, worst};
 
-/// The servers that are to be used, of ours.
+/// Our own servers that users are meant to run.
 const OURS: [&str; 2] = ["superpoll-epoll", "superpoll-adaptive"];
 
-/// What is asked for by so many at a time.
+/// The number of connections at which the targets apply.
 const CONNECTIONS: usize = 64;
 
-/// Whom a server is compared with.
+/// The comparison of a server with another.
 type Against = fn(&Row) -> Option<Ratio>;
 
-/// For each length, at most so much of whose processor time.
+/// For each length: the server to compare with, and the highest ratio of processor time that meets
+/// the target.
 const AGAINST: [(usize, &str, Against, f64); 3] = [
     (1 << 10, "files, 1 KiB: CPU / nginx", |row| row.nginx_ratio, 0.70),
     (1 << 10, "files, 1 KiB: CPU / hyper on tokio", |row| row.hyper_ratio, 0.95),
@@ -70,7 +71,7 @@ impl Experiment for Files {
         Ok(())
     }
 
-    /// The targets that `superpoll-lab files` measures, at 64 connections.
+    /// Returns the targets that `superpoll-lab files` measures, at 64 connections.
     fn targets(rows: &[Row]) -> Vec<Target> {
         let ours = |bytes: usize| {
             rows.iter().filter(move |row| {

@@ -1,4 +1,4 @@
-//! What the clients ask for, and on what.
+//! The clients' request, and their connections.
 
 use std::net::Ipv4Addr;
 use std::rc::Rc;
@@ -9,7 +9,8 @@ use crate::files::response::Response;
 use crate::server::client::Client;
 use crate::server::generator::{self, Generator};
 
-/// How much is read at a time: more than most answers have, so that the generator is not what a server waits for.
+/// How much is read at a time: more than most answers have, so that a server does not wait for the
+/// generator.
 const ROOM: usize = 256 << 10;
 
 /// A client of the server.
@@ -20,7 +21,7 @@ pub struct Connection {
     response: Response,
 }
 
-/// Connects to a server so often, to ask it for this file.
+/// Makes this many connections to a server, to request this file.
 pub fn load(
     subject: &'static str,
     port: u16,
@@ -57,7 +58,7 @@ mod tests {
 
     use super::*;
 
-    /// Serves one connection with these bodies, each to a request as it should be.
+    /// Serves one connection with these bodies, each in answer to a correct request.
     fn served(bodies: &[&[u8]], file: &[u8], requests: u64) -> Result<u64> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();

@@ -1,20 +1,24 @@
-//! `superpoll-lab files`: what a server takes to send a file.
+//! `superpoll-lab files`: a server's processor time to send a file.
 //!
-//! A folder with one file, a small one or a long one, and clients that ask for it again and again on connections that
-//! stay open. Beside `superpoll serve`'s server on each back-end (`ours.rs`) stand nginx as a careful operator has it
-//! (`nginx.rs`) and a file server of hyper on tokio (`tokio.rs`).
+//! A folder with one file, a small one or a long one, and clients that ask for it again and again
+//! on connections that stay open. The subjects are `superpoll serve`'s server on each back-end
+//! (`ours.rs`), nginx as a careful operator configures it (`nginx.rs`), and a file server of hyper
+//! on tokio (`tokio.rs`).
 //!
-//! That last one holds its files in memory, heads and all, and looks at nothing but the path and the ETag. Most who
-//! write one take a ready-made service instead, which opens the file for each request, on a thread that may block; but
-//! who cares for the processor time of a small file writes this, and a server that looks for changes of its files is
-//! to be held against the one that saves itself even that.
+//! The server on tokio holds its files in memory, including the response heads, and looks at
+//! nothing but the path and the ETag. Most authors of such a server take a ready-made service
+//! instead, which opens the file for each request, on a thread that may block. But an author with
+//! an eye on the processor time of a small file writes a server like this one, and a server that
+//! looks for changes of its files has to be compared with one that saves itself even that.
 //!
-//! Each server lives in a process of its own on one processor (`server`). The load generator on another (`load.rs`)
-//! keeps one request under way on each connection, holds every answer against the file, byte for byte
-//! (`response.rs`), and takes the servers in turn, round by round (`trial.rs`). The figure is the processor time of the
-//! server's process by request; ratios are those of each round. Congestion control is the same plain one in all of
-//! them, for which the experiment has a network of its own where it may: one that paces, as bbr does, has a timer's part
-//! in each long file. Where `strace` is installed, a run of its own tells the system calls by name.
+//! Each server lives in a process of its own on one processor (`server`). The load generator on
+//! another (`load.rs`) keeps one request under way on each connection, compares every answer with
+//! the file, byte for byte (`response.rs`), and takes the servers in turn, round by round
+//! (`trial.rs`). The figure is the processor time of the server's process per request; ratios are
+//! those of each round. All servers use the same plain congestion control, for which the experiment
+//! has a network of its own where that is permitted: a congestion control that paces, as bbr does,
+//! would add the cost of a timer to each long file. Where `strace` is installed, a separate run
+//! lists the system calls by name.
 
 use std::collections::BTreeMap;
 
@@ -58,7 +62,7 @@ pub struct Options {
 
 crate::options::of_a_command!(Options);
 
-/// One server with one file and so many connections.
+/// One server with one file and one number of connections.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The server.
@@ -67,7 +71,7 @@ pub struct Row {
     pub bytes: usize,
     /// Connections, each with one request under way.
     pub connections: usize,
-    /// What its rounds took.
+    /// The times of its rounds.
     #[serde(flatten)]
     pub figures: Figures,
     /// Processor time against that of nginx.
@@ -76,7 +80,7 @@ pub struct Row {
     pub hyper_ratio: Option<Ratio>,
     /// Requests that were traced.
     pub traced: u64,
-    /// What strace saw in them, by name and request.
+    /// The system calls that strace saw in them, by name, per request.
     pub strace_calls: BTreeMap<String, f64>,
     /// All of them.
     pub strace_calls_per_request: Option<f64>,

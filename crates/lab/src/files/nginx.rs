@@ -1,8 +1,10 @@
-//! nginx with a folder, as a careful operator has it: `sendfile`, heads and files in the same packets, descriptors of
-//! files kept open and not looked at again for a minute, no access log, one process.
+//! nginx with a folder, as a careful operator configures it: `sendfile`, heads and files in the
+//! same packets, descriptors of files kept open and not looked at again for a minute, no access
+//! log, one process.
 //!
-//! `sendfile` is right for long files and costs more than it saves with short ones, for which the packets have to be held
-//! back and let go with a call each. So it takes part without as well, with buffers for a long file.
+//! `sendfile` is right for long files and costs more than it saves with short ones, for which the
+//! packets have to be held back and released with a call each. So nginx also takes part without
+//! `sendfile`, with buffers for a long file.
 
 use std::path::Path;
 

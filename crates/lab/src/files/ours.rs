@@ -1,4 +1,5 @@
-//! `superpoll serve`'s server with a folder, in a process of its own, which says what its poller counts.
+//! `superpoll serve`'s server with a folder, in a process of its own, which reports its poller's
+//! counters.
 
 use std::path::Path;
 
@@ -10,17 +11,17 @@ use superpoll_gateway::{Address, Config};
 use crate::error::{Error, Result};
 use crate::server::{Control, runtime};
 
-/// A connection may be silent for as long as the other servers have their turns.
+/// A connection may be silent during the turns of all other servers.
 const SILENCE: std::time::Duration = std::time::Duration::from_secs(3600);
 
-/// Serves a folder on a port for ever, as without a configuration: no access log, one engine.
+/// Serves a folder on a port indefinitely, as without a configuration: no access log, one engine.
 pub fn serve(backend: BackendKind, root: &Path, port: u16, control: &mut Control) -> Result<()> {
     let mut config = Config::folder(root);
     let address = Address::Tcp { host: Some("127.0.0.1".to_owned()), port };
     config.listeners = vec![Listener::plain(address)];
     config.timeouts.idle = SILENCE;
     runtime::serve(backend, control, |runtime| {
-        // Who is not served gets no answer, which the load generator notices.
+        // A client that is not served gets no answer, which the load generator notices.
         Server::start(runtime, &config, |_| {}).map_err(|error| Error::usage(error.to_string()))
     })
 }

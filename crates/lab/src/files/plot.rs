@@ -3,12 +3,13 @@
 use crate::files::Row;
 use crate::plot::{self, Plot};
 
-/// The numbers of connections that were measured, in their order.
+/// Returns the numbers of connections that were measured, in their order.
 pub fn connections(rows: &[Row]) -> Vec<usize> {
     crate::grouping::distinct(rows.iter().map(|row| row.connections))
 }
 
-/// A curve for each server with so many connections; none if only one file was measured.
+/// Plots a curve for each server with this number of connections; `None` if only one file was
+/// measured.
 pub fn over_bytes(rows: &[Row], connections: usize) -> Option<Plot> {
     let own: Vec<&Row> = rows.iter().filter(|row| row.connections == connections).collect();
     let curves = plot::curves(&own, |row| {

@@ -1,34 +1,36 @@
-//! Holds what arrives on a connection against the file that was asked for: the status, the length that the head
-//! promises, and every byte of the body.
+//! Checks the bytes that arrive on a connection against the requested file: the status, the length
+//! that the head promises, and every byte of the body.
 //!
-//! Long files come in many parts, and a generator that copied them would be slower than a server that does not. So
-//! only a head that is not complete is kept; a body is compared where it was read.
+//! Long files come in many parts, and a generator that copied them would be slower than a server
+//! that does not. So only a head that is not complete is kept; a body is compared where it was
+//! read.
 
 use std::rc::Rc;
 
-/// No answer's head is longer than this.
+/// The longest head of an answer.
 const LONGEST_HEAD: usize = 4096;
 
-/// No answer's head has more fields than this.
+/// The most fields of an answer's head.
 const MOST_FIELDS: usize = 32;
 
 /// The answer that arrives at present.
 #[derive(Debug)]
 pub struct Response {
     file: Rc<[u8]>,
-    /// What has come of a head.
+    /// The part of a head that has arrived.
     head: Vec<u8>,
-    /// How much of the body has come, once the head has.
+    /// How much of the body has arrived, once the head is complete.
     body: Option<usize>,
 }
 
 impl Response {
-    /// Of this file.
+    /// Creates the check for this file.
     pub fn new(file: Rc<[u8]>) -> Response {
         Response { file, head: Vec::new(), body: None }
     }
 
-    /// Takes what arrived and says whether the answer is complete; the next one may begin then.
+    /// Takes the bytes that arrived and returns whether the answer is complete; the next request
+    /// may begin then.
     pub fn take(&mut self, bytes: &[u8]) -> Result<bool, String> {
         let (begin, part) = match self.body {
             Some(begin) => (begin, bytes),
@@ -53,7 +55,7 @@ impl Response {
         Ok(complete)
     }
 
-    /// What comes after the head, if that is complete.
+    /// Takes the head from the bytes; returns the rest after it, if the head is complete.
     fn take_head<'a>(&mut self, bytes: &'a [u8]) -> Result<Option<&'a [u8]>, String> {
         let complete = if self.head.is_empty() {
             end_of_head(bytes, self.file.len())?
@@ -83,7 +85,7 @@ impl Response {
     }
 }
 
-/// Where a head ends, if it is complete, which must be that of a file of this length.
+/// Returns where a head ends, if it is complete; it must be the head of a file of this length.
 fn end_of_head(bytes: &[u8], length: usize) -> Result<Option<usize>, String> {
     let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
     let mut head = httparse::Response::new(&mut fields);

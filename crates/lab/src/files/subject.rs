@@ -7,7 +7,7 @@ use crate::options;
 use crate::probe;
 use crate::programs;
 
-/// What stands behind a name.
+/// The server behind a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Ours on a back-end.
@@ -22,7 +22,7 @@ pub enum Kind {
 pub struct Entry {
     /// Its name in tables and records.
     pub name: &'static str,
-    /// What it is.
+    /// A description for the reader.
     pub about: &'static str,
     pub kind: Kind,
 }
@@ -59,7 +59,7 @@ pub const ALL: &[Entry] = &[
 ];
 
 impl Entry {
-    /// Why it is not here, if so.
+    /// Returns why it is not available here, if so.
     fn missing(&self) -> Option<String> {
         match self.kind {
             Kind::Ours(backend) if !backend.is_available() => Some(probe::why_no_uring()),
@@ -74,7 +74,8 @@ impl Entry {
     }
 }
 
-/// Those that were asked for, each once, and why those are left out that are not here.
+/// Returns the requested servers, each once, and a note with the reason for each that is not
+/// available here.
 pub fn chosen(names: Option<&str>) -> Result<(Vec<Entry>, Vec<String>)> {
     options::present(names, ALL, |entry| entry.name, Entry::missing, "no file server")
 }

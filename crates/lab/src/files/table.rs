@@ -1,9 +1,9 @@
-//! What `superpoll-lab files` prints: for each file its servers, a line each, and their calls by name.
+//! The output of `superpoll-lab files`: for each file, a line per server, and their calls by name.
 
 use crate::files::Row;
 use crate::table::{self, Table};
 
-/// Processor time.
+/// Returns the table of processor times.
 pub fn servers(rows: &[Row]) -> Table {
     table::of(
         rows,
@@ -28,7 +28,8 @@ pub fn servers(rows: &[Row]) -> Table {
     )
 }
 
-/// Calls by name, where strace has counted them; no lines where it has not.
+/// Returns the table of calls by name, where strace has counted them; it is empty where strace has
+/// not.
 pub fn calls(rows: &[Row]) -> Table {
     table::of(
         rows.iter().filter(|row| !row.strace_calls.is_empty()),

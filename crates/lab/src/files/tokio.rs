@@ -1,5 +1,5 @@
-//! hyper on tokio's `current_thread` runtime with the files of a folder, which it holds in memory: bytes, and the fields
-//! of their heads. See `files/mod.rs` for why it does no more than that.
+//! hyper on tokio's `current_thread` runtime with the files of a folder, which it holds in memory:
+//! bytes, and the fields of their heads. `files/mod.rs` explains why it does no more than that.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -32,7 +32,7 @@ struct Held {
 /// Files by path.
 type Files = HashMap<String, Held>;
 
-/// Reads all files that lie in a folder itself.
+/// Reads all files of a folder, without its subfolders.
 fn held(root: &Path) -> std::io::Result<Files> {
     let mut files = Files::new();
     for entry in std::fs::read_dir(root)? {
@@ -51,7 +51,7 @@ fn held(root: &Path) -> std::io::Result<Files> {
         fields.insert(CONTENT_LENGTH, HeaderValue::from(about.len()));
         fields.insert(ETAG, value(&tag)?);
         fields.insert(LAST_MODIFIED, value(&date)?);
-        // It sends no parts of files. The heads of those that do are as long.
+        // This server sends no parts of files. The heads of servers that do are as long.
         fields.insert(ACCEPT_RANGES, HeaderValue::from_static("none"));
         fields.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         let bytes = Bytes::from(std::fs::read(entry.path())?);
@@ -60,7 +60,7 @@ fn held(root: &Path) -> std::io::Result<Files> {
     Ok(files)
 }
 
-/// The answer to a request.
+/// Returns the answer to a request.
 fn answer<B>(files: &Files, request: &Request<B>) -> Response<Full<Bytes>> {
     let plain = |status| {
         let mut response = Response::default();
@@ -85,7 +85,7 @@ fn answer<B>(files: &Files, request: &Request<B>) -> Response<Full<Bytes>> {
     response
 }
 
-/// Serves a folder for ever to whom a listener accepts.
+/// Serves a folder indefinitely to the clients of a listener.
 pub fn serve(listener: TcpListener, root: &Path, control: &mut Control) -> Result<()> {
     let failed = |source| Error::system("setting tokio up", source);
     let files = held(root).map_err(|e| Error::system(format!("reading {}", root.display()), e))?;
@@ -104,7 +104,8 @@ pub fn serve(listener: TcpListener, root: &Path, control: &mut Control) -> Resul
                         let response = answer(&files, &request);
                         async move { Ok::<_, Infallible>(response) }
                     });
-                    // A client that goes away is no failure of the server's; the generator notices lost answers.
+                    // A client that goes away is no failure of the server's; the generator notices
+                    // lost answers.
                     let _ =
                         http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
                 });

@@ -24,7 +24,7 @@ use crate::{channel, options, say};
 /// The longest file: one server holds it in memory, and so does the generator.
 const LONGEST: usize = 64 << 20;
 
-/// A file and how many ask for it.
+/// A file and the number of connections that request it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Point {
     bytes: usize,
@@ -53,7 +53,8 @@ fn points(options: &Options, servers: usize) -> Result<Vec<Point>> {
     Ok(points)
 }
 
-/// What a file of this length is made of: the same in every run with the same seed, and nowhere the same as elsewhere.
+/// Returns the contents of a file of this length: the same in every run with the same seed, without
+/// repetition inside the file.
 fn contents(bytes: usize, seed: u64) -> Rc<[u8]> {
     let mut random = Random::new(seed ^ bytes as u64);
     let words = std::iter::repeat_with(|| random.bits().to_ne_bytes());
@@ -120,7 +121,7 @@ fn measure(
     Ok(together)
 }
 
-/// Starts a server with a folder. Returns the port where it is asked.
+/// Starts a server with a folder. Returns its port.
 fn start(entry: Entry, place: Place, own: &Path, root: &Path) -> Result<(Server, u16)> {
     match entry.kind {
         Kind::Ours(backend) => {
@@ -148,7 +149,7 @@ fn hyper(_: std::net::TcpListener, _: &Path, _: &mut crate::server::Control) -> 
     Err(Error::usage("hyper is not built in: build with --features http"))
 }
 
-/// What a request took, and what was called for it.
+/// Returns the time of a request and the system calls made for it.
 fn row(
     runner: &mut Runner<Connection>,
     folder: &Folder,

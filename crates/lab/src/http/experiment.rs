@@ -46,7 +46,7 @@ impl Experiment for Http {
         Ok(())
     }
 
-    /// The targets that `superpoll-lab http` measures, at 64 connections.
+    /// Returns the targets that `superpoll-lab http` measures, at 64 connections.
     fn targets(rows: &[Row]) -> Vec<Target> {
         let ours = rows
             .iter()

@@ -1,4 +1,4 @@
-//! What every hyper server does with a connection, and what all servers answer.
+//! The handling of a connection by every hyper server, and the answer of all servers.
 
 use std::convert::Infallible;
 
@@ -13,7 +13,8 @@ use crate::http::response::BODY;
 
 /// Answers until the client has enough, with hyper's own settings.
 pub async fn serve<S: Read + Write + Unpin>(stream: S) {
-    // A client that goes away is no failure of the server's; the load generator notices lost answers.
+    // A client that goes away is no failure of the server's; the load generator notices lost
+    // answers.
     let _ = http1::Builder::new().serve_connection(stream, service_fn(hello)).await;
 }
 

@@ -1,4 +1,5 @@
-//! What the load generator asks and checks: one request over HTTP/1, on connections that are kept open.
+//! The load generator's request and checks: one request over HTTP/1, on connections that are kept
+//! open.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -8,7 +9,7 @@ use crate::http::response::Response;
 use crate::server::client::Client;
 use crate::server::generator::{self, Generator};
 
-/// What every client asks for.
+/// The request of every client.
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
 /// How much is read at a time.
@@ -21,7 +22,8 @@ pub struct Connection {
     response: Response,
 }
 
-/// Connects to a server so often, from an address of this machine's own network, to each of its ports in turn.
+/// Makes this many connections to a server, from an address of this machine's own network, to each
+/// of its ports in turn.
 pub fn load(
     subject: &'static str,
     from: Ipv4Addr,
@@ -57,7 +59,7 @@ mod tests {
 
     use super::*;
 
-    /// Serves one connection with these answers, each to a request as it should be.
+    /// Serves one connection with these answers, each in answer to a correct request.
     fn served(answers: &'static [&'static str], requests: u64) -> Result<u64> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -71,7 +73,8 @@ mod tests {
                 assert_eq!(request, REQUEST);
                 stream.write_all(answer.as_bytes()).unwrap();
             }
-            // Closed with a request unread, the connection would be reset. The client may have done so already.
+            // Closed with a request unread, the connection would be reset. The client may have done
+            // so already.
             let _ = stream.shutdown(std::net::Shutdown::Write);
             let _ = io::copy(&mut stream, &mut io::sink());
         });

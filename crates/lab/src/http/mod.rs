@@ -1,14 +1,15 @@
-//! `superpoll-lab http`: what a web server's runtime costs, with the same hyper on each.
+//! `superpoll-lab http`: the cost of a web server's runtime, with the same hyper on each.
 //!
-//! A server answers every request with the same thirteen bytes, so that nothing is left but hyper, the
+//! A server answers every request with the same thirteen bytes, so the cost is that of hyper, the
 //! runtime below it and the kernel. hyper, its settings and the service are the same code for all
-//! (`hello.rs`); what differs is a file for each family of subjects: our runtime on each back-end, tokio,
-//! and as the lower bound an epoll loop that answers canned bytes and hardly looks at what was asked.
+//! (`hello.rs`); each family of subjects differs in one file: our runtime on each back-end, tokio,
+//! and as the lower bound an epoll loop that answers canned bytes and hardly looks at the request.
 //!
-//! Each server lives in a process of its own on one processor (`server`); one load generator on another
-//! (`load.rs`) keeps one request in flight on each connection, checks each answer (`response.rs`) and takes
-//! the servers in turn, round by round (`trial.rs`). The figure is the processor time of the server's
-//! process by request: unlike requests per second it does not depend on how fast the generator is.
+//! Each server lives in a process of its own on one processor (`server`); one load generator on
+//! another (`load.rs`) keeps one request in flight on each connection, checks each answer
+//! (`response.rs`) and takes the servers in turn, round by round (`trial.rs`). The figure is the
+//! processor time of the server's process per request: unlike requests per second it does not
+//! depend on how fast the generator is.
 
 use serde::{Deserialize, Serialize};
 
@@ -51,14 +52,14 @@ pub struct Options {
 
 crate::options::of_a_command!(Options);
 
-/// One server with so many connections.
+/// One server with one number of connections.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The server.
     pub subject: String,
     /// Connections, each with one request in flight.
     pub connections: usize,
-    /// What its rounds took.
+    /// The times of its rounds.
     #[serde(flatten)]
     pub figures: Figures,
     /// The median against that of tokio.

@@ -1,4 +1,4 @@
-//! Our runtime below hyper, on the back-end that is asked for.
+//! Our runtime below hyper, on the requested back-end.
 
 use std::io;
 use std::net::TcpListener;
@@ -35,7 +35,7 @@ fn serve(listener: TcpListener, control: &mut Control, backend: BackendKind) -> 
 }
 
 async fn accept(listener: superpoll_rt::net::TcpListener) {
-    // Who has no connection gets no answer, which the load generator notices.
+    // A client without a connection gets no answer, which the load generator notices.
     while let Ok((stream, _)) = listener.accept().await {
         if stream.set_nodelay(true).is_ok() {
             superpoll_rt::spawn(hello::serve(stream)).detach();

@@ -3,7 +3,7 @@
 use crate::http::Row;
 use crate::plot::{self, Plot};
 
-/// A curve for each server; none if only one number of connections was measured.
+/// Plots a curve for each server; `None` if only one number of connections was measured.
 pub fn over_connections(rows: &[Row]) -> Option<Plot> {
     let curves = plot::curves(rows, |row| {
         Some((

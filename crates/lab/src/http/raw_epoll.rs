@@ -1,5 +1,5 @@
-//! `epoll(7)` and canned bytes: what the kernel takes for a request, and next to nothing besides. It looks
-//! for the end of each request and at nothing else in it, and its date stands still.
+//! `epoll(7)` and canned bytes: the kernel's time for a request, and almost nothing else. The
+//! server looks for the end of each request and at nothing else in it, and its date stands still.
 
 use std::collections::HashMap;
 use std::io;
@@ -10,11 +10,11 @@ use crate::error::{Error, Result};
 use crate::server::Control;
 use crate::sys::{descriptor, epoll};
 
-/// As long as hyper's answer.
+/// The answer; it has the same length as hyper's.
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 13\r\n\
                         date: Thu, 01 Jan 1970 00:00:00 GMT\r\n\r\nHello, World!";
 
-/// A connection and how many bytes of a request's end it has seen.
+/// A connection and the number of bytes of a request's end that have arrived.
 struct Connection {
     stream: TcpStream,
     seen: usize,
@@ -53,7 +53,7 @@ pub(crate) fn serve(listener: TcpListener, control: &mut Control) -> Result<()> 
 }
 
 impl Connection {
-    /// Reads once and answers what is complete; an error says that the connection is over.
+    /// Reads once and answers every complete request; an error means that the connection is over.
     fn answer(&mut self, buffer: &mut [u8]) -> io::Result<()> {
         let fd = self.stream.as_raw_fd();
         let Ok(count @ 1..) = usize::try_from(descriptor::read(fd, buffer)) else {
@@ -68,7 +68,8 @@ impl Connection {
     }
 }
 
-/// How many requests end within these bytes, when so many of an end's four were `seen` before.
+/// Returns how many requests end within these bytes; `seen` is how many of an end's four bytes came
+/// before.
 fn ends(seen: &mut usize, bytes: &[u8]) -> usize {
     const END: &[u8; 4] = b"\r\n\r\n";
     let mut count = 0;

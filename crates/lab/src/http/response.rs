@@ -1,10 +1,10 @@
-//! Reads answers off a connection and believes none of them: the status, each header's form, the length
-//! and every byte of the body.
+//! Reads answers from a connection and checks each completely: the status, each header's form, the
+//! length and every byte of the body.
 
 /// The body of every answer.
 pub const BODY: &[u8; 13] = b"Hello, World!";
 
-/// No answer's head is longer than this.
+/// The longest head of an answer.
 const LONGEST_HEAD: usize = 4096;
 
 /// The end of a head.
@@ -17,7 +17,8 @@ pub struct Response {
 }
 
 impl Response {
-    /// Takes what arrived and says whether the answer is complete; the next one may begin then.
+    /// Takes the bytes that arrived and returns whether the answer is complete; the next request
+    /// may begin then.
     pub fn take(&mut self, bytes: &[u8]) -> Result<bool, String> {
         self.arrived.extend_from_slice(bytes);
         let Some(head) = self.arrived.windows(BLANK.len()).position(|window| window == BLANK)
@@ -46,7 +47,7 @@ impl Response {
     }
 }
 
-/// The length that a head gives for the body.
+/// Returns the length that a head gives for the body.
 fn body_length(head: &[u8]) -> Result<usize, String> {
     let head = std::str::from_utf8(head).map_err(|_| "an answer's head is not text".to_owned())?;
     let mut lines = head.split("\r\n");

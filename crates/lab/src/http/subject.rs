@@ -9,7 +9,7 @@ use crate::http::{ours, raw_epoll, tokio};
 use crate::options;
 use crate::server::Control;
 
-/// Serves for ever what arrives at a listener.
+/// Serves a listener's connections indefinitely.
 pub type Serve = fn(TcpListener, &mut Control) -> Result<()>;
 
 /// A server by name.
@@ -17,13 +17,13 @@ pub type Serve = fn(TcpListener, &mut Control) -> Result<()>;
 pub struct Entry {
     /// Its name in tables and records.
     pub name: &'static str,
-    /// What it is.
+    /// A description for the reader.
     pub about: &'static str,
-    /// Whether it can say how often it waited.
+    /// Whether it can report how often it waited.
     pub counts: bool,
     /// Whether it needs io_uring.
     pub rings: bool,
-    /// What it does.
+    /// Its server function.
     pub serve: Serve,
 }
 
@@ -48,7 +48,7 @@ pub const ALL: &[Entry] = &[
     other("tokio", "hyper on tokio's current_thread runtime", tokio::serve),
 ];
 
-/// The servers that were asked for, each once.
+/// Returns the requested servers, each once.
 pub fn chosen(names: Option<&str>) -> Result<Vec<Entry>> {
     let names = names.unwrap_or("all");
     let mut chosen = options::named(names, ALL, |entry| entry.name, |_| true, "no HTTP server")?;

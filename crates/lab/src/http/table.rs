@@ -1,9 +1,9 @@
-//! What `superpoll-lab http` prints: for each number of connections its servers, a line each.
+//! The output of `superpoll-lab http`: for each number of connections, a line per server.
 
 use crate::http::Row;
 use crate::table::{self, Table};
 
-/// All servers.
+/// Returns the table of all servers.
 pub fn servers(rows: &[Row]) -> Table {
     table::of(
         rows,

@@ -1,4 +1,4 @@
-//! tokio's `current_thread` runtime below hyper, as hyper's own examples have it.
+//! tokio's `current_thread` runtime below hyper, as in hyper's own examples.
 
 use std::net::TcpListener;
 

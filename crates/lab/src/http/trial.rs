@@ -59,12 +59,12 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     Ok(done.record(servers, all, Vec::new(), [("connections", json!(points))]))
 }
 
-/// Starts a server, connects to it, and sees how long a request takes.
+/// Starts a server, connects to it, and measures how long a request takes.
 fn set_up(entry: Entry, connections: usize, place: Place) -> Result<Runner<Connection>> {
     let (server, port) =
         Server::accepting(entry.name, entry.counts, place, |listener, control| {
             let listener = OwnedFd::from(listener);
-            // What it accepts inherits this.
+            // Accepted connections inherit this.
             channel::plain_congestion(&listener);
             (entry.serve)(listener.into(), control)
         })?;

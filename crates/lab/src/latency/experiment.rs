@@ -77,7 +77,7 @@ impl Experiment for MixLatency {
     }
 }
 
-/// A plot for each kind and load, and all figures.
+/// Adds a plot for each kind and load, and all figures.
 fn part(experiment: &str, rows: &[Row], page: &mut Page<'_>) -> Result<()> {
     for (name, rows) in sweeps(rows) {
         let stem = name.replace(", ", "-").replace(' ', "-");
@@ -88,7 +88,7 @@ fn part(experiment: &str, rows: &[Row], page: &mut Page<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The median of each subject with each number of descriptors.
+/// Returns the median of each subject with each number of descriptors.
 fn figures(rows: &[Row]) -> Vec<Figure> {
     rows.iter()
         .map(|row| Figure {

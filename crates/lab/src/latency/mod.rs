@@ -1,13 +1,16 @@
-//! `superpoll-lab atr --latency` and `superpoll-lab mix --latency`: how long a blocked loop takes to wake up, by how much it watches.
+//! `superpoll-lab atr --latency` and `superpoll-lab mix --latency`: how long a blocked loop takes
+//! to wake up, by the number of watched descriptors.
 //!
-//! The other views of these experiments measure a loop that always finds something. This one measures the loop that
-//! waits: descriptors are busy for a while as in the experiment's load, so that whoever places them has done so; then
-//! all are quiet, the loop blocks, and one byte arrives on any of them. `waking.rs` does that and sees to it that the
-//! loop sleeps before the byte is written; wake-ups of a loop that was still awake are counted and left out.
+//! The other views of these experiments measure a loop that always finds something. This one
+//! measures the loop that waits. Descriptors are busy for a while as in the experiment's load, so
+//! that an adaptive subject has placed them; then all are quiet, the loop blocks, and one byte
+//! arrives on any of them. `waking.rs` does that and ensures that the loop sleeps before the byte
+//! is written; wake-ups of a loop that was still awake are counted and left out.
 //!
-//! The sizes are the totals of `atr` (`--total`, with `--active` of them busy, one unless asked for more) and the
-//! busy and idle ones of `mix` (`--size`). All subjects are woken on the same descriptors, drawn from the seed, in
-//! blocks that take turns; each gets as many wake-ups as the others.
+//! The sizes are the totals of `atr` (`--total`, with `--active` of them busy, one unless asked for
+//! more) and the busy and idle ones of `mix` (`--size`). All subjects are woken on the same
+//! descriptors, drawn from the seed, in blocks that take turns; each gets the same number of
+//! wake-ups.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,16 +21,16 @@ pub mod plot;
 pub mod table;
 mod trial;
 
-/// One subject with so many descriptors.
+/// One subject with one number of descriptors.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// Kind of the descriptors.
     pub kind: String,
-    /// The load before the quiet: where the busy ones lie, or `mixed`.
+    /// The load before the quiet: the placement of the busy descriptors, or `mixed`.
     pub load: String,
     /// Descriptors watched.
     pub total: usize,
-    /// How many of them were busy before.
+    /// How many descriptors were busy before.
     pub hot: usize,
     /// The poller.
     pub subject: String,
@@ -39,22 +42,22 @@ pub struct Row {
     pub wake_ns_min: f64,
     /// Half were quicker.
     pub wake_ns_p50: f64,
-    /// Nine of ten were quicker.
+    /// The 90th percentile.
     pub wake_ns_p90: f64,
-    /// Ninety-nine of a hundred were quicker; the slowest where there are fewer than fifty.
+    /// The 99th percentile; the slowest wake-up if there are fewer than fifty.
     pub wake_ns_p99: f64,
     /// The slowest.
     pub wake_ns_max: f64,
     /// The median against that of the better of our and a raw level-triggered epoll.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p50_ratio: Option<f64>,
-    /// The same of the 99th percentile.
+    /// The same ratio of the 99th percentile.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99_ratio: Option<f64>,
 }
 
-/// What is compared with each other in a record: the rows of one kind, and of one load where that is not another for
-/// each size.
+/// Returns the groups of rows that a record compares with each other: the rows of one kind, and of
+/// one load unless each size has its own load.
 pub fn sweeps(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
     grouping::groups(rows, |row| format!("{} {}", row.kind, row.load))
 }

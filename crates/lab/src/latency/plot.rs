@@ -1,9 +1,11 @@
-//! The plots of `superpoll-lab atr --latency` and `superpoll-lab mix --latency`: wake-ups over the number of descriptors.
+//! The plots of `superpoll-lab atr --latency` and `superpoll-lab mix --latency`: wake-ups over the
+//! number of descriptors.
 
 use crate::latency::Row;
 use crate::plot::{self, Plot};
 
-/// Two curves for each subject, the median and, thin, the 99th percentile; none if there is one size only.
+/// Plots two curves for each subject, the median and, thin, the 99th percentile; `None` if there is
+/// one size only.
 pub fn over_total(name: &str, rows: &[&Row]) -> Option<Plot> {
     let at = |of: fn(&Row) -> f64| {
         plot::curves(rows, |row| Some((row.subject.as_str(), (row.total as f64, of(row)))))

@@ -1,9 +1,10 @@
-//! What `superpoll-lab atr --latency` and `superpoll-lab mix --latency` print: a line for each subject and number of descriptors.
+//! The output of `superpoll-lab atr --latency` and `superpoll-lab mix --latency`: a line for each
+//! subject and number of descriptors.
 
 use crate::latency::Row;
 use crate::table::{self, Table};
 
-/// All of them.
+/// Returns the table of all wake-ups.
 pub fn wake_ups(rows: &[Row]) -> Table {
     table::of(
         rows,

@@ -19,7 +19,7 @@ use crate::sweep::Sweep;
 use crate::waking::{self, Busy, QUIET, WakeUp, Writer};
 use crate::{atr, mix, say, statistics};
 
-/// What is measured unless subjects are named.
+/// The subjects that are measured unless others are named.
 const DEFAULTS: [&str; 12] = [
     "raw-poll",
     "raw-epoll-lt",
@@ -35,7 +35,8 @@ const DEFAULTS: [&str; 12] = [
     "adaptive-uring",
 ];
 
-/// Rounds of the load before the first wake-up of a block, so that placement has happened, and before each.
+/// Rounds of the load before the first wake-up of a block, so that placement has happened, and
+/// before each.
 const BUSY: Busy = Busy { first_adaptive: 400, first: 8, between: 5 };
 
 /// The rounds after which the load of a mix begins again.
@@ -44,10 +45,11 @@ const LOAD_ROUNDS: usize = 512;
 /// How many wake-ups a subject gets in a row, at least and at most.
 const BLOCK: (usize, usize) = (5, 50);
 
-/// What a wake-up takes, quiet included, in seconds: a first guess, for the length of a block.
+/// The time of a wake-up, including the quiet before it, in seconds: a first guess, for the length
+/// of a block.
 const GUESS: f64 = 0.008;
 
-/// A set of descriptors and what happens before it is quiet.
+/// A set of descriptors and its load before the quiet.
 #[derive(Clone, Debug)]
 struct Case {
     kind: Kind,
@@ -57,7 +59,7 @@ struct Case {
     load: Load,
 }
 
-/// Over the totals of `superpoll-lab atr`.
+/// Measures over the totals of `superpoll-lab atr`.
 pub fn of_atr(options: &atr::Options) -> Result<Record<Row>> {
     options.output.check()?;
     let default = if options.output.quick { "10,1000" } else { "10,100,1000,9900" };
@@ -79,7 +81,7 @@ pub fn of_atr(options: &atr::Options) -> Result<Record<Row>> {
     measure("atr-latency", options.subjects.as_deref(), &cases, &options.output, sweep.notes)
 }
 
-/// Over the sizes of `superpoll-lab mix`.
+/// Measures over the sizes of `superpoll-lab mix`.
 pub fn of_mix(options: &mix::Options) -> Result<Record<Row>> {
     options.output.check()?;
     if !options.load.split(',').any(|load| ["all", "mixed"].contains(&load.trim())) {
@@ -127,7 +129,7 @@ fn measure(
             let pairs = Pairs::open(case.kind, case.total)?;
             let writer = Writer::start(&pairs, writers)?;
             let _second = output.second_thread.then(SecondThread::start);
-            // Pinned to one of them by now.
+            // This thread is pinned to one of them by now.
             environment.get_or_insert_with(|| Environment { cores, ..Environment::here() });
             let suitable: Vec<Entry> =
                 entries.iter().filter(|entry| entry.suits(&pairs)).copied().collect();

@@ -38,7 +38,7 @@ impl Experiment for Mix {
         Ok(())
     }
 
-    /// The targets that `superpoll-lab mix` measures.
+    /// Returns the targets that `superpoll-lab mix` measures.
     fn targets(rows: &[Row]) -> Vec<Target> {
         let costs_of = |subject: &'static str,
                         family: &'static str,

@@ -1,10 +1,9 @@
 //! `superpoll-lab mix`: loads on which neither `poll` nor `epoll` is right for all descriptors.
 //!
 //! A few busy descriptors among many idle ones, busy sets that move, and descriptors that are
-//! active at random: where adapting pays, and what it costs where it cannot pay. The rounds of
-//! such loads differ, and a move costs in the round it happens in, so the figure of a block is the
-//! mean over all its rounds, over whole periods of the load; minimum, median and spread are over
-//! blocks.
+//! active at random: where adapting pays, and its cost where it cannot pay. The rounds of such
+//! loads differ, and a move costs in the round it happens in, so the figure of a block is the mean
+//! over all its rounds, over whole periods of the load; minimum, median and spread are over blocks.
 
 use serde::{Deserialize, Serialize};
 
@@ -26,7 +25,7 @@ pub struct Options {
     /// Loads: mixed, shift, random, worst or all; shift and random use the first size
     #[arg(long, value_name = "LIST", default_value = "all")]
     pub load: String,
-    /// The busy set moves every so many rounds
+    /// The busy set moves after this many rounds
     #[arg(long, value_name = "LIST", default_value = "10,15,20,30,50,100,300,1000")]
     pub shift: String,
     /// Each descriptor is active with this probability
@@ -38,7 +37,7 @@ pub struct Options {
     /// Pollers to measure, with commas, or all
     #[arg(long, value_name = "LIST")]
     pub subjects: Option<String>,
-    /// How long a blocked loop takes to wake up, over the sizes of mixed loads
+    /// Measures how long a blocked loop takes to wake up, over the sizes of mixed loads
     #[arg(long)]
     pub latency: bool,
     /// Where results go.
@@ -53,9 +52,9 @@ crate::options::of_a_command!(Options);
 pub struct Row {
     /// Kind of the descriptors.
     pub kind: String,
-    /// Busy ones; zero where all are alike.
+    /// Busy descriptors; zero where all are alike.
     pub hot: usize,
-    /// All others.
+    /// The remaining descriptors.
     pub cold: usize,
     /// After how many rounds the busy set moves; zero: never.
     pub shift_every: usize,
@@ -67,12 +66,12 @@ pub struct Row {
     pub family: String,
     /// How many were active in a round, on average.
     pub mean_active: f64,
-    /// What was measured.
+    /// The measured figures.
     #[serde(flatten)]
     pub figures: Figures,
 }
 
-/// The loads of a record: all rows of one kind and load.
+/// Returns the loads of a record: all rows of one kind and load.
 pub fn loads(rows: &[Row]) -> Vec<((&str, &str), Vec<&Row>)> {
     grouping::groups(rows, |row| (row.kind.as_str(), row.load.as_str()))
 }

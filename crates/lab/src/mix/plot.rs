@@ -1,6 +1,6 @@
 //! The plot of `superpoll-lab mix`: bars of cost, a group for each load.
 //!
-//! Drawn by hand: bars with names beside them are a dozen lines of SVG.
+//! Drawn by hand: bars with names next to them are a dozen lines of SVG.
 
 use crate::mix::table::find;
 use crate::mix::{self, Row};
@@ -15,8 +15,8 @@ const BARS: [(&str, &str); 6] = [
     ("floor", "#808080"),
 ];
 
-/// Cost against the best pure one; a line at 1. Bars that would leave the plot end with their
-/// number all the same.
+/// Plots the cost relative to the best pure subject, with a line at 1. A bar that would leave the
+/// plot is cut, and keeps its number.
 pub fn svg(rows: &[Row]) -> String {
     const LEFT: f64 = 330.0;
     const UNIT: f64 = 230.0;

@@ -1,15 +1,16 @@
-//! What `superpoll-lab mix` prints: each load a line, each subject's cost against the best pure one.
+//! The output of `superpoll-lab mix`: a line for each load, with each subject's cost relative to
+//! the best pure one.
 
 use crate::mix::{self, Row};
 use crate::record::{Account, Figures, PURE};
 use crate::table::{self, Table};
 
-/// The figures of a subject under one load.
+/// Returns the figures of a subject under one load.
 pub fn find<'a>(rows: &[&'a Row], subject: &str) -> Option<&'a Figures> {
     rows.iter().find(|row| row.subject == subject).map(|row| &row.figures)
 }
 
-/// The best pure subject under one load, by what `of` says.
+/// Returns the best pure subject under one load, by the time that `of` selects.
 pub fn best_pure<'a>(rows: &[&'a Row], of: Account) -> Option<&'a Row> {
     rows.iter()
         .filter(|row| PURE.contains(&row.subject.as_str()))
@@ -18,12 +19,13 @@ pub fn best_pure<'a>(rows: &[&'a Row], of: Account) -> Option<&'a Row> {
         .map(|(_, row)| row)
 }
 
-/// Costs against the best pure one: a line per load, a column per subject that adapts, the floor.
+/// Returns the costs relative to the best pure subject: a line per load, a column per subject that
+/// adapts, the floor.
 pub fn costs(rows: &[Row]) -> Table {
     ratios(rows, |f| f.cost_ratio, |f| f.cost_ns_per_round)
 }
 
-/// The same for the loop's own time.
+/// Returns the same table for the loop's own time.
 pub fn loops(rows: &[Row]) -> Table {
     ratios(rows, |f| f.loop_ratio, |f| Some(f.ns_per_round_median))
 }
@@ -57,7 +59,7 @@ fn ratios(rows: &[Row], of: Account, price: Account) -> Table {
     table
 }
 
-/// Both accounts, for the terminal.
+/// Returns both accounts as text for the terminal.
 pub fn text(rows: &[Row]) -> String {
     format!(
         "cost per round (wait, reads, upkeep, and what writers pay), the best pure one = 1\n\n{}\n\

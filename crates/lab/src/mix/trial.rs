@@ -17,7 +17,7 @@ use crate::rivals::{self, Lost};
 use crate::subject::{self, Entry};
 use crate::{options, say, simulator};
 
-/// What is measured unless subjects are named.
+/// The subjects that are measured unless others are named.
 const DEFAULTS: [&str; 12] = [
     "floor",
     "raw-poll",
@@ -33,7 +33,7 @@ const DEFAULTS: [&str; 12] = [
     "adaptive-uring",
 ];
 
-/// A load to be measured.
+/// A load to measure.
 #[derive(Clone, Debug)]
 struct Case {
     family: &'static str,
@@ -81,7 +81,8 @@ fn chances(text: &str) -> Result<Vec<f64>> {
         .collect()
 }
 
-/// The sizes that were asked for, within the limits of this process, and what was cut down.
+/// Returns the requested sizes, within the limits of this process, and a note for each that was
+/// reduced.
 pub(crate) fn sizes(options: &Options) -> Result<(Vec<Mix>, Vec<String>)> {
     let default = if options.output.quick { "50/950" } else { "50/950,200/9600,1000/8800" };
     let mut sizes = parse_sizes(options.size.as_deref().unwrap_or(default))?;
@@ -170,8 +171,8 @@ fn cases(options: &Options, kind: Kind, notes: &mut Vec<String>) -> Result<Vec<C
     Ok(cases)
 }
 
-/// The load that the default policy likes least, as far as the simulator finds one at the costs
-/// of this machine.
+/// Returns the load that the default policy likes least, as far as the simulator finds one at the
+/// costs of this machine.
 fn worst(kind: Kind, quick: bool, seed: u64) -> simulator::Load {
     let kind = match kind {
         Kind::Pipe => diagnostics::Kind::Pipe,
@@ -191,8 +192,8 @@ fn worst(kind: Kind, quick: bool, seed: u64) -> simulator::Load {
     simulator::worst_load(Governed::default, &setting, &search).load
 }
 
-/// Rounds before those measured, for subjects that adapt (their rule has settled by then) and for
-/// the others.
+/// Rounds before the measured rounds, for subjects that adapt (their rule has settled by then) and
+/// for the rest.
 const WARM_UP: (usize, usize) = (400, 8);
 
 impl Case {
@@ -214,7 +215,7 @@ impl Case {
             let mut source = worst.rounds();
             let mut active = Vec::new();
             let some = std::iter::from_fn(|| {
-                // Nobody waits for a round in which nothing happens.
+                // A round without activity is skipped: no subject could wait for it.
                 for _ in 0..10_000 {
                     active.clear();
                     source.next_round(&mut active);

@@ -1,9 +1,10 @@
-//! The parts of a page: what every section of the report is made of.
+//! The parts of a page: the elements of every section of the report.
 //!
-//! A page needs nothing but itself: plots are inline SVG, there is no script, no font and no address of another host in
-//! it. Its colours follow the reader's choice of light or dark, those of the plots too, as they are drawn with
-//! `currentColor`. What is wide scrolls within its own box, so that a page fits a telephone. All text that was measured
-//! or given by a user goes through [`escaped`].
+//! A page needs nothing but itself: plots are inline SVG, there is no script, no font and no
+//! address of another host in it. Its colours follow the reader's choice of light or dark, those of
+//! the plots too, as they are drawn with `currentColor`. Wide content scrolls within its own box,
+//! so that a page fits a telephone. All text that was measured or given by a user goes through
+//! [`escaped`].
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -17,7 +18,7 @@ use crate::target::{self, Target};
 /// The style sheet.
 const STYLE: &str = include_str!("style.css");
 
-/// A page under way. The plots that go on it are written as files of their own, too.
+/// A page under construction. Its plots are written as files of their own, too.
 #[derive(Debug)]
 pub struct Page<'a> {
     folder: &'a Path,
@@ -25,12 +26,12 @@ pub struct Page<'a> {
 }
 
 impl<'a> Page<'a> {
-    /// An empty page, with a folder for its plots.
+    /// Creates an empty page, with a folder for its plots.
     pub fn new(folder: &'a Path) -> Page<'a> {
         Page { folder, body: String::new() }
     }
 
-    /// The whole document under a title.
+    /// Returns the whole document under a title.
     pub fn finish(self, title: &str) -> String {
         let title = escaped(title);
         let body = self.body;
@@ -42,27 +43,27 @@ impl<'a> Page<'a> {
         )
     }
 
-    /// What is HTML already.
+    /// Adds text that is HTML already.
     pub fn html(&mut self, html: &str) {
         self.body += html;
     }
 
-    /// A heading that can be linked to.
+    /// Adds a heading that can be linked to.
     pub fn section(&mut self, id: &str, heading: &str) {
         let _ = writeln!(self.body, "<h2 id=\"{}\">{}</h2>", escaped(id), escaped(heading));
     }
 
-    /// A heading within a section.
+    /// Adds a heading within a section.
     pub fn heading(&mut self, heading: &str) {
         let _ = writeln!(self.body, "<h3>{}</h3>", escaped(heading));
     }
 
-    /// A paragraph.
+    /// Adds a paragraph.
     pub fn text(&mut self, text: &str) {
         let _ = writeln!(self.body, "<p>{}</p>", escaped(text));
     }
 
-    /// A list under its paragraph; nothing if it is empty.
+    /// Adds a list under its paragraph; nothing if it is empty.
     pub fn list(&mut self, lead: &str, lines: impl IntoIterator<Item = String>) {
         let lines: String =
             lines.into_iter().map(|line| format!("<li>{}</li>\n", escaped(&line))).collect();
@@ -72,7 +73,7 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// Names with their values; those without a value are left out.
+    /// Adds names with their values; names without a value are left out.
     pub fn pairs<'t>(&mut self, pairs: impl IntoIterator<Item = (&'t str, String)>) {
         self.body += "<dl>\n";
         for (name, value) in pairs.into_iter().filter(|(_, value)| !value.is_empty()) {
@@ -81,19 +82,19 @@ impl<'a> Page<'a> {
         self.body += "</dl>\n";
     }
 
-    /// A plot, here and in a file of its own.
+    /// Adds a plot, here and in a file of its own.
     pub fn plot(&mut self, file: &str, plot: Option<Plot>) -> Result<()> {
         plot.map_or(Ok(()), |plot| self.figure(file, &plot.svg()?))
     }
 
-    /// A picture as SVG, here and in a file of its own.
+    /// Adds a picture as SVG, here and in a file of its own.
     pub fn figure(&mut self, file: &str, svg: &str) -> Result<()> {
         record::write(&self.folder.join(file), &plot::standalone(svg))?;
         let _ = writeln!(self.body, "<figure>{}</figure>", svg.trim());
         Ok(())
     }
 
-    /// A table, if it has rows.
+    /// Adds a table, if it has rows.
     pub fn table(&mut self, table: &Table) {
         if table.rows().is_empty() {
             return;
@@ -114,14 +115,14 @@ impl<'a> Page<'a> {
         self.body += "</table></div>\n";
     }
 
-    /// What is behind a line that opens.
+    /// Adds content that is hidden until the reader opens its summary line.
     pub fn details(&mut self, summary: &str, content: impl FnOnce(&mut Page<'_>)) {
         let _ = writeln!(self.body, "<details><summary>{}</summary>", escaped(summary));
         content(self);
         self.body += "</details>\n";
     }
 
-    /// Our targets and what became of them, if there are any.
+    /// Adds our targets and their results, if there are any.
     pub fn targets(&mut self, all: &[Target]) {
         if !all.is_empty() {
             self.heading("Targets");
@@ -130,7 +131,7 @@ impl<'a> Page<'a> {
     }
 }
 
-/// Text as HTML has it, in an attribute's quotes too.
+/// Escapes text for HTML, in an attribute's quotes too.
 pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

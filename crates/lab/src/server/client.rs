@@ -12,8 +12,8 @@ use crate::sys::{descriptor, epoll, socket};
 pub struct Client(TcpStream);
 
 impl Client {
-    /// Connects to a port from an address of this machine's own network. What arrives is reported to the set, with this
-    /// number.
+    /// Connects to a port from an address of this machine's own network. Arriving bytes are
+    /// reported to the set, with this number.
     pub fn connect(from: Ipv4Addr, port: u16, set: &OwnedFd, number: u64) -> io::Result<Client> {
         let stream = TcpStream::from(socket::connect_from(from, port)?);
         stream.set_nodelay(true)?;
@@ -35,7 +35,7 @@ impl Client {
         }
     }
 
-    /// Reads once what has arrived; none if that was interrupted.
+    /// Reads once the bytes that have arrived; `None` if that was interrupted.
     pub fn receive<'a>(&self, buffer: &'a mut [u8]) -> Result<Option<&'a [u8]>, String> {
         match usize::try_from(descriptor::read(self.0.as_raw_fd(), buffer)) {
             Ok(0) => Err("it closed a connection".to_owned()),

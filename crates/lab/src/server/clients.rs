@@ -1,7 +1,7 @@
-//! Clients in a process of their own: they do what they are told and say when it is done.
+//! Clients in a process of their own: they carry out orders and report when an order is done.
 //!
-//! A process may have only so many descriptors, and a server may have as many connections as that alone; their other
-//! ends live here. What a client is and which orders it takes is the experiment's to know.
+//! A process may have only so many descriptors, and a server alone may have as many connections;
+//! their other ends live here. The experiment defines the client and the orders that it takes.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsRawFd, RawFd};
@@ -31,7 +31,8 @@ impl Clients {
         Clients::keeping(subject, Vec::new(), out)
     }
 
-    /// As [`start`](Clients::start), with these descriptors of the parent's, which the child owns.
+    /// Like [`start`](Clients::start), with these descriptors of the parent's, which the child
+    /// owns.
     pub fn keeping<Order: DeserializeOwned, Answer: Serialize>(
         subject: &'static str,
         mut keeps: Vec<RawFd>,
@@ -75,7 +76,7 @@ impl Clients {
         self.answer()
     }
 
-    /// Waits until the last order was carried out, and returns what came of it.
+    /// Waits until the last order was carried out, and returns the answer.
     pub fn answer<Answer: DeserializeOwned>(&mut self) -> Result<Answer> {
         let mut text = String::new();
         let read = self.line.read_line(&mut text);
@@ -94,7 +95,7 @@ impl Clients {
         self.ask(order)
     }
 
-    /// Gives an order and waits for what comes of it.
+    /// Gives an order and waits for the answer.
     pub fn ask<Order: Serialize, Answer: DeserializeOwned>(
         &mut self,
         order: &Order,

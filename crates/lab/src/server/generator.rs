@@ -1,8 +1,8 @@
 //! The load generator: connections to one server, with one request under way on each.
 //!
-//! It shares a machine with the server, so it does no more than it must: an epoll set, one read for an
-//! answer, one write for the next request. What a request is and what its answer must be is the
-//! connection's to know.
+//! It shares a machine with the server, so it does no more than it must: an epoll set, one read for
+//! an answer, one write for the next request. The connection defines a request and its correct
+//! answer.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -12,21 +12,22 @@ use crate::channel;
 use crate::error::{Error, Result};
 use crate::sys::{epoll, process};
 
-/// Whoever does not answer for so long has lost a request.
+/// A server that does not answer for this long has lost a request.
 const PATIENCE_MS: i32 = 10_000;
 
-/// Events that are taken from a wait at most.
+/// The most events that are taken from a wait.
 const EVENTS: usize = 1024;
 
 /// A connection to a server.
 pub trait Connection {
-    /// What all connections of a generator share: room to put a request together, and to read an answer.
+    /// Memory that all connections of a generator share: room to put a request together, and to
+    /// read an answer.
     type Room;
 
     /// Sends a request.
     fn ask(&mut self, room: &mut Self::Room) -> std::result::Result<(), String>;
 
-    /// Reads once; says whether an answer is complete.
+    /// Reads once; returns whether an answer is complete.
     fn read(&mut self, room: &mut Self::Room) -> std::result::Result<bool, String>;
 }
 
@@ -41,7 +42,7 @@ pub struct Generator<C: Connection> {
 }
 
 impl<C: Connection> Generator<C> {
-    /// Makes so many connections, each of which adds itself to the epoll set with its number.
+    /// Makes the connections; each adds itself to the epoll set with its number.
     pub fn new(
         subject: &'static str,
         count: usize,
@@ -55,13 +56,13 @@ impl<C: Connection> Generator<C> {
         Ok(Generator { subject, set, connections, events, room, busy_ns: 0 })
     }
 
-    /// How many connections there are.
+    /// Returns how many connections there are.
     pub fn connections(&self) -> usize {
         self.connections.len()
     }
 
-    /// Asks so often in all, over all connections, and returns the nanoseconds from the first request to
-    /// the last answer.
+    /// Sends this many requests in total, over all connections, and returns the nanoseconds from
+    /// the first request to the last answer.
     pub fn go(&mut self, requests: u64) -> Result<u64> {
         let subject = self.subject;
         let wrong = |found: String| Error::Work { subject, found };
@@ -98,7 +99,7 @@ impl<C: Connection> Generator<C> {
         Ok(begun.elapsed().as_nanos() as u64)
     }
 
-    /// Sees whether the server has said nothing since the last answer, and closed no connection.
+    /// Checks that the server has sent nothing since the last answer, and has closed no connection.
     pub fn check_silence(&mut self) -> Result<()> {
         let subject = self.subject;
         let wrong = |found: String| Error::Work { subject, found };
@@ -106,7 +107,7 @@ impl<C: Connection> Generator<C> {
             let ready = epoll::wait_for(self.set.as_raw_fd(), &mut self.events, 0);
             let Ok(ready @ 1..) = usize::try_from(ready) else { return Ok(()) };
             for event in &self.events[..ready] {
-                // An edge may be reported of what was read already.
+                // An edge may be reported for bytes that were read already.
                 if self.connections[event.u64 as usize].read(&mut self.room).map_err(wrong)? {
                     return Err(wrong("an answer came that nobody asked for".to_owned()));
                 }
@@ -114,15 +115,17 @@ impl<C: Connection> Generator<C> {
         }
     }
 
-    /// The processor time that the generator used when it was last asked to [`go`](Generator::go).
+    /// Returns the processor time that the generator used in the last [`go`](Generator::go).
     pub fn busy_ns(&self) -> u64 {
         self.busy_ns
     }
 }
 
-/// Refuses a number of connections to each of some servers that the limit of descriptors does not allow.
+/// Refuses a number of connections to each of some servers that the limit of descriptors does not
+/// allow.
 pub fn check_connections(connections: usize, servers: usize) -> Result<()> {
-    // One process holds the generator's ends of all, and while it starts a server that one's ends too.
+    // One process holds the generator's ends of all connections, and while it starts a server, that
+    // server's ends too.
     let most = 2 * channel::most_pairs() / (servers + 1);
     if connections == 0 || connections > most {
         return Err(Error::usage(format!(

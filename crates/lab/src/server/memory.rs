@@ -1,21 +1,21 @@
-//! How much memory there is where.
+//! The memory of servers and of the kernel.
 
 use crate::error::{Error, Result};
 use crate::sys::process;
 
-/// A server's memory is at rest when it has been the same so often.
+/// A server's memory is at rest when it has been the same this many times in a row.
 const LOOKS: usize = 4;
 
 /// Between two looks.
 const PAUSE_NS: u64 = 100_000_000;
 
-/// No server is waited for any longer.
+/// The longest wait for a server's memory to come to rest.
 const PATIENCE_NS: u64 = 20_000_000_000;
 
-/// What is in use at a time, in bytes.
+/// The memory in use at a time, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Memory {
-    /// What the server's processes have to themselves.
+    /// The private memory of the server's processes.
     pub user: u64,
     /// The kernel's slabs.
     pub slab: u64,
@@ -23,7 +23,8 @@ pub struct Memory {
     pub sockets: u64,
 }
 
-/// Waits until the memory of these processes does not change any more, at least for so long, and reads it.
+/// Waits until the memory of these processes no longer changes, for at least `least_ns`, and reads
+/// it.
 pub fn at_rest(pids: &[i32], least_ns: u64) -> Result<Memory> {
     process::sleep(least_ns);
     let begun = process::now();
@@ -38,7 +39,7 @@ pub fn at_rest(pids: &[i32], least_ns: u64) -> Result<Memory> {
     Ok(Memory { user: last, ..of_machine()? })
 }
 
-/// What the kernel has in use now, without any process' own memory.
+/// Returns the kernel's memory in use now, without any process' own memory.
 pub fn of_machine() -> Result<Memory> {
     let slab = field(&read("/proc/meminfo")?, "Slab:").unwrap_or(0);
     Ok(Memory { user: 0, slab, sockets: pages(&read("/proc/net/sockstat")?) * 4096 })
@@ -54,13 +55,13 @@ fn read(path: &str) -> Result<String> {
     std::fs::read_to_string(path).map_err(|e| Error::system(format!("reading {path}"), e))
 }
 
-/// A field in KiB.
+/// Returns a field in KiB, as bytes.
 fn field(text: &str, name: &str) -> Option<u64> {
     let rest = text.lines().find_map(|line| line.strip_prefix(name))?;
     Some(rest.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }
 
-/// The pages of TCP sockets: the number after `mem`.
+/// Returns the pages of TCP sockets: the number after `mem`.
 fn pages(sockstat: &str) -> u64 {
     let tcp = sockstat.lines().find_map(|line| line.strip_prefix("TCP:")).unwrap_or_default();
     let mut words = tcp.split_whitespace().skip_while(|word| *word != "mem");
@@ -83,7 +84,8 @@ mod tests {
             7
         );
         let pid = i32::try_from(std::process::id()).unwrap();
-        // How much depends on who else forks just now, and shares it with this process.
+        // The amount depends on other tests that fork just now, and share the memory with this
+        // process.
         assert!(at_rest(&[pid], 0).unwrap().slab > 0);
         let error = own(-1).unwrap_err().to_string();
         assert!(error.contains("/proc/-1/smaps_rollup"), "{error}");

@@ -1,10 +1,11 @@
 //! A server in a process of its own, and the line to it.
 //!
-//! The parent forks while it has one thread. The child keeps what it serves and the line, moves to its
-//! processor, and says that it is ready, or why it cannot be; after that it hears a byte on the line only if
-//! it is a server that counts, and answers with its counters. What a server takes is read off its process'
-//! clock from outside, round by round (`rounds.rs`). A load generator (`generator.rs`) on a processor of its own
-//! (`processors.rs`) asks the servers in turn (`turns.rs`).
+//! The parent forks while it has one thread. The child keeps the descriptors that it serves and the
+//! line, moves to its processor, and reports that it is ready, or why it cannot be. After that it
+//! receives a byte on the line only if it is a server that counts, and answers with its counters. A
+//! server's processor time is read from its process' clock from outside, round by round
+//! (`rounds.rs`). A load generator (`generator.rs`) on a processor of its own (`processors.rs`)
+//! asks the servers in turn (`turns.rs`).
 
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::TcpListener;
@@ -29,10 +30,10 @@ pub mod runtime;
 pub mod trial;
 pub mod turns;
 
-/// Whoever says nothing for so long will not say it.
+/// A child that reports nothing for this long never will.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a server has done since it began.
+/// The counters of a server since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Times its poller waited.
@@ -56,12 +57,12 @@ pub struct Control {
 }
 
 impl Control {
-    /// For a server that answers on this line.
+    /// Creates the control of a server that answers on this line.
     pub fn new(line: UnixStream) -> Control {
         Control { line }
     }
 
-    /// Says that connections are welcome.
+    /// Reports that connections are welcome.
     pub fn ready(&mut self) -> Result<()> {
         self.say(&Answer::Ready)
     }
@@ -71,7 +72,7 @@ impl Control {
         self.say(&Answer::Counted(*counts))
     }
 
-    /// Where a byte arrives for each question.
+    /// Returns a stream on which a byte arrives for each question.
     pub fn questions(&self) -> Result<UnixStream> {
         self.line.try_clone().map_err(|e| Error::system("duplicating the line to a server", e))
     }
@@ -89,7 +90,7 @@ impl Control {
 pub struct Place {
     /// Its only processor, if it is to have one.
     pub processor: Option<usize>,
-    /// Whether its process has an idle thread beside the one that serves.
+    /// Whether its process has an idle thread in addition to the one that serves.
     pub second_thread: bool,
 }
 
@@ -99,13 +100,13 @@ pub struct Server {
     name: &'static str,
     counts: bool,
     child: process::Child,
-    /// None to a program of its own.
+    /// The line; `None` to a separate program.
     line: Option<BufReader<UnixStream>>,
 }
 
 impl Server {
-    /// Forks the child, which keeps these descriptors and serves them. Counters are asked for only if it
-    /// `counts`.
+    /// Forks the child, which keeps these descriptors and serves them. The parent requests counters
+    /// only if it `counts`.
     pub fn start(
         name: &'static str,
         counts: bool,
@@ -118,7 +119,8 @@ impl Server {
         Ok(server)
     }
 
-    /// As [`start`](Server::start), for one that accepts its connections. Returns the port as well.
+    /// Like [`start`](Server::start), for a server that accepts its connections. Returns the port
+    /// as well.
     pub fn accepting(
         name: &'static str,
         counts: bool,
@@ -135,7 +137,7 @@ impl Server {
         Ok((server, port))
     }
 
-    /// As [`start`](Server::start), without waiting until connections are welcome.
+    /// Like [`start`](Server::start), without waiting until connections are welcome.
     pub fn begin(
         name: &'static str,
         counts: bool,
@@ -152,7 +154,7 @@ impl Server {
             process::survive_broken_pipes();
             let mut control = Control::new(theirs);
             if let Err(error) = run(place, &mut control, serve) {
-                // If nobody hears it the parent is gone.
+                // If sending it fails, the parent is gone.
                 let _ = control.say(&Answer::Failed(error.to_string()));
             }
         })
@@ -160,12 +162,12 @@ impl Server {
         Ok(Server { name, counts, child, line: Some(BufReader::new(line)) })
     }
 
-    /// A program that runs already, and that cannot be asked for anything.
+    /// Takes a program that runs already, and that cannot be asked for anything.
     pub fn of_program(name: &'static str, child: process::Child) -> Server {
         Server { name, counts: false, child, line: None }
     }
 
-    /// Waits until it says that it is ready.
+    /// Waits until it reports that it is ready.
     pub fn until_ready(&mut self) -> Result<()> {
         match self.answer()? {
             Answer::Failed(reason) => Err(Error::Usage(reason)),
@@ -173,22 +175,22 @@ impl Server {
         }
     }
 
-    /// Whether its process has ended by itself.
+    /// Returns whether its process has ended by itself.
     pub fn has_ended(&self) -> bool {
         self.child.has_ended()
     }
 
-    /// The subject's name.
+    /// Returns the subject's name.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// The number of its process.
+    /// Returns the number of its process.
     pub fn pid(&self) -> i32 {
         self.child.pid()
     }
 
-    /// The processor time that its process has used, in nanoseconds.
+    /// Returns the processor time that its process has used, in nanoseconds.
     pub fn processor_time(&self) -> Result<u64> {
         let name = self.name;
         self.child
@@ -196,7 +198,7 @@ impl Server {
             .map_err(|e| Error::system(format!("reading the processor time of {name}"), e))
     }
 
-    /// What it has done so far, if it counts.
+    /// Returns its counters so far, if it counts.
     pub fn counts(&mut self) -> Result<Option<Counts>> {
         if !self.counts {
             return Ok(None);

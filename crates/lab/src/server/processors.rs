@@ -1,4 +1,4 @@
-//! Who runs where: the load generator on one processor, each server on another.
+//! The assignment of processors: the load generator on one, each server on another.
 
 use crate::say;
 use crate::sys::process;
@@ -10,7 +10,7 @@ pub struct Processors {
 }
 
 impl Processors {
-    /// Those of this process. Says so if there is one only.
+    /// Returns the processors of this process. Prints a note if there is only one.
     pub fn here() -> Processors {
         let all = process::processors();
         if all.len() < 2 {
@@ -19,22 +19,23 @@ impl Processors {
         Processors { all }
     }
 
-    /// The load generator's.
+    /// Returns the load generator's processor.
     pub fn client(&self) -> Option<usize> {
         self.all.first().copied()
     }
 
-    /// One that is the servers' alone, if there is one.
+    /// Returns a processor for the servers alone, if there is one.
     pub fn server(&self) -> Option<usize> {
         self.all.get(1).copied()
     }
 
-    /// Measures with this thread on the load generator's processor. `measure` is told the servers'.
+    /// Measures with this thread on the load generator's processor. `measure` gets the servers'
+    /// processor.
     pub fn apart<T>(&self, measure: impl FnOnce(Option<usize>) -> T) -> T {
         let pinned = self.client().is_some_and(|client| process::pin(&[client]).is_ok());
         let measured = measure(self.server().or(self.client()));
         if pinned {
-            // Where it cannot be undone, what follows runs on one processor.
+            // If this fails, the following work runs on one processor.
             let _ = process::pin(&self.all);
         }
         measured

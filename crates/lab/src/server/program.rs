@@ -12,11 +12,12 @@ use crate::programs;
 use crate::server::{Place, Server};
 use crate::sys::process;
 
-/// The first port that is looked at, and the first that is a connection's where the kernel does not say.
+/// The first port to try, and the first port of the connections' range if the kernel does not
+/// report that range.
 const FIRST: u32 = 10_240;
 const FIRST_OF_CONNECTIONS: u32 = 32_768;
 
-/// Has processes begin to look far from each other.
+/// Spreads the ports at which processes begin to look.
 const SPREAD: u32 = 2_654_435_769;
 
 /// How long a program may take to listen.
@@ -25,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The name of the command that serves. Cargo puts it into the same folder as this program.
 const COMMAND: &str = "superpoll";
 
-/// The command that serves, next to a program of the laboratory.
+/// Returns the path of the command that serves, next to a program of the laboratory.
 fn next_to(program: &Path) -> Result<PathBuf> {
     let command = program.with_file_name(COMMAND);
     if command.is_file() {
@@ -38,7 +39,7 @@ fn next_to(program: &Path) -> Result<PathBuf> {
     )))
 }
 
-/// Starts the command `superpoll` and waits until it says on which port it listens.
+/// Starts the command `superpoll` and waits until it prints its port.
 pub fn superpoll(name: &'static str, place: Place, arguments: &[&str]) -> Result<(Server, u16)> {
     let failed = |e| Error::system(format!("starting superpoll {}", arguments.join(" ")), e);
     let mut command = Command::new(next_to(&std::env::current_exe().map_err(failed)?)?);
@@ -56,7 +57,8 @@ pub fn superpoll(name: &'static str, place: Place, arguments: &[&str]) -> Result
     }
 }
 
-/// The port in a line that says where a server listens: the first one of the loopback address.
+/// Returns the port in a line that announces where a server listens: the first port of the loopback
+/// address.
 fn announced(line: &str) -> Option<u16> {
     let (_, rest) = line.split_once("127.0.0.1:")?;
     rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
@@ -71,7 +73,8 @@ pub fn other(
     arguments: &[&str],
 ) -> Result<Server> {
     let failed = |e| Error::system(format!("starting {program}"), e);
-    // A file, and no pipe: nobody reads before it has ended, and its own children may have it then.
+    // A file, not a pipe: it is read only after the program has ended, and the program's own
+    // children may still have it open then.
     let mut errors = tempfile::tempfile().map_err(failed)?;
     let mut command = Command::new(programs::find(program).unwrap_or_else(|| program.into()));
     command.args(arguments);
@@ -89,16 +92,17 @@ pub fn other(
         }
         process::sleep(10_000_000);
     }
-    // Without its beginning it still says what happened.
+    // Without its beginning the log still tells the cause.
     let _ = errors.rewind();
     Err(complaint(name, server, Some(errors)))
 }
 
-/// A port that nobody listens on at the moment, for programs that cannot choose one themselves. It is none of those that
-/// the kernel gives to connections: one of these may have it by the time that it is listened on.
+/// Returns a port without a listener at the moment, for programs that cannot choose one themselves.
+/// The port is outside the range that the kernel gives to connections: a connection could take a
+/// port of that range before the program listens on it.
 pub fn free_port() -> Result<u16> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
-    // Others look for one at the same time.
+    // Other processes look for a port at the same time.
     let start = std::process::id().wrapping_mul(SPREAD);
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range");
     let first = range.ok().and_then(|range| range.split_whitespace().next()?.parse::<u32>().ok());
@@ -127,12 +131,12 @@ fn at<T>(place: Place, start: impl FnOnce() -> Result<T>) -> Result<T> {
     started
 }
 
-/// Ends a server that did not start, and says what it said last.
+/// Ends a server that did not start, and returns the last line of its log.
 fn complaint(name: &'static str, server: Server, errors: Option<impl Read>) -> Error {
     drop(server);
     let mut text = String::new();
     if let Some(mut errors) = errors {
-        // What is no text is left out.
+        // A log that is not text is left out.
         let _ = errors.read_to_string(&mut text);
     }
     let line = text.lines().map(str::trim).rfind(|line| !line.is_empty());

@@ -1,4 +1,4 @@
-//! The rounds of servers that take turns, each asked by a load generator on another processor.
+//! The rounds of servers that take turns, each with a load generator on another processor.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,19 +7,19 @@ use crate::server::Server;
 use crate::statistics;
 use crate::sys::process;
 
-/// Requests on each connection before anything else is asked.
+/// Requests on each connection before all other requests.
 const WARM_UP: u64 = 20;
 
-/// How long a server is asked before its pace is believed: the first requests are slow.
+/// How long requests are sent before the server's pace is measured: the first requests are slow.
 const PILOT_NS: u64 = 20_000_000;
 
 /// A round takes no longer than this, whatever the time.
 const LONGEST_NS: f64 = 5e9;
 
-/// How long a server has to go to sleep after the last request of a round.
+/// The time that a server gets to fall asleep after the last request of a round.
 const SETTLING_NS: u64 = 2_000_000;
 
-/// What one round took.
+/// The times of one round.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Slice {
     /// From the first request to the last answer.
@@ -31,15 +31,15 @@ pub struct Slice {
 /// A ratio, from the ratios of all rounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
-    /// The middle one.
+    /// The median.
     pub median: f64,
-    /// A tenth of them are below.
+    /// The 10th percentile.
     pub low: f64,
-    /// A tenth of them are above.
+    /// The 90th percentile.
     pub high: f64,
 }
 
-/// Round by round, because what else the machine does changes with time.
+/// Compares round by round, because the other load on the machine changes with time.
 pub fn ratio(own: &[Slice], other: &[Slice]) -> Option<Ratio> {
     let ratios: Vec<f64> = own
         .iter()
@@ -51,8 +51,8 @@ pub fn ratio(own: &[Slice], other: &[Slice]) -> Option<Ratio> {
     (!ratios.is_empty()).then(|| Ratio { median: statistics::median(&ratios), low, high })
 }
 
-/// Asks a server so often that its pace can be believed; returns how long a request takes, in
-/// nanoseconds.
+/// Sends a server enough requests to measure its pace reliably; returns how long a request takes,
+/// in nanoseconds.
 pub fn pilot(connections: usize, mut go: impl FnMut(u64) -> Result<u64>) -> Result<f64> {
     let mut requests = WARM_UP * connections as u64;
     // Not believed, however long it takes.
@@ -65,7 +65,8 @@ pub fn pilot(connections: usize, mut go: impl FnMut(u64) -> Result<u64>) -> Resu
     Ok(ns as f64 / requests as f64)
 }
 
-/// How many requests each server gets in a round, the same for all, so that all rounds fit into the time.
+/// Returns how many requests each server gets in a round, the same for all, so that all rounds fit
+/// into the time.
 pub fn share(request_ns: &[f64], rounds: usize, budget_ns: f64) -> u64 {
     let sum: f64 = request_ns.iter().sum();
     let slowest = statistics::maximum(request_ns).max(1.0);
@@ -73,13 +74,13 @@ pub fn share(request_ns: &[f64], rounds: usize, budget_ns: f64) -> u64 {
     requests.min(LONGEST_NS / slowest).max(1.0) as u64
 }
 
-/// One round of a server, in one process or several.
+/// Runs one round of a server, in one process or several.
 pub fn round(servers: &[Server], go: impl FnOnce() -> Result<u64>) -> Result<Slice> {
     let processor_time = || servers.iter().map(Server::processor_time).sum::<Result<u64>>();
     let before = processor_time()?;
     let ns = go()?;
-    // Of a process that runs, the kernel tells what it had used by the last tick of the clock, which
-    // may be milliseconds ago; of one that sleeps, everything.
+    // For a running process, the kernel reports the time used up to the last tick of the clock,
+    // which may be milliseconds ago; for a sleeping one, all of its time.
     process::sleep(SETTLING_NS);
     Ok(Slice { ns, cpu_ns: processor_time()? - before })
 }

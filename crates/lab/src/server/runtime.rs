@@ -1,4 +1,5 @@
-//! A server on our runtime: what it is made of is the experiment's, how it is asked for its counters is the same for all.
+//! A server on our runtime: its parts are the experiment's, and the request for its counters is the
+//! same for all.
 
 use std::io;
 
@@ -9,8 +10,8 @@ use superpoll_rt::{AsyncFd, Runtime};
 use crate::error::{Error, Result};
 use crate::server::{Control, Counts};
 
-/// Has `start` begin a server on a runtime with this back-end, says that it is ready, and answers questions for as long
-/// as somebody may ask. What `start` returns lives as long.
+/// Calls `start` to begin a server on a runtime with this back-end, reports that it is ready, and
+/// answers questions until the parent is gone. The value that `start` returns lives as long.
 pub fn serve<T>(
     backend: BackendKind,
     control: &mut Control,
@@ -24,7 +25,7 @@ pub fn serve<T>(
     control.ready()?;
     loop {
         let asked = runtime.block_on(async { questions.read(&mut [0]).await });
-        // Without a parent there is nobody to serve.
+        // Without a parent there is no client to serve.
         if !matches!(asked.map_err(said)?, Ok(1)) {
             return Ok(());
         }

@@ -1,4 +1,5 @@
-//! A trial of servers: at each point those that take part are set up and take turns, on a processor of their own.
+//! A trial of servers: at each point the participating servers are set up and take turns, on a
+//! processor of their own.
 
 use serde_json::{Value, json};
 
@@ -12,19 +13,19 @@ use crate::rivals::{self, Lost};
 use crate::server::Place;
 use crate::server::processors::Processors;
 
-/// What is known of a trial beforehand.
+/// The parameters of a trial that are known beforehand.
 pub struct Plan<'a> {
     /// The experiment.
     pub name: &'static str,
-    /// How long it may take, and what else all experiments are told.
+    /// Its time limit and the other options that all experiments have.
     pub output: &'a Output,
-    /// Rounds of a quick trial, and of another.
+    /// The rounds of a quick trial, and of a full one.
     pub rounds: (usize, usize),
-    /// Seconds for each point, unless a time was asked for.
+    /// Seconds for each point, unless the options set a time.
     pub seconds: f64,
     /// Servers that take part.
     pub servers: usize,
-    /// Steps of each server at a point besides its rounds.
+    /// Steps of each server at a point in addition to its rounds.
     pub steps: usize,
 }
 
@@ -36,7 +37,7 @@ pub struct Trial {
     pub place: Place,
     /// The rivals that have failed.
     pub lost: Lost,
-    /// Is told each step.
+    /// Shows each step.
     pub progress: Progress,
 }
 
@@ -50,7 +51,8 @@ pub struct Done<Row> {
 }
 
 impl Plan<'_> {
-    /// Measures at each point, as long as there is time; `measure` is told how much, in nanoseconds.
+    /// Measures at each point, as long as there is time; `measure` gets the time for the point, in
+    /// nanoseconds.
     pub fn run<Point: Copy, Row>(
         &self,
         lost: Lost,
@@ -118,8 +120,8 @@ impl Trial {
 }
 
 impl<Row> Done<Row> {
-    /// The record: with the names of the servers and what they are, the rivals among `all`, and what is special to the
-    /// experiment.
+    /// Returns the record: with the names and descriptions of the servers, the rivals among `all`,
+    /// and the experiment's own parameters.
     pub fn record<'a>(
         self,
         servers: impl Iterator<Item = (&'a str, &'a str)> + Clone,

@@ -1,4 +1,4 @@
-//! Servers that take turns, each asked by its load generator, and what a request took.
+//! Servers that take turns, each with its load generator, and the cost of a request.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,10 +10,11 @@ use crate::server::rounds::{self, Slice};
 use crate::server::{Counts, Server};
 use crate::statistics;
 
-/// Not fewer requests in a round, however short the time: a virtual machine may account no processor time for a few.
+/// The fewest requests in a round, however short the time: a virtual machine may account no
+/// processor time for a few requests.
 const LEAST: u64 = 100;
 
-/// A server, who asks it, and what it did.
+/// A server, its load generator, and its results.
 pub struct Runner<C: Connection> {
     // Before the server, so that its connections are reset and not closed by the other side.
     load: Generator<C>,
@@ -26,25 +27,25 @@ pub struct Runner<C: Connection> {
     slices: Vec<Slice>,
     /// The share of its processor that the generator used, round by round.
     busy: Vec<f64>,
-    /// Whether it takes no more part.
+    /// Whether it no longer takes part.
     is_lost: bool,
 }
 
-/// The figures of a server, which rows have among their own.
+/// The figures of a server, which are part of a row.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Figures {
     /// Requests in a round, over all connections.
     pub requests: u64,
-    /// Processor time of the server's processes by request, in the round that took least.
+    /// Processor time of the server's processes per request, in the cheapest round.
     pub cpu_ns_per_request_min: f64,
-    /// The same in the middle round.
+    /// The same in the median round.
     pub cpu_ns_per_request_median: f64,
     /// The most expensive round less the cheapest.
     pub cpu_spread: f64,
-    /// Answers in a second, in the middle round. The load generator has its part in it.
+    /// Answers per second, in the median round. The figure depends on the load generator, too.
     pub requests_per_second: f64,
-    /// The share of its processor that the load generator used, in the middle round.
+    /// The share of its processor that the load generator used, in the median round.
     pub generator_busy: f64,
     /// Waits of the poller, if the server counts them.
     pub waits_per_request: Option<f64>,
@@ -55,7 +56,8 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// The figures of some rounds with as many requests each, and of how busy the load generator was in them.
+    /// Returns the figures of some rounds with the same number of requests each, and of how busy
+    /// the load generator was in them.
     pub fn of(slices: &[Slice], busy: &[f64], requests: u64) -> Figures {
         let each = |of: fn(&Slice) -> u64| -> Vec<f64> {
             slices.iter().map(|slice| of(slice) as f64 / requests as f64).collect()
@@ -74,7 +76,7 @@ impl Figures {
         }
     }
 
-    /// The processor time, to be compared with that of another report.
+    /// Returns the processor time as a figure, for the comparison with another report.
     pub fn compared(&self, at: String) -> Figure {
         Figure {
             at,
@@ -87,13 +89,13 @@ impl Figures {
 }
 
 impl<C: Connection> Runner<C> {
-    /// Sees how long a request takes.
+    /// Creates the runner, and measures how long a request takes.
     pub fn new(server: Server, load: Generator<C>) -> Result<Runner<C>> {
         Runner::of_workers(server.name(), vec![server], load)
     }
 
-    /// As [`new`](Runner::new), of a server that shares its connections among several processes. What it takes is what
-    /// all of them take.
+    /// Like [`new`](Runner::new), for a server that shares its connections among several processes.
+    /// Its cost is the sum over all of them.
     pub fn of_workers(
         name: &'static str,
         servers: Vec<Server>,
@@ -104,17 +106,17 @@ impl<C: Connection> Runner<C> {
         Ok(Runner { load, servers, name, request_ns, before: None, slices, busy, is_lost: false })
     }
 
-    /// The server's name.
+    /// Returns the server's name.
     pub fn name(&self) -> &'static str {
         self.name
     }
 
-    /// The number of the server's process, the first if it has several.
+    /// Returns the number of the server's process, the first if it has several.
     pub fn pid(&self) -> i32 {
         self.servers.first().map_or(0, Server::pid)
     }
 
-    /// What all its processes have counted, if they count.
+    /// Returns the counters of all its processes together, if they count.
     fn counts(&mut self) -> Result<Option<Counts>> {
         let mut sum = Some(Counts::default());
         for server in &mut self.servers {
@@ -126,13 +128,14 @@ impl<C: Connection> Runner<C> {
         Ok(sum)
     }
 
-    /// Asks so often in all, outside of any round.
+    /// Sends this many requests in total, outside of any round.
     pub fn ask(&mut self, requests: u64) -> Result<()> {
         self.load.go(requests).map(drop)
     }
 
-    /// What the server counts in so many requests, if it counts. As many are asked before, so that nothing is counted of
-    /// what it does with connections that were silent while others had their turn.
+    /// Returns the server's counters over this many requests, if it counts. The same number of
+    /// requests is sent before, so that the counters exclude its work on connections that were
+    /// silent during the turns of other servers.
     pub fn count(&mut self, requests: u64) -> Result<Option<Counts>> {
         let Some(_) = self.counts()? else { return Ok(None) };
         self.ask(requests)?;
@@ -144,7 +147,7 @@ impl<C: Connection> Runner<C> {
         }))
     }
 
-    /// What each round took.
+    /// Returns the times of each round.
     pub fn slices(&self) -> &[Slice] {
         &self.slices
     }
@@ -156,7 +159,7 @@ impl<C: Connection> Runner<C> {
         Ok(())
     }
 
-    /// What it took for a request, in rounds of so many.
+    /// Returns the cost of a request, in rounds of this many requests.
     pub fn figures(&mut self, requests: u64) -> Result<Figures> {
         let counted = self.counts()?.zip(self.before);
         let all = requests * self.slices.len() as u64;
@@ -170,8 +173,9 @@ impl<C: Connection> Runner<C> {
     }
 }
 
-/// Has the servers take turns for so many rounds, which fit into the time. `begins` is told whose turn it
-/// is. Returns how many requests each got in a round. A rival that fails is lost, and the others go on.
+/// Lets the servers take turns for this many rounds, which fit into the time. `begins` is called
+/// with the server whose turn it is. Returns how many requests each got in a round. A rival that
+/// fails is lost, and the remaining servers go on.
 pub fn take_turns<C: Connection>(
     runners: &mut [Runner<C>],
     rounds: usize,
@@ -188,8 +192,9 @@ pub fn take_turns<C: Connection>(
     Ok(requests)
 }
 
-/// As [`take_turns`], but each gets so many requests in a round, or as many as fit into the time of one server: one
-/// that is slow has no other do less. Returns how many each got.
+/// Like [`take_turns`], but each server gets `most` requests in a round, or as many as fit into the
+/// time of one server: a slow server does not reduce the requests of the rest. Returns how many
+/// each got.
 pub fn take_turns_of<C: Connection>(
     runners: &mut [Runner<C>],
     rounds: usize,
@@ -221,7 +226,7 @@ fn in_turn<C: Connection>(
     }
     for round in 0..rounds {
         for turn in 0..runners.len() {
-            // Each round starts elsewhere, so that nobody goes first every time.
+            // Each round starts elsewhere, so that no server goes first every time.
             let place = (turn + round) % runners.len();
             let runner = &mut runners[place];
             if runner.is_lost {
@@ -235,7 +240,8 @@ fn in_turn<C: Connection>(
     Ok(())
 }
 
-/// The row of each server that is still there, by its place among all, and those servers. Who fails now is lost too.
+/// Returns the row of each server that is still there, by its place among all, and those servers. A
+/// rival that fails now is lost too.
 pub fn rows<C: Connection, Row>(
     runners: Vec<Runner<C>>,
     lost: &mut Lost,

@@ -1,25 +1,26 @@
-//! Loads made up on the spot, by somebody who sees where each descriptor is watched.
+//! Loads made up on the spot, by an adversary that sees where each descriptor is watched.
 //!
 //! The cruellest thing to do to a placement rule is to stop a descriptor as soon as it has been
 //! moved to the array and to wake it as soon as it is back. No rule can do well against that; a
-//! good one bounds what it can be made to lose.
+//! good rule bounds its loss.
 
 use superpoll::backend::policy::Place;
 
 use crate::random::Random;
 
-/// What an adversary does.
+/// The tactic of an adversary.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Tactic {
     /// Active exactly while in epoll.
     Contrary,
-    /// As `Contrary`, but after a move it goes on for so many rounds, or keeps still for so many.
+    /// Like `Contrary`, but after a move it stays active for so many rounds, or keeps still for so
+    /// many.
     Delayed(u32),
-    /// As `Contrary`, but each round with this probability it does the opposite.
+    /// Like `Contrary`, but in each round it does the opposite with this probability.
     Careless(f64),
 }
 
-/// Somebody who wants a policy to lose.
+/// An adversary that makes a policy lose.
 #[derive(Clone, Debug)]
 pub struct Adversary {
     tactic: Tactic,
@@ -29,7 +30,7 @@ pub struct Adversary {
 }
 
 impl Adversary {
-    /// One with so many descriptors.
+    /// Creates an adversary with this many descriptors.
     pub fn new(tactic: Tactic, total: usize, seed: u64) -> Adversary {
         Adversary {
             tactic,
@@ -39,12 +40,12 @@ impl Adversary {
         }
     }
 
-    /// How many descriptors it has.
+    /// Returns its number of descriptors.
     pub fn total(&self) -> usize {
         self.places.len()
     }
 
-    /// Decides who is active next, seeing where each is.
+    /// Chooses the descriptors that are active next, from where each is watched.
     pub fn next_round(&mut self, place: impl Fn(u32) -> Place, active: &mut Vec<u32>) {
         active.clear();
         for index in 0..self.places.len() {

@@ -1,9 +1,9 @@
-//! Loads: who is active when.
+//! Loads: the descriptors that are active in each round.
 //!
-//! A load is a row of groups of descriptors, each with a pattern, and a seed. Descriptors are
-//! numbered through, the first group from zero. Each active descriptor gets one event per round.
-//! The same load drives real descriptors and the simulator: [`Load::rounds`] is all there is to
-//! it.
+//! A load is a sequence of groups of descriptors, each with a pattern, and a seed. Descriptors are
+//! numbered consecutively, the first group from zero. Each active descriptor gets one event per
+//! round. The same load drives real descriptors and the simulator: [`Load::rounds`] is its whole
+//! interface.
 
 use std::fmt;
 
@@ -18,16 +18,16 @@ pub enum Pattern {
     Steady,
     /// Each member is active with this probability in each round, independently.
     Chance(f64),
-    /// So many members, drawn anew in each round, are active.
+    /// This many members, drawn anew in each round, are active.
     Few(usize),
-    /// `active` neighbours are active at a time; the next ones follow after `every` rounds, more
-    /// or less by up to `jitter`.
+    /// `active` neighbours are active at a time; the next neighbours follow after `every` rounds,
+    /// more or less by up to `jitter`.
     Rotating {
         /// How many are active at a time.
         active: usize,
         /// For how many rounds.
         every: u32,
-        /// By how many rounds that varies.
+        /// The most rounds by which that varies.
         jitter: u32,
     },
     /// Each member alone is active for `on` rounds and then not for `off`, each more or less by up
@@ -37,7 +37,7 @@ pub enum Pattern {
         on: u32,
         /// Rounds without.
         off: u32,
-        /// By how many rounds either varies.
+        /// The most rounds by which either varies.
         jitter: u32,
     },
 }
@@ -47,7 +47,7 @@ pub enum Pattern {
 pub struct Group {
     /// How many there are.
     pub size: usize,
-    /// What they do.
+    /// Their activity.
     pub pattern: Pattern,
 }
 
@@ -56,35 +56,35 @@ pub struct Group {
 pub struct Load {
     /// Its groups.
     pub groups: Vec<Group>,
-    /// Where its randomness starts.
+    /// The seed of its random numbers.
     pub seed: u64,
 }
 
 impl Load {
-    /// A load of one group.
+    /// Creates a load of one group.
     pub fn new(size: usize, pattern: Pattern) -> Load {
         Load { groups: vec![Group { size, pattern }], seed: 1 }
     }
 
-    /// The same with one group more.
+    /// Returns the same load with one group more.
     #[must_use]
     pub fn and(mut self, size: usize, pattern: Pattern) -> Load {
         self.groups.push(Group { size, pattern });
         self
     }
 
-    /// The same from another seed.
+    /// Returns the same load from another seed.
     #[must_use]
     pub fn seed(self, seed: u64) -> Load {
         Load { seed, ..self }
     }
 
-    /// How many descriptors it needs.
+    /// Returns how many descriptors it needs.
     pub fn total(&self) -> usize {
         self.groups.iter().map(|group| group.size).sum()
     }
 
-    /// What happens, round by round, without end.
+    /// Returns the activity, round by round, without end.
     pub fn rounds(&self) -> Rounds {
         let mut random = Random::new(self.seed);
         let mut first = 0;
@@ -126,7 +126,8 @@ impl fmt::Display for Load {
     }
 }
 
-/// What a load does; made by [`Load::rounds`]. Also an iterator, which allocates for each round.
+/// The rounds of a load; made by [`Load::rounds`]. Also an iterator, which allocates for each
+/// round.
 #[derive(Clone, Debug)]
 pub struct Rounds {
     groups: Vec<State>,
@@ -137,10 +138,10 @@ pub struct Rounds {
 struct State {
     first: u32,
     group: Group,
-    /// Of a rotation: its first active member, and the rounds until it moves on.
+    /// The state of a rotation: its first active member, and the rounds until it moves on.
     start: u32,
     left: u32,
-    /// Of bursts: whether each member is active, and for how many rounds more.
+    /// The state of bursts: whether each member is active, and for how many rounds more.
     members: Vec<(bool, u32)>,
 }
 

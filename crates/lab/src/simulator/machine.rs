@@ -1,11 +1,11 @@
 //! The adaptive back-end, without descriptors.
 //!
 //! Each step makes the same calls of the policy in the same order as
-//! [`Adaptive`](superpoll::backend::Adaptive) does in one wait, and moves the same numbers
-//! between the same two sets, and changes the same triggers. Epoll's ready list is kept as the kernel
-//! keeps it: a level-triggered descriptor stays on it until the wait after its last report, which
-//! looks at it in vain; until then its writer has nobody to wake. What a step costs is charged to four accounts. The writer pays
-//! before the wait, by where the descriptor was watched then.
+//! [`Adaptive`](superpoll::backend::Adaptive) does in one wait, and moves the same numbers between
+//! the same two sets, and changes the same triggers. Epoll's ready list is kept as the kernel keeps
+//! it: a level-triggered descriptor stays on it until the wait after its last report, which looks
+//! at it to no effect; until then its writer has no task to wake. The cost of a step is charged to
+//! four accounts. The writer pays before the wait, by where the descriptor was watched then.
 
 use std::ops::AddAssign;
 use std::time::Duration;
@@ -16,26 +16,26 @@ use superpoll::diagnostics::{Costs, Kind};
 
 use crate::simulator::run::Setting;
 
-/// What was spent, in nanoseconds.
+/// The cost so far, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Spent {
     /// Waiting.
     pub wait: f64,
     /// Moving descriptors.
     pub upkeep: f64,
-    /// What the writes cost more than to descriptors that nobody watches.
+    /// The extra cost of the writes compared with descriptors that are not watched.
     pub writes: f64,
     /// Reading.
     pub reads: f64,
 }
 
 impl Spent {
-    /// All of it.
+    /// Returns the sum of all accounts.
     pub fn total(&self) -> f64 {
         self.wait + self.upkeep + self.writes + self.reads
     }
 
-    /// The loop's own part: what the writes cost is left out.
+    /// Returns the loop's own part, without the cost of the writes.
     pub fn own(&self) -> f64 {
         self.total() - self.writes
     }
@@ -50,10 +50,10 @@ impl AddAssign for Spent {
     }
 }
 
-/// Where a descriptor is that is not in the array.
+/// The place of a descriptor that is not in the array.
 const COLD: u32 = u32::MAX;
 
-/// An adaptive back-end that only reckons.
+/// An adaptive back-end that only computes costs.
 #[derive(Debug)]
 pub struct Machine<P> {
     policy: P,
@@ -68,7 +68,7 @@ pub struct Machine<P> {
     passes: u32,
     blocks: u32,
     candidates: Vec<u32>,
-    /// Those that epoll should watch with another trigger.
+    /// The descriptors that epoll should watch with another trigger.
     retrigger: Vec<u32>,
     /// Whether epoll was told to watch each descriptor level-triggered.
     level: Vec<bool>,
@@ -81,7 +81,7 @@ pub struct Machine<P> {
 }
 
 impl<P: Policy> Machine<P> {
-    /// A machine with so many descriptors, all registered with the same hint.
+    /// Creates a machine with this many descriptors, all registered with the same hint.
     pub fn new(policy: P, setting: &Setting, total: usize, hint: Hint) -> Machine<P> {
         let mut machine = Machine {
             policy,
@@ -126,22 +126,22 @@ impl<P: Policy> Machine<P> {
         (&mut self.policy, view)
     }
 
-    /// Where a descriptor is watched.
+    /// Returns where a descriptor is watched.
     pub fn place(&self, index: u32) -> Place {
         if self.places[index as usize] == COLD { Place::Cold } else { Place::Hot }
     }
 
-    /// How many descriptors are in the array.
+    /// Returns how many descriptors are in the array.
     pub fn hot(&self) -> usize {
         self.array.len()
     }
 
-    /// How many there are.
+    /// Returns the number of descriptors.
     pub fn total(&self) -> usize {
         self.places.len()
     }
 
-    /// What was spent so far.
+    /// Returns the cost so far.
     pub fn spent(&self) -> Spent {
         self.spent
     }
@@ -156,7 +156,7 @@ impl<P: Policy> Machine<P> {
         self.triggers
     }
 
-    /// The policy.
+    /// Returns the policy.
     pub fn policy(&self) -> &P {
         &self.policy
     }
@@ -213,7 +213,7 @@ impl<P: Policy> Machine<P> {
         }
     }
 
-    /// One wait, in which these descriptors turn out to be ready, each for one read.
+    /// Plays one wait, in which these descriptors turn out to be ready, each for one read.
     pub fn round(&mut self, active: &[u32]) {
         let costs = self.kind_costs();
         self.passes = self.passes.wrapping_add(1);
@@ -272,7 +272,7 @@ impl<P: Policy> Machine<P> {
         self.turn_hand();
     }
 
-    /// Fetches what is ready in epoll.
+    /// Fetches the ready descriptors of epoll.
     fn collect_cold(&mut self, active: &[u32]) -> usize {
         let costs = self.kind_costs();
         self.look_again(active);
@@ -337,7 +337,8 @@ impl<P: Policy> Machine<P> {
         self.level[index as usize] = level;
         self.spent.upkeep += f64::from(self.kind_costs().modify);
         self.triggers += 1;
-        // What it reported has not been read yet: the kernel looks, and puts it on the list.
+        // The reported byte has not been read yet: the kernel looks, and puts the descriptor on the
+        // list.
         self.queue(index);
     }
 
@@ -347,8 +348,8 @@ impl<P: Policy> Machine<P> {
         }
     }
 
-    /// Takes from the ready list what is not ready any more, after a second look; the rest is
-    /// about to be reported.
+    /// Removes descriptors that are no longer ready from the ready list, after a second look; the
+    /// rest is about to be reported.
     fn look_again(&mut self, active: &[u32]) {
         let recheck = f64::from(self.kind_costs().recheck);
         while let Some(index) = self.ready_list.pop() {
@@ -359,7 +360,8 @@ impl<P: Policy> Machine<P> {
         }
     }
 
-    /// A wait in which nothing happens until its time is up. True if everything was handed over.
+    /// Plays a wait in which nothing happens until its time is up. Returns true if everything was
+    /// handed over.
     fn block(&mut self) -> bool {
         let costs = self.kind_costs();
         self.blocks = self.blocks.wrapping_add(1);
@@ -412,7 +414,7 @@ impl<P: Policy> Machine<P> {
     }
 }
 
-/// What a read of one byte costs, by kind, where nobody has measured it.
+/// Returns the cost of a read of one byte, by kind, for use without a measurement.
 pub(super) fn read_cost(kind: Kind) -> f64 {
     match kind {
         Kind::Unix => 1053.0,
@@ -421,5 +423,5 @@ pub(super) fn read_cost(kind: Kind) -> f64 {
     }
 }
 
-/// The costs that simulations reckon with unless told otherwise.
+/// The default costs of simulations.
 pub(super) const COSTS: Costs = Costs::ASSUMED;

@@ -1,15 +1,16 @@
-//! Placement without a kernel: replays activity against a policy and adds up what it would cost.
+//! Placement without a kernel: replays activity against a policy and adds up the cost it would
+//! have.
 //!
 //! A [`Load`] says which descriptors are active in each round. A [`Machine`] does with a
-//! [`Policy`](superpoll::backend::policy::Policy) what the adaptive back-end does, call for call, and
-//! charges each step what [`Costs`](superpoll::diagnostics::Costs) says it costs, the writer's share
-//! included. Beside it run the yardsticks: pure `poll`, pure `epoll` level- and edge-triggered, and
-//! the best schedule in hindsight. Nothing is measured and nothing is random but by seed, so the
-//! same load gives the same number everywhere, and [`worst_load`] can search for the load that
-//! a policy likes least.
+//! [`Policy`](superpoll::backend::policy::Policy) what the adaptive back-end does, call for call,
+//! and charges each step its cost from [`Costs`](superpoll::diagnostics::Costs), the writer's share
+//! included. The yardsticks run on the same load: pure `poll`, pure `epoll` level- and
+//! edge-triggered, and the best schedule in hindsight. Nothing is measured and nothing is random
+//! but by seed, so the same load gives the same number everywhere, and [`worst_load`] can search
+//! for the load that a policy likes least.
 //!
-//! What is left out: caches, preemption, and the policy's own arithmetic. A run on real descriptors
-//! decides; the simulator says where to look.
+//! The simulation omits caches, preemption, and the policy's own arithmetic. A run on real
+//! descriptors decides; the simulator says where to look.
 
 mod adversary;
 mod load;

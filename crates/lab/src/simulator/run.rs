@@ -11,25 +11,25 @@ use crate::simulator::load::Load;
 use crate::simulator::machine::{COSTS, Machine, Spent, read_cost};
 use crate::simulator::yardstick::{Hindsight, Pure};
 
-/// What things cost in a simulation, and how the descriptors are watched.
+/// The costs in a simulation, and how the descriptors are watched.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting {
     /// Kind of all descriptors.
     pub kind: Kind,
-    /// What watching costs.
+    /// The costs of watching.
     pub costs: Costs,
-    /// What a read costs, in nanoseconds.
+    /// The cost of a read, in nanoseconds.
     pub read: f64,
-    /// By how much scans cost more than `costs` says.
+    /// The factor by which scans cost more than in `costs`.
     pub scan_factor: f32,
-    /// How long a wait blocks in which nothing happens.
+    /// How long a wait without events blocks.
     pub pause: Duration,
-    /// Whether descriptors in epoll are level-triggered; else the back-end may choose.
+    /// Whether descriptors in epoll are level-triggered; otherwise the back-end may choose.
     pub level: bool,
 }
 
 impl Setting {
-    /// Assumed costs, for one kind.
+    /// Creates a setting with assumed costs, for one kind.
     pub fn new(kind: Kind) -> Setting {
         Setting {
             kind,
@@ -42,23 +42,23 @@ impl Setting {
     }
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Outcome {
-    /// What the policy spent.
+    /// The cost of the policy.
     pub policy: Spent,
-    /// What the cheapest pure back-end spent in total.
+    /// The total cost of the cheapest pure back-end.
     pub pure: f64,
-    /// What the loop itself spent with the back-end that is cheapest by that measure.
+    /// The loop's own cost with the back-end that is cheapest by that measure.
     pub pure_own: f64,
-    /// What all descriptors in `poll` cost.
+    /// The cost with all descriptors in `poll`.
     pub poll: f64,
-    /// What all descriptors in edge-triggered epoll cost.
+    /// The cost with all descriptors in edge-triggered epoll.
     pub edge: f64,
-    /// What all descriptors in level-triggered epoll cost.
+    /// The cost with all descriptors in level-triggered epoll.
     pub level: f64,
-    /// What no schedule can beat: reads, one empty wait per round, and the best schedule for each
-    /// descriptor alone.
+    /// A cost that no schedule can beat: reads, one empty wait per round, and the best schedule for
+    /// each descriptor alone.
     pub hindsight: f64,
     /// The same without reads and empty waits: the part that placement decides.
     pub hindsight_placement: f64,
@@ -73,17 +73,17 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The policy's cost as a multiple of the best pure back-end's.
+    /// Returns the policy's cost as a multiple of the best pure back-end's.
     pub fn ratio(&self) -> f64 {
         self.policy.total() / self.pure
     }
 
-    /// The same, counting only the loop's own time.
+    /// Returns the same ratio, counting only the loop's own time.
     pub fn ratio_own(&self) -> f64 {
         self.policy.own() / self.pure_own
     }
 
-    /// The policy's cost as a multiple of the best schedule's in hindsight.
+    /// Returns the policy's cost as a multiple of the best schedule's in hindsight.
     pub fn regret(&self) -> f64 {
         self.policy.total() / self.hindsight
     }
@@ -148,7 +148,7 @@ pub fn play(policy: impl Policy, load: &Load, rounds: u32, setting: &Setting) ->
     play.outcome(setting)
 }
 
-/// Plays an adversary, who sees after each round where each descriptor is watched.
+/// Plays an adversary, which sees after each round where each descriptor is watched.
 pub fn play_adversary(
     policy: impl Policy,
     adversary: &mut Adversary,

@@ -1,7 +1,7 @@
 //! The search for the load that a policy likes least.
 //!
-//! Random loads of one or two groups, then small changes to the worst ones, kept when they make
-//! it worse. The result is a load, so that it can be played to real descriptors.
+//! Random loads of one or two groups, then small changes to the worst ones, kept when they make it
+//! worse. The result is a load, so it can be played on real descriptors.
 
 use superpoll::backend::policy::Policy;
 
@@ -22,7 +22,7 @@ pub struct Search {
     pub smallest: usize,
     /// The most.
     pub largest: usize,
-    /// Where the search starts.
+    /// The seed of the search.
     pub seed: u64,
 }
 
@@ -37,7 +37,7 @@ impl Default for Search {
 pub struct Worst {
     /// The load.
     pub load: Load,
-    /// What it came to.
+    /// Its outcome.
     pub outcome: Outcome,
 }
 
@@ -64,7 +64,7 @@ pub fn worst_load<P: Policy>(policy: impl Fn() -> P, setting: &Setting, search: 
     worst
 }
 
-/// A number from 1 to `end` whose order of magnitude is what varies evenly.
+/// Returns a number from 1 to `end` with an evenly distributed order of magnitude.
 fn magnitude(random: &mut Random, end: u64) -> u64 {
     let exponent = random.unit() * ((end + 1) as f64).ln();
     (exponent.exp() as u64).clamp(1, end)

@@ -24,10 +24,11 @@ fn rotating(every: u32) -> Load {
     Load::new(1000, Pattern::Rotating { active: 50, every, jitter: 0 })
 }
 
-/// What the proof gives (docs/placement.md): no stay in the array costs more than the way there
-/// and back, the longest patience and the clock hand's turn, or for settled ones that and the
-/// settling over the events before it; each stay has an event, and parking burdens each event. An
-/// event in epoll changes the trigger at most once, and with a level it is looked at once more.
+/// Returns the bound of the proof (docs/placement.md): no stay in the array costs more than the way
+/// there and back, the longest patience and the clock hand's turn; for a settled descriptor, the
+/// same plus the settling over the events before it. Each stay has an event, and parking burdens
+/// each event. An event in epoll changes the trigger at most once, and with a level it is looked at
+/// once more.
 fn proven(setting: &Setting) -> f64 {
     let costs = setting.costs.of(setting.kind);
     let event = f64::from(costs.event + costs.wake) + setting.read;
@@ -42,7 +43,7 @@ fn proven(setting: &Setting) -> f64 {
     1.0 + (trigger + f64::from(costs.parked_wake) + parked.max(settled)) / event
 }
 
-/// Whether an outcome keeps what is proven against edge-triggered epoll.
+/// Returns whether an outcome keeps the bound proven against edge-triggered epoll.
 fn within_proof(outcome: &Outcome, setting: &Setting, rounds: u32, total: usize) {
     let array = f64::from(setting.costs.pass + setting.costs.cold_wait) * f64::from(rounds);
     let costs = setting.costs.of(setting.kind);
@@ -96,7 +97,7 @@ fn costs_of_one_descriptor_by_hand() {
     assert_eq!(spent.writes, 4.0 * 124.0 + 6.0 * 62.0);
     assert_eq!((spent.upkeep, spent.reads), (310.0, 10.0 * 327.0));
     assert_eq!(machine.triggers(), 1);
-    // The wait after its last event looks at it once more, and finds it again if it goes on.
+    // The wait after its last event looks at it once more, and finds it again if it stays active.
     machine.round(&[]);
     machine.round(&[]);
     machine.round(&[0]);
@@ -110,7 +111,7 @@ fn costs_of_one_descriptor_by_hand() {
     assert_eq!((machine.spent().wait, machine.spent().writes), (234.0 + 28.0 + 2.0, 0.0));
 }
 
-/// Says at each moment what somebody else has decided.
+/// A policy that gives the decisions that the test has set.
 #[derive(Debug)]
 struct Told<'a> {
     level: &'a AtomicBool,
@@ -165,7 +166,7 @@ fn triggers_change_with_an_event_and_leave_the_descriptor_on_the_ready_list() {
     // With no array open it stays as it is.
     level.store(false, Relaxed);
     assert_eq!(step(&mut machine, &[0]), (edge + 7.0, 62.0, 0.0));
-    // Another one opens the array; the first is looked at in vain.
+    // Another descriptor opens the array; the look at the first finds nothing.
     promote.store(true, Relaxed);
     assert_eq!(step(&mut machine, &[1]), (edge + 44.0, 124.0, 310.0));
     promote.store(false, Relaxed);
@@ -176,12 +177,12 @@ fn triggers_change_with_an_event_and_leave_the_descriptor_on_the_ready_list() {
     assert_eq!(step(&mut machine, &[1]), (array + 2.0 + 44.0, 65.0, 0.0));
     assert_eq!(step(&mut machine, &[0]), (array + edge, 124.0, 0.0));
     assert_eq!(machine.triggers(), 2);
-    // What comes from the array has the trigger that is preferred by then.
+    // A descriptor that comes from the array has the trigger that is preferred by then.
     level.store(true, Relaxed);
     demote.store(true, Relaxed);
     assert_eq!(step(&mut machine, &[1]), (array + 2.0, 65.0, 310.0));
     assert_eq!(step(&mut machine, &[1]), (edge + 7.0, 124.0, 0.0));
-    // One that is promoted from a level is found on the list no more than once.
+    // A descriptor that is promoted from a level is found on the list no more than once.
     promote.store(true, Relaxed);
     demote.store(false, Relaxed);
     assert_eq!(step(&mut machine, &[1]), (edge + 7.0, 62.0, 310.0));
@@ -321,7 +322,7 @@ fn a_quiet_loop_hands_its_array_over() {
     assert_eq!(machine.hot(), 100);
     machine.round(&[]);
     assert_eq!(machine.hot(), 0);
-    // A wait shorter than what handing over would cost leaves the array.
+    // A wait shorter than the cost of handing over leaves the array.
     let short = Setting { pause: std::time::Duration::from_micros(20), ..setting };
     let mut machine = Machine::new(Governed::new(), &short, 100, Hint::None);
     for _ in 0..50 {

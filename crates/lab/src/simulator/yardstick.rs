@@ -1,4 +1,4 @@
-//! What a policy is compared with: one back-end for everything, and perfect knowledge.
+//! The yardsticks for a policy: one back-end for everything, and perfect knowledge.
 
 use superpoll::diagnostics::KindCosts;
 
@@ -23,7 +23,7 @@ pub struct Pure {
 }
 
 impl Pure {
-    /// For so many descriptors.
+    /// Creates the yardstick for this many descriptors.
     pub fn new(setting: &Setting, total: usize) -> Pure {
         Pure {
             setting: *setting,
@@ -72,34 +72,34 @@ impl Pure {
         }
     }
 
-    /// The total of the cheapest.
+    /// Returns the total of the cheapest back-end.
     pub fn best(&self) -> f64 {
         self.poll.total().min(self.level.total()).min(self.edge.total())
     }
 
-    /// The loop's own time with the cheapest by that measure.
+    /// Returns the loop's own time with the back-end that is cheapest by that measure.
     pub fn best_own(&self) -> f64 {
         self.poll.own().min(self.level.own()).min(self.edge.own())
     }
 }
 
 /// The cheapest schedule for each descriptor alone, knowing the future: in epoll, in the array and
-/// parked, or in the array and settled. What the sets cost as such is left out, and in epoll each
-/// event has the trigger that is cheaper for it without any change or second look being paid, so no
-/// policy can do better.
+/// parked, or in the array and settled. The cost of the sets as such is left out. In epoll each
+/// event has the trigger that is cheaper for it, without paying for a change or a second look. So
+/// no policy can do better.
 #[derive(Clone, Debug)]
 pub struct Hindsight {
     costs: KindCosts,
     scan: f64,
     ready: f64,
-    /// The least cost of ending in each state, just after the last event of each descriptor.
+    /// The lowest cost of ending in each state, just after the last event of each descriptor.
     states: Vec<[f64; 3]>,
     last: Vec<u32>,
     round: u32,
 }
 
 impl Hindsight {
-    /// For so many descriptors, all of which start in epoll.
+    /// Creates the yardstick for this many descriptors, which all start in epoll.
     pub fn new(setting: &Setting, total: usize) -> Hindsight {
         let costs = *setting.costs.of(setting.kind);
         let mut start = [0.0, f64::INFINITY, f64::INFINITY];
@@ -127,7 +127,7 @@ impl Hindsight {
             } else {
                 costs.wake
             };
-            // Whoever moves during a lull does best to do so at one of its ends.
+            // The best time for a move during a lull is one of its ends.
             states[1] += idle * self.scan;
             states[2] += idle * self.scan;
             relax(states, &costs);
@@ -138,7 +138,7 @@ impl Hindsight {
         }
     }
 
-    /// The cost of the best schedules, of waiting, moving and writing.
+    /// Returns the cost of the best schedules, of waiting, moving and writing.
     pub fn total(&self) -> f64 {
         // Whatever happens after the last event, being in epoll costs nothing more.
         self.states.iter().map(|states| states[0].min(states[1]).min(states[2])).sum()
@@ -176,8 +176,9 @@ mod tests {
         assert_eq!(hindsight(&[BUSY; 10]), 310.0 + 10.0 * 95.0);
         // Settled: 1040 and 30 a round.
         assert_eq!(hindsight(&[BUSY; 100]), 1040.0 + 100.0 * 30.0);
-        // In epoll the first event of a row costs 213, the others, level-triggered, 158. A lull of
-        // ten rounds is worth waiting for, one of twenty is not, nor what was before.
+        // In epoll the first event of a row costs 213, the following ones, level-triggered, 158. A
+        // lull of ten rounds is worth waiting for; a lull of twenty is not, nor are the rounds
+        // before.
         let lull = |rounds| [vec![BUSY; 5], vec![IDLE; rounds], vec![BUSY; 5]].concat();
         assert_eq!(hindsight(&[BUSY; 3]), 213.0 + 2.0 * 158.0);
         assert_eq!(hindsight(&lull(10)), 310.0 + 10.0 * 95.0 + 10.0 * 28.0);

@@ -1,7 +1,8 @@
-//! Superpoll's batch reader, to which events come with their bytes.
+//! Superpoll's batch reader, which returns events together with their bytes.
 //!
-//! The bytes are looked at where they are; the reads are the reader's own, as the floor's are. Its memory is not
-//! compared: its table has the descriptors and stands for the one that users of a poller keep besides.
+//! The bytes are looked at in place; the reads are the reader's own, as the floor's are. Its memory
+//! is not compared: its table holds the descriptors and replaces the table that users of a poller
+//! keep in addition.
 
 use std::os::fd::OwnedFd;
 

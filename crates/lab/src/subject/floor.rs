@@ -1,5 +1,5 @@
-//! Perfect knowledge: the reads that all others do as well, and no wait at all. Its writes, to
-//! descriptors that nobody watches, are what the others' writes are compared to.
+//! Perfect knowledge: the reads that all other subjects do as well, and no wait at all. Its writes
+//! go to descriptors without a watcher; the writes of the other subjects are compared with them.
 
 use std::os::fd::RawFd;
 

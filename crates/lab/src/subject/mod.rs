@@ -1,12 +1,13 @@
-//! What is measured: pollers of every make, each with its whole inner loop.
+//! The subjects of a measurement: pollers of every make, each with its whole inner loop.
 //!
 //! A subject is built for a set of readers and then does rounds: it waits until all active readers
 //! were reported, and reads one byte of each when it is reported. The loop over the events is in
-//! the subject, so that one dynamic call per round, not per event, is what the harness adds, and
-//! adds to all alike. Each subject looks one thing up per event, as its users would: the
-//! descriptor under the number or key that the poller hands back.
+//! the subject, so the harness adds one dynamic call per round, not per event, and adds it to all
+//! alike. Each subject does one look-up per event, as its users would: the descriptor under the
+//! number or key that the poller returns.
 //!
-//! All ask for as many events per wait as there are descriptors, where they let their users choose.
+//! All subjects request as many events per wait as there are descriptors, where users can choose
+//! that number.
 
 use crate::by_name::by_name;
 use crate::channel::Pairs;
@@ -39,7 +40,7 @@ pub(crate) type Build = fn(&Pairs) -> Result<Box<dyn Subject + '_>>;
 pub struct Entry {
     /// Its name in tables and records.
     pub name: &'static str,
-    /// What it is.
+    /// A description for the reader.
     pub about: &'static str,
     /// Whether it needs rounds to find its placement.
     pub adapts: bool,
@@ -48,7 +49,7 @@ pub struct Entry {
     /// Whether it needs io_uring.
     pub rings: bool,
     build: Build,
-    /// The feature that it is not built with.
+    /// The feature that it needs and that is not built in.
     missing: Option<&'static str>,
 }
 
@@ -129,17 +130,17 @@ pub const ALL: &[Entry] = &[
 ];
 
 impl Entry {
-    /// Whether it is built in.
+    /// Returns whether it is built in.
     pub fn is_built_in(&self) -> bool {
         self.missing.is_none()
     }
 
-    /// The subject of this name.
+    /// Returns the subject of this name.
     pub fn named(name: &str) -> Result<Entry> {
         Ok(crate::options::subjects(Some(name), &[])?[0])
     }
 
-    /// The same, if it is built in.
+    /// Returns the same entry, if it is built in.
     pub fn present(self) -> Result<Entry> {
         match self.missing {
             None => Ok(self),
@@ -155,13 +156,13 @@ impl Entry {
         }
     }
 
-    /// Whether it can watch these readers at all.
+    /// Returns whether it can watch these readers at all.
     pub fn suits(&self, pairs: &Pairs) -> bool {
         let works = !self.rings || superpoll::BackendKind::Uring.is_available();
         works && !(self.small_numbers && pairs.readers().iter().any(|&fd| fd >= 1024))
     }
 
-    /// Builds it over these pairs.
+    /// Builds the subject over these pairs.
     pub fn build<'a>(&self, pairs: &'a Pairs) -> Result<Box<dyn Subject + 'a>> {
         (self.build)(pairs)
     }

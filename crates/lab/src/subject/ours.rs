@@ -11,7 +11,7 @@ use crate::channel::Pairs;
 use crate::error::{Error, Result};
 use crate::subject::work::{Ledger, Subject};
 
-/// A slab entry: what the program knows of a registration.
+/// A slab entry: the program's data for a registration.
 #[derive(Clone, Copy)]
 struct Connection {
     fd: RawFd,

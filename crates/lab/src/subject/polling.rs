@@ -1,4 +1,4 @@
-//! The crate polling in the mode that costs it least here: level-triggered.
+//! The crate polling in its cheapest mode here: level-triggered.
 
 use std::os::fd::{OwnedFd, RawFd};
 

@@ -1,4 +1,4 @@
-//! `epoll(7)` as its manual page shows it: the loop that our epoll back-end is held against.
+//! `epoll(7)` as its manual page shows it: the loop that our epoll back-end is compared with.
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 

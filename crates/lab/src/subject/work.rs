@@ -6,7 +6,7 @@ use crate::sys::descriptor;
 /// A poller at work.
 pub trait Subject {
     /// Waits until all of `active` (pairs, ascending) were reported, reading one byte of each. Only
-    /// the floor looks at which they are; all others may know no more than how many.
+    /// the floor may look at which they are; all other subjects may only use their number.
     fn round(&mut self, active: &[u32], ledger: &mut Ledger) -> Result<()>;
 
     /// Its own counters, if it has any.
@@ -14,28 +14,28 @@ pub trait Subject {
         None
     }
 
-    /// System calls it has made in rounds besides reads, if it counts them.
+    /// Returns the system calls that it has made in rounds in addition to reads, if it counts them.
     fn calls(&self) -> Option<u64> {
         None
     }
 
-    /// Whether these calls read, too, so that no other call does.
+    /// Returns whether these calls read, too, so that no other call does.
     fn calls_read(&self) -> bool {
         false
     }
 
-    /// How often the kernel had no room to note an event, and the subject made up for it.
+    /// Returns how often the kernel had no room to note an event, and the subject made up for it.
     fn overflows(&self) -> Option<u64> {
         None
     }
 
-    /// Bytes of its own heap for registrations, if it says.
+    /// Returns the bytes of its own heap for registrations, if it reports them.
     fn memory(&self) -> Option<usize> {
         None
     }
 }
 
-/// What was read: the proof that the work was done.
+/// The bytes that were read: the proof that the work was done.
 #[derive(Debug)]
 pub struct Ledger {
     seen: Vec<u32>,
@@ -45,7 +45,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Nothing read yet, of `total` pairs.
+    /// Creates the ledger of `total` pairs, with nothing read yet.
     pub fn new(total: usize) -> Ledger {
         Ledger { seen: vec![0; total], bytes: 0, sum: 0, empty: 0 }
     }
@@ -73,7 +73,7 @@ impl Ledger {
         }
     }
 
-    /// How many bytes were read in this round.
+    /// Returns how many bytes were read in this round.
     #[inline(always)]
     pub fn bytes(&self) -> usize {
         self.bytes
@@ -84,8 +84,8 @@ impl Ledger {
         self.empty
     }
 
-    /// Ends a round: exactly the bytes written must have been read, each active reader once and
-    /// none besides.
+    /// Ends a round: exactly the written bytes must have been read, from each active reader once
+    /// and from no other reader.
     pub fn close(&mut self, subject: &'static str, active: &[u32], byte: u8) -> Result<()> {
         let wrong = |found: String| Err(Error::Work { subject, found });
         if self.bytes != active.len() {

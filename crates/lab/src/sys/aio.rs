@@ -1,4 +1,4 @@
-//! Linux's own asynchronous I/O, of which only the poll is used: `io_setup`, `io_submit` with
+//! Linux's own asynchronous I/O; only its poll is used: `io_setup`, `io_submit` with
 //! `IOCB_CMD_POLL`, `io_getevents`.
 
 use std::io;
@@ -6,7 +6,8 @@ use std::os::fd::RawFd;
 
 const IOCB_CMD_POLL: u16 = 5;
 
-/// A request, as the kernel lays it out. `key` and `rw_flags` are both zero, so their order does not matter.
+/// A request, as the kernel lays it out. `key` and `rw_flags` are both zero, so their order does
+/// not matter.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 struct Request {
@@ -28,7 +29,7 @@ struct Request {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Event {
-    /// What the request was called.
+    /// The number of the request.
     pub data: u64,
     request: u64,
     result: i64,
@@ -40,7 +41,7 @@ pub struct Event {
 pub struct Polls {
     context: libc::c_ulong,
     requests: Vec<Request>,
-    /// Addresses of those to be submitted next; the kernel wants an array of them.
+    /// Addresses of the requests to submit next; the kernel wants an array of them.
     due: Vec<*mut Request>,
     calls: u64,
 }
@@ -50,7 +51,7 @@ fn check(returned: libc::c_long) -> io::Result<usize> {
 }
 
 impl Polls {
-    /// One for each descriptor, none submitted yet.
+    /// Creates a request for each descriptor, none submitted yet.
     pub fn new(fds: &[RawFd]) -> io::Result<Polls> {
         let mut context: libc::c_ulong = 0;
         // SAFETY: the kernel writes one number, which outlives the call.
@@ -66,7 +67,7 @@ impl Polls {
         Ok(Polls { context, due: Vec::with_capacity(requests.len()), requests, calls: 0 })
     }
 
-    /// Has the request of this number submitted by the next [`submit`](Polls::submit). It must not be
+    /// Prepares the request of this number for the next [`submit`](Polls::submit). It must not be
     /// under way.
     #[inline(always)]
     pub fn arm(&mut self, number: usize) {
@@ -79,8 +80,8 @@ impl Polls {
         while done < self.due.len() {
             self.calls += 1;
             let rest = &mut self.due[done..];
-            // SAFETY: the addresses are those of elements of `requests`, which is never resized; the
-            // kernel copies each request within the call.
+            // SAFETY: the addresses are those of elements of `requests`, which is never resized;
+            // the kernel copies each request within the call.
             done += check(unsafe {
                 libc::syscall(libc::SYS_io_submit, self.context, rest.len(), rest.as_mut_ptr())
             })?;
@@ -89,12 +90,13 @@ impl Polls {
         Ok(())
     }
 
-    /// Waits for ever and returns how many events were written.
+    /// Waits indefinitely and returns how many events were written.
     #[inline(always)]
     pub fn wait(&mut self, events: &mut [Event]) -> io::Result<usize> {
         loop {
             self.calls += 1;
-            // SAFETY: the kernel writes at most as many events as the slice has; no timeout is given.
+            // SAFETY: the kernel writes at most as many events as the slice has; no timeout is
+            // given.
             let count = check(unsafe {
                 libc::syscall(
                     libc::SYS_io_getevents,
@@ -112,7 +114,7 @@ impl Polls {
         }
     }
 
-    /// System calls to submit and to wait, so far.
+    /// Returns the number of system calls to submit and to wait, so far.
     pub fn calls(&self) -> u64 {
         self.calls
     }
@@ -120,7 +122,8 @@ impl Polls {
 
 impl Drop for Polls {
     fn drop(&mut self) {
-        // SAFETY: the context is ours and used no more; the call returns when no request is under way.
+        // SAFETY: the context is ours and used no more; the call returns when no request is under
+        // way.
         unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
     }
 }

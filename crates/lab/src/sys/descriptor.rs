@@ -8,11 +8,11 @@ fn check(returned: libc::c_int) -> io::Result<libc::c_int> {
 }
 
 fn both([reader, writer]: [RawFd; 2]) -> (OwnedFd, OwnedFd) {
-    // SAFETY: both numbers came from a successful call that made them, and nobody else owns them.
+    // SAFETY: both numbers came from a successful call that made them, and have no other owner.
     unsafe { (OwnedFd::from_raw_fd(reader), OwnedFd::from_raw_fd(writer)) }
 }
 
-/// A pipe: the end to read and the end to write, neither blocking.
+/// Returns a pipe: the end to read and the end to write, both non-blocking.
 pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut ends = [0; 2];
     // SAFETY: the kernel writes two descriptors into an array of two.
@@ -20,7 +20,7 @@ pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(both(ends))
 }
 
-/// A pair of connected Unix-domain stream sockets, neither blocking.
+/// Returns a pair of connected Unix-domain stream sockets, both non-blocking.
 pub fn unix_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut ends = [0; 2];
     let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
@@ -41,7 +41,7 @@ pub fn set_congestion(fd: &OwnedFd, name: &str) -> io::Result<()> {
     set_option(fd, libc::IPPROTO_TCP, libc::TCP_CONGESTION, name.as_bytes())
 }
 
-/// Has a close reset the connection, so that no port stays occupied for a minute after it.
+/// Makes a close reset the connection, so that no port stays occupied for a minute after it.
 pub fn reset_on_close(fd: &OwnedFd) -> io::Result<()> {
     let linger = [1i32.to_ne_bytes(), 0i32.to_ne_bytes()].concat();
     set_option(fd, libc::SOL_SOCKET, libc::SO_LINGER, &linger)
@@ -49,7 +49,7 @@ pub fn reset_on_close(fd: &OwnedFd) -> io::Result<()> {
 
 /// Moves a descriptor to the lowest free number that is not below `floor`.
 pub fn move_to(fd: OwnedFd, floor: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: the call takes and returns numbers; the new one is owned by nobody yet.
+    // SAFETY: the call takes and returns numbers; the new one has no owner yet.
     unsafe {
         let moved = check(libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, floor))?;
         Ok(OwnedFd::from_raw_fd(moved))
@@ -65,7 +65,7 @@ pub fn read_byte(fd: RawFd) -> Option<u8> {
     (count == 1).then_some(byte)
 }
 
-/// Writes one byte; says whether it was taken.
+/// Writes one byte; returns whether it was taken.
 #[inline(always)]
 pub fn write_byte(fd: RawFd, byte: u8) -> bool {
     // SAFETY: the kernel reads one byte of one byte.
@@ -80,7 +80,7 @@ pub fn read_word(fd: RawFd) -> Option<u64> {
     (count == 8).then(|| u64::from_ne_bytes(word))
 }
 
-/// Writes eight bytes at once; says whether they were taken.
+/// Writes eight bytes at once; returns whether they were taken.
 pub fn write_word(fd: RawFd, word: u64) -> bool {
     let word = word.to_ne_bytes();
     // SAFETY: the kernel reads eight bytes of eight.
@@ -89,11 +89,11 @@ pub fn write_word(fd: RawFd, word: u64) -> bool {
 
 /// Duplicates a descriptor under the lowest free number.
 pub fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: the call takes and returns numbers; the new one is owned by nobody yet.
+    // SAFETY: the call takes and returns numbers; the new one has no owner yet.
     unsafe { Ok(OwnedFd::from_raw_fd(check(libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0))?)) }
 }
 
-/// Has reads of a descriptor block, or not.
+/// Sets whether reads of a descriptor block.
 pub fn set_blocking(fd: RawFd, blocking: bool) -> io::Result<()> {
     // SAFETY: both calls take and return integers.
     unsafe {
@@ -109,21 +109,22 @@ pub fn keep_on_exec(fd: RawFd) -> io::Result<()> {
     check(unsafe { libc::fcntl(fd, libc::F_SETFD, 0) }).map(drop)
 }
 
-/// Reads up to as many bytes as the buffer has and returns how many; negative as the kernel says it.
+/// Reads up to as many bytes as the buffer has and returns how many; negative for an error, as the
+/// kernel returns it.
 #[inline(always)]
 pub fn read(fd: RawFd, buffer: &mut [u8]) -> isize {
     // SAFETY: the kernel writes at most the length of the slice into it.
     unsafe { libc::read(fd, buffer.as_mut_ptr().cast(), buffer.len()) }
 }
 
-/// Writes bytes and returns how many were taken; negative as the kernel says it.
+/// Writes bytes and returns how many were taken; negative for an error, as the kernel returns it.
 #[inline(always)]
 pub fn write(fd: RawFd, bytes: &[u8]) -> isize {
     // SAFETY: the kernel reads at most the length of the slice from it.
     unsafe { libc::write(fd, bytes.as_ptr().cast(), bytes.len()) }
 }
 
-/// How many bytes are there to be read.
+/// Returns how many bytes can be read.
 pub fn readable_bytes(fd: RawFd) -> io::Result<usize> {
     let mut count: libc::c_int = 0;
     // SAFETY: the kernel writes one integer, which outlives the call.
@@ -131,23 +132,24 @@ pub fn readable_bytes(fd: RawFd) -> io::Result<usize> {
     Ok(usize::try_from(count).unwrap_or(0))
 }
 
-/// Closes all descriptors above standard error but these, which it sorts: for a forked child, which owns
-/// them.
+/// Closes all descriptors above standard error but these, which it sorts: for a forked child, which
+/// owns them.
 pub fn close_all_but(kept: &mut [RawFd]) {
     kept.sort_unstable();
     let mut first = 3;
     for &fd in kept.iter().chain([&RawFd::MAX]) {
         if first < fd {
-            // SAFETY: the call takes integers; the caller says that nobody in the child uses what is
-            // closed. Where the kernel lacks the call, the copies stay open, which does no harm.
+            // SAFETY: the call takes integers; the caller guarantees that the child does not use
+            // the closed descriptors. Where the kernel lacks the call, the copies stay open, which
+            // does no harm.
             unsafe { libc::syscall(libc::SYS_close_range, first, fd - 1, 0) };
         }
         first = first.max(fd.saturating_add(1));
     }
 }
 
-/// Closes a descriptor by number: for a forked child, whose copy nobody else in it uses.
+/// Closes a descriptor by number: for a forked child that has no other use of its copy.
 pub fn close_number(fd: RawFd) {
-    // SAFETY: the call takes an integer; the caller says that nobody uses the number any more.
+    // SAFETY: the call takes an integer; the caller guarantees that the number is no longer used.
     unsafe { libc::close(fd) };
 }

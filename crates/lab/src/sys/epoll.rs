@@ -6,9 +6,9 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 /// One event as the kernel writes it.
 pub type Raw = libc::epoll_event;
 
-/// A new epoll set.
+/// Creates an epoll set.
 pub fn create() -> io::Result<OwnedFd> {
-    // SAFETY: the call takes a flag; the number it returns is owned by nobody yet.
+    // SAFETY: the call takes a flag; the number it returns has no owner yet.
     unsafe {
         match libc::epoll_create1(libc::EPOLL_CLOEXEC) {
             -1 => Err(io::Error::last_os_error()),
@@ -26,14 +26,14 @@ pub fn add(set: &OwnedFd, fd: RawFd, events: u32, data: u64) -> io::Result<()> {
     if returned == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// What is to become of a descriptor in a set.
+/// A change of a descriptor in a set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
-    /// It is added.
+    /// Adds the descriptor.
     Add,
-    /// It is watched for something else.
+    /// Watches it for other events.
     Modify,
-    /// It is taken out.
+    /// Removes it.
     Delete,
 }
 
@@ -57,30 +57,32 @@ pub fn change(set: RawFd, change: Change, fd: RawFd, events: u32, data: u64) -> 
     if returned == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Fetches what is ready, without waiting, and returns how many events were written.
+/// Fetches the ready descriptors, without waiting, and returns how many events were written.
 pub fn look(set: RawFd, events: &mut [Raw]) -> io::Result<usize> {
     // SAFETY: the kernel writes at most as many events as the slice has.
     let found = unsafe { libc::epoll_wait(set, events.as_mut_ptr(), events.len() as i32, 0) };
     usize::try_from(found).map_err(|_| io::Error::last_os_error())
 }
 
-/// Waits for ever and returns how many events were written; negative as the kernel says it.
+/// Waits indefinitely and returns how many events were written; negative for an error, as the
+/// kernel returns it.
 #[inline(always)]
 pub fn wait(set: RawFd, events: &mut [Raw]) -> i32 {
     // SAFETY: the kernel writes at most as many events as the slice has.
     unsafe { libc::epoll_wait(set, events.as_mut_ptr(), events.len() as i32, -1) }
 }
 
-/// As [`wait`], but for so many milliseconds at most.
+/// Like [`wait`], but for at most this many milliseconds.
 pub fn wait_for(set: RawFd, events: &mut [Raw], milliseconds: i32) -> i32 {
     // SAFETY: the kernel writes at most as many events as the slice has.
     unsafe { libc::epoll_wait(set, events.as_mut_ptr(), events.len() as i32, milliseconds) }
 }
 
-/// Whether a set can be mapped, as a descriptor can whose driver shares memory with a program.
+/// Tries to map a set, as is possible for a descriptor whose driver shares memory with a program.
 pub fn map(set: &OwnedFd) -> io::Result<()> {
     const LENGTH: usize = 4096;
-    // SAFETY: a new mapping at an address that the kernel chooses; it is read by nobody and taken away at once.
+    // SAFETY: a new mapping at an address that the kernel chooses; it is never read and is unmapped
+    // at once.
     unsafe {
         let (fd, shared) = (set.as_raw_fd(), libc::MAP_SHARED);
         let mapped = libc::mmap(std::ptr::null_mut(), LENGTH, libc::PROT_READ, shared, fd, 0);

@@ -25,7 +25,7 @@ struct EvIo {
 }
 
 const EV_READ: c_int = 0x01;
-/// Set by the `ev_io_init` macro of libev 4: the kernel has to be told of this descriptor.
+/// Set by the `ev_io_init` macro of libev 4: the kernel does not know this descriptor yet.
 const EV_IO_FDSET: c_int = 0x80;
 const EVFLAG_NOENV: c_uint = 0x0100_0000;
 const EVBACKEND_EPOLL: c_uint = 4;
@@ -41,14 +41,14 @@ unsafe extern "C" {
     fn ev_run(which: *mut EvLoop, flags: c_int) -> c_int;
 }
 
-/// The version of the library that is linked.
+/// Returns the version of the library that is linked.
 pub fn version() -> String {
     // SAFETY: both take nothing and return a number.
     let (major, minor) = unsafe { (ev_version_major(), ev_version_minor()) };
     format!("{major}.{minor}")
 }
 
-/// A watcher and what its callback needs. The library knows the address of the first member.
+/// A watcher and the data of its callback. The library knows the address of the first member.
 #[repr(C)]
 struct Watcher {
     io: EvIo,
@@ -59,14 +59,14 @@ struct Watcher {
 pub struct Loop<T> {
     this: *mut EvLoop,
     watchers: *mut [Watcher],
-    /// Who is called back in this run; each watcher's `data`.
+    /// The receiver of the callbacks in this run; each watcher's `data`.
     receiver: *mut *mut T,
 }
 
 extern "C" fn ready<T: Ready>(this: *mut EvLoop, io: *mut EvIo, _events: c_int) {
-    // SAFETY: `io` is the first member of a `Watcher` of a live `Loop<T>`, both `repr(C)`; callbacks
-    // run only within `run_once`, which has stored the receiver it borrows exclusively. A watcher may
-    // be stopped in its callback.
+    // SAFETY: `io` is the first member of a `Watcher` of a live `Loop<T>`, both `repr(C)`;
+    // callbacks run only within `run_once`, which has stored the receiver it borrows exclusively. A
+    // watcher may be stopped in its callback.
     unsafe {
         let watcher = io.cast::<Watcher>();
         let receiver = *(*io).data.cast::<*mut T>();
@@ -77,7 +77,7 @@ extern "C" fn ready<T: Ready>(this: *mut EvLoop, io: *mut EvIo, _events: c_int) 
 }
 
 impl<T: Ready> Loop<T> {
-    /// Watches all readers, which are to outlive it; `None` if the library has no epoll.
+    /// Watches all readers, which must outlive it; `None` if the library has no epoll.
     pub fn new(readers: &[RawFd]) -> Option<Loop<T>> {
         // SAFETY: takes flags; a null result is checked.
         let this = unsafe { ev_loop_new(EVBACKEND_EPOLL | EVFLAG_NOENV) };
@@ -108,7 +108,7 @@ impl<T: Ready> Loop<T> {
         Some(made)
     }
 
-    /// One wait and its callbacks.
+    /// Runs one wait and its callbacks.
     pub fn run_once(&mut self, receiver: &mut T) {
         // SAFETY: the loop is live; the callbacks use the receiver only during the call, and the
         // pointer is taken back before the borrow ends.

@@ -39,17 +39,17 @@ unsafe extern "C" {
     fn event_free(event: *mut Event);
 }
 
-/// The version of the library that is linked.
+/// Returns the version of the library that is linked.
 pub fn version() -> String {
     // SAFETY: the library returns a string of its own that is never freed.
     unsafe { CStr::from_ptr(event_get_version()) }.to_string_lossy().into_owned()
 }
 
-/// What a callback is given.
+/// The data of a callback.
 struct Watcher<T> {
     place: usize,
     event: *mut Event,
-    /// Who is called back in this run, shared by all watchers.
+    /// The receiver of the callbacks in this run, shared by all watchers.
     receiver: *mut *mut T,
 }
 
@@ -74,7 +74,7 @@ extern "C" fn ready<T: Ready>(fd: c_int, _what: c_short, argument: *mut c_void) 
 }
 
 impl<T: Ready> Base<T> {
-    /// Watches all readers, which are to outlive it; `None` if the library refuses.
+    /// Watches all readers, which must outlive it; `None` if the library refuses.
     pub fn new(readers: &[RawFd]) -> Option<Base<T>> {
         let receiver: *mut *mut T = Box::into_raw(Box::new(ptr::null_mut()));
         let watcher = |place| Watcher { place, event: ptr::null_mut(), receiver };
@@ -103,10 +103,10 @@ impl<T: Ready> Base<T> {
         Some(made)
     }
 
-    /// One wait and its callbacks; says whether it worked.
+    /// Runs one wait and its callbacks; returns whether it succeeded.
     pub fn run_once(&mut self, receiver: &mut T) -> bool {
-        // SAFETY: base is live; the callbacks use the receiver only during the call, and the pointer
-        // is taken back before the borrow ends.
+        // SAFETY: base is live; the callbacks use the receiver only during the call, and the
+        // pointer is taken back before the borrow ends.
         unsafe {
             *self.receiver = receiver;
             let outcome = event_base_loop(self.base, EVLOOP_ONCE);

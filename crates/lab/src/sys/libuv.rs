@@ -1,5 +1,5 @@
 //! The few functions of libuv that a loop needs. Loop and handles are blocks of the size that the
-//! library says.
+//! library reports.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::os::fd::RawFd;
@@ -41,20 +41,20 @@ unsafe extern "C" {
     fn uv_close(handle: *mut UvPoll, callback: Option<extern "C" fn(*mut UvPoll)>);
 }
 
-/// The version of the library that is linked.
+/// Returns the version of the library that is linked.
 pub fn version() -> String {
     // SAFETY: the library returns a string of its own that is never freed.
     unsafe { CStr::from_ptr(uv_version_string()) }.to_string_lossy().into_owned()
 }
 
-/// A zeroed block on the heap, of the size that the library asks for.
+/// A zeroed block on the heap, of the size that the library needs.
 struct Block {
     address: *mut u128,
     words: usize,
 }
 
 impl Block {
-    /// At least `size` bytes, aligned for any C type.
+    /// Creates a block of at least `size` bytes, aligned for any C type.
     fn new(size: usize) -> Block {
         let words = size.div_ceil(size_of::<u128>());
         let block = vec![0u128; words].into_boxed_slice();
@@ -73,7 +73,7 @@ struct Watcher<T> {
     handle: Block,
     place: usize,
     fd: RawFd,
-    /// Who is called back in this run, shared by all watchers.
+    /// The receiver of the callbacks in this run, shared by all watchers.
     receiver: *mut *mut T,
 }
 
@@ -88,15 +88,15 @@ pub struct Loop<T> {
     this: Block,
     /// Neither grown nor moved: each handle's data points to its watcher.
     watchers: Box<[Watcher<T>]>,
-    /// How many of them the library knows.
+    /// How many of the handles the library knows.
     known: usize,
     receiver: *mut *mut T,
 }
 
 extern "C" fn ready<T: Ready>(handle: *mut UvPoll, _status: c_int, _events: c_int) {
     // SAFETY: the data of a handle is its watcher in a live `Loop<T>`; callbacks run only within
-    // `run_once`, which has stored the receiver it borrows exclusively. A handle may be stopped in its
-    // callback.
+    // `run_once`, which has stored the receiver it borrows exclusively. A handle may be stopped in
+    // its callback.
     unsafe {
         let watcher = &*uv_handle_get_data(handle).cast::<Watcher<T>>();
         if !(**watcher.receiver).ready(watcher.place, watcher.fd) {
@@ -106,7 +106,7 @@ extern "C" fn ready<T: Ready>(handle: *mut UvPoll, _status: c_int, _events: c_in
 }
 
 impl<T: Ready> Loop<T> {
-    /// Watches all readers, which are to outlive it; `None` if the library refuses.
+    /// Watches all readers, which must outlive it; `None` if the library refuses.
     pub fn new(readers: &[RawFd]) -> Option<Loop<T>> {
         // SAFETY: the library reads constants.
         let (loop_size, handle_size) = unsafe { (uv_loop_size(), uv_handle_size(UV_POLL)) };
@@ -142,7 +142,7 @@ impl<T: Ready> Loop<T> {
         Some(made)
     }
 
-    /// One wait and its callbacks.
+    /// Runs one wait and its callbacks.
     pub fn run_once(&mut self, receiver: &mut T) {
         // SAFETY: the loop is live; the callbacks use the receiver only during the call, and the
         // pointer is taken back before the borrow ends.

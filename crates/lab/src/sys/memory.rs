@@ -53,14 +53,14 @@ pub struct SharedNumbers {
     count: usize,
 }
 
-// SAFETY: the address is that of a mapping which is not moved and ends with the value; all access is
-// atomic.
+// SAFETY: the address is that of a mapping which is not moved and ends with the value; all access
+// is atomic.
 unsafe impl Send for SharedNumbers {}
 // SAFETY: as above.
 unsafe impl Sync for SharedNumbers {}
 
 impl SharedNumbers {
-    /// Pages for so many, at least one, shared across forks; all are zero.
+    /// Maps pages for this many numbers, at least one, shared across forks; all are zero.
     pub fn new(count: usize) -> std::io::Result<SharedNumbers> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let kind = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
@@ -73,7 +73,7 @@ impl SharedNumbers {
         Ok(SharedNumbers { address: address.cast(), count })
     }
 
-    /// The numbers.
+    /// Returns the numbers.
     pub fn all(&self) -> &[AtomicU64] {
         // SAFETY: the mapping has room for so many, is aligned to a page, was zeroed by the kernel,
         // and lives as long as `self`; all access is atomic.

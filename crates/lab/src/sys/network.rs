@@ -1,4 +1,4 @@
-//! A network of one's own.
+//! A network namespace for a thread of ours.
 
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -7,12 +7,13 @@ fn check(returned: libc::c_int) -> io::Result<libc::c_int> {
     if returned < 0 { Err(io::Error::last_os_error()) } else { Ok(returned) }
 }
 
-/// Moves this thread, and what it starts from now on, to a new network that has nothing but a loopback interface
-/// (`unshare(2)`, `CLONE_NEWNET`). Needs `CAP_SYS_ADMIN`.
+/// Moves this thread, and the threads and processes that it starts from now on, to a new network
+/// that has nothing but a loopback interface (`unshare(2)`, `CLONE_NEWNET`). Needs `CAP_SYS_ADMIN`.
 pub fn enter_new() -> io::Result<()> {
-    // SAFETY: it concerns this thread's view of the network only; sockets that are open stay where they are.
+    // SAFETY: it concerns this thread's view of the network only; sockets that are open stay where
+    // they are.
     check(unsafe { libc::unshare(libc::CLONE_NEWNET) })?;
-    // SAFETY: the call takes numbers, and the descriptor that it returns is owned by nobody yet.
+    // SAFETY: the call takes numbers, and the descriptor that it returns has no owner yet.
     let socket = unsafe {
         let made = libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0);
         OwnedFd::from_raw_fd(check(made)?)

@@ -1,5 +1,5 @@
-//! The crate polling with readers that it is to watch level-triggered: the mode that costs it least here, because no
-//! descriptor is armed again after each event.
+//! The crate polling with readers that it watches level-triggered: its cheapest mode here, because
+//! no descriptor is armed again after each event.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -15,27 +15,28 @@ pub struct Readers<R: AsFd> {
 }
 
 impl<R: AsFd> Readers<R> {
-    /// Watches them all, each under its place as the key, with room for so many events at a time.
+    /// Watches all readers, each under its place as the key, with room for this many events at a
+    /// time.
     pub fn watch(readers: Vec<R>, room: usize) -> io::Result<Readers<R>> {
         let events = Events::with_capacity(NonZeroUsize::new(room).unwrap_or(NonZeroUsize::MIN));
         let watched = Readers { poller: Poller::new()?, events, readers };
         for (place, reader) in watched.readers.iter().enumerate() {
             let (fd, what) = (reader.as_fd().as_raw_fd(), Event::readable(place));
-            // SAFETY: a source must be deleted before it is closed. The readers, or borrows of them, are owned here,
-            // and all are deleted when this is dropped.
+            // SAFETY: a source must be deleted before it is closed. The readers, or borrows of
+            // them, are owned here, and all are deleted when this is dropped.
             unsafe { watched.poller.add_with_mode(fd, what, PollMode::Level)? };
         }
         Ok(watched)
     }
 
-    /// The places of those that are ready, at least one.
+    /// Waits, and returns the places of the ready readers, at least one.
     pub fn wait(&mut self) -> io::Result<impl Iterator<Item = usize>> {
         self.events.clear();
         self.poller.wait(&mut self.events, None)?;
         Ok(self.events.iter().map(|event| event.key))
     }
 
-    /// Watches one no more.
+    /// Stops watching a reader.
     pub fn stop(&self, place: usize) -> io::Result<()> {
         self.poller.delete(&self.readers[place])
     }

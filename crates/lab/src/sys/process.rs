@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{ChildStderr, ChildStdout, Command};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
-/// How often the kernel has taken the processor away from this thread.
+/// Returns how often the kernel has taken the processor away from this thread.
 pub fn preemptions() -> i64 {
     // SAFETY: all zeros is a valid rusage; the kernel overwrites it, and it outlives the call.
     unsafe {
@@ -15,7 +15,7 @@ pub fn preemptions() -> i64 {
     }
 }
 
-/// The monotonic clock in nanoseconds, comparable between processes.
+/// Returns the monotonic clock in nanoseconds, comparable between processes.
 pub fn now() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes one timespec, which outlives the call.
@@ -23,7 +23,7 @@ pub fn now() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// The processors this thread may run on.
+/// Returns the processors this thread may run on.
 pub fn processors() -> Vec<usize> {
     // SAFETY: all zeros is the empty set; the kernel writes at most the size of the set.
     unsafe {
@@ -48,8 +48,8 @@ pub fn pin(cpus: &[usize]) -> io::Result<()> {
 
 /// Lets a process run only where another may.
 pub fn follow(pid: i32, other: i32) -> io::Result<()> {
-    // SAFETY: all zeros is the empty set; the kernel writes and reads at most the size of the set, which
-    // outlives both calls.
+    // SAFETY: all zeros is the empty set; the kernel writes and reads at most the size of the set,
+    // which outlives both calls.
     let returned = unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         match libc::sched_getaffinity(other, size_of::<libc::cpu_set_t>(), &raw mut set) {
@@ -68,18 +68,19 @@ pub struct Child {
 
 /// Forks a child that runs `work` and then ends: with 0, or with 101 if `work` panicked.
 ///
-/// The child does not outlive its parent: it is killed with it. To be called while the process
-/// has one thread; if it may have more, `work` must not allocate or lock.
+/// The child does not outlive its parent: the kernel kills it with the parent. Call this while the
+/// process has one thread; if it may have more, `work` must not allocate or lock.
 pub fn fork(work: impl FnOnce()) -> io::Result<Child> {
-    // SAFETY: the child calls `work` and `_exit` and nothing else, a panic included; with one thread
-    // in the parent no lock is held in it. The calls take integers.
+    // SAFETY: the child calls `work` and `_exit` and nothing else, a panic included; with one
+    // thread in the parent no lock is held in it. The calls take integers.
     unsafe {
         let parent = libc::getpid();
         match libc::fork() {
             -1 => Err(io::Error::last_os_error()),
             0 => {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-                // A parent that has ended before the call above is not there to take its child along.
+                // A parent that has ended before the call above is not there to take its child
+                // along.
                 if libc::getppid() != parent {
                     libc::_exit(1);
                 }
@@ -91,7 +92,8 @@ pub fn fork(work: impl FnOnce()) -> io::Result<Child> {
     }
 }
 
-/// Has a program that is about to be started be killed when the thread that starts it ends.
+/// Asks the kernel to kill a program that is about to be started when the thread that starts it
+/// ends.
 pub fn end_with_this(command: &mut Command) {
     // SAFETY: between fork and exec one system call is made, which takes integers.
     unsafe {
@@ -102,7 +104,8 @@ pub fn end_with_this(command: &mut Command) {
     };
 }
 
-/// Starts a program, whose outputs are returned if they are piped. It does not outlive this process.
+/// Starts a program, whose outputs are returned if they are piped. It does not outlive this
+/// process.
 pub fn spawn(
     command: &mut Command,
 ) -> io::Result<(Child, Option<ChildStdout>, Option<ChildStderr>)> {
@@ -118,15 +121,15 @@ impl Child {
         self.pid
     }
 
-    /// The processor time that all its threads have used, in nanoseconds.
+    /// Returns the processor time that all its threads have used, in nanoseconds.
     pub fn processor_time(&self) -> io::Result<u64> {
         processor_time_of(self.pid)
     }
 
-    /// Whether it has ended by itself.
+    /// Returns whether it has ended by itself.
     pub fn has_ended(&self) -> bool {
-        // SAFETY: all zeros is a valid siginfo_t; the kernel writes it, and it outlives the call. The child stays to be
-        // waited for.
+        // SAFETY: all zeros is a valid siginfo_t; the kernel writes it, and it outlives the call.
+        // The child stays to be waited for.
         unsafe {
             let mut about: libc::siginfo_t = std::mem::zeroed();
             let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
@@ -135,7 +138,7 @@ impl Child {
         }
     }
 
-    /// Has it end, without waiting for that.
+    /// Ends the process, without waiting for its end.
     pub fn kill(&self) {
         // SAFETY: the pid is that of our own child, which has not been waited for, so the number
         // cannot mean another process.
@@ -151,7 +154,7 @@ impl Drop for Child {
     }
 }
 
-/// The processor time that all threads of this process have used, in nanoseconds.
+/// Returns the processor time that all threads of this process have used, in nanoseconds.
 pub fn processor_time() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes one timespec, which outlives the call.
@@ -159,7 +162,7 @@ pub fn processor_time() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// The processor time that all threads of another process have used, in nanoseconds.
+/// Returns the processor time that all threads of another process have used, in nanoseconds.
 pub fn processor_time_of(pid: i32) -> io::Result<u64> {
     let mut clock: libc::clockid_t = 0;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -176,7 +179,7 @@ pub fn processor_time_of(pid: i32) -> io::Result<u64> {
     Ok(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
-/// The processor time that this thread has used, in nanoseconds.
+/// Returns the processor time that this thread has used, in nanoseconds.
 pub fn thread_time() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes one timespec, which outlives the call.
@@ -184,7 +187,8 @@ pub fn thread_time() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// How often the threads of this process have given up their processor by themselves, and how often it was taken away.
+/// Returns how often the threads of this process have given up their processor voluntarily, and how
+/// often it was taken away.
 pub fn switches() -> (u64, u64) {
     // SAFETY: all zeros is a valid rusage; the kernel overwrites it, and it outlives the call.
     unsafe {
@@ -194,8 +198,8 @@ pub fn switches() -> (u64, u64) {
     }
 }
 
-/// Has this thread, and those that it starts, take a processor from nobody when they wake up: they wait until it is
-/// given up, or until its share is used up.
+/// Prevents this thread, and the threads that it starts, from preempting another task when they
+/// wake up: they wait until the running task gives up the processor, or has used up its share.
 pub fn preempt_nobody() -> io::Result<()> {
     // SAFETY: all zeros is a valid parameter (this policy knows no priority); the kernel reads it.
     let returned = unsafe {
@@ -205,7 +209,8 @@ pub fn preempt_nobody() -> io::Result<()> {
     if returned == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// How many processes and threads the user of this process may have (`ulimit -u`), if that is limited.
+/// Returns how many processes and threads the user of this process may have (`ulimit -u`), if that
+/// is limited.
 pub fn tasks_allowed() -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: the kernel writes one rlimit structure, which outlives the call.
@@ -213,13 +218,13 @@ pub fn tasks_allowed() -> Option<u64> {
     (limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
 }
 
-/// The user of this process.
+/// Returns the user of this process.
 pub fn user() -> u32 {
     // SAFETY: the call takes nothing and returns a number.
     unsafe { libc::geteuid() }
 }
 
-/// Has writes to a pipe without readers fail instead of ending the process.
+/// Makes writes to a pipe without readers fail instead of ending the process.
 pub fn survive_broken_pipes() {
     // SAFETY: ignores one signal; no handler of ours is involved.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
@@ -258,8 +263,8 @@ extern "C" fn too_late(_signal: libc::c_int) {
 }
 
 /// Ends the process with one line that names the subject unless [`unwatch`] or another `watch`
-/// follows within 30 s. A signal does this and no thread, because a second thread would make
-/// every descriptor lookup of the process dearer.
+/// follows within 30 s. A signal does this instead of a thread, because a second thread would make
+/// every descriptor lookup of the process more expensive.
 pub fn watch(subject: &'static str) {
     unwatch();
     NAME.store(subject.as_ptr().cast_mut(), Ordering::Relaxed);
@@ -271,7 +276,7 @@ pub fn watch(subject: &'static str) {
     }
 }
 
-/// Calls the alarm of [`watch`] off.
+/// Cancels the alarm of [`watch`].
 pub fn unwatch() {
     // SAFETY: the call takes and returns an integer.
     unsafe { libc::alarm(0) };

@@ -1,10 +1,11 @@
-//! What the loops of the C rivals call back.
+//! The callback interface of the C rivals' loops.
 
 use std::os::fd::RawFd;
 
-/// What is to be done for a descriptor that is ready. Loops are compiled for each type that does it, so that a callback
-/// costs no more than it would in C.
+/// The action for a ready descriptor. Loops are compiled for each type that implements it, so that
+/// a callback costs no more than it would in C.
 pub trait Ready {
-    /// One is ready, by its place among those that are watched. Says whether it is to be watched on.
+    /// Handles a ready descriptor, given by its place among the watched ones. Returns whether to
+    /// keep watching it.
     fn ready(&mut self, place: usize, fd: RawFd) -> bool;
 }

@@ -9,13 +9,13 @@ pub struct Set {
 }
 
 impl Set {
-    /// An empty set.
+    /// Creates an empty set.
     pub fn new() -> Set {
         // SAFETY: all zeros is the empty set.
         Set { set: unsafe { std::mem::zeroed() }, end: 0 }
     }
 
-    /// Adds a descriptor; says whether its number is small enough.
+    /// Adds a descriptor; returns whether its number is small enough.
     pub fn add(&mut self, fd: RawFd) -> bool {
         let fits = (0..libc::FD_SETSIZE as RawFd).contains(&fd);
         if fits {
@@ -26,18 +26,18 @@ impl Set {
         fits
     }
 
-    /// Waits for ever until one of them is readable, writes which ones are to `ready`, and returns how
-    /// many; negative as the kernel says it.
+    /// Waits indefinitely until a descriptor is readable, writes the readable ones to `ready`, and
+    /// returns how many; negative for an error, as the kernel returns it.
     #[inline(always)]
     pub fn wait_into(&self, ready: &mut Set) -> i32 {
         ready.set = self.set;
         let none = std::ptr::null_mut();
-        // SAFETY: the kernel reads and writes the other set, which outlives the call; the further sets
-        // and the timeout are absent.
+        // SAFETY: the kernel reads and writes the other set, which outlives the call; the further
+        // sets and the timeout are absent.
         unsafe { libc::select(self.end, &raw mut ready.set, none, none, std::ptr::null_mut()) }
     }
 
-    /// Whether a descriptor is in the set.
+    /// Returns whether a descriptor is in the set.
     #[inline(always)]
     pub fn contains(&self, fd: RawFd) -> bool {
         // SAFETY: the number is checked against the size of the set first.
@@ -45,13 +45,13 @@ impl Set {
             && unsafe { libc::FD_ISSET(fd, &raw const self.set) }
     }
 
-    /// Waits for ever until one of them is readable and returns how many are; negative as the kernel
-    /// says it.
+    /// Waits indefinitely until a descriptor is readable and returns how many are; negative for an
+    /// error, as the kernel returns it.
     pub fn wait(&self) -> i32 {
         let mut set = self.set;
         let none = std::ptr::null_mut();
-        // SAFETY: the kernel reads and writes the copy, which outlives the call; the other sets and the
-        // timeout are absent.
+        // SAFETY: the kernel reads and writes the copy, which outlives the call; the other sets and
+        // the timeout are absent.
         unsafe { libc::select(self.end, &raw mut set, none, none, std::ptr::null_mut()) }
     }
 }

@@ -1,4 +1,4 @@
-//! Signals that say a descriptor is ready: `F_SETSIG`, `sigtimedwait(2)` and `signalfd(2)`.
+//! Signals that report a ready descriptor: `F_SETSIG`, `sigtimedwait(2)` and `signalfd(2)`.
 
 use std::io;
 use std::marker::PhantomData;
@@ -41,7 +41,8 @@ impl Signal {
     }
 }
 
-/// The signal that is queued for each event. Those below it are the C library's.
+/// Returns the signal that is queued for each event. The real-time signals below it are the C
+/// library's.
 fn queued() -> libc::c_int {
     libc::SIGRTMIN() + 4
 }
@@ -59,7 +60,7 @@ pub struct Held {
 }
 
 impl Held {
-    /// Holds them back until this is dropped.
+    /// Blocks the signals until this value is dropped.
     pub fn new() -> io::Result<Held> {
         // SAFETY: all zeros is a valid set; the calls write the sets, which outlive them.
         unsafe {
@@ -76,8 +77,9 @@ impl Held {
     }
 
     fn fetch(&self, timeout: *const libc::timespec) -> io::Result<Signal> {
-        // SAFETY: all zeros is a valid siginfo_t; the kernel reads the set and the timeout, if there is
-        // one, and writes one siginfo_t, which begins as `About` for the signals of the set.
+        // SAFETY: all zeros is a valid siginfo_t; the kernel reads the set and the timeout, if
+        // there is one, and writes one siginfo_t, which begins as `About` for the signals of the
+        // set.
         unsafe {
             let mut info: libc::siginfo_t = std::mem::zeroed();
             let number = check(libc::sigtimedwait(&raw const self.set, &raw mut info, timeout))?;
@@ -85,7 +87,7 @@ impl Held {
         }
     }
 
-    /// Waits for ever for the next one.
+    /// Waits indefinitely for the next signal.
     #[inline(always)]
     pub fn wait(&self) -> io::Result<Signal> {
         loop {
@@ -96,7 +98,7 @@ impl Held {
         }
     }
 
-    /// Throws all away that are queued now; returns how many calls that took.
+    /// Discards all signals that are queued now; returns how many calls that took.
     pub fn discard(&self) -> u64 {
         let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         let mut calls = 1;
@@ -106,9 +108,10 @@ impl Held {
         calls
     }
 
-    /// A descriptor from which they can be read, many at a time; reading waits for the first.
+    /// Returns a descriptor from which the signals can be read, many at a time; reading waits for
+    /// the first.
     pub fn descriptor(&self) -> io::Result<OwnedFd> {
-        // SAFETY: the kernel reads one set; the number it returns is owned by nobody yet.
+        // SAFETY: the kernel reads one set; the number it returns has no owner yet.
         unsafe {
             let fd = check(libc::signalfd(-1, &raw const self.set, libc::SFD_CLOEXEC))?;
             Ok(OwnedFd::from_raw_fd(fd))
@@ -118,7 +121,8 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // What is still queued would be delivered, and the default is to end the process.
+        // Signals that are still queued would be delivered, and the default action is to end the
+        // process.
         self.discard();
         // SAFETY: the call reads the mask that this thread had before.
         unsafe {
@@ -134,14 +138,14 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Room for so many.
+    /// Creates room for this many signals.
     pub fn new(room: usize) -> Batch {
         // SAFETY: all zeros is a valid record.
         let empty: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };
         Batch { records: vec![empty; room.max(1)], count: 0 }
     }
 
-    /// Waits for ever for signals and reads as many as there is room for.
+    /// Waits indefinitely for signals and reads as many as there is room for.
     #[inline(always)]
     pub fn wait(&mut self, from: &OwnedFd) -> io::Result<()> {
         let size = size_of::<libc::signalfd_siginfo>();
@@ -161,7 +165,7 @@ impl Batch {
         }
     }
 
-    /// What was read.
+    /// Returns the signals that were read.
     #[inline(always)]
     pub fn signals(&self) -> impl Iterator<Item = Signal> + '_ {
         let records = &self.records[..self.count];
@@ -169,10 +173,11 @@ impl Batch {
     }
 }
 
-/// Has the kernel send this thread SIGIO whenever something can be read from a descriptor that could not before, as it
-/// does unless another signal is chosen: one that is not queued, and that does not say which descriptor it is.
+/// Asks the kernel to send this thread SIGIO whenever a descriptor becomes readable. SIGIO is the
+/// kernel's default unless another signal is chosen; it is not queued and does not name the
+/// descriptor.
 pub fn ask_plainly(fd: RawFd) -> io::Result<()> {
-    // SAFETY: the kernel reads one owner, which outlives the call; the others take integers.
+    // SAFETY: the kernel reads one owner, which outlives the call; the other calls take integers.
     unsafe {
         let owner = Owner { kind: F_OWNER_TID, id: libc::gettid() };
         check(libc::fcntl(fd, F_SETOWN_EX, &raw const owner))?;
@@ -182,10 +187,9 @@ pub fn ask_plainly(fd: RawFd) -> io::Result<()> {
     }
 }
 
-/// Has the kernel queue a signal for this thread whenever something can be read from a descriptor that
-/// could not before.
+/// Asks the kernel to queue a signal for this thread whenever a descriptor becomes readable.
 pub fn ask(fd: RawFd) -> io::Result<()> {
-    // SAFETY: the kernel reads one owner, which outlives the call; the others take integers.
+    // SAFETY: the kernel reads one owner, which outlives the call; the other calls take integers.
     unsafe {
         let owner = Owner { kind: F_OWNER_TID, id: libc::gettid() };
         check(libc::fcntl(fd, F_SETOWN_EX, &raw const owner))?;
@@ -206,7 +210,7 @@ pub fn ask_no_more(fd: RawFd) {
     }
 }
 
-/// How many signals may be queued for this user.
+/// Returns how many signals may be queued for this user.
 pub fn queue_limit() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the kernel writes one limit, which outlives the call.
@@ -214,7 +218,7 @@ pub fn queue_limit() -> u64 {
     limit.rlim_cur
 }
 
-/// Changes that for this process.
+/// Changes that limit for this process.
 #[cfg(test)]
 pub fn limit_queue(room: u64) {
     // SAFETY: the kernel writes, then reads one limit, which outlives the calls.

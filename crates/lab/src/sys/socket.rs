@@ -24,14 +24,15 @@ fn address(host: Ipv4Addr, port: u16) -> libc::sockaddr_in {
 }
 
 fn stream(flags: libc::c_int) -> io::Result<OwnedFd> {
-    // SAFETY: the call takes numbers; the one it returns is owned by nobody yet.
+    // SAFETY: the call takes numbers; the one it returns has no owner yet.
     unsafe {
         let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | flags;
         Ok(OwnedFd::from_raw_fd(check(libc::socket(libc::AF_INET, kind, 0))?))
     }
 }
 
-/// A socket that listens on a port, zero for any free one, alone or with others that want the same.
+/// Returns a socket that listens on a port, zero for any free one, alone or together with other
+/// sockets on the same port.
 pub fn listen(port: u16, with_others: bool) -> io::Result<OwnedFd> {
     let socket = stream(libc::SOCK_NONBLOCK)?;
     let on: libc::c_int = 1;
@@ -48,7 +49,7 @@ pub fn listen(port: u16, with_others: bool) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// The port of a socket.
+/// Returns the port of a socket.
 pub fn port(socket: &OwnedFd) -> io::Result<u16> {
     let mut address = loopback(0);
     let mut length = LENGTH;
@@ -59,13 +60,13 @@ pub fn port(socket: &OwnedFd) -> io::Result<u16> {
     Ok(u16::from_be(address.sin_port))
 }
 
-/// A socket that can connect and does not block.
+/// Returns a non-blocking socket that can connect.
 pub fn client() -> io::Result<OwnedFd> {
     stream(libc::SOCK_NONBLOCK)
 }
 
-/// Begins to connect to a port; over the loopback device the peer's kernel has done its part when this
-/// returns.
+/// Begins to connect to a port; over the loopback device the peer's kernel has done its part when
+/// this returns.
 pub fn connect(socket: &OwnedFd, port: u16) -> io::Result<()> {
     let address = loopback(port);
     // SAFETY: the kernel reads one address, which outlives the call.
@@ -77,8 +78,8 @@ pub fn connect(socket: &OwnedFd, port: u16) -> io::Result<()> {
     }
 }
 
-/// Connects to a port of the loopback device from an address of its network, and waits for that. Each address has
-/// all ports to itself.
+/// Connects to a port of the loopback device from an address of its network, and waits for that.
+/// Each address has all ports to itself.
 pub fn connect_from(from: Ipv4Addr, port: u16) -> io::Result<OwnedFd> {
     let socket = stream(0)?;
     let fd = socket.as_raw_fd();
@@ -87,7 +88,8 @@ pub fn connect_from(from: Ipv4Addr, port: u16) -> io::Result<OwnedFd> {
     let (own, other) = (address(from, 0), loopback(port));
     // SAFETY: the kernel reads one integer and two addresses, which outlive the calls.
     unsafe {
-        // The port is chosen when it is known for which connection; who cannot have that chooses now.
+        // The kernel chooses the port at the connect, when the peer is known; without that option
+        // it chooses now.
         libc::setsockopt(
             fd,
             libc::IPPROTO_IP,
@@ -105,9 +107,9 @@ pub fn connect_from(from: Ipv4Addr, port: u16) -> io::Result<OwnedFd> {
     }
 }
 
-/// Accepts a connection and closes it; says whether there was one.
+/// Accepts a connection and closes it; returns whether there was a connection.
 pub fn accept_and_close(listener: RawFd) -> bool {
-    // SAFETY: the peer's address is not asked for; the number returned is owned by nobody else and
+    // SAFETY: the peer's address is not asked for; the number returned has no other owner and is
     // closed once.
     unsafe {
         let accepted =

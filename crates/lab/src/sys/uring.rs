@@ -10,8 +10,8 @@ pub mod echo;
 pub mod listener;
 pub mod reads;
 
-/// A ring whose completions are worked off when its one thread asks (Linux 6.1), or else at least without
-/// interrupting it (5.19).
+/// Creates a ring whose completions are processed when its one thread asks for them (Linux 6.1), or
+/// otherwise at least without interrupting the thread (5.19).
 fn ring(requests: u32, completions: u32) -> io::Result<IoUring> {
     let mut builder = IoUring::builder();
     builder.setup_clamp().setup_cqsize(completions).setup_submit_all();
@@ -24,38 +24,38 @@ fn ring(requests: u32, completions: u32) -> io::Result<IoUring> {
     }
 }
 
-/// Requests that are handed over in one call at most.
+/// The most requests that one call submits.
 const REQUESTS: u32 = 256;
 
-/// Marks the requests that take a poll back, beside the polls' own numbers.
+/// Marks the requests that cancel a poll; the polls' own numbers do not have this bit.
 const CANCEL: u64 = 1 << 63;
 
-/// Polls that stay until they are taken back, or until the kernel gives one up.
+/// Polls that stay until they are cancelled, or until the kernel ends one.
 pub struct Polls {
     ring: IoUring,
-    /// Those that the kernel has.
+    /// The polls that the kernel has.
     armed: Vec<bool>,
     calls: u64,
     overflows: u64,
 }
 
-/// What the kernel says of a poll.
+/// The kernel's report about a poll.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Event {
-    /// The number it was armed with.
+    /// The number that the poll was armed with.
     pub number: usize,
-    /// The error, if it is over because of one.
+    /// The error, if it ended the poll.
     pub error: Option<i32>,
-    /// Whether it goes on.
+    /// Whether the poll stays.
     pub more: bool,
 }
 
 impl Polls {
-    /// Room for `total` polls, and for `completions` (rounded up to a power of two) that were not fetched
-    /// yet; what exceeds it the kernel keeps aside.
+    /// Creates room for `total` polls, and for `completions` (rounded up to a power of two) that
+    /// were not fetched yet; the kernel keeps any more aside.
     ///
-    /// The work of a completion is left until this thread asks for it, so that a writer pays for a mark and
-    /// no interrupt; that needs Linux 6.1.
+    /// The kernel defers the work of a completion until this thread asks for it, so that a writer
+    /// pays for a mark and no interrupt; that needs Linux 6.1.
     pub fn new(total: usize, completions: u32) -> io::Result<Polls> {
         let ring = IoUring::builder()
             .setup_single_issuer()
@@ -82,7 +82,7 @@ impl Polls {
         self.push(&poll.build().user_data(number as u64))
     }
 
-    /// Hands over what was armed.
+    /// Submits the armed polls.
     pub fn submit(&mut self) -> io::Result<()> {
         self.enter(0)
     }
@@ -99,7 +99,8 @@ impl Polls {
         }
     }
 
-    /// Hands over what was armed, waits for ever for an event, and adds all there are to `events`.
+    /// Submits the armed polls, waits indefinitely for an event, and adds all available events to
+    /// `events`.
     #[inline(always)]
     pub fn wait(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
         self.enter(1)?;
@@ -115,17 +116,17 @@ impl Polls {
         Ok(())
     }
 
-    /// System calls so far.
+    /// Returns the number of system calls so far.
     pub fn calls(&self) -> u64 {
         self.calls
     }
 
-    /// How often there were completions that the queue had no room for.
+    /// Returns how often the completion queue had no room.
     pub fn overflows(&self) -> u64 {
         self.overflows
     }
 
-    /// Takes all polls back and waits until none is left.
+    /// Cancels all polls and waits until none is left.
     fn cancel_all(&mut self) -> io::Result<()> {
         let mut left = 0;
         for number in 0..self.armed.len() {
@@ -147,8 +148,9 @@ impl Polls {
 
 impl Drop for Polls {
     fn drop(&mut self) {
-        // Closing the ring would do, but some time later: until then writers would pay for watchers of
-        // nobody, and who is measured next would be blamed. What is refused here the kernel does then.
+        // Closing the ring would cancel the polls, but some time later: until then writers would
+        // pay for abandoned watchers, and the cost would count against the next subject. The kernel
+        // cancels then any poll that it does not cancel here.
         let _ = self.cancel_all();
     }
 }

@@ -36,7 +36,7 @@ impl Experiment for Wake {
         Ok(())
     }
 
-    /// The targets that `superpoll-lab wake` measures.
+    /// Returns the targets that `superpoll-lab wake` measures.
     fn targets(rows: &[Row]) -> Vec<Target> {
         [("adaptive", 1.10), ("uring", 1.0), ("adaptive-uring", 1.0)]
             .into_iter()

@@ -1,10 +1,11 @@
 //! `superpoll-lab wake`: how long a loop that has gone quiet takes to wake up.
 //!
 //! Some descriptors are busy for a while; then nothing happens for at least five milliseconds, and
-//! one byte arrives on any of them. Measured is the time from right before the write until the
-//! subject has read the byte; `waking.rs` says how. A blocked `poll` joins a wait queue per descriptor and leaves all of
-//! them before it returns, which is what makes it slow here. `superpoll-lab atr --latency` and `superpoll-lab mix --latency` have the same
-//! over the number of descriptors.
+//! one byte arrives on any of them. The measured time is from right before the write until the
+//! subject has read the byte; `waking.rs` explains how. A blocked `poll` joins a wait queue per
+//! descriptor and leaves all of them before it returns, which is what makes it slow here.
+//! `superpoll-lab atr --latency` and `superpoll-lab mix --latency` have the same over the number of
+//! descriptors.
 
 use serde::{Deserialize, Serialize};
 
@@ -20,7 +21,7 @@ pub struct Options {
     /// Descriptors
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub total: usize,
-    /// How many of them were busy before
+    /// How many descriptors were busy before
     #[arg(long, value_name = "N", default_value_t = 200)]
     pub hot: usize,
     /// Wake-ups of each subject [default: 300, or 80 if quick]
@@ -46,7 +47,7 @@ pub struct Row {
     pub kind: String,
     /// Descriptors watched.
     pub total: usize,
-    /// How many of them were busy before.
+    /// How many descriptors were busy before.
     pub hot: usize,
     /// The poller.
     pub subject: String,
@@ -56,7 +57,7 @@ pub struct Row {
     pub wake_ns_min: f64,
     /// Half were quicker.
     pub wake_ns_p50: f64,
-    /// Nine of ten were quicker.
+    /// The 90th percentile.
     pub wake_ns_p90: f64,
     /// The median against that of the better of our and a raw level-triggered epoll.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,9 +1,9 @@
-//! What `superpoll-lab wake` prints: a line for each kind and subject.
+//! The output of `superpoll-lab wake`: a line for each kind and subject.
 
 use crate::table::{self, Table};
 use crate::wake::Row;
 
-/// How long each subject took to wake up.
+/// Returns the table of wake-up times.
 pub fn wake_ups(rows: &[Row]) -> Table {
     table::of(
         rows,

@@ -18,7 +18,7 @@ use crate::{options, rivals, say, statistics};
 const DEFAULTS: [&str; 7] =
     ["raw-epoll-lt", "epoll-lt", "poll", "adaptive", "uring", "mio", "polling"];
 
-/// Rounds in which the busy ones are.
+/// The busy rounds before the wake-ups.
 const BUSY: Busy = Busy { first_adaptive: 100, first: 100, between: 20 };
 
 /// Wake-ups of one subject in a row.
@@ -58,7 +58,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
             let writer = Writer::start(&pairs, writers)?;
             let _second =
                 options.output.second_thread.then(crate::second_thread::SecondThread::start);
-            // Pinned to one of them by now.
+            // This thread is pinned to one of them by now.
             environment.get_or_insert_with(|| Environment { cores, ..Environment::here() });
             let suitable: Vec<Entry> =
                 entries.iter().filter(|entry| entry.suits(&pairs)).copied().collect();
@@ -99,7 +99,8 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     Ok(Record::new("wake", environment.unwrap_or_default(), parameters, rows))
 }
 
-/// The rows of one kind. Who was not asleep was not woken, and does not count.
+/// Returns the rows of one kind. A subject that was not asleep was not woken; its wake-up does not
+/// count.
 fn related(kind: &str, options: &Options, entries: &[Entry], all: &[Vec<WakeUp>]) -> Vec<Row> {
     let slept = |own: &Vec<WakeUp>| -> Vec<f64> {
         own.iter().filter(|one| one.slept).map(|one| one.ns as f64).collect()

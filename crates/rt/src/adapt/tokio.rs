@@ -245,7 +245,7 @@ read_straight! {
     AsyncFd<TcpStream>: |stream| stream,
 }
 
-// Only these streams' own reading can tell what a short read means: descriptors may come along.
+// Only these streams' own reading can interpret a short read: descriptors may come along.
 read_cleared!(net::unix::UnixStream, AsyncFd<UnixStream>);
 
 write_through!(net::TcpStream, net::unix::UnixStream, AsyncFd<TcpStream>, AsyncFd<UnixStream>);

@@ -33,7 +33,7 @@ impl Engine {
                     let mut poller = self.poller.borrow_mut();
                     let queued = poller.queue(key, action, self.memory(), key.to_bits());
                     if queued.is_err() {
-                        // The registration has ended, and nobody waits.
+                        // The registration has ended, and no task waits.
                         self.source(key, Source::end_read);
                     }
                 }

@@ -95,8 +95,8 @@ impl Link {
         }
     }
 
-    /// Returns whether a read that gave less than was asked for may have left bytes of which the
-    /// source does not know.
+    /// Returns whether a read that gave less than was asked for may have left bytes that the source
+    /// does not know about.
     #[inline]
     fn may_leave_more(&self, engine: &Engine, fd: BorrowedFd<'_>, after: After) -> bool {
         let is_packet = after == After::DrainedOrPacket;

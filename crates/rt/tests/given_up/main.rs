@@ -131,7 +131,7 @@ impl Patience {
     }
 }
 
-/// A reader and what it knows of its stream: how many bytes it has taken.
+/// A reader and its position in its stream: how many bytes it has taken.
 struct Reading<S> {
     subject: S,
     at: u64,
@@ -149,7 +149,7 @@ impl<S: Subject> Reading<S> {
 
     /// An operation chosen at random.
     fn next_op(&mut self) -> Op {
-        // A few of them for a while, in turn: what goes wrong does so between two.
+        // A few of them for a while, in turn: errors appear between two operations.
         if self.operations.is_multiple_of(16) {
             self.few = std::array::from_fn(|_| self.random.of(&Op::ALL));
         }

@@ -1,4 +1,4 @@
-//! Changes of what is watched, told in batches through a ring: of an epoll set
+//! Changes to the watched descriptors, submitted in batches through a ring: of an epoll set
 //! (`IORING_OP_EPOLL_CTL`), or of polls that the ring keeps itself.
 
 use std::io;
@@ -8,35 +8,35 @@ use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
 use crate::sys::epoll;
 
-/// Changes that are told in one call at most.
+/// The most changes that one call submits.
 const REQUESTS: u32 = 256;
 
 /// Completions that may wait to be fetched.
 const COMPLETIONS: u32 = 4096;
 
-/// `IORING_ENTER_GETEVENTS`: what has to be worked off for completions is.
+/// `IORING_ENTER_GETEVENTS`: the call does the work that completions wait for.
 const GET_EVENTS: u32 = 1;
 
-/// Marks what answers a change, beside the polls' own numbers.
+/// Marks the answers to changes; the polls' own numbers do not have this bit.
 const CHANGE: u64 = 1 << 63;
 
 /// A ring for changes.
 pub struct Changes {
     ring: IoUring,
-    /// What the entries refer to that are not told yet.
+    /// The events that unsubmitted entries refer to.
     events: Box<[epoll::Raw; REQUESTS as usize]>,
     calls: u64,
-    /// Changes that are not told yet.
+    /// Changes that are not submitted yet.
     untold: usize,
-    /// Answers that have to come before what was told is done: of each change of a set, and of each poll
-    /// that was taken back.
+    /// Answers that must arrive before the submitted changes are done: one for each change of a
+    /// set, and one for each cancelled poll.
     due: usize,
-    /// Polls that have reported and were not asked for yet.
+    /// Polls that have reported and were not fetched yet.
     found: Vec<u64>,
 }
 
 impl Changes {
-    /// A ring without anything in it.
+    /// Creates an empty ring.
     pub fn new() -> io::Result<Changes> {
         Ok(Changes {
             ring: super::ring(REQUESTS, COMPLETIONS)?,
@@ -58,18 +58,18 @@ impl Changes {
         data: u64,
     ) -> io::Result<()> {
         self.make_room()?;
-        // None of them is used before all have been told.
+        // None of them is used before all have been submitted.
         self.events[self.untold] = epoll::Raw { events, u64: data };
         let event = (&raw const self.events[self.untold]).cast::<types::epoll_event>();
         let operation = change.operation();
         let entry = opcode::EpollCtl::new(types::Fd(set), types::Fd(fd), operation, event).build();
         self.due += 1;
-        // SAFETY: the event is in a box that lives longer than the ring, and the kernel copies it when it
-        // takes the entry.
+        // SAFETY: the event is in a box that lives longer than the ring, and the kernel copies it
+        // when it takes the entry.
         unsafe { self.push(&entry.user_data(CHANGE)) }
     }
 
-    /// Has the ring watch a descriptor for something to read, from the next
+    /// Watches a descriptor for readability in the ring, from the next
     /// [`carry_out`](Changes::carry_out) on.
     pub fn arm(&mut self, number: u64, fd: RawFd, events: u32) -> io::Result<()> {
         self.make_room()?;
@@ -78,7 +78,7 @@ impl Changes {
         unsafe { self.push(&poll.user_data(number)) }
     }
 
-    /// Takes a poll back with the next [`carry_out`](Changes::carry_out), as any request can be
+    /// Cancels a poll with the next [`carry_out`](Changes::carry_out), in the way of any request
     /// (`IORING_OP_ASYNC_CANCEL`).
     pub fn cancel(&mut self, number: u64) -> io::Result<()> {
         self.take_back(opcode::AsyncCancel::new(number).build(), number)?;
@@ -86,7 +86,7 @@ impl Changes {
         Ok(())
     }
 
-    /// Takes a poll back with the next [`carry_out`](Changes::carry_out), as only polls can be
+    /// Cancels a poll with the next [`carry_out`](Changes::carry_out), in the way of polls only
     /// (`IORING_OP_POLL_REMOVE`).
     pub fn remove(&mut self, number: u64) -> io::Result<()> {
         self.take_back(opcode::PollRemove::new(number).build(), number)?;
@@ -96,7 +96,7 @@ impl Changes {
 
     fn take_back(&mut self, entry: squeue::Entry, number: u64) -> io::Result<()> {
         self.make_room()?;
-        // A success needs no answer: the poll's own says that it is over.
+        // A success needs no answer: the poll's own completion reports its end.
         let entry = entry.flags(squeue::Flags::SKIP_SUCCESS).user_data(CHANGE | number);
         // SAFETY: neither request refers to memory of ours.
         unsafe { self.push(&entry) }
@@ -108,7 +108,7 @@ impl Changes {
 
     /// # Safety
     ///
-    /// What the entry refers to must stay until the kernel has taken it.
+    /// The memory that the entry refers to must stay valid until the kernel has taken the entry.
     unsafe fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
         // SAFETY: the caller's promise.
         unsafe { self.ring.submission().push(entry) }
@@ -117,7 +117,7 @@ impl Changes {
         Ok(())
     }
 
-    /// Tells all changes and waits until they are made.
+    /// Submits all changes and waits until they are made.
     pub fn carry_out(&mut self) -> io::Result<()> {
         while self.untold > 0 || self.due > 0 {
             self.enter(self.due as u32)?;
@@ -152,7 +152,7 @@ impl Changes {
             } else if result == -libc::ECANCELED {
                 self.due = self.due.saturating_sub(1);
             } else if result < 0 || !cqueue::more(completion.flags()) {
-                // One that is over though nobody has taken it back.
+                // A poll that is over although it was not cancelled.
                 return Err(io::Error::from_raw_os_error(if result < 0 {
                     -result
                 } else {
@@ -167,14 +167,14 @@ impl Changes {
             .try_for_each(|number| self.take_back(opcode::AsyncCancel::new(number).build(), number))
     }
 
-    /// The numbers of polls that have reported, without waiting for more.
+    /// Returns the numbers of polls that have reported, without waiting for more.
     pub fn look(&mut self) -> io::Result<std::vec::Drain<'_, u64>> {
         self.enter(0)?;
         self.fetch()?;
         Ok(self.found.drain(..))
     }
 
-    /// System calls so far.
+    /// Returns the number of system calls so far.
     pub fn calls(&self) -> u64 {
         self.calls
     }

@@ -1,9 +1,9 @@
-//! A ring that sends back what it receives.
+//! A ring that echoes the bytes that it receives.
 //!
-//! Multishot receives into buffers of a provided ring, on registered files; what has come is sent from where
-//! it lies, with the call that asks for more, and the buffer goes back when that is done. One call hands over
-//! all sends of a turn, carries them out, and brings what has arrived meanwhile: the kernel works off 20 arrivals
-//! a call, or as many completions as are waited for.
+//! Multishot receives into buffers of a provided ring, on registered files; received bytes are sent
+//! from the same buffer, with the call that asks for more, and the buffer goes back when that is
+//! done. One call submits all sends of a turn, carries them out, and returns the arrivals of the
+//! meantime: the kernel handles 20 arrivals a call, or as many completions as the call waits for.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::io;
@@ -14,20 +14,21 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use io_uring::types::{BufRingEntry, Fixed};
 use io_uring::{IoUring, cqueue, opcode, squeue};
 
-/// Requests that are handed over in one call at most.
+/// The most requests that one call submits.
 const REQUESTS: u32 = 256;
 
-/// So many completions are waited for at most, and so many arrivals worked off by a call.
+/// The most completions that a call waits for, and the arrivals that it then handles.
 const TURN: usize = 64;
 
-/// Buffers, a power of two: enough for the arrivals of a turn and of the one before, few enough to stay in a
-/// cache. Where there are too few, receives end and are begun again, which costs as much as a request.
+/// Buffers, a power of two: enough for the arrivals of a turn and of the one before, few enough to
+/// stay in a cache. With too few buffers, receives end and are started again, which costs as much
+/// as a request.
 const BUFFERS: u16 = 256;
 
 /// Their group.
 const GROUP: u16 = 0;
 
-/// Marks sends, beside the connection's number and the buffer's, which is above it.
+/// Marks sends; the low half of the number is the connection's, and the buffer's is above that.
 const SEND: u64 = 1 << 63;
 
 /// The ring.
@@ -39,7 +40,7 @@ pub struct Echo {
     /// Sends that are not complete.
     sends: usize,
     open: usize,
-    /// Memory for what a call has brought.
+    /// Memory for the completions of a call.
     completed: Vec<cqueue::Entry>,
 }
 
@@ -73,7 +74,7 @@ impl Echo {
         Ok(echo)
     }
 
-    /// Whether a connection is left.
+    /// Returns whether a connection is left.
     pub fn is_open(&self) -> bool {
         self.open > 0
     }
@@ -84,21 +85,21 @@ impl Echo {
     }
 
     fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
-        // SAFETY: a receive writes to provided buffers only; a send reads a buffer that is given to nobody
-        // until it is complete, and `buffers` is dropped after the ring.
+        // SAFETY: a receive writes to provided buffers only; a send reads a buffer that is not
+        // given away until the send is complete, and `buffers` is dropped after the ring.
         while unsafe { self.ring.submission().push(entry) }.is_err() {
             self.ring.submit()?;
         }
         Ok(())
     }
 
-    /// Waits for something to arrive, and has it sent back with the next turn.
+    /// Waits for bytes to arrive, and queues them to be sent back in the next turn.
     pub fn turn(&mut self) -> io::Result<()> {
         // Sends complete within the call, so one more is an arrival.
         match self.ring.submit_and_wait(TURN.min(self.sends + 1)) {
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // What has been completed is to be fetched first.
+            // Completions have to be fetched first.
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {}
             Err(error) => return Err(error),
         }
@@ -159,7 +160,7 @@ struct Buffers {
 const PAGE: usize = 4096;
 
 impl Buffers {
-    /// The ring's entries, and the buffers after them.
+    /// Creates the ring's entries, and the buffers after them.
     fn new(room: usize) -> io::Result<Buffers> {
         let size = room.saturating_add(size_of::<BufRingEntry>()).checked_mul(BUFFERS.into());
         let layout = size.and_then(|size| Layout::from_size_align(size, PAGE).ok());
@@ -183,9 +184,9 @@ impl Buffers {
     fn give(&mut self, buffer: u16) {
         let entries: *mut BufRingEntry = self.memory.as_ptr().cast();
         let bytes = self.bytes(buffer) as u64;
-        // SAFETY: the entry lies within the memory, which was zeroed; the kernel reads it only after the
-        // tail was moved. The tail lies in the first entry, where no entry's address, length or number is,
-        // and is aligned for two bytes.
+        // SAFETY: the entry lies within the memory, which was zeroed; the kernel reads it only
+        // after the tail was moved. The tail lies in the first entry, where no entry's address,
+        // length or number is, and is aligned for two bytes.
         unsafe {
             let entry = &mut *entries.add(usize::from(self.tail % BUFFERS));
             entry.set_addr(bytes);

@@ -5,33 +5,34 @@ use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
-/// Requests that are told in one call at most; thousands of processes have such a ring each.
+/// The most requests that one call submits; thousands of processes have such a ring each.
 const REQUESTS: u32 = 8;
 
 /// Marks requests to accept.
 const ACCEPT: u64 = 1 << 63;
 
-/// How a descriptor is watched, or a connection asked for.
+/// How a descriptor is watched, or a connection requested.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Request {
-    /// A poll, which the kernel wakes with all others or alone, and which stays or reports once.
+    /// A poll, which the kernel wakes with all other polls or alone, and which stays or reports
+    /// once.
     Poll {
         /// `EPOLLEXCLUSIVE`: woken alone.
         exclusive: bool,
-        /// Goes on after it has reported.
+        /// Stays after it has reported.
         stays: bool,
     },
     /// `IORING_OP_ACCEPT`.
     Accept {
-        /// Goes on after it has accepted.
+        /// Stays after it has accepted.
         stays: bool,
     },
 }
 
-/// What has happened.
+/// An event.
 #[derive(Debug)]
 pub enum Happened {
-    /// A descriptor is ready, which may have nothing any more.
+    /// A descriptor is ready; its connection may be gone already.
     Ready,
     /// A connection was accepted.
     Accepted(OwnedFd),
@@ -44,7 +45,7 @@ pub struct Listening {
 }
 
 impl Listening {
-    /// A ring with room for what so many descriptors report at once.
+    /// Creates a ring with room for the simultaneous reports of so many descriptors.
     pub fn new(request: Request, descriptors: usize) -> io::Result<Listening> {
         let completions = u32::try_from(descriptors).unwrap_or(u32::MAX >> 1).max(REQUESTS);
         Ok(Listening { ring: super::ring(REQUESTS, completions.next_power_of_two())?, request })
@@ -81,7 +82,7 @@ impl Listening {
         Ok(())
     }
 
-    /// Waits until something happens, and asks again where a request is over.
+    /// Waits until something happens, and submits each request again that is over.
     pub fn wait(&mut self, mut happened: impl FnMut(Happened)) -> io::Result<()> {
         loop {
             match self.ring.submit_and_wait(1) {
@@ -102,7 +103,8 @@ impl Listening {
             happened(if name & ACCEPT == 0 {
                 Happened::Ready
             } else {
-                // SAFETY: the kernel has made the descriptor for us, and nobody else has its number.
+                // SAFETY: the kernel has made the descriptor for us, and its number has no other
+                // owner.
                 Happened::Accepted(unsafe { OwnedFd::from_raw_fd(result) })
             });
         }

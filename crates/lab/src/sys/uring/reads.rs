@@ -5,13 +5,13 @@ use std::os::fd::RawFd;
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
-/// Requests that are handed over in one call at most.
+/// The most requests that one call submits.
 const REQUESTS: u32 = 256;
 
 /// The memory of a read.
 const ROOM: usize = 64;
 
-/// Marks the requests that take a read back, beside the reads' own numbers.
+/// Marks the requests that cancel a read; the reads' own numbers do not have this bit.
 const CANCEL: u64 = 1 << 63;
 
 /// Reads, one of each descriptor at a time.
@@ -20,17 +20,17 @@ pub struct Reads {
     ring: IoUring,
     buffers: Vec<[u8; ROOM]>,
     files: Vec<RawFd>,
-    /// Those that the kernel has.
+    /// The reads that the kernel has.
     started: Vec<bool>,
-    /// Memory for what a call has brought.
+    /// Memory for the completions of a call.
     completed: Vec<cqueue::Entry>,
     calls: u64,
     overflows: u64,
 }
 
 impl Reads {
-    /// Room for `total` reads. The work of a completion is left until this thread asks for it, so that a writer pays for
-    /// a mark and no interrupt; that needs Linux 6.1.
+    /// Creates room for `total` reads. The kernel defers the work of a completion until this thread
+    /// asks for it, so that a writer pays for a mark and no interrupt; that needs Linux 6.1.
     pub fn new(total: usize) -> io::Result<Reads> {
         let completions = u32::try_from(total).unwrap_or(u32::MAX >> 1).max(2).next_power_of_two();
         let ring = IoUring::builder()
@@ -50,8 +50,8 @@ impl Reads {
         })
     }
 
-    /// Reads a descriptor, from the next [`submit`](Reads::submit) on, when there is something. Its last read must be
-    /// over.
+    /// Reads a descriptor, from the next [`submit`](Reads::submit) on, when there is something. Its
+    /// last read must be over.
     pub fn start(&mut self, number: usize, fd: RawFd) -> io::Result<()> {
         self.files[number] = fd;
         if std::mem::replace(&mut self.started[number], true) {
@@ -64,15 +64,16 @@ impl Reads {
     }
 
     fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
-        // SAFETY: a read writes to the buffer of its number, of which there is one read at a time; buffers are neither
-        // moved nor freed before all reads are over (`drop`). A cancellation refers to no memory of ours.
+        // SAFETY: a read writes to the buffer of its number, and each buffer has one read at a
+        // time; buffers are neither moved nor freed before all reads are over (`drop`). A
+        // cancellation refers to no memory of ours.
         while unsafe { self.ring.submission().push(entry) }.is_err() {
             self.submit()?;
         }
         Ok(())
     }
 
-    /// Hands over what was started.
+    /// Submits the started reads.
     pub fn submit(&mut self) -> io::Result<()> {
         self.enter(0)
     }
@@ -89,7 +90,7 @@ impl Reads {
         }
     }
 
-    /// Why a read is over already that should wait, if one is.
+    /// Returns the error of a read that is over although it should wait, if there is one.
     pub fn refusal(&mut self) -> Option<io::Error> {
         let mut refusal = None;
         for completion in self.ring.completion() {
@@ -99,8 +100,8 @@ impl Reads {
         refusal
     }
 
-    /// Hands over what was started, waits for ever for reads that are over, tells what each has read, and starts it
-    /// again, from the next call on.
+    /// Submits the started reads, waits indefinitely for completed ones, passes the bytes of each
+    /// to `read`, and starts it again, from the next call on.
     #[inline(always)]
     pub fn wait(&mut self, mut read: impl FnMut(usize, &[u8])) -> io::Result<()> {
         self.enter(1)?;
@@ -121,17 +122,17 @@ impl Reads {
         Ok(())
     }
 
-    /// System calls so far.
+    /// Returns the number of system calls so far.
     pub fn calls(&self) -> u64 {
         self.calls
     }
 
-    /// How often there were completions that the queue had no room for.
+    /// Returns how often the completion queue had no room.
     pub fn overflows(&self) -> u64 {
         self.overflows
     }
 
-    /// Takes all reads back and waits until none is left.
+    /// Cancels all reads and waits until none is left.
     fn cancel_all(&mut self) -> io::Result<()> {
         for number in 0..self.started.len() {
             if self.started[number] {
