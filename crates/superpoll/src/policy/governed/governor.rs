@@ -253,6 +253,8 @@ impl Governor {
     }
 
     /// Notes that a burst has ended, or the descriptor has come to stay, with this reach.
+    // For the reason of `Governed::cold_event`.
+    #[inline(always)]
     pub(super) fn burst(&mut self, reach: f32) {
         let late = LATE * self.scan;
         let price = self.parked * MARGIN + self.fall + late;
