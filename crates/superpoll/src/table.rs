@@ -257,6 +257,8 @@ impl Table {
     }
 
     /// Notes that a change of the slot may have to reach the kernel before the next wait.
+    // Inlined, because each change of an interest comes here.
+    #[inline(always)]
     pub(crate) fn mark(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
         if !slot.is(CHANGED) {
