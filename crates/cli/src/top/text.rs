@@ -24,7 +24,7 @@ fn costs(costs: &Costs) -> String {
     let known = costs.thresholds.as_ref();
     let how = if costs.measured { "measured" } else { "assumed" };
     format!(
-        "{}: slot s {}, event e {:.0}, D {}, theta {} ns; break-even {} ({} with writers), {how}",
+        "{}: slot s {}, event e {:.0}, D {}, rise {} ns; break-even {} ({} with writers), {how}",
         costs.kind,
         whole(Some(known.map_or(costs.slot, |known| known.slot))),
         costs.event,
@@ -159,7 +159,7 @@ mod tests {
             "hot 50, ratio 0.78 (ever 0.78); cold 9950, ratio 0.0001 (ever 0.0001)\n",
             "to hot 36 (12.0/s), to cold 30 (10.0/s), hand-offs 3",
             "calls    read 120000 (40000.0/s), sendto 117000 (39000.0/s), poll 2700 (900.0/s), ",
-            "tcp: slot s 111, event e 150, D 900, theta 450 ns; break-even 0.51 (0.21 with writers)",
+            "tcp: slot s 111, event e 150, D 900, rise 450 ns; break-even 0.51 (0.21 with writers)",
             "ever: ~8.0 ms  2.5 s ago  128 tasks, 64 events, 3 timers",
         ] {
             assert!(text.contains(part), "{part} in\n{text}");

@@ -252,7 +252,7 @@ fn called(frame: &mut Frame<'_>, area: Rect, track: &Track) {
 }
 
 fn priced(frame: &mut Frame<'_>, area: Rect, track: &Track) {
-    let names = ["costs, ns", "slot s", "event e", "move D", "theta", "break-even", "writers"];
+    let names = ["costs, ns", "slot s", "event e", "move D", "rise", "break-even", "writers"];
     let header = Row::new(names).style(bold());
     // On a small screen, the kind that servers have most of comes first.
     let costs = track.engine.costs.iter().rev();
