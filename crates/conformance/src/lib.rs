@@ -9,6 +9,8 @@
 //!
 //! Authors of a back-end run the suite against it with [`check_all`].
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 use std::fmt;
 
 pub mod bench;

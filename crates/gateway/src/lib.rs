@@ -1,5 +1,6 @@
 //! A web server and proxy for idle and busy connections in one process.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
 mod accept;

@@ -60,6 +60,7 @@
 //! `hyper` has hyper's I/O traits, executor and timer; `tokio` has tokio's I/O traits; `tracing`
 //! reports events. The `futures-io` traits are always there.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
 #[cfg(any(feature = "hyper", feature = "tokio"))]
@@ -112,3 +113,8 @@ pub use stats::Stats;
 pub use superpoll::BackendKind;
 pub use task::{JoinError, JoinHandle, TaskPanic, spawn, yield_now};
 pub use turns::{SlowTurn, TurnWatch};
+
+/// The program of the crate's page in the registry, which is compiled as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

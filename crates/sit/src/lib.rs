@@ -16,6 +16,7 @@
 //! `protocol` defines the messages, `line` the transport, `babysitter` the loop, and `control` the
 //! side of a server that wants to be succeeded.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
 mod babysitter;

@@ -6,6 +6,7 @@
 //! the rest: a start, the whole contract, how to choose a back-end, bytes instead of readiness,
 //! forking, and coming from other pollers.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
 #![warn(unreachable_pub)]
 // Parts that only one feature uses are not marked one by one.
 #![cfg_attr(not(all(feature = "keeper", feature = "uring")), allow(dead_code))]
@@ -48,3 +49,8 @@ pub use poller::{Builder, Poller};
 pub use registrar::Registrar;
 pub use sys::{call, limits};
 pub use waker::Waker;
+
+/// The program of the crate's page in the registry, which is compiled as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
