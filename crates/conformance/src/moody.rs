@@ -40,7 +40,7 @@ impl Moody {
     }
 
     fn say(&self, notice: &Notice<'_>) {
-        let packet = postcard::to_stdvec(notice).expect("a notice can be written");
+        let packet = notice.encode();
         // The loop reads no more than it has room for, and a loop that does not read has gone.
         let _ = self.line.send(&packet, &[]);
     }
@@ -164,7 +164,7 @@ impl Moody {
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Mood::Stays,
                 _ => return Mood::Ends,
             }
-            let Ok(request) = postcard::from_bytes(&room) else { return Mood::Ends };
+            let Ok(request) = Request::decode(&room) else { return Mood::Ends };
             if matches!(self.obey(request, files), Mood::Ends) {
                 return Mood::Ends;
             }

@@ -13,7 +13,7 @@
 //! to no single connection is left as [records](Record). Until the next server comes, the
 //! babysitter only drops connections that hang up; after a while it drops all of them.
 //!
-//! `protocol` defines the messages, `line` the transport, `babysitter` the loop, and `control` the
+//! `protocol` defines the messages and `layout` their bytes, `line` the transport, `babysitter` the loop, and `control` the
 //! side of a server that wants to be succeeded.
 
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
@@ -21,6 +21,7 @@
 mod babysitter;
 mod control;
 mod happening;
+mod layout;
 mod line;
 mod protocol;
 mod records;

@@ -70,7 +70,7 @@ impl Sitter {
 }
 
 fn ask(line: &Line, request: &Request<'_>, descriptors: &[&dyn AsFd]) {
-    let packet = postcard::to_stdvec(request).unwrap();
+    let packet = request.encode();
     let descriptors: Vec<_> = descriptors.iter().map(|descriptor| descriptor.as_fd()).collect();
     line.send_until(soon(), &packet, &descriptors).unwrap();
 }
@@ -84,7 +84,7 @@ fn hear<R>(line: &Line, look: impl FnOnce(Notice<'_>) -> R) -> R {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             received => {
                 assert!(received.unwrap().length > 0, "the line has ended");
-                return look(postcard::from_bytes(&packet).unwrap());
+                return look(Notice::decode(&packet).unwrap());
             }
         }
     }
@@ -425,7 +425,7 @@ fn no_packet_stops_it() {
         Request::Bye,
     ]
     .iter()
-    .map(|request| postcard::to_stdvec(request).unwrap())
+    .map(Request::encode)
     .collect();
     for round in 0..400 {
         // On the line of a stranger, or of a client that has introduced itself.
@@ -512,7 +512,7 @@ fn greeted() -> (Control, Line) {
         }
     };
     hear_any(&line);
-    let welcome = postcard::to_stdvec(&Notice::Welcome { orphans: 0 }).unwrap();
+    let welcome = Notice::Welcome { orphans: 0 }.encode();
     let first = [&b"superpollsit"[..], &VERSION.to_le_bytes(), &welcome].concat();
     line.send(&first, &[]).unwrap();
     (opening.join().unwrap(), line)
@@ -546,7 +546,7 @@ fn what_a_full_line_has_no_room_for_is_said_later() {
         control.catch_up().unwrap();
         let (packet, came) = hear_any(&line);
         descriptors += came;
-        match postcard::from_bytes(&packet).unwrap() {
+        match Request::decode(&packet).unwrap() {
             Request::Keep(record) => {
                 heard += 1;
                 assert_eq!((record.id, record.bytes), (heard, &heard.to_le_bytes()[..]));
@@ -582,7 +582,7 @@ fn a_babysitter_that_does_not_read_is_given_up_in_the_end_and_told_so() {
             packet => last = packet,
         }
     }
-    assert_eq!(postcard::from_bytes::<Request<'_>>(&last).unwrap(), Request::Bye);
+    assert_eq!(Request::decode(&last).unwrap(), Request::Bye);
 }
 
 #[test]

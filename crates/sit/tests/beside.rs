@@ -57,7 +57,7 @@ impl Sitter {
 }
 
 fn ask(line: &Line, request: &Request<'_>, descriptors: &[&dyn AsFd]) {
-    let packet = postcard::to_stdvec(request).unwrap();
+    let packet = request.encode();
     let descriptors: Vec<_> = descriptors.iter().map(|descriptor| descriptor.as_fd()).collect();
     line.send_until(soon(), &packet, &descriptors).unwrap();
 }
@@ -236,7 +236,7 @@ fn a_successor_that_does_not_read_keeps_nobody_waiting() {
         }
     }
     let stuck = Line::connect(&sitter.path).unwrap();
-    let hello = postcard::to_stdvec(&Request::Hello { role: Role::Control, session: 2 }).unwrap();
+    let hello = Request::Hello { role: Role::Control, session: 2 }.encode();
     let first = [&b"superpollsit"[..], &VERSION.to_le_bytes(), &hello].concat();
     stuck.send(&first, &[]).unwrap();
     ask(&stuck, &Request::Adopt { upgrades: true }, &[]);

@@ -261,7 +261,8 @@ impl World {
         let revokes = self.mistake != Mistake::NeverRevokes;
         while let Some(packet) = hear(self.servers[server].control.as_ref()) {
             let one = &mut self.servers[server];
-            if one.stage == Stage::Asking && (packet.is_empty() || packet[0] == 1) {
+            let is_refused = matches!(decode(&packet), Ok(Notice::Refused(_)));
+            if one.stage == Stage::Asking && (packet.is_empty() || is_refused) {
                 // The server is refused, or there is no babysitter: the server ends.
                 self.kill(server);
                 return Ok(());

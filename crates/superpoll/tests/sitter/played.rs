@@ -50,7 +50,7 @@ impl Played {
         if received.length == 0 {
             return Some(Said::Nothing);
         }
-        Some(match postcard::from_bytes(&room).unwrap() {
+        Some(match Request::decode(&room).unwrap() {
             Request::Watch(all) => {
                 Said::Watch(all.iter().map(|one| (one.key, one.state.to_vec())).collect())
             }
@@ -93,13 +93,13 @@ impl Played {
     }
 
     pub fn say(&self, notice: &Notice<'_>) {
-        let packet = postcard::to_stdvec(notice).unwrap();
+        let packet = notice.encode();
         self.line.send_until(Instant::now() + PATIENCE, &packet, &[]).unwrap();
     }
 
     /// Sends a message for which there may be no reader any more; false in that case.
     pub fn try_to_say(&self, notice: &Notice<'_>) -> bool {
-        let packet = postcard::to_stdvec(notice).unwrap();
+        let packet = notice.encode();
         self.line.send_until(Instant::now() + PATIENCE, &packet, &[]).is_ok()
     }
 

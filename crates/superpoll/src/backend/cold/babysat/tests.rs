@@ -3,6 +3,8 @@
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 
+use superpoll_sit::Notice;
+
 use super::*;
 use crate::backend::cold::process::Process;
 use crate::backend::cold::tuning::Rule;
@@ -79,8 +81,7 @@ fn no_more_is_heard_at_once_than_was_said_to() {
     };
     assert_eq!(heard(&mut babysat, &mut stage, 2), 0);
     for _ in 0..3 {
-        // A list of none that are ready.
-        theirs.send(&[2, 0], &[]).unwrap();
+        theirs.send(&Notice::Ready(Vec::new()).encode(), &[]).unwrap();
     }
     assert_eq!(heard(&mut babysat, &mut stage, 2), 2);
     assert_eq!(heard(&mut babysat, &mut stage, 2), 1);
