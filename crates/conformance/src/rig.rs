@@ -76,7 +76,7 @@ pub enum Fault {
     EventTwice,
     /// The first event after a move between the sets is lost.
     MoveLosesEdge,
-    /// Events of a descriptor are lost while a babysitter watches it.
+    /// Events of a descriptor are lost while a keeper watches it.
     AwayLost,
     /// A zero limit is taken for one.
     ZeroLimitAccepted,
@@ -202,7 +202,7 @@ impl Rig {
         }
     }
 
-    /// Makes the rig ask its babysitter which descriptors are ready before a wait that does not
+    /// Makes the rig ask its keeper which descriptors are ready before a wait that does not
     /// block long.
     #[must_use]
     pub fn catching_up(self) -> Rig {

@@ -29,8 +29,8 @@ use crate::backend::cold::{Change, Cold};
 use crate::backend::epoll::Epoll;
 use crate::backend::scan_clock::ScanClock;
 use crate::backend::{
-    Abilities, Backend, BackendKind, Context, Deadline, Entry, Keeper, Lengths, Lifecycle, Memory,
-    Placement, Status, Synced, Topology, WaitCall,
+    Abilities, Backend, BackendKind, Context, Deadline, Entry, KeeperClient, Lengths, Lifecycle,
+    Memory, Placement, Status, Synced, Topology, WaitCall,
 };
 use crate::costs::{Costs, Kind};
 use crate::error::Result;
@@ -517,7 +517,7 @@ impl<P: Policy, C: Cold> Backend for Adaptive<P, C> {
         self
     }
 
-    fn keeper(&mut self) -> Option<&mut dyn Keeper> {
+    fn keeper(&mut self) -> Option<&mut dyn KeeperClient> {
         self.cold.keeper()
     }
 }

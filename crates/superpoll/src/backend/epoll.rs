@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use crate::backend::{
     Abilities, Backend, BackendKind, Context, Deadline, Entry, Lengths, Lifecycle, Memory, Report,
-    Status, Synced, WaitCall, without_babysitter,
+    Status, Synced, WaitCall, without_keeper,
 };
 use crate::error::{Error, Result};
 use crate::event::Readiness;
@@ -29,7 +29,7 @@ use crate::sys::eventfd::replace;
 /// The key under which the waker is watched.
 const WAKER: Key = Key::new(Key::RESERVED, 0);
 
-/// The key under which a babysitter's line is watched.
+/// The key under which a keeper's line is watched.
 const LINE: Key = Key::new(Key::RESERVED, 1);
 
 /// Watched, but without a report: only a single report of a hang-up remains possible.
@@ -121,11 +121,11 @@ impl Epoll {
         self.armed == 0 && self.waker.is_none() && self.line.is_none()
     }
 
-    /// Watches a babysitter's line.
+    /// Watches a keeper's line.
     pub(super) fn watch_line(&mut self, line: BorrowedFd<'_>) -> Result<()> {
         let line = line.as_raw_fd();
         self.add_line(&mut crate::stats::Calls::default(), line)
-            .map_err(|source| Error::system("watching a babysitter's line", Some(line), source))?;
+            .map_err(|source| Error::system("watching a keeper's line", Some(line), source))?;
         self.line = Some(line);
         Ok(())
     }
@@ -254,7 +254,7 @@ impl Epoll {
         self.note(cx, index, None);
     }
 
-    /// Makes the kernel forget a descriptor that a babysitter watches from now on. A
+    /// Makes the kernel forget a descriptor that a keeper watches from now on. A
     /// descriptor that the kernel does not know stays as it is.
     pub(super) fn release(&mut self, cx: &mut Context<'_>, index: u32) -> io::Result<()> {
         self.control(cx, Operation::Delete, index, PARKED)?;
@@ -453,7 +453,7 @@ pub(super) const ENTRY: Entry = Entry {
     name: "epoll",
     abilities: Abilities::EPOLL,
     is_available: || true,
-    make: |_, topology| without_babysitter(Epoll::new()?, &topology),
+    make: |_, topology| without_keeper(Epoll::new()?, &topology),
 };
 
 impl Backend for Epoll {

@@ -4,7 +4,7 @@
 //! steps from one to the other.
 //!
 //! The life of a slot, by the flags that say whether the registration exists (`LIVE`) and whether
-//! the kernel knows its descriptor (`TOLD`), in its own set or with a babysitter (`AWAY`):
+//! the kernel knows its descriptor (`TOLD`), in its own set or with a keeper (`AWAY`):
 //!
 //! ```text
 //!   vacant ── insert ──▶ LIVE ────── sync ─────▶ LIVE TOLD ── leave ──▶ LIVE AWAY
@@ -185,19 +185,19 @@ impl Slot {
         self.is(RENAMED)
     }
 
-    /// Whether a babysitter watches it, with the watch that was last applied.
+    /// Whether a keeper watches it, with the watch that was last applied.
     pub(crate) fn is_away(&self) -> bool {
         self.is(AWAY)
     }
 
-    /// Notes that a babysitter watches it as wanted now, and that the poller's own set no longer
+    /// Notes that a keeper watches it as wanted now, and that the poller's own set no longer
     /// knows the descriptor.
     pub(crate) fn leave(&mut self) {
         self.put(AWAY, true);
         (self.told_interest, self.told_mode) = (self.watch.interest, self.watch.mode);
     }
 
-    /// Notes that the babysitter does not watch it any more, or will not.
+    /// Notes that the keeper does not watch it any more, or will not.
     pub(crate) fn come_back(&mut self) {
         self.put(AWAY, false);
         if !self.is(TOLD) {
@@ -205,7 +205,7 @@ impl Slot {
         }
     }
 
-    /// Whether the babysitter watches it as the caller wants, under the key that it still has.
+    /// Whether the keeper watches it as the caller wants, under the key that it still has.
     pub(crate) fn is_left_as_wanted(&self) -> bool {
         !self.is(RENAMED)
             && !self.watch.interest.is_empty()

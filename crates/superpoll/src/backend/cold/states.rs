@@ -1,9 +1,9 @@
-//! The states of registrations: each goes to the babysitter together with its descriptor.
+//! The states of registrations: each goes to the keeper together with its descriptor.
 //!
-//! A babysitter that has no room returns the descriptors that it was given, and a returned
+//! A keeper that has no room returns the descriptors that it was given, and a returned
 //! descriptor must leave again one day, with its state. So a state that was sent is kept until the
-//! babysitter has answered a question that was asked after it. Messages on a line arrive in order,
-//! so by then the babysitter has returned every descriptor that it could not take. A connection
+//! keeper has answered a question that was asked after it. Messages on a line arrive in order,
+//! so by then the keeper has returned every descriptor that it could not take. A connection
 //! that is away for good costs nothing here.
 
 use std::collections::HashMap;

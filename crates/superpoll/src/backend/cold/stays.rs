@@ -3,7 +3,7 @@
 //!
 //! Time goes in ticks of 65 microseconds; 32 bits of them last for three days. For each slot of the
 //! table there are twelve bytes: since when it has been idle or away, the number of its present
-//! stay with the babysitter, and by how much it has become harder to get out. A stay has a number
+//! stay with the keeper, and by how much it has become harder to get out. A stay has a number
 //! of its own, and not the registration's generation. One registration may leave, be called back
 //! and leave again, and a late message about the first stay must not be taken for one about the
 //! second.
@@ -22,7 +22,7 @@ const KEPT: u8 = u8::MAX;
 /// Kept with the doublings: it is of a kind that may leave.
 const FIT: u8 = 1 << 6;
 
-/// A descriptor that the babysitter could not take is not offered again for this long.
+/// A descriptor that the keeper could not take is not offered again for this long.
 const BARRED: Duration = Duration::from_secs(1);
 
 pub(super) const fn ticks(time: Duration) -> u32 {
@@ -34,7 +34,7 @@ pub(super) const fn ticks(time: Duration) -> u32 {
 struct Stay {
     /// Idle, or away, since then.
     since: u32,
-    /// Which stay with the babysitter it is in.
+    /// Which stay with the keeper it is in.
     number: u32,
     /// The last wait that reported it.
     pass: u16,
