@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use futures_lite::future::or;
 use sd_notify::NotifyState;
 use superpoll::{BackendKind, limits};
-use superpoll_keeper::{Happening, Keeper, Line, Listener};
+use superpoll_keeper::{Keeper, KeeperEvent, KeeperLink, Listener};
 use superpoll_rt::Runtime;
 use superpoll_rt::signal::{Signal, SignalKind, signal};
 
@@ -78,7 +78,7 @@ fn advice(path: &Path, error: &io::Error) -> String {
         ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => {
             format!("this user may not write to {folder}: choose a path where it may")
         }
-        ErrorKind::AddrInUse if Line::connect(path).is_ok() => {
+        ErrorKind::AddrInUse if KeeperLink::connect(path).is_ok() => {
             "a keeper or another program listens there: end it, or choose another path".into()
         }
         ErrorKind::AddrInUse => {
@@ -117,7 +117,7 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         ..superpoll_keeper::Options::default()
     };
     let lines = log.clone();
-    let say = move |happening: &Happening| lines.say(Stream::Errors, happening);
+    let say = move |happening: &KeeperEvent| lines.say(Stream::Errors, happening);
     let mut keeper = Keeper::new(settings, say)?;
     keeper.listen(listener)?;
     log.say(Stream::Output, format_args!("holding connections at {path}"));
@@ -204,7 +204,7 @@ fn is_absence(error: &io::Error) -> bool {
 pub fn start(path: &Path) -> Result<bool, Box<dyn Error>> {
     let at = path.display();
     let begins = |what: &dyn std::fmt::Display| format!("starting a keeper at {at}: {what}");
-    match Line::connect(path) {
+    match KeeperLink::connect(path) {
         Ok(_) => return Ok(false),
         // So many servers are about to connect that there is no room for one more connection.
         Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
@@ -226,7 +226,7 @@ pub fn start(path: &Path) -> Result<bool, Box<dyn Error>> {
         .map_err(|error| begins(&format!("running {}: {error}", program.display())))?;
     let end = Instant::now() + PATIENCE;
     loop {
-        match Line::connect(path) {
+        match KeeperLink::connect(path) {
             Ok(_) => return Ok(true),
             Err(error) if Instant::now() > end => {
                 let why = format!("it does not listen within {} s: {error}", PATIENCE.as_secs());
@@ -237,7 +237,7 @@ pub fn start(path: &Path) -> Result<bool, Box<dyn Error>> {
         // Another server may have started a keeper at the same moment, which this one has
         // found.
         if let Some(status) = child.try_wait()?
-            && Line::connect(path).is_err()
+            && KeeperLink::connect(path).is_err()
         {
             let why = format!("it has ended at once ({status})");
             return Err(begins(&last_words(&mut child).unwrap_or(why)).into());

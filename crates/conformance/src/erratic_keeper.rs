@@ -9,13 +9,13 @@
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use superpoll_keeper::{Line, Notice, Request, Sums};
+use superpoll_keeper::{KeeperLink, Notice, Request, Sums};
 
 use crate::sys;
 
 #[derive(Debug)]
 struct ErraticKeeper {
-    line: Line,
+    line: KeeperLink,
     state: u64,
     /// Whether it may end without being asked to.
     may_end: bool,
@@ -93,7 +93,7 @@ impl ErraticKeeper {
             }
             4 => {
                 self.say(&Notice::Yield);
-                self.say(&Notice::Left(vec![b"nothing that was asked for"]));
+                self.say(&Notice::Orphans(vec![b"nothing that was asked for"]));
                 self.say(&Notice::Synced(0, Sums::default()));
                 self.say(&Notice::Ready(Vec::new()));
             }
@@ -192,8 +192,8 @@ impl ErraticKeeper {
 }
 
 /// Starts one, and returns the line to it. It ends with its line.
-pub(crate) fn start(seed: u64, may_end: bool) -> Line {
-    let (line, theirs) = Line::pair().expect("a pair of sockets can be made");
+pub(crate) fn start(seed: u64, may_end: bool) -> KeeperLink {
+    let (line, theirs) = KeeperLink::pair().expect("a pair of sockets can be made");
     let state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let erratic_keeper =
         ErraticKeeper { line: theirs, state, may_end, held: BTreeMap::new(), past: Vec::new() };

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 
-use superpoll_keeper::{Control, Keeper, Line, Listener, Options};
+use superpoll_keeper::{Control, Keeper, KeeperLink, Listener, Options};
 
 /// The keeper, which ends when this is dropped.
 #[derive(Debug)]
@@ -38,9 +38,9 @@ impl RemoteKeeper {
     }
 
     /// Opens a line to it.
-    pub fn line(&self) -> Line {
+    pub fn line(&self) -> KeeperLink {
         let control = self.control.as_ref().expect("it is there until this is dropped");
-        control.line().expect("it answers")
+        control.link().expect("it answers")
     }
 }
 

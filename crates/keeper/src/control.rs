@@ -1,9 +1,9 @@
 //! The server's side: how a server prepares for its successor, and how it succeeds another server.
 //!
 //! A server leaves its state as it goes along, without waiting, under its own locks and on its way
-//! to clients that do wait. Packets that its line has no room for are kept here, in order, and sent
+//! to clients that do wait. Packets that its link has no room for are kept here, in order, and sent
 //! when there is room. A keeper that is busy for a moment, or was stopped for an hour,
-//! therefore delays no client and loses nothing. A server never closes its line while it is at
+//! therefore delays no client and loses nothing. A server never closes its link while it is at
 //! work: to the keeper that is the end of the process, after which another server goes on with
 //! the connections. If a server has to give up, since it keeps more packets than it has memory for,
 //! its last message is that it leaves nothing.
@@ -15,7 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::line::{Line, Peer, is_limit};
+use crate::link::{KeeperLink, Peer, is_limit};
 use crate::protocol::{
     Notice, Request, Role, Watching, decode, decode_first, encode, encode_first,
 };
@@ -27,16 +27,16 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// How long a server that ends tries to say so.
 const ROOM: Duration = Duration::from_secs(1);
 
-/// The most bytes that are kept for a line without room. A keeper that lets more pile up is not
+/// The most bytes that are kept for a link without room. A keeper that lets more pile up is not
 /// at work.
-const KEPT: usize = 64 << 20;
+const MOST_UNSENT: usize = 64 << 20;
 
 /// The reasons why a keeper cannot be used.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Error {
     /// No keeper listens at the path.
-    Nobody {
+    Unreachable {
         /// The path.
         path: PathBuf,
         /// The error of the kernel.
@@ -63,7 +63,7 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Nobody { path, source } => {
+            Error::Unreachable { path, source } => {
                 write!(f, "connecting to the keeper at {}: {source}", path.display())
             }
             Error::Refused { path, why } => {
@@ -79,7 +79,7 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Error::Nobody { source, .. } | Error::Lost { source, .. } => Some(source),
+            Error::Unreachable { source, .. } | Error::Lost { source, .. } => Some(source),
             Error::Refused { .. } => None,
         }
     }
@@ -106,60 +106,60 @@ pub struct Adopted {
     pub without_room: usize,
 }
 
-/// A server's own line to its keeper.
+/// A server's own link to its keeper.
 #[derive(Debug)]
 pub struct Control {
     path: PathBuf,
-    line: Line,
+    link: KeeperLink,
     session: u64,
     waiting: u64,
     /// The packets that there was no room for, and their total size in bytes.
     unsent: VecDeque<Unsent>,
-    kept: usize,
+    unsent_bytes: usize,
     /// The only message that is left to send is that this server leaves nothing.
     has_given_up: bool,
 }
 
-/// A packet that waits for room on the line.
+/// A packet that waits for room on the link.
 #[derive(Debug)]
 struct Unsent {
     packet: Vec<u8>,
     descriptor: Option<OwnedFd>,
 }
 
-/// Opens a line, introduces its user, and returns it with the number of orphans.
-fn open(path: &Path, role: Role, session: u64) -> Result<(Line, u64), Error> {
-    let nobody = |source| Error::Nobody { path: path.to_path_buf(), source };
+/// Opens a link, introduces its user, and returns it with the number of orphans.
+fn open(path: &Path, role: Role, session: u64) -> Result<(KeeperLink, u64), Error> {
+    let unreachable = |source| Error::Unreachable { path: path.to_path_buf(), source };
     let until = Instant::now() + PATIENCE;
-    let line = loop {
-        match Line::connect(path) {
+    let link = loop {
+        match KeeperLink::connect(path) {
             // Too many other processes are about to connect.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && Instant::now() < until => {
                 std::thread::sleep(Duration::from_millis(1));
             }
-            outcome => break outcome.map_err(nobody)?,
+            outcome => break outcome.map_err(unreachable)?,
         }
     };
     let lost = |source| Error::Lost { path: path.to_path_buf(), doing: "greeting", source };
     // Without this check, any user that listens at the path first would be given every connection.
-    let (peer, own) = (line.peer().map_err(lost)?, rustix::process::geteuid().as_raw());
+    let (peer, own) = (link.peer().map_err(lost)?, rustix::process::geteuid().as_raw());
     if peer.user != own && peer.user != 0 {
         let why = format!(
             "it is another user's ({peer}); choose a path that only user {own} can write to"
         );
         return Err(Error::Refused { path: path.to_path_buf(), why });
     }
-    let (line, revocation) = line.with_revocation().map_err(lost)?;
+    let (link, revocation) = link.with_revocation().map_err(lost)?;
     let hello = encode_first(&Request::Hello { role, session });
-    // A keeper that refuses has closed the line by then, but its answer can still be read.
-    let sent = line.send_until(until, &hello, &[revocation.as_fd()]);
+    // A keeper that refuses has closed the link by then, but its answer can still be read.
+    let sent = link.send_until(until, &hello, &[revocation.as_fd()]);
     drop(revocation);
     let mut packet = Vec::new();
-    receive(&line, &mut packet, &mut Vec::new(), until)
+    receive(&link, &mut packet, &mut Vec::new(), until)
         .map_err(|error| lost(sent.err().unwrap_or(error)))?;
     let refused = |why: String| Error::Refused { path: path.to_path_buf(), why };
     match decode_first::<Notice<'_>>(&packet).map_err(refused)? {
-        Notice::Welcome { orphans } => Ok((line, orphans)),
+        Notice::Welcome { orphans } => Ok((link, orphans)),
         Notice::Refused(why) => Err(refused(why.to_owned())),
         _ => Err(refused("it does not answer a greeting".to_owned())),
     }
@@ -172,19 +172,19 @@ fn is_later(error: &io::Error) -> bool {
 
 /// Waits for a packet. Returns true if descriptors were lost on the way.
 fn receive(
-    line: &Line,
+    link: &KeeperLink,
     packet: &mut Vec<u8>,
     descriptors: &mut Vec<OwnedFd>,
     until: Instant,
 ) -> io::Result<bool> {
     loop {
-        match line.receive(packet, descriptors) {
+        match link.receive(packet, descriptors) {
             Ok(received) if received.length == 0 => {
                 return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it has ended"));
             }
             Ok(received) => return Ok(received.cut_off),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                if !line.wait(false, until)? {
+                if !link.wait(false, until)? {
                     let what = "it has not answered in time";
                     return Err(io::Error::new(io::ErrorKind::TimedOut, what));
                 }
@@ -200,20 +200,20 @@ impl Control {
     ///
     /// # Errors
     ///
-    /// [`Error::Nobody`] if there is none, [`Error::Refused`] if it refuses this server.
+    /// [`Error::Unreachable`] if there is none, [`Error::Refused`] if it refuses this server.
     pub fn connect(path: &Path, session: u64) -> Result<Control, Error> {
-        let (line, waiting) = open(path, Role::Control, session)?;
+        let (link, waiting) = open(path, Role::Control, session)?;
         let (path, unsent) = (path.to_path_buf(), VecDeque::new());
-        Ok(Control { path, line, session, waiting, unsent, kept: 0, has_given_up: false })
+        Ok(Control { path, link, session, waiting, unsent, unsent_bytes: 0, has_given_up: false })
     }
 
-    /// Opens a line for a loop of this server.
+    /// Opens a link for a loop of this server.
     ///
     /// # Errors
     ///
     /// The errors of [`connect`](Control::connect).
-    pub fn line(&self) -> Result<Line, Error> {
-        open(&self.path, Role::Loop, self.session).map(|(line, _)| line)
+    pub fn link(&self) -> Result<KeeperLink, Error> {
+        open(&self.path, Role::Loop, self.session).map(|(link, _)| link)
     }
 
     /// Returns the number of descriptors that other servers had left when this one came.
@@ -234,7 +234,7 @@ impl Control {
     ///
     /// The errors of `getsockopt(2)`.
     pub fn peer(&self) -> io::Result<Peer> {
-        self.line.peer()
+        self.link.peer()
     }
 
     fn lost(&self, doing: &'static str, source: io::Error) -> Error {
@@ -242,7 +242,7 @@ impl Control {
     }
 
     /// Sends a request, now or as soon as there is room.
-    fn ask(
+    fn send(
         &mut self,
         doing: &'static str,
         request: &Request<'_>,
@@ -254,16 +254,16 @@ impl Control {
         }
         let packet = encode(request);
         if self.unsent.is_empty() {
-            match self.line.send(&packet, descriptor.as_slice()) {
+            match self.link.send(&packet, descriptor.as_slice()) {
                 Err(error) if is_later(&error) => {}
                 outcome => return outcome.map_err(|source| self.lost(doing, source)),
             }
         }
         let descriptor = descriptor.map(|descriptor| descriptor.try_clone_to_owned()).transpose();
         let descriptor = descriptor.map_err(|source| self.lost(doing, source))?;
-        self.kept += packet.len();
+        self.unsent_bytes += packet.len();
         self.unsent.push_back(Unsent { packet, descriptor });
-        if self.kept > KEPT {
+        if self.unsent_bytes > MOST_UNSENT {
             let packet = encode(&Request::Bye);
             (self.unsent, self.has_given_up) = (VecDeque::new(), true);
             self.unsent.push_back(Unsent { packet, descriptor: None });
@@ -271,7 +271,7 @@ impl Control {
         Ok(())
     }
 
-    /// Sends the packets that there was no room for. Call it when [the line](Control::as_fd) is
+    /// Sends the packets that there was no room for. Call it when [the link](Control::as_fd) is
     /// writable, if [packets are left](Control::is_behind).
     ///
     /// # Errors
@@ -282,11 +282,11 @@ impl Control {
         let doing = "catching up with";
         while let Some(next) = self.unsent.front() {
             let descriptor = next.descriptor.as_ref().map(AsFd::as_fd);
-            match self.line.send(&next.packet, descriptor.as_slice()) {
+            match self.link.send(&next.packet, descriptor.as_slice()) {
                 Err(error) if is_later(&error) => return Ok(()),
                 outcome => outcome.map_err(|source| self.lost(doing, source))?,
             }
-            self.kept -= self.kept.min(next.packet.len());
+            self.unsent_bytes -= self.unsent_bytes.min(next.packet.len());
             self.unsent.pop_front();
         }
         if self.has_given_up {
@@ -315,10 +315,10 @@ impl Control {
                 let what = "it does not read what it is told";
                 return Err(self.lost(doing, io::Error::new(io::ErrorKind::TimedOut, what)));
             }
-            // A limit on descriptors under way says nothing about the line's room, so the wait is
+            // A limit on descriptors under way says nothing about the link's room, so the wait is
             // short.
             let soon = until.min(Instant::now() + Duration::from_millis(10));
-            self.line.wait(true, soon).map_err(|source| self.lost(doing, source))?;
+            self.link.wait(true, soon).map_err(|source| self.lost(doing, source))?;
         }
     }
 
@@ -330,7 +330,7 @@ impl Control {
     ///
     /// [`Error::Refused`], [`Error::Lost`].
     pub fn listeners(&mut self) -> Result<Vec<Orphan>, Error> {
-        Ok(self.take("asking for the listeners of", &Request::Show)?.orphans)
+        Ok(self.request_transfer("asking for the listeners of", &Request::ListHeld)?.orphans)
     }
 
     /// Takes the descriptors and records that other servers have left. With `upgrades`, a server
@@ -341,22 +341,26 @@ impl Control {
     /// [`Error::Refused`] if another server is at work and is not asked to yield, or does not;
     /// [`Error::Lost`].
     pub fn adopt(&mut self, upgrades: bool) -> Result<Adopted, Error> {
-        self.take("taking over from", &Request::Adopt { upgrades })
+        self.request_transfer("taking over from", &Request::Adopt { upgrades })
     }
 
     /// Requests something that arrives in several packets.
-    fn take(&mut self, doing: &'static str, request: &Request<'_>) -> Result<Adopted, Error> {
-        self.ask(doing, request, None)?;
+    fn request_transfer(
+        &mut self,
+        doing: &'static str,
+        request: &Request<'_>,
+    ) -> Result<Adopted, Error> {
+        self.send(doing, request, None)?;
         self.catch_up_until(doing, Instant::now() + PATIENCE)?;
         let mut adopted = Adopted::default();
         let (mut packet, mut descriptors, mut part) = (Vec::new(), Vec::new(), Vec::new());
         loop {
             let until = Instant::now() + PATIENCE;
-            receive(&self.line, &mut packet, &mut descriptors, until)
+            receive(&self.link, &mut packet, &mut descriptors, until)
                 .map_err(|source| self.lost(doing, source))?;
             let notice: Notice<'_> = decode(&packet).map_err(|source| self.lost(doing, source))?;
             match notice {
-                Notice::Left(states) => {
+                Notice::Orphans(states) => {
                     adopted.without_room += states.len() - descriptors.len().min(states.len());
                     let both = descriptors.drain(..).zip(states);
                     adopted.orphans.extend(
@@ -366,7 +370,7 @@ impl Control {
                         }),
                     );
                 }
-                Notice::Kept(record) => {
+                Notice::Record(record) => {
                     part.extend_from_slice(record.bytes);
                     if !record.more {
                         let bytes = std::mem::take(&mut part);
@@ -391,7 +395,7 @@ impl Control {
     pub fn hold(&mut self, key: u64, descriptor: impl AsFd, state: &[u8]) -> Result<(), Error> {
         let watching = Watching { key, events: 0, number: -1, state };
         let request = Request::Watch(vec![watching]);
-        self.ask("leaving a descriptor with", &request, Some(descriptor.as_fd()))
+        self.send("leaving a descriptor with", &request, Some(descriptor.as_fd()))
     }
 
     /// Takes back the descriptor that [`hold`](Control::hold) left.
@@ -400,7 +404,7 @@ impl Control {
     ///
     /// [`Error::Lost`].
     pub fn release(&mut self, key: u64) -> Result<(), Error> {
-        self.ask("taking a descriptor back from", &Request::Forget(vec![key]), None)
+        self.send("taking a descriptor back from", &Request::Forget(vec![key]), None)
     }
 
     /// Leaves a record, which replaces the one of the same name; an empty record removes that one.
@@ -411,7 +415,7 @@ impl Control {
     /// [`Error::Lost`].
     pub fn keep(&mut self, space: u64, id: u64, bytes: &[u8]) -> Result<(), Error> {
         for record in parts(space, id, bytes) {
-            self.ask("leaving a record with", &Request::Keep(record), None)?;
+            self.send("leaving a record with", &Request::PutRecord(record), None)?;
         }
         Ok(())
     }
@@ -423,10 +427,10 @@ impl Control {
     ///
     /// [`Error::Lost`].
     pub fn trim(&mut self, space: u64, below: u64) -> Result<(), Error> {
-        self.ask("removing records from", &Request::Trim { space, below }, None)
+        self.send("removing records from", &Request::TrimRecords { space, below }, None)
     }
 
-    /// Whether another server wants to take over. Call it when [the line](Control::as_fd) is
+    /// Whether another server wants to take over. Call it when [the link](Control::as_fd) is
     /// readable.
     ///
     /// # Errors
@@ -436,7 +440,7 @@ impl Control {
         let doing = "listening to";
         let (mut packet, mut descriptors) = (Vec::new(), Vec::new());
         loop {
-            match self.line.receive(&mut packet, &mut descriptors) {
+            match self.link.receive(&mut packet, &mut descriptors) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
                 Err(error) => return Err(self.lost(doing, error)),
                 Ok(received) if received.length == 0 => {
@@ -462,14 +466,14 @@ impl Control {
     /// [`Error::Lost`].
     pub fn yielded(&mut self) -> Result<(), Error> {
         let doing = "yielding to";
-        self.ask(doing, &Request::Yielded, None)?;
-        // A message on one line may overtake a message on another.
-        self.ask(doing, &Request::Sync(0), None)?;
+        self.send(doing, &Request::Yielded, None)?;
+        // A message on one link may overtake a message on another.
+        self.send(doing, &Request::Sync(0), None)?;
         let (mut packet, mut descriptors) = (Vec::new(), Vec::new());
         let until = Instant::now() + PATIENCE;
         self.catch_up_until(doing, until)?;
         loop {
-            receive(&self.line, &mut packet, &mut descriptors, until)
+            receive(&self.link, &mut packet, &mut descriptors, until)
                 .map_err(|source| self.lost(doing, source))?;
             match decode(&packet).map_err(|source| self.lost(doing, source))? {
                 Notice::Synced(0, _) => return Ok(()),
@@ -486,9 +490,9 @@ impl Control {
     /// is void, however many of the requests the keeper has received, and no other server is
     /// given any of it.
     pub fn give_up(self) {
-        self.line.revoke();
-        // If there is room, the keeper learns of it before the line ends.
-        let _ = self.line.send(&encode(&Request::Bye), &[]);
+        self.link.revoke();
+        // If there is room, the keeper learns of it before the link ends.
+        let _ = self.link.send(&encode(&Request::Bye), &[]);
     }
 
     /// Says that this server has taken charge of the adopted descriptors: the keeper forgets
@@ -498,7 +502,7 @@ impl Control {
     ///
     /// [`Error::Lost`].
     pub fn settled(&mut self) -> Result<(), Error> {
-        self.ask("settling with", &Request::Settled, None)
+        self.send("settling with", &Request::Settled, None)
     }
 
     /// Ends the session: the keeper keeps nothing of this server.
@@ -508,18 +512,18 @@ impl Control {
     /// [`Error::Lost`].
     pub fn bye(mut self) -> Result<(), Error> {
         let doing = "leaving";
-        let asked = self.ask(doing, &Request::Bye, None);
-        let outcome = asked.and_then(|()| self.catch_up_until(doing, Instant::now() + ROOM));
+        let sent = self.send(doing, &Request::Bye, None);
+        let outcome = sent.and_then(|()| self.catch_up_until(doing, Instant::now() + ROOM));
         if outcome.is_err() {
-            self.line.revoke();
+            self.link.revoke();
         }
         outcome
     }
 }
 
 impl AsFd for Control {
-    /// Returns the line, which is readable when the keeper has sent a message.
+    /// Returns the link, which is readable when the keeper has sent a message.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.line.as_fd()
+        self.link.as_fd()
     }
 }

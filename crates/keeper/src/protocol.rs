@@ -1,4 +1,4 @@
-//! The messages on a line.
+//! The messages on a link.
 //!
 //! Each packet is one message: a byte that names the message, then its fields in order, as `layout`
 //! defines them. The first packet of either side begins with a mark and the version of the
@@ -24,7 +24,7 @@ pub const STATE: usize = PACKET / 2;
 /// The mark at the start of a first packet, before the version.
 const MARK: &[u8; 12] = b"superpollsit";
 
-/// The purpose of a line.
+/// The purpose of a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
     /// The keeper watches descriptors for a loop.
@@ -62,7 +62,7 @@ pub struct Record<'a> {
 /// The number of descriptors that were watched and that were active: the sums for the ratio.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Sums {
-    /// Descriptors of this line that are watched now.
+    /// Descriptors of this link that are watched now.
     pub len: u64,
     /// Sum over all waits of the descriptors that were watched.
     pub watched: u64,
@@ -73,9 +73,9 @@ pub struct Sums {
 /// A request to a keeper.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request<'a> {
-    /// The first message on a line to another process.
+    /// The first message on a link to another process.
     Hello {
-        /// The purpose of the line.
+        /// The purpose of the link.
         role: Role,
         /// The number of the server's session, which no other server has.
         session: u64,
@@ -88,9 +88,9 @@ pub enum Request<'a> {
     /// Checks which descriptors are ready now, reports them, and then answers with the same number.
     Sync(u64),
     /// Keeps a record.
-    Keep(Record<'a>),
+    PutRecord(Record<'a>),
     /// Forgets the records of a space whose ids are below `below`; `u64::MAX`: all of them.
-    Trim {
+    TrimRecords {
         /// The space.
         space: u64,
         /// The first id that is kept.
@@ -98,7 +98,7 @@ pub enum Request<'a> {
     },
     /// Hands over copies of the descriptors that are only held, whichever server left them. Nothing
     /// changes for the originals.
-    Show,
+    ListHeld,
     /// Hands over the descriptors and records that other servers have left. With `upgrades`, a
     /// server that is still there is told to yield first; otherwise it is a reason to refuse.
     Adopt {
@@ -121,7 +121,7 @@ pub enum Notice<'a> {
         /// Descriptors that other servers have left.
         orphans: u64,
     },
-    /// The line is of no use, for this reason; it is closed.
+    /// The link is of no use, for this reason; it is closed.
     Refused(&'a str),
     /// These descriptors are ready: key and events, as in `poll(2)`. They are not watched any more.
     Ready(Vec<(u64, u32)>),
@@ -132,9 +132,9 @@ pub enum Notice<'a> {
     /// Another server takes over: leave idle connections, and say `Yielded`.
     Yield,
     /// The orphans of other servers: descriptors, which come with the message, and their states.
-    Left(Vec<&'a [u8]>),
+    Orphans(Vec<&'a [u8]>),
     /// A record of another server.
-    Kept(Record<'a>),
+    Record(Record<'a>),
     /// The transfer is complete.
     Done,
 }
@@ -248,9 +248,9 @@ impl<'a> Part<'a> for Request<'a> {
             Request::Watch(all) => to.put(&2u8).put(all),
             Request::Forget(keys) => to.put(&3u8).put(keys),
             Request::Sync(number) => to.put(&4u8).put(number),
-            Request::Keep(record) => to.put(&5u8).put(record),
-            Request::Trim { space, below } => to.put(&6u8).put(space).put(below),
-            Request::Show => to.put(&7u8),
+            Request::PutRecord(record) => to.put(&5u8).put(record),
+            Request::TrimRecords { space, below } => to.put(&6u8).put(space).put(below),
+            Request::ListHeld => to.put(&7u8),
             Request::Adopt { upgrades } => to.put(&8u8).put(upgrades),
             Request::Yielded => to.put(&9u8),
             Request::Settled => to.put(&10u8),
@@ -264,9 +264,9 @@ impl<'a> Part<'a> for Request<'a> {
             2 => Request::Watch(from.take()?),
             3 => Request::Forget(from.take()?),
             4 => Request::Sync(from.take()?),
-            5 => Request::Keep(from.take()?),
-            6 => Request::Trim { space: from.take()?, below: from.take()? },
-            7 => Request::Show,
+            5 => Request::PutRecord(from.take()?),
+            6 => Request::TrimRecords { space: from.take()?, below: from.take()? },
+            7 => Request::ListHeld,
             8 => Request::Adopt { upgrades: from.take()? },
             9 => Request::Yielded,
             10 => Request::Settled,
@@ -287,8 +287,8 @@ impl<'a> Part<'a> for Notice<'a> {
             Notice::Returned(all) => to.put(&132u8).put(all),
             Notice::Synced(number, sums) => to.put(&133u8).put(number).put(sums),
             Notice::Yield => to.put(&134u8),
-            Notice::Left(states) => to.put(&135u8).put(states),
-            Notice::Kept(record) => to.put(&136u8).put(record),
+            Notice::Orphans(states) => to.put(&135u8).put(states),
+            Notice::Record(record) => to.put(&136u8).put(record),
             Notice::Done => to.put(&137u8),
         };
     }
@@ -301,8 +301,8 @@ impl<'a> Part<'a> for Notice<'a> {
             132 => Notice::Returned(from.take()?),
             133 => Notice::Synced(from.take()?, from.take()?),
             134 => Notice::Yield,
-            135 => Notice::Left(from.take()?),
-            136 => Notice::Kept(from.take()?),
+            135 => Notice::Orphans(from.take()?),
+            136 => Notice::Record(from.take()?),
             137 => Notice::Done,
             _ => return None,
         })
@@ -322,16 +322,16 @@ pub(crate) fn decode<'a, T: Part<'a>>(packet: &'a [u8]) -> io::Result<T> {
     let mut from = Reader(packet);
     let message = from.take().filter(|_| from.0.is_empty());
     message.ok_or_else(|| {
-        io::Error::new(io::ErrorKind::InvalidData, "what came on the line is no message")
+        io::Error::new(io::ErrorKind::InvalidData, "what came on the link is no message")
     })
 }
 
-/// Encodes a message as the first packet of a line.
+/// Encodes a message as the first packet of a link.
 pub(crate) fn encode_first<'a>(message: &impl Part<'a>) -> Vec<u8> {
     [&MARK[..], &VERSION.to_le_bytes(), &encode(message)].concat()
 }
 
-/// Decodes the message of a line's first packet, or returns the reason to send to the other side.
+/// Decodes the message of a link's first packet, or returns the reason to send to the other side.
 pub(crate) fn decode_first<'a, T: Part<'a>>(packet: &'a [u8]) -> Result<T, String> {
     let theirs = packet.strip_prefix(MARK).and_then(<[u8]>::split_first_chunk);
     let Some((&version, message)) = theirs else {

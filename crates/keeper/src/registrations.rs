@@ -16,7 +16,7 @@ const GONE: EventFlags = EventFlags::HUP.union(EventFlags::ERR);
 
 /// A descriptor as it was given.
 #[derive(Debug)]
-pub(crate) enum Given {
+pub(crate) enum Handle {
     /// A number; the descriptor is the loop's.
     Number(i32),
     /// A descriptor of the keeper's own.
@@ -25,13 +25,13 @@ pub(crate) enum Given {
 
 #[derive(Debug)]
 struct Registration {
-    given: Given,
+    handle: Handle,
     /// The identity of the socket, for descriptors of the keeper's own. Other files cannot be
     /// told apart: both ends of a pipe are one inode, and all event counters are.
     file: Option<(u64, u64)>,
     session: u64,
-    /// The line that it came on, or `None` for an orphan.
-    line: Option<usize>,
+    /// The link that it came on, or `None` for an orphan.
+    link: Option<usize>,
     key: u64,
     events: u32,
     state: Box<[u8]>,
@@ -40,7 +40,7 @@ struct Registration {
     /// Whether its loop is being notified. A file that lives on in a duplicate, after the number
     /// that a thread has named was closed, keeps a registration in the kernel that cannot be
     /// removed. That registration may be mistaken for another one, once.
-    is_told: bool,
+    is_reported: bool,
 }
 
 /// All registrations, and the epoll set that watches them.
@@ -50,29 +50,29 @@ pub(crate) struct Registrations {
     all: Slab<Registration>,
     by_key: HashMap<(usize, u64), usize>,
     by_file: HashMap<(u64, u64), usize>,
-    /// The number of registrations of each line that are not orphans. Counted only here, where
+    /// The number of registrations of each link that are not orphans. Counted only here, where
     /// registrations come and go.
-    by_line: Vec<u64>,
+    by_link: Vec<u64>,
     orphans: usize,
 }
 
 /// The meaning of an event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Stirred {
-    /// The loop of this line is to be notified, under this key; after that the registration is to
+pub(crate) enum Wakeup {
+    /// The loop of this link is to be notified, under this key; after that the registration is to
     /// be [removed](Registrations::remove), so that the waiting loop comes first.
-    Tell(usize, u64),
+    Report(usize, u64),
     /// An orphan has hung up, and is closed.
     Gone,
     /// The event needs no action.
-    Nothing,
+    Ignored,
 }
 
-impl Given {
+impl Handle {
     fn borrow(&self) -> Option<BorrowedFd<'_>> {
         match self {
-            Given::Number(number) => sys::by_number(*number),
-            Given::File(file) => Some(file.as_fd()),
+            Handle::Number(number) => sys::by_number(*number),
+            Handle::File(file) => Some(file.as_fd()),
         }
     }
 }
@@ -84,7 +84,7 @@ impl Registrations {
             all: Slab::new(),
             by_key: HashMap::new(),
             by_file: HashMap::new(),
-            by_line: Vec::new(),
+            by_link: Vec::new(),
             orphans: 0,
         }
     }
@@ -97,46 +97,46 @@ impl Registrations {
         self.orphans
     }
 
-    /// Returns the number of descriptors that are watched or held for a line.
-    pub fn count(&self, line: usize) -> u64 {
-        self.by_line.get(line).copied().unwrap_or(0)
+    /// Returns the number of descriptors that are watched or held for a link.
+    pub fn count(&self, link: usize) -> u64 {
+        self.by_link.get(link).copied().unwrap_or(0)
     }
 
-    /// Removes a descriptor from the count of a line.
-    fn leave_line(&mut self, line: usize, key: u64) {
-        self.by_key.remove(&(line, key));
-        if let Some(count) = self.by_line.get_mut(line) {
+    /// Removes a descriptor from the count of a link.
+    fn leave_link(&mut self, link: usize, key: u64) {
+        self.by_key.remove(&(link, key));
+        if let Some(count) = self.by_link.get_mut(link) {
             *count -= 1;
         }
     }
 
-    /// Watches a descriptor for a line. It replaces a registration of the same key, and an orphan
+    /// Watches a descriptor for a link. It replaces a registration of the same key, and an orphan
     /// that is the same socket.
     pub fn insert(
         &mut self,
-        line: usize,
+        link: usize,
         session: u64,
         watching: &Watching<'_>,
-        given: Given,
+        handle: Handle,
     ) -> io::Result<()> {
-        let file = match &given {
-            Given::Number(_) => None,
-            Given::File(file) => {
+        let file = match &handle {
+            Handle::Number(_) => None,
+            Handle::File(file) => {
                 let found = rustix::fs::fstat(file)?;
                 let is_socket = FileType::from_raw_mode(found.st_mode) == FileType::Socket;
                 is_socket.then_some((found.st_dev, found.st_ino))
             }
         };
-        self.forget(line, watching.key);
+        self.forget(link, watching.key);
         if let Some(&known) = file.as_ref().and_then(|file| self.by_file.get(file))
-            && self.all.get(known).is_some_and(|known| known.line.is_none())
+            && self.all.get(known).is_some_and(|known| known.link.is_none())
         {
             self.remove(known);
         }
         let place = self.all.vacant_entry();
         let index = place.key();
         if watching.events != 0 {
-            let Some(descriptor) = given.borrow() else {
+            let Some(descriptor) = handle.borrow() else {
                 return Err(io::Error::from_raw_os_error(rustix::io::Errno::BADF.raw_os_error()));
             };
             let flags = EventFlags::from_bits_retain(watching.events)
@@ -145,21 +145,21 @@ impl Registrations {
             epoll::add(&self.epoll, descriptor, EventData::new_u64(index as u64), flags)?;
         }
         place.insert(Registration {
-            given,
+            handle,
             file,
             session,
-            line: Some(line),
+            link: Some(link),
             key: watching.key,
             events: watching.events,
             state: watching.state.into(),
             handed_over: false,
-            is_told: false,
+            is_reported: false,
         });
-        self.by_key.insert((line, watching.key), index);
-        if self.by_line.len() <= line {
-            self.by_line.resize(line + 1, 0);
+        self.by_key.insert((link, watching.key), index);
+        if self.by_link.len() <= link {
+            self.by_link.resize(link + 1, 0);
         }
-        self.by_line[line] += 1;
+        self.by_link[link] += 1;
         self.by_file.extend(file.map(|file| (file, index)));
         Ok(())
     }
@@ -168,13 +168,13 @@ impl Registrations {
     pub fn remove(&mut self, index: usize) {
         let Some(gone) = self.all.try_remove(index) else { return };
         if gone.events != 0
-            && let Some(descriptor) = gone.given.borrow()
+            && let Some(descriptor) = gone.handle.borrow()
         {
             // The number may mean another file by now, which is not in the set: `ENOENT`.
             let _ = epoll::delete(&self.epoll, descriptor);
         }
-        match gone.line {
-            Some(line) => self.leave_line(line, gone.key),
+        match gone.link {
+            Some(link) => self.leave_link(link, gone.key),
             None => self.orphans -= 1,
         }
         if let Some(file) = gone.file
@@ -185,8 +185,8 @@ impl Registrations {
     }
 
     /// Forgets the registration of a key; false if there is none.
-    pub fn forget(&mut self, line: usize, key: u64) -> bool {
-        let known = self.by_key.get(&(line, key)).copied();
+    pub fn forget(&mut self, link: usize, key: u64) -> bool {
+        let known = self.by_key.get(&(link, key)).copied();
         known.map(|index| self.remove(index)).is_some()
     }
 
@@ -196,29 +196,29 @@ impl Registrations {
         meant.into_iter().for_each(|index| self.remove(index));
     }
 
-    /// Forgets all registrations of a line.
-    pub fn forget_line(&mut self, line: usize) {
-        self.remove_if(|registration| registration.line == Some(line));
+    /// Forgets all registrations of a link.
+    pub fn forget_link(&mut self, link: usize) {
+        self.remove_if(|registration| registration.link == Some(link));
     }
 
-    /// Forgets all orphans of a server. Descriptors on its lines that have not ended are still
+    /// Forgets all orphans of a server. Descriptors on its links that have not ended are still
     /// watched for it.
     pub fn forget_session(&mut self, session: u64) {
         self.remove_if(|registration| {
-            registration.line.is_none() && registration.session == session
+            registration.link.is_none() && registration.session == session
         });
     }
 
     /// Forgets all orphans.
     pub fn forget_orphans(&mut self) {
-        self.remove_if(|registration| registration.line.is_none());
+        self.remove_if(|registration| registration.link.is_none());
     }
 
-    /// Forgets the orphans of lines that a server has given up. Orphans that it was handed, and has
-    /// not settled yet, were on no line of its own and stay.
+    /// Forgets the orphans of links that a server has given up. Orphans that it was handed, and has
+    /// not settled yet, were on no link of its own and stay.
     pub fn forget_orphans_of(&mut self, session: u64) {
         self.remove_if(|registration| {
-            registration.line.is_none()
+            registration.link.is_none()
                 && registration.session == session
                 && !registration.handed_over
         });
@@ -237,19 +237,19 @@ impl Registrations {
 
     /// Forgets the orphans that were handed to a successor.
     pub fn forget_handed_over(&mut self) {
-        self.remove_if(|registration| registration.line.is_none() && registration.handed_over);
+        self.remove_if(|registration| registration.link.is_none() && registration.handed_over);
     }
 
-    /// Turns the registrations of a line into orphans. Descriptors that were named by number end
+    /// Turns the registrations of a link into orphans. Descriptors that were named by number end
     /// with their thread.
-    pub fn orphan_line(&mut self, line: usize) {
+    pub fn orphan_link(&mut self, link: usize) {
         self.remove_if(|registration| {
-            registration.line == Some(line) && matches!(registration.given, Given::Number(_))
+            registration.link == Some(link) && matches!(registration.handle, Handle::Number(_))
         });
-        self.orphan_if(|registration| registration.line == Some(line));
+        self.orphan_if(|registration| registration.link == Some(link));
     }
 
-    /// Turns the registrations of all lines of a server into orphans.
+    /// Turns the registrations of all links of a server into orphans.
     pub fn orphan_session(&mut self, session: u64) {
         self.orphan_if(|registration| registration.session == session);
     }
@@ -258,68 +258,68 @@ impl Registrations {
         let mut left = Vec::new();
         for (index, registration) in &mut self.all {
             if is_meant(registration)
-                && let Some(line) = registration.line.take()
+                && let Some(link) = registration.link.take()
             {
-                left.push((line, registration.key));
+                left.push((link, registration.key));
                 self.by_file.extend(registration.file.map(|file| (file, index)));
                 self.orphans += 1;
             }
         }
-        left.into_iter().for_each(|(line, key)| self.leave_line(line, key));
+        left.into_iter().for_each(|(link, key)| self.leave_link(link, key));
     }
 
     /// Handles an event of a registration.
-    pub fn stir(&mut self, index: usize, found: EventFlags) -> Stirred {
-        let Some(registration) = self.all.get_mut(index) else { return Stirred::Nothing };
-        if registration.is_told {
-            return Stirred::Nothing;
+    pub fn handle_event(&mut self, index: usize, found: EventFlags) -> Wakeup {
+        let Some(registration) = self.all.get_mut(index) else { return Wakeup::Ignored };
+        if registration.is_reported {
+            return Wakeup::Ignored;
         }
-        let Some(line) = registration.line else {
+        let Some(link) = registration.link else {
             let half = found.contains(EventFlags::RDHUP);
-            let unread = registration.given.borrow().map(rustix::io::ioctl_fionread);
+            let unread = registration.handle.borrow().map(rustix::io::ioctl_fionread);
             let has_asked = unread.is_some_and(|unread| unread.is_ok_and(|unread| unread > 0));
             if found.intersects(GONE) || (half && !has_asked) {
                 self.remove(index);
-                return Stirred::Gone;
+                return Wakeup::Gone;
             }
             // The client has sent bytes, which its next server will read. From here on only its end
             // matters, and if it has closed its sending side, only its end in both directions.
             self.arm(index, if half { EventFlags::empty() } else { EventFlags::RDHUP });
-            return Stirred::Nothing;
+            return Wakeup::Ignored;
         };
         let wanted = EventFlags::from_bits_retain(registration.events);
         if !found.intersects(wanted | EventFlags::HUP | EventFlags::ERR) {
             // Half a hang-up, which ends an orphan, but which this loop has not asked for.
             self.arm(index, wanted);
-            return Stirred::Nothing;
+            return Wakeup::Ignored;
         }
-        registration.is_told = true;
-        Stirred::Tell(line, registration.key)
+        registration.is_reported = true;
+        Wakeup::Report(link, registration.key)
     }
 
     fn arm(&self, index: usize, flags: EventFlags) {
-        if let Some(descriptor) = self.all.get(index).and_then(|one| one.given.borrow()) {
+        if let Some(descriptor) = self.all.get(index).and_then(|one| one.handle.borrow()) {
             let data = EventData::new_u64(index as u64);
             let _ = epoll::modify(&self.epoll, descriptor, data, flags | EventFlags::ONESHOT);
         }
     }
 
-    /// Returns the line of the registration at a place.
-    pub fn line(&self, index: usize) -> Option<usize> {
-        self.all.get(index)?.line
+    /// Returns the link of the registration at a place.
+    pub fn link(&self, index: usize) -> Option<usize> {
+        self.all.get(index)?.link
     }
 
     /// Keeps a registration that became ready: the loop that was to be notified has gone.
-    pub fn keep(&mut self, index: usize) {
+    pub fn put_back(&mut self, index: usize) {
         if let Some(registration) = self.all.get_mut(index) {
-            registration.is_told = false;
+            registration.is_reported = false;
             self.arm(index, EventFlags::RDHUP);
         }
     }
 
     /// Marks all orphans as handed over to a successor, and returns their places.
-    pub fn hand_over(&mut self) -> Vec<usize> {
-        let orphans = self.all.iter_mut().filter(|(_, registration)| registration.line.is_none());
+    pub fn mark_handed_over(&mut self) -> Vec<usize> {
+        let orphans = self.all.iter_mut().filter(|(_, registration)| registration.link.is_none());
         let mark = |(index, registration): (usize, &mut Registration)| {
             registration.handed_over = true;
             index
@@ -329,43 +329,43 @@ impl Registrations {
 
     /// Moves the orphans that were handed over, now that all are sent, to the session of their
     /// successor.
-    pub fn belong_to(&mut self, session: u64) {
+    pub fn assign_to(&mut self, session: u64) {
         let handed_over = self.all.iter_mut().filter(|(_, one)| one.handed_over);
         handed_over.for_each(|(_, registration)| registration.session = session);
     }
 
     /// Unmarks all orphans: the successor has gone before it was settled, and they wait for another
     /// one.
-    pub fn take_back(&mut self) {
+    pub fn unmark_handed_over(&mut self) {
         for (_, registration) in &mut self.all {
             registration.handed_over = false;
         }
     }
 
     /// Returns the descriptor and the state at a place, if it was marked by
-    /// [`hand_over`](Registrations::hand_over) or, with `held`, is only held. Another registration
-    /// may have come into the place since.
-    pub fn look(&self, index: usize, held: bool) -> Option<(BorrowedFd<'_>, &[u8])> {
+    /// [`mark_handed_over`](Registrations::mark_handed_over) or, with `held`, is only held. Another
+    /// registration may have come into the place since.
+    pub fn get_for_transfer(&self, index: usize, held: bool) -> Option<(BorrowedFd<'_>, &[u8])> {
         let registration = self.all.get(index)?;
         let is_meant = if held { registration.events == 0 } else { registration.handed_over };
-        is_meant.then_some((registration.given.borrow()?, &registration.state))
+        is_meant.then_some((registration.handle.borrow()?, &registration.state))
     }
 
     /// Counts everything anew, and compares.
     #[cfg(test)]
     pub fn check(&self) {
-        let orphans = self.all.iter().filter(|(_, registration)| registration.line.is_none());
+        let orphans = self.all.iter().filter(|(_, registration)| registration.link.is_none());
         assert_eq!(orphans.count(), self.orphans, "orphans");
-        let mut by_line = vec![0; self.by_line.len()];
+        let mut by_link = vec![0; self.by_link.len()];
         for (index, registration) in &self.all {
-            assert!(!registration.is_told, "told, and still here");
-            if let Some(line) = registration.line {
-                by_line[line] += 1;
-                assert_eq!(self.by_key.get(&(line, registration.key)), Some(&index));
+            assert!(!registration.is_reported, "told, and still here");
+            if let Some(link) = registration.link {
+                by_link[link] += 1;
+                assert_eq!(self.by_key.get(&(link, registration.key)), Some(&index));
             }
         }
-        assert_eq!(by_line, self.by_line);
-        assert_eq!(by_line.iter().sum::<u64>(), self.by_key.len() as u64);
+        assert_eq!(by_link, self.by_link);
+        assert_eq!(by_link.iter().sum::<u64>(), self.by_key.len() as u64);
         for (file, index) in &self.by_file {
             assert_eq!(self.all.get(*index).and_then(|one| one.file), Some(*file));
         }

@@ -18,12 +18,12 @@ fn the_bytes_of_this_version_are_these() {
         ),
         (Request::Forget(vec![3]), b"\x03\x01\0\0\0\x03\0\0\0\0\0\0\0"),
         (Request::Sync(4), b"\x04\x04\0\0\0\0\0\0\0"),
-        (Request::Keep(record), b"\x05\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x01\x03\0\0\0rec"),
+        (Request::PutRecord(record), b"\x05\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x01\x03\0\0\0rec"),
         (
-            Request::Trim { space: 1, below: u64::MAX },
+            Request::TrimRecords { space: 1, below: u64::MAX },
             b"\x06\x01\0\0\0\0\0\0\0\xff\xff\xff\xff\xff\xff\xff\xff",
         ),
-        (Request::Show, b"\x07"),
+        (Request::ListHeld, b"\x07"),
         (Request::Adopt { upgrades: true }, b"\x08\x01"),
         (Request::Yielded, b"\x09"),
         (Request::Settled, b"\x0a"),
@@ -47,8 +47,8 @@ fn the_bytes_of_this_version_are_these() {
             b"\x85\x04\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0",
         ),
         (Notice::Yield, b"\x86"),
-        (Notice::Left(vec![b"st", b""]), b"\x87\x02\0\0\0\x02\0\0\0st\0\0\0\0"),
-        (Notice::Kept(record), b"\x88\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x01\x03\0\0\0rec"),
+        (Notice::Orphans(vec![b"st", b""]), b"\x87\x02\0\0\0\x02\0\0\0st\0\0\0\0"),
+        (Notice::Record(record), b"\x88\x01\0\0\0\0\0\0\0\x02\0\0\0\0\0\0\0\x01\x03\0\0\0rec"),
         (Notice::Done, b"\x89"),
     ];
     for (notice, bytes) in notices {
@@ -131,9 +131,9 @@ impl Material {
             }
             6 | 7 => Request::Forget(self.pairs.iter().map(|&(key, _)| key).collect()),
             8 | 9 => Request::Sync(one),
-            10 | 11 => Request::Keep(self.record()),
-            12 | 13 => Request::Trim { space: one, below: two },
-            14 => Request::Show,
+            10 | 11 => Request::PutRecord(self.record()),
+            12 | 13 => Request::TrimRecords { space: one, below: two },
+            14 => Request::ListHeld,
             15 | 16 => Request::Adopt { upgrades: self.flag },
             17 => Request::Yielded,
             18 => Request::Settled,
@@ -153,8 +153,8 @@ impl Material {
             }
             10 | 11 => Notice::Synced(one, Sums { len, watched, active }),
             12 => Notice::Yield,
-            13..=16 => Notice::Left(self.bytes.iter().map(|state| &state[..]).collect()),
-            17 | 18 => Notice::Kept(self.record()),
+            13..=16 => Notice::Orphans(self.bytes.iter().map(|state| &state[..]).collect()),
+            17 | 18 => Notice::Record(self.record()),
             _ => Notice::Done,
         }
     }

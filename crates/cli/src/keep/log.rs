@@ -1,7 +1,7 @@
 //! The keeper's lines on standard output and standard error.
 //!
-//! A thread of its own writes them. The keeper serves all its servers in one thread, and a write to a pipe that is full
-//! lasts until something reads from the pipe.
+//! A thread of its own writes them. The keeper serves all its servers in one thread, and a write to
+//! a pipe that is full lasts until something reads from the pipe.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -81,8 +81,8 @@ impl Log {
         Ok(log)
     }
 
-    /// Queues a line without waiting. A line that finds the queue full is dropped; the next line that is queued tells how
-    /// many were.
+    /// Queues a line without waiting. A line that finds the queue full is dropped; the next line
+    /// that is queued tells how many were.
     pub fn say(&self, stream: Stream, text: impl std::fmt::Display) {
         let mut queue = self.0.lock();
         if queue.lines.len() >= MOST {

@@ -1,5 +1,5 @@
-//! The built commands `superpoll keep` and `superpoll serve`: connections that outlive an upgrade or
-//! a crash of a server.
+//! The built commands `superpoll keep` and `superpoll serve`: connections that outlive an upgrade
+//! or a crash of a server.
 
 mod crowd;
 mod mishaps;

@@ -34,7 +34,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
-use superpoll_keeper::{Adopted, Control, Line};
+use superpoll_keeper::{Adopted, Control, KeeperLink};
 
 use crate::channel::Message;
 use crate::config::{Config, Sitting};
@@ -208,8 +208,8 @@ impl Succession {
     }
 
     /// Returns a line for an engine.
-    pub fn line(&self) -> Result<Option<Line>, superpoll_keeper::Error> {
-        self.control().as_ref().map(Control::line).transpose()
+    pub fn line(&self) -> Result<Option<KeeperLink>, superpoll_keeper::Error> {
+        self.control().as_ref().map(Control::link).transpose()
     }
 
     /// Leaves a listener.

@@ -1,5 +1,5 @@
-//! A model of servers and their connections, around a real keeper: random kills, lost lines,
-//! lines without room.
+//! A model of servers and their connections, around a real keeper: random kills, lost links,
+//! links without room.
 //!
 //! Each connection counts the bytes that were ever read from it and written to it, as the kernel
 //! does. A server that is handed a connection knows the counts of the moment at which the
@@ -24,8 +24,8 @@ use rustix::event::EventfdFlags;
 use rustix::net::sockopt;
 
 use super::random::{Random, rounds};
-use super::{Keeper, Options, Whose};
-use crate::line::{Line, Peer};
+use super::{ClientKind, Keeper, Options};
+use crate::link::{KeeperLink, Peer};
 use crate::protocol::{Notice, Request, Role, Watching, decode, encode, encode_first};
 
 /// A mistake that a server or the keeper may make.
@@ -36,9 +36,9 @@ enum Mistake {
     IgnoresUndelivered,
     /// A successor compares the bytes that were written, and not those that were read.
     ComparesNoReads,
-    /// The end of a server's lines is taken for the end of its process.
+    /// The end of a server's links is taken for the end of its process.
     NoFence,
-    /// A server that gives a line up does not declare it void.
+    /// A server that gives a link up does not declare it void.
     NeverRevokes,
 }
 
@@ -52,33 +52,38 @@ struct Connection {
 
 /// The state of a connection at the moment at which a server left it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Left {
+struct SavedState {
     connection: u64,
     read: u64,
     messages: u64,
     written: u64,
 }
 
-impl Left {
+impl SavedState {
     fn encode(self) -> Vec<u8> {
         [self.connection, self.read, self.messages, self.written].map(u64::to_le_bytes).concat()
     }
 
-    fn decode(bytes: &[u8]) -> Left {
+    fn decode(bytes: &[u8]) -> SavedState {
         let number = |at: usize| u64::from_le_bytes(bytes[8 * at..][..8].try_into().unwrap());
-        Left { connection: number(0), read: number(1), messages: number(2), written: number(3) }
+        SavedState {
+            connection: number(0),
+            read: number(1),
+            messages: number(2),
+            written: number(3),
+        }
     }
 }
 
 /// Where a server's connection is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum At {
+enum Location {
     Here,
-    Away(u64),
+    WithKeeper(u64),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Stage {
+enum Phase {
     /// It has asked for the orphans of other servers.
     Asking,
     /// It is at work, but has not left all of its connections again.
@@ -90,11 +95,11 @@ enum Stage {
 
 struct Server {
     process: i32,
-    stage: Stage,
-    control: Option<Line>,
-    line: Option<Line>,
-    holds: BTreeMap<u64, At>,
-    handed: Vec<Left>,
+    phase: Phase,
+    control: Option<KeeperLink>,
+    link: Option<KeeperLink>,
+    holds: BTreeMap<u64, Location>,
+    handed: Vec<SavedState>,
     next_key: u64,
 }
 
@@ -112,28 +117,28 @@ struct World {
     mistake: Mistake,
 }
 
-fn line(keeper: &mut Keeper, process: i32, role: Role) -> Line {
-    let (line, theirs) = Line::pair().unwrap();
+fn link(keeper: &mut Keeper, process: i32, role: Role) -> KeeperLink {
+    let (link, theirs) = KeeperLink::pair().unwrap();
     let peer = Peer { process, user: 0 };
-    keeper.join(theirs, Whose::Unknown, Some(peer)).unwrap();
+    keeper.add_client(theirs, ClientKind::Unknown, Some(peer)).unwrap();
     // Room for a few packets.
-    sockopt::set_socket_send_buffer_size(&line, 4608).unwrap();
-    let (line, revocation) = line.with_revocation().unwrap();
+    sockopt::set_socket_send_buffer_size(&link, 4608).unwrap();
+    let (link, revocation) = link.with_revocation().unwrap();
     let session = u64::from(process.unsigned_abs());
     let hello = encode_first(&Request::Hello { role, session });
-    line.send(&hello, &[revocation.as_fd()]).unwrap();
-    line
+    link.send(&hello, &[revocation.as_fd()]).unwrap();
+    link
 }
 
 /// Sends a request. Returns false if there is no room, or the other side has gone.
-fn say(line: Option<&Line>, request: &Request<'_>, descriptors: &[BorrowedFd<'_>]) -> bool {
-    line.is_some_and(|line| line.send(&encode(request), descriptors).is_ok())
+fn send(link: Option<&KeeperLink>, request: &Request<'_>, descriptors: &[BorrowedFd<'_>]) -> bool {
+    link.is_some_and(|link| link.send(&encode(request), descriptors).is_ok())
 }
 
-/// Returns a packet, an empty one at the end of the line, or `None` if nothing has come.
-fn hear(line: Option<&Line>) -> Option<Vec<u8>> {
+/// Returns a packet, an empty one at the end of the link, or `None` if nothing has come.
+fn receive(link: Option<&KeeperLink>) -> Option<Vec<u8>> {
     let (mut packet, mut descriptors) = (Vec::new(), Vec::new());
-    match line?.receive(&mut packet, &mut descriptors) {
+    match link?.receive(&mut packet, &mut descriptors) {
         Ok(_) => Some(packet),
         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => None,
         Err(_) => Some(Vec::new()),
@@ -142,13 +147,13 @@ fn hear(line: Option<&Line>) -> Option<Vec<u8>> {
 
 impl Server {
     /// The server watches everything itself from here on.
-    fn lose_line(&mut self, revokes: bool) {
-        if let Some(line) = self.line.take()
+    fn lose_link(&mut self, revokes: bool) {
+        if let Some(link) = self.link.take()
             && revokes
         {
-            line.revoke();
+            link.revoke();
         }
-        self.holds.values_mut().for_each(|at| *at = At::Here);
+        self.holds.values_mut().for_each(|at| *at = Location::Here);
     }
 
     /// The server goes on without a keeper.
@@ -158,13 +163,13 @@ impl Server {
         {
             control.revoke();
         }
-        self.lose_line(revokes);
+        self.lose_link(revokes);
     }
 
-    /// The server's lines end, and the server does not know.
+    /// The server's links end, and the server does not know.
     fn lose_by_accident(&self) {
-        for line in [&self.control, &self.line].into_iter().flatten() {
-            rustix::net::shutdown(line, rustix::net::Shutdown::Both).unwrap();
+        for link in [&self.control, &self.link].into_iter().flatten() {
+            rustix::net::shutdown(link, rustix::net::Shutdown::Both).unwrap();
         }
     }
 }
@@ -177,7 +182,7 @@ impl World {
         let mut keeper = Keeper::new(options, |_| {}).unwrap();
         let processes: Arc<Mutex<HashMap<i32, OwnedFd>>> = Arc::default();
         let known = processes.clone();
-        keeper.identify =
+        keeper.open_pidfd =
             Box::new(move |peer| Ok(known.lock().unwrap()[&peer.process].try_clone().unwrap()));
         let (servers, connections) = (Vec::new(), BTreeMap::new());
         World {
@@ -198,13 +203,13 @@ impl World {
         self.next += 1;
         let ended = rustix::event::eventfd(0, EventfdFlags::NONBLOCK).unwrap();
         self.processes.lock().unwrap().insert(process, ended);
-        let control = line(&mut self.keeper, process, Role::Control);
-        assert!(say(Some(&control), &Request::Adopt { upgrades: true }, &[]));
+        let control = link(&mut self.keeper, process, Role::Control);
+        assert!(send(Some(&control), &Request::Adopt { upgrades: true }, &[]));
         self.servers.push(Server {
             process,
-            stage: Stage::Asking,
+            phase: Phase::Asking,
             control: Some(control),
-            line: None,
+            link: None,
             holds: BTreeMap::new(),
             handed: Vec::new(),
             next_key: 0,
@@ -224,7 +229,7 @@ impl World {
     /// Checks that no other server acts on the connection.
     fn is_alone(&self, server: usize, connection: u64) -> Result<(), String> {
         for (index, other) in self.servers.iter().enumerate() {
-            let acts = other.stage != Stage::Yielded && other.holds.contains_key(&connection);
+            let acts = other.phase != Phase::Yielded && other.holds.contains_key(&connection);
             if index != server && acts {
                 let (one, two) = (self.servers[server].process, other.process);
                 return Err(format!("{one} and {two} both act on connection {connection}"));
@@ -250,19 +255,19 @@ impl World {
                 return Err(format!("connection {left:?} is in another state"));
             }
             self.is_alone(server, left.connection)?;
-            self.servers[server].holds.insert(left.connection, At::Here);
+            self.servers[server].holds.insert(left.connection, Location::Here);
             self.kept += 1;
         }
         Ok(())
     }
 
-    /// Makes a server handle the packets on its lines.
-    fn listen(&mut self, server: usize) -> Result<(), String> {
+    /// Makes a server handle the packets on its links.
+    fn handle_packets(&mut self, server: usize) -> Result<(), String> {
         let revokes = self.mistake != Mistake::NeverRevokes;
-        while let Some(packet) = hear(self.servers[server].control.as_ref()) {
+        while let Some(packet) = receive(self.servers[server].control.as_ref()) {
             let one = &mut self.servers[server];
             let is_refused = matches!(decode(&packet), Ok(Notice::Refused(_)));
-            if one.stage == Stage::Asking && (packet.is_empty() || is_refused) {
+            if one.phase == Phase::Asking && (packet.is_empty() || is_refused) {
                 // The server is refused, or there is no keeper: the server ends.
                 self.kill(server);
                 return Ok(());
@@ -275,25 +280,27 @@ impl World {
                 continue;
             }
             match decode::<Notice<'_>>(&packet).unwrap() {
-                Notice::Left(states) => one.handed.extend(states.into_iter().map(Left::decode)),
+                Notice::Orphans(states) => {
+                    one.handed.extend(states.into_iter().map(SavedState::decode))
+                }
                 Notice::Done => {
                     let process = one.process;
-                    one.stage = Stage::Adopting;
+                    one.phase = Phase::Adopting;
                     self.adopt(server)?;
-                    let line = line(&mut self.keeper, process, Role::Loop);
-                    self.servers[server].line = Some(line);
+                    let link = link(&mut self.keeper, process, Role::Loop);
+                    self.servers[server].link = Some(link);
                 }
                 Notice::Yield => {
-                    self.give_way(server);
+                    self.yield_all(server);
                     return Ok(());
                 }
                 _ => {}
             }
         }
-        while let Some(packet) = hear(self.servers[server].line.as_ref()) {
+        while let Some(packet) = receive(self.servers[server].link.as_ref()) {
             let one = &mut self.servers[server];
             if packet.is_empty() {
-                one.lose_line(revokes);
+                one.lose_link(revokes);
                 break;
             }
             if packet.starts_with(b"superpollsit") {
@@ -305,8 +312,8 @@ impl World {
                 _ => continue,
             };
             for at in one.holds.values_mut() {
-                if matches!(at, At::Away(key) if keys.contains(key)) {
-                    *at = At::Here;
+                if matches!(at, Location::WithKeeper(key) if keys.contains(key)) {
+                    *at = Location::Here;
                 }
             }
         }
@@ -314,11 +321,11 @@ impl World {
     }
 
     /// Makes a server leave all the connections that it can, and touch nothing again.
-    fn give_way(&mut self, server: usize) {
+    fn yield_all(&mut self, server: usize) {
         let all: Vec<u64> = self.servers[server].holds.keys().copied().collect();
         for connection in all {
             self.leave(server, connection);
-            if self.servers[server].holds.get(&connection) == Some(&At::Here) {
+            if self.servers[server].holds.get(&connection) == Some(&Location::Here) {
                 // The connection ends with this server.
                 self.servers[server].holds.remove(&connection);
                 if let Some(gone) = self.connections.remove(&connection) {
@@ -328,8 +335,8 @@ impl World {
         }
         // The server's loop is certain that the keeper has handled all packets.
         self.keeper.step();
-        self.servers[server].stage = Stage::Yielded;
-        if !say(self.servers[server].control.as_ref(), &Request::Yielded, &[]) {
+        self.servers[server].phase = Phase::Yielded;
+        if !send(self.servers[server].control.as_ref(), &Request::Yielded, &[]) {
             self.kill(server);
         }
     }
@@ -337,16 +344,16 @@ impl World {
     fn leave(&mut self, server: usize, connection: u64) {
         let one = &mut self.servers[server];
         let Some(known) = self.connections.get(&connection) else { return };
-        if one.holds.get(&connection) != Some(&At::Here) {
+        if one.holds.get(&connection) != Some(&Location::Here) {
             return;
         }
         let written = known.messages + known.others;
-        let left = Left { connection, read: known.read, messages: known.messages, written };
+        let left = SavedState { connection, read: known.read, messages: known.messages, written };
         let (key, state) = (one.next_key, left.encode());
         let watching = Watching { key, events: 1, number: -1, state: &state };
-        if say(one.line.as_ref(), &Request::Watch(vec![watching]), &[known.mine.as_fd()]) {
+        if send(one.link.as_ref(), &Request::Watch(vec![watching]), &[known.mine.as_fd()]) {
             one.next_key += 1;
-            one.holds.insert(connection, At::Away(key));
+            one.holds.insert(connection, Location::WithKeeper(key));
         }
     }
 
@@ -355,11 +362,11 @@ impl World {
         let revokes = self.mistake != Mistake::NeverRevokes;
         let ignores = self.mistake == Mistake::IgnoresUndelivered;
         let one = &mut self.servers[server];
-        if let Some(&At::Away(key)) = one.holds.get(&connection) {
-            if say(one.line.as_ref(), &Request::Forget(vec![key]), &[]) || ignores {
-                one.holds.insert(connection, At::Here);
+        if let Some(&Location::WithKeeper(key)) = one.holds.get(&connection) {
+            if send(one.link.as_ref(), &Request::Forget(vec![key]), &[]) || ignores {
+                one.holds.insert(connection, Location::Here);
             } else {
-                one.lose_line(revokes);
+                one.lose_link(revokes);
             }
         }
         self.is_alone(server, connection)?;
@@ -369,7 +376,7 @@ impl World {
             0 => known.messages += 1,
             // A ping, which a server sends only after it is settled which server has the
             // connection.
-            1 if one.stage == Stage::Working => known.others += 1,
+            1 if one.phase == Phase::Working => known.others += 1,
             _ => {
                 let count = (&known.mine).read(&mut [0; 16]).unwrap_or(0);
                 known.read += count as u64;
@@ -378,28 +385,28 @@ impl World {
         Ok(())
     }
 
-    fn come(&mut self, server: usize) {
+    fn accept(&mut self, server: usize) {
         let (mine, theirs) = UnixStream::pair().unwrap();
         mine.set_nonblocking(true).unwrap();
         let number = self.next;
         self.next += 1;
         let fresh = Connection { mine, theirs, read: 0, messages: 0, others: 0 };
         self.connections.insert(number, fresh);
-        self.servers[server].holds.insert(number, At::Here);
+        self.servers[server].holds.insert(number, Location::Here);
     }
 
-    fn turn(&mut self) -> Result<(), String> {
+    fn step(&mut self) -> Result<(), String> {
         if self.servers.is_empty() || (self.servers.len() < 3 && self.random.below(30) == 0) {
             self.begin();
             return Ok(());
         }
         let server = self.random.below(self.servers.len());
-        let stage = self.servers[server].stage;
+        let phase = self.servers[server].phase;
         let all: Vec<u64> = self.servers[server].holds.keys().copied().collect();
         let connection = all.get(self.random.below(all.len().max(1))).copied();
         match (self.random.below(24), connection) {
             (0, _) => self.kill(server),
-            (1, _) if stage == Stage::Working && self.random.below(3) == 0 => {
+            (1, _) if phase == Phase::Working && self.random.below(3) == 0 => {
                 // By accident, and the server has not noticed.
                 let process = self.servers[server].process;
                 self.servers[server].lose_by_accident();
@@ -407,36 +414,36 @@ impl World {
                     self.has_ended(process);
                 }
             }
-            (2, _) if stage == Stage::Working && self.random.below(4) == 0 => {
+            (2, _) if phase == Phase::Working && self.random.below(4) == 0 => {
                 // The server sends an invalid packet, and is refused.
                 let one = &self.servers[server];
-                let line = [&one.control, &one.line][self.random.below(2)].as_ref();
-                line.map(|line| line.send(&[0xff; 8], &[]));
+                let link = [&one.control, &one.link][self.random.below(2)].as_ref();
+                link.map(|link| link.send(&[0xff; 8], &[]));
             }
             (3..=6, _) => self.keeper.step(),
             (7, _) if self.random.below(2) == 0 => {
                 // The server sends many packets while the keeper is busy.
-                while say(self.servers[server].line.as_ref(), &Request::Sync(1), &[]) {}
+                while send(self.servers[server].link.as_ref(), &Request::Sync(1), &[]) {}
             }
-            (7..=9, _) => return self.listen(server),
-            (10..=11, _) if stage == Stage::Working && all.len() < 4 => self.come(server),
+            (7..=9, _) => return self.handle_packets(server),
+            (10..=11, _) if phase == Phase::Working && all.len() < 4 => self.accept(server),
             (12, Some(connection)) => {
                 if let Some(known) = self.connections.get(&connection) {
                     (&known.theirs).write_all(b"x").unwrap();
                 }
             }
             (13..=16, Some(connection)) => self.leave(server, connection),
-            (17..=20, Some(connection)) if stage != Stage::Yielded => {
+            (17..=20, Some(connection)) if phase != Phase::Yielded => {
                 return self.act(server, connection);
             }
-            (21, _) if stage == Stage::Yielded => self.kill(server),
-            (22.., _) if stage == Stage::Adopting => {
+            (21, _) if phase == Phase::Yielded => self.kill(server),
+            (22.., _) if phase == Phase::Adopting => {
                 // The server's loop is certain that the keeper knows all connections that were
                 // left again before it settles.
                 all.into_iter().for_each(|connection| self.leave(server, connection));
                 self.keeper.step();
-                if say(self.servers[server].control.as_ref(), &Request::Settled, &[]) {
-                    self.servers[server].stage = Stage::Working;
+                if send(self.servers[server].control.as_ref(), &Request::Settled, &[]) {
+                    self.servers[server].phase = Phase::Working;
                 }
             }
             _ => {}
@@ -446,10 +453,10 @@ impl World {
 }
 
 /// Runs a world, and returns the first error in it, if any.
-fn live(seed: u64, mistake: Mistake) -> Result<World, String> {
+fn run(seed: u64, mistake: Mistake) -> Result<World, String> {
     let mut world = World::new(seed, mistake);
     for _ in 0..600 {
-        world.turn().map_err(|why| format!("seed {seed}: {why}"))?;
+        world.step().map_err(|why| format!("seed {seed}: {why}"))?;
     }
     Ok(world)
 }
@@ -459,7 +466,7 @@ fn no_connection_has_two_servers_or_a_server_that_mistakes_its_state() {
     let (mut kept, mut closed) = (0, 0);
     let rounds = rounds(200);
     for seed in 1..=rounds {
-        let world = live(seed, Mistake::None).unwrap();
+        let world = run(seed, Mistake::None).unwrap();
         (kept, closed) = (kept + world.kept, closed + world.closed);
     }
     println!("{rounds} worlds: {kept} connections kept, {closed} closed");
@@ -475,7 +482,7 @@ fn each_mistake_is_found() {
         Mistake::NoFence,
         Mistake::NeverRevokes,
     ] {
-        let found = (1..=4 * rounds(200)).find_map(|seed| live(seed, mistake).err());
+        let found = (1..=4 * rounds(200)).find_map(|seed| run(seed, mistake).err());
         assert!(found.is_some(), "{mistake:?} does no harm");
         println!("{mistake:?}: {}", found.unwrap_or_default());
     }

@@ -1,4 +1,4 @@
-//! Sends random packets, well-formed and not, on lines that come and go, and checks invariants
+//! Sends random packets, well-formed and not, on links that come and go, and checks invariants
 //! after each step.
 
 use std::io::{Read, Write};
@@ -9,8 +9,8 @@ use std::time::Duration;
 use rustix::event::Timespec;
 use rustix::event::epoll;
 
-use super::{EVENTS, Keeper, Options, UNSENT, Whose};
-use crate::line::{Line, Peer};
+use super::{ClientKind, EVENTS, Keeper, Options, UNSENT};
+use crate::link::{KeeperLink, Peer};
 use crate::protocol::{Record, Request, Role, Watching, encode, encode_first};
 
 /// Numbers that look random, from a seed (xorshift).
@@ -45,7 +45,7 @@ pub(super) fn rounds(usual: u64) -> u64 {
 
 impl Keeper {
     /// Returns the events that are ready now.
-    fn look(&self) -> Vec<epoll::Event> {
+    fn ready_events(&self) -> Vec<epoll::Event> {
         let mut events = Vec::with_capacity(EVENTS);
         let room = rustix::buffer::spare_capacity(&mut events);
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -55,22 +55,22 @@ impl Keeper {
 
     /// Handles the events that are ready, without waiting.
     pub(super) fn step(&mut self) {
-        let events = self.look();
-        self.turn(&events);
+        let events = self.ready_events();
+        self.handle_events(&events);
         self.check();
     }
 
     fn check(&self) {
         self.registrations.check();
-        for (index, member) in &self.members {
-            let kept: usize = member.unsent.iter().map(|packet| packet.len() + 64).sum();
-            assert_eq!(kept, member.unsent_bytes, "line {index}");
+        for (index, client) in &self.clients {
+            let kept: usize = client.unsent.iter().map(|packet| packet.len() + 64).sum();
+            assert_eq!(kept, client.unsent_bytes, "link {index}");
             // On top of that comes at most one answer to each packet of a turn.
-            assert!(kept <= UNSENT + (1 << 20), "line {index} has {kept} bytes kept for it");
-            assert!(member.ready.is_empty());
+            assert!(kept <= UNSENT + (1 << 20), "link {index} has {kept} bytes kept for it");
+            assert!(client.ready.is_empty());
         }
         for (_, session) in &self.sessions {
-            session.check(self.members.iter().map(|(_, member)| member.whose));
+            session.check(self.clients.iter().map(|(_, client)| client.kind));
         }
     }
 }
@@ -102,12 +102,17 @@ fn request<'a, 'b>(
         7 => {
             let more = random.below(2) == 0;
             let bytes = &state[..random.below(state.len())];
-            Request::Keep(Record { space: below(random, 3), id: below(random, 3), more, bytes })
+            Request::PutRecord(Record {
+                space: below(random, 3),
+                id: below(random, 3),
+                more,
+                bytes,
+            })
         }
         8 => random.one(&[Role::Control, Role::Loop]).hello(below(random, 3)),
-        9 => Request::Trim { space: 1, below: 2 },
+        9 => Request::TrimRecords { space: 1, below: 2 },
         10 => Request::Adopt { upgrades: random.below(2) == 0 },
-        11 => [Request::Show, Request::Yielded, Request::Settled][random.below(3)].clone(),
+        11 => [Request::ListHeld, Request::Yielded, Request::Settled][random.below(3)].clone(),
         _ => Request::Bye,
     }
 }
@@ -118,7 +123,7 @@ impl Role {
     }
 }
 
-fn life(seed: u64) {
+fn run(seed: u64) {
     let random = &mut Random::new(seed);
     let grace = random.one(&[Duration::ZERO, Duration::from_secs(60)]);
     let orphans = random.one(&[Duration::ZERO, Duration::from_secs(60)]);
@@ -129,28 +134,28 @@ fn life(seed: u64) {
         other.set_nonblocking(true).unwrap();
     }
     let own = std::process::id().cast_signed();
-    let mut lines: Vec<Line> = Vec::new();
+    let mut links: Vec<KeeperLink> = Vec::new();
     let state = [7; 40];
     for _ in 0..300 {
         match random.below(25) {
-            0 | 1 if lines.len() < 20 => {
-                let (line, theirs) = Line::pair().unwrap();
+            0 | 1 if links.len() < 20 => {
+                let (link, theirs) = KeeperLink::pair().unwrap();
                 if random.below(8) == 0 {
                     keeper.work_for(theirs).unwrap();
                 } else {
                     let peer = Some(Peer { process: own, user: 0 });
-                    keeper.join(theirs, Whose::Unknown, peer).unwrap();
+                    keeper.add_client(theirs, ClientKind::Unknown, peer).unwrap();
                 }
-                let (line, revocation) = line.with_revocation().unwrap();
+                let (link, revocation) = link.with_revocation().unwrap();
                 if random.below(20) > 0 {
                     let hello =
                         random.one(&[Role::Control, Role::Loop]).hello(random.below(3) as u64);
-                    line.send(&encode_first(&hello), &[revocation.as_fd()]).unwrap();
+                    link.send(&encode_first(&hello), &[revocation.as_fd()]).unwrap();
                 }
-                lines.push(line);
+                links.push(link);
             }
-            2 if !lines.is_empty() => {
-                let gone = lines.swap_remove(random.below(lines.len()));
+            2 if !links.is_empty() => {
+                let gone = links.swap_remove(random.below(links.len()));
                 if random.below(2) == 0 {
                     gone.revoke();
                 }
@@ -158,57 +163,57 @@ fn life(seed: u64) {
             3 => drop((&pairs[random.below(12)].1).write(b"x")),
             4 => drop((&pairs[random.below(12)].0).read(&mut [0; 64])),
             5..=9 => keeper.step(),
-            12 if !lines.is_empty() => {
-                // One line ends between the wait and the handling of its events.
-                let events = keeper.look();
-                drop(lines.swap_remove(random.below(lines.len())));
-                keeper.turn(&events);
+            12 if !links.is_empty() => {
+                // One link ends between the wait and the handling of its events.
+                let events = keeper.ready_events();
+                drop(links.swap_remove(random.below(links.len())));
+                keeper.handle_events(&events);
                 keeper.check();
             }
             10 => {
                 let (mut room, mut files) = (Vec::new(), Vec::new());
-                for line in &lines {
-                    while line.receive(&mut room, &mut files).is_ok_and(|got| got.length > 0) {}
+                for link in &links {
+                    while link.receive(&mut room, &mut files).is_ok_and(|got| got.length > 0) {}
                 }
             }
-            11 if !lines.is_empty() => {
+            11 if !links.is_empty() => {
                 let packet: Vec<u8> =
                     (0..=random.below(60)).map(|_| random.below(256) as u8).collect();
-                drop(lines[random.below(lines.len())].send(&packet, &[]));
+                drop(links[random.below(links.len())].send(&packet, &[]));
             }
-            _ if !lines.is_empty() => {
+            _ if !links.is_empty() => {
                 let mut files = Vec::new();
                 let asked = request(random, &pairs, &mut files, &state);
-                drop(lines[random.below(lines.len())].send(&encode(&asked), &files));
+                drop(links[random.below(links.len())].send(&encode(&asked), &files));
             }
             _ => {}
         }
     }
-    drop(lines);
+    drop(links);
     for _ in 0..20 {
         keeper.step();
     }
-    assert!(keeper.members.is_empty(), "seed {seed}: lines that have ended are still there");
+    assert!(keeper.clients.is_empty(), "seed {seed}: links that have ended are still there");
 }
 
 #[test]
 fn its_counts_hold_whatever_is_said() {
     for seed in 1..=rounds(200) {
-        life(seed);
+        run(seed);
     }
 }
 
 #[test]
 fn of_one_who_never_reads_no_more_is_kept_than_a_bound() {
     let mut keeper = Keeper::new(Options::default(), |_| {}).unwrap();
-    let (line, theirs) = Line::pair().unwrap();
+    let (link, theirs) = KeeperLink::pair().unwrap();
     keeper.work_for(theirs).unwrap();
     let question = encode(&Request::Sync(7));
     let mut asked = 0;
     for _ in 0..100_000 {
-        if line.send(&question, &[]).is_err() {
+        if link.send(&question, &[]).is_err() {
             keeper.step();
-            if line.send(&question, &[]).is_err() {
+            if link.send(&question, &[]).is_err() {
                 break;
             }
         }
@@ -220,7 +225,7 @@ fn of_one_who_never_reads_no_more_is_kept_than_a_bound() {
     while answered < asked {
         keeper.step();
         let before = answered;
-        while line.receive(&mut room, &mut files).is_ok() {
+        while link.receive(&mut room, &mut files).is_ok() {
             answered += 1;
         }
         assert!(answered > before, "{answered} of {asked}");

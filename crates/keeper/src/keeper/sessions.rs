@@ -1,7 +1,7 @@
 //! Servers as processes.
 //!
-//! A process that is killed closes its lines before it is gone, in any order. A process may also
-//! lose its lines and live: its descriptors were closed by mistake, or the keeper refused a
+//! A process that is killed closes its links before it is gone, in any order. A process may also
+//! lose its links and live: its descriptors were closed by mistake, or the keeper refused a
 //! packet. Only the kernel knows whether a server still acts on its connections: a descriptor of
 //! the process (`pidfd_open(2)`, Linux 5.3) is readable once no thread of it runs any more.
 //!
@@ -13,7 +13,7 @@
 //!    |----its control ends, the process lives--> in doubt
 //!    |                                            |--the process ends--> free for a successor
 //!    |                                            '--Options::grace----> void: forgotten
-//!    '----Bye, revoked, or its line refused--------------------> void: forgotten
+//!    '----Bye, revoked, or its link refused--------------------> void: forgotten
 //! ```
 
 use std::io;
@@ -23,8 +23,8 @@ use std::time::Instant;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::process::{Pid, PidfdFlags};
 
-use super::{Ending, Keeper, Member, PATIENCE, PROCESSES, Succession, TURN, Whose};
-use crate::line::{Peer, is_readable};
+use super::{Client, ClientKind, ClosedBy, Keeper, PATIENCE, PROCESSES, Succession, TURN};
+use crate::link::{Peer, is_readable};
 use crate::protocol::Role;
 
 /// A server and its process.
@@ -34,22 +34,22 @@ pub(super) struct Session {
     peer: Peer,
     /// A descriptor that is readable when the process has ended.
     ended: OwnedFd,
-    lines: usize,
-    /// The revocations of its lines that have ended: a server may find out late that it has lost a
-    /// line, and revokes it all the same.
+    links: usize,
+    /// The revocations of its links that have ended: a server may find out late that it has lost a
+    /// link, and revokes it all the same.
     revocations: Vec<OwnedFd>,
     /// Whether it was handed the orphans of other servers, if there were any.
-    is_heir: bool,
+    is_successor: bool,
     has_yielded: bool,
     /// Whether everything that it left is void, so that no other server may have it.
     is_void: bool,
 }
 
-/// Opens a descriptor of the process at the other end of a line. If that process has ended and
+/// Opens a descriptor of the process at the other end of a link. If that process has ended and
 /// another one has got its number, nothing is handed over as long as the new process lives. The
-/// line has ended then, and the descriptors that were left on it are forgotten after
+/// link has ended then, and the descriptors that were left on it are forgotten after
 /// [`Options::grace`](super::Options::grace).
-pub(super) fn identify(peer: Peer) -> io::Result<OwnedFd> {
+pub(super) fn open_pidfd(peer: Peer) -> io::Result<OwnedFd> {
     let process = Pid::from_raw(peer.process).ok_or(rustix::io::Errno::SRCH)?;
     Ok(rustix::process::pidfd_open(process, PidfdFlags::empty())?)
 }
@@ -59,23 +59,28 @@ impl Keeper {
         self.sessions.iter_mut().map(|(_, one)| one).find(|one| one.number == number)
     }
 
-    /// Adds a line to the session of a server.
-    pub(super) fn enroll(&mut self, index: usize, role: Role, number: u64) -> Result<(), String> {
-        // A line between two threads has no process but this one at its other end.
-        let Some(peer) = self.members.get(index).and_then(|member| member.peer) else {
+    /// Adds a link to the session of a server.
+    pub(super) fn join_session(
+        &mut self,
+        index: usize,
+        role: Role,
+        number: u64,
+    ) -> Result<(), String> {
+        // A link between two threads has no process but this one at its other end.
+        let Some(peer) = self.clients.get(index).and_then(|client| client.peer) else {
             return Ok(());
         };
         if let Some(known) = self.session(number) {
             if known.peer.process != peer.process {
                 return Err(format!("session {number:x} is that of {}", known.peer));
             }
-            known.lines += 1;
+            known.links += 1;
             return Ok(());
         }
         let cannot = |error: io::Error| {
             format!("finding out when {peer} ends, as the {role:?} of a server: {error}")
         };
-        let ended = (self.identify)(peer).map_err(cannot)?;
+        let ended = (self.open_pidfd)(peer).map_err(cannot)?;
         let place = self.sessions.vacant_entry();
         let data = EventData::new_u64(PROCESSES | place.key() as u64);
         epoll::add(self.registrations.epoll(), &ended, data, EventFlags::IN)
@@ -84,9 +89,9 @@ impl Keeper {
             number,
             peer,
             ended,
-            lines: 1,
+            links: 1,
             revocations: Vec::new(),
-            is_heir: false,
+            is_successor: false,
             has_yielded: false,
             is_void: false,
         });
@@ -94,8 +99,8 @@ impl Keeper {
     }
 
     /// Notes that a server was handed the orphans of other servers.
-    pub(super) fn inherits(&mut self, number: u64) {
-        self.session(number).into_iter().for_each(|session| session.is_heir = true);
+    pub(super) fn mark_successor(&mut self, number: u64) {
+        self.session(number).into_iter().for_each(|session| session.is_successor = true);
     }
 
     /// Notes that a server will not touch again the descriptors that it has left.
@@ -116,17 +121,17 @@ impl Keeper {
         self.session(number).is_some_and(|session| session.is_void)
     }
 
-    /// Removes a line from its session. The session is remembered as long as its descriptors may
+    /// Removes a link from its session. The session is remembered as long as its descriptors may
     /// not be handed over.
     pub(super) fn leave_session(&mut self, number: u64, revocation: Option<OwnedFd>) {
         let Some(session) = self.session(number) else { return };
         session.revocations.extend(revocation);
-        session.lines -= session.lines.min(1);
-        if session.lines > 0 {
+        session.links -= session.links.min(1);
+        if session.links > 0 {
             return;
         }
         let is_decided = session.has_yielded || session.is_void;
-        if is_decided || !(session.is_heir || self.registrations.has_any_of(number)) {
+        if is_decided || !(session.is_successor || self.registrations.has_any_of(number)) {
             self.forget_sessions(number);
         }
     }
@@ -136,15 +141,15 @@ impl Keeper {
         self.doubtful.retain(|&(doubtful, _)| doubtful != number);
     }
 
-    fn lines_of(&self, number: u64) -> Vec<usize> {
-        let is_its_own = |member: &Member| matches!(member.whose, Whose::Loop(other) | Whose::Control(other) if other == number);
-        let all = self.members.iter().filter(|(_, member)| is_its_own(member));
+    fn links_of(&self, number: u64) -> Vec<usize> {
+        let is_its_own = |client: &Client| matches!(client.kind, ClientKind::Loop(other) | ClientKind::Control(other) if other == number);
+        let all = self.clients.iter().filter(|(_, client)| is_its_own(client));
         all.map(|(index, _)| index).collect()
     }
 
-    /// Handles the packets that have come on the lines of a server.
-    pub(super) fn hear_session(&mut self, number: u64) {
-        self.lines_of(number).into_iter().for_each(|index| self.hear(index));
+    /// Handles the packets that have come on the links of a server.
+    pub(super) fn receive_from_session(&mut self, number: u64) {
+        self.links_of(number).into_iter().for_each(|index| self.receive(index));
     }
 
     /// Handles the end of a server's process, after which the server cannot act on anything.
@@ -155,24 +160,24 @@ impl Keeper {
             return;
         }
         let number = session.number;
-        for index in self.lines_of(number) {
+        for index in self.links_of(number) {
             self.stop_sending(index);
-            // Its last packets; a line that a child process has open as well does not end by
+            // Its last packets; a link that a child process has open as well does not end by
             // itself.
             for _ in 0..TURN {
-                if !self.members.contains(index) {
+                if !self.clients.contains(index) {
                     break;
                 }
-                self.hear(index);
+                self.receive(index);
             }
-            self.lose(index, Ending::Theirs);
+            self.disconnect(index, ClosedBy::Peer);
         }
         let session = self.session(number);
         if let Some(session) = session
             && session.revocations.iter().any(is_readable)
         {
-            let is_heir = session.is_heir;
-            self.void(number, is_heir);
+            let is_successor = session.is_successor;
+            self.void(number, is_successor);
         }
         self.forget_sessions(number);
         self.try_again();
@@ -180,16 +185,16 @@ impl Keeper {
 
     /// Returns a server, other than the successor itself, that may still act on the descriptors
     /// that it has left.
-    pub(super) fn still_alive(&self, successor: usize) -> Option<Peer> {
-        let member = self.members.get(successor)?;
-        let process = member.peer.map(|peer| peer.process);
-        let at_work = |number| self.members.iter().any(|(_, member)| member.is_at_work(number));
+    pub(super) fn server_still_alive(&self, successor: usize) -> Option<Peer> {
+        let client = self.clients.get(successor)?;
+        let process = client.peer.map(|peer| peer.process);
+        let at_work = |number| self.clients.iter().any(|(_, client)| client.is_at_work(number));
         let is_meant = |session: &Session| {
             let is_decided = session.has_yielded || session.is_void;
             !is_decided
                 && Some(session.peer.process) != process
                 && !at_work(session.number)
-                && (session.is_heir || self.registrations.has_any_of(session.number))
+                && (session.is_successor || self.registrations.has_any_of(session.number))
         };
         self.sessions.iter().find(|(_, session)| is_meant(session)).map(|(_, found)| found.peer)
     }
@@ -197,7 +202,7 @@ impl Keeper {
     /// Whether the orphans of other servers may be handed over now. If not, the keeper tries
     /// again when a process has ended.
     pub(super) fn may_hand_over(&mut self, successor: usize) -> bool {
-        if self.still_alive(successor).is_none() {
+        if self.server_still_alive(successor).is_none() {
             return true;
         }
         let until = Instant::now() + PATIENCE;
@@ -216,11 +221,11 @@ impl Keeper {
         }
     }
 
-    /// Decides about a server that has lost a line and whose process has not ended for a while. If
-    /// the server is at work, it has given that line up and handles the descriptors of that line
+    /// Decides about a server that has lost a link and whose process has not ended for a while. If
+    /// the server is at work, it has given that link up and handles the descriptors of that link
     /// itself. If it has no control any more, that holds for all its descriptors.
-    pub(super) fn settle_doubt(&mut self, number: u64) {
-        if self.members.iter().any(|(_, member)| member.is_at_work(number)) {
+    pub(super) fn resolve_doubt(&mut self, number: u64) {
+        if self.clients.iter().any(|(_, client)| client.is_at_work(number)) {
             self.session(number).into_iter().for_each(|session| session.revocations.clear());
             return self.registrations.forget_orphans_of(number);
         }
@@ -228,14 +233,14 @@ impl Keeper {
         if session.has_yielded || session.is_void {
             return;
         }
-        let (peer, is_heir) = (session.peer, session.is_heir);
-        self.void(number, is_heir);
+        let (peer, is_successor) = (session.peer, session.is_successor);
+        self.void(number, is_successor);
         let session = self.session(number);
-        if session.is_some_and(|session| session.lines == 0) {
+        if session.is_some_and(|session| session.links == 0) {
             self.forget_sessions(number);
         }
         if let Some(waits) = self.succession.take_if(|succession| succession.before.is_none()) {
-            self.refuse_beside(waits.successor, peer);
+            self.refuse_while_at_work(waits.successor, peer);
         }
     }
 
@@ -246,35 +251,35 @@ impl Keeper {
             return;
         };
         let Some(before) = late.before else {
-            if let Some(peer) = self.still_alive(late.successor) {
-                self.refuse_beside(late.successor, peer);
+            if let Some(peer) = self.server_still_alive(late.successor) {
+                self.refuse_while_at_work(late.successor, peer);
             }
             return;
         };
-        let peer = self.members.get(before).and_then(|member| member.peer);
-        let who = peer.map_or("the other server".to_owned(), |peer| peer.to_string());
-        self.refuse(late.successor, &format!("{who} does not yield; end it first"));
+        let peer = self.clients.get(before).and_then(|client| client.peer);
+        let other = peer.map_or("the other server".to_owned(), |peer| peer.to_string());
+        self.refuse(late.successor, &format!("{other} does not yield; end it first"));
     }
 
-    fn refuse_beside(&mut self, successor: usize, peer: Peer) {
+    fn refuse_while_at_work(&mut self, successor: usize, peer: Peer) {
         let why =
-            format!("{peer} has lost its line to this keeper and is still at work; end it first");
+            format!("{peer} has lost its link to this keeper and is still at work; end it first");
         self.refuse(successor, &why);
     }
 }
 
 impl Session {
-    /// Checks that the session has as many lines as it counts.
+    /// Checks that the session has as many links as it counts.
     #[cfg(test)]
-    pub(super) fn check(&self, lines: impl Iterator<Item = Whose>) {
-        let own = |whose: &Whose| matches!(whose, Whose::Loop(number) | Whose::Control(number) if *number == self.number);
-        assert_eq!(lines.filter(own).count(), self.lines, "session {}", self.number);
+    pub(super) fn check(&self, links: impl Iterator<Item = ClientKind>) {
+        let own = |kind: &ClientKind| matches!(kind, ClientKind::Loop(number) | ClientKind::Control(number) if *number == self.number);
+        assert_eq!(links.filter(own).count(), self.links, "session {}", self.number);
     }
 }
 
-impl Member {
+impl Client {
     /// Whether it is the control of this server, and has not yielded.
     fn is_at_work(&self, number: u64) -> bool {
-        self.whose == Whose::Control(number) && !self.is_through
+        self.kind == ClientKind::Control(number) && !self.has_finished
     }
 }

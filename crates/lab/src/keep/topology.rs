@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use superpoll::backend::policy::Policy;
 use superpoll::backend::{Topology, Tuning};
 use superpoll::{BackendKind, Poller};
-use superpoll_keeper::{Control, Keeper, Line, Listener};
+use superpoll_keeper::{Control, Keeper, KeeperLink, Listener};
 use tempfile::TempDir;
 
 use crate::error::{Error, Result};
@@ -49,7 +49,7 @@ impl KeeperProcess {
         .map_err(failed)?;
         let begun = Instant::now();
         loop {
-            match Line::connect(&path) {
+            match KeeperLink::connect(&path) {
                 Ok(_) => return Ok(KeeperProcess { child, folder }),
                 Err(error) if begun.elapsed() > PATIENCE || child.has_ended() => {
                     return Err(failed(error));
@@ -128,7 +128,7 @@ impl Station {
                 self.sessions += 1;
                 let session = u64::from(std::process::id()) << 32 | self.sessions;
                 let control = Control::connect(path, session).map_err(refused)?;
-                let line = control.line().map_err(refused)?;
+                let line = control.link().map_err(refused)?;
                 (Topology::Process(line, tuning), Some(Session(Some(control))))
             }
         };

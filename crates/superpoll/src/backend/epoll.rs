@@ -29,7 +29,7 @@ use crate::sys::eventfd::replace;
 /// The key under which the waker is watched.
 const WAKER: Key = Key::new(Key::RESERVED, 0);
 
-/// The key under which a keeper's line is watched.
+/// The key under which a keeper's link is watched.
 const LINE: Key = Key::new(Key::RESERVED, 1);
 
 /// Watched, but without a report: only a single report of a hang-up remains possible.
@@ -121,11 +121,11 @@ impl Epoll {
         self.armed == 0 && self.waker.is_none() && self.line.is_none()
     }
 
-    /// Watches a keeper's line.
-    pub(super) fn watch_line(&mut self, line: BorrowedFd<'_>) -> Result<()> {
+    /// Watches a keeper's link.
+    pub(super) fn watch_keeper_link(&mut self, line: BorrowedFd<'_>) -> Result<()> {
         let line = line.as_raw_fd();
         self.add_line(&mut crate::stats::Calls::default(), line)
-            .map_err(|source| Error::system("watching a keeper's line", Some(line), source))?;
+            .map_err(|source| Error::system("watching a keeper's link", Some(line), source))?;
         self.line = Some(line);
         Ok(())
     }
@@ -136,22 +136,22 @@ impl Epoll {
     }
 
     /// Stops watching the line, which the caller closes next.
-    pub(super) fn forget_line(&mut self, cx: &mut Context<'_>) {
+    pub(super) fn forget_keeper_link(&mut self, cx: &mut Context<'_>) {
         if let Some(line) = self.line {
             let (calls, set) = (&mut cx.stats.calls, self.fd.as_fd());
             let _ = epoll::control(calls, set, Operation::Delete, line, 0, 0);
         }
-        self.drop_line();
+        self.drop_keeper_link();
     }
 
     /// The line belongs to another process, as this set does until it is built anew.
-    pub(super) fn drop_line(&mut self) {
+    pub(super) fn drop_keeper_link(&mut self) {
         (self.line, self.line_has_stirred) = (None, false);
     }
 
     /// Whether the line has been reported since the last call.
     #[inline]
-    pub(super) fn take_stirred_line(&mut self) -> bool {
+    pub(super) fn take_keeper_link_event(&mut self) -> bool {
         std::mem::take(&mut self.line_has_stirred)
     }
 

@@ -39,7 +39,7 @@ fn a_keeper_that_lives_closes_what_its_loop_takes_back() {
     let keeper = KeeperHandle::start(None);
     let control = keeper.control(1);
     let idle = descriptors_of(keeper.child.id());
-    let mut poller = poller(Topology::Process(control.line().unwrap(), RESTLESS));
+    let mut poller = poller(Topology::Process(control.link().unwrap(), RESTLESS));
     let mut all = Connections::new(&mut poller, 5);
     leave(&mut poller, 5);
     poller.flush();

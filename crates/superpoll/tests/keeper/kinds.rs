@@ -44,7 +44,7 @@ fn what_depends_on_who_asks_stays() {
     let keeper = KeeperHandle::start(None);
     let control = keeper.control(1);
     for topology in
-        [Topology::Thread(RESTLESS), Topology::Process(control.line().unwrap(), RESTLESS)]
+        [Topology::Thread(RESTLESS), Topology::Process(control.link().unwrap(), RESTLESS)]
     {
         let name = format!("{topology:?}");
         let mut poller = poller(topology);
@@ -91,7 +91,7 @@ fn a_signal_for_this_thread_is_heard_after_a_long_silence() {
     let keeper = KeeperHandle::start(None);
     let control = keeper.control(1);
     for topology in
-        [Topology::Thread(RESTLESS), Topology::Process(control.line().unwrap(), RESTLESS)]
+        [Topology::Thread(RESTLESS), Topology::Process(control.link().unwrap(), RESTLESS)]
     {
         let name = format!("{topology:?}");
         let mut poller = poller(topology);

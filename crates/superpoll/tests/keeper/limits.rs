@@ -45,7 +45,7 @@ fn within_a_limit(test: &str, run: impl FnOnce()) {
 #[test]
 fn as_many_are_under_way_as_may_be() {
     within_a_limit("limits::as_many_are_under_way_as_may_be", || {
-        let (line, theirs) = Line::pair().unwrap();
+        let (line, theirs) = KeeperLink::pair().unwrap();
         let mut poller = poller(Topology::Process(line, RESTLESS));
         let mut all = Connections::new(&mut poller, 20);
         let mut events = Events::with_limit(64);
@@ -80,7 +80,7 @@ fn as_many_are_under_way_as_may_be() {
 }
 
 /// Puts as many descriptors under way as may be, on a line of their own.
-fn crowd(busy: &Line) {
+fn crowd(busy: &KeeperLink) {
     let (reader, _writer) = std::io::pipe().unwrap();
     let some = [reader.as_fd(); 60];
     let error = loop {
@@ -99,7 +99,7 @@ fn who_hands_over_waits_until_others_have_arrived() {
         let _some = Connections::new(&mut poller, 2);
         leave(&mut poller, 2);
         let _more = Connections::new(&mut poller, 8);
-        let (busy, arrives) = Line::pair().unwrap();
+        let (busy, arrives) = KeeperLink::pair().unwrap();
         crowd(&busy);
         let plays = std::thread::spawn(move || {
             let (mut watched, mut is_crowded) = (0, true);
@@ -132,7 +132,7 @@ fn who_hands_over_does_not_wait_for_ever() {
         let (line, mut played) = Played::new();
         let mut poller = poller(Topology::Process(line, RESTLESS));
         let mut all = Connections::new(&mut poller, 8);
-        let (busy, _arrives) = Line::pair().unwrap();
+        let (busy, _arrives) = KeeperLink::pair().unwrap();
         crowd(&busy);
         let plays = std::thread::spawn(move || {
             while let Said::Sync(number) = played.next() {

@@ -15,7 +15,7 @@ use superpoll::backend::policy::{Fixed, Place};
 use superpoll::backend::{KeeperStatus, Profile, Rule, Topology, Tuning};
 use superpoll::diagnostics::Costs;
 use superpoll::{BackendKind, Error, Events, Interest, Key, Mode, Poller, Watch};
-use superpoll_keeper::{Control, FULL, Keeper, Line, Listener, Notice, Options, STATE};
+use superpoll_keeper::{Control, FULL, Keeper, KeeperLink, Listener, Notice, Options, STATE};
 
 mod exchanged;
 mod given_up;
@@ -190,7 +190,7 @@ fn both(test: impl Fn(Topology)) {
     let control = keeper.control(1);
     let idle = descriptors_of(keeper.child.id());
     let mine = descriptors_of(std::process::id());
-    test(Topology::Process(control.line().unwrap(), RESTLESS));
+    test(Topology::Process(control.link().unwrap(), RESTLESS));
     assert_eq!(descriptors_of(std::process::id()), mine, "descriptors are left over");
     until("the keeper keeps descriptors", || descriptors_of(keeper.child.id()) == idle);
 }
@@ -263,7 +263,7 @@ fn a_lost_keeper_loses_nothing() {
     let mut keeper = KeeperHandle::start(None);
     let control = keeper.control(1);
     let before = descriptors_of(std::process::id());
-    let mut poller = poller(Topology::Process(control.line().unwrap(), RESTLESS));
+    let mut poller = poller(Topology::Process(control.link().unwrap(), RESTLESS));
     let mut all = Connections::new(&mut poller, 300);
     leave(&mut poller, 300);
     // Some stir while no keeper is there to see it, some before the end is seen.
@@ -292,7 +292,7 @@ fn a_lost_keeper_loses_nothing() {
 fn a_line_that_nobody_reads_is_full_and_then_lost() {
     let _one = one_at_a_time();
     let before = descriptors_of(std::process::id());
-    let (line, theirs) = Line::pair().unwrap();
+    let (line, theirs) = KeeperLink::pair().unwrap();
     let mut poller = poller(Topology::Process(line, RESTLESS));
     let mut all = Connections::new(&mut poller, 8);
     let mut events = Events::with_limit(64);
@@ -338,7 +338,7 @@ fn what_a_keeper_has_no_room_for_comes_back() {
     let _one = one_at_a_time();
     let keeper = KeeperHandle::start(Some(40));
     let control = keeper.control(1);
-    let mut poller = poller(Topology::Process(control.line().unwrap(), RESTLESS));
+    let mut poller = poller(Topology::Process(control.link().unwrap(), RESTLESS));
     let mut all = Connections::new(&mut poller, 100);
     poller.flush();
     let mut events = Events::with_limit(64);
@@ -355,7 +355,7 @@ fn a_successor_gets_what_was_left_and_its_state() {
     let keeper = KeeperHandle::start(None);
     let mut control = keeper.control(1);
     let tuning = Tuning { only_with_state: true, ..Profile::Chat.into() };
-    let mut poller = poller(Topology::Process(control.line().unwrap(), tuning));
+    let mut poller = poller(Topology::Process(control.link().unwrap(), tuning));
     let mut all = Connections::new(&mut poller, 6);
     for (place, &key) in all.keys[..5].iter().enumerate() {
         poller.leave_state(key, format!("state {place}").as_bytes()).unwrap();
@@ -385,7 +385,7 @@ fn who_may_leave_only_with_a_state_leaves_once_it_has_one() {
     let keeper = KeeperHandle::start(None);
     let control = keeper.control(1);
     let tuning = Tuning { only_with_state: true, ..RESTLESS };
-    let mut poller = poller(Topology::Process(control.line().unwrap(), tuning));
+    let mut poller = poller(Topology::Process(control.link().unwrap(), tuning));
     let mut all = Connections::new(&mut poller, 3);
     // A direction that is not wanted any more does not stir there either.
     let read_closed = Interest::READABLE | Interest::READ_CLOSED;
@@ -412,7 +412,7 @@ fn a_poller_that_ends_leaves_nothing_behind() {
     let _one = one_at_a_time();
     let keeper = KeeperHandle::start(None);
     let control = keeper.control(1);
-    let mut poller = poller(Topology::Process(control.line().unwrap(), RESTLESS));
+    let mut poller = poller(Topology::Process(control.link().unwrap(), RESTLESS));
     let all = Connections::new(&mut poller, 5);
     leave(&mut poller, 5);
     drop(poller);

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
-use superpoll_keeper::{Line, Notice, Request};
+use superpoll_keeper::{KeeperLink, Notice, Request};
 
 use super::PATIENCE;
 
@@ -23,20 +23,20 @@ pub enum Said {
 
 /// The other end of a poller's line.
 pub struct Played {
-    line: Line,
+    line: KeeperLink,
     heard: VecDeque<Said>,
     /// The files that came with the packets.
     pub files: Vec<OwnedFd>,
 }
 
 impl Played {
-    pub fn new() -> (Line, Played) {
-        let (line, theirs) = Line::pair().unwrap();
+    pub fn new() -> (KeeperLink, Played) {
+        let (line, theirs) = KeeperLink::pair().unwrap();
         (line, Played { line: theirs, heard: VecDeque::new(), files: Vec::new() })
     }
 
     /// The same, and the file that shows whether the line is void.
-    pub fn revocable() -> (Line, Played, File) {
+    pub fn revocable() -> (KeeperLink, Played, File) {
         let (line, played) = Played::new();
         let (line, revocation) = line.with_revocation().unwrap();
         (line, played, File::from(revocation))

@@ -76,7 +76,7 @@ fn a_keeper_that_has_room_again_is_given_what_it_had_returned() {
     let _one = one_at_a_time();
     let keeper = KeeperHandle::start(Some(40));
     let mut control = keeper.control(1);
-    let mut poller = poller(Topology::Process(control.line().unwrap(), STATED));
+    let mut poller = poller(Topology::Process(control.link().unwrap(), STATED));
     let all = stated(&mut poller, 60);
     let here = poller.move_all_to_keeper();
     assert!((20..60).contains(&here), "{here} stay");

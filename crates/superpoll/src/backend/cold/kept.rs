@@ -10,7 +10,7 @@
 //! that was ready. After a wait that a limit has cut off, no registration leaves, because the ready
 //! ones that the wait did not report would lose their turn.
 //!
-//! The keeper's line is in the poller's own set. When the keeper says that a registration
+//! The keeper's link is in the poller's own set. When the keeper says that a registration
 //! *stirs*, the poller adds it to the set again, and the kernel looks at its state. Whether there
 //! is an event, and how a one-shot registration goes on, is the kernel's decision as ever, and the
 //! same wait delivers it. So only registrations that may be reported by their state leave:
@@ -22,8 +22,8 @@
 //! would be silent for good in a keeper's epoll set.
 //!
 //! A change of a registration that is away, or its end, calls it back without a question: the
-//! poller tells the keeper to forget it, with the next wait or [`settle`](KeeperClient::settle). For
-//! the rest it is as if the kernel had never known it. Messages that the keeper has sent about
+//! poller tells the keeper to forget it, with the next wait or [`settle`](KeeperClient::settle).
+//! For the rest it is as if the kernel had never known it. Messages that the keeper has sent about
 //! it meanwhile carry the number of a stay that is over, and are dropped.
 //!
 //! A loop that sleeps wakes up for the hand as long as some registration may leave one day.
@@ -35,7 +35,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-use superpoll_keeper::{FULL, Line, Request, STATE};
+use superpoll_keeper::{FULL, KeeperLink, Request, STATE};
 
 use super::states::States;
 use super::stays::{Stays, ticks};
@@ -86,7 +86,7 @@ pub(crate) trait KeeperHandle: Send {
 pub(crate) struct Kept<S: KeeperHandle> {
     epoll: Epoll,
     keeper: S,
-    line: Option<Line>,
+    line: Option<KeeperLink>,
     lost: Option<io::Error>,
     stays: Stays,
     idle: Duration,
@@ -119,9 +119,9 @@ pub(crate) struct Kept<S: KeeperHandle> {
 }
 
 impl<S: KeeperHandle> Kept<S> {
-    pub(crate) fn new(keeper: S, line: Line, tuning: Tuning) -> Result<Kept<S>> {
+    pub(crate) fn new(keeper: S, line: KeeperLink, tuning: Tuning) -> Result<Kept<S>> {
         let mut epoll = Epoll::new()?;
-        epoll.watch_line(line.as_fd())?;
+        epoll.watch_keeper_link(line.as_fd())?;
         Ok(Kept {
             epoll,
             keeper,
@@ -365,7 +365,7 @@ impl<S: KeeperHandle> Cold for Kept<S> {
             all += active;
             self.stays.end_pass(watched, active);
             // A keeper that talks without end is heard again with the next wait.
-            if !self.epoll.take_stirred_line() || most == 0 {
+            if !self.epoll.take_keeper_link_event() || most == 0 {
                 return Ok(all);
             }
             // All messages are heard before the kernel is asked, once, about the registrations that
@@ -498,7 +498,7 @@ impl<S: KeeperHandle> KeeperClient for Kept<S> {
     fn abandon(&mut self, cx: &mut Context<'_>) {
         self.keeper.abandon();
         self.line = None;
-        self.epoll.drop_line();
+        self.epoll.drop_keeper_link();
         self.away = 0;
         for index in 0..cx.table.slots() {
             cx.table.slot_mut(index).come_back();

@@ -1,6 +1,6 @@
 //! A keeper in another process, which is given the open files.
 
-use superpoll_keeper::Line;
+use superpoll_keeper::KeeperLink;
 
 use super::kept::{KeeperHandle, Kept};
 use super::tuning::Tuning;
@@ -19,6 +19,6 @@ impl KeeperHandle for Process {
 }
 
 /// A cold set with a keeper at the other end of a line.
-pub(crate) fn process(line: Line, tuning: Tuning) -> Result<Kept<Process>> {
+pub(crate) fn process(line: KeeperLink, tuning: Tuning) -> Result<Kept<Process>> {
     Kept::new(Process, line, tuning)
 }

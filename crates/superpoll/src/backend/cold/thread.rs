@@ -4,7 +4,7 @@
 use std::io;
 use std::thread::JoinHandle;
 
-use superpoll_keeper::{Keeper, Line, Options};
+use superpoll_keeper::{Keeper, KeeperLink, Options};
 
 use super::kept::{KeeperHandle, Kept};
 use super::tuning::Tuning;
@@ -31,8 +31,8 @@ impl KeeperHandle for Thread {
     }
 }
 
-fn start() -> io::Result<(Line, Thread)> {
-    let (line, theirs) = Line::pair()?;
+fn start() -> io::Result<(KeeperLink, Thread)> {
+    let (line, theirs) = KeeperLink::pair()?;
     let mut keeper = Keeper::new(Options::default(), |_| {})?;
     keeper.work_for(theirs)?;
     let thread = std::thread::Builder::new().name("superpoll-keep".into()).spawn(move || {

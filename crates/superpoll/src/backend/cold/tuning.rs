@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 #[cfg(feature = "keeper")]
-use superpoll_keeper::Line;
+use superpoll_keeper::KeeperLink;
 
 /// The place where descriptors are watched on which nothing happens.
 #[derive(Debug, Default)]
@@ -17,10 +17,10 @@ pub enum Topology {
     #[cfg(feature = "keeper")]
     Thread(Tuning),
     /// Another process, at the other end of the line
-    /// ([`Control::line`](superpoll_keeper::Control::line)). It holds the open files, which live on
+    /// ([`Control::link`](superpoll_keeper::Control::link)). It holds the open files, which live on
     /// there if this process ends without a word.
     #[cfg(feature = "keeper")]
-    Process(Line, Tuning),
+    Process(KeeperLink, Tuning),
 }
 
 impl Topology {

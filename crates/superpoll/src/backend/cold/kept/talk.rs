@@ -295,7 +295,7 @@ impl<S: KeeperHandle> Kept<S> {
 
     /// Gives the line up: everything comes back.
     pub(super) fn lose(&mut self, cx: &mut Context<'_>, why: io::Error) {
-        self.epoll.forget_line(cx);
+        self.epoll.forget_keeper_link(cx);
         if let Some(line) = self.line.take() {
             // The keeper must not hand any of it to another server, whatever room the line has
             // and however this process ends.

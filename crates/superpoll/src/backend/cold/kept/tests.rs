@@ -11,8 +11,8 @@ use crate::backend::cold::tuning::Rule;
 use crate::backend::stage::Stage;
 use crate::interest::Interest;
 
-fn kept(idle: Duration) -> (Kept<Process>, Line) {
-    let (line, theirs) = Line::pair().unwrap();
+fn kept(idle: Duration) -> (Kept<Process>, KeeperLink) {
+    let (line, theirs) = KeeperLink::pair().unwrap();
     let rule = Rule::Regret { within: 4, doublings: 6 };
     let tuning = Tuning { idle, batch: 1, rule, only_with_state: false };
     (Kept::new(Process, line, tuning).unwrap(), theirs)

@@ -1,15 +1,15 @@
-//! Lines as such: accepting and refusing them, sending on them, and the packets that wait for room.
+//! Links as such: accepting and refusing them, sending on them, and the packets that wait for room.
 
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 
-use super::{Ending, Keeper, LISTENER, Member, UNSENT_PACKET, Whose, is_later, token};
-use crate::happening::Happening;
-use crate::line::Listener;
+use super::{Client, ClientKind, ClosedBy, Keeper, LISTENER, UNSENT_PACKET, is_later, token};
+use crate::event::KeeperEvent;
+use crate::link::Listener;
 use crate::protocol::{Notice, encode, encode_first};
 
-/// How long no lines are accepted after the process had no descriptor left for one.
+/// How long no links are accepted after the process had no descriptor left for one.
 const PAUSE: Duration = Duration::from_millis(10);
 
 impl Keeper {
@@ -22,56 +22,56 @@ impl Keeper {
         }
     }
 
-    /// Accepts lines.
+    /// Accepts links.
     pub(super) fn accept(&mut self) {
         while let Some(accepted) = self.listener.as_ref().map(Listener::accept) {
-            let line = match accepted {
-                Ok(line) => line,
+            let link = match accepted {
+                Ok(link) => link,
                 Err(error) if is_later(&error) => return,
                 Err(error) => {
                     // Without a spare descriptor no client can be answered. The listener stays
                     // readable; to avoid spinning, it is left alone for a moment.
                     let why = error.to_string();
-                    (self.report)(&Happening::Refused { peer: None, why });
+                    (self.report)(&KeeperEvent::Refused { peer: None, why });
                     self.set_accepting(false);
-                    self.accepts_at = Some(Instant::now() + PAUSE);
+                    self.accepts_again_at = Some(Instant::now() + PAUSE);
                     return;
                 }
             };
             let own = rustix::process::geteuid().as_raw();
-            match line.peer() {
+            match link.peer() {
                 Ok(peer) if peer.user == own || peer.user == 0 => {
-                    if let Err(error) = self.join(line, Whose::Unknown, Some(peer)) {
+                    if let Err(error) = self.add_client(link, ClientKind::Unknown, Some(peer)) {
                         let why = error.to_string();
-                        (self.report)(&Happening::Refused { peer: Some(peer), why });
+                        (self.report)(&KeeperEvent::Refused { peer: Some(peer), why });
                     }
                 }
                 peer => {
                     let why = format!("only user {own} may speak to this keeper");
-                    let _ = line.send(&encode_first(&Notice::Refused(&why)), &[]);
-                    (self.report)(&Happening::Refused { peer: peer.ok(), why });
+                    let _ = link.send(&encode_first(&Notice::Refused(&why)), &[]);
+                    (self.report)(&KeeperEvent::Refused { peer: peer.ok(), why });
                 }
             }
         }
     }
 
     /// Sends a packet, now or as soon as there is room. Returns false if the other side has gone.
-    pub(super) fn say(&mut self, index: usize, packet: Vec<u8>) -> bool {
-        let Some(member) = self.members.get_mut(index) else { return false };
-        if let Some(handing) = &mut member.handing {
+    pub(super) fn send(&mut self, index: usize, packet: Vec<u8>) -> bool {
+        let Some(client) = self.clients.get_mut(index) else { return false };
+        if let Some(transfer) = &mut client.transfer {
             // Between the packets of a transfer it would not be read.
-            handing.say_later(packet);
+            transfer.send_later(packet);
             return true;
         }
-        if !member.unsent.is_empty() {
-            member.keep_for_later(packet);
+        if !client.unsent.is_empty() {
+            client.keep_for_later(packet);
             self.set_interest(index);
             return true;
         }
-        match member.line.send(&packet, &[]) {
+        match client.link.send(&packet, &[]) {
             Ok(()) => true,
             Err(error) if is_later(&error) => {
-                member.keep_for_later(packet);
+                client.keep_for_later(packet);
                 self.set_interest(index);
                 true
             }
@@ -82,47 +82,47 @@ impl Keeper {
 
     /// Sends the packets that there was no room for.
     pub(super) fn catch_up(&mut self, index: usize) {
-        let Some(member) = self.members.get_mut(index) else { return };
-        while let Some(packet) = member.unsent.front() {
-            match member.line.send(packet, &[]) {
+        let Some(client) = self.clients.get_mut(index) else { return };
+        while let Some(packet) = client.unsent.front() {
+            match client.link.send(packet, &[]) {
                 Err(error) if is_later(&error) => break,
                 _ => {
-                    member.unsent_bytes -= packet.len() + UNSENT_PACKET;
-                    member.unsent.pop_front();
+                    client.unsent_bytes -= packet.len() + UNSENT_PACKET;
+                    client.unsent.pop_front();
                 }
             }
         }
         self.set_interest(index);
-        self.go_on_handing(index);
+        self.continue_transfer(index);
     }
 
-    /// Sets the events that the epoll set waits for on a line.
+    /// Sets the events that the epoll set waits for on a link.
     pub(super) fn set_interest(&mut self, index: usize) {
-        let Some(member) = self.members.get_mut(index) else { return };
-        let is_sent = member.handing.as_ref().is_some_and(|handing| handing.wants_room());
+        let Some(client) = self.clients.get_mut(index) else { return };
+        let is_sent = client.transfer.as_ref().is_some_and(|transfer| transfer.wants_room());
         let mut flags = EventFlags::empty();
-        flags.set(EventFlags::IN, member.is_heard());
-        flags.set(EventFlags::OUT, is_sent || !member.unsent.is_empty());
-        if flags != member.flags {
-            member.flags = flags;
-            let _ = epoll::modify(self.registrations.epoll(), &member.line, token(index), flags);
+        flags.set(EventFlags::IN, client.accepts_packets());
+        flags.set(EventFlags::OUT, is_sent || !client.unsent.is_empty());
+        if flags != client.flags {
+            client.flags = flags;
+            let _ = epoll::modify(self.registrations.epoll(), &client.link, token(index), flags);
         }
     }
 
-    /// Sends the reason why a line is of no use, and ends the line.
+    /// Sends the reason why a link is of no use, and ends the link.
     pub(super) fn refuse(&mut self, index: usize, why: &str) {
-        let Some(member) = self.members.get(index) else { return };
+        let Some(client) = self.clients.get(index) else { return };
         let notice = Notice::Refused(why);
-        let is_first = member.whose == Whose::Unknown;
+        let is_first = client.kind == ClientKind::Unknown;
         let packet = if is_first { encode_first(&notice) } else { encode(&notice) };
-        let _ = member.line.send(&packet, &[]);
-        let peer = member.peer;
-        (self.report)(&Happening::Refused { peer, why: why.to_owned() });
-        self.lose(index, Ending::Ours);
+        let _ = client.link.send(&packet, &[]);
+        let peer = client.peer;
+        (self.report)(&KeeperEvent::Refused { peer, why: why.to_owned() });
+        self.disconnect(index, ClosedBy::Keeper);
     }
 }
 
-impl Member {
+impl Client {
     fn keep_for_later(&mut self, packet: Vec<u8>) {
         self.unsent_bytes += packet.len() + UNSENT_PACKET;
         self.unsent.push_back(packet);

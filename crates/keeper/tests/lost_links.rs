@@ -1,4 +1,4 @@
-//! Servers next to a keeper that misbehave: one that has lost its line and lives on, and one
+//! Servers next to a keeper that misbehave: one that has lost its link and lives on, and one
 //! that does not read the orphans that it is handed.
 
 use std::io::{BufRead, BufReader, Write};
@@ -10,8 +10,8 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use superpoll_keeper::{
-    Adopted, Control, Error, Happening, Keeper, Line, Listener, Notice, Options, Request, Role,
-    VERSION, Watching,
+    Adopted, Control, Error, Keeper, KeeperEvent, KeeperLink, Listener, Notice, Options, Request,
+    Role, VERSION, Watching,
 };
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -35,19 +35,19 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 struct Listening {
     _folder: tempfile::TempDir,
     path: PathBuf,
-    happenings: Receiver<Happening>,
+    events: Receiver<KeeperEvent>,
 }
 
 fn keeper(grace: Duration) -> Listening {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("keeper");
-    let (sender, happenings) = mpsc::channel();
-    let report = move |happening: &Happening| drop(sender.send(happening.clone()));
+    let (sender, events) = mpsc::channel();
+    let report = move |event: &KeeperEvent| drop(sender.send(event.clone()));
     let options = Options { grace, ends: false, ..Options::default() };
     let mut keeper = Keeper::new(options, report).unwrap();
     keeper.listen(Listener::bind(&path).unwrap()).unwrap();
     std::thread::spawn(|| keeper.run());
-    Listening { _folder: folder, path, happenings }
+    Listening { _folder: folder, path, events }
 }
 
 impl Listening {
@@ -56,17 +56,17 @@ impl Listening {
     }
 }
 
-fn ask(line: &Line, request: &Request<'_>, descriptors: &[&dyn AsFd]) {
+fn ask(link: &KeeperLink, request: &Request<'_>, descriptors: &[&dyn AsFd]) {
     let packet = request.encode();
     let descriptors: Vec<_> = descriptors.iter().map(|descriptor| descriptor.as_fd()).collect();
-    line.send_until(soon(), &packet, &descriptors).unwrap();
+    link.send_until(soon(), &packet, &descriptors).unwrap();
 }
 
-fn sync(line: &Line) {
-    ask(line, &Request::Sync(7), &[]);
+fn sync(link: &KeeperLink) {
+    ask(link, &Request::Sync(7), &[]);
     let (mut packet, mut descriptors) = (Vec::new(), Vec::new());
     until("it does not answer", || {
-        let is_there = line.receive(&mut packet, &mut descriptors).is_ok();
+        let is_there = link.receive(&mut packet, &mut descriptors).is_ok();
         is_there && matches!(Notice::decode(&packet), Ok(Notice::Synced(7, _)))
     });
 }
@@ -120,28 +120,28 @@ fn a_server_of_another_test() {
     let Some(path) = std::env::var_os(KEEPER_AT) else { return };
     let mut control = Control::connect(Path::new(&path), 1).unwrap();
     control.adopt(false).unwrap();
-    let line = control.line().unwrap();
+    let link = control.link().unwrap();
     // A listener has no peer, whose end would be its own end.
     let kept = TcpListener::bind("127.0.0.1:0").unwrap();
     let watching = Watching { key: 1, events: 1, number: -1, state: b"left" };
-    ask(&line, &Request::Watch(vec![watching]), &[&kept]);
+    ask(&link, &Request::Watch(vec![watching]), &[&kept]);
     control.keep(1, 1, b"record").unwrap();
-    sync(&line);
+    sync(&link);
     println!("it has left something");
-    let (mut control, mut line) = (Some(control), Some(line));
+    let (mut control, mut link) = (Some(control), Some(link));
     for said in std::io::stdin().lines() {
         let said = said.unwrap();
         match said.as_str() {
-            "lose the lines" => drop((line.take(), control.take())),
+            "lose the links" => drop((link.take(), control.take())),
             "give up" => {
-                line.take().unwrap().revoke();
+                link.take().unwrap().revoke();
                 control.take().unwrap().give_up();
             }
-            "revoke the loop's line" => {
-                let line = line.take().unwrap();
-                line.revoke();
-                // A message on the line comes too late, or not at all.
-                drop(line);
+            "revoke the loop's link" => {
+                let link = link.take().unwrap();
+                link.revoke();
+                // A message on the link comes too late, or not at all.
+                drop(link);
             }
             other => panic!("{other}"),
         }
@@ -156,11 +156,11 @@ fn successor(path: &Path) -> std::thread::JoinHandle<Result<Adopted, Error>> {
 }
 
 #[test]
-fn what_a_server_has_left_that_lives_without_a_line_is_handed_over_when_it_has_ended() {
+fn what_a_server_has_left_that_lives_without_a_link_is_handed_over_when_it_has_ended() {
     let keeper = keeper(PATIENCE);
     let mut server = Server::start(&keeper.path);
-    server.tell("lose the lines");
-    until("its line is still there", || keeper.waiting() == 1);
+    server.tell("lose the links");
+    until("its link is still there", || keeper.waiting() == 1);
     let successor = successor(&keeper.path);
     // The successor has asked by then, unless the machine is busy; in that case the test shows
     // less.
@@ -175,10 +175,10 @@ fn what_a_server_has_left_that_lives_without_a_line_is_handed_over_when_it_has_e
 }
 
 #[test]
-fn a_server_that_lives_on_without_a_line_keeps_what_it_has_and_its_successor_is_told() {
+fn a_server_that_lives_on_without_a_link_keeps_what_it_has_and_its_successor_is_told() {
     let keeper = keeper(Duration::from_millis(100));
     let mut server = Server::start(&keeper.path);
-    server.tell("lose the lines");
+    server.tell("lose the links");
     let successor = successor(&keeper.path);
     match successor.join().unwrap() {
         // After the grace period nothing is left of it; before, the keeper waits for it.
@@ -196,10 +196,10 @@ fn a_server_that_lives_on_without_a_line_keeps_what_it_has_and_its_successor_is_
 }
 
 #[test]
-fn what_is_void_is_handed_to_nobody_however_its_server_ends() {
+fn void_descriptors_are_handed_to_no_server_however_its_server_ends() {
     let keeper = keeper(PATIENCE);
     let mut server = Server::start(&keeper.path);
-    server.tell("revoke the loop's line");
+    server.tell("revoke the loop's link");
     server.kill();
     let adopted = Control::connect(&keeper.path, 2).unwrap().adopt(true).unwrap();
     assert_eq!((adopted.orphans.len(), adopted.records.len()), (0, 1));
@@ -222,12 +222,12 @@ fn a_session_is_that_of_one_process() {
 }
 
 #[test]
-fn a_successor_that_does_not_read_keeps_nobody_waiting() {
+fn a_successor_that_does_not_read_delays_no_other_server() {
     let keeper = keeper(PATIENCE);
     {
         let mut control = Control::connect(&keeper.path, 1).unwrap();
         control.adopt(true).unwrap();
-        // More than a line has room for.
+        // More than a link has room for.
         for id in 0..64 {
             control.keep(1, id, &vec![b'x'; 60_000]).unwrap();
         }
@@ -235,26 +235,26 @@ fn a_successor_that_does_not_read_keeps_nobody_waiting() {
             control.catch_up().unwrap();
         }
     }
-    let stuck = Line::connect(&keeper.path).unwrap();
+    let stuck = KeeperLink::connect(&keeper.path).unwrap();
     let hello = Request::Hello { role: Role::Control, session: 2 }.encode();
     let first = [&b"superpollsit"[..], &VERSION.to_le_bytes(), &hello].concat();
     stuck.send(&first, &[]).unwrap();
     ask(&stuck, &Request::Adopt { upgrades: true }, &[]);
     let other = Control::connect(&keeper.path, 3).unwrap();
-    let line = other.line().unwrap();
+    let link = other.link().unwrap();
     for _ in 0..10 {
-        sync(&line);
+        sync(&link);
     }
     // All of that happened while the keeper waited for it: at the end of the wait it would have
     // been refused.
-    let refused = |happening: &Happening| matches!(happening, Happening::Refused { .. });
-    assert!(!keeper.happenings.try_iter().any(|happening| refused(&happening)));
+    let refused = |event: &KeeperEvent| matches!(event, KeeperEvent::Refused { .. });
+    assert!(!keeper.events.try_iter().any(|event| refused(&event)));
     // Meanwhile another server is told that it is not alone, and when that one has gone nothing is
     // lost.
     let error = Control::connect(&keeper.path, 4).unwrap().adopt(true).unwrap_err().to_string();
     assert!(error.contains("about to take over"), "{error}");
-    drop((stuck, line, other));
-    until("it is handed to nobody", || {
+    drop((stuck, link, other));
+    until("no server is handed it", || {
         let adopted = Control::connect(&keeper.path, 5).unwrap().adopt(true);
         adopted.is_ok_and(|adopted| adopted.records.len() == 64)
     });

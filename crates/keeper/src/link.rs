@@ -1,4 +1,4 @@
-//! A line between a loop and its keeper.
+//! A link between a loop and its keeper.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -21,11 +21,12 @@ use crate::protocol::{FULL, PACKET};
 
 /// A socket that preserves message boundaries and carries descriptors (`unix(7)`). It never blocks.
 ///
-/// A message for which a line has no room cannot be sent, and a process that is killed sends
-/// nothing more. So a line to another process has a second descriptor for the one message that must
-/// arrive however full the line is: that everything left on it is void ([`revoke`](Line::revoke)).
+/// A message for which a link has no room cannot be sent, and a process that is killed sends
+/// nothing more. So a link to another process has a second descriptor for the one message that must
+/// arrive however full the link is: that everything left on it is void
+/// ([`revoke`](KeeperLink::revoke)).
 #[derive(Debug)]
-pub struct Line {
+pub struct KeeperLink {
     socket: OwnedFd,
     revocation: Option<OwnedFd>,
 }
@@ -60,17 +61,17 @@ pub(crate) fn is_limit(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::TOOMANYREFS.raw_os_error())
 }
 
-impl Line {
-    /// Creates both ends of a line, for a keeper in the same process.
+impl KeeperLink {
+    /// Creates both ends of a link, for a keeper in the same process.
     ///
     /// # Errors
     ///
     /// The errors of `socketpair(2)`.
-    pub fn pair() -> io::Result<(Line, Line)> {
+    pub fn pair() -> io::Result<(KeeperLink, KeeperLink)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let kind = SocketType::SEQPACKET;
         let (one, other) = rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None)?;
-        Ok((Line::from(one), Line::from(other)))
+        Ok((KeeperLink::from(one), KeeperLink::from(other)))
     }
 
     /// Connects to the keeper that listens at a path.
@@ -78,31 +79,31 @@ impl Line {
     /// # Errors
     ///
     /// The errors of `connect(2)`; `WouldBlock` if too many other processes are about to connect.
-    pub fn connect(path: &Path) -> io::Result<Line> {
+    pub fn connect(path: &Path) -> io::Result<KeeperLink> {
         let socket = new()?;
         rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
-        Ok(Line::from(socket))
+        Ok(KeeperLink::from(socket))
     }
 
-    /// Adds a descriptor for the line's revocation. Returns the line and that descriptor for the
+    /// Adds a descriptor for the link's revocation. Returns the link and that descriptor for the
     /// other side, to be sent with the greeting ([`Request::Hello`](crate::Request::Hello)).
     ///
     /// # Errors
     ///
     /// The errors of `eventfd2(2)` and `fcntl(2)`.
-    pub fn with_revocation(self) -> io::Result<(Line, OwnedFd)> {
+    pub fn with_revocation(self) -> io::Result<(KeeperLink, OwnedFd)> {
         let own = event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let theirs = own.try_clone()?;
-        Ok((Line { revocation: Some(own), ..self }, theirs))
+        Ok((KeeperLink { revocation: Some(own), ..self }, theirs))
     }
 
-    /// Declares everything that was left on this line void: the other side forgets it when the line
-    /// ends, and hands none of it to another server. This needs no room on the line, and outlives
+    /// Declares everything that was left on this link void: the other side forgets it when the link
+    /// ends, and hands none of it to another server. This needs no room on the link, and outlives
     /// the process that calls it. Call it before the first change to anything that was left here
     /// and could not be taken back.
     pub fn revoke(&self) {
         if let Some(revocation) = &self.revocation {
-            // The write can only fail when the counter is full, and then the line is revoked
+            // The write can only fail when the counter is full, and then the link is revoked
             // already.
             let _ = rustix::io::write(revocation, &1u64.to_ne_bytes());
         }
@@ -150,12 +151,12 @@ impl Line {
         Ok(received)
     }
 
-    /// Receives a packet like [`receive`](Line::receive), into existing memory: [`PACKET`] bytes
-    /// are enough for any packet.
+    /// Receives a packet like [`receive`](KeeperLink::receive), into existing memory: [`PACKET`]
+    /// bytes are enough for any packet.
     ///
     /// # Errors
     ///
-    /// The errors of [`receive`](Line::receive).
+    /// The errors of [`receive`](KeeperLink::receive).
     pub fn receive_into(
         &self,
         room: &mut [u8],
@@ -212,7 +213,7 @@ impl Line {
     ///
     /// # Errors
     ///
-    /// The errors of [`send`](Line::send); `TimedOut` if there was no room.
+    /// The errors of [`send`](KeeperLink::send); `TimedOut` if there was no room.
     pub fn send_until(
         &self,
         until: Instant,
@@ -223,7 +224,7 @@ impl Line {
             match self.send(packet, descriptors) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     if !self.wait(true, until)? {
-                        let what = "the keeper's line has been full for too long";
+                        let what = "the keeper's link has been full for too long";
                         return Err(io::Error::new(io::ErrorKind::TimedOut, what));
                     }
                 }
@@ -243,21 +244,21 @@ impl Line {
     }
 }
 
-impl AsFd for Line {
+impl AsFd for KeeperLink {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 }
 
-impl From<OwnedFd> for Line {
+impl From<OwnedFd> for KeeperLink {
     /// Takes a socket that was passed on. It is not made non-blocking: packets are sent and
     /// received without blocking in any case.
-    fn from(socket: OwnedFd) -> Line {
-        Line { socket, revocation: None }
+    fn from(socket: OwnedFd) -> KeeperLink {
+        KeeperLink { socket, revocation: None }
     }
 }
 
-/// Whether a descriptor is readable. That of a [revocation](Line::revoke) is when the line is
+/// Whether a descriptor is readable. That of a [revocation](KeeperLink::revoke) is when the link is
 /// revoked, that of a process when the process has ended.
 pub(crate) fn is_readable(descriptor: &OwnedFd) -> bool {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -265,7 +266,7 @@ pub(crate) fn is_readable(descriptor: &OwnedFd) -> bool {
     rustix::event::poll(&mut one, Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
-/// Accepts lines. If the listener created its file, it removes that file on drop.
+/// Accepts links. If the listener created its file, it removes that file on drop.
 #[derive(Debug)]
 pub struct Listener {
     socket: OwnedFd,
@@ -301,7 +302,7 @@ fn alone_in(folder: Option<&Path>) -> io::Result<File> {
 fn is_left(path: &Path) -> bool {
     let is_socket = path.symlink_metadata().is_ok_and(|found| found.file_type().is_socket());
     let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
-    is_socket && Line::connect(path).is_err_and(refused)
+    is_socket && KeeperLink::connect(path).is_err_and(refused)
 }
 
 impl Listener {
@@ -332,14 +333,14 @@ impl Listener {
         Ok(listener)
     }
 
-    /// Takes the next line that has come in.
+    /// Takes the next link that has come in.
     ///
     /// # Errors
     ///
     /// The errors of `accept4(2)`: `WouldBlock` if there is none.
-    pub fn accept(&self) -> io::Result<Line> {
+    pub fn accept(&self) -> io::Result<KeeperLink> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        Ok(Line::from(rustix::net::accept_with(&self.socket, flags)?))
+        Ok(KeeperLink::from(rustix::net::accept_with(&self.socket, flags)?))
     }
 }
 
@@ -381,7 +382,7 @@ mod tests {
 
     #[test]
     fn descriptors_travel_with_their_packet() {
-        let (one, other) = Line::pair().unwrap();
+        let (one, other) = KeeperLink::pair().unwrap();
         let (mut room, mut descriptors) = (Vec::new(), Vec::new());
         let none = other.receive(&mut room, &mut descriptors).unwrap_err();
         assert_eq!(none.kind(), io::ErrorKind::WouldBlock);
@@ -409,7 +410,7 @@ mod tests {
 
     #[test]
     fn last_words_are_heard_of_one_who_has_not_listened() {
-        let (one, other) = Line::pair().unwrap();
+        let (one, other) = KeeperLink::pair().unwrap();
         other.send(b"unheard", &[]).unwrap();
         one.send(b"last", &[]).unwrap();
         drop(one);
@@ -419,8 +420,8 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_full_one_day() {
-        let (one, other) = Line::pair().unwrap();
+    fn a_link_is_full_one_day() {
+        let (one, other) = KeeperLink::pair().unwrap();
         let mut sent = 0;
         let error = loop {
             match one.send(b"packet", &[]) {
@@ -452,13 +453,13 @@ mod tests {
         assert_eq!(mode & 0o777, 0o600);
         assert_eq!(listener.accept().map(drop).unwrap_err().kind(), io::ErrorKind::WouldBlock);
         assert_eq!(Listener::bind(&path).unwrap_err().kind(), io::ErrorKind::AddrInUse);
-        let line = Line::connect(&path).unwrap();
+        let link = KeeperLink::connect(&path).unwrap();
         // The other `bind` has connected to find out whether a process listens there.
         drop(listener.accept().unwrap());
         let peer = listener.accept().unwrap().peer().unwrap();
         assert_eq!(peer.process, std::process::id().cast_signed());
         assert_eq!(peer.user, rustix::process::geteuid().as_raw());
-        drop((listener, line));
+        drop((listener, link));
         assert!(!path.exists());
         std::os::unix::net::UnixListener::bind(&path).map(drop).unwrap();
         assert!(path.exists());
@@ -483,10 +484,10 @@ mod tests {
             let listening: Vec<&Listener> =
                 all.iter().filter_map(|one| one.as_ref().ok()).collect();
             assert_eq!(listening.len(), 1, "{all:?}");
-            let line = Line::connect(&path).unwrap();
+            let link = KeeperLink::connect(&path).unwrap();
             let found = std::iter::repeat_with(|| listening[0].accept()).take(9);
             let found = found.filter_map(Result::ok).count();
-            assert!(found > 0, "somebody else listens: {line:?}");
+            assert!(found > 0, "somebody else listens: {link:?}");
         }
     }
 
@@ -498,7 +499,7 @@ mod tests {
         std::fs::remove_file(&path).unwrap();
         let second = Listener::bind(&path).unwrap();
         drop(first);
-        assert!(Line::connect(&path).is_ok());
+        assert!(KeeperLink::connect(&path).is_ok());
         drop(second);
         assert!(!path.exists());
     }

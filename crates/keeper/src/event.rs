@@ -3,13 +3,13 @@
 use std::fmt;
 use std::io;
 
-use crate::line::Peer;
+use crate::link::Peer;
 
 /// An event in a keeper's life that is worth reporting.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub enum Happening {
-    /// A line was refused.
+pub enum KeeperEvent {
+    /// A link was refused.
     Refused {
         /// The process at the other end, if known.
         peer: Option<Peer>,
@@ -17,7 +17,7 @@ pub enum Happening {
         why: String,
     },
     /// A server has introduced itself.
-    Came {
+    Connected {
         /// The server.
         peer: Peer,
     },
@@ -64,23 +64,23 @@ impl fmt::Display for Peer {
     }
 }
 
-impl fmt::Display for Happening {
+impl fmt::Display for KeeperEvent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Happening::Refused { peer: Some(peer), why } => write!(f, "refused {peer}: {why}"),
-            Happening::Refused { peer: None, why } => write!(f, "refused a connection: {why}"),
-            Happening::Came { peer } => write!(f, "works for {peer}"),
-            Happening::Lost { peer, orphans } => {
+            KeeperEvent::Refused { peer: Some(peer), why } => write!(f, "refused {peer}: {why}"),
+            KeeperEvent::Refused { peer: None, why } => write!(f, "refused a connection: {why}"),
+            KeeperEvent::Connected { peer } => write!(f, "works for {peer}"),
+            KeeperEvent::Lost { peer, orphans } => {
                 write!(f, "{peer} has ended without a word; {orphans} connections wait for another")
             }
-            Happening::Yields { peer, to } => write!(f, "{peer} is to yield to {to}"),
-            Happening::HandedOver { peer, descriptors, records } => {
+            KeeperEvent::Yields { peer, to } => write!(f, "{peer} is to yield to {to}"),
+            KeeperEvent::HandedOver { peer, descriptors, records } => {
                 write!(f, "handed {descriptors} connections and {records} records over to {peer}")
             }
-            Happening::Dropped { orphans } => {
+            KeeperEvent::Dropped { orphans } => {
                 write!(f, "nobody has come in time: closed {orphans} connections")
             }
-            Happening::Returned { descriptors, error } => {
+            KeeperEvent::Returned { descriptors, error } => {
                 let error = io::Error::from_raw_os_error(*error);
                 write!(
                     f,
