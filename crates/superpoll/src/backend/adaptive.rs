@@ -375,8 +375,8 @@ pub(crate) fn make(
         #[cfg(feature = "keeper")]
         Topology::Thread(tuning) => Box::new(Adaptive::over(cold::thread(tuning)?, policy, costs)),
         #[cfg(feature = "keeper")]
-        Topology::Process(line, tuning) => {
-            Box::new(Adaptive::over(cold::process(line, tuning)?, policy, costs))
+        Topology::Process(link, tuning) => {
+            Box::new(Adaptive::over(cold::process(link, tuning)?, policy, costs))
         }
     })
 }
@@ -529,7 +529,7 @@ impl<P: Policy, C: Cold> Lifecycle for Adaptive<P, C> {
 
     fn after_fork(&mut self, cx: &mut Context<'_>) -> Result<()> {
         if let Some(keeper) = self.cold.keeper() {
-            keeper.abandon(cx);
+            keeper.detach(cx);
         }
         self.cold.set_mut().after_fork(cx)?;
         for place in 0..self.hot.len() {

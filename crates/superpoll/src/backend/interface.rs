@@ -201,10 +201,10 @@ pub trait KeeperClient {
     fn move_all_to_keeper(&mut self, cx: &mut Context<'_>);
 
     /// Takes back, for good, the descriptors that were changed or have ended.
-    fn settle(&mut self, cx: &mut Context<'_>);
+    fn flush_recalls(&mut self, cx: &mut Context<'_>);
 
     /// Goes on without the keeper, which belongs to the parent of this process.
-    fn abandon(&mut self, cx: &mut Context<'_>);
+    fn detach(&mut self, cx: &mut Context<'_>);
 }
 
 /// The name of a back-end, and facts about it.

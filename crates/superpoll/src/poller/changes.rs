@@ -133,7 +133,7 @@ impl Poller {
             let _ = operations.settle(&mut cx);
         }
         if let Some(keeper) = backend.keeper() {
-            keeper.settle(&mut cx);
+            keeper.flush_recalls(&mut cx);
         }
     }
 

@@ -10,10 +10,10 @@
 //! that was ready. After a wait that a limit has cut off, no registration leaves, because the ready
 //! ones that the wait did not report would lose their turn.
 //!
-//! The keeper's link is in the poller's own set. When the keeper says that a registration
-//! *stirs*, the poller adds it to the set again, and the kernel looks at its state. Whether there
-//! is an event, and how a one-shot registration goes on, is the kernel's decision as ever, and the
-//! same wait delivers it. So only registrations that may be reported by their state leave:
+//! The keeper's link is in the poller's own set. When the keeper reports a registration as *ready*,
+//! the poller adds it to the set again, and the kernel looks at its state. Whether there is an
+//! event, and how a one-shot registration goes on, is the kernel's decision as ever, and the same
+//! wait delivers it. So only registrations that may be reported by their state leave:
 //! level-triggered ones, one-shot ones that are armed, and those that leave the choice of trigger
 //! to the poller. An edge that was reported already would be reported again on the way back.
 //!
@@ -22,13 +22,14 @@
 //! would be silent for good in a keeper's epoll set.
 //!
 //! A change of a registration that is away, or its end, calls it back without a question: the
-//! poller tells the keeper to forget it, with the next wait or [`settle`](KeeperClient::settle).
-//! For the rest it is as if the kernel had never known it. Messages that the keeper has sent about
-//! it meanwhile carry the number of a stay that is over, and are dropped.
+//! poller tells the keeper to forget it, with the next wait or
+//! [`flush_recalls`](KeeperClient::flush_recalls). For the rest it is as if the kernel had never
+//! known it. Messages that the keeper has sent about it meanwhile carry the number of a stay that
+//! is over, and are dropped.
 //!
 //! A loop that sleeps wakes up for the hand as long as some registration may leave one day.
 //!
-//! When the line ends, everything that is away comes back at once, and the poller goes on as
+//! When the link ends, everything that is away comes back at once, and the poller goes on as
 //! without a keeper.
 
 use std::io;
@@ -37,8 +38,8 @@ use std::time::{Duration, Instant};
 
 use superpoll_keeper::{FULL, KeeperLink, Request, STATE};
 
+use super::eviction::{Eviction, ticks};
 use super::states::States;
-use super::stays::{Stays, ticks};
 use super::tuning::Tuning;
 use super::{Change, Cold};
 use crate::backend::{
@@ -49,22 +50,22 @@ use crate::interest::Mode;
 use crate::key::Key;
 use crate::sys;
 
-mod talk;
+mod messages;
 #[cfg(test)]
 mod tests;
 
-/// For how long a keeper may leave its line full, or a question unanswered, before it counts as
+/// For how long a keeper may leave its link full, or a question unanswered, before it counts as
 /// lost.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The number of slots that the hand looks at after a wait.
 const LOOKS: u32 = 4096;
 
-/// The most packets that one wait takes from the line: more than a line holds.
+/// The most packets that one wait takes from the link: more than a link holds.
 const PACKETS: usize = 1024;
 
 /// A list that was longer than this frees its memory.
-const KEPT: usize = 1024;
+const SHRINK_ABOVE: usize = 1024;
 
 /// The shortest time between two rounds of the hand while the loop sleeps.
 const SHORTEST: Duration = Duration::from_millis(1);
@@ -74,11 +75,11 @@ pub(crate) trait KeeperHandle: Send {
     /// Whether the keeper is another process, which needs to be given the files.
     const TAKES_FILES: bool;
 
-    /// Waits for its end. The line has ended.
-    fn end(&mut self);
+    /// Waits for its end. The link has ended.
+    fn join(&mut self);
 
     /// Lets go of a keeper that belongs to another process, whose child this process is.
-    fn abandon(&mut self);
+    fn detach(&mut self);
 }
 
 /// A cold set with a keeper behind it.
@@ -86,16 +87,16 @@ pub(crate) trait KeeperHandle: Send {
 pub(crate) struct Kept<S: KeeperHandle> {
     epoll: Epoll,
     keeper: S,
-    line: Option<KeeperLink>,
+    link: Option<KeeperLink>,
     lost: Option<io::Error>,
-    stays: Stays,
+    eviction: Eviction,
     idle: Duration,
     batch: usize,
     only_with_state: bool,
     away: usize,
     began: Instant,
     /// The process that owns the set: a child of a fork has a copy, but neither the thread nor a
-    /// line of its own.
+    /// link of its own.
     process: u32,
     /// When the hand begins its next round; `None` as long as no registration may leave.
     due: Option<Instant>,
@@ -105,29 +106,29 @@ pub(crate) struct Kept<S: KeeperHandle> {
     has_more: bool,
     candidates: Vec<u32>,
     /// Stays that are over and that the keeper must still be told to end.
-    over: Vec<u64>,
+    recalled: Vec<u64>,
     states: States,
     packet: Vec<u8>,
-    room: Vec<u8>,
-    /// The number of questions that it was asked.
-    questions: u64,
-    /// Whether one more question is due, because the keeper was given states.
-    has_to_ask: bool,
+    buffer: Vec<u8>,
+    /// the number of `Sync` requests that were sent.
+    syncs_sent: u64,
+    /// Whether one more `Sync` is due, because the keeper was given states.
+    needs_sync: bool,
     /// Whether the keeper may still hold descriptors that are back here: it lets go of one
-    /// after it has reported that the descriptor stirs, and when it learns that a stay is over.
+    /// after it has reported the descriptor as ready, and when it learns that a stay is over.
     may_hold: bool,
 }
 
 impl<S: KeeperHandle> Kept<S> {
-    pub(crate) fn new(keeper: S, line: KeeperLink, tuning: Tuning) -> Result<Kept<S>> {
+    pub(crate) fn new(keeper: S, link: KeeperLink, tuning: Tuning) -> Result<Kept<S>> {
         let mut epoll = Epoll::new()?;
-        epoll.watch_keeper_link(line.as_fd())?;
+        epoll.watch_keeper_link(link.as_fd())?;
         Ok(Kept {
             epoll,
             keeper,
-            line: Some(line),
+            link: Some(link),
             lost: None,
-            stays: Stays::new(tuning.idle, tuning.rule),
+            eviction: Eviction::new(tuning.idle, tuning.rule),
             idle: tuning.idle,
             batch: tuning.batch.clamp(1, FULL),
             only_with_state: tuning.only_with_state,
@@ -138,25 +139,25 @@ impl<S: KeeperHandle> Kept<S> {
             hand: 0,
             has_more: false,
             candidates: Vec::new(),
-            over: Vec::new(),
+            recalled: Vec::new(),
             states: States::default(),
             packet: Vec::new(),
-            room: Vec::new(),
-            questions: 0,
-            has_to_ask: false,
+            buffer: Vec::new(),
+            syncs_sent: 0,
+            needs_sync: false,
             may_hold: false,
         })
     }
 
     fn set_time(&mut self) -> Instant {
         let now = Instant::now();
-        self.stays.set_time(ticks(now.duration_since(self.began)));
+        self.eviction.set_time(ticks(now.duration_since(self.began)));
         now
     }
 
     /// A registration is in the poller's own set, and something about it is new.
-    fn settle_in(&mut self, cx: &Context<'_>, index: u32) {
-        if self.line.is_none() {
+    fn note_arrival(&mut self, cx: &Context<'_>, index: u32) {
+        if self.link.is_none() {
             return;
         }
         // The last wait may be long ago.
@@ -164,11 +165,11 @@ impl<S: KeeperHandle> Kept<S> {
         if self.due.is_none() {
             self.due = Some(self.next_round(now));
         }
-        self.stays.touch(index, cx.table.key(index).generation(), false);
+        self.eviction.touch(index, cx.table.key(index).generation(), false);
     }
 
     /// Notes that some registration may leave one day.
-    fn expect_more(&mut self) {
+    fn schedule_round(&mut self) {
         if self.due.is_none() {
             let now = self.set_time();
             self.due = Some(self.next_round(now));
@@ -181,7 +182,7 @@ impl<S: KeeperHandle> Kept<S> {
     }
 
     /// Whether a registration may be given away at all.
-    fn may_leave(&self, cx: &Context<'_>, index: u32) -> bool {
+    fn may_move(&self, cx: &Context<'_>, index: u32) -> bool {
         let slot = cx.table.slot(index);
         let watch = slot.watch();
         let told = slot.told();
@@ -195,40 +196,40 @@ impl<S: KeeperHandle> Kept<S> {
             })
             && slot.place().is_none()
             && !slot.is_in_motion()
-            && !self.stays.is_kept(index)
+            && !self.eviction.is_pinned(index)
             && (!self.only_with_state || self.states.get(index).is_some())
     }
 
     /// Whether the descriptor is of a kind that a keeper sees as this thread would. Checked
     /// when a registration leaves for the first time.
-    fn is_fit(&mut self, cx: &mut Context<'_>, index: u32) -> bool {
-        if self.stays.is_fit(index) {
+    fn is_eligible(&mut self, cx: &mut Context<'_>, index: u32) -> bool {
+        if self.eviction.is_eligible(index) {
             return true;
         }
         let fd = cx.table.slot(index).fd();
-        let is_fit = sys::descriptor::waits_alike_everywhere(&mut cx.stats.calls, fd);
-        if is_fit {
-            self.stays.set_fit(index);
+        let is_eligible = sys::descriptor::waits_alike_everywhere(&mut cx.stats.calls, fd);
+        if is_eligible {
+            self.eviction.set_eligible(index);
         } else {
-            self.stays.keep(index);
+            self.eviction.pin(index);
         }
-        is_fit
+        is_eligible
     }
 
     /// Examines a part of the table, and gives the registrations away that are due.
-    fn turn_hand(&mut self, cx: &mut Context<'_>) {
+    fn advance_hand(&mut self, cx: &mut Context<'_>) {
         let Some(due) = self.due else { return };
         let now = self.set_time();
         if self.hand == 0 {
             if now < due && !self.idle.is_zero() {
                 return;
             }
-            self.stays.end_period();
+            self.eviction.end_period();
             // Candidates that waited for more to join them have waited for long enough.
-            self.leave(cx, None);
+            self.move_candidates(cx, None);
             self.has_more = false;
         }
-        if self.line.is_none() {
+        if self.link.is_none() {
             return;
         }
         let slots = cx.table.slots();
@@ -236,20 +237,20 @@ impl<S: KeeperHandle> Kept<S> {
         while self.hand < end && self.candidates.len() < FULL {
             let index = self.hand;
             self.hand += 1;
-            if !self.may_leave(cx, index) {
+            if !self.may_move(cx, index) {
                 // A registration that waits for its turn may leave after it.
                 self.has_more |= cx.table.slot(index).is_queued();
                 continue;
             }
-            if self.stays.is_due(index) {
+            if self.eviction.is_due(index) {
                 self.candidates.push(index);
             } else {
                 self.has_more = true;
             }
         }
         if self.candidates.len() >= self.batch {
-            self.leave(cx, None);
-            if self.line.is_none() {
+            self.move_candidates(cx, None);
+            if self.link.is_none() {
                 return;
             }
         }
@@ -267,31 +268,31 @@ impl<S: KeeperHandle> Kept<S> {
     }
 
     /// Gives the candidates away; with a time, waits for room until then.
-    fn leave(&mut self, cx: &mut Context<'_>, until: Option<Instant>) {
+    fn move_candidates(&mut self, cx: &mut Context<'_>, until: Option<Instant>) {
         let mut all = std::mem::take(&mut self.candidates);
         if until.is_none() {
-            all.retain(|&index| self.may_leave(cx, index) && self.stays.is_due(index));
+            all.retain(|&index| self.may_move(cx, index) && self.eviction.is_due(index));
         }
-        all.retain(|&index| self.is_fit(cx, index));
+        all.retain(|&index| self.is_eligible(cx, index));
         // The keeper must know which stays are over before their numbers may come again.
         let mut left = 0;
-        while left < all.len() && self.tell_over(cx, until) {
-            match self.send(cx, &all[left..], until) {
+        while left < all.len() && self.send_recalls(cx, until) {
+            match self.send_batch(cx, &all[left..], until) {
                 Some(sent) => left += sent,
                 None => break,
             }
         }
         // A file that another thread put under a registered number in that moment is recalled at
         // once.
-        if self.line.is_some() {
-            self.tell_over(cx, until);
+        if self.link.is_some() {
+            self.send_recalls(cx, until);
         }
         self.has_more |= left < all.len();
         all.clear();
-        all.shrink_to(KEPT);
+        all.shrink_to(SHRINK_ABOVE);
         self.candidates = all;
-        if self.has_to_ask && until.is_none() {
-            self.ask_later(cx);
+        if self.needs_sync && until.is_none() {
+            self.try_sync(cx);
         }
     }
 
@@ -304,8 +305,8 @@ impl<S: KeeperHandle> Kept<S> {
         slot.come_back();
         self.away -= 1;
         self.states.forget_sent(index);
-        if self.line.is_some() {
-            self.over.push(self.stays.key(index));
+        if self.link.is_some() {
+            self.recalled.push(self.eviction.key(index));
         }
     }
 }
@@ -329,7 +330,7 @@ impl<S: KeeperHandle> Cold for Kept<S> {
             Change::Park | Change::Forget => false,
         };
         if is_here {
-            self.settle_in(cx, index);
+            self.note_arrival(cx, index);
         }
         outcome
     }
@@ -351,30 +352,30 @@ impl<S: KeeperHandle> Cold for Kept<S> {
         answer: io::Result<usize>,
         mut on_active: impl FnMut(&mut Context<'_>, u32),
     ) -> io::Result<usize> {
-        if self.line.is_some() {
+        if self.link.is_some() {
             self.set_time();
         }
         let (mut all, mut answer, mut most) = (0, answer, PACKETS);
         loop {
             let watched = self.epoll.armed();
-            let stays = &mut self.stays;
+            let eviction = &mut self.eviction;
             let active = self.epoll.report(cx, alone, answer, |cx, index| {
-                stays.touch(index, cx.table.key(index).generation(), true);
+                eviction.touch(index, cx.table.key(index).generation(), true);
                 on_active(cx, index);
             })?;
             all += active;
-            self.stays.end_pass(watched, active);
-            // A keeper that talks without end is heard again with the next wait.
+            self.eviction.end_pass(watched, active);
+            // A keeper that talks without end is read again with the next wait.
             if !self.epoll.take_keeper_link_event() || most == 0 {
                 return Ok(all);
             }
-            // All messages are heard before the kernel is asked, once, about the registrations that
+            // All messages are read before the kernel is asked, once, about the registrations that
             // came back.
-            let heard = self.listen_to_all(cx, most);
-            if heard == 0 {
+            let received = self.receive_all(cx, most);
+            if received == 0 {
                 return Ok(all);
             }
-            most -= heard;
+            most -= received;
             // Events that were delivered already may come up again.
             if !cx.events.list.is_empty() || !cx.delivery.backlog.is_empty() {
                 cx.collect_all();
@@ -389,20 +390,20 @@ impl<S: KeeperHandle> Cold for Kept<S> {
             (Deadline::At(moment), Some(due)) => Deadline::At(moment.min(due)),
             (Deadline::Never, Some(due)) => Deadline::At(due),
         };
-        self.stays.begin_pass();
-        if !self.over.is_empty() {
-            self.tell_over(cx, None);
+        self.eviction.begin_pass();
+        if !self.recalled.is_empty() {
+            self.send_recalls(cx, None);
         }
-        if self.has_to_ask {
-            self.ask_later(cx);
+        if self.needs_sync {
+            self.try_sync(cx);
         }
         deadline
     }
 
     fn end(&mut self, cx: &mut Context<'_>) {
         // A wait that was cut off says nothing of the registrations that it does not report.
-        if self.line.is_some() && !cx.is_cut_off() {
-            self.turn_hand(cx);
+        if self.link.is_some() && !cx.is_cut_off() {
+            self.advance_hand(cx);
         }
     }
 
@@ -415,25 +416,25 @@ impl<S: KeeperHandle> Cold for Kept<S> {
         status.holds_files = S::TAKES_FILES;
         status.keeper = match &self.lost {
             Some(why) => KeeperStatus::Lost(why),
-            None if self.line.is_some() => KeeperStatus::Present,
+            None if self.link.is_some() => KeeperStatus::Present,
             None => KeeperStatus::None,
         };
     }
 
     fn more_memory(&self) -> Memory {
-        let lists = 4 * self.candidates.capacity() + 8 * self.over.capacity();
+        let lists = 4 * self.candidates.capacity() + 8 * self.recalled.capacity();
         Memory {
-            own: self.stays.memory() + self.states.memory() + lists,
-            mirrors: self.packet.capacity() + self.room.capacity(),
+            own: self.eviction.memory() + self.states.memory() + lists,
+            mirrors: self.packet.capacity() + self.buffer.capacity(),
         }
     }
 }
 
 impl<S: KeeperHandle> KeeperClient for Kept<S> {
     fn leave_state(&mut self, key: Key, state: &[u8]) {
-        if self.line.is_some() && S::TAKES_FILES {
+        if self.link.is_some() && S::TAKES_FILES {
             self.states.set(key.index(), &state[..state.len().min(STATE)]);
-            self.expect_more();
+            self.schedule_round();
         }
     }
 
@@ -442,27 +443,27 @@ impl<S: KeeperHandle> KeeperClient for Kept<S> {
     }
 
     fn catch_up(&mut self, cx: &mut Context<'_>) {
-        let is_through = self.away == 0 && self.over.is_empty() && !self.may_hold;
-        if self.line.is_none() || is_through {
+        let is_through = self.away == 0 && self.recalled.is_empty() && !self.may_hold;
+        if self.link.is_none() || is_through {
             return;
         }
         let until = Instant::now() + PATIENCE;
         self.set_time();
-        self.tell_over(cx, Some(until));
-        if let Err(error) = self.ask_and_hear(cx, until) {
-            self.lose(cx, error);
+        self.send_recalls(cx, Some(until));
+        if let Err(error) = self.sync_and_wait(cx, until) {
+            self.disconnect(cx, error);
         }
     }
 
     fn move_all_to_keeper(&mut self, cx: &mut Context<'_>) {
         let (mut before, mut is_limited) = (usize::MAX, false);
         let mut until = Instant::now() + PATIENCE;
-        while self.line.is_some() {
+        while self.link.is_some() {
             let all: Vec<u32> =
-                (0..cx.table.slots()).filter(|&index| self.may_leave(cx, index)).collect();
-            // Messages under way arrive before more is sent, and registrations that stir come back.
-            // Once no registration is left, or none could leave, the work is done, unless messages
-            // under way of other registrations stood in the way.
+                (0..cx.table.slots()).filter(|&index| self.may_move(cx, index)).collect();
+            // Messages under way arrive before more is sent, and registrations that are ready come
+            // back. Once no registration is left, or none could leave, the work is done, unless
+            // messages under way of other registrations stood in the way.
             let now = Instant::now();
             if all.is_empty() {
                 break;
@@ -476,28 +477,28 @@ impl<S: KeeperHandle> KeeperClient for Kept<S> {
             before = all.len();
             self.candidates = all;
             let limits = cx.stats.keeper_limit;
-            self.leave(cx, Some(Instant::now() + PATIENCE));
+            self.move_candidates(cx, Some(Instant::now() + PATIENCE));
             is_limited = cx.stats.keeper_limit > limits;
             self.catch_up(cx);
         }
     }
 
-    fn settle(&mut self, cx: &mut Context<'_>) {
-        if !S::TAKES_FILES || self.over.is_empty() {
+    fn flush_recalls(&mut self, cx: &mut Context<'_>) {
+        if !S::TAKES_FILES || self.recalled.is_empty() {
             return;
         }
-        let is_told = self.tell_over(cx, Some(Instant::now() + PATIENCE));
+        let is_sent = self.send_recalls(cx, Some(Instant::now() + PATIENCE));
         // The caller may write to the descriptor of a stay that is over next, and a successor must
         // not be given its earlier state. A keeper that cannot be told so is given up, with
         // everything that it holds.
-        if !is_told && self.line.is_some() {
-            self.lose(cx, talk::late());
+        if !is_sent && self.link.is_some() {
+            self.disconnect(cx, messages::timed_out());
         }
     }
 
-    fn abandon(&mut self, cx: &mut Context<'_>) {
-        self.keeper.abandon();
-        self.line = None;
+    fn detach(&mut self, cx: &mut Context<'_>) {
+        self.keeper.detach();
+        self.link = None;
         self.epoll.drop_keeper_link();
         self.away = 0;
         for index in 0..cx.table.slots() {
@@ -510,16 +511,16 @@ impl<S: KeeperHandle> KeeperClient for Kept<S> {
 impl<S: KeeperHandle> Drop for Kept<S> {
     fn drop(&mut self) {
         if self.process != std::process::id() {
-            return self.keeper.abandon();
+            return self.keeper.detach();
         }
-        if let Some(line) = self.line.take() {
+        if let Some(link) = self.link.take() {
             Request::Bye.encode_into(&mut self.packet);
-            if line.send_until(Instant::now() + PATIENCE, &self.packet, &[]).is_err() {
-                // A keeper that does not take the message hears the end of the line, and that
-                // it must keep nothing.
-                line.revoke();
+            if link.send_until(Instant::now() + PATIENCE, &self.packet, &[]).is_err() {
+                // A keeper that does not take the message learns from the end of the link, and from
+                // the revocation, that it must keep nothing.
+                link.revoke();
             }
         }
-        self.keeper.end();
+        self.keeper.join();
     }
 }

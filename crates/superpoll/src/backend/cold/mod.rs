@@ -4,7 +4,7 @@
 //! epoll set (`nested`). The other topologies put a keeper behind it that watches descriptors
 //! on which nothing has happened for a while: in a second thread (`thread`), which receives their
 //! numbers, or in another process (`process`), which receives the open files. The code that these
-//! two share is in `kept`. `stays` decides when a descriptor leaves, and how much harder that
+//! two share is in `kept`. `eviction` decides when a descriptor leaves, and how much harder that
 //! becomes for one that keeps coming back; `states` holds the state with which it leaves; neither
 //! makes system calls. The options are in `tuning`.
 
@@ -15,14 +15,14 @@ use crate::error::Result;
 use crate::interest::{Interest, Mode};
 
 #[cfg(feature = "keeper")]
+mod eviction;
+#[cfg(feature = "keeper")]
 mod kept;
 mod nested;
 #[cfg(feature = "keeper")]
 mod process;
 #[cfg(feature = "keeper")]
 mod states;
-#[cfg(feature = "keeper")]
-mod stays;
 #[cfg(feature = "keeper")]
 mod thread;
 mod tuning;

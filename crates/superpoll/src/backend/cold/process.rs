@@ -13,12 +13,12 @@ pub(crate) struct Process;
 impl KeeperHandle for Process {
     const TAKES_FILES: bool = true;
 
-    fn end(&mut self) {}
+    fn join(&mut self) {}
 
-    fn abandon(&mut self) {}
+    fn detach(&mut self) {}
 }
 
-/// A cold set with a keeper at the other end of a line.
-pub(crate) fn process(line: KeeperLink, tuning: Tuning) -> Result<Kept<Process>> {
-    Kept::new(Process, line, tuning)
+/// A cold set with a keeper at the other end of a link.
+pub(crate) fn process(link: KeeperLink, tuning: Tuning) -> Result<Kept<Process>> {
+    Kept::new(Process, link, tuning)
 }

@@ -16,7 +16,7 @@ pub enum Topology {
     /// A second thread, which the poller starts, and ends when it is dropped.
     #[cfg(feature = "keeper")]
     Thread(Tuning),
-    /// Another process, at the other end of the line
+    /// Another process, at the other end of the link
     /// ([`Control::link`](superpoll_keeper::Control::link)). It holds the open files, which live on
     /// there if this process ends without a word.
     #[cfg(feature = "keeper")]

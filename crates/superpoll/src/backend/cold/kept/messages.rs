@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use superpoll_keeper::{FULL, Notice, PACKET, Request, Watching};
 
-use super::{KEPT, KeeperHandle, Kept, States};
+use super::{KeeperHandle, Kept, SHRINK_ABOVE, States};
 use crate::backend::{Context, Synced};
 use crate::sys;
 
@@ -34,17 +34,17 @@ fn is_about_some(error: &io::Error) -> bool {
     numbers.into_iter().any(|number| is_number(error, number))
 }
 
-fn ended() -> io::Error {
+fn closed() -> io::Error {
     io::Error::new(io::ErrorKind::UnexpectedEof, "the keeper has ended")
 }
 
-pub(super) fn late() -> io::Error {
+pub(super) fn timed_out() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "the keeper has not answered in time")
 }
 
 impl<S: KeeperHandle> Kept<S> {
     /// Gives some of these away in one packet, and returns how many are finished.
-    pub(super) fn send(
+    pub(super) fn send_batch(
         &mut self,
         cx: &mut Context<'_>,
         all: &[u32],
@@ -63,7 +63,7 @@ impl<S: KeeperHandle> Kept<S> {
         match all[..count].iter().position(|&index| !self.is_of_its_file(cx, index)) {
             None => {}
             Some(0) => {
-                self.stays.keep(all[0]);
+                self.eviction.pin(all[0]);
                 return Some(1);
             }
             Some(first) => count = first,
@@ -71,26 +71,26 @@ impl<S: KeeperHandle> Kept<S> {
         let some = &all[..count];
         match self.send_packet(cx, some, until) {
             Ok(()) => {
-                some.iter().for_each(|&index| self.gone(cx, index));
+                some.iter().for_each(|&index| self.note_moved(cx, index));
                 return Some(count);
             }
             Err(error) if is_number(&error, libc::ETOOMANYREFS) => cx.stats.keeper_limit += 1,
             Err(error) if is_full(&error) => cx.stats.keeper_full += 1,
             Err(error) if is_about_some(&error) => match *some {
                 [index] if self.is_to_blame(cx, index, &error) => {
-                    self.stays.keep(index);
+                    self.eviction.pin(index);
                     return Some(1);
                 }
-                [] | [_] => self.lose(cx, error),
+                [] | [_] => self.disconnect(cx, error),
                 // Halves the packet until it finds the descriptor that the error is about.
-                _ => return self.send(cx, &all[..count / 2], until),
+                _ => return self.send_batch(cx, &all[..count / 2], until),
             },
-            Err(error) => self.lose(cx, error),
+            Err(error) => self.disconnect(cx, error),
         }
         None
     }
 
-    /// Whether this descriptor cannot be sent, as opposed to a line that can be of no use.
+    /// Whether this descriptor cannot be sent, as opposed to a link that can be of no use.
     fn is_to_blame(&self, cx: &mut Context<'_>, index: u32, error: &io::Error) -> bool {
         // Closed behind our back, which a set of the poller's own would not even have noticed.
         !is_number(error, libc::EBADF)
@@ -114,7 +114,7 @@ impl<S: KeeperHandle> Kept<S> {
         until: Option<Instant>,
     ) -> io::Result<()> {
         let mut packet = std::mem::take(&mut self.packet);
-        let keys: Vec<u64> = some.iter().map(|&index| self.stays.next_key(index)).collect();
+        let keys: Vec<u64> = some.iter().map(|&index| self.eviction.next_key(index)).collect();
         let watching = some.iter().zip(keys).map(|(&index, key)| {
             let slot = cx.table.slot(index);
             let events = u32::from(slot.interest().poll_bits().cast_unsigned());
@@ -129,10 +129,10 @@ impl<S: KeeperHandle> Kept<S> {
         } else {
             Vec::new()
         };
-        let outcome = match (&self.line, until) {
-            (None, _) => Err(ended()),
-            (Some(line), None) => line.send(&packet, &files),
-            (Some(line), Some(until)) => line.send_until(until, &packet, &files),
+        let outcome = match (&self.link, until) {
+            (None, _) => Err(closed()),
+            (Some(link), None) => link.send(&packet, &files),
+            (Some(link), Some(until)) => link.send_until(until, &packet, &files),
         };
         cx.stats.calls.sendmsg += 1;
         self.packet = packet;
@@ -140,15 +140,15 @@ impl<S: KeeperHandle> Kept<S> {
     }
 
     /// Notes that the keeper has it: the poller's own set forgets it.
-    pub(super) fn gone(&mut self, cx: &mut Context<'_>, index: u32) {
+    pub(super) fn note_moved(&mut self, cx: &mut Context<'_>, index: u32) {
         if self.epoll.release(cx, index).is_err() {
             // It was closed behind our back, and the number may mean another file.
-            self.over.push(self.stays.key(index));
-            self.stays.keep(index);
+            self.recalled.push(self.eviction.key(index));
+            self.eviction.pin(index);
             return;
         }
-        self.has_to_ask |= self.states.leave(index, self.questions + 1);
-        self.stays.leave(index);
+        self.needs_sync |= self.states.mark_sent(index, self.syncs_sent + 1);
+        self.eviction.note_moved_away(index);
         cx.table.slot_mut(index).leave();
         self.away += 1;
         cx.stats.moves_away += 1;
@@ -156,22 +156,22 @@ impl<S: KeeperHandle> Kept<S> {
 
     /// Tells the keeper which stays are over. Returns false if the message must wait, or if no
     /// keeper is left.
-    pub(super) fn tell_over(&mut self, cx: &mut Context<'_>, until: Option<Instant>) -> bool {
-        while !self.over.is_empty() {
-            let Some(line) = &self.line else {
-                self.over.clear();
+    pub(super) fn send_recalls(&mut self, cx: &mut Context<'_>, until: Option<Instant>) -> bool {
+        while !self.recalled.is_empty() {
+            let Some(link) = &self.link else {
+                self.recalled.clear();
                 return true;
             };
-            let some = self.over.len().min(KEYS);
-            Request::Forget(self.over[..some].to_vec()).encode_into(&mut self.packet);
+            let some = self.recalled.len().min(KEYS);
+            Request::Forget(self.recalled[..some].to_vec()).encode_into(&mut self.packet);
             cx.stats.calls.sendmsg += 1;
             let outcome = match until {
-                None => line.send(&self.packet, &[]),
-                Some(until) => line.send_until(until, &self.packet, &[]),
+                None => link.send(&self.packet, &[]),
+                Some(until) => link.send_until(until, &self.packet, &[]),
             };
             match outcome {
                 Ok(()) => {
-                    self.over.drain(..some);
+                    self.recalled.drain(..some);
                     self.may_hold = true;
                 }
                 Err(error) if is_full(&error) => {
@@ -179,70 +179,69 @@ impl<S: KeeperHandle> Kept<S> {
                     return false;
                 }
                 Err(error) => {
-                    self.lose(cx, error);
+                    self.disconnect(cx, error);
                     return false;
                 }
             }
         }
-        self.over.shrink_to(KEPT);
+        self.recalled.shrink_to(SHRINK_ABOVE);
         true
     }
 
-    /// Takes the packets on the line, at most this many. Returns how many packets there were.
-    pub(super) fn listen_to_all(&mut self, cx: &mut Context<'_>, most: usize) -> usize {
-        for heard in 0..most {
-            match self.listen(cx) {
+    /// Takes the packets on the link, at most this many. Returns how many packets there were.
+    pub(super) fn receive_all(&mut self, cx: &mut Context<'_>, most: usize) -> usize {
+        for received in 0..most {
+            match self.receive(cx) {
                 Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return heard,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return received,
                 Err(error) => {
-                    self.lose(cx, error);
-                    return heard + 1;
+                    self.disconnect(cx, error);
+                    return received + 1;
                 }
             }
         }
         most
     }
 
-    /// Takes a packet from the line; `WouldBlock` if there is none. Returns the number of an
+    /// Takes a packet from the link; `WouldBlock` if there is none. Returns the number of an
     /// answered question.
-    pub(super) fn listen(&mut self, cx: &mut Context<'_>) -> io::Result<Option<u64>> {
-        let mut room = std::mem::take(&mut self.room);
-        room.resize(PACKET, 0);
+    pub(super) fn receive(&mut self, cx: &mut Context<'_>) -> io::Result<Option<u64>> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        buffer.resize(PACKET, 0);
         let mut descriptors: Vec<OwnedFd> = Vec::new();
         cx.stats.calls.recvmsg += 1;
-        let received = match &self.line {
-            Some(line) => line.receive_into(&mut room, &mut descriptors),
-            None => Err(ended()),
+        let received = match &self.link {
+            Some(link) => link.receive_into(&mut buffer, &mut descriptors),
+            None => Err(closed()),
         };
         let outcome = match received {
-            Ok(received) if received.length == 0 => Err(ended()),
-            Ok(received) => {
-                Notice::decode(&room[..received.length]).and_then(|notice| self.obey(cx, notice))
-            }
+            Ok(received) if received.length == 0 => Err(closed()),
+            Ok(received) => Notice::decode(&buffer[..received.length])
+                .and_then(|notice| self.handle(cx, notice)),
             Err(error) => Err(error),
         };
-        self.room = room;
+        self.buffer = buffer;
         outcome
     }
 
-    fn obey(&mut self, cx: &mut Context<'_>, notice: Notice<'_>) -> io::Result<Option<u64>> {
+    fn handle(&mut self, cx: &mut Context<'_>, notice: Notice<'_>) -> io::Result<Option<u64>> {
         match notice {
             Notice::Ready(all) => {
                 cx.stats.away.watched += self.away as u64;
                 cx.stats.away.active += all.len() as u64;
                 for (key, _) in all {
-                    self.come_back(cx, key, false);
+                    self.move_back(cx, key, false);
                 }
                 Ok(None)
             }
             Notice::Returned(all) => {
                 for (key, _) in all {
-                    self.come_back(cx, key, true);
+                    self.move_back(cx, key, true);
                 }
                 Ok(None)
             }
             Notice::Synced(number, _) => {
-                self.states.confirm(number.min(self.questions));
+                self.states.confirm(number.min(self.syncs_sent));
                 Ok(Some(number))
             }
             Notice::Refused(why) => Err(io::Error::other(why.to_owned())),
@@ -252,31 +251,31 @@ impl<S: KeeperHandle> Kept<S> {
     }
 
     /// Takes a descriptor back that the keeper does not watch any more.
-    fn come_back(&mut self, cx: &mut Context<'_>, key: u64, is_returned: bool) {
+    fn move_back(&mut self, cx: &mut Context<'_>, key: u64, is_returned: bool) {
         let index = key as u32;
         if index >= cx.table.slots()
-            || key != self.stays.key(index)
+            || key != self.eviction.key(index)
             || !cx.table.slot(index).is_away()
         {
             cx.stats.stale += 1;
             return;
         }
-        self.stays.come_back(index);
+        self.eviction.note_moved_back(index);
         if is_returned {
-            self.states.take_back(index);
+            self.states.restore(index);
         } else {
             self.states.forget_sent(index);
         }
         cx.stats.moves_back += 1;
         self.may_hold = true;
-        self.take_in(cx, index);
+        self.watch_again(cx, index);
         if is_returned {
-            self.stays.bar(index);
+            self.eviction.delay(index);
         }
     }
 
     /// Watches a descriptor that was away in the poller's own set.
-    fn take_in(&mut self, cx: &mut Context<'_>, index: u32) {
+    fn watch_again(&mut self, cx: &mut Context<'_>, index: u32) {
         self.away -= 1;
         let slot = cx.table.slot_mut(index);
         slot.come_back();
@@ -290,29 +289,29 @@ impl<S: KeeperHandle> Kept<S> {
             // The next wait applies the watch again, and refuses the registration if it must.
             cx.table.mark(index);
         }
-        self.settle_in(cx, index);
+        self.note_arrival(cx, index);
     }
 
-    /// Gives the line up: everything comes back.
-    pub(super) fn lose(&mut self, cx: &mut Context<'_>, why: io::Error) {
+    /// Gives the link up: everything comes back.
+    pub(super) fn disconnect(&mut self, cx: &mut Context<'_>, why: io::Error) {
         self.epoll.forget_keeper_link(cx);
-        if let Some(line) = self.line.take() {
-            // The keeper must not hand any of it to another server, whatever room the line has
+        if let Some(link) = self.link.take() {
+            // The keeper must not hand any of it to another server, whatever room the link has
             // and however this process ends.
-            line.revoke();
+            link.revoke();
             // A keeper that is alive must let go of its descriptors: all of them are watched
             // here again.
             Request::Bye.encode_into(&mut self.packet);
             cx.stats.calls.sendmsg += 1;
-            let _ = line.send(&self.packet, &[]);
+            let _ = link.send(&self.packet, &[]);
         }
-        self.keeper.end();
+        self.keeper.join();
         cx.stats.keeper_lost += 1;
         self.lost = Some(why);
         for index in 0..cx.table.slots() {
             if cx.table.slot(index).is_away() {
                 cx.stats.moves_back += 1;
-                self.take_in(cx, index);
+                self.watch_again(cx, index);
             }
         }
         self.stop();
@@ -321,56 +320,56 @@ impl<S: KeeperHandle> Kept<S> {
     /// Notes that there is no keeper from here on.
     pub(super) fn stop(&mut self) {
         (self.due, self.hand) = (None, 0);
-        self.over = Vec::new();
+        self.recalled = Vec::new();
         self.candidates = Vec::new();
         self.states = States::default();
-        self.has_to_ask = false;
-        (self.packet, self.room) = (Vec::new(), Vec::new());
+        self.needs_sync = false;
+        (self.packet, self.buffer) = (Vec::new(), Vec::new());
     }
 
     /// Asks a question; its answer has the same number.
-    fn ask(&mut self, cx: &mut Context<'_>, until: Option<Instant>) -> io::Result<()> {
-        let Some(line) = &self.line else { return Err(ended()) };
-        let number = self.questions + 1;
+    fn send_sync(&mut self, cx: &mut Context<'_>, until: Option<Instant>) -> io::Result<()> {
+        let Some(link) = &self.link else { return Err(closed()) };
+        let number = self.syncs_sent + 1;
         Request::Sync(number).encode_into(&mut self.packet);
         cx.stats.calls.sendmsg += 1;
         match until {
-            None => line.send(&self.packet, &[])?,
-            Some(until) => line.send_until(until, &self.packet, &[])?,
+            None => link.send(&self.packet, &[])?,
+            Some(until) => link.send_until(until, &self.packet, &[])?,
         }
-        self.questions = number;
-        self.has_to_ask = false;
+        self.syncs_sent = number;
+        self.needs_sync = false;
         Ok(())
     }
 
     /// Asks without waiting for the answer, as soon as there is room for a question.
-    pub(super) fn ask_later(&mut self, cx: &mut Context<'_>) {
-        match self.ask(cx, None) {
+    pub(super) fn try_sync(&mut self, cx: &mut Context<'_>) {
+        match self.send_sync(cx, None) {
             Ok(()) => {}
             Err(error) if is_full(&error) => cx.stats.keeper_full += 1,
-            Err(error) => self.lose(cx, error),
+            Err(error) => self.disconnect(cx, error),
         }
     }
 
-    pub(super) fn ask_and_hear(&mut self, cx: &mut Context<'_>, until: Instant) -> io::Result<()> {
-        if self.line.is_none() {
+    pub(super) fn sync_and_wait(&mut self, cx: &mut Context<'_>, until: Instant) -> io::Result<()> {
+        if self.link.is_none() {
             return Ok(());
         }
-        self.ask(cx, Some(until))?;
+        self.send_sync(cx, Some(until))?;
         loop {
-            match self.listen(cx) {
-                Ok(Some(number)) if number == self.questions => {
+            match self.receive(cx) {
+                Ok(Some(number)) if number == self.syncs_sent => {
                     self.may_hold = false;
                     return Ok(());
                 }
                 // A keeper that talks of other things for this long does not answer.
-                Ok(_) if Instant::now() >= until => return Err(late()),
+                Ok(_) if Instant::now() >= until => return Err(timed_out()),
                 Ok(_) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let Some(line) = &self.line else { return Ok(()) };
+                    let Some(link) = &self.link else { return Ok(()) };
                     cx.stats.calls.ppoll += 1;
-                    if !line.wait(false, until)? {
-                        return Err(late());
+                    if !link.wait(false, until)? {
+                        return Err(timed_out());
                     }
                 }
                 Err(error) => return Err(error),
