@@ -183,8 +183,8 @@ pub fn with_keeper(is_process: bool) -> Bench {
     }
     let keeper = OnceCell::new();
     let make = move || {
-        let line = keeper.get_or_init(RemoteKeeper::start).line();
-        built(builder().topology(Topology::Process(line, RESTLESS)))
+        let link = keeper.get_or_init(RemoteKeeper::start).link();
+        built(builder().topology(Topology::Process(link, RESTLESS)))
     };
     adaptive("process", make, caps)
 }

@@ -15,7 +15,7 @@ use crate::sys;
 
 #[derive(Debug)]
 struct ErraticKeeper {
-    line: KeeperLink,
+    link: KeeperLink,
     state: u64,
     /// Whether it may end without being asked to.
     may_end: bool,
@@ -25,8 +25,8 @@ struct ErraticKeeper {
 }
 
 /// The outcome of a step.
-enum Mood {
-    Stays,
+enum Step {
+    Continues,
     Ends,
 }
 
@@ -39,10 +39,10 @@ impl ErraticKeeper {
         (self.state >> 33) % bound
     }
 
-    fn say(&self, notice: &Notice<'_>) {
+    fn send(&self, notice: &Notice<'_>) {
         let packet = notice.encode();
         // The loop reads no more than it has room for, and a loop that does not read has gone.
-        let _ = self.line.send(&packet, &[]);
+        let _ = self.link.send(&packet, &[]);
     }
 
     fn end(&mut self, key: u64) {
@@ -52,56 +52,56 @@ impl ErraticKeeper {
     }
 
     /// Reports these keys as ready, in packets of random sizes.
-    fn tell_ready(&mut self, keys: Vec<u64>) {
+    fn report_ready(&mut self, keys: Vec<u64>) {
         let mut rest = &keys[..];
         while !rest.is_empty() {
             let count = 1 + self.below(rest.len() as u64) as usize;
             let some = rest[..count].iter().map(|&key| (key, 1)).collect();
             rest = &rest[count..];
-            self.say(&Notice::Ready(some));
+            self.send(&Notice::Ready(some));
         }
         keys.into_iter().for_each(|key| self.end(key));
     }
 
     /// Does something at random.
-    fn whim(&mut self) {
+    fn act_at_random(&mut self) {
         let held: Vec<u64> = self.held.keys().copied().collect();
         match self.below(8) {
             0 if !held.is_empty() => {
                 let key = held[self.below(held.len() as u64) as usize];
-                self.say(&Notice::Returned(vec![(key, libc::ENOMEM)]));
+                self.send(&Notice::Returned(vec![(key, libc::ENOMEM)]));
                 self.end(key);
             }
             1 if !held.is_empty() => {
                 let key = held[self.below(held.len() as u64) as usize];
-                self.tell_ready(vec![key]);
+                self.report_ready(vec![key]);
             }
             2 if !self.past.is_empty() => {
                 // Prefers a key that is here again with another generation to one that has gone.
                 let is_back = |past: &&u64| held.iter().any(|&key| key as u32 == **past as u32);
                 let place = self.below(self.past.len() as u64) as usize;
                 let key = *self.past.iter().rev().find(is_back).unwrap_or(&self.past[place]);
-                self.say(&Notice::Ready(vec![(key, 1), (key, 4)]));
-                self.say(&Notice::Returned(vec![(key, libc::EMFILE)]));
+                self.send(&Notice::Ready(vec![(key, 1), (key, 4)]));
+                self.send(&Notice::Returned(vec![(key, libc::EMFILE)]));
             }
             3 => {
                 let key = self.below(1 << 20) << 32 | self.below(1 << 8);
                 // The loop would have to believe a report on a descriptor that the keeper has.
                 if !self.held.contains_key(&key) {
-                    self.say(&Notice::Ready(vec![(key, 1), (u64::MAX, 1), (0, 1)]));
+                    self.send(&Notice::Ready(vec![(key, 1), (u64::MAX, 1), (0, 1)]));
                 }
             }
             4 => {
-                self.say(&Notice::Yield);
-                self.say(&Notice::Orphans(vec![b"nothing that was asked for"]));
-                self.say(&Notice::Synced(0, Sums::default()));
-                self.say(&Notice::Ready(Vec::new()));
+                self.send(&Notice::Yield);
+                self.send(&Notice::Orphans(vec![b"nothing that was asked for"]));
+                self.send(&Notice::Synced(0, Sums::default()));
+                self.send(&Notice::Ready(Vec::new()));
             }
             _ => {}
         }
     }
 
-    fn look(&mut self) -> Vec<u64> {
+    fn ready(&mut self) -> Vec<u64> {
         let mut slots: Vec<_> = self
             .held
             .values()
@@ -116,12 +116,12 @@ impl ErraticKeeper {
         ready.map(|(&key, _)| key).collect()
     }
 
-    fn obey(&mut self, request: Request<'_>, files: Vec<OwnedFd>) -> Mood {
+    fn handle(&mut self, request: Request<'_>, files: Vec<OwnedFd>) -> Step {
         match request {
             Request::Watch(all) => {
                 for (one, file) in all.iter().zip(files) {
                     if self.below(4) == 0 {
-                        self.say(&Notice::Returned(vec![(one.key, libc::EMFILE)]));
+                        self.send(&Notice::Returned(vec![(one.key, libc::EMFILE)]));
                     } else {
                         self.held.insert(one.key, (file, one.events as i16));
                     }
@@ -130,43 +130,45 @@ impl ErraticKeeper {
             Request::Forget(all) => all.into_iter().for_each(|key| self.end(key)),
             Request::Sync(number) => {
                 if self.may_end && self.below(20) == 0 {
-                    return self.leave();
+                    return self.end_without_notice();
                 }
-                self.whim();
-                let ready = self.look();
-                self.tell_ready(ready);
-                self.say(&Notice::Synced(number, Sums::default()));
+                self.act_at_random();
+                let ready = self.ready();
+                self.report_ready(ready);
+                self.send(&Notice::Synced(number, Sums::default()));
             }
-            _ => return Mood::Ends,
+            _ => return Step::Ends,
         }
-        self.whim();
-        Mood::Stays
+        self.act_at_random();
+        Step::Continues
     }
 
     /// Ends while the loop waits for an answer: nothing is under way then, and its descriptors are
     /// closed before the loop learns of the end.
-    fn leave(&mut self) -> Mood {
+    fn end_without_notice(&mut self) -> Step {
         self.held.clear();
         match self.below(3) {
             0 => {}
-            1 => self.say(&Notice::Refused("it has had enough")),
-            _ => drop(self.line.send(b"\xff\xff\xff", &[])),
+            1 => self.send(&Notice::Refused("it has had enough")),
+            _ => drop(self.link.send(b"\xff\xff\xff", &[])),
         }
-        Mood::Ends
+        Step::Ends
     }
 
-    fn hear(&mut self) -> Mood {
-        let mut room = Vec::new();
+    fn receive(&mut self) -> Step {
+        let mut packet = Vec::new();
         loop {
             let mut files = Vec::new();
-            match self.line.receive(&mut room, &mut files) {
+            match self.link.receive(&mut packet, &mut files) {
                 Ok(received) if received.length > 0 => {}
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return Mood::Stays,
-                _ => return Mood::Ends,
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    return Step::Continues;
+                }
+                _ => return Step::Ends,
             }
-            let Ok(request) = Request::decode(&room) else { return Mood::Ends };
-            if matches!(self.obey(request, files), Mood::Ends) {
-                return Mood::Ends;
+            let Ok(request) = Request::decode(&packet) else { return Step::Ends };
+            if matches!(self.handle(request, files), Step::Ends) {
+                return Step::Ends;
             }
         }
     }
@@ -174,29 +176,29 @@ impl ErraticKeeper {
     fn run(mut self) {
         loop {
             let slot = |fd, events| libc::pollfd { fd, events, revents: 0 };
-            let mut slots = vec![slot(self.line.as_fd().as_raw_fd(), libc::POLLIN)];
+            let mut slots = vec![slot(self.link.as_fd().as_raw_fd(), libc::POLLIN)];
             slots.extend(self.held.values().map(|(file, events)| slot(file.as_raw_fd(), *events)));
             if sys::poll(&mut slots, -1).is_err() {
                 continue;
             }
             if slots[0].revents != 0 {
-                if matches!(self.hear(), Mood::Ends) {
+                if matches!(self.receive(), Step::Ends) {
                     return;
                 }
             } else {
-                let ready = self.look();
-                self.tell_ready(ready);
+                let ready = self.ready();
+                self.report_ready(ready);
             }
         }
     }
 }
 
-/// Starts one, and returns the line to it. It ends with its line.
+/// Starts one, and returns the link to it. It ends with its link.
 pub(crate) fn start(seed: u64, may_end: bool) -> KeeperLink {
-    let (line, theirs) = KeeperLink::pair().expect("a pair of sockets can be made");
+    let (link, theirs) = KeeperLink::pair().expect("a pair of sockets can be made");
     let state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let erratic_keeper =
-        ErraticKeeper { line: theirs, state, may_end, held: BTreeMap::new(), past: Vec::new() };
+        ErraticKeeper { link: theirs, state, may_end, held: BTreeMap::new(), past: Vec::new() };
     std::thread::spawn(|| erratic_keeper.run());
-    line
+    link
 }

@@ -1,7 +1,7 @@
 //! A keeper that is treated as if it were another process: it receives open files, and holds
 //! them.
 //!
-//! It runs in a thread here, which makes no difference to the other ends of its lines: a descriptor
+//! It runs in a thread here, which makes no difference to the other ends of its links: a descriptor
 //! that is sent with a message arrives as a descriptor of its own.
 
 use std::io;
@@ -37,8 +37,8 @@ impl RemoteKeeper {
         RemoteKeeper { folder, control: Some(control), thread: Some(thread) }
     }
 
-    /// Opens a line to it.
-    pub fn line(&self) -> KeeperLink {
+    /// Opens a link to it.
+    pub fn link(&self) -> KeeperLink {
         let control = self.control.as_ref().expect("it is there until this is dropped");
         control.link().expect("it answers")
     }

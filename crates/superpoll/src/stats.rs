@@ -171,12 +171,12 @@ pub struct Stats {
     pub hot: SetStats,
     /// Descriptors that left for a keeper.
     pub moves_away: u64,
-    /// Descriptors that came back because they stirred, or because the keeper could not have
+    /// Descriptors that came back because they were ready, or because the keeper could not have
     /// them, or was lost.
     pub moves_back: u64,
     /// Times that a keeper was lost, and everything came back.
     pub keeper_lost: u64,
-    /// Times that no message could be sent to a keeper, because its line was full.
+    /// Times that no message could be sent to a keeper, because its link was full.
     pub keeper_full: u64,
     /// Times that descriptors could not leave, because as many of this user's were under way as may
     /// be (`ETOOMANYREFS`).

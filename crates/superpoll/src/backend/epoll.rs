@@ -43,8 +43,8 @@ pub struct Epoll {
     /// when `fd` is built anew.
     outer: Option<OwnedFd>,
     waker: Option<RawFd>,
-    line: Option<RawFd>,
-    line_has_stirred: bool,
+    link: Option<RawFd>,
+    link_is_ready: bool,
     buffer: Vec<Raw>,
     /// Descriptors that the kernel watches and that may report.
     armed: usize,
@@ -64,7 +64,7 @@ fn bits(interest: Interest, mode: Mode) -> u32 {
 /// How many events a call asks for: more than there can be, unless there is no need to know all.
 #[inline]
 fn room(cx: &Context<'_>, alone: bool) -> usize {
-    // All registrations, a waker and a line, and one more.
+    // All registrations, a waker and a link, and one more.
     let known = cx.table.len() + 3;
     match cx.room_in_turn() {
         Some(room) if alone => room.min(known),
@@ -96,8 +96,8 @@ impl Epoll {
             fd,
             outer: None,
             waker: None,
-            line: None,
-            line_has_stirred: false,
+            link: None,
+            link_is_ready: false,
             buffer: Vec::new(),
             armed: 0,
             orphans: false,
@@ -118,41 +118,41 @@ impl Epoll {
     /// Whether anything in the set may report.
     #[inline]
     pub(super) fn is_idle(&self) -> bool {
-        self.armed == 0 && self.waker.is_none() && self.line.is_none()
+        self.armed == 0 && self.waker.is_none() && self.link.is_none()
     }
 
     /// Watches a keeper's link.
-    pub(super) fn watch_keeper_link(&mut self, line: BorrowedFd<'_>) -> Result<()> {
-        let line = line.as_raw_fd();
-        self.add_line(&mut crate::stats::Calls::default(), line)
-            .map_err(|source| Error::system("watching a keeper's link", Some(line), source))?;
-        self.line = Some(line);
+    pub(super) fn watch_keeper_link(&mut self, link: BorrowedFd<'_>) -> Result<()> {
+        let link = link.as_raw_fd();
+        self.add_keeper_link(&mut crate::stats::Calls::default(), link)
+            .map_err(|source| Error::system("watching a keeper's link", Some(link), source))?;
+        self.link = Some(link);
         Ok(())
     }
 
-    fn add_line(&self, calls: &mut crate::stats::Calls, fd: RawFd) -> io::Result<()> {
+    fn add_keeper_link(&self, calls: &mut crate::stats::Calls, fd: RawFd) -> io::Result<()> {
         let (set, bits) = (self.fd.as_fd(), libc::EPOLLIN as u32);
         epoll::control(calls, set, Operation::Add, fd, bits, LINE.to_bits())
     }
 
-    /// Stops watching the line, which the caller closes next.
+    /// Stops watching the link, which the caller closes next.
     pub(super) fn forget_keeper_link(&mut self, cx: &mut Context<'_>) {
-        if let Some(line) = self.line {
+        if let Some(link) = self.link {
             let (calls, set) = (&mut cx.stats.calls, self.fd.as_fd());
-            let _ = epoll::control(calls, set, Operation::Delete, line, 0, 0);
+            let _ = epoll::control(calls, set, Operation::Delete, link, 0, 0);
         }
         self.drop_keeper_link();
     }
 
-    /// The line belongs to another process, as this set does until it is built anew.
+    /// The link belongs to another process, as this set does until it is built anew.
     pub(super) fn drop_keeper_link(&mut self) {
-        (self.line, self.line_has_stirred) = (None, false);
+        (self.link, self.link_is_ready) = (None, false);
     }
 
-    /// Whether the line has been reported since the last call.
+    /// Whether the link has been reported since the last call.
     #[inline]
     pub(super) fn take_keeper_link_event(&mut self) -> bool {
-        std::mem::take(&mut self.line_has_stirred)
+        std::mem::take(&mut self.link_is_ready)
     }
 
     fn note(&mut self, cx: &mut Context<'_>, index: u32, told: Option<(Interest, Mode)>) {
@@ -352,7 +352,7 @@ impl Epoll {
     /// Handles an event that differs from the registration's wish; returns whether it is wanted.
     fn collect_odd(&mut self, cx: &mut Context<'_>, key: Key, found: Readiness) -> bool {
         if key.index() == Key::RESERVED {
-            self.line_has_stirred |= key == LINE;
+            self.link_is_ready |= key == LINE;
             return false;
         }
         let Some(slot) = cx.table.get(key) else {
@@ -425,8 +425,8 @@ impl Epoll {
         if let Some(waker) = self.waker {
             self.add_waker(cx, waker).map_err(failed)?;
         }
-        if let Some(line) = self.line {
-            self.add_line(&mut cx.stats.calls, line).map_err(failed)?;
+        if let Some(link) = self.link {
+            self.add_keeper_link(&mut cx.stats.calls, link).map_err(failed)?;
         }
         Ok(())
     }

@@ -17,8 +17,8 @@ fn inodes<F: AsFd>(all: impl IntoIterator<Item = F>) -> Vec<u64> {
 }
 
 fn exchange(is_duplicated: bool, leaves: impl Fn(&mut Poller, usize)) {
-    let (line, mut played) = Played::new();
-    let mut poller = poller(Topology::Process(line, RESTLESS));
+    let (link, mut played) = Played::new();
+    let mut poller = poller(Topology::Process(link, RESTLESS));
     let all = Connections::new(&mut poller, 6);
     // The kernel receives the first files before they are exchanged.
     poller.flush();
@@ -65,8 +65,8 @@ fn a_file_that_was_exchanged_under_its_number_is_not_sent() {
 #[test]
 fn a_registration_that_keeps_its_descriptor_open_leaves_without_a_question() {
     let _one = one_at_a_time();
-    let (line, mut played) = Played::new();
-    let mut poller = poller(Topology::Process(line, RESTLESS));
+    let (link, mut played) = Played::new();
+    let mut poller = poller(Topology::Process(link, RESTLESS));
     let (mine, _theirs) = UnixStream::pair().unwrap();
     let mine: Arc<OwnedFd> = Arc::new(mine.into());
     let watch = Watch::new(Interest::READABLE).mode(Mode::Level);

@@ -6,8 +6,8 @@ use super::*;
 #[test]
 fn who_is_given_up_on_is_told_to_forget() {
     let _one = one_at_a_time();
-    let (line, mut played) = Played::new();
-    let mut poller = poller(Topology::Process(line, RESTLESS));
+    let (link, mut played) = Played::new();
+    let mut poller = poller(Topology::Process(link, RESTLESS));
     let mut all = Connections::new(&mut poller, 3);
     leave(&mut poller, 3);
     assert_eq!(played.watched().len(), 3);
@@ -21,8 +21,8 @@ fn who_is_given_up_on_is_told_to_forget() {
 #[test]
 fn who_does_not_answer_is_told_to_forget() {
     let _one = one_at_a_time();
-    let (line, mut played) = Played::new();
-    let mut poller = poller(Topology::Process(line, RESTLESS));
+    let (link, mut played) = Played::new();
+    let mut poller = poller(Topology::Process(link, RESTLESS));
     let mut all = Connections::new(&mut poller, 1);
     leave(&mut poller, 1);
     played.watched();
@@ -61,14 +61,14 @@ fn a_keeper_that_lives_closes_what_its_loop_takes_back() {
 #[test]
 fn what_cannot_be_called_back_is_void_before_anything_is_done_with_it() {
     let _one = one_at_a_time();
-    let (line, mut played, mut revocation) = Played::revocable();
-    let mut poller = poller(Topology::Process(line, RESTLESS));
+    let (link, mut played, mut revocation) = Played::revocable();
+    let mut poller = poller(Topology::Process(link, RESTLESS));
     let mut all = Connections::new(&mut poller, 100);
     leave(&mut poller, 100);
     let mut events = Events::with_limit(64);
-    // Some are called back and away again, until the line is full.
+    // Some are called back and away again, until the link is full.
     let read_write = Interest::READABLE | Interest::WRITABLE;
-    until("the line is never full", || {
+    until("the link is never full", || {
         for &key in &all.keys[92..] {
             poller.modify(key, read_write).unwrap();
         }
@@ -102,8 +102,8 @@ fn what_cannot_be_called_back_is_void_before_anything_is_done_with_it() {
 #[test]
 fn a_poller_that_ends_says_so_though_nobody_reads() {
     let _one = one_at_a_time();
-    let (line, played, mut revocation) = Played::revocable();
-    let mut poller = poller(Topology::Process(line, RESTLESS));
+    let (link, played, mut revocation) = Played::revocable();
+    let mut poller = poller(Topology::Process(link, RESTLESS));
     let _all = Connections::new(&mut poller, 1);
     leave(&mut poller, 1);
     drop(played);

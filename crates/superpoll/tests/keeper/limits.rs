@@ -45,8 +45,8 @@ fn within_a_limit(test: &str, run: impl FnOnce()) {
 #[test]
 fn as_many_are_under_way_as_may_be() {
     within_a_limit("limits::as_many_are_under_way_as_may_be", || {
-        let (line, theirs) = KeeperLink::pair().unwrap();
-        let mut poller = poller(Topology::Process(line, RESTLESS));
+        let (link, theirs) = KeeperLink::pair().unwrap();
+        let mut poller = poller(Topology::Process(link, RESTLESS));
         let mut all = Connections::new(&mut poller, 20);
         let mut events = Events::with_limit(64);
         until("there is no limit", || {
@@ -79,7 +79,7 @@ fn as_many_are_under_way_as_may_be() {
     });
 }
 
-/// Puts as many descriptors under way as may be, on a line of their own.
+/// Puts as many descriptors under way as may be, on a link of their own.
 fn crowd(busy: &KeeperLink) {
     let (reader, _writer) = std::io::pipe().unwrap();
     let some = [reader.as_fd(); 60];
@@ -94,8 +94,8 @@ fn crowd(busy: &KeeperLink) {
 #[test]
 fn who_hands_over_waits_until_others_have_arrived() {
     within_a_limit("limits::who_hands_over_waits_until_others_have_arrived", || {
-        let (line, mut played) = Played::new();
-        let mut poller = poller(Topology::Process(line, RESTLESS));
+        let (link, mut played) = Played::new();
+        let mut poller = poller(Topology::Process(link, RESTLESS));
         let _some = Connections::new(&mut poller, 2);
         leave(&mut poller, 2);
         let _more = Connections::new(&mut poller, 8);
@@ -129,8 +129,8 @@ fn who_hands_over_waits_until_others_have_arrived() {
 #[test]
 fn who_hands_over_does_not_wait_for_ever() {
     within_a_limit("limits::who_hands_over_does_not_wait_for_ever", || {
-        let (line, mut played) = Played::new();
-        let mut poller = poller(Topology::Process(line, RESTLESS));
+        let (link, mut played) = Played::new();
+        let mut poller = poller(Topology::Process(link, RESTLESS));
         let mut all = Connections::new(&mut poller, 8);
         let (busy, _arrives) = KeeperLink::pair().unwrap();
         crowd(&busy);
@@ -158,8 +158,8 @@ fn what_may_not_be_sent_stays_and_is_not_tried_again() {
         eprintln!("skipped: there is no io_uring here");
         return;
     };
-    let (line, mut played) = Played::new();
-    let mut poller = poller(Topology::Process(line, RESTLESS));
+    let (link, mut played) = Played::new();
+    let mut poller = poller(Topology::Process(link, RESTLESS));
     let some = Connections::new(&mut poller, 3);
     let key = poller.register_raw(ring.as_raw_fd(), Interest::READABLE).unwrap();
     let mut more = Connections::new(&mut poller, 3);

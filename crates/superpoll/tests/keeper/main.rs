@@ -292,12 +292,12 @@ fn a_lost_keeper_loses_nothing() {
 fn a_line_that_nobody_reads_is_full_and_then_lost() {
     let _one = one_at_a_time();
     let before = descriptors_of(std::process::id());
-    let (line, theirs) = KeeperLink::pair().unwrap();
-    let mut poller = poller(Topology::Process(line, RESTLESS));
+    let (link, theirs) = KeeperLink::pair().unwrap();
+    let mut poller = poller(Topology::Process(link, RESTLESS));
     let mut all = Connections::new(&mut poller, 8);
     let mut events = Events::with_limit(64);
     let read_write = Interest::READABLE | Interest::WRITABLE;
-    until("the line is never full", || {
+    until("the link is never full", || {
         // Called back, and away again.
         for &key in &all.keys {
             poller.modify(key, read_write).unwrap();
@@ -324,7 +324,7 @@ fn a_line_that_nobody_reads_is_full_and_then_lost() {
     poller.flush();
     assert_eq!((poller.stats().keeper_lost, poller.stats().away.len), (1, 0));
     all.are_heard(&mut poller, 0..8);
-    // Files that were under way are closed with the line.
+    // Files that were under way are closed with the link.
     drop((poller, all.mine, theirs, mine));
     for theirs in &mut all.theirs {
         assert_eq!(theirs.read(&mut [0]).unwrap(), 0);

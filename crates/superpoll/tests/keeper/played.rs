@@ -17,13 +17,13 @@ pub enum Said {
     Forget(Vec<u64>),
     Sync(u64),
     Bye,
-    /// The line has ended.
+    /// The link has ended.
     Nothing,
 }
 
-/// The other end of a poller's line.
+/// The other end of a poller's link.
 pub struct Played {
-    line: KeeperLink,
+    link: KeeperLink,
     heard: VecDeque<Said>,
     /// The files that came with the packets.
     pub files: Vec<OwnedFd>,
@@ -31,21 +31,21 @@ pub struct Played {
 
 impl Played {
     pub fn new() -> (KeeperLink, Played) {
-        let (line, theirs) = KeeperLink::pair().unwrap();
-        (line, Played { line: theirs, heard: VecDeque::new(), files: Vec::new() })
+        let (link, theirs) = KeeperLink::pair().unwrap();
+        (link, Played { link: theirs, heard: VecDeque::new(), files: Vec::new() })
     }
 
-    /// The same, and the file that shows whether the line is void.
+    /// The same, and the file that shows whether the link is void.
     pub fn revocable() -> (KeeperLink, Played, File) {
-        let (line, played) = Played::new();
-        let (line, revocation) = line.with_revocation().unwrap();
-        (line, played, File::from(revocation))
+        let (link, played) = Played::new();
+        let (link, revocation) = link.with_revocation().unwrap();
+        (link, played, File::from(revocation))
     }
 
-    /// Takes the next thing from the line, if there is any.
+    /// Takes the next thing from the link, if there is any.
     fn hear(&mut self) -> Option<Said> {
         let mut room = Vec::new();
-        let received = self.line.receive(&mut room, &mut self.files);
+        let received = self.link.receive(&mut room, &mut self.files);
         let Ok(received) = received else { return None };
         if received.length == 0 {
             return Some(Said::Nothing);
@@ -79,7 +79,7 @@ impl Played {
         if let Some(said) = self.heard.pop_front() {
             return said;
         }
-        assert!(self.line.wait(false, Instant::now() + PATIENCE).unwrap(), "nothing is said");
+        assert!(self.link.wait(false, Instant::now() + PATIENCE).unwrap(), "nothing is said");
         self.hear().unwrap()
     }
 
@@ -94,17 +94,17 @@ impl Played {
 
     pub fn say(&self, notice: &Notice<'_>) {
         let packet = notice.encode();
-        self.line.send_until(Instant::now() + PATIENCE, &packet, &[]).unwrap();
+        self.link.send_until(Instant::now() + PATIENCE, &packet, &[]).unwrap();
     }
 
     /// Sends a message for which there may be no reader any more; false in that case.
     pub fn try_to_say(&self, notice: &Notice<'_>) -> bool {
         let packet = notice.encode();
-        self.line.send_until(Instant::now() + PATIENCE, &packet, &[]).is_ok()
+        self.link.send_until(Instant::now() + PATIENCE, &packet, &[]).is_ok()
     }
 
     /// Sends bytes that are no message.
     pub fn mumble(&self) {
-        self.line.send(b"\xff\xff\xff", &[]).unwrap();
+        self.link.send(b"\xff\xff\xff", &[]).unwrap();
     }
 }

@@ -9,8 +9,8 @@ use super::*;
 fn many_that_come_back_one_by_one_are_one_question_to_the_kernel() {
     let _one = one_at_a_time();
     const COUNT: usize = 200;
-    let (line, mut played) = Played::new();
-    let mut poller = poller(Topology::Process(line, RESTLESS));
+    let (link, mut played) = Played::new();
+    let mut poller = poller(Topology::Process(link, RESTLESS));
     let mut all = Connections::new(&mut poller, COUNT);
     leave(&mut poller, COUNT);
     let watched = played.watched();
@@ -32,8 +32,8 @@ fn many_that_come_back_one_by_one_are_one_question_to_the_kernel() {
 #[test]
 fn who_talks_without_end_is_not_listened_to_for_ever() {
     let _one = one_at_a_time();
-    let (line, played) = Played::new();
-    let mut poller = poller(Topology::Process(line, RESTLESS));
+    let (link, played) = Played::new();
+    let mut poller = poller(Topology::Process(link, RESTLESS));
     let mut all = Connections::new(&mut poller, 1);
     let talks = std::thread::spawn(move || {
         // No descriptor is away, and no question was asked.
@@ -57,8 +57,8 @@ fn who_talks_without_end_is_not_listened_to_for_ever() {
 #[test]
 fn who_has_just_come_back_may_be_held_there_until_a_flush() {
     let _one = one_at_a_time();
-    let (line, mut played) = Played::new();
-    let mut poller = poller(Topology::Process(line, RESTLESS));
+    let (link, mut played) = Played::new();
+    let mut poller = poller(Topology::Process(link, RESTLESS));
     let mut all = Connections::new(&mut poller, 1);
     leave(&mut poller, 1);
     let watched = played.watched();

@@ -42,8 +42,8 @@ fn leave_all(poller: &mut Poller, played: &mut Played) -> (Vec<(u64, Vec<u8>)>, 
 #[test]
 fn what_was_returned_leaves_again_with_its_state() {
     let _one = one_at_a_time();
-    let (line, mut played) = Played::new();
-    let mut poller = poller(Topology::Process(line, STATED));
+    let (link, mut played) = Played::new();
+    let mut poller = poller(Topology::Process(link, STATED));
     let mut all = stated(&mut poller, 3);
     let (watched, _) = leave_all(&mut poller, &mut played);
     let states: Vec<_> = watched.iter().map(|(_, state)| state.clone()).collect();
@@ -104,8 +104,8 @@ fn a_keeper_that_has_room_again_is_given_what_it_had_returned() {
 #[test]
 fn who_is_away_for_good_costs_nothing_for_its_state() {
     let _one = one_at_a_time();
-    let (line, mut played) = Played::new();
-    let mut poller = poller(Topology::Process(line, STATED));
+    let (link, mut played) = Played::new();
+    let mut poller = poller(Topology::Process(link, STATED));
     const COUNT: usize = 500;
     let all = Connections::new(&mut poller, COUNT);
     look(&mut poller);
@@ -140,8 +140,8 @@ fn who_is_away_for_good_costs_nothing_for_its_state() {
 #[test]
 fn an_end_takes_the_state_with_it() {
     let _one = one_at_a_time();
-    let (line, mut played) = Played::new();
-    let mut poller = poller(Topology::Process(line, STATED));
+    let (link, mut played) = Played::new();
+    let mut poller = poller(Topology::Process(link, STATED));
     let (_mine, _theirs) = UnixStream::pair().unwrap();
     let before = poller.memory().own;
     // The keeper has not learnt of it when it ends.
@@ -172,8 +172,8 @@ fn an_end_takes_the_state_with_it() {
 #[test]
 fn a_state_for_one_that_is_away_takes_the_place_of_what_it_left_with() {
     let _one = one_at_a_time();
-    let (line, mut played) = Played::new();
-    let mut poller = poller(Topology::Process(line, STATED));
+    let (link, mut played) = Played::new();
+    let mut poller = poller(Topology::Process(link, STATED));
     let mut all = stated(&mut poller, 2);
     let (watched, question) = leave_all(&mut poller, &mut played);
     played.say(&Notice::Synced(question.unwrap(), Sums::default()));
