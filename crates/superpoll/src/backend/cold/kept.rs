@@ -185,11 +185,11 @@ impl<S: KeeperHandle> Kept<S> {
     fn may_move(&self, cx: &Context<'_>, index: u32) -> bool {
         let slot = cx.table.slot(index);
         let watch = slot.watch();
-        let told = slot.told();
+        let applied = slot.applied();
         slot.is_live()
             && !watch.interest.is_empty()
             && matches!(watch.mode, Mode::Level | Mode::Auto | Mode::OneShot)
-            && told.is_some_and(|(interest, mode)| {
+            && applied.is_some_and(|(interest, mode)| {
                 // A direction that is disabled lazily is not even asked for there.
                 interest.contains(watch.interest)
                     && (mode == watch.mode || watch.mode == Mode::Auto)
@@ -319,13 +319,13 @@ impl<S: KeeperHandle> Cold for Kept<S> {
             if !slot.is_live() {
                 self.states.forget(index);
             } else if slot.is_away() && slot.is_left_as_wanted() && !has_state {
-                return Ok(Synced::Saved);
+                return Ok(Synced::Unchanged);
             }
         }
         self.recall(cx, index);
         let outcome = self.epoll.change(cx, index, change);
         let is_here = match change {
-            Change::Agree => cx.table.slot(index).told().is_some(),
+            Change::Agree => cx.table.slot(index).applied().is_some(),
             Change::Watch(..) => true,
             Change::Park | Change::Forget => false,
         };
