@@ -1,9 +1,9 @@
 //! The `superpoll` command.
 
 mod doctor;
+mod keep;
 mod proxy;
 mod serve;
-mod sit;
 mod stats;
 mod top;
 
@@ -28,7 +28,7 @@ enum Command {
     Proxy(proxy::Options),
     /// Keep idle connections while servers come and go
     #[command(visible_alias = "sit")]
-    Keep(sit::Options),
+    Keep(keep::Options),
     /// Show a running server or proxy: its sets, moves, system calls and slowest turns
     Top(top::Options),
     /// Try the back-ends on this machine, and measure the cost of watching here
@@ -78,7 +78,7 @@ fn run(command: Command) -> Result<(), Box<dyn Error>> {
     }
     match command {
         Command::Doctor(options) => doctor::run(&options),
-        Command::Keep(options) => sit::run(&options),
+        Command::Keep(options) => keep::run(&options),
         Command::Lab(moved) => Err(elsewhere(&moved.arguments).into()),
         Command::Proxy(options) => proxy::run(&options),
         Command::Serve(options) => serve::run(&options),

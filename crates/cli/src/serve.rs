@@ -18,7 +18,7 @@ use superpoll_rt::Runtime;
 use superpoll_rt::signal::{SignalKind, signal};
 
 use crate::proxy::workers;
-use crate::{sit, stats};
+use crate::{keep, stats};
 
 /// The number of descriptors below which a server of many connections will soon run out of them.
 const FEW: u64 = 4096;
@@ -46,12 +46,12 @@ pub struct Options {
     /// Threads that serve [default: that of the configuration, else 1]
     #[arg(long, value_name = "N", value_parser = workers)]
     pub workers: Option<NonZeroUsize>,
-    /// Leave idle connections with the babysitter at this path, which is started if necessary, so
+    /// Leave idle connections with the keeper at this path, which is started if necessary, so
     /// that they outlive the server
     #[arg(long, value_name = "PATH")]
     pub sit: Option<PathBuf>,
     /// Take over the listeners, channels and idle connections of the server that is at work with
-    /// the same babysitter
+    /// the same keeper
     #[arg(long)]
     pub upgrade: bool,
     /// Place of the statistics socket for `superpoll top`: a path, which only this user can open,
@@ -162,8 +162,8 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         config.babysitter =
             Some(config::Babysitter { sitting: config::Sitting::Process { socket }, profile });
     }
-    if options.upgrade && !has_babysitter_process(&config) {
-        let why = "--upgrade takes over from a server with the same babysitter process; \
+    if options.upgrade && !has_keeper_process(&config) {
+        let why = "--upgrade takes over from a server with the same keeper process; \
                    name it with --sit, or in [babysitter] of the configuration";
         return Err(why.into());
     }
@@ -177,8 +177,8 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     outcome
 }
 
-fn has_babysitter_process(config: &Config) -> bool {
-    let sitting = config.babysitter.as_ref().map(|babysitter| &babysitter.sitting);
+fn has_keeper_process(config: &Config) -> bool {
+    let sitting = config.babysitter.as_ref().map(|keeper| &keeper.sitting);
     matches!(sitting, Some(config::Sitting::Process { .. }))
 }
 
@@ -188,7 +188,7 @@ fn start_successor() -> Result<Child, Box<dyn Error>> {
     let mut command = Command::new(&program);
     command.args(std::env::args_os().skip(1).filter(|argument| argument != "--upgrade"));
     // Sockets that a service manager has passed on belong to this process, which leaves them with
-    // the babysitter.
+    // the keeper.
     command.arg("--upgrade").env_remove("LISTEN_FDS").env_remove("LISTEN_PID");
     let started = command.spawn();
     started.map_err(|error| format!("starting {}: {error}", program.display()).into())
@@ -228,9 +228,9 @@ fn serve(
     let mut upgrade = signal(SignalKind::user_defined2())?;
     if let Some(config::Babysitter { sitting: config::Sitting::Process { socket }, .. }) =
         &config.babysitter
-        && sit::start(socket)?
+        && keep::start(socket)?
     {
-        let message = format!("started a babysitter at {}", socket.display());
+        let message = format!("started a keeper at {}", socket.display());
         journal.write(&Event::new(Level::Notice, "babysitter-started", message));
     }
     if options.upgrade {
@@ -284,8 +284,8 @@ fn serve(
                         }
                     }
                 }
-                Asked::Upgrade if !has_babysitter_process(config) => {
-                    let why = "not upgrading: there is no babysitter process; \
+                Asked::Upgrade if !has_keeper_process(config) => {
+                    let why = "not upgrading: there is no keeper process; \
                                name one with --sit, or in [babysitter] of the configuration";
                     journal.write(&Event::new(Level::Error, "upgrade-refused", why));
                 }

@@ -9,9 +9,9 @@ use superpoll::diagnostics::Costs;
 use superpoll::{BackendKind, Poller};
 
 use crate::chaos::Chaos;
-use crate::moody;
+use crate::erratic_keeper;
+use crate::remote_keeper::RemoteKeeper;
 use crate::rig::{Fault, Rig};
-use crate::sitter::Sitter;
 
 /// The capabilities of a back-end. Checks of capabilities that it lacks are skipped, except that it
 /// must say so.
@@ -41,9 +41,9 @@ pub struct Capabilities {
     pub reports_arrivals: bool,
     /// It may move descriptors at any time, so the number of its calls says nothing.
     pub moves_at_random: bool,
-    /// A babysitter watches idle descriptors. The poller has to ask it which are ready before a
+    /// A keeper watches idle descriptors. The poller has to ask it which are ready before a
     /// wait that does not block long.
-    pub babysat: bool,
+    pub is_kept: bool,
 }
 
 impl Capabilities {
@@ -71,7 +71,7 @@ impl Capabilities {
             holds_files: abilities.holds_files,
             reports_arrivals: abilities.reports_arrivals,
             moves_at_random: false,
-            babysat: false,
+            is_kept: false,
         }
     }
 }
@@ -119,7 +119,7 @@ impl Bench {
     /// Creates a poller.
     pub fn rig(&self) -> Rig {
         let rig = Rig::new((self.make)(), self.fault);
-        if self.capabilities.babysat { rig.catching_up() } else { rig }
+        if self.capabilities.is_kept { rig.catching_up() } else { rig }
     }
 
     /// Returns how long a check waits for an event that must come. Only a failing check waits that
@@ -153,22 +153,22 @@ pub fn chaotic(seed: u64) -> Bench {
     adaptive(&format!("chaos-{seed}"), make, caps)
 }
 
-/// Hands every descriptor that may leave to the babysitter, after the first wait that does not
+/// Hands every descriptor that may leave to the keeper, after the first wait that does not
 /// report it.
 const RESTLESS: Tuning = Tuning {
     idle: Duration::ZERO,
     batch: 1,
     rule: Rule::Regret { within: 4, doublings: 6 },
-    stated_only: false,
+    only_with_state: false,
 };
 
-/// Returns the adaptive back-end with a babysitter that is given everything at once: in a thread,
+/// Returns the adaptive back-end with a keeper that is given everything at once: in a thread,
 /// or as if it were another process.
-pub fn babysat(is_process: bool) -> Bench {
+pub fn with_keeper(is_process: bool) -> Bench {
     let caps = Capabilities {
         moves_at_random: true,
         registers_with_epoll: false,
-        babysat: true,
+        is_kept: true,
         // A thread holds files, too, for as long as it takes to forget a descriptor.
         holds_files: true,
         ..Capabilities::ADAPTIVE
@@ -181,18 +181,18 @@ pub fn babysat(is_process: bool) -> Bench {
             caps,
         );
     }
-    let sitter = OnceCell::new();
+    let keeper = OnceCell::new();
     let make = move || {
-        let line = sitter.get_or_init(Sitter::start).line();
-        built(builder().topology(Topology::Process(line, RESTLESS)))
+        let link = keeper.get_or_init(RemoteKeeper::start).link();
+        built(builder().topology(Topology::Process(link, RESTLESS)))
     };
     adaptive("process", make, caps)
 }
 
 /// Returns the adaptive back-end that moves descriptors at random, between its own sets and a
-/// babysitter's thread, with idle times that follow from the seed.
-pub fn chaotic_and_babysat(seed: u64) -> Bench {
-    let caps = babysat(false).capabilities();
+/// keeper's thread, with idle times that follow from the seed.
+pub fn chaotic_with_keeper(seed: u64) -> Bench {
+    let caps = with_keeper(false).capabilities();
     let make = move || {
         let tuning = Tuning {
             idle: Duration::from_micros(seed % 3 * 100),
@@ -205,10 +205,10 @@ pub fn chaotic_and_babysat(seed: u64) -> Bench {
     adaptive(&format!("chaos-{seed}-thread"), make, caps)
 }
 
-/// Returns the adaptive back-end that moves descriptors at random, with an erratic babysitter that
+/// Returns the adaptive back-end that moves descriptors at random, with an erratic keeper that
 /// may end at any time.
-pub fn chaotic_and_moody(seed: u64, may_end: bool) -> Bench {
-    let caps = babysat(true).capabilities();
+pub fn chaotic_with_erratic_keeper(seed: u64, may_end: bool) -> Bench {
+    let caps = with_keeper(true).capabilities();
     let make = move || {
         let tuning = Tuning {
             idle: Duration::from_micros(seed % 3 * 100),
@@ -216,9 +216,9 @@ pub fn chaotic_and_moody(seed: u64, may_end: bool) -> Bench {
             ..RESTLESS
         };
         let builder = Poller::builder().policy(Chaos::new(seed)).costs(Costs::ASSUMED);
-        built(builder.topology(Topology::Process(moody::start(seed, may_end), tuning)))
+        built(builder.topology(Topology::Process(erratic_keeper::start(seed, may_end), tuning)))
     };
-    adaptive(&format!("chaos-{seed}-moody"), make, caps)
+    adaptive(&format!("chaos-{seed}-erratic-keeper"), make, caps)
 }
 
 /// Whether this system has the back-end; prints a note if not.
@@ -258,7 +258,7 @@ fn is_called(name: &str, wanted: &str) -> bool {
 }
 
 /// Returns every back-end of the `superpoll` crate, `adaptive` with each policy, with [`Chaos`] and
-/// with a babysitter.
+/// with a keeper.
 pub fn every() -> Vec<Bench> {
     let assumed = || Poller::builder().costs(Costs::ASSUMED);
     let hot = Capabilities { registers_with_epoll: false, ..Capabilities::ADAPTIVE };
@@ -290,8 +290,8 @@ pub fn every() -> Vec<Bench> {
         chaotic(1),
         chaotic(2),
         chaotic(3),
-        babysat(false),
-        babysat(true),
+        with_keeper(false),
+        with_keeper(true),
     ]);
     benches
 }

@@ -16,11 +16,11 @@ use std::fmt;
 pub mod bench;
 pub mod chaos;
 pub mod checks;
-mod moody;
+mod erratic_keeper;
 pub mod oracle;
+mod remote_keeper;
 pub mod rig;
 pub mod sequence;
-mod sitter;
 pub mod subject;
 pub mod sys;
 

@@ -76,12 +76,12 @@ fn adaptive_with_everything_in_epoll_agrees() {
 }
 
 #[test]
-fn adaptive_with_a_babysitting_thread_agrees() {
+fn adaptive_with_a_keeper_thread_agrees() {
     agrees_with_poll("adaptive-thread", 7);
 }
 
 #[test]
-fn adaptive_with_a_babysitting_process_agrees() {
+fn adaptive_with_a_keeper_process_agrees() {
     agrees_with_poll("adaptive-process", 8);
 }
 

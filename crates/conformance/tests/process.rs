@@ -163,9 +163,9 @@ fn without_descriptors(bench: &Bench) -> Result {
     // A rebuild is due, but cannot happen.
     rig.close(owned);
     let (spare, spared) = (hoard.len(), exhaust(0)?);
-    // A babysitter that receives files has them in this very process, and closes those that became
+    // A keeper that receives files has them in this very process, and closes those that became
     // ready.
-    let most = if bench.capabilities().babysat { 3 } else { 1 };
+    let most = if bench.capabilities().is_kept { 3 } else { 1 };
     assert!(spare > 0 && spared.len() <= most, "{}: {}", bench.name(), spared.len());
     doomed_writer.write_all(b"x")?;
     for _ in 0..8 {
@@ -206,9 +206,9 @@ fn a_forked_child_has_a_poller_of_its_own() {
 }
 
 #[test]
-fn a_child_that_drops_its_poller_takes_no_babysitter_with_it() {
-    alone("a_child_that_drops_its_poller_takes_no_babysitter_with_it", || {
-        for bench in [bench::babysat(false), bench::babysat(true)] {
+fn a_child_that_drops_its_poller_takes_no_keeper_with_it() {
+    alone("a_child_that_drops_its_poller_takes_no_keeper_with_it", || {
+        for bench in [bench::with_keeper(false), bench::with_keeper(true)] {
             let mut rig = Some(bench.rig());
             let (reader, mut writer) = pipe()?;
             let poller = rig.as_mut().ok_or("it is there")?;
@@ -226,8 +226,8 @@ fn a_child_that_drops_its_poller_takes_no_babysitter_with_it() {
             writer.write_all(b"x")?;
             if let Some(rig) = &mut rig {
                 parents = rig.wait(8, PATIENCE);
-                if rig.stats().sitter_lost != 0 {
-                    return Err("the parent has lost its babysitter".into());
+                if rig.stats().keeper_lost != 0 {
+                    return Err("the parent has lost its keeper".into());
                 }
             }
             if status != 0 || parents? != [(key, IN)] {

@@ -100,26 +100,26 @@ fn adaptive_with_random_moves_agrees_with_the_model_when_waits_are_cut_off() {
 }
 
 #[test]
-fn random_moves_to_a_babysitter_and_back_agree_with_the_model() {
+fn random_moves_to_a_keeper_and_back_agree_with_the_model() {
     for seed in 1..=4 {
-        agrees(&bench::chaotic_and_babysat(seed), Limits::Ample);
-        agrees(&bench::chaotic_and_babysat(seed), Limits::Tight);
+        agrees(&bench::chaotic_with_keeper(seed), Limits::Ample);
+        agrees(&bench::chaotic_with_keeper(seed), Limits::Tight);
     }
 }
 
 #[test]
-fn a_babysitter_without_reason_loses_and_doubles_nothing() {
+fn a_keeper_without_reason_loses_and_doubles_nothing() {
     for seed in 1..=4 {
-        agrees(&bench::chaotic_and_moody(seed, false), Limits::Ample);
-        agrees(&bench::chaotic_and_moody(seed, false), Limits::Tight);
+        agrees(&bench::chaotic_with_erratic_keeper(seed, false), Limits::Ample);
+        agrees(&bench::chaotic_with_erratic_keeper(seed, false), Limits::Tight);
     }
 }
 
 #[test]
-fn a_babysitter_that_ends_at_any_time_loses_and_doubles_nothing() {
+fn a_keeper_that_ends_at_any_time_loses_and_doubles_nothing() {
     for seed in 1..=4 {
-        agrees(&bench::chaotic_and_moody(seed, true), Limits::Ample);
-        agrees(&bench::chaotic_and_moody(seed, true), Limits::Tight);
+        agrees(&bench::chaotic_with_erratic_keeper(seed, true), Limits::Ample);
+        agrees(&bench::chaotic_with_erratic_keeper(seed, true), Limits::Tight);
     }
 }
 

@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use http::Response;
 use serde::{Deserialize, Serialize};
-use superpoll::backend::{Babysitting, Topology};
+use superpoll::backend::{KeeperStatus, Topology};
 use superpoll::{BackendKind, Events, Interest, Key, Mode, Poller, Watch};
 use superpoll_rt::{AsyncFd, JoinHandle, spawn, time};
 
@@ -377,7 +377,7 @@ impl Lot {
     /// Makes the babysitter take every connection that it can, including those that came a moment
     /// ago.
     pub(crate) fn leave_all(&self) {
-        self.poller.borrow_mut().hand_over_all();
+        self.poller.borrow_mut().move_all_to_keeper();
     }
 
     /// Leaves all connections to another server, and takes no new ones. Connections that cannot be
@@ -475,7 +475,7 @@ impl Lot {
     /// gone. Returns whether any have left, in which case more may follow.
     fn look_after_babysitter(&self) -> bool {
         let poller = self.poller.borrow_mut();
-        if let Babysitting::Lost(why) = poller.babysitting()
+        if let KeeperStatus::Lost(why) = poller.keeper_status()
             && !self.told_lost.replace(true)
         {
             let message = format!(

@@ -11,6 +11,7 @@ use crate::herd::experiment::Herd;
 use crate::http::experiment::Http;
 use crate::idle::experiment::Idle;
 use crate::idle::ramp::experiment::IdleRamp;
+use crate::keep::experiment::Keep;
 use crate::latency::experiment::{AtrLatency, MixLatency};
 use crate::mix::experiment::Mix;
 use crate::models::experiment::Models;
@@ -19,14 +20,13 @@ use crate::registrations::experiment::Registrations;
 use crate::relay::experiment::Relay;
 use crate::ring::experiment::Ring;
 use crate::say::{PROGRAM, note};
-use crate::sit::experiment::Sit;
 use crate::threads::experiment::Threads;
 use crate::timers::experiment::Timers;
 use crate::wake::experiment::Wake;
 use crate::zombies::experiment::Zombies;
 use crate::{
-    Error, Result, all, atr, citation, comparison, echo, files, gate, herd, http, idle, mix,
-    models, output, png, registrations, relay, ring, sit, targets, threads, timers, verify, wake,
+    Error, Result, all, atr, citation, comparison, echo, files, gate, herd, http, idle, keep, mix,
+    models, output, png, registrations, relay, ring, targets, threads, timers, verify, wake,
     zombies,
 };
 
@@ -74,9 +74,10 @@ enum Command {
     Zombies(zombies::Options),
     /// Connections that do nothing: the memory of each kind
     Idle(idle::Options),
-    /// Idle connections with a babysitter: the cost of moving and waking, and how many survive an
+    /// Idle connections with a keeper: the cost of moving and waking, and how many survive an
     /// upgrade and a crash
-    Sit(sit::Options),
+    #[command(visible_alias = "sit")]
+    Keep(keep::Options),
     /// Checks whether an operation of a core path takes more instructions or system calls than
     /// stored
     Gate(gate::Options),
@@ -135,7 +136,7 @@ fn run(command: Command) -> Result<()> {
         Command::Zombies(options) => present::<Zombies>(&options),
         Command::Idle(options) if options.ramp => present::<IdleRamp>(&options),
         Command::Idle(options) => present::<Idle>(&options),
-        Command::Sit(options) => present::<Sit>(&options),
+        Command::Keep(options) => present::<Keep>(&options),
         Command::Gate(options) => gate::run(&options),
         Command::Targets(options) => {
             let record = targets::run(&options, |what| note(&format!("measuring {what}")))?;

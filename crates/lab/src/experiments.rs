@@ -130,7 +130,7 @@ experiments! {
     zombies: zombies::experiment::Zombies as "zombies",
     idle: idle::experiment::Idle as "idle",
     idle_ramp: idle::ramp::experiment::IdleRamp as "idle-ramp",
-    sit: sit::experiment::Sit as "sit",
+    sit: keep::experiment::Keep as "sit",
 }
 
 fn part<E: Experiment>(rows: &[E::Row], page: &mut Page<'_>) -> Result<()> {

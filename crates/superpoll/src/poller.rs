@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
 
-use crate::backend::{Babysitting, Backend, Context, Delivery, Memory, Operations};
+use crate::backend::{Backend, Context, Delivery, KeeperStatus, Memory, Operations};
 use crate::costs::{Costs, Kind};
 use crate::error::{Error, Result};
 use crate::event::{Event, Events, Readiness};
@@ -388,13 +388,13 @@ impl Poller {
     ///
     /// The state goes when the descriptor leaves, and the caller gives it again once the descriptor
     /// has come back because of an event or a change. A descriptor that comes back because the
-    /// babysitter could not take it still has its state.
+    /// keeper could not take it still has its state.
     ///
     /// Other topologies drop the state.
     ///
     /// # Errors
     ///
-    /// [`Error::StaleKey`]; [`Error::StateTooLong`] above [`superpoll_sit::STATE`] bytes.
+    /// [`Error::StaleKey`]; [`Error::StateTooLong`] above [`superpoll_keeper::STATE`] bytes.
     ///
     /// [`Topology::Process`]: crate::backend::Topology::Process
     #[cfg(feature = "keeper")]
@@ -402,8 +402,8 @@ impl Poller {
         if self.table.get(key).is_none() {
             return Err(Error::StaleKey { key });
         }
-        if state.len() > superpoll_sit::STATE {
-            return Err(Error::StateTooLong { length: state.len(), most: superpoll_sit::STATE });
+        if state.len() > superpoll_keeper::STATE {
+            return Err(Error::StateTooLong { length: state.len(), most: superpoll_keeper::STATE });
         }
         if let Some(keeper) = self.backend.keeper() {
             keeper.leave_state(key, state);
@@ -415,31 +415,31 @@ impl Poller {
         Ok(())
     }
 
-    /// Gives the babysitter all registrations that it may have, whatever they did last, and returns
+    /// Gives the keeper all registrations that it may have, whatever they did last, and returns
     /// how many stayed here: those that are ready, those that it may not have, and all of them if
-    /// there is no babysitter.
+    /// there is no keeper.
     ///
     /// Meant for a server that is about to end, or that has just begun with descriptors that are
     /// all idle.
-    pub fn hand_over_all(&mut self) -> usize {
+    pub fn move_all_to_keeper(&mut self) -> usize {
         self.flush_kernel();
         let (backend, mut cx) = self.split();
         backend.lifecycle().assume_idle(&mut cx);
         if let Some(keeper) = backend.keeper() {
-            keeper.hand_over_all(&mut cx);
+            keeper.move_all_to_keeper(&mut cx);
         }
         self.sync_nested_wakeup();
         self.table.len() - self.backend.status().lengths.away
     }
 
-    /// Whether a registration is with the babysitter; false if it has ended.
+    /// Whether a registration is with the keeper; false if it has ended.
     pub fn is_away(&self, key: Key) -> bool {
         self.table.get(key).is_some_and(crate::table::Slot::is_away)
     }
 
-    /// Whether there is a babysitter, or why not any more. It changes in waits and flushes;
-    /// `Stats::sitter_lost` says whether it is worth a look.
-    pub fn babysitting(&self) -> Babysitting<'_> {
+    /// Whether there is a keeper, or why not any more. It changes in waits and flushes;
+    /// `Stats::keeper_lost` says whether it is worth a look.
+    pub fn keeper_status(&self) -> KeeperStatus<'_> {
         self.backend.status().keeper
     }
 

@@ -63,9 +63,9 @@ calls! {
     fstat,
     /// `getsockopt(2)`, learning a socket's family.
     getsockopt,
-    /// `sendmsg(2)`, to a babysitter.
+    /// `sendmsg(2)`, to a keeper.
     sendmsg,
-    /// `recvmsg(2)`, from a babysitter.
+    /// `recvmsg(2)`, from a keeper.
     recvmsg,
 }
 
@@ -169,21 +169,21 @@ pub struct Stats {
     pub handoffs: u64,
     /// The poll array (of `poll`, `select` and `adaptive`).
     pub hot: SetStats,
-    /// Descriptors that left for a babysitter.
+    /// Descriptors that left for a keeper.
     pub moves_away: u64,
-    /// Descriptors that came back because they stirred, or because the babysitter could not have
+    /// Descriptors that came back because they were ready, or because the keeper could not have
     /// them, or was lost.
     pub moves_back: u64,
-    /// Times that a babysitter was lost, and everything came back.
-    pub sitter_lost: u64,
-    /// Times that no message could be sent to a babysitter, because its line was full.
-    pub sitter_full: u64,
+    /// Times that a keeper was lost, and everything came back.
+    pub keeper_lost: u64,
+    /// Times that no message could be sent to a keeper, because its link was full.
+    pub keeper_full: u64,
     /// Times that descriptors could not leave, because as many of this user's were under way as may
     /// be (`ETOOMANYREFS`).
-    pub sitter_limit: u64,
+    pub keeper_limit: u64,
     /// The epoll set (of `epoll` and `adaptive`).
     pub cold: SetStats,
-    /// The babysitter's set, as far as it has reported: its ratio counts those of its waits that
+    /// The keeper's set, as far as it has reported: its ratio counts those of its waits that
     /// found something.
     pub away: SetStats,
 }

@@ -169,15 +169,15 @@ fn a_reload_goes_on_at_another_place_and_stays_where_that_cannot_be_had() {
 fn who_takes_over_from_a_server_has_its_place_and_keeps_it() {
     let site = Site::new();
     let port = free_port();
-    let (babysitter, path) = (site.path("sit"), site.path("stats"));
+    let (keeper, path) = (site.path("keeper"), site.path("stats"));
     let mut command = superpoll();
-    command.arg("sit").arg("--listen").arg(&babysitter);
-    let _babysitter = Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
-    until("the babysitter listens", || babysitter.exists());
+    command.arg("keep").arg("--listen").arg(&keeper);
+    let _keeper = Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    until("the keeper listens", || keeper.exists());
     let serve = |upgrade: bool| {
         let mut command = superpoll();
         command.arg("serve").arg(site.www()).arg("--listen").arg(format!("127.0.0.1:{port}"));
-        command.arg("--sit").arg(&babysitter).arg("--stats").arg(&path);
+        command.arg("--sit").arg(&keeper).arg("--stats").arg(&path);
         if upgrade {
             command.arg("--upgrade");
         }

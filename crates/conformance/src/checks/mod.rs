@@ -191,9 +191,9 @@ checks! {
     }
     time {
         a_timeout_is_never_early if always;
-        // With a babysitter a wait ends now and then to find descriptors that may leave, and goes
+        // With a keeper a wait ends now and then to find descriptors that may leave, and goes
         // on.
-        short_timeouts_are_not_rounded_up if |caps| !caps.babysat;
+        short_timeouts_are_not_rounded_up if |caps| !caps.is_kept;
         zero_timeout_does_not_block if always;
         an_interruption_is_retried_with_the_deadline_kept if always;
         an_event_ends_a_wait_without_timeout if always;

@@ -183,8 +183,8 @@ pub fn memory_per_descriptor_is_small(bench: &Bench) -> Outcome {
     let highest = more.last().map_or(0, |twin| twin.as_raw_fd()) as usize;
     let strangers = 4 * (highest + highest / 8).saturating_sub(count);
     ensure!(own > 0, "some memory is used");
-    // With a babysitter the poller also remembers since when each is idle.
-    let each = if bench.capabilities().babysat { 80 } else { 64 };
+    // With a keeper the poller also remembers since when each is idle.
+    let each = if bench.capabilities().is_kept { 80 } else { 64 };
     ensure!(
         own <= each * count + strangers,
         "{own} bytes for {count} descriptors ({} hot, {} cold), {} each",

@@ -79,9 +79,9 @@ pub fn zero_timeout_does_not_block(bench: &Bench) -> Outcome {
             ensure!(batch.is_empty(), "nothing happened: {batch:?}");
         }
         let calls = rig.stats().calls.since(&before);
-        // The poller waits for a babysitter's answer, before the wait.
+        // The poller waits for a keeper's answer, before the wait.
         ensure!(
-            (calls.ppoll == 0 || bench.capabilities().babysat) && calls.epoll_pwait2 == 0,
+            (calls.ppoll == 0 || bench.capabilities().is_kept) && calls.epoll_pwait2 == 0,
             "{count} descriptors: a look needs no timed call: {calls}"
         );
     }

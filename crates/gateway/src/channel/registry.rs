@@ -124,7 +124,7 @@ impl Registry {
 
 #[cfg(test)]
 mod tests {
-    use superpoll_sit::{Babysitter, Control, Listener, Options};
+    use superpoll_keeper::{Control, Keeper, Listener, Options};
 
     use super::*;
     use crate::succession::ledger::CHANNELS;
@@ -157,9 +157,9 @@ mod tests {
     fn what_is_written_down_of_a_channel_goes_with_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sit");
-        let mut babysitter = Babysitter::new(Options::default(), |_| {}).unwrap();
-        babysitter.listen(Listener::bind(&path).unwrap()).unwrap();
-        let thread = std::thread::spawn(|| babysitter.run());
+        let mut keeper = Keeper::new(Options::default(), |_| {}).unwrap();
+        keeper.listen(Listener::bind(&path).unwrap()).unwrap();
+        let thread = std::thread::spawn(|| keeper.run());
         let by = Arc::new(Succession::begin(&path, Box::new(|error| panic!("{error}"))).unwrap());
         let first = Registry::default().next(&config("\"a\"", &["/x", "/y"]));
         first.write_down(&Registry::default(), &by);

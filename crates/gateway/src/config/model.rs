@@ -66,8 +66,8 @@ pub enum Sitting {
 impl Babysitter {
     /// The tuning of the profile: when connections leave the engine.
     pub(crate) fn tuning(&self) -> Tuning {
-        let stated_only = matches!(self.sitting, Sitting::Process { .. });
-        Tuning { stated_only, ..self.profile.into() }
+        let only_with_state = matches!(self.sitting, Sitting::Process { .. });
+        Tuning { only_with_state, ..self.profile.into() }
     }
 }
 

@@ -193,7 +193,7 @@ impl Server {
         let report: Report = Arc::new(report);
         let succession =
             Succession::of(config, &report).map_err(|error| failed(error.to_string()))?;
-        let lost = |error: superpoll_sit::Error| failed(error.to_string());
+        let lost = |error: superpoll_keeper::Error| failed(error.to_string());
         if let Some(succession) = &succession {
             inherited.add(succession.listeners().map_err(lost)?);
         }

@@ -1,6 +1,6 @@
 //! One server after another, with the same connections.
 //!
-//! A server with a babysitter process (`superpoll-sit`) leaves the state that the next server needs
+//! A server with a babysitter process (`superpoll-keeper`) leaves the state that the next server needs
 //! with the babysitter. It does so while it is at work and not when it ends, so that the way in
 //! which it ends does not matter. The server leaves three things:
 //!
@@ -34,7 +34,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
-use superpoll_sit::{Adopted, Control, Line};
+use superpoll_keeper::{Adopted, Control, KeeperLink};
 
 use crate::channel::Message;
 use crate::config::{Config, Sitting};
@@ -47,7 +47,7 @@ pub(crate) mod ledger;
 pub(crate) mod state;
 
 /// Receives the error by which the babysitter was lost, once.
-type Told = Box<dyn Fn(&superpoll_sit::Error) + Send + Sync>;
+type Told = Box<dyn Fn(&superpoll_keeper::Error) + Send + Sync>;
 
 /// A server's side of its succession.
 pub(crate) struct Succession {
@@ -96,13 +96,13 @@ impl Succession {
     pub fn of(
         config: &Config,
         report: &Report,
-    ) -> Result<Option<Arc<Succession>>, superpoll_sit::Error> {
+    ) -> Result<Option<Arc<Succession>>, superpoll_keeper::Error> {
         let Some(Sitting::Process { socket }) = config.babysitter.as_ref().map(|one| &one.sitting)
         else {
             return Ok(None);
         };
         let report = report.clone();
-        let told = move |error: &superpoll_sit::Error| {
+        let told = move |error: &superpoll_keeper::Error| {
             let message =
                 format!("{error}; nobody goes on with this server's connections after it");
             report(&Event::new(Level::Error, "babysitter-lost", message));
@@ -111,7 +111,7 @@ impl Succession {
     }
 
     /// Introduces a server to the babysitter that listens at a path.
-    pub fn begin(path: &Path, told: Told) -> Result<Succession, superpoll_sit::Error> {
+    pub fn begin(path: &Path, told: Told) -> Result<Succession, superpoll_keeper::Error> {
         let control = Control::connect(path, session())?;
         let (control, sender) = (Mutex::new(Some(control)), Mutex::default());
         Ok(Succession { control, next_space: AtomicU64::new(1), sender, told })
@@ -130,7 +130,7 @@ impl Succession {
     /// `None`.
     fn with<R>(
         &self,
-        act: impl FnOnce(&mut Control) -> Result<R, superpoll_sit::Error>,
+        act: impl FnOnce(&mut Control) -> Result<R, superpoll_keeper::Error>,
     ) -> Option<R> {
         let mut control = self.control();
         let outcome = act(control.as_mut()?);
@@ -157,7 +157,7 @@ impl Succession {
     /// Returns the listeners that are left with the babysitter, and whether their server has made
     /// their files. They are there before any server has yielded, so that this server can find out
     /// whether it can go on.
-    pub fn listeners(&self) -> Result<Vec<(OwnedFd, bool)>, superpoll_sit::Error> {
+    pub fn listeners(&self) -> Result<Vec<(OwnedFd, bool)>, superpoll_keeper::Error> {
         let shown = self.control().as_mut().map_or_else(|| Ok(Vec::new()), Control::listeners)?;
         let shown = shown.into_iter().map(|shown| (shown.descriptor, shown.state == WITH_FILE));
         Ok(shown.collect())
@@ -165,7 +165,7 @@ impl Succession {
 
     /// Takes the state that other servers have left. If `upgrades`, a server that is at work is
     /// told to yield.
-    pub fn inherit(&self, upgrades: bool) -> Result<Estate, superpoll_sit::Error> {
+    pub fn inherit(&self, upgrades: bool) -> Result<Estate, superpoll_keeper::Error> {
         let adopted = match &mut *self.control() {
             Some(control) => control.adopt(upgrades)?,
             None => Adopted::default(),
@@ -208,8 +208,8 @@ impl Succession {
     }
 
     /// Returns a line for an engine.
-    pub fn line(&self) -> Result<Option<Line>, superpoll_sit::Error> {
-        self.control().as_ref().map(Control::line).transpose()
+    pub fn line(&self) -> Result<Option<KeeperLink>, superpoll_keeper::Error> {
+        self.control().as_ref().map(Control::link).transpose()
     }
 
     /// Leaves a listener.
@@ -316,7 +316,7 @@ impl Estate {
 mod tests {
     use super::*;
     use ledger::encode_message;
-    use superpoll_sit::Orphan;
+    use superpoll_keeper::Orphan;
 
     #[test]
     fn an_estate_is_sorted() {

@@ -6,7 +6,7 @@ use crate::document::Document;
 use crate::record::Figures;
 use crate::server::rounds::Ratio;
 use crate::table::time;
-use crate::{atr, files, herd, idle, relay, ring, sit, zombies};
+use crate::{atr, files, herd, idle, keep, relay, ring, zombies};
 
 /// Compares Superpoll with nginx, HAProxy, hyper, tokio and mio: the table of the README.
 pub fn peers(document: &Document) -> Option<String> {
@@ -194,7 +194,7 @@ pub fn runtime(document: &Document) -> Option<String> {
 /// Returns the effect of a restart on idle connections that a second process keeps.
 pub fn restart(document: &Document) -> Option<String> {
     let rows = &document.records.sit.as_ref()?.rows;
-    let of = |subject: &str, figure: &str| -> Option<&sit::Row> {
+    let of = |subject: &str, figure: &str| -> Option<&keep::Row> {
         rows.iter()
             .find(|row| (&*row.part, &*row.subject, &*row.figure) == ("restart", subject, figure))
     };

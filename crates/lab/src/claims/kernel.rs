@@ -2,7 +2,7 @@
 
 use crate::claims::claim::{Claim, Found, Means, Source, Verdict, at_least, at_most};
 use crate::claims::measured::{
-    all_active_of_any, most_zombies, sit, spread, sweeps, sweeps_at_the_end, time, with_zombies,
+    all_active_of_any, keep, most_zombies, spread, sweeps, sweeps_at_the_end, time, with_zombies,
 };
 use crate::experiments::Records;
 use crate::statistics;
@@ -339,7 +339,7 @@ fn maps(records: &Records) -> Found {
 }
 
 fn nests(records: &Records) -> Found {
-    let row = sit(records, "busy", "nested", "main")?;
+    let row = keep(records, "busy", "nested", "main")?;
     Some((
         Verdict::Holds,
         format!(

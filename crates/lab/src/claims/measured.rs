@@ -5,7 +5,7 @@ use crate::experiments::Records;
 use crate::record::Figures;
 use crate::server::rounds::Ratio;
 use crate::statistics;
-use crate::{herd, relay, ring, sit, zombies};
+use crate::{herd, keep, relay, ring, zombies};
 
 /// A sweep of `superpoll-lab atr`: all rows of one kind, total and placement.
 pub struct Sweep<'a> {
@@ -185,13 +185,13 @@ pub fn ring<'a>(records: &'a Records, subject: &str) -> Option<&'a ring::Row> {
     rows.filter(|row| row.subject == subject && row.in_flight == 1).max_by_key(|row| row.total)
 }
 
-/// Returns a figure of `superpoll-lab sit`, with the most descriptors.
-pub fn sit<'a>(
+/// Returns a figure of `superpoll-lab keep`, with the most descriptors.
+pub fn keep<'a>(
     records: &'a Records,
     part: &str,
     subject: &str,
     figure: &str,
-) -> Option<&'a sit::Row> {
+) -> Option<&'a keep::Row> {
     let rows = records.sit.iter().flat_map(|record| &record.rows);
     rows.filter(|row| (&*row.part, &*row.subject, &*row.figure) == (part, subject, figure))
         .max_by_key(|row| row.descriptors)

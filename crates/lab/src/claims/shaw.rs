@@ -2,7 +2,7 @@
 
 use crate::claims::claim::{Claim, Found, Means, Source, Verdict, at_least, at_most};
 use crate::claims::measured::{
-    self, all_active_of_any, most_zombies, sit, slope, spread, sweep_of_a_thousand, sweeps,
+    self, all_active_of_any, keep, most_zombies, slope, spread, sweep_of_a_thousand, sweeps,
     sweeps_at_the_end, time,
 };
 use crate::experiments::Records;
@@ -140,7 +140,7 @@ pub const CLAIMS: &[Claim] = &[
         experiment: "sit",
         judge: second_process,
         means: Some(Means {
-            holds: "Idle connections can live in a process of their own (superpoll sit), and outlive your server's \
+            holds: "Idle connections can live in a process of their own (superpoll keep), and outlive your server's \
                     restart.",
             fails: "Moving connections to another process is dear here: keep them nested in your own loop.",
         }),
@@ -436,11 +436,11 @@ fn call_for_each_change(records: &Records) -> Found {
 }
 
 fn second_process(records: &Records) -> Found {
-    let leave = sit(records, "move", "process", "leave, main")?;
+    let leave = keep(records, "move", "process", "leave, main")?;
     let lost = ["upgrade", "crash"].into_iter().filter_map(|how| {
         Some(
-            sit(records, "restart", how, "dropped")?.most
-                + sit(records, "restart", how, "lost")?.most,
+            keep(records, "restart", how, "dropped")?.most
+                + keep(records, "restart", how, "lost")?.most,
         )
     });
     let lost: Vec<f64> = lost.collect();
@@ -464,7 +464,7 @@ fn second_process(records: &Records) -> Found {
 }
 
 fn process_first(records: &Records) -> Found {
-    let request = |topology| sit(records, "busy", topology, "main");
+    let request = |topology| keep(records, "busy", topology, "main");
     let (nested, process) = (request("nested")?, request("process")?);
     let ratio = process.median / nested.median;
     Some((

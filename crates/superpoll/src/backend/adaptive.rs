@@ -29,8 +29,8 @@ use crate::backend::cold::{Change, Cold};
 use crate::backend::epoll::Epoll;
 use crate::backend::scan_clock::ScanClock;
 use crate::backend::{
-    Abilities, Backend, BackendKind, Context, Deadline, Entry, Keeper, Lengths, Lifecycle, Memory,
-    Placement, Status, Synced, Topology, WaitCall,
+    Abilities, Backend, BackendKind, Context, Deadline, Entry, KeeperClient, Lengths, Lifecycle,
+    Memory, Placement, Status, Synced, Topology, WaitCall,
 };
 use crate::costs::{Costs, Kind};
 use crate::error::Result;
@@ -375,8 +375,8 @@ pub(crate) fn make(
         #[cfg(feature = "keeper")]
         Topology::Thread(tuning) => Box::new(Adaptive::over(cold::thread(tuning)?, policy, costs)),
         #[cfg(feature = "keeper")]
-        Topology::Process(line, tuning) => {
-            Box::new(Adaptive::over(cold::process(line, tuning)?, policy, costs))
+        Topology::Process(link, tuning) => {
+            Box::new(Adaptive::over(cold::process(link, tuning)?, policy, costs))
         }
     })
 }
@@ -520,7 +520,7 @@ impl<P: Policy, C: Cold> Backend for Adaptive<P, C> {
         self
     }
 
-    fn keeper(&mut self) -> Option<&mut dyn Keeper> {
+    fn keeper(&mut self) -> Option<&mut dyn KeeperClient> {
         self.cold.keeper()
     }
 }
@@ -532,7 +532,7 @@ impl<P: Policy, C: Cold> Lifecycle for Adaptive<P, C> {
 
     fn after_fork(&mut self, cx: &mut Context<'_>) -> Result<()> {
         if let Some(keeper) = self.cold.keeper() {
-            keeper.abandon(cx);
+            keeper.detach(cx);
         }
         self.cold.set_mut().after_fork(cx)?;
         for place in 0..self.hot.len() {

@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use crate::backend::{
     Abilities, Backend, BackendKind, Context, Deadline, Entry, Lengths, Lifecycle, Memory, Report,
-    Status, Synced, WaitCall, without_babysitter,
+    Status, Synced, WaitCall, without_keeper,
 };
 use crate::error::{Error, Result};
 use crate::event::Readiness;
@@ -29,7 +29,7 @@ use crate::sys::eventfd::replace;
 /// The key under which the waker is watched.
 const WAKER: Key = Key::new(Key::RESERVED, 0);
 
-/// The key under which a babysitter's line is watched.
+/// The key under which a keeper's link is watched.
 const LINE: Key = Key::new(Key::RESERVED, 1);
 
 /// Watched, but without a report: only a single report of a hang-up remains possible.
@@ -43,8 +43,8 @@ pub struct Epoll {
     /// when `fd` is built anew.
     outer: Option<OwnedFd>,
     waker: Option<RawFd>,
-    line: Option<RawFd>,
-    line_has_stirred: bool,
+    link: Option<RawFd>,
+    link_is_ready: bool,
     buffer: Vec<Raw>,
     /// Descriptors that the kernel watches and that may report.
     armed: usize,
@@ -64,7 +64,7 @@ fn bits(interest: Interest, mode: Mode) -> u32 {
 /// How many events a call asks for: more than there can be, unless there is no need to know all.
 #[inline]
 fn room(cx: &Context<'_>, alone: bool) -> usize {
-    // All registrations, a waker and a line, and one more.
+    // All registrations, a waker and a link, and one more.
     let known = cx.table.len() + 3;
     match cx.room_in_turn() {
         Some(room) if alone => room.min(known),
@@ -96,8 +96,8 @@ impl Epoll {
             fd,
             outer: None,
             waker: None,
-            line: None,
-            line_has_stirred: false,
+            link: None,
+            link_is_ready: false,
             buffer: Vec::new(),
             armed: 0,
             orphans: false,
@@ -118,41 +118,41 @@ impl Epoll {
     /// Whether anything in the set may report.
     #[inline]
     pub(super) fn is_idle(&self) -> bool {
-        self.armed == 0 && self.waker.is_none() && self.line.is_none()
+        self.armed == 0 && self.waker.is_none() && self.link.is_none()
     }
 
-    /// Watches a babysitter's line.
-    pub(super) fn watch_line(&mut self, line: BorrowedFd<'_>) -> Result<()> {
-        let line = line.as_raw_fd();
-        self.add_line(&mut crate::stats::Calls::default(), line)
-            .map_err(|source| Error::system("watching a babysitter's line", Some(line), source))?;
-        self.line = Some(line);
+    /// Watches a keeper's link.
+    pub(super) fn watch_keeper_link(&mut self, link: BorrowedFd<'_>) -> Result<()> {
+        let link = link.as_raw_fd();
+        self.add_keeper_link(&mut crate::stats::Calls::default(), link)
+            .map_err(|source| Error::system("watching a keeper's link", Some(link), source))?;
+        self.link = Some(link);
         Ok(())
     }
 
-    fn add_line(&self, calls: &mut crate::stats::Calls, fd: RawFd) -> io::Result<()> {
+    fn add_keeper_link(&self, calls: &mut crate::stats::Calls, fd: RawFd) -> io::Result<()> {
         let (set, bits) = (self.fd.as_fd(), libc::EPOLLIN as u32);
         epoll::control(calls, set, Operation::Add, fd, bits, LINE.to_bits())
     }
 
-    /// Stops watching the line, which the caller closes next.
-    pub(super) fn forget_line(&mut self, cx: &mut Context<'_>) {
-        if let Some(line) = self.line {
+    /// Stops watching the link, which the caller closes next.
+    pub(super) fn forget_keeper_link(&mut self, cx: &mut Context<'_>) {
+        if let Some(link) = self.link {
             let (calls, set) = (&mut cx.stats.calls, self.fd.as_fd());
-            let _ = epoll::control(calls, set, Operation::Delete, line, 0, 0);
+            let _ = epoll::control(calls, set, Operation::Delete, link, 0, 0);
         }
-        self.drop_line();
+        self.drop_keeper_link();
     }
 
-    /// The line belongs to another process, as this set does until it is built anew.
-    pub(super) fn drop_line(&mut self) {
-        (self.line, self.line_has_stirred) = (None, false);
+    /// The link belongs to another process, as this set does until it is built anew.
+    pub(super) fn drop_keeper_link(&mut self) {
+        (self.link, self.link_is_ready) = (None, false);
     }
 
-    /// Whether the line has been reported since the last call.
+    /// Whether the link has been reported since the last call.
     #[inline]
-    pub(super) fn take_stirred_line(&mut self) -> bool {
-        std::mem::take(&mut self.line_has_stirred)
+    pub(super) fn take_keeper_link_event(&mut self) -> bool {
+        std::mem::take(&mut self.link_is_ready)
     }
 
     fn note(&mut self, cx: &mut Context<'_>, index: u32, applied: Option<(Interest, Mode)>) {
@@ -256,7 +256,7 @@ impl Epoll {
         self.note(cx, index, None);
     }
 
-    /// Makes the kernel forget a descriptor that a babysitter watches from now on. A
+    /// Makes the kernel forget a descriptor that a keeper watches from now on. A
     /// descriptor that the kernel does not know stays as it is.
     pub(super) fn release(&mut self, cx: &mut Context<'_>, index: u32) -> io::Result<()> {
         self.control(cx, Operation::Delete, index, PARKED)?;
@@ -354,7 +354,7 @@ impl Epoll {
     /// Handles an event that differs from the registration's wish; returns whether it is wanted.
     fn collect_odd(&mut self, cx: &mut Context<'_>, key: Key, found: Readiness) -> bool {
         if key.index() == Key::RESERVED {
-            self.line_has_stirred |= key == LINE;
+            self.link_is_ready |= key == LINE;
             return false;
         }
         let Some(slot) = cx.table.get(key) else {
@@ -427,8 +427,8 @@ impl Epoll {
         if let Some(waker) = self.waker {
             self.add_waker(cx, waker).map_err(failed)?;
         }
-        if let Some(line) = self.line {
-            self.add_line(&mut cx.stats.calls, line).map_err(failed)?;
+        if let Some(link) = self.link {
+            self.add_keeper_link(&mut cx.stats.calls, link).map_err(failed)?;
         }
         Ok(())
     }
@@ -455,7 +455,7 @@ pub(super) const ENTRY: Entry = Entry {
     name: "epoll",
     abilities: Abilities::EPOLL,
     is_available: || true,
-    make: |_, topology| without_babysitter(Epoll::new()?, &topology),
+    make: |_, topology| without_keeper(Epoll::new()?, &topology),
 };
 
 impl Backend for Epoll {

@@ -15,7 +15,7 @@ use crate::policy::Policy;
 /// ([`Builder::custom`](crate::Builder::custom)).
 ///
 /// A back-end that can do more than watch returns a further trait for each ability: it carries out
-/// [`Operations`], or it has a [`Keeper`].
+/// [`Operations`], or it has a [`KeeperClient`].
 pub trait Backend: Send {
     /// Its name, and the facts about it that the poller and its statistics need.
     fn status(&self) -> Status<'_>;
@@ -77,8 +77,8 @@ pub trait Backend: Send {
         None
     }
 
-    /// The babysitter that watches idle descriptors, if the back-end was given one.
-    fn keeper(&mut self) -> Option<&mut dyn Keeper> {
+    /// The keeper that watches idle descriptors, if the back-end was given one.
+    fn keeper(&mut self) -> Option<&mut dyn KeeperClient> {
         None
     }
 }
@@ -185,26 +185,26 @@ pub trait Operations {
     fn stay_on_thread(&mut self, cx: &mut Context<'_>);
 }
 
-/// The ability to give idle descriptors to a babysitter, which watches them elsewhere.
-pub trait Keeper {
+/// The ability to give idle descriptors to a keeper, which watches them elsewhere.
+pub trait KeeperClient {
     /// Takes the state that a registration leaves with when it goes to another process.
     fn leave_state(&mut self, key: Key, state: &[u8]);
 
     /// Drops the state of a registration that is over.
     fn forget_state(&mut self, index: u32);
 
-    /// Asks the babysitter which of its descriptors are ready, and waits for the answer: the next
+    /// Asks the keeper which of its descriptors are ready, and waits for the answer: the next
     /// wait reports each that was ready before this call.
     fn catch_up(&mut self, cx: &mut Context<'_>);
 
-    /// Gives the babysitter every registration that it may have, however recently that was active.
-    fn hand_over_all(&mut self, cx: &mut Context<'_>);
+    /// Gives the keeper every registration that it may have, however recently that was active.
+    fn move_all_to_keeper(&mut self, cx: &mut Context<'_>);
 
     /// Takes back, for good, the descriptors that were changed or have ended.
-    fn settle(&mut self, cx: &mut Context<'_>);
+    fn flush_recalls(&mut self, cx: &mut Context<'_>);
 
-    /// Goes on without the babysitter, which belongs to the parent of this process.
-    fn abandon(&mut self, cx: &mut Context<'_>);
+    /// Goes on without the keeper, which belongs to the parent of this process.
+    fn detach(&mut self, cx: &mut Context<'_>);
 }
 
 /// The name of a back-end, and facts about it.
@@ -220,14 +220,14 @@ pub struct Status<'a> {
     pub holds_files: bool,
     /// How it places descriptors, if it does.
     pub placement: Option<Placement<'a>>,
-    /// Whether there is a babysitter.
-    pub keeper: Babysitting<'a>,
+    /// Whether there is a keeper.
+    pub keeper: KeeperStatus<'a>,
 }
 
 impl Status<'_> {
     /// The status of a back-end with this name and these lengths, and nothing special.
     pub fn new(name: &'static str, lengths: Lengths) -> Self {
-        let keeper = Babysitting::None;
+        let keeper = KeeperStatus::None;
         Status { name, lengths, holds_files: false, placement: None, keeper }
     }
 }
@@ -266,13 +266,13 @@ pub struct Lengths {
     pub hot: usize,
     /// In epoll.
     pub cold: usize,
-    /// With a babysitter.
+    /// With a keeper.
     pub away: usize,
 }
 
-/// Whether a poller has a babysitter.
+/// Whether a poller has a keeper.
 #[derive(Clone, Copy, Debug)]
-pub enum Babysitting<'a> {
+pub enum KeeperStatus<'a> {
     /// The poller has none: it was not asked for, or it belongs to the parent of a forked process.
     None,
     /// The poller has one.

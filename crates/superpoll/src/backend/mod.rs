@@ -38,7 +38,8 @@ pub use context::{Context, Deadline, Report};
 pub(crate) use delivery::Delivery;
 pub use epoll::Epoll;
 pub use interface::{
-    Babysitting, Backend, Keeper, Lengths, Lifecycle, Memory, Operations, Placement, Status, Synced,
+    Backend, KeeperClient, KeeperStatus, Lengths, Lifecycle, Memory, Operations, Placement, Status,
+    Synced,
 };
 pub use poll::Poll;
 pub use select::Select;
@@ -255,22 +256,18 @@ fn those(have: impl Fn(&Abilities) -> bool) -> String {
     }
 }
 
-/// The error of a back-end that cannot have a babysitter.
-fn no_babysitter(backend: &'static str) -> Error {
-    let (what, instead) = ("a babysitter", "choose the back-end adaptive, or the nested topology");
+/// The error of a back-end that cannot have a keeper.
+fn no_keeper(backend: &'static str) -> Error {
+    let (what, instead) = ("a keeper", "choose the back-end adaptive, or the nested topology");
     Error::Unsupported { backend, what, instead }
 }
 
-/// A back-end that works without a babysitter, or an error if one was asked for.
-pub(crate) fn without_babysitter(
+/// A back-end that works without a keeper, or an error if one was asked for.
+pub(crate) fn without_keeper(
     backend: impl Backend + 'static,
     topology: &Topology,
 ) -> Result<Box<dyn Backend>> {
-    if topology.is_nested() {
-        Ok(Box::new(backend))
-    } else {
-        Err(no_babysitter(backend.status().name))
-    }
+    if topology.is_nested() { Ok(Box::new(backend)) } else { Err(no_keeper(backend.status().name)) }
 }
 
 impl std::str::FromStr for BackendKind {

@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 use crate::backend::array::Array;
 use crate::backend::{
     Abilities, Backend, BackendKind, Context, Deadline, Entry, Lengths, Lifecycle, Memory, Status,
-    Synced, WaitCall, those, without_babysitter,
+    Synced, WaitCall, those, without_keeper,
 };
 use crate::error::{Error, Result};
 use crate::interest::{Mode, Watch};
@@ -48,7 +48,7 @@ pub(super) const ENTRY: Entry = Entry {
     name: "poll",
     abilities: Abilities::POLL,
     is_available: || true,
-    make: |_, topology| without_babysitter(Poll::new(), &topology),
+    make: |_, topology| without_keeper(Poll::new(), &topology),
 };
 
 impl Default for Poll {

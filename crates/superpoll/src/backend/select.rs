@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 use crate::backend::poll::{cannot_nest, refuse_epoll_modes};
 use crate::backend::{
     Abilities, Backend, BackendKind, Context, Deadline, Entry, Lengths, Lifecycle, Memory, Report,
-    Status, Synced, those, without_babysitter,
+    Status, Synced, those, without_keeper,
 };
 use crate::error::{Error, Result};
 use crate::event::Readiness;
@@ -50,7 +50,7 @@ pub(super) const ENTRY: Entry = Entry {
         ..Abilities::POLL
     },
     is_available: || true,
-    make: |_, topology| without_babysitter(Select::new(), &topology),
+    make: |_, topology| without_keeper(Select::new(), &topology),
 };
 
 /// The error for a descriptor that does not fit into a set.

@@ -34,7 +34,7 @@ use std::sync::OnceLock;
 
 use crate::backend::{
     Abilities, Backend, BackendKind, Context, Deadline, Entry, Lengths, Lifecycle, Memory,
-    Operations, Status, Synced, WaitCall, no_babysitter,
+    Operations, Status, Synced, WaitCall, no_keeper,
 };
 use crate::error::{Error, Result};
 use crate::interest::{Mode, Watch};
@@ -381,7 +381,7 @@ pub(super) const ENTRY: Entry = Entry {
     },
     make: |_, topology| match topology.is_nested() {
         true => Ok(Box::new(Uring::new()?)),
-        false => Err(no_babysitter("uring")),
+        false => Err(no_keeper("uring")),
     },
 };
 

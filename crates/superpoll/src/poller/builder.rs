@@ -1,8 +1,6 @@
 //! Chooses the back-end, policy and topology of a poller.
 
-use crate::backend::{
-    BACKEND_VARIABLE, Backend, BackendKind, Topology, adaptive, without_babysitter,
-};
+use crate::backend::{BACKEND_VARIABLE, Backend, BackendKind, Topology, adaptive, without_keeper};
 use crate::costs::Costs;
 use crate::error::Result;
 use crate::policy::Policy;
@@ -47,7 +45,7 @@ impl Builder {
     #[must_use]
     pub fn custom(self, backend: impl Backend + 'static) -> Builder {
         Builder {
-            make: Some(Box::new(move |_, topology| without_babysitter(backend, &topology))),
+            make: Some(Box::new(move |_, topology| without_keeper(backend, &topology))),
             ..self
         }
     }
@@ -58,7 +56,7 @@ impl Builder {
         Builder { costs: Some(costs), ..self }
     }
 
-    /// Makes a babysitter watch idle descriptors, in a thread or in another process. Only with the
+    /// Makes a keeper watch idle descriptors, in a thread or in another process. Only with the
     /// adaptive back-end, which [`BackendKind::Auto`] stands for in that case.
     #[must_use]
     pub fn topology(self, topology: Topology) -> Builder {
@@ -69,7 +67,7 @@ impl Builder {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`](crate::Error::Unsupported) for a babysitter with another back-end
+    /// [`Error::Unsupported`](crate::Error::Unsupported) for a keeper with another back-end
     /// than the adaptive one, [`Error::UnknownBackend`](crate::Error::UnknownBackend) if
     /// `SUPERPOLL_BACKEND` was consulted and names none,
     /// [`Error::DescriptorLimit`](crate::Error::DescriptorLimit) if there is no descriptor left for

@@ -109,7 +109,7 @@ impl Poller {
     ///
     /// If few of the poller's slots are in use it [shrinks](Poller::shrink_to_fit) as well.
     ///
-    /// With a babysitter it also asks which of its descriptors are ready, and waits for the answer,
+    /// With a keeper it also asks which of its descriptors are ready, and waits for the answer,
     /// for at most a second: a wait that follows sees every descriptor that was ready before.
     pub fn flush(&mut self) {
         self.flush_kernel();
@@ -133,7 +133,7 @@ impl Poller {
             let _ = operations.flush_kernel(&mut cx);
         }
         if let Some(keeper) = backend.keeper() {
-            keeper.settle(&mut cx);
+            keeper.flush_recalls(&mut cx);
         }
     }
 

@@ -4,17 +4,17 @@
 //! steps from one to the other.
 //!
 //! The life of a slot, by the flags that say whether the registration exists (`LIVE`) and whether
-//! the kernel knows its descriptor (`APPLIED`), in its own set or with a babysitter (`AWAY`):
+//! the kernel knows its descriptor (`APPLIED`), in its own set or with a keeper (`AWAY`):
 //!
 //! ```text
 //!   vacant ── insert ──▶ LIVE ────── sync ─────▶ LIVE APPLIED ── leave ──▶ LIVE AWAY
-//!     ▲                   │ ▲                      │    ▲                 │   │
-//!     │                   │ └───── come_back ──────┼────┼─────────────────┘   │
-//!     │                  end                      end  insert                end
-//!     │                   ▼                        ▼    │ (OLD_KEY)           ▼
-//!     └──── release ─── ended ◀────── sync ────── APPLIED ─┘                   AWAY
-//!                         ▲                                                   │
-//!                         └───────────────────── sync ────────────────────────┘
+//!     ▲                   │ ▲                      │    ▲                    │   │
+//!     │                   │ └───── come_back ──────┼────┼────────────────────┘   │
+//!     │                  end                      end  insert                   end
+//!     │                   ▼                        ▼    │ (OLD_KEY)              ▼
+//!     └──── release ─── ended ◀────── sync ─── APPLIED ─┘                      AWAY
+//!                         ▲                                                      │
+//!                         └────────────────────── sync ──────────────────────────┘
 //! ```
 //!
 //! In a poll array a descriptor has a place, whether the kernel's set knows it as well or not. A
@@ -185,19 +185,19 @@ impl Slot {
         self.is(OLD_KEY)
     }
 
-    /// Whether a babysitter watches it, with the watch that was last applied.
+    /// Whether a keeper watches it, with the watch that was last applied.
     pub(crate) fn is_away(&self) -> bool {
         self.is(AWAY)
     }
 
-    /// Notes that a babysitter watches it as wanted now, and that the poller's own set no longer
+    /// Notes that a keeper watches it as wanted now, and that the poller's own set no longer
     /// knows the descriptor.
     pub(crate) fn leave(&mut self) {
         self.put(AWAY, true);
         (self.applied_interest, self.applied_mode) = (self.watch.interest, self.watch.mode);
     }
 
-    /// Notes that the babysitter does not watch it any more, or will not.
+    /// Notes that the keeper does not watch it any more, or will not.
     pub(crate) fn come_back(&mut self) {
         self.put(AWAY, false);
         if !self.is(APPLIED) {
@@ -205,7 +205,7 @@ impl Slot {
         }
     }
 
-    /// Whether the babysitter watches it as the caller wants, under the key that it still has.
+    /// Whether the keeper watches it as the caller wants, under the key that it still has.
     pub(crate) fn is_left_as_wanted(&self) -> bool {
         !self.is(OLD_KEY)
             && !self.watch.interest.is_empty()

@@ -1,28 +1,28 @@
 //! The cold set: where the adaptive back-end watches idle descriptors.
 //!
 //! [`Cold`] is the interface that the adaptive back-end needs. By default that is the poller's own
-//! epoll set (`nested`). The other topologies put a babysitter behind it that watches descriptors
+//! epoll set (`nested`). The other topologies put a keeper behind it that watches descriptors
 //! on which nothing has happened for a while: in a second thread (`thread`), which receives their
 //! numbers, or in another process (`process`), which receives the open files. The code that these
-//! two share is in `babysat`. `stays` decides when a descriptor leaves, and how much harder that
+//! two share is in `kept`. `eviction` decides when a descriptor leaves, and how much harder that
 //! becomes for one that keeps coming back; `states` holds the state with which it leaves; neither
 //! makes system calls. The options are in `tuning`.
 
 use std::io;
 
-use crate::backend::{Context, Deadline, Epoll, Keeper, Memory, Status, Synced};
+use crate::backend::{Context, Deadline, Epoll, KeeperClient, Memory, Status, Synced};
 use crate::error::Result;
 use crate::interest::{Interest, Mode};
 
 #[cfg(feature = "keeper")]
-mod babysat;
+mod eviction;
+#[cfg(feature = "keeper")]
+mod kept;
 mod nested;
 #[cfg(feature = "keeper")]
 mod process;
 #[cfg(feature = "keeper")]
 mod states;
-#[cfg(feature = "keeper")]
-mod stays;
 #[cfg(feature = "keeper")]
 mod thread;
 mod tuning;
@@ -46,7 +46,7 @@ pub enum Change {
     Forget,
 }
 
-/// A cold set: the poller's own epoll set, perhaps with a babysitter behind it.
+/// A cold set: the poller's own epoll set, perhaps with a keeper behind it.
 pub trait Cold: Send {
     /// Changes how a descriptor is watched, and notes the applied change in the slot.
     fn change(&mut self, cx: &mut Context<'_>, index: u32, change: Change) -> Result<Synced>;
@@ -82,12 +82,12 @@ pub trait Cold: Send {
         let _ = cx;
     }
 
-    /// The babysitter.
-    fn keeper(&mut self) -> Option<&mut dyn Keeper> {
+    /// The keeper.
+    fn keeper(&mut self) -> Option<&mut dyn KeeperClient> {
         None
     }
 
-    /// Adds the facts about the babysitter to the status of the back-end.
+    /// Adds the facts about the keeper to the status of the back-end.
     fn add_keeper<'a>(&'a self, status: &mut Status<'a>) {
         let _ = status;
     }

@@ -1,24 +1,24 @@
-//! A babysitter in another process, which is given the open files.
+//! A keeper in another process, which is given the open files.
 
-use superpoll_sit::Line;
+use superpoll_keeper::KeeperLink;
 
-use super::babysat::{Babysat, Sitter};
+use super::kept::{KeeperHandle, Kept};
 use super::tuning::Tuning;
 use crate::error::Result;
 
-/// A babysitter that another program starts and ends.
+/// A keeper that another program starts and ends.
 #[derive(Debug)]
 pub(crate) struct Process;
 
-impl Sitter for Process {
+impl KeeperHandle for Process {
     const TAKES_FILES: bool = true;
 
-    fn end(&mut self) {}
+    fn join(&mut self) {}
 
-    fn abandon(&mut self) {}
+    fn detach(&mut self) {}
 }
 
-/// A cold set with a babysitter at the other end of a line.
-pub(crate) fn process(line: Line, tuning: Tuning) -> Result<Babysat<Process>> {
-    Babysat::new(Process, line, tuning)
+/// A cold set with a keeper at the other end of a link.
+pub(crate) fn process(link: KeeperLink, tuning: Tuning) -> Result<Kept<Process>> {
+    Kept::new(Process, link, tuning)
 }

@@ -1,15 +1,15 @@
-//! The states of registrations: each goes to the babysitter together with its descriptor.
+//! The states of registrations: each goes to the keeper together with its descriptor.
 //!
-//! A babysitter that has no room returns the descriptors that it was given, and a returned
+//! A keeper that has no room returns the descriptors that it was given, and a returned
 //! descriptor must leave again one day, with its state. So a state that was sent is kept until the
-//! babysitter has answered a question that was asked after it. Messages on a line arrive in order,
-//! so by then the babysitter has returned every descriptor that it could not take. A connection
+//! keeper has answered a question that was asked after it. Messages on a link arrive in order,
+//! so by then the keeper has returned every descriptor that it could not take. A connection
 //! that is away for good costs nothing here.
 
 use std::collections::HashMap;
 
 /// A map with room for more than this is made smaller when most of it is empty.
-const KEPT: usize = 64;
+const SHRINK_ABOVE: usize = 64;
 
 /// By the index of its slot.
 #[derive(Debug, Default)]
@@ -22,8 +22,8 @@ pub(super) struct States {
 
 /// Frees the memory that a crowd needed which has left, because idle descriptors should cost
 /// little.
-fn keep_short<T>(map: &mut HashMap<u32, T>) {
-    if map.capacity() > KEPT && map.len() < map.capacity() / 4 {
+fn shrink_if_sparse<T>(map: &mut HashMap<u32, T>) {
+    if map.capacity() > SHRINK_ABOVE && map.len() < map.capacity() / 4 {
         map.shrink_to(2 * map.len());
     }
 }
@@ -33,7 +33,7 @@ fn remove<T>(map: &mut HashMap<u32, T>, index: u32) -> Option<T> {
         return None;
     }
     let gone = map.remove(&index);
-    keep_short(map);
+    shrink_if_sparse(map);
     gone
 }
 
@@ -50,14 +50,14 @@ impl States {
 
     /// Notes that a registration has left, with its state if it has one; returns true in that case.
     /// Question `next` is the first that comes after it.
-    pub(super) fn leave(&mut self, index: u32, next: u64) -> bool {
+    pub(super) fn mark_sent(&mut self, index: u32, next: u64) -> bool {
         let state = remove(&mut self.here, index);
         state.map(|state| self.sent.insert(index, (next, state))).is_some()
     }
 
     /// Notes that a registration was returned. It has its state again, unless it was given another
     /// one meanwhile.
-    pub(super) fn take_back(&mut self, index: u32) {
+    pub(super) fn restore(&mut self, index: u32) {
         if let Some((_, state)) = remove(&mut self.sent, index) {
             self.here.entry(index).or_insert(state);
         }
@@ -79,7 +79,7 @@ impl States {
     pub(super) fn confirm(&mut self, question: u64) {
         if !self.sent.is_empty() {
             self.sent.retain(|_, &mut (next, _)| next > question);
-            keep_short(&mut self.sent);
+            shrink_if_sparse(&mut self.sent);
         }
     }
 
@@ -99,19 +99,19 @@ mod tests {
     #[test]
     fn it_leaves_and_is_kept_until_it_was_taken() {
         let mut states = States::default();
-        assert!(!states.leave(3, 1), "it has none");
+        assert!(!states.mark_sent(3, 1), "it has none");
         states.set(3, b"first");
         states.set(4, b"other");
         assert_eq!((states.get(3), states.get(5)), (Some(&b"first"[..]), None));
-        assert!(states.leave(3, 7) && states.leave(4, 8));
+        assert!(states.mark_sent(3, 7) && states.mark_sent(4, 8));
         assert_eq!(states.get(3), None);
         states.confirm(6);
-        states.take_back(3);
+        states.restore(3);
         assert_eq!(states.get(3), Some(&b"first"[..]));
-        states.take_back(3);
+        states.restore(3);
         assert_eq!(states.get(3), Some(&b"first"[..]), "nothing more comes back");
         states.confirm(8);
-        states.take_back(4);
+        states.restore(4);
         assert_eq!(states.get(4), None, "it was taken");
     }
 
@@ -120,17 +120,17 @@ mod tests {
         let mut states = States::default();
         for (index, state) in [(1, b"a"), (2, b"b"), (3, b"c")] {
             states.set(index, state);
-            states.leave(index, 1);
+            states.mark_sent(index, 1);
             states.set(index, b"newer");
         }
-        states.take_back(1);
+        states.restore(1);
         assert_eq!(states.get(1), Some(&b"newer"[..]));
         states.forget(2);
-        states.take_back(2);
+        states.restore(2);
         assert_eq!(states.get(2), None);
         states.forget_sent(3);
-        assert!(states.leave(3, 2));
-        states.take_back(3);
+        assert!(states.mark_sent(3, 2));
+        states.restore(3);
         assert_eq!(states.get(3), Some(&b"newer"[..]));
     }
 
@@ -143,10 +143,10 @@ mod tests {
         let full = states.memory();
         assert!(full >= 10_000 * (40 + 24));
         for index in 0..10_000 {
-            states.leave(index, 1);
+            states.mark_sent(index, 1);
         }
         assert!(states.memory() >= 10_000 * 40);
         states.confirm(1);
-        assert!(states.memory() <= 4 * KEPT * 32, "{}", states.memory());
+        assert!(states.memory() <= 4 * SHRINK_ABOVE * 32, "{}", states.memory());
     }
 }

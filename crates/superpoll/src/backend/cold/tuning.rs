@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 #[cfg(feature = "keeper")]
-use superpoll_sit::Line;
+use superpoll_keeper::KeeperLink;
 
 /// The place where descriptors are watched on which nothing happens.
 #[derive(Debug, Default)]
@@ -16,21 +16,21 @@ pub enum Topology {
     /// A second thread, which the poller starts, and ends when it is dropped.
     #[cfg(feature = "keeper")]
     Thread(Tuning),
-    /// Another process, at the other end of the line
-    /// ([`Control::line`](superpoll_sit::Control::line)). It holds the open files, which live on
+    /// Another process, at the other end of the link
+    /// ([`Control::link`](superpoll_keeper::Control::link)). It holds the open files, which live on
     /// there if this process ends without a word.
     #[cfg(feature = "keeper")]
-    Process(Line, Tuning),
+    Process(KeeperLink, Tuning),
 }
 
 impl Topology {
-    /// Whether there is no babysitter.
+    /// Whether there is no keeper.
     pub(crate) fn is_nested(&self) -> bool {
         matches!(self, Topology::Nested)
     }
 }
 
-/// When descriptors leave for the babysitter.
+/// When descriptors leave for the keeper.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Tuning {
     /// A descriptor leaves after this long without an event. Zero: after the first wait that does
@@ -44,7 +44,7 @@ pub struct Tuning {
     /// Only registrations leave that were given a state
     /// ([`Poller::leave_state`](crate::Poller::leave_state)): for a process, where a successor can
     /// do nothing with the rest.
-    pub stated_only: bool,
+    pub only_with_state: bool,
 }
 
 /// How hard it is to get out of the poller's own epoll set.
@@ -117,13 +117,13 @@ impl From<Profile> for Tuning {
                 idle: Duration::from_secs(1),
                 batch: 16,
                 rule: Rule::Regret { within: 4, doublings: 6 },
-                stated_only: false,
+                only_with_state: false,
             },
             Profile::Media => Tuning {
                 idle: Duration::from_secs(30),
                 batch: 64,
                 rule: Rule::Threshold { idle_atr: 0.01 },
-                stated_only: false,
+                only_with_state: false,
             },
         }
     }

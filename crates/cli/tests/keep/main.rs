@@ -1,0 +1,12 @@
+//! The built commands `superpoll keep` and `superpoll serve`: connections that outlive an upgrade
+//! or a crash of a server.
+
+mod crowd;
+mod mishaps;
+#[path = "../program/mod.rs"]
+mod program;
+mod refusals;
+#[path = "../serve/stage.rs"]
+#[expect(dead_code, reason = "shared with the tests of the web server")]
+mod stage;
+mod succession;

@@ -1,0 +1,275 @@
+//! A loop with busy and idle connections, which echoes what it reads.
+//!
+//! The parent makes the connections. It gives one end of each to the loop's process, the opposite
+//! end to the clients' process, and keeps none.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use superpoll::backend::Tuning;
+use superpoll::backend::policy::CostBased;
+use superpoll::{Events, Interest};
+
+use crate::channel;
+use crate::error::{Error, Result};
+use crate::keep::topology::{KeeperProcess, Kind, Station, Watcher};
+use crate::server::clients::Clients;
+use crate::statistics;
+use crate::sys::{descriptor, epoll, process};
+
+/// Connections that send requests.
+pub const ACTIVE: usize = 10;
+
+/// Bytes of a request.
+const BYTES: usize = 64;
+
+/// Requests before the counted ones, in which connections that were away come back.
+const FIRST: u64 = 500;
+
+/// How long idle connections may take to leave, and a request may take to be answered.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The commands for the loop.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+enum Order {
+    /// Wait until all connections that may leave have left. The answer: their number.
+    Settle,
+    /// Answer this many requests. The answer: nanoseconds for a request, in the main loop and in
+    /// the keeper, and how many connections are away.
+    Serve(u64),
+}
+
+/// A loop and its clients.
+#[derive(Debug)]
+pub struct Pair {
+    main: Clients,
+    clients: Clients,
+}
+
+/// The findings of one round.
+#[derive(Clone, Copy, Debug)]
+pub struct Found {
+    /// The median time of a request.
+    pub p50: f64,
+    /// The 99th percentile of the time of a request.
+    pub p99: f64,
+    /// The main loop's processor time for one request.
+    pub main: f64,
+    /// The keeper's processor time for one request.
+    pub keeper: f64,
+    /// Connections that the keeper had in the end.
+    pub away: f64,
+}
+
+impl Pair {
+    /// Starts both, and waits until the idle connections have left.
+    pub fn start(
+        kind: Kind,
+        keeper: Option<&KeeperProcess>,
+        idle: usize,
+        main: Option<usize>,
+        client: Option<usize>,
+    ) -> Result<Pair> {
+        let ends = channel::socket_pairs(channel::Kind::Unix, idle + ACTIVE)?;
+        let (ours, theirs): (Vec<OwnedFd>, Vec<OwnedFd>) = ends.into_iter().unzip();
+        let numbers = |all: &[OwnedFd]| all.iter().map(AsRawFd::as_raw_fd).collect();
+        let station = Station::new(kind, keeper, main);
+        let mut serving = Serving { station, sockets: Vec::new(), watcher: None };
+        let keeps = numbers(&ours);
+        let mut ours = Some(ours);
+        let mut main = Clients::keeping(kind.name(), keeps, move |order: Order| {
+            if let Some(ours) = ours.take() {
+                serving.begin(ours)?;
+            }
+            match order {
+                Order::Settle => serving.settle(),
+                Order::Serve(requests) => serving.serve(requests),
+            }
+        })?;
+        let keeps = numbers(&theirs);
+        let mut theirs = Some(theirs);
+        let mut asking = None;
+        let clients = Clients::keeping(kind.name(), keeps, move |requests: u64| {
+            if let Some(theirs) = theirs.take() {
+                asking = Some(Asking::new(kind.name(), theirs, client)?);
+            }
+            asking.as_mut().map_or_else(|| Ok(Vec::new()), |asking| asking.ask(requests))
+        })?;
+        main.ask::<_, Vec<f64>>(&Order::Settle)?;
+        Ok(Pair { main, clients })
+    }
+
+    /// Measures one round.
+    pub fn measure(&mut self, requests: u64) -> Result<Found> {
+        self.main.order(&Order::Serve(requests))?;
+        self.clients.order(&requests)?;
+        let times: Vec<f64> = self.clients.answer()?;
+        let costs: Vec<f64> = self.main.answer()?;
+        let of = |place: usize| costs.get(place).copied().unwrap_or_default();
+        Ok(Found {
+            p50: statistics::median(&times),
+            p99: statistics::quantile(&times, 0.99),
+            main: of(0),
+            keeper: of(1),
+            away: of(2),
+        })
+    }
+}
+
+/// The loop's side.
+struct Serving {
+    station: Station,
+    sockets: Vec<OwnedFd>,
+    watcher: Option<Watcher>,
+}
+
+impl Serving {
+    fn begin(&mut self, sockets: Vec<OwnedFd>) -> Result<()> {
+        let mut watcher = self.station.poller(Tuning::default(), None::<CostBased>)?;
+        for (number, socket) in sockets.iter().enumerate() {
+            let key = watcher.poller.register(socket, Interest::READABLE)?;
+            if key.index() as usize != number {
+                return Err(self.wrong("registrations are not numbered in their order".to_owned()));
+            }
+        }
+        self.sockets = sockets;
+        self.watcher = Some(watcher);
+        Ok(())
+    }
+
+    fn wrong(&self, found: String) -> Error {
+        Error::Work { subject: self.station.kind.name(), found }
+    }
+
+    fn settle(&mut self) -> Result<Vec<f64>> {
+        let Some(watcher) = &mut self.watcher else { return Ok(Vec::new()) };
+        let mut events = Events::with_limit(64);
+        let begun = Instant::now();
+        let all = if self.station.kind == Kind::Nested { 0 } else { self.sockets.len() };
+        loop {
+            watcher.poller.wait(&mut events, Some(Duration::from_millis(20)))?;
+            let away = watcher.poller.stats().away.len;
+            if away >= all {
+                return Ok(vec![away as f64]);
+            }
+            if begun.elapsed() > PATIENCE {
+                let found = format!("{away} of {all} idle connections left for the keeper");
+                return Err(self.wrong(found));
+            }
+        }
+    }
+
+    fn serve(&mut self, requests: u64) -> Result<Vec<f64>> {
+        let Some(watcher) = &mut self.watcher else { return Ok(Vec::new()) };
+        let mut events = Events::with_limit(64);
+        let mut room = [0; BYTES];
+        let (mut unanswered, mut counted) = (requests + FIRST, 0);
+        let (mut main, mut keeper) = (process::thread_time(), self.station.keeper_time()?);
+        while unanswered > 0 {
+            watcher.poller.wait(&mut events, Some(PATIENCE))?;
+            if events.is_empty() {
+                return Err(self.wrong(format!("{unanswered} requests did not come")));
+            }
+            for event in &events {
+                let fd = self.sockets[event.key().index() as usize].as_raw_fd();
+                let count = descriptor::read(fd, &mut room);
+                if count != BYTES as isize || descriptor::write(fd, &room) != BYTES as isize {
+                    return Err(self.wrong(format!("a request was read as {count} bytes")));
+                }
+                unanswered = unanswered.saturating_sub(1);
+            }
+            if counted == 0 && unanswered <= requests {
+                counted = unanswered;
+                (main, keeper) = (process::thread_time(), self.station.keeper_time()?);
+            }
+        }
+        let each = |ns: u64| ns as f64 / counted.max(1) as f64;
+        let away = watcher.poller.stats().away.len as f64;
+        Ok(vec![
+            each(process::thread_time() - main),
+            each(self.station.keeper_time()?.saturating_sub(keeper)),
+            away,
+        ])
+    }
+}
+
+/// The clients' side: the first connections send requests, the remaining ones are silent.
+struct Asking {
+    subject: &'static str,
+    set: OwnedFd,
+    sockets: Vec<OwnedFd>,
+    asked_at: [u64; ACTIVE],
+    number: u64,
+}
+
+impl Asking {
+    fn new(
+        subject: &'static str,
+        sockets: Vec<OwnedFd>,
+        processor: Option<usize>,
+    ) -> Result<Asking> {
+        let failed = |e| Error::system("setting clients up", e);
+        if let Some(processor) = processor {
+            process::pin(&[processor]).map_err(failed)?;
+        }
+        let set = epoll::create().map_err(failed)?;
+        for (number, socket) in sockets.iter().take(ACTIVE).enumerate() {
+            let events = libc::EPOLLIN as u32;
+            epoll::add(&set, socket.as_raw_fd(), events, number as u64).map_err(failed)?;
+        }
+        Ok(Asking { subject, set, sockets, asked_at: [0; ACTIVE], number: 0 })
+    }
+
+    /// Sends a request that contains its own number.
+    fn send(&mut self, connection: usize) -> Result<()> {
+        self.number += 1;
+        let mut request = [connection as u8; BYTES];
+        request[..8].copy_from_slice(&self.number.to_ne_bytes());
+        self.asked_at[connection] = process::now();
+        let count = descriptor::write(self.sockets[connection].as_raw_fd(), &request);
+        let sent = count == BYTES as isize;
+        if sent { Ok(()) } else { Err(Error::last("sending a request")) }
+    }
+
+    /// Returns the time of each request except the first ones.
+    fn ask(&mut self, requests: u64) -> Result<Vec<f64>> {
+        let subject = self.subject;
+        let wrong = |found: &str| Error::Work { subject, found: found.to_owned() };
+        let all = requests + FIRST;
+        let mut times = Vec::with_capacity(usize::try_from(all).unwrap_or_default());
+        for connection in 0..ACTIVE.min(times.capacity()) {
+            self.send(connection)?;
+        }
+        let mut unasked = all.saturating_sub(ACTIVE as u64);
+        let mut events = [epoll::Raw { events: 0, u64: 0 }; ACTIVE];
+        while (times.len() as u64) < all {
+            let patience = i32::try_from(PATIENCE.as_millis()).unwrap_or(i32::MAX);
+            let ready = epoll::wait_for(self.set.as_raw_fd(), &mut events, patience);
+            let Ok(ready @ 1..) = usize::try_from(ready) else {
+                return Err(wrong("an answer did not come"));
+            };
+            for event in events.iter().take(ready) {
+                let connection = event.u64 as usize;
+                let mut answer = [0; BYTES];
+                let count = descriptor::read(self.sockets[connection].as_raw_fd(), &mut answer);
+                let now = process::now();
+                if count != BYTES as isize || answer[BYTES - 1] != connection as u8 {
+                    return Err(wrong("an answer is not what was asked"));
+                }
+                times.push((now - self.asked_at[connection]) as f64);
+                if unasked > 0 {
+                    unasked -= 1;
+                    self.send(connection)?;
+                }
+            }
+        }
+        // The clients' ends of idle connections must have received nothing.
+        for socket in &self.sockets[ACTIVE..] {
+            if descriptor::read_byte(socket.as_raw_fd()).is_some() {
+                return Err(wrong("a silent connection was told something"));
+            }
+        }
+        Ok(times.split_off(usize::try_from(FIRST).unwrap_or_default()))
+    }
+}

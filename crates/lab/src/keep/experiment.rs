@@ -1,0 +1,133 @@
+//! The experiment `keep`, for the command line and the report; records call it `sit`.
+
+use crate::error::Result;
+use crate::experiment::{Experiment, Figure};
+use crate::keep::{Options, Row, plot, table, trial};
+use crate::page::Page;
+use crate::record::Record;
+use crate::target::{Target, worst};
+
+/// Keepers.
+#[derive(Debug)]
+pub struct Keep;
+
+impl Experiment for Keep {
+    type Options = Options;
+    type Row = Row;
+    const NAME: &'static str = "sit";
+    const TITLE: &'static str = "idle connections and their keeper";
+    const METHOD: &'static str = "Idle descriptors are watched by the loop's own epoll set (nested), a second thread or \
+             another process. Of each figure there is that of the middle round, and the spread of all. \
+             “Main” is the processor time of the main loop's thread, “keeper” that of the keeper's \
+             thread or process.";
+    const QUICK: &'static str = "sit --quick --repetitions 3 --seconds 24";
+    const FULL: &'static str = "sit --seconds 120";
+
+    fn run(options: &Options) -> Result<Record<Row>> {
+        trial::run(options)
+    }
+
+    fn text(rows: &[Row]) -> String {
+        let parts = table::parts(rows);
+        let parts: Vec<String> =
+            parts.into_iter().map(|(heading, table)| format!("{heading}\n\n{table}\n")).collect();
+        parts.join("\n")
+    }
+
+    fn page(rows: &[Row], page: &mut Page<'_>) -> Result<()> {
+        page.plot("sit.svg", plot::over_batches(rows))?;
+        for (heading, rows) in table::parts(rows) {
+            page.heading(heading);
+            page.table(&rows);
+        }
+        Ok(())
+    }
+
+    /// The targets that `superpoll-lab keep` measures.
+    fn targets(rows: &[Row]) -> Vec<Target> {
+        let figure = |part: &'static str, figure: &'static str| {
+            rows.iter().filter(move |row| row.part == part && row.figure == figure)
+        };
+        let largest = figure("move", "leave, main").map(|row| row.descriptors).max();
+        let moved = figure("move", "leave, main")
+            .filter(|row| row.subject == "process" && Some(row.descriptors) == largest)
+            .map(|row| (row.median / 1e3, format!("{} at a time", row.descriptors)));
+        let woken = figure("wake", "p50")
+            .filter(|row| row.subject != "nested")
+            .map(|row| (row.median / 1e3, row.subject.clone()));
+        let mut targets: Vec<Target> = Vec::new();
+        targets.extend(worst(
+            "sit: us of the main loop to move one of a batch to the process",
+            3.0,
+            moved,
+        ));
+        targets.extend(worst(
+            "sit: us from a write until the main loop has read it, p50",
+            50.0,
+            woken,
+        ));
+        // The promise holds for every round.
+        for name in ["dropped", "lost", "doubled"] {
+            let all = figure("restart", name).map(|row| (row.most, row.subject.clone()));
+            targets.extend(worst(format!("sit: connections or messages {name}"), 0.0, all));
+        }
+        let answered =
+            figure("restart", "first answer").map(|row| (row.median / 1e6, row.subject.clone()));
+        targets.extend(worst("sit: ms from a server's start until it answers", 200.0, answered));
+        targets
+    }
+
+    fn figures(rows: &[Row]) -> Vec<Figure> {
+        rows.iter()
+            .map(|row| Figure {
+                at: format!("{} of {}, {}", row.part, row.descriptors, row.subject),
+                name: format!("{}, {}", row.figure, row.unit),
+                value: row.median,
+                low: row.least,
+                high: row.most,
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_wake_ups_and_restarts_are_judged_at_their_worst() {
+        let row = |part: &str, subject: &str, descriptors, figure: &str, median| Row {
+            part: part.to_owned(),
+            subject: subject.to_owned(),
+            descriptors,
+            figure: figure.to_owned(),
+            median,
+            most: median + 1.0,
+            ..Row::default()
+        };
+        let targets = Keep::targets(&[
+            row("move", "process", 1, "leave, main", 9000.0),
+            row("move", "process", 253, "leave, main", 2500.0),
+            row("move", "thread", 253, "leave, main", 5000.0),
+            row("wake", "nested", 1000, "p50", 90_000.0),
+            row("wake", "thread", 1000, "p50", 40_000.0),
+            row("wake", "process", 1000, "p50", 60_000.0),
+            row("restart", "upgrade", 9000, "dropped", -1.0),
+            row("restart", "crash", 9000, "lost", 0.0),
+            row("restart", "crash", 9000, "first answer", 150e6),
+            row("restart", "upgrade", 9000, "first answer", 120e6),
+        ]);
+        let kept: Vec<(f64, &str, bool)> =
+            targets.iter().map(|t| (t.measured, t.at.as_str(), t.is_kept())).collect();
+        assert_eq!(
+            kept,
+            [
+                (2.5, "253 at a time", true),
+                (60.0, "process", false),
+                (0.0, "upgrade", true),
+                (1.0, "crash", false),
+                (150.0, "crash", true),
+            ]
+        );
+    }
+}

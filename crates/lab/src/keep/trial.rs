@@ -1,0 +1,368 @@
+//! All topologies in turn, round by round.
+
+use serde_json::json;
+
+use crate::channel;
+use crate::environment::Environment;
+use crate::error::{Error, Result};
+use crate::keep::busy::{ACTIVE, Pair};
+use crate::keep::moves::{self, Order, WATCHED};
+use crate::keep::restart::{Site, Way};
+use crate::keep::topology::{KeeperProcess, Kind};
+use crate::keep::{Options, Part, Row};
+use crate::options::{self, Output};
+use crate::progress::Progress;
+use crate::record::Record;
+use crate::say;
+use crate::server::clients::Clients;
+use crate::server::processors::Processors;
+use crate::statistics;
+
+/// The most descriptors in a packet.
+const MOST: usize = 253;
+
+/// Descriptors that a server, or a keeper, needs in addition to its connections.
+const RESERVE: usize = 256;
+
+/// How often a batch leaves in a round.
+const MOVES: usize = 20;
+
+/// A figure of each round: its name, its unit, and the samples.
+struct Series {
+    part: Part,
+    subject: &'static str,
+    descriptors: usize,
+    figure: &'static str,
+    unit: &'static str,
+    rounds: Vec<f64>,
+}
+
+/// All findings.
+#[derive(Default)]
+struct Findings(Vec<Series>);
+
+impl Findings {
+    fn note(
+        &mut self,
+        of: (Part, &'static str, usize),
+        unit: &'static str,
+        figures: &[(&'static str, f64)],
+    ) {
+        let (part, subject, descriptors) = of;
+        for &(figure, value) in figures {
+            let known = self.0.iter().position(|one| {
+                (one.part, one.subject, one.descriptors, one.figure)
+                    == (part, subject, descriptors, figure)
+            });
+            match known {
+                Some(place) => self.0[place].rounds.push(value),
+                None => {
+                    let rounds = vec![value];
+                    self.0.push(Series { part, subject, descriptors, figure, unit, rounds });
+                }
+            }
+        }
+    }
+
+    fn rows(self) -> Vec<Row> {
+        let row = |one: Series| Row {
+            part: one.part.name().to_owned(),
+            subject: one.subject.to_owned(),
+            descriptors: one.descriptors,
+            figure: one.figure.to_owned(),
+            unit: one.unit.to_owned(),
+            median: statistics::median(&one.rounds),
+            least: statistics::minimum(&one.rounds),
+            most: statistics::maximum(&one.rounds),
+            rounds: one.rounds.len(),
+        };
+        self.0.into_iter().map(row).collect()
+    }
+}
+
+/// The checked options.
+struct Plan {
+    parts: Vec<Part>,
+    topologies: Vec<Kind>,
+    batches: Vec<usize>,
+    idle: usize,
+    /// Descriptors of the loops of the part `wake`.
+    watched: usize,
+    note: Option<String>,
+}
+
+fn plan(options: &Options) -> Result<Plan> {
+    options.output.check()?;
+    let here = |_: &_| true;
+    let parts = options::named(&options.parts, &Part::ALL, |one| one.name(), here, "no part")?;
+    let named = &options.topologies;
+    let topologies = options::named(named, &Kind::ALL, |one| one.name(), |_| true, "no topology")?;
+    let mut batches = options::numbers("--batch", &options.batch)?;
+    batches.sort_unstable();
+    batches.dedup();
+    if batches.iter().any(|batch| !(1..=MOST).contains(batch)) {
+        let text = &options.batch;
+        return Err(Error::usage(format!(
+            "--batch {text} is not possible: give numbers from 1 to {MOST}, which is what a message takes"
+        )));
+    }
+    for (name, value) in [
+        ("--requests", options.requests),
+        ("--samples", options.samples as u64),
+        ("--idle", options.idle.unwrap_or(2) as u64 / 2),
+    ] {
+        if value == 0 {
+            return Err(Error::usage(format!("{name} is too few to measure anything: give more")));
+        }
+    }
+    let asked = options.idle.unwrap_or(if options.output.quick { 1000 } else { 9000 });
+    // The parent has both ends of these pairs for a moment. No process has both ends of a server's
+    // connection.
+    let pairs = channel::most_pairs();
+    let watched = WATCHED.min(pairs);
+    if batches.iter().any(|&batch| batch > watched) {
+        let limit = superpoll::limits::descriptors().1;
+        return Err(Error::usage(format!(
+            "--batch {} is not possible: give at most {watched}, which is what the limit of {limit} descriptors leaves",
+            options.batch
+        )));
+    }
+    let is_shared = parts.contains(&Part::Busy);
+    let most = (if is_shared { pairs } else { 2 * pairs }).saturating_sub(RESERVE).max(2);
+    let limit = superpoll::limits::descriptors().1;
+    let note = (asked > most).then(|| {
+        format!("{most} idle connections instead of {asked}: the limit of {limit} descriptors leaves no more")
+    });
+    Ok(Plan { parts, topologies, batches, idle: asked.min(most), watched, note })
+}
+
+pub(super) fn run(options: &Options) -> Result<Record<Row>> {
+    let plan = plan(options)?;
+    plan.note.iter().for_each(|note| say::note(note));
+    let environment = Environment::here();
+    let processors = Processors::here();
+    let place = Loops { main: processors.server(), other: processors.client() };
+    let mut findings = Findings::default();
+    let rounds = |full: usize, quick: usize| rounds(&options.output, full, quick);
+    let steps = plan.topologies.len() * rounds(5, 1) * 3 + rounds(3, 1) * 2;
+    let progress = Progress::new("sit", steps);
+    let has = |part| plan.parts.contains(&part);
+    if has(Part::Move) || has(Part::Wake) {
+        move_and_wake(options, &plan, place, rounds(5, 1), &progress, &mut findings)?;
+    }
+    if has(Part::Busy) {
+        busy(options, &plan, place, rounds(7, 1), &progress, &mut findings)?;
+    }
+    if has(Part::Restart) {
+        restart(&plan, rounds(3, 1), &progress, &mut findings)?;
+    }
+    drop(progress);
+    let names = |all: &[Kind]| all.iter().map(|one| one.name()).collect::<Vec<_>>();
+    let parameters = [
+        ("parts", json!(plan.parts.iter().map(|part| part.name()).collect::<Vec<_>>())),
+        ("topologies", json!(names(&plan.topologies))),
+        ("batch", json!(plan.batches)),
+        ("idle", json!(plan.idle)),
+        ("active", json!(ACTIVE)),
+        ("requests", json!(options.requests)),
+        ("samples", json!(options.samples)),
+        ("moves", json!(MOVES)),
+        ("main_processor", json!(place.main)),
+        ("client_processor", json!(place.other)),
+        ("quick", json!(options.output.quick)),
+        ("seed", json!(options.output.seed)),
+        ("notes", json!(plan.note.iter().collect::<Vec<_>>())),
+    ];
+    Ok(Record::new("sit", environment, parameters, findings.rows()))
+}
+
+fn rounds(output: &Output, full: usize, quick: usize) -> usize {
+    output.repetitions.unwrap_or(if output.quick { quick } else { full })
+}
+
+/// The processors of the main loops, and of their peers.
+#[derive(Clone, Copy)]
+struct Loops {
+    main: Option<usize>,
+    other: Option<usize>,
+}
+
+fn keeper_for(kind: Kind) -> Result<Option<KeeperProcess>> {
+    (kind == Kind::Process).then(KeeperProcess::start).transpose()
+}
+
+fn move_and_wake(
+    options: &Options,
+    plan: &Plan,
+    place: Loops,
+    rounds: usize,
+    progress: &Progress,
+    findings: &mut Findings,
+) -> Result<()> {
+    // The keepers must end after their loops.
+    let mut loops: Vec<(Kind, Clients, Option<KeeperProcess>)> = Vec::new();
+    for &kind in &plan.topologies {
+        let keeper = keeper_for(kind)?;
+        let clients = moves::start(kind, keeper.as_ref(), place.main, place.other, plan.watched)?;
+        loops.push((kind, clients, keeper));
+    }
+    for round in 0..rounds {
+        let first = round % loops.len();
+        loops.rotate_left(first);
+        for (kind, one, _) in &mut loops {
+            let subject = kind.name();
+            progress.step(format!("{subject} moves"));
+            for &batch in plan.batches.iter().filter(|_| plan.parts.contains(&Part::Move)) {
+                let all: Vec<f64> = one.ask(&Order::Move { batch, times: MOVES })?;
+                let names = ["leave, main", "leave, sitter", "back, main", "back, sitter"];
+                let figures: Vec<_> = names.into_iter().zip(all).collect();
+                findings.note((Part::Move, subject, batch), "ns", &figures);
+            }
+            if plan.parts.contains(&Part::Wake) {
+                progress.step(format!("{subject} wakes up"));
+                let seed = options.output.seed + round as u64;
+                let all: Vec<f64> = one.ask(&Order::Wake { times: options.samples, seed })?;
+                let of = |share| statistics::quantile(&all, share);
+                let figures = [("p50", of(0.5)), ("p99", of(0.99))];
+                findings.note((Part::Wake, subject, plan.watched), "ns", &figures);
+            }
+        }
+        loops.rotate_right(first);
+    }
+    Ok(())
+}
+
+fn busy(
+    options: &Options,
+    plan: &Plan,
+    place: Loops,
+    rounds: usize,
+    progress: &Progress,
+    findings: &mut Findings,
+) -> Result<()> {
+    let mut pairs: Vec<(Kind, Pair, Option<KeeperProcess>)> = Vec::new();
+    for &kind in &plan.topologies {
+        let keeper = keeper_for(kind)?;
+        let pair = Pair::start(kind, keeper.as_ref(), plan.idle, place.main, place.other)?;
+        pairs.push((kind, pair, keeper));
+    }
+    for round in 0..rounds {
+        let first = round % pairs.len();
+        pairs.rotate_left(first);
+        for (kind, pair, _) in &mut pairs {
+            progress.step(format!("{} serves", kind.name()));
+            let found = pair.measure(options.requests)?;
+            let of = (Part::Busy, kind.name(), plan.idle);
+            let figures = [
+                ("p50", found.p50),
+                ("p99", found.p99),
+                ("main", found.main),
+                ("sitter", found.keeper),
+            ];
+            findings.note(of, "ns", &figures);
+            findings.note(of, "count", &[("away", found.away)]);
+        }
+        pairs.rotate_right(first);
+    }
+    Ok(())
+}
+
+fn restart(plan: &Plan, rounds: usize, progress: &Progress, findings: &mut Findings) -> Result<()> {
+    for _ in 0..rounds {
+        let mut site = Site::start(plan.idle)?;
+        for way in Way::ALL {
+            progress.step(way.name().to_owned());
+            let found = site.follow(way)?;
+            let of = (Part::Restart, way.name(), plan.idle);
+            findings.note(of, "ns", &[("first answer", found.answer_ns)]);
+            let counts = [
+                ("dropped", found.dropped),
+                ("lost", found.lost),
+                ("doubled", found.doubled),
+                ("confirmed", found.confirmed),
+            ];
+            findings.note(of, "count", &counts);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_checked() {
+        let of = |change: fn(&mut Options)| {
+            let mut options = Options::default();
+            change(&mut options);
+            plan(&options).map(|plan| (plan.parts, plan.batches, plan.idle))
+        };
+        let (parts, batches, _) = of(|options| {
+            options.parts = "wake,move,wake".to_owned();
+            options.batch = "16, 1,16".to_owned();
+        })
+        .unwrap();
+        assert_eq!((parts, batches), (vec![Part::Wake, Part::Move], vec![1, 16]));
+        assert_eq!(of(|options| options.idle = Some(7)).unwrap().2, 7);
+        assert!(of(|options| options.idle = Some(10_000_000)).unwrap().2 < 10_000_000);
+        for (change, about) in [
+            ((|o| o.parts = "sleep".to_owned()) as fn(&mut Options), "\"sleep\""),
+            (|o| o.topologies = "forest".to_owned(), "nested, thread, process"),
+            (|o| o.batch = "0".to_owned(), "--batch 0"),
+            (|o| o.batch = "254".to_owned(), "1 to 253"),
+            (|o| o.requests = 0, "--requests"),
+            (|o| o.samples = 0, "--samples"),
+            (|o| o.idle = Some(1), "--idle"),
+        ] {
+            let error = of(change).unwrap_err().to_string();
+            assert!(error.contains(about), "{error}");
+        }
+    }
+
+    #[test]
+    fn figures_are_those_of_the_middle_round() {
+        let mut findings = Findings::default();
+        for value in [3.0, 1.0, 8.0] {
+            findings.note((Part::Wake, "thread", 5), "ns", &[("p50", value), ("p99", 2.0 * value)]);
+        }
+        findings.note((Part::Wake, "nested", 5), "ns", &[("p50", 4.0)]);
+        let rows = findings.rows();
+        let all: Vec<_> =
+            rows.iter().map(|row| (row.median, row.least, row.most, row.rounds)).collect();
+        assert_eq!(all, [(3.0, 1.0, 8.0, 3), (6.0, 2.0, 16.0, 3), (4.0, 4.0, 4.0, 1)]);
+    }
+
+    #[test]
+    fn every_topology_moves_wakes_up_and_serves() {
+        let options = Options {
+            parts: "move,wake,busy".to_owned(),
+            batch: "1,7".to_owned(),
+            idle: Some(30),
+            requests: 200,
+            samples: 5,
+            output: Output { repetitions: Some(1), no_report: true, ..Output::default() },
+            ..Options::default()
+        };
+        let record = run(&options).unwrap();
+        let of = |part: &str, subject: &str, descriptors: usize, figure: &str| {
+            let found = record.rows.iter().find(|row| {
+                (&*row.part, &*row.subject, row.descriptors, &*row.figure)
+                    == (part, subject, descriptors, figure)
+            });
+            found.unwrap_or_else(|| panic!("{part} {subject} {figure}")).median
+        };
+        for kind in Kind::ALL {
+            for batch in [1, 7] {
+                assert!(of("move", kind.name(), batch, "back, main") > 0.0);
+                let keeper = of("move", kind.name(), batch, "back, sitter");
+                assert_eq!(keeper > 0.0, kind != Kind::Nested, "{kind:?}");
+            }
+            assert!(of("wake", kind.name(), WATCHED, "p50") > 0.0);
+            assert!(of("busy", kind.name(), 30, "p99") >= of("busy", kind.name(), 30, "p50"));
+            assert!(of("busy", kind.name(), 30, "main") > 0.0);
+            let away = of("busy", kind.name(), 30, "away");
+            assert_eq!(away, if kind == Kind::Nested { 0.0 } else { 30.0 }, "{kind:?}");
+        }
+    }
+}
