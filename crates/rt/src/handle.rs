@@ -8,8 +8,8 @@ use std::sync::atomic::Ordering;
 use crate::engine;
 use crate::error::{Error, Result};
 use crate::remote::{Message, Remote};
+use crate::slow_turns::TurnWatch;
 use crate::task::{self, JoinHandle};
-use crate::turns::TurnWatch;
 
 /// The engines of a runtime.
 #[derive(Debug)]

@@ -73,7 +73,7 @@ impl<M> Inbox<M> {
     }
 
     /// Gives back the memory that is not needed.
-    pub fn shorten(&self) {
+    pub fn shrink(&self) {
         self.queue().messages.shrink_to_fit();
     }
 

@@ -74,7 +74,7 @@ impl Remote {
     }
 
     /// Sets the runtime that the engine belongs to.
-    pub fn join(&self, engines: &Arc<Engines>) {
+    pub fn set_runtime(&self, engines: &Arc<Engines>) {
         // It is set once.
         let _ = self.runtime.set(Arc::downgrade(engines));
     }

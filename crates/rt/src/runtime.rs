@@ -97,7 +97,7 @@ impl Builder {
             .chain(workers.iter().map(|worker| worker.remote.clone()));
         let engines = Arc::new(Engines(remotes.collect()));
         for remote in &engines.0 {
-            remote.join(&engines);
+            remote.set_runtime(&engines);
         }
         Ok(Runtime { engine, workers, handle: Handle::new(engines) })
     }

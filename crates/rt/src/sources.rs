@@ -22,10 +22,10 @@ use std::task::Waker;
 
 use superpoll::{Event, Interest, Key, Mode, Readiness, Watch};
 
-use crate::fetch::{Fetched, NO_ENGINE};
-use crate::foreign;
+use crate::callbacks;
+use crate::read_ahead::{NO_ENGINE, ReadAhead};
 
-mod ahead;
+mod read_ahead;
 
 /// A direction in which an operation may have to wait.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -68,15 +68,15 @@ pub(crate) const SPIN_LIMIT: u16 = 1000;
 
 /// The wakers to call, taken out so that nothing is borrowed while they are called.
 #[derive(Debug, Default)]
-pub(crate) struct Woken {
+pub(crate) struct WakeList {
     /// Nearly always the only one.
     first: Option<Waker>,
     more: Vec<Waker>,
 }
 
-impl Woken {
+impl WakeList {
     #[inline]
-    fn add(&mut self, waker: Waker) {
+    fn push(&mut self, waker: Waker) {
         if self.first.is_none() {
             self.first = Some(waker);
         } else {
@@ -86,7 +86,7 @@ impl Woken {
 
     /// Adds these wakers to those that are called together.
     #[inline]
-    pub fn move_to(mut self, others: &mut Vec<Waker>) {
+    pub fn append_to(mut self, others: &mut Vec<Waker>) {
         others.extend(self.first);
         others.append(&mut self.more);
     }
@@ -94,15 +94,15 @@ impl Woken {
     #[inline]
     pub fn wake(self) {
         if let Some(waker) = self.first {
-            foreign::wake(waker);
+            callbacks::wake(waker);
         }
         if !self.more.is_empty() {
-            self.more.into_iter().for_each(foreign::wake);
+            self.more.into_iter().for_each(callbacks::wake);
         }
     }
 }
 
-/// A wait for a direction. A task that polls by hand has no name ([`NOBODY`]) and waits once; each
+/// A wait for a direction. A task that polls by hand has no name ([`UNNAMED`]) and waits once; each
 /// wait of an async function has a name of its own, so that it can be taken back alone.
 #[derive(Debug)]
 struct Waiter {
@@ -111,23 +111,23 @@ struct Waiter {
 }
 
 /// The name of waiters that cannot be told apart.
-pub(crate) const NOBODY: u32 = 0;
+pub(crate) const UNNAMED: u32 = 0;
 
 impl Waiter {
     fn is(&self, name: u32, waker: &Waker) -> bool {
-        self.name == name && (name != NOBODY || self.waker.will_wake(waker))
+        self.name == name && (name != UNNAMED || self.waker.will_wake(waker))
     }
 }
 
-/// In a source's flags: all bytes that will ever come are there to read, see [`Source::has_all`].
-const HAS_ALL: u8 = 1;
+/// In a source's flags: all bytes that will ever come are there to read, see [`Source::has_eof`].
+const HAS_EOF: u8 = 1;
 
 /// In a source's flags: an urgent byte was reported, and no read has come to the end of the bytes
 /// that are there since. A read may end at it.
 const HAS_MARK: u8 = 2;
 
 /// In a source's flags: the engine is going to read.
-const FETCHABLE: u8 = 4;
+const QUEUED: u8 = 4;
 
 /// One registered descriptor.
 #[derive(Debug)]
@@ -141,7 +141,7 @@ pub(crate) struct Source {
     ready: u8,
     /// Directions in which nothing will ever block again.
     closed: u8,
-    /// [`HAS_ALL`], [`HAS_MARK`] and [`FETCHABLE`], in one byte: each idle connection pays for the
+    /// [`HAS_EOF`], [`HAS_MARK`] and [`QUEUED`], in one byte: each idle connection pays for the
     /// size of a source.
     flags: u8,
     tick: u32,
@@ -155,16 +155,16 @@ pub(crate) struct Source {
     /// Why the registration has ended, if the kernel refused it.
     refused: Option<Box<io::Error>>,
     /// The number of bytes that the task that waits to read wants, if the engine may read them for
-    /// it; they go to `fetched`.
-    wanted: u16,
+    /// it; they go to `read_ahead`.
+    requested: u16,
     /// The number of bytes asked for in the read that is under way.
-    asked: u16,
+    read_len: u16,
     /// The engine whose read is under way, by its number; [`NO_ENGINE`] for none.
     reader: u32,
     /// Operations under way that take bytes, or whose bytes no task has taken yet. Bytes that were
     /// read ahead meanwhile would come before theirs.
     receiving: u8,
-    fetched: Option<Arc<Fetched>>,
+    read_ahead: Option<Arc<ReadAhead>>,
 }
 
 impl Drop for Source {
@@ -185,12 +185,12 @@ pub(crate) fn allowed(mode: Mode) -> Interest {
 
 /// The consequences of a report.
 #[derive(Debug, Default)]
-pub(crate) struct Outcome {
-    pub woken: Woken,
+pub(crate) struct ReportEffects {
+    pub wakers: WakeList,
     /// Whether there are bytes to read for the waiter, which has not been woken.
-    pub is_fetchable: bool,
+    pub can_read_ahead: bool,
     /// The interest that the poller has to watch instead.
-    pub narrow: Option<Interest>,
+    pub narrowed: Option<Interest>,
     /// The descriptor, if it has been reported too often while no task acts upon it.
     pub spinning: Option<RawFd>,
 }
@@ -229,11 +229,11 @@ impl Sources {
             waiters: Default::default(),
             more: Vec::new(),
             refused: None,
-            wanted: 0,
-            asked: 0,
+            requested: 0,
+            read_len: 0,
             reader: NO_ENGINE,
             receiving: 0,
-            fetched: None,
+            read_ahead: None,
         };
         let before = self.list[index].replace(Box::new(source));
         self.len += usize::from(before.is_none());
@@ -251,12 +251,12 @@ impl Sources {
     }
 
     /// Returns the number of sources that there is room for.
-    pub fn places(&self) -> usize {
+    pub fn capacity(&self) -> usize {
         self.list.capacity()
     }
 
     /// Gives back the memory that lies behind the last source.
-    pub fn shorten(&mut self) {
+    pub fn shrink(&mut self) {
         let last = self.list.iter().rposition(Option::is_some);
         self.list.truncate(last.map_or(0, |last| last + 1));
         self.list.shrink_to_fit();
@@ -278,7 +278,7 @@ impl Sources {
 
     /// Notes a report of the poller.
     #[inline]
-    pub fn report(&mut self, event: &Event) -> Option<Outcome> {
+    pub fn report(&mut self, event: &Event) -> Option<ReportEffects> {
         self.get(event.key()).map(|source| source.report(event.readiness()))
     }
 }
@@ -293,7 +293,7 @@ impl Source {
 
     /// Like [`try_now`](Source::try_now), for a caller that may not act upon it. The second value
     /// is the descriptor if that has gone on for long.
-    pub fn grant(&mut self, direction: Direction) -> Option<(u32, Option<RawFd>)> {
+    pub fn try_now_counted(&mut self, direction: Direction) -> Option<(u32, Option<RawFd>)> {
         (self.ready & direction.bit() != 0).then(|| (self.tick, self.ignore()))
     }
 
@@ -305,8 +305,8 @@ impl Source {
     /// after a reset as well, but then with `ERROR` or, once the error was fetched, with `HANG_UP`.
     /// A read of TCP stops in the middle of the queue only at an urgent mark, and as long as there
     /// is a mark ahead of the reader, `PRIORITY` is reported.
-    pub fn has_all(&self) -> bool {
-        self.is(HAS_ALL)
+    pub fn has_eof(&self) -> bool {
+        self.is(HAS_EOF)
     }
 
     fn is(&self, flag: u8) -> bool {
@@ -318,7 +318,7 @@ impl Source {
     }
 
     /// Notes that a task made use of the readiness.
-    pub fn acted(&mut self) {
+    pub fn mark_used(&mut self) {
         self.ignored = 0;
     }
 
@@ -328,8 +328,8 @@ impl Source {
     }
 
     /// Returns whether a read may give fewer bytes than there are because of an urgent byte. An
-    /// engine that [watches](crate::link::ShortReads::Watched) for urgent bytes knows: the poller
-    /// will report bytes that have come since the last report, which advances the tick.
+    /// engine that [watches](crate::io_registration::ShortReads::Watched) for urgent bytes knows:
+    /// the poller will report bytes that have come since the last report, which advances the tick.
     #[inline]
     pub fn has_mark(&self) -> bool {
         self.is(HAS_MARK)
@@ -337,7 +337,7 @@ impl Source {
 
     /// Notes that a stream has given all it had, or taken all it could.
     #[inline]
-    pub fn drained(&mut self, direction: Direction, tick: u32) {
+    pub fn mark_drained(&mut self, direction: Direction, tick: u32) {
         if self.tick == tick {
             self.ready &= !direction.bit() | self.closed;
         }
@@ -351,7 +351,7 @@ impl Source {
         if self.tick == tick {
             let others = direction != Direction::Read;
             if !others {
-                self.flags &= !(HAS_ALL | HAS_MARK);
+                self.flags &= !(HAS_EOF | HAS_MARK);
             }
             self.closed &= !direction.bit();
             self.ready &= !direction.bit();
@@ -363,7 +363,7 @@ impl Source {
     /// then. The waker is taken, and the waker that it replaces is left in its place, to drop when
     /// nothing is borrowed.
     #[inline]
-    pub fn wait(
+    pub fn add_waiter(
         &mut self,
         direction: Direction,
         urgent: Interest,
@@ -371,7 +371,7 @@ impl Source {
         waker: &mut Option<Waker>,
     ) -> Option<Interest> {
         if direction == Direction::Read {
-            self.wanted = 0;
+            self.requested = 0;
         }
         if let Some(new) = waker.take() {
             match &mut self.waiters[direction as usize] {
@@ -379,7 +379,7 @@ impl Source {
                 Some(first) if first.is(name, &new) => {
                     *waker = Some(mem::replace(&mut first.waker, new));
                 }
-                Some(_) => *waker = self.wait_too(direction, name, new),
+                Some(_) => *waker = self.add_further_waiter(direction, name, new),
             }
         }
         // A mark that is known need not be watched for until it is passed.
@@ -400,15 +400,22 @@ impl Source {
     }
 
     /// Adds to the watched interest; returns the interest that the poller has to watch.
-    pub fn ask(&mut self, more: Interest) -> Interest {
+    pub fn add_interest(&mut self, more: Interest) -> Interest {
         self.interest |= more & self.allowed;
         self.interest
     }
 
     #[cold]
-    fn wait_too(&mut self, direction: Direction, name: u32, waker: Waker) -> Option<Waker> {
-        let known =
-            self.more.iter_mut().find(|(other, who)| *other == direction && who.is(name, &waker));
+    fn add_further_waiter(
+        &mut self,
+        direction: Direction,
+        name: u32,
+        waker: Waker,
+    ) -> Option<Waker> {
+        let known = self
+            .more
+            .iter_mut()
+            .find(|(other, waiter)| *other == direction && waiter.is(name, &waker));
         match known {
             Some((_, known)) => Some(mem::replace(&mut known.waker, waker)),
             None => {
@@ -424,53 +431,53 @@ impl Source {
     }
 
     /// Ends the wait with this name; returns the waker, to drop when nothing is borrowed.
-    pub fn give_up(&mut self, direction: Direction, name: u32) -> Option<Waker> {
+    pub fn cancel_wait(&mut self, direction: Direction, name: u32) -> Option<Waker> {
         let place =
-            self.more.iter().position(|(other, who)| *other == direction && who.name == name);
+            self.more.iter().position(|(other, waiter)| *other == direction && waiter.name == name);
         if let Some(place) = place {
             return Some(self.more.swap_remove(place).1.waker);
         }
         let first = &mut self.waiters[direction as usize];
-        let given_up = first.take_if(|first| first.name == name)?;
+        let cancelled = first.take_if(|first| first.name == name)?;
         if direction == Direction::Read {
-            self.wanted = 0;
+            self.requested = 0;
         }
         // The first waiter stands for the other waiters, too.
         let next = self.more.iter().position(|(other, _)| *other == direction);
         *first = next.map(|place| self.more.swap_remove(place).1);
-        Some(given_up.waker)
+        Some(cancelled.waker)
     }
 
     /// Notes that an operation at the other end most likely lets this end go on. Returns the wakers
     /// to call, if there are any.
     #[inline]
-    pub fn hand_over(&mut self, direction: Direction) -> Option<Woken> {
+    pub fn assume_ready(&mut self, direction: Direction) -> Option<WakeList> {
         self.tick = self.tick.wrapping_add(1);
         self.ready |= direction.bit();
         self.waiters[direction as usize].as_ref()?;
-        self.wanted = 0;
-        let mut woken = Woken::default();
-        self.take_waiters(direction, &mut woken);
-        Some(woken)
+        self.requested = 0;
+        let mut wakers = WakeList::default();
+        self.take_waiters(direction, &mut wakers);
+        Some(wakers)
     }
 
     /// Notes that the kernel refused to watch it. Operations are tried from now on, and a caller
     /// that would have to wait gets the error.
-    pub fn refuse(&mut self, error: io::Error) -> Woken {
+    pub fn refuse(&mut self, error: io::Error) -> WakeList {
         self.end_read();
         self.refused = Some(Box::new(error));
         self.closed = ALL_READY;
         self.ready = ALL_READY;
-        self.dismiss()
+        self.take_all_waiters()
     }
 
     /// Takes all waiters, in whatever direction: the registration ends, and each has to begin anew.
-    pub fn dismiss(&mut self) -> Woken {
-        let mut woken = Woken::default();
+    pub fn take_all_waiters(&mut self) -> WakeList {
+        let mut wakers = WakeList::default();
         for direction in Direction::ALL {
-            self.take_waiters(direction, &mut woken);
+            self.take_waiters(direction, &mut wakers);
         }
-        woken
+        wakers
     }
 
     /// Takes the refusal, which is returned once.
@@ -479,27 +486,27 @@ impl Source {
     }
 
     #[inline]
-    fn take_waiters(&mut self, direction: Direction, woken: &mut Woken) {
+    fn take_waiters(&mut self, direction: Direction, wakers: &mut WakeList) {
         if let Some(waiter) = self.waiters[direction as usize].take() {
             if direction == Direction::Read {
-                self.wanted = 0;
+                self.requested = 0;
             }
-            woken.add(waiter.waker);
+            wakers.push(waiter.waker);
             if !self.more.is_empty() {
-                self.take_others(direction, woken);
+                self.take_further_waiters(direction, wakers);
             }
         }
     }
 
     #[cold]
-    fn take_others(&mut self, direction: Direction, woken: &mut Woken) {
+    fn take_further_waiters(&mut self, direction: Direction, wakers: &mut WakeList) {
         for (_, waiter) in self.more.extract_if(.., |(other, _)| *other == direction) {
-            woken.more.push(waiter.waker);
+            wakers.more.push(waiter.waker);
         }
     }
 
     #[inline]
-    fn report(&mut self, readiness: Readiness) -> Outcome {
+    fn report(&mut self, readiness: Readiness) -> ReportEffects {
         self.tick = self.tick.wrapping_add(1);
         let mut reported = 0;
         for (condition, direction) in [
@@ -517,24 +524,24 @@ impl Source {
         if readiness.contains(Readiness::READ_CLOSED) {
             self.closed |= Direction::Read.bit();
         }
-        let has_all = readiness.contains(Readiness::READ_CLOSED)
+        let has_eof = readiness.contains(Readiness::READ_CLOSED)
             && self.interest.contains(Interest::PRIORITY)
             && ![Readiness::HANG_UP, Readiness::ERROR, Readiness::PRIORITY]
                 .into_iter()
                 .any(|other| readiness.contains(other));
-        self.put_flag(HAS_ALL, has_all);
+        self.put_flag(HAS_EOF, has_eof);
         if readiness.contains(Readiness::HANG_UP) || readiness.contains(Readiness::ERROR) {
             self.closed = ALL_READY;
         }
         reported |= self.closed;
         self.ready |= reported;
-        let mut outcome = Outcome { spinning: self.ignore(), ..Outcome::default() };
-        if reported == Direction::Read.bit() && self.wanted > 0 && self.more.is_empty() {
-            outcome.is_fetchable = !self.is(FETCHABLE);
-            self.flags |= FETCHABLE;
-            return outcome;
+        let mut effects = ReportEffects { spinning: self.ignore(), ..ReportEffects::default() };
+        if reported == Direction::Read.bit() && self.requested > 0 && self.more.is_empty() {
+            effects.can_read_ahead = !self.is(QUEUED);
+            self.flags |= QUEUED;
+            return effects;
         }
-        let (mut wanted, mut nobody) = (Interest::NONE, false);
+        let (mut wanted, mut unattended) = (Interest::NONE, false);
         for direction in Direction::ALL {
             let is_reported = reported & direction.bit() != 0;
             if self.waiters[direction as usize].is_some() {
@@ -544,18 +551,18 @@ impl Source {
                     wanted |= self.interest & Interest::PRIORITY;
                 }
                 if is_reported {
-                    self.take_waiters(direction, &mut outcome.woken);
+                    self.take_waiters(direction, &mut effects.wakers);
                 }
             } else if is_reported && self.interest.intersects(direction.interest()) {
-                nobody = true;
+                unattended = true;
             }
         }
         // Once is no reason: a task that was woken for another event may be about to try.
-        if nobody && self.ignored > 1 {
+        if unattended && self.ignored > 1 {
             self.interest = wanted;
-            outcome.narrow = Some(wanted);
+            effects.narrowed = Some(wanted);
         }
-        outcome
+        effects
     }
 }
 

@@ -19,13 +19,13 @@ const SHORTEST: Duration = Duration::from_micros(4);
 #[derive(Debug)]
 pub(crate) struct Spin {
     limit: Duration,
-    window: Duration,
+    duration: Duration,
 }
 
 impl Spin {
     /// Looks for at most `limit`; with zero, not at all.
     pub fn new(limit: Duration) -> Spin {
-        Spin { limit, window: Duration::ZERO }
+        Spin { limit, duration: Duration::ZERO }
     }
 
     /// Returns whether it may ever look, so that sleeps have to be measured.
@@ -35,18 +35,18 @@ impl Spin {
     }
 
     /// Returns how long to look before this sleep.
-    pub fn window(&self) -> Duration {
-        self.window
+    pub fn duration(&self) -> Duration {
+        self.duration
     }
 
     /// Notes that nothing came during the look, and how long the sleep then took. A sleep without a
     /// look is noted in the same way.
-    pub fn slept(&mut self, took: Duration) {
-        self.window = if took > self.limit {
-            let half = self.window / 2;
+    pub fn record_sleep(&mut self, took: Duration) {
+        self.duration = if took > self.limit {
+            let half = self.duration / 2;
             if half < SHORTEST { Duration::ZERO } else { half }
         } else {
-            (self.window * 2).max(SHORTEST).min(self.limit)
+            (self.duration * 2).max(SHORTEST).min(self.limit)
         };
     }
 }
@@ -63,19 +63,19 @@ mod tests {
         let mut spin = Spin::new(Duration::ZERO);
         assert!(!spin.is_on());
         for took in [Duration::ZERO, SHORTEST, LONG] {
-            spin.slept(took);
-            assert_eq!(spin.window(), Duration::ZERO);
+            spin.record_sleep(took);
+            assert_eq!(spin.duration(), Duration::ZERO);
         }
     }
 
     #[test]
     fn short_sleeps_widen_it_up_to_the_limit() {
         let mut spin = Spin::new(LIMIT);
-        assert_eq!(spin.window(), Duration::ZERO, "it has to be earned");
+        assert_eq!(spin.duration(), Duration::ZERO, "it has to be earned");
         let windows: Vec<_> = (0..6)
             .map(|_| {
-                spin.slept(LIMIT);
-                spin.window().as_micros()
+                spin.record_sleep(LIMIT);
+                spin.duration().as_micros()
             })
             .collect();
         assert_eq!(windows, [4, 8, 16, 32, 50, 50]);
@@ -85,12 +85,12 @@ mod tests {
     fn long_sleeps_narrow_it_to_nothing() {
         let mut spin = Spin::new(LIMIT);
         for _ in 0..5 {
-            spin.slept(SHORTEST);
+            spin.record_sleep(SHORTEST);
         }
         let windows: Vec<_> = (0..5)
             .map(|_| {
-                spin.slept(LONG);
-                spin.window().as_micros()
+                spin.record_sleep(LONG);
+                spin.duration().as_micros()
             })
             .collect();
         assert_eq!(windows, [25, 12, 6, 0, 0]);
@@ -100,7 +100,7 @@ mod tests {
     fn a_limit_below_the_shortest_look_is_kept() {
         let limit = Duration::from_micros(1);
         let mut spin = Spin::new(limit);
-        spin.slept(Duration::ZERO);
-        assert_eq!(spin.window(), limit);
+        spin.record_sleep(Duration::ZERO);
+        assert_eq!(spin.duration(), limit);
     }
 }

@@ -169,7 +169,7 @@ impl Drop for Entry {
     fn drop(&mut self) {
         self.remote.tasks.fetch_sub(1, Ordering::Relaxed);
         if let Some(number) = self.number {
-            engine::with(|engine| engine.discharge(number));
+            engine::with(|engine| engine.remove_task(number));
         }
     }
 }
@@ -207,7 +207,7 @@ impl<F: Future> Future for Guarded<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
         if this.entry.number.is_none() {
-            this.entry.number = engine::with(|engine| engine.admit(cx.waker().clone()));
+            this.entry.number = engine::with(|engine| engine.add_task(cx.waker().clone()));
         }
         let polled = catch_unwind(AssertUnwindSafe(|| {
             // The future is there until it has its result, after which no code polls it.

@@ -135,8 +135,8 @@ fn a_pair_hands_over_without_the_kernel() {
             })
             .unwrap()
             .unwrap();
-        let handed_over = runtime.stats()[0].handed_over;
-        assert!(handed_over >= rounds, "{backend}: {handed_over}");
+        let peer_wakes = runtime.stats()[0].peer_wakes;
+        assert!(peer_wakes >= rounds, "{backend}: {peer_wakes}");
     }
 }
 

@@ -59,17 +59,17 @@ use std::future::poll_fn;
 use std::io;
 
 use crate::async_fd::AsyncFd;
-use crate::link::After;
+use crate::io_ref::AsIoRef;
+use crate::io_registration::IoState;
 use crate::net::unix::UnixStream;
 use crate::net::{StreamSocket, TcpStream};
-use crate::operations::poll_turn;
-use crate::tie::Tied;
+use crate::operations::poll_budget;
 
 mod accept;
 mod chunks;
 mod connect;
 mod incoming;
-mod many;
+mod multishot;
 mod receive;
 mod send;
 
@@ -95,10 +95,10 @@ use sealed::Sealed;
 pub trait Socket: Source + Sink + StreamSocket {}
 
 /// A source of bytes: a stream socket, or the reading end of a pipe.
-pub trait Source: Tied + Sealed {}
+pub trait Source: AsIoRef + Sealed {}
 
 /// A sink of bytes: a stream socket, or the writing end of a pipe.
-pub trait Sink: Tied + Sealed {}
+pub trait Sink: AsIoRef + Sealed {}
 
 macro_rules! ends {
     ($($type:ty: $socket:literal, $short:literal, $($trait:ident)*;)*) => {$(
@@ -122,15 +122,15 @@ ends! {
 }
 
 /// Returns the state in which a read leaves its source.
-fn after_read<S: Sealed>(done: usize, asked: usize) -> After {
+fn state_after_read<S: Sealed>(done: usize, requested: usize) -> IoState {
     match (S::SHORT_MEANS_BLOCKED, S::SOCKET) {
-        (false, _) => After::Ready,
-        (true, true) => After::of(done, asked),
-        (true, false) => After::of_pipe(done, asked),
+        (false, _) => IoState::Ready,
+        (true, true) => IoState::after(done, requested),
+        (true, false) => IoState::after_pipe_read(done, requested),
     }
 }
 
 /// Lets other tasks run first, if this one has done enough.
-async fn turn() {
-    poll_fn(poll_turn).await;
+async fn yield_if_spent() {
+    poll_fn(poll_budget).await;
 }

@@ -18,7 +18,7 @@
 //!
 //! The timers of all lists lie in one vector, 40 bytes each, and are linked by their indices:
 //! inserting or cancelling a timer allocates nothing and walks nothing. The vector keeps the
-//! largest size that it has needed until it is [shortened](Wheel::shorten). A key holds the
+//! largest size that it has needed until it is [shortened](Wheel::shrink). A key holds the
 //! generation of its entry, so that a key that outlives its timer does no harm, also if the entry
 //! is gone: an entry that is made anew begins with a later generation. Entries are used again in
 //! the order in which they were freed, last first. After many were cancelled here and there that is
@@ -58,14 +58,14 @@ pub(crate) struct TimerKey {
 impl TimerKey {
     /// Returns the place of its entry.
     #[inline]
-    pub fn place(self) -> usize {
+    pub fn index(self) -> usize {
         self.index as usize
     }
 }
 
-/// The outcome of [`Wheel::look`].
+/// The outcome of [`Wheel::match_waker`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Found {
+pub(crate) enum WakerMatch {
     /// The timer wakes that task.
     Same,
     /// The timer wakes another task.
@@ -179,11 +179,11 @@ impl Wheel {
 
     /// Returns whether the timer wakes this task.
     #[inline]
-    pub fn look(&mut self, key: TimerKey, waker: &Waker) -> Found {
+    pub fn match_waker(&mut self, key: TimerKey, waker: &Waker) -> WakerMatch {
         match self.entry(key).and_then(|entry| entry.waker.as_ref()) {
-            None => Found::Gone,
-            Some(known) if known.will_wake(waker) => Found::Same,
-            Some(_) => Found::Other,
+            None => WakerMatch::Gone,
+            Some(known) if known.will_wake(waker) => WakerMatch::Same,
+            Some(_) => WakerMatch::Other,
         }
     }
 
@@ -262,13 +262,13 @@ impl Wheel {
     }
 
     /// Returns the number of entries, used or not.
-    pub fn places(&self) -> usize {
+    pub fn capacity(&self) -> usize {
         self.entries.capacity()
     }
 
     /// Gives back the memory of all entries that lie behind the last one in use, and makes free
     /// entries be used from the front.
-    pub fn shorten(&mut self) {
+    pub fn shrink(&mut self) {
         let end = self.entries.iter().rposition(|entry| entry.waker.is_some());
         let end = end.map_or(0, |last| last + 1);
         let removed = self.entries.drain(end..).map(|entry| entry.generation);

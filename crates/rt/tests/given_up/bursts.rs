@@ -1,4 +1,5 @@
-//! Streams that become readable together while a read of each was given up: an engine that can reads ahead of all.
+//! Streams that become readable together while a read of each was given up: an engine that can
+//! reads ahead of all.
 
 use std::io::{self, Write};
 use std::thread;
@@ -71,7 +72,8 @@ impl Stream {
     }
 }
 
-/// One burst: reads begin and are given up, bytes arrive, and operations chosen at random take them.
+/// One burst: reads begin and are given up, bytes arrive, and operations chosen at random take
+/// them.
 async fn burst(streams: &mut [Stream], random: &mut Random) -> Result<(), String> {
     for stream in &mut *streams {
         let op = random.of(&BEGUN);
@@ -115,7 +117,7 @@ pub(crate) fn stage(backend: BackendKind, seed: u64) -> (u64, u64) {
         Ok::<u64, String>(operations)
     };
     match runtime.block_on(stage).unwrap() {
-        Ok(operations) => (operations, runtime.stats()[0].fetched),
+        Ok(operations) => (operations, runtime.stats()[0].reads_ahead),
         Err(error) => panic!("{backend:?}, bursts, SUPERPOLL_GIVEN_UP_SEED={seed}: {error}"),
     }
 }

@@ -2,8 +2,8 @@
 //! doubled or out of order, and no read may wait for bytes that are there.
 //!
 //! Streams come in two kinds of stages. In one, each stream has a task that writes and a task that
-//! reads. In the other ([`bursts`]), reads of many streams wait when bytes arrive for all of them at
-//! once, so that an engine reads ahead.
+//! reads. In the other ([`bursts`]), reads of many streams wait when bytes arrive for all of them
+//! at once, so that an engine reads ahead.
 //!
 //! The model of a stream is its position: each byte follows from its place, so every operation that
 //! takes bytes is checked at once, and so is every operation that only peeks at them. A writer
@@ -156,8 +156,8 @@ impl<S: Subject> Reading<S> {
         self.random.of(&self.few)
     }
 
-    /// Carries out an operation on a stream that has so many bytes left, and checks what it has taken and seen.
-    /// Returns whether it has taken any.
+    /// Carries out an operation on a stream that has so many bytes left, and checks what it has
+    /// taken and seen. Returns whether it has taken any.
     async fn step(
         &mut self,
         op: Op,
@@ -287,7 +287,7 @@ fn stage(backend: BackendKind, seed: u64) -> (u64, u64) {
         operations
     };
     let operations = runtime.block_on(stage).unwrap();
-    (operations, runtime.stats()[0].fetched)
+    (operations, runtime.stats()[0].reads_ahead)
 }
 
 #[test]
@@ -307,8 +307,8 @@ fn no_byte_is_lost_doubled_or_out_of_order_whatever_is_given_up() {
         }
         let seed = format!("{stages} stages from seed {seed}");
         eprintln!("{backend:?}: {done} operations and {ahead} reads ahead in {seed}, 0 bad");
-        // Each burst is there before the engine looks, so that this does not depend on the machine's speed. Every other
-        // stage consists of bursts.
+        // Each burst is there before the engine looks, so that this does not depend on the
+        // machine's speed. Every other stage consists of bursts.
         let is_measured = backend == BackendKind::Uring && stages > 1;
         let enough = !is_measured || ahead * 100 >= done * LEAST_AHEAD;
         assert!(enough, "{ahead} reads ahead in {done} operations exercise too little");

@@ -182,7 +182,7 @@ fn a_stale_key_touches_nothing() {
     for stale in [fired, cancelled, TimerKey { index: 1000, generation: 0 }] {
         assert!(stage.wheel.cancel(stale).is_none());
         assert!(!stage.wheel.reset(stale, stage.origin));
-        assert_eq!(stage.wheel.look(stale, &other), Found::Gone);
+        assert_eq!(stage.wheel.match_waker(stale, &other), WakerMatch::Gone);
         assert!(stage.wheel.replace(stale, other.clone()).will_wake(&other));
     }
     assert_eq!(stage.wheel.len(), 1);
@@ -219,10 +219,10 @@ fn the_waker_is_replaced_only_by_another_one() {
     let mut stage = Stage::new();
     let (first, second) = (stage.waker(1), stage.waker(2));
     let key = stage.wheel.insert(stage.instant(SECOND), first.clone());
-    assert_eq!(stage.wheel.look(key, &first), Found::Same);
-    assert_eq!(stage.wheel.look(key, &second), Found::Other);
+    assert_eq!(stage.wheel.match_waker(key, &first), WakerMatch::Same);
+    assert_eq!(stage.wheel.match_waker(key, &second), WakerMatch::Other);
     assert!(stage.wheel.replace(key, second.clone()).will_wake(&first));
-    assert_eq!(stage.wheel.look(key, &second), Found::Same);
+    assert_eq!(stage.wheel.match_waker(key, &second), WakerMatch::Same);
     assert_eq!(stage.advance(SECOND + TICK), [2]);
 }
 
@@ -254,8 +254,8 @@ fn a_shortened_wheel_keeps_its_timers_and_no_key_comes_again() {
     assert!(stage.wheel.cancel(twice).is_some());
     let kept = [stage.insert(200, SECOND), stage.insert(201, SECOND)];
     assert_eq!(kept.map(|key| key.index), [0, 1]);
-    stage.wheel.shorten();
-    assert_eq!(stage.wheel.places(), 2);
+    stage.wheel.shrink();
+    assert_eq!(stage.wheel.capacity(), 2);
     let again: Vec<TimerKey> = (0..100).map(|number| stage.insert(number, SECOND)).collect();
     assert!(again.iter().all(|key| key.generation > twice.generation && !keys.contains(key)));
     assert!(keys.iter().chain([&twice]).all(|&key| stage.wheel.cancel(key).is_none()));
@@ -263,7 +263,7 @@ fn a_shortened_wheel_keeps_its_timers_and_no_key_comes_again() {
     for place in [50, 3, 40] {
         stage.wheel.cancel(again[place]).unwrap();
     }
-    stage.wheel.shorten();
+    stage.wheel.shrink();
     let places: Vec<u32> = (0..3).map(|number| stage.insert(number, SECOND).index).collect();
     assert_eq!(places, [again[3].index, again[40].index, again[50].index]);
     assert_eq!(stage.wheel.len(), 102);
@@ -277,16 +277,16 @@ fn a_timer_that_is_made_anew_again_and_again_does_not_keep_the_last_place() {
         stage.wheel.cancel(key).unwrap();
     }
     let mut churn = keys[999];
-    stage.wheel.shorten();
-    assert_eq!(stage.wheel.places(), 1000);
+    stage.wheel.shrink();
+    assert_eq!(stage.wheel.capacity(), 1000);
     // There is one timer at any time.
     for number in 0..10 {
         let next = stage.insert(number, SECOND);
         stage.wheel.cancel(churn).unwrap();
         churn = next;
     }
-    stage.wheel.shorten();
-    assert!(stage.wheel.places() <= 4, "{}", stage.wheel.places());
+    stage.wheel.shrink();
+    assert!(stage.wheel.capacity() <= 4, "{}", stage.wheel.capacity());
     assert_eq!(stage.wheel.len(), 2);
 }
 
@@ -405,10 +405,10 @@ impl Pair {
         let Some((which, number)) = self.alive(which) else { return };
         let waker = self.stage.waker(self.wakers);
         let key = self.timers[which].key;
-        match self.stage.wheel.look(key, &waker) {
-            Found::Same => panic!("it is another waker"),
-            Found::Gone => assert_eq!(number, None),
-            Found::Other => {
+        match self.stage.wheel.match_waker(key, &waker) {
+            WakerMatch::Same => panic!("it is another waker"),
+            WakerMatch::Gone => assert_eq!(number, None),
+            WakerMatch::Other => {
                 self.stage.wheel.replace(key, waker);
                 let position = self.timers[which].position.unwrap();
                 assert_eq!(self.queue.insert(position, self.wakers), number);
@@ -417,12 +417,12 @@ impl Pair {
         }
     }
 
-    fn shorten(&mut self) {
+    fn shrink(&mut self) {
         let wheel = &mut self.stage.wheel;
-        wheel.shorten();
+        wheel.shrink();
         let last = wheel.entries.iter().rposition(|entry| entry.waker.is_some());
         assert_eq!(wheel.entries.len(), last.map_or(0, |last| last + 1));
-        assert_eq!(wheel.places(), wheel.entries.len());
+        assert_eq!(wheel.capacity(), wheel.entries.len());
     }
 
     fn advance(&mut self, now: u128) {
@@ -467,7 +467,7 @@ proptest! {
                 Step::Cancel(which) => pair.cancel(which),
                 Step::Reset(which, after) => pair.reset(which, within(now + after)),
                 Step::Update(which) => pair.update(which),
-                Step::Shorten => pair.shorten(),
+                Step::Shorten => pair.shrink(),
                 Step::Advance(by) => pair.advance(within(now + by)),
                 Step::AdvanceToNext => {
                     if let Some(next) = pair.stage.next() {

@@ -28,7 +28,7 @@ impl RunQueue {
     pub fn pop(&mut self) -> Option<Runnable> {
         let first = self.0.pop_front()?;
         if let Some(next) = self.0.front() {
-            fetch(next.as_ptr().cast());
+            prefetch(next.as_ptr().cast());
         }
         // SAFETY: it comes from `into_raw`, and is in the queue no more, so no other code makes a
         // task of it.
@@ -44,12 +44,12 @@ impl RunQueue {
     }
 
     /// Returns the number of tasks that there is room for.
-    pub fn places(&self) -> usize {
+    pub fn capacity(&self) -> usize {
         self.0.capacity()
     }
 
     /// Gives back the memory that is not needed.
-    pub fn shorten(&mut self) {
+    pub fn shrink(&mut self) {
         self.0.shrink_to_fit();
     }
 }
@@ -65,7 +65,7 @@ impl Drop for RunQueue {
 /// Announces that memory from here on will be needed soon. That reads nothing, and is allowed for
 /// any address.
 #[inline(always)]
-fn fetch(from: *const u8) {
+fn prefetch(from: *const u8) {
     #[cfg(target_arch = "x86_64")]
     for line in 0..LINES {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};

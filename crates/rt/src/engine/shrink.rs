@@ -16,7 +16,7 @@
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
-use super::{AT_MOST, Engine, POOLED};
+use super::{Engine, POOLED, READ_AHEAD_BYTES};
 
 /// A list with fewer places than this is never shortened.
 const SMALL: usize = 1024;
@@ -25,11 +25,11 @@ const SMALL: usize = 1024;
 const PERIOD: Duration = Duration::from_secs(1);
 
 /// The number of checks in a row in which a list has to be nearly empty.
-const LOOKS: u8 = 3;
+const CHECKS: u8 = 3;
 
 /// The number of places that a piece of memory for reads counts for, where an entry of a list is
 /// taken to have 64 bytes.
-pub(super) const PLACES: usize = AT_MOST / 64;
+pub(super) const SLOTS_PER_BUFFER: usize = READ_AHEAD_BYTES / 64;
 
 /// The lists of an engine.
 #[derive(Clone, Copy, Debug)]
@@ -39,7 +39,7 @@ enum List {
     Tasks,
     Queue,
     Sources,
-    Fetchable,
+    ReadAheadQueue,
     Operations,
     Messages,
     Inbox,
@@ -50,12 +50,12 @@ const LISTS: usize = List::Pool as usize + 1;
 
 /// When the next check is due, and in how many checks each list was nearly empty.
 #[derive(Debug, Default)]
-pub(super) struct Slack {
+pub(super) struct ShrinkChecks {
     next: Cell<Option<Instant>>,
     low: [Cell<u8>; LISTS],
 }
 
-impl Slack {
+impl ShrinkChecks {
     /// Notes that a place far behind was taken or freed.
     #[cold]
     fn note(&self) {
@@ -70,7 +70,7 @@ impl Slack {
         self.next.get()
     }
 
-    /// Begins a check. It is the last check unless [`is_spare`](Slack::is_spare) finds a list to
+    /// Begins a check. It is the last check unless [`should_shrink`](ShrinkChecks::should_shrink) finds a list to
     /// watch.
     fn begin(&self) {
         self.next.set(None);
@@ -78,14 +78,14 @@ impl Slack {
 
     /// Returns whether a list with `places` places has to be shortened now, when `used` of them are
     /// in use.
-    fn is_spare(&self, list: List, used: usize, places: usize, now: Instant) -> bool {
+    fn should_shrink(&self, list: List, used: usize, places: usize, now: Instant) -> bool {
         let low = &self.low[list as usize];
         if places <= SMALL || used > places / 4 {
             low.set(0);
             return false;
         }
         low.set(low.get() + 1);
-        if low.get() < LOOKS {
+        if low.get() < CHECKS {
             self.next.set(Some(now + PERIOD));
             return false;
         }
@@ -94,74 +94,77 @@ impl Slack {
     }
 }
 
-/// Gives an emptied list's memory back, if `is_spare` says so.
-fn shorten<T>(list: &Cell<Vec<T>>, is_spare: impl FnOnce(usize) -> bool) {
+/// Gives an emptied list's memory back, if `should_shrink` says so.
+fn shrink<T>(list: &Cell<Vec<T>>, should_shrink: impl FnOnce(usize) -> bool) {
     let taken = list.take();
-    list.set(if is_spare(taken.capacity()) { Vec::new() } else { taken });
+    list.set(if should_shrink(taken.capacity()) { Vec::new() } else { taken });
 }
 
 impl Engine {
     /// Notes that a place of a list was taken or freed.
     #[inline]
-    pub fn note_place(&self, place: usize) {
+    pub fn note_slot(&self, place: usize) {
         if place >= SMALL {
-            self.slack.note();
+            self.shrink_checks.note();
         }
     }
 
     /// Checks for lists that have been nearly empty for some seconds, and shortens them.
     #[cold]
-    pub(super) fn look_for_slack(&self) {
+    pub(super) fn shrink_lists(&self) {
         let now = Instant::now();
-        if self.slack.next().is_none_or(|next| next > now) {
+        if self.shrink_checks.next().is_none_or(|next| next > now) {
             return;
         }
-        self.slack.begin();
-        let is_spare = |list, used, places| self.slack.is_spare(list, used, places, now);
+        self.shrink_checks.begin();
+        let should_shrink =
+            |list, used, places| self.shrink_checks.should_shrink(list, used, places, now);
         let mut timers = self.timers.borrow_mut();
-        if is_spare(List::Timers, timers.len(), timers.places()) {
-            timers.shorten();
+        if should_shrink(List::Timers, timers.len(), timers.capacity()) {
+            timers.shrink();
         }
         drop(timers);
-        shorten(&self.due, |due| is_spare(List::Due, 0, due));
+        shrink(&self.due, |due| should_shrink(List::Due, 0, due));
         let mut tasks = self.tasks.borrow_mut();
-        if is_spare(List::Tasks, tasks.len(), tasks.capacity()) {
+        if should_shrink(List::Tasks, tasks.len(), tasks.capacity()) {
             tasks.shrink_to_fit();
         }
         drop(tasks);
         let mut queue = self.queue.borrow_mut();
-        if is_spare(List::Queue, queue.len(), queue.places()) {
-            queue.shorten();
+        if should_shrink(List::Queue, queue.len(), queue.capacity()) {
+            queue.shrink();
         }
         drop(queue);
         let mut sources = self.sources.borrow_mut();
-        if is_spare(List::Sources, sources.len(), sources.places()) {
-            sources.shorten();
+        if should_shrink(List::Sources, sources.len(), sources.capacity()) {
+            sources.shrink();
             self.poller.borrow_mut().shrink_to_fit();
         }
         drop(sources);
-        let mut fetchable = self.fetchable.borrow_mut();
-        if is_spare(List::Fetchable, fetchable.len(), fetchable.capacity()) {
-            fetchable.shrink_to_fit();
+        let mut read_ahead_queue = self.read_ahead_queue.borrow_mut();
+        if should_shrink(List::ReadAheadQueue, read_ahead_queue.len(), read_ahead_queue.capacity())
+        {
+            read_ahead_queue.shrink_to_fit();
         }
-        drop(fetchable);
-        if is_spare(List::Operations, self.operations.len(), self.operations.places()) {
-            self.operations.shorten();
+        drop(read_ahead_queue);
+        if should_shrink(List::Operations, self.operations.len(), self.operations.capacity()) {
+            self.operations.shrink();
         }
-        shorten(&self.messages, |messages| is_spare(List::Messages, 0, messages));
+        shrink(&self.messages, |messages| should_shrink(List::Messages, 0, messages));
         let (messages, room) = self.remote.inbox.room();
-        if is_spare(List::Inbox, messages, room) {
-            self.remote.inbox.shorten();
+        if should_shrink(List::Inbox, messages, room) {
+            self.remote.inbox.shrink();
         }
         let mut pool = self.pool.borrow_mut();
-        let fetched = self.counters.fetched.get();
-        let lately = (fetched - self.looked.replace(fetched)).min(POOLED as u64) as usize;
-        if is_spare(List::Pool, lately * PLACES, pool.len() * PLACES) {
+        let reads_ahead = self.counters.reads_ahead.get();
+        let lately =
+            (reads_ahead - self.reads_at_check.replace(reads_ahead)).min(POOLED as u64) as usize;
+        if should_shrink(List::Pool, lately * SLOTS_PER_BUFFER, pool.len() * SLOTS_PER_BUFFER) {
             pool.truncate(lately);
             pool.shrink_to_fit();
-        } else if pool.len() * PLACES > SMALL {
+        } else if pool.len() * SLOTS_PER_BUFFER > SMALL {
             // No later event tells that the pool is used less, so that is noted here.
-            self.slack.note();
+            self.shrink_checks.note();
         }
     }
 }
@@ -172,30 +175,30 @@ mod tests {
 
     #[test]
     fn a_list_is_shortened_after_three_looks_in_a_row_and_looks_end() {
-        let (slack, now) = (Slack::default(), Instant::now());
-        let look = |used, places| {
-            slack.begin();
-            (slack.is_spare(List::Tasks, used, places, now), slack.next().is_some())
+        let (checks, now) = (ShrinkChecks::default(), Instant::now());
+        let check = |used, places| {
+            checks.begin();
+            (checks.should_shrink(List::Tasks, used, places, now), checks.next().is_some())
         };
-        assert!(slack.next().is_none());
-        slack.note();
-        assert!(slack.next().unwrap() > now);
-        assert_eq!(look(0, SMALL), (false, false), "small");
-        assert_eq!(look(2000, 4000), (false, false), "in use");
-        assert_eq!((look(1000, 4000), look(1000, 4000)), ((false, true), (false, true)));
-        assert_eq!(look(1001, 4000), (false, false), "used in between");
-        assert_eq!((look(0, 4000), look(9, 4000)), ((false, true), (false, true)));
-        assert_eq!(look(0, 4000), (true, false));
-        assert_eq!(look(0, 4000), (false, true), "it begins anew");
+        assert!(checks.next().is_none());
+        checks.note();
+        assert!(checks.next().unwrap() > now);
+        assert_eq!(check(0, SMALL), (false, false), "small");
+        assert_eq!(check(2000, 4000), (false, false), "in use");
+        assert_eq!((check(1000, 4000), check(1000, 4000)), ((false, true), (false, true)));
+        assert_eq!(check(1001, 4000), (false, false), "used in between");
+        assert_eq!((check(0, 4000), check(9, 4000)), ((false, true), (false, true)));
+        assert_eq!(check(0, 4000), (true, false));
+        assert_eq!(check(0, 4000), (false, true), "it begins anew");
     }
 
     #[test]
     fn each_list_counts_for_itself() {
-        let (slack, now) = (Slack::default(), Instant::now());
-        for _ in 0..LOOKS - 1 {
-            assert!(!slack.is_spare(List::Timers, 0, 4000, now));
+        let (checks, now) = (ShrinkChecks::default(), Instant::now());
+        for _ in 0..CHECKS - 1 {
+            assert!(!checks.should_shrink(List::Timers, 0, 4000, now));
         }
-        assert!(!slack.is_spare(List::Queue, 0, 4000, now));
-        assert!(slack.is_spare(List::Timers, 0, 4000, now));
+        assert!(!checks.should_shrink(List::Queue, 0, 4000, now));
+        assert!(checks.should_shrink(List::Timers, 0, 4000, now));
     }
 }

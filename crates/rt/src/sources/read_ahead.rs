@@ -5,21 +5,26 @@ use std::io;
 use std::mem;
 use std::sync::Arc;
 
-use super::{Direction, FETCHABLE, Source, Sources, Woken};
-use crate::fetch::{Fetched, NO_ENGINE};
+use super::{Direction, QUEUED, Source, Sources, WakeList};
+use crate::read_ahead::{NO_ENGINE, ReadAhead};
 
 impl Source {
     /// Notes that the task that waits to read wants `bytes` bytes, and lets this engine read them.
     /// Returns whether this is the first such wait of the registration.
-    pub fn want(&mut self, bytes: u16, fetched: &Arc<Fetched>, engine: u32) -> bool {
+    pub fn request_read_ahead(
+        &mut self,
+        bytes: u16,
+        read_ahead: &Arc<ReadAhead>,
+        engine: u32,
+    ) -> bool {
         if self.receiving > 0 {
             return false;
         }
-        self.wanted = bytes;
-        fetched.allow(engine);
-        let is_first = self.fetched.is_none();
+        self.requested = bytes;
+        read_ahead.allow(engine);
+        let is_first = self.read_ahead.is_none();
         if is_first {
-            self.fetched = Some(fetched.clone());
+            self.read_ahead = Some(read_ahead.clone());
         }
         is_first
     }
@@ -27,15 +32,16 @@ impl Source {
     /// Notes that a read that was begun will not be made.
     pub fn end_read(&mut self) {
         let reader = mem::take(&mut self.reader);
-        if let Some(fetched) = &self.fetched {
-            fetched.end(reader, false);
+        if let Some(read_ahead) = &self.read_ahead {
+            read_ahead.end_read(reader, false);
         }
     }
 
-    /// Ends a read that was begun and whose outcome is not known: the next read of the stream fails.
+    /// Ends a read that was begun and whose outcome is not known: the next read of the stream
+    /// fails.
     fn fail_read(&mut self, error: i32) {
-        if let (true, Some(fetched)) = (self.reader != NO_ENGINE, &self.fetched) {
-            fetched.put(Err(io::Error::from_raw_os_error(error)));
+        if let (true, Some(read_ahead)) = (self.reader != NO_ENGINE, &self.read_ahead) {
+            read_ahead.push(Err(io::Error::from_raw_os_error(error)));
         }
         self.end_read();
     }
@@ -46,7 +52,7 @@ impl Source {
     pub fn begin_receive(&mut self) {
         // If there are ever too many to count, nothing is read ahead of this stream any more.
         self.receiving = self.receiving.saturating_add(1);
-        self.wanted = 0;
+        self.requested = 0;
     }
 
     /// Notes that the bytes that it has brought were taken, or put down.
@@ -59,45 +65,46 @@ impl Source {
     /// Returns how many bytes to read now for the waiter. If another task waits now, or if the
     /// stream has gone to another engine, returns the wakers to call instead.
     #[inline]
-    pub fn fetch(&mut self, engine: u32) -> Result<u16, Woken> {
-        self.flags &= !FETCHABLE;
-        self.asked = self.wanted;
-        let wants = self.wanted > 0;
-        if wants && self.fetched.as_ref().is_some_and(|fetched| fetched.begin(engine)) {
+    pub fn begin_read(&mut self, engine: u32) -> Result<u16, WakeList> {
+        self.flags &= !QUEUED;
+        self.read_len = self.requested;
+        let wants = self.requested > 0;
+        if wants && self.read_ahead.as_ref().is_some_and(|read_ahead| read_ahead.begin_read(engine))
+        {
             self.reader = engine;
-            return Ok(self.wanted);
+            return Ok(self.requested);
         }
-        Err(self.leave_read())
+        Err(self.cancel_read_ahead())
     }
 
     /// Returns the waiters that should read by themselves, to wake them.
-    pub fn leave_read(&mut self) -> Woken {
-        self.flags &= !FETCHABLE;
-        let mut woken = Woken::default();
-        self.take_waiters(Direction::Read, &mut woken);
-        woken
+    pub fn cancel_read_ahead(&mut self) -> WakeList {
+        self.flags &= !QUEUED;
+        let mut wakers = WakeList::default();
+        self.take_waiters(Direction::Read, &mut wakers);
+        wakers
     }
 
     /// Puts down the outcome of a read for the waiter, and returns the wakers to call. Fewer bytes
     /// than were wanted mean that there were no more then, unless there is `more`.
-    pub fn put(&mut self, outcome: Result<Vec<u8>, io::Error>, more: bool) -> Woken {
-        let (tick, wanted) = (self.tick, self.asked as usize);
+    pub fn finish_read(&mut self, outcome: Result<Vec<u8>, io::Error>, more: bool) -> WakeList {
+        let (tick, requested) = (self.tick, self.read_len as usize);
         // Another reader has taken the bytes meanwhile, and the task waits on.
         let goes_on = matches!(&outcome, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
         // A task that waits for the end finds it by itself.
         let is_end = matches!(&outcome, Ok(bytes) if bytes.is_empty());
         if goes_on {
             self.clear(Direction::Read, tick);
-        } else if !is_end && !more && outcome.as_ref().is_ok_and(|bytes| bytes.len() < wanted) {
-            self.drained(Direction::Read, tick);
+        } else if !is_end && !more && outcome.as_ref().is_ok_and(|bytes| bytes.len() < requested) {
+            self.mark_drained(Direction::Read, tick);
         }
-        if let Some(fetched) = &self.fetched {
+        if let Some(read_ahead) = &self.read_ahead {
             if !goes_on && !is_end {
-                fetched.put(outcome);
+                read_ahead.push(outcome);
             }
-            fetched.end(mem::take(&mut self.reader), goes_on);
+            read_ahead.end_read(mem::take(&mut self.reader), goes_on);
         }
-        if goes_on { Woken::default() } else { self.leave_read() }
+        if goes_on { WakeList::default() } else { self.cancel_read_ahead() }
     }
 }
 

@@ -6,14 +6,14 @@ use std::task::{Context, Poll, ready};
 
 use superpoll::operation::{Gain, Operation, Progress};
 
-use crate::operations::{UnderWay, is_to_be_repeated};
-use crate::tie::Tie;
+use crate::io_ref::IoRef;
+use crate::operations::{OperationHandle, should_retry};
 
 /// An operation that is started when a task first waits for it, and again after it had to stop,
 /// either because no task took its results or because its engine has ended.
 #[derive(Default)]
-pub(super) struct Many {
-    under_way: Option<UnderWay>,
+pub(super) struct Multishot {
+    handle: Option<OperationHandle>,
     /// The kernel does not know this operation.
     refused: bool,
 }
@@ -26,37 +26,37 @@ pub(super) enum Next {
     ByReadiness,
 }
 
-impl Many {
+impl Multishot {
     pub fn poll_next(
         &mut self,
         cx: &mut Context<'_>,
-        tie: Tie<'_>,
+        io_ref: IoRef<'_>,
         operation: impl Fn() -> Operation,
     ) -> Poll<Next> {
         loop {
-            let Some(under_way) = &self.under_way else {
+            let Some(handle) = &self.handle else {
                 if self.refused {
                     return Poll::Ready(Next::ByReadiness);
                 }
-                match UnderWay::start(tie, operation()) {
-                    Ok(under_way) => self.under_way = Some(under_way),
+                match OperationHandle::start(io_ref, operation()) {
+                    Ok(handle) => self.handle = Some(handle),
                     Err(_) => return Poll::Ready(Next::ByReadiness),
                 }
                 continue;
             };
-            let Some(Progress { last, outcome, .. }) = ready!(under_way.poll_next(cx)) else {
-                self.under_way = None;
+            let Some(Progress { last, outcome, .. }) = ready!(handle.poll_next(cx)) else {
+                self.handle = None;
                 continue;
             };
             if last {
-                self.under_way = None;
+                self.handle = None;
             }
             match outcome {
                 Ok(gain) => return Poll::Ready(Next::Gain(gain)),
                 Err(error) if error.raw_os_error() == Some(libc::ECANCELED) => {}
                 // Before Linux 6.0 a receive completes only once.
                 Err(error)
-                    if error.raw_os_error() == Some(libc::EINVAL) || is_to_be_repeated(&error) =>
+                    if error.raw_os_error() == Some(libc::EINVAL) || should_retry(&error) =>
                 {
                     self.refused = true;
                 }
@@ -66,7 +66,7 @@ impl Many {
     }
 
     /// Ends the operation and takes the results that no task has taken.
-    pub fn take_rest(&mut self) -> VecDeque<Progress> {
-        self.under_way.take().map(|under_way| under_way.take_rest()).unwrap_or_default()
+    pub fn cancel_and_take(&mut self) -> VecDeque<Progress> {
+        self.handle.take().map(|handle| handle.cancel_and_take()).unwrap_or_default()
     }
 }

@@ -15,19 +15,19 @@
 use std::time::Duration;
 
 /// A timer that fires this long after its deadline is late. A busy machine usually stays below it.
-pub(crate) const LATE: Duration = Duration::from_millis(10);
+pub(crate) const LATE_AFTER: Duration = Duration::from_millis(10);
 
 /// The number of times that the tasks that are due run before late timers fire.
 const PASSES: u8 = 2;
 
 /// The number of waits that may find as much as a wait can report, plus one wait for every
-/// [`SOURCES_PER_LOOK`] descriptors.
-const LOOKS: usize = 64;
-const SOURCES_PER_LOOK: usize = 32;
+/// [`SOURCES_PER_POLL`] descriptors.
+const MAX_POLLS: usize = 64;
+const SOURCES_PER_POLL: usize = 32;
 
 /// The state of a loop after one of its waits.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Look {
+pub(crate) struct LoopState {
     /// The number of the turn.
     pub turn: u64,
     /// Whether there may be more to report, or to read, than the wait has brought.
@@ -45,44 +45,44 @@ pub(crate) struct Look {
 #[derive(Clone, Copy, Debug, Default)]
 enum Step {
     /// Waits until a wait has reported everything.
-    Look { left: usize },
+    Poll { left: usize },
     /// Waits until tasks have been run this many times.
-    Run { until: u64 },
+    RunTasks { until: u64 },
     #[default]
     Fire,
 }
 
 /// Whether late timers may fire.
 #[derive(Debug, Default)]
-pub(crate) struct Late {
+pub(crate) struct LateTimers {
     step: Step,
     passes: u8,
     /// The turn of the last call.
     turn: u64,
 }
 
-impl Late {
+impl LateTimers {
     /// Returns whether timers that are late may fire now, after a turn's wait. Ask in each turn, as
     /// long as any are.
-    pub fn may_fire(&mut self, look: Look) -> bool {
-        let goes_on = look.turn == self.turn + 1 && !matches!(self.step, Step::Fire);
-        self.turn = look.turn;
+    pub fn may_fire(&mut self, state: LoopState) -> bool {
+        let goes_on = state.turn == self.turn + 1 && !matches!(self.step, Step::Fire);
+        self.turn = state.turn;
         if !goes_on {
             // The wait that has just ended may have ended before the pause.
-            self.step = Step::Look { left: LOOKS + look.sources / SOURCES_PER_LOOK };
+            self.step = Step::Poll { left: MAX_POLLS + state.sources / SOURCES_PER_POLL };
             self.passes = PASSES;
             return false;
         }
-        if let Step::Run { until } = self.step
-            && look.polls < until
+        if let Step::RunTasks { until } = self.step
+            && state.polls < until
         {
             return false;
         }
         match &mut self.step {
-            Step::Look { left } if look.has_more && *left > 0 => *left -= 1,
-            _ if self.passes > 0 && (look.queued > 0 || look.is_root_due) => {
+            Step::Poll { left } if state.has_more && *left > 0 => *left -= 1,
+            _ if self.passes > 0 && (state.queued > 0 || state.is_root_due) => {
                 self.passes -= 1;
-                self.step = Step::Run { until: look.polls + look.queued as u64 };
+                self.step = Step::RunTasks { until: state.polls + state.queued as u64 };
             }
             _ => self.step = Step::Fire,
         }
@@ -94,15 +94,15 @@ impl Late {
 mod tests {
     use super::*;
 
-    fn at_rest(turn: u64) -> Look {
-        Look { turn, has_more: false, polls: 0, queued: 0, is_root_due: false, sources: 0 }
+    fn at_rest(turn: u64) -> LoopState {
+        LoopState { turn, has_more: false, polls: 0, queued: 0, is_root_due: false, sources: 0 }
     }
 
     /// A loop that asks in each of its turns. Returns the number of turns that it took.
-    fn turns(late: &mut Late, from: u64, mut look: impl FnMut(u64, &mut Look)) -> u64 {
+    fn turns(late: &mut LateTimers, from: u64, mut state: impl FnMut(u64, &mut LoopState)) -> u64 {
         for nth in 0.. {
-            let mut now = Look { turn: from + nth, ..at_rest(from) };
-            look(nth, &mut now);
+            let mut now = LoopState { turn: from + nth, ..at_rest(from) };
+            state(nth, &mut now);
             if late.may_fire(now) {
                 return nth;
             }
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn with_nothing_to_do_one_more_wait_is_enough() {
-        let mut late = Late::default();
+        let mut late = LateTimers::default();
         assert_eq!(turns(&mut late, 7, |_, _| {}), 1);
         assert_eq!(turns(&mut late, 9, |_, _| {}), 1, "each pause has a wait of its own");
     }
@@ -122,14 +122,14 @@ mod tests {
     fn tasks_run_that_a_wait_has_woken_and_those_that_they_wake() {
         // 300 tasks at 128 a turn, each of which wakes another task.
         let (mut polls, mut queued) = (0, 300);
-        let took = turns(&mut Late::default(), 1, |nth, look| {
+        let took = turns(&mut LateTimers::default(), 1, |nth, state| {
             if nth > 0 {
                 let ran = queued.min(128);
                 polls += ran;
                 queued += if polls <= 300 { 0 } else { ran };
                 queued -= ran;
             }
-            (look.polls, look.queued) = (polls, queued as usize);
+            (state.polls, state.queued) = (polls, queued as usize);
         });
         assert!(polls >= 300 && took >= 3, "{polls} in {took}");
     }
@@ -137,16 +137,16 @@ mod tests {
     #[test]
     fn a_loop_that_never_rests_fires_its_timers() {
         let mut polls = 0;
-        let took = turns(&mut Late::default(), 1, |_, look| {
+        let took = turns(&mut LateTimers::default(), 1, |_, state| {
             polls += 128;
-            *look = Look { has_more: true, polls, queued: 128, sources: 3200, ..*look };
+            *state = LoopState { has_more: true, polls, queued: 128, sources: 3200, ..*state };
         });
-        assert!(took <= (LOOKS + 3200 / SOURCES_PER_LOOK) as u64 + 4, "{took}");
+        assert!(took <= (MAX_POLLS + 3200 / SOURCES_PER_POLL) as u64 + 4, "{took}");
     }
 
     #[test]
     fn a_pause_that_was_over_without_a_timer_is_forgotten() {
-        let mut late = Late::default();
+        let mut late = LateTimers::default();
         assert!(!late.may_fire(at_rest(3)));
         assert!(!late.may_fire(at_rest(20)), "another pause, with a wait of its own");
         assert!(late.may_fire(at_rest(21)));
@@ -154,10 +154,10 @@ mod tests {
 
     #[test]
     fn the_future_that_the_thread_blocks_on_runs_like_a_task() {
-        let mut late = Late::default();
-        let took = turns(&mut late, 1, |nth, look| look.is_root_due = nth == 1);
+        let mut late = LateTimers::default();
+        let took = turns(&mut late, 1, |nth, state| state.is_root_due = nth == 1);
         assert_eq!(took, 2);
-        let took = turns(&mut late, 9, |_, look| look.is_root_due = true);
+        let took = turns(&mut late, 9, |_, state| state.is_root_due = true);
         assert_eq!(took, 1 + u64::from(PASSES), "it is not waited for without end");
     }
 }

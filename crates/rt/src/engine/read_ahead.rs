@@ -1,5 +1,5 @@
 //! Reads that the engine makes ahead of its tasks, from the report that bytes have arrived to the end of the read;
-//! [`fetch`](crate::fetch) says why.
+//! [`read_ahead`](crate::read_ahead) says why.
 
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
@@ -9,25 +9,25 @@ use superpoll::operation::{Action, Completion};
 use superpoll::{Error, Events, Key, Poller, Watch};
 
 use super::Engine;
-use crate::foreign;
+use crate::callbacks;
 use crate::sources::Source;
 use crate::stats::count;
 
 /// Fewer reads than this are left to their tasks, for which a call each costs less.
-const FETCHED_AT_LEAST: usize = 4;
+const MIN_BATCH: usize = 4;
 
 /// How many reads are made for tasks with one wait. Their bytes, and the sockets in the kernel, are still in the
 /// processor's caches when the tasks run.
-const FETCHED_AT_MOST: usize = 64;
+const MAX_BATCH: usize = 64;
 
 impl Engine {
     /// Makes the next wait read for the tasks that wait for bytes which have arrived.
     pub(super) fn queue_reads(&self) {
         let mut due = self.due.take();
-        for _ in 0..FETCHED_AT_MOST {
-            let next = self.fetchable.borrow_mut().pop_front();
+        for _ in 0..MAX_BATCH {
+            let next = self.read_ahead_queue.borrow_mut().pop_front();
             let Some(key) = next else { break };
-            match self.source(key, |source| source.fetch(self.remote.id)) {
+            match self.source(key, |source| source.begin_read(self.remote.id)) {
                 Some(Ok(wanted)) => {
                     let action = Action::ReceiveAtMost(wanted.into());
                     let mut poller = self.poller.borrow_mut();
@@ -37,7 +37,7 @@ impl Engine {
                         self.source(key, Source::end_read);
                     }
                 }
-                outcome => outcome.and_then(Result::err).unwrap_or_default().move_to(&mut due),
+                outcome => outcome.and_then(Result::err).unwrap_or_default().append_to(&mut due),
             }
         }
         // They are called when these reads have been made, by a wait that does not block.
@@ -48,27 +48,28 @@ impl Engine {
     /// the first waker is called: a waker may give up another operation, or take a stream apart whose bytes have left the
     /// socket.
     #[inline]
-    pub(super) fn hear_completed(&self, events: &mut Events) {
+    pub(super) fn handle_completed(&self, events: &mut Events) {
         let mut due = self.due.take();
         for Completion { token, buffer, outcome, more } in events.completions() {
-            count(&self.counters.fetched);
+            count(&self.counters.reads_ahead);
             let read = outcome.map(|_| buffer);
-            let woken = self.source(Key::from_bits(token), |source| source.put(read, more));
-            woken.unwrap_or_default().move_to(&mut due);
+            let wakers =
+                self.source(Key::from_bits(token), |source| source.finish_read(read, more));
+            wakers.unwrap_or_default().append_to(&mut due);
         }
-        self.operations.hear(self, events, &mut due);
-        self.note_place(due.len());
-        due.drain(..).for_each(foreign::wake);
+        self.operations.handle_progress(self, events, &mut due);
+        self.note_slot(due.len());
+        due.drain(..).for_each(callbacks::wake);
         self.due.set(due);
     }
 
     /// Wakes the tasks whose bytes have arrived, if they are so few that a call each costs less.
-    pub(super) fn leave_few_reads(&self) {
-        let few = 1..FETCHED_AT_LEAST;
-        while few.contains(&self.fetchable.borrow().len()) {
-            let next = self.fetchable.borrow_mut().pop_front();
-            let woken = next.and_then(|key| self.source(key, Source::leave_read));
-            woken.unwrap_or_default().wake();
+    pub(super) fn cancel_small_batch(&self) {
+        let few = 1..MIN_BATCH;
+        while few.contains(&self.read_ahead_queue.borrow().len()) {
+            let next = self.read_ahead_queue.borrow_mut().pop_front();
+            let wakers = next.and_then(|key| self.source(key, Source::cancel_read_ahead));
+            wakers.unwrap_or_default().wake();
         }
     }
 

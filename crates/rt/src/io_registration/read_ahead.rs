@@ -1,4 +1,4 @@
-//! Bytes that an engine has read ahead of its task, as the stream's link sees them.
+//! Bytes that an engine has read ahead of its task, as the stream's registration sees them.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -7,50 +7,53 @@ use std::task::{Context, Poll};
 
 use superpoll::Key;
 
-use super::{After, Link, OVERTAKEN};
+use super::{IoRegistration, IoState, OVERTAKEN};
 use crate::engine::{self, Engine};
-use crate::fetch::{AT_MOST, Fetched};
+use crate::read_ahead::{READ_AHEAD_BYTES, ReadAhead};
 use crate::sources::{Direction, Source};
 use crate::sys;
 
-impl Link {
+impl IoRegistration {
     /// Returns the bytes that come before anything that is read, if there are any.
     #[inline]
-    pub fn fetched(&self) -> Option<&Fetched> {
-        self.fetched.get().map(|fetched| &**fetched).filter(|fetched| fetched.is_full())
+    pub fn read_ahead(&self) -> Option<&ReadAhead> {
+        self.read_ahead
+            .get()
+            .map(|read_ahead| &**read_ahead)
+            .filter(|read_ahead| read_ahead.has_outcome())
     }
 
-    /// Like [`poll`](Link::poll), for a read of a stream socket into `room`: the engine may read it
-    /// while it waits. Every other read of the same stream has to check for the bytes that the
-    /// engine [has read](Link::fetched).
+    /// Like [`poll`](IoRegistration::poll), for a read of a stream socket into `room`: the engine
+    /// may read it while it waits. Every other read of the same stream has to check for the bytes
+    /// that the engine [has read](IoRegistration::read_ahead).
     #[inline]
     pub fn poll_read(
         &self,
         cx: &mut Context<'_>,
         fd: BorrowedFd<'_>,
         room: &mut [u8],
-        mut read: impl FnMut(&mut [u8]) -> io::Result<(usize, After)>,
+        mut read: impl FnMut(&mut [u8]) -> io::Result<(usize, IoState)>,
     ) -> Poll<io::Result<usize>> {
-        if let Some(fetched) = self.fetched() {
-            return self.poll_fetched(cx, fetched, room);
+        if let Some(read_ahead) = self.read_ahead() {
+            return self.poll_from_read_ahead(cx, read_ahead, room);
         }
-        self.wanted.set(room.len().min(AT_MOST) as u16);
+        self.requested.set(room.len().min(READ_AHEAD_BYTES) as u16);
         let outcome = self.poll(cx, fd, Direction::Read, || read(room));
-        self.wanted.set(0);
+        self.requested.set(0);
         outcome
     }
 
-    fn poll_fetched(
+    fn poll_from_read_ahead(
         &self,
         cx: &mut Context<'_>,
-        fetched: &Fetched,
+        read_ahead: &ReadAhead,
         room: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        if engine::with(Engine::spend) == Some(false) {
+        if engine::with(Engine::spend_budget) == Some(false) {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        match self.give(fetched, room) {
+        match self.copy_read_ahead(read_ahead, room) {
             Some(outcome) => Poll::Ready(outcome),
             // They were taken on another thread meanwhile, which only a bug could do.
             None => {
@@ -61,8 +64,12 @@ impl Link {
     }
 
     /// Gives out the bytes that the engine has read.
-    pub fn give(&self, fetched: &Fetched, room: &mut [u8]) -> Option<io::Result<usize>> {
-        let (outcome, memory) = fetched.give(room)?;
+    pub fn copy_read_ahead(
+        &self,
+        read_ahead: &ReadAhead,
+        room: &mut [u8],
+    ) -> Option<io::Result<usize>> {
+        let (outcome, memory) = read_ahead.copy_to(room)?;
         self.flags.set(self.flags.get() & !OVERTAKEN);
         if let Some(memory) = memory {
             engine::with(|engine| engine.recycle(memory));
@@ -72,18 +79,18 @@ impl Link {
 
     /// Notes in the source how many bytes the wait that has just begun wants.
     #[inline]
-    pub(super) fn want(
+    pub(super) fn request_read_ahead(
         &self,
         engine: &Engine,
         key: Key,
         direction: Direction,
         source: &mut Source,
     ) {
-        let wanted = self.wanted.get();
-        if wanted > 0 && direction == Direction::Read && engine.fetches() {
-            let fetched = self.fetched.get_or_init(Arc::default);
-            if source.want(wanted, fetched, engine.remote.id) {
-                sys::open::keeps_open(&mut engine.poller(), key);
+        let requested = self.requested.get();
+        if requested > 0 && direction == Direction::Read && engine.reads_ahead() {
+            let read_ahead = self.read_ahead.get_or_init(Arc::default);
+            if source.request_read_ahead(requested, read_ahead, engine.remote.id) {
+                sys::assume_open::assume_kept_open(&mut engine.poller(), key);
             }
         }
     }
@@ -91,31 +98,31 @@ impl Link {
     /// Puts down bytes that were received and that no task has taken. They come first from now on,
     /// and a task that waits to read is woken to take them.
     pub fn put_back(&self, outcome: io::Result<Vec<u8>>) {
-        self.fetched.get_or_init(Arc::default).put(outcome);
+        self.read_ahead.get_or_init(Arc::default).push(outcome);
         self.wake(Direction::Read);
     }
 
     /// The same for bytes that come before all that was put back.
     pub fn put_back_first(&self, bytes: Vec<u8>) {
-        self.fetched.get_or_init(Arc::default).put_first(bytes);
+        self.read_ahead.get_or_init(Arc::default).push_front(bytes);
         self.wake(Direction::Read);
     }
 
     /// Takes all bytes that were read ahead. The stream is read in another way from now on.
-    pub fn take_fetched(&self) -> Vec<u8> {
-        self.forbid_reads();
-        self.fetched().map_or_else(Vec::new, Fetched::take_all)
+    pub fn take_read_ahead(&self) -> Vec<u8> {
+        self.forbid_read_ahead();
+        self.read_ahead().map_or_else(Vec::new, ReadAhead::take_all)
     }
 
     /// Stops engines from reading ahead from the moment when this returns: the bytes that they have
-    /// read are [there](Link::fetched).
-    pub(super) fn forbid_reads(&self) {
-        let Some(fetched) = self.fetched.get() else { return };
-        fetched.forbid();
+    /// read are [there](IoRegistration::read_ahead).
+    pub(super) fn forbid_read_ahead(&self) {
+        let Some(read_ahead) = self.read_ahead.get() else { return };
+        read_ahead.forbid();
         // A task that leaves the engine to read has found nothing before, and would not check
         // again. The bytes may have come at any moment since: not only in the read that was waited
         // for.
-        if fetched.is_full() {
+        if read_ahead.has_outcome() {
             self.set(OVERTAKEN);
         }
     }
@@ -134,7 +141,7 @@ impl Link {
     /// The same on a thread without an engine, where the stream's engine is left as well.
     #[cold]
     pub(super) fn is_overtaken_elsewhere(&self, direction: Direction) -> bool {
-        self.forbid_reads();
+        self.forbid_read_ahead();
         self.is_overtaken(direction)
     }
 }
@@ -145,19 +152,25 @@ mod tests {
 
     #[test]
     fn bytes_that_come_after_a_look_and_before_the_engine_is_left_are_not_overtaken() {
-        let link = Link::default();
-        link.fetched.get_or_init(Arc::default);
-        assert!(link.fetched().is_none());
-        link.forbid_reads();
-        assert!(!link.is_overtaken(Direction::Read), "there is nothing");
-        link.put_back(Ok(b"ab".to_vec()));
-        link.forbid_reads();
-        assert!(link.is_overtaken(Direction::Read), "the read has to look again");
-        assert!(!link.is_overtaken(Direction::Read), "once");
+        let registration = IoRegistration::default();
+        registration.read_ahead.get_or_init(Arc::default);
+        assert!(registration.read_ahead().is_none());
+        registration.forbid_read_ahead();
+        assert!(!registration.is_overtaken(Direction::Read), "there is nothing");
+        registration.put_back(Ok(b"ab".to_vec()));
+        registration.forbid_read_ahead();
+        assert!(registration.is_overtaken(Direction::Read), "the read has to look again");
+        assert!(!registration.is_overtaken(Direction::Read), "once");
         // Bytes that are given out have not been overtaken.
-        link.forbid_reads();
+        registration.forbid_read_ahead();
         let mut room = [0; 2];
-        assert_eq!(link.give(link.fetched().unwrap(), &mut room).unwrap().unwrap(), 2);
-        assert!(!link.is_overtaken(Direction::Read) && room == *b"ab");
+        assert_eq!(
+            registration
+                .copy_read_ahead(registration.read_ahead().unwrap(), &mut room)
+                .unwrap()
+                .unwrap(),
+            2
+        );
+        assert!(!registration.is_overtaken(Direction::Read) && room == *b"ab");
     }
 }

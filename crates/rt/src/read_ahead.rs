@@ -15,9 +15,9 @@
 //!
 //! An engine may read ahead only while nothing else takes bytes from the stream. Tasks of the
 //! engine run between its reads, never during one. An operation that the kernel carries out for a
-//! task, and a stream that goes to another thread, end the permission first: [`Fetched`] holds the
-//! engine that has it, and leaving an engine waits for a read that this engine has begun. The wait
-//! that makes the read ends it, whether the wait succeeds or fails.
+//! task, and a stream that goes to another thread, end the permission first: [`ReadAhead`] holds
+//! the engine that has it, and leaving an engine waits for a read that this engine has begun. The
+//! wait that makes the read ends it, whether the wait succeeds or fails.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -27,17 +27,17 @@ use std::thread;
 use crate::engine;
 
 /// The most bytes that are read for a task at a time, and the size of the memory for them.
-pub(crate) const AT_MOST: usize = 4096;
-const _: () = assert!(AT_MOST <= u16::MAX as usize);
+pub(crate) const READ_AHEAD_BYTES: usize = 4096;
+const _: () = assert!(READ_AHEAD_BYTES <= u16::MAX as usize);
 
 /// Bytes that were read for a stream, if any.
 #[derive(Debug, Default)]
-pub(crate) struct Fetched {
-    full: AtomicBool,
-    /// The engine that may read ahead, by its number; [`NO_ENGINE`] for none. With [`READS`] set, a
-    /// read of that engine is under way.
+pub(crate) struct ReadAhead {
+    has_outcome: AtomicBool,
+    /// The engine that may read ahead, by its number; [`NO_ENGINE`] for none. With [`READING`] set,
+    /// a read of that engine is under way.
     reader: AtomicU32,
-    first: Mutex<Option<Box<Taken>>>,
+    first: Mutex<Option<Box<ReadOutcome>>>,
 }
 
 /// The number of no engine.
@@ -45,25 +45,25 @@ pub(crate) const NO_ENGINE: u32 = 0;
 
 /// Set in `reader`: a read has begun, and its bytes are not here yet. Engine numbers never get that
 /// large.
-const READS: u32 = 1 << 31;
+const READING: u32 = 1 << 31;
 
 /// The outcome of one read.
 #[derive(Debug)]
-struct Taken {
+struct ReadOutcome {
     buffer: Vec<u8>,
     /// The number of bytes that have been given out.
-    given: usize,
+    consumed: usize,
     /// The failure, returned when the bytes have been given out.
     error: Option<io::Error>,
     /// Further outcomes; as a rule there are none.
-    next: Option<Box<Taken>>,
+    next: Option<Box<ReadOutcome>>,
 }
 
-impl Fetched {
+impl ReadAhead {
     /// Returns whether there is anything; then nothing may be read from the descriptor.
     #[inline]
-    pub fn is_full(&self) -> bool {
-        self.full.load(Ordering::Acquire)
+    pub fn has_outcome(&self) -> bool {
+        self.has_outcome.load(Ordering::Acquire)
     }
 
     /// Allows an engine to read ahead, at the request of the thread that has the stream.
@@ -74,8 +74,8 @@ impl Fetched {
 
     /// Begins a read of an engine, if it may.
     #[inline]
-    pub fn begin(&self, engine: u32) -> bool {
-        let reads = engine | READS;
+    pub fn begin_read(&self, engine: u32) -> bool {
+        let reads = engine | READING;
         let (taken, not) = (Ordering::Acquire, Ordering::Relaxed);
         self.reader.compare_exchange(engine, reads, taken, not).is_ok()
     }
@@ -84,12 +84,12 @@ impl Fetched {
     /// Another read needs another permission, unless the same wait goes on and no call has
     /// forbidden it meanwhile.
     #[inline]
-    pub fn end(&self, engine: u32, goes_on: bool) {
+    pub fn end_read(&self, engine: u32, goes_on: bool) {
         if engine != NO_ENGINE {
             let next = if goes_on { engine } else { NO_ENGINE };
             let (done, failed) = (Ordering::Release, Ordering::Relaxed);
             // The stream may have left this engine, and another one reads.
-            let _ = self.reader.compare_exchange(engine | READS, next, done, failed);
+            let _ = self.reader.compare_exchange(engine | READING, next, done, failed);
         }
     }
 
@@ -99,7 +99,7 @@ impl Fetched {
     pub fn forbid(&self) {
         loop {
             let reader = self.reader.load(Ordering::Acquire);
-            if reader & READS != 0 && !engine::is_current(reader & !READS) {
+            if reader & READING != 0 && !engine::is_current(reader & !READING) {
                 thread::yield_now();
                 continue;
             }
@@ -110,13 +110,13 @@ impl Fetched {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Box<Taken>>> {
+    fn lock(&self) -> MutexGuard<'_, Option<Box<ReadOutcome>>> {
         // No code panics while it is locked.
         self.first.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Puts down the outcome of a read: bytes, or a failure.
-    pub fn put(&self, outcome: Result<Vec<u8>, io::Error>) {
+    pub fn push(&self, outcome: Result<Vec<u8>, io::Error>) {
         let (buffer, error) = match outcome {
             Ok(buffer) => (buffer, None),
             Err(error) => (Vec::new(), Some(error)),
@@ -126,22 +126,22 @@ impl Fetched {
         while let Some(taken) = end {
             end = &mut taken.next;
         }
-        *end = Some(Box::new(Taken { buffer, given: 0, error, next: None }));
-        self.full.store(true, Ordering::Release);
+        *end = Some(Box::new(ReadOutcome { buffer, consumed: 0, error, next: None }));
+        self.has_outcome.store(true, Ordering::Release);
     }
 
     /// Puts down bytes that come before all other bytes.
-    pub fn put_first(&self, buffer: Vec<u8>) {
+    pub fn push_front(&self, buffer: Vec<u8>) {
         let mut first = self.lock();
         let next = first.take();
-        *first = Some(Box::new(Taken { buffer, given: 0, error: None, next }));
-        self.full.store(true, Ordering::Release);
+        *first = Some(Box::new(ReadOutcome { buffer, consumed: 0, error: None, next }));
+        self.has_outcome.store(true, Ordering::Release);
     }
 
     /// Gives out the first bytes, as a read into `room` would; `None` if there are none. Returns
     /// memory along with them that is not needed any more.
-    pub fn give(&self, room: &mut [u8]) -> Option<(io::Result<usize>, Option<Vec<u8>>)> {
-        self.give_to(|left| {
+    pub fn copy_to(&self, room: &mut [u8]) -> Option<(io::Result<usize>, Option<Vec<u8>>)> {
+        self.consume_with(|left| {
             let count = left.len().min(room.len());
             room[..count].copy_from_slice(&left[..count]);
             Ok(count)
@@ -149,7 +149,7 @@ impl Fetched {
     }
 
     /// The same, for a taker that takes as much as it can.
-    pub fn give_to(
+    pub fn consume_with(
         &self,
         take: impl FnOnce(&[u8]) -> io::Result<usize>,
     ) -> Option<(io::Result<usize>, Option<Vec<u8>>)> {
@@ -157,15 +157,15 @@ impl Fetched {
         let taken = first.as_mut()?;
         let outcome = match taken.error.take() {
             Some(error) => Err(error),
-            None => take(&taken.buffer[taken.given..]).inspect(|count| taken.given += count),
+            None => take(&taken.buffer[taken.consumed..]).inspect(|count| taken.consumed += count),
         };
-        if taken.given < taken.buffer.len() {
+        if taken.consumed < taken.buffer.len() {
             return Some((outcome, None));
         }
         // The entry of a failure is empty from the start.
-        let Taken { buffer, next, .. } = *first.take()?;
+        let ReadOutcome { buffer, next, .. } = *first.take()?;
         *first = next;
-        self.full.store(first.is_some(), Ordering::Release);
+        self.has_outcome.store(first.is_some(), Ordering::Release);
         Some((outcome, Some(buffer)))
     }
 
@@ -173,19 +173,19 @@ impl Fetched {
     pub fn peek(&self, room: &mut [u8]) -> Option<usize> {
         let first = self.lock();
         let taken = first.as_ref().filter(|taken| taken.error.is_none())?;
-        let left = &taken.buffer[taken.given..];
+        let left = &taken.buffer[taken.consumed..];
         let count = left.len().min(room.len());
         room[..count].copy_from_slice(&left[..count]);
         Some(count)
     }
 
     /// Takes the whole first entry; `None` if there is none.
-    pub fn take_first(&self) -> Option<io::Result<Vec<u8>>> {
+    pub fn pop_front(&self) -> Option<io::Result<Vec<u8>>> {
         let mut first = self.lock();
-        let Taken { mut buffer, given, error, next } = *first.take()?;
+        let ReadOutcome { mut buffer, consumed, error, next } = *first.take()?;
         *first = next;
-        self.full.store(first.is_some(), Ordering::Release);
-        buffer.drain(..given);
+        self.has_outcome.store(first.is_some(), Ordering::Release);
+        buffer.drain(..consumed);
         Some(error.map_or(Ok(buffer), Err))
     }
 
@@ -194,10 +194,10 @@ impl Fetched {
         let mut bytes = Vec::new();
         let mut first = self.lock();
         while let Some(taken) = first.take() {
-            bytes.extend_from_slice(&taken.buffer[taken.given..]);
+            bytes.extend_from_slice(&taken.buffer[taken.consumed..]);
             *first = taken.next;
         }
-        self.full.store(false, Ordering::Release);
+        self.has_outcome.store(false, Ordering::Release);
         bytes
     }
 }
@@ -208,73 +208,73 @@ mod tests {
 
     #[test]
     fn only_the_engine_that_was_allowed_reads_ahead_and_whoever_forbids_it_waits_for_a_read() {
-        let fetched = Fetched::default();
-        assert!(!fetched.begin(1));
-        fetched.allow(1);
-        assert!(!fetched.begin(2) && fetched.begin(1) && !fetched.begin(1));
+        let read_ahead = ReadAhead::default();
+        assert!(!read_ahead.begin_read(1));
+        read_ahead.allow(1);
+        assert!(!read_ahead.begin_read(2) && read_ahead.begin_read(1) && !read_ahead.begin_read(1));
         thread::scope(|scope| {
             let forbidden = scope.spawn(|| {
-                fetched.forbid();
-                fetched.is_full()
+                read_ahead.forbid();
+                read_ahead.has_outcome()
             });
             thread::yield_now();
-            fetched.put(Ok(b"a".to_vec()));
+            read_ahead.push(Ok(b"a".to_vec()));
             // A wait that goes on is refused as well from then on.
-            fetched.end(1, true);
+            read_ahead.end_read(1, true);
             assert!(forbidden.join().unwrap(), "what was being read is there");
         });
-        assert!(!fetched.begin(1));
-        fetched.allow(2);
-        assert!(fetched.begin(2));
-        fetched.end(2, false);
-        assert!(!fetched.begin(2));
+        assert!(!read_ahead.begin_read(1));
+        read_ahead.allow(2);
+        assert!(read_ahead.begin_read(2));
+        read_ahead.end_read(2, false);
+        assert!(!read_ahead.begin_read(2));
     }
 
     #[test]
     fn an_engine_ends_no_read_of_another_engine() {
-        let fetched = Fetched::default();
-        fetched.allow(1);
-        assert!(fetched.begin(1));
+        let read_ahead = ReadAhead::default();
+        read_ahead.allow(1);
+        assert!(read_ahead.begin_read(1));
         // The stream leaves the first engine on its thread before the read is made.
-        fetched.allow(2);
-        assert!(fetched.begin(2));
-        fetched.end(1, false);
-        assert_eq!(fetched.reader.load(Ordering::Relaxed), 2 | READS);
-        fetched.end(2, true);
-        assert!(fetched.begin(2), "its wait goes on");
+        read_ahead.allow(2);
+        assert!(read_ahead.begin_read(2));
+        read_ahead.end_read(1, false);
+        assert_eq!(read_ahead.reader.load(Ordering::Relaxed), 2 | READING);
+        read_ahead.end_read(2, true);
+        assert!(read_ahead.begin_read(2), "its wait goes on");
     }
 
     #[test]
     fn bytes_come_in_order_in_parts_and_before_the_failure_behind_them() {
-        let fetched = Fetched::default();
+        let read_ahead = ReadAhead::default();
         let mut room = [0; 3];
-        assert!(!fetched.is_full() && fetched.give(&mut room).is_none());
-        fetched.put(Ok(b"abcd".to_vec()));
-        fetched.put(Ok(b"e".to_vec()));
-        fetched.put(Err(io::ErrorKind::ConnectionReset.into()));
-        assert_eq!((fetched.peek(&mut room), &room), (Some(3), b"abc"));
+        assert!(!read_ahead.has_outcome() && read_ahead.copy_to(&mut room).is_none());
+        read_ahead.push(Ok(b"abcd".to_vec()));
+        read_ahead.push(Ok(b"e".to_vec()));
+        read_ahead.push(Err(io::ErrorKind::ConnectionReset.into()));
+        assert_eq!((read_ahead.peek(&mut room), &room), (Some(3), b"abc"));
         let mut got = Vec::new();
         for (expected, memory) in [(3, false), (1, true), (1, true)] {
-            assert!(fetched.is_full());
-            let (count, spent) = fetched.give(&mut room).unwrap();
+            assert!(read_ahead.has_outcome());
+            let (count, spent) = read_ahead.copy_to(&mut room).unwrap();
             assert_eq!((*count.as_ref().unwrap(), spent.is_some()), (expected, memory));
             got.extend_from_slice(&room[..expected]);
         }
         assert_eq!(got, b"abcde");
-        assert_eq!(fetched.peek(&mut room), None);
-        let (failure, _) = fetched.give(&mut room).unwrap();
+        assert_eq!(read_ahead.peek(&mut room), None);
+        let (failure, _) = read_ahead.copy_to(&mut room).unwrap();
         assert_eq!(failure.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
-        assert!(!fetched.is_full());
-        fetched.put(Ok(b"first".to_vec()));
-        fetched.put(Err(io::ErrorKind::ConnectionReset.into()));
-        fetched.give(&mut room[..2]).unwrap().0.unwrap();
-        fetched.put_first(b"a".to_vec());
-        assert_eq!(fetched.take_first().unwrap().unwrap(), b"a");
-        assert_eq!(fetched.take_first().unwrap().unwrap(), b"rst");
-        assert!(fetched.take_first().unwrap().is_err() && fetched.take_first().is_none());
-        assert!(!fetched.is_full());
-        fetched.put(Ok(b"rest".to_vec()));
-        fetched.give(&mut room[..1]).unwrap().0.unwrap();
-        assert_eq!((fetched.take_all(), fetched.is_full()), (b"est".to_vec(), false));
+        assert!(!read_ahead.has_outcome());
+        read_ahead.push(Ok(b"first".to_vec()));
+        read_ahead.push(Err(io::ErrorKind::ConnectionReset.into()));
+        read_ahead.copy_to(&mut room[..2]).unwrap().0.unwrap();
+        read_ahead.push_front(b"a".to_vec());
+        assert_eq!(read_ahead.pop_front().unwrap().unwrap(), b"a");
+        assert_eq!(read_ahead.pop_front().unwrap().unwrap(), b"rst");
+        assert!(read_ahead.pop_front().unwrap().is_err() && read_ahead.pop_front().is_none());
+        assert!(!read_ahead.has_outcome());
+        read_ahead.push(Ok(b"rest".to_vec()));
+        read_ahead.copy_to(&mut room[..1]).unwrap().0.unwrap();
+        assert_eq!((read_ahead.take_all(), read_ahead.has_outcome()), (b"est".to_vec(), false));
     }
 }

@@ -21,39 +21,39 @@ use crate::stats::count;
 /// The registration of an end. Another thread may read it while the end moves there: then the guess
 /// is wrong, or is not made.
 #[derive(Debug, Default)]
-struct Place {
+struct EndAddress {
     engine: AtomicU32,
     key: AtomicU64,
 }
 
 /// One of two ends.
 #[derive(Debug)]
-pub(crate) struct End {
-    places: Arc<[Place; 2]>,
+pub(crate) struct PairedEnd {
+    addresses: Arc<[EndAddress; 2]>,
     own: usize,
 }
 
 /// Makes a pair of ends that know of each other.
-pub(crate) fn pair() -> (End, End) {
-    let places: Arc<[Place; 2]> = Arc::default();
-    (End { places: places.clone(), own: 0 }, End { places, own: 1 })
+pub(crate) fn pair() -> (PairedEnd, PairedEnd) {
+    let addresses: Arc<[EndAddress; 2]> = Arc::default();
+    (PairedEnd { addresses: addresses.clone(), own: 0 }, PairedEnd { addresses, own: 1 })
 }
 
-impl End {
+impl PairedEnd {
     /// Notes that this end waits in an engine, under this key.
-    pub fn registered(&self, engine: u32, key: Key) {
-        let place = &self.places[self.own];
-        place.key.store(key.to_bits(), Ordering::Relaxed);
-        place.engine.store(engine, Ordering::Release);
+    pub fn set_address(&self, engine: u32, key: Key) {
+        let address = &self.addresses[self.own];
+        address.key.store(key.to_bits(), Ordering::Relaxed);
+        address.engine.store(engine, Ordering::Release);
     }
 
     /// Notes that an operation in this direction was done here, which lets the other end go on in
     /// the opposite direction.
     #[inline]
-    pub fn tell_other(&self, done: Direction) {
-        let place = &self.places[1 - self.own];
-        let home = place.engine.load(Ordering::Acquire);
-        if home == 0 {
+    pub fn wake_peer(&self, done: Direction) {
+        let address = &self.addresses[1 - self.own];
+        let id = address.engine.load(Ordering::Acquire);
+        if id == 0 {
             return;
         }
         let towards = match done {
@@ -62,14 +62,14 @@ impl End {
             Direction::Priority => return,
         };
         engine::with(|engine| {
-            if engine.remote.id != home {
+            if engine.remote.id != id {
                 return;
             }
-            let key = Key::from_bits(place.key.load(Ordering::Relaxed));
-            let woken = engine.source(key, |source| source.hand_over(towards)).flatten();
-            if let Some(woken) = woken {
-                count(&engine.counters.handed_over);
-                woken.wake();
+            let key = Key::from_bits(address.key.load(Ordering::Relaxed));
+            let wakers = engine.source(key, |source| source.assume_ready(towards)).flatten();
+            if let Some(wakers) = wakers {
+                count(&engine.counters.peer_wakes);
+                wakers.wake();
             }
         });
     }

@@ -9,13 +9,13 @@ use std::os::fd::BorrowedFd;
 
 use superpoll::{Interest, call};
 
-use super::{Link, PACKETS, URGENT};
+use super::{IoRegistration, PACKETS, URGENT};
 use crate::engine::{self, Engine};
 use crate::sources::Direction;
 
 /// The state in which an operation leaves its descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum After {
+pub(crate) enum IoState {
     /// There may be more.
     Ready,
     /// A stream gave less than was asked for, or took less than was offered: it is drained, or
@@ -26,17 +26,17 @@ pub(crate) enum After {
     DrainedOrPacket,
 }
 
-impl After {
-    /// Returns the state after a stream operation that moved `done` of `asked` bytes.
+impl IoState {
+    /// Returns the state after a stream operation that moved `done` of `requested` bytes.
     #[inline]
-    pub fn of(done: usize, asked: usize) -> After {
-        if is_short(done, asked) { After::Drained } else { After::Ready }
+    pub fn after(done: usize, requested: usize) -> IoState {
+        if is_short(done, requested) { IoState::Drained } else { IoState::Ready }
     }
 
     /// The same for a read of a pipe.
     #[inline]
-    pub fn of_pipe(done: usize, asked: usize) -> After {
-        if is_short(done, asked) { After::DrainedOrPacket } else { After::Ready }
+    pub fn after_pipe_read(done: usize, requested: usize) -> IoState {
+        if is_short(done, requested) { IoState::DrainedOrPacket } else { IoState::Ready }
     }
 }
 
@@ -47,20 +47,20 @@ impl After {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum ShortReads {
     /// It need not know: the poller reports the remaining bytes again.
-    ToldAgain,
+    Reported,
     /// [`Interest::PRIORITY`] is watched together with reading, which costs nothing, and reports an
     /// urgent byte. Pipes are watched with a level trigger.
     Watched,
     /// The poller cannot report an urgent byte: each arrival looks like one. So the engine asks the
     /// socket (`SIOCATMARK`), and reads a pipe until it would block.
-    Asked,
+    Checked,
 }
 
 impl ShortReads {
     pub fn of(backend: &str) -> ShortReads {
         match backend {
-            "select" | "poll" => ShortReads::ToldAgain,
-            "uring" => ShortReads::Asked,
+            "select" | "poll" => ShortReads::Reported,
+            "uring" => ShortReads::Checked,
             _ => ShortReads::Watched,
         }
     }
@@ -71,18 +71,18 @@ impl ShortReads {
 const MOST: (usize, usize) = (0x7fff_f000, 1024);
 
 #[inline]
-fn is_short(done: usize, asked: usize) -> bool {
+fn is_short(done: usize, requested: usize) -> bool {
     // Zero bytes mean the end, which stays.
-    done > 0 && done < asked.min(MOST.0)
+    done > 0 && done < requested.min(MOST.0)
 }
 
 /// Returns the number of bytes asked for with several buffers, of this length each.
 #[inline]
-pub(crate) fn asked(lengths: impl Iterator<Item = usize>) -> usize {
+pub(crate) fn total_len(lengths: impl Iterator<Item = usize>) -> usize {
     lengths.take(MOST.1).fold(0, usize::saturating_add)
 }
 
-impl Link {
+impl IoRegistration {
     /// Returns the interest that is watched together with a direction in any case.
     #[inline]
     pub(super) fn urgent(&self, engine: &Engine, direction: Direction) -> Interest {
@@ -98,10 +98,10 @@ impl Link {
     /// Returns whether a read that gave less than was asked for may have left bytes that the source
     /// does not know about.
     #[inline]
-    fn may_leave_more(&self, engine: &Engine, fd: BorrowedFd<'_>, after: After) -> bool {
-        let is_packet = after == After::DrainedOrPacket;
+    fn may_leave_more(&self, engine: &Engine, fd: BorrowedFd<'_>, after: IoState) -> bool {
+        let is_packet = after == IoState::DrainedOrPacket;
         match engine.short_reads {
-            ShortReads::ToldAgain => false,
+            ShortReads::Reported => false,
             ShortReads::Watched if is_packet => self.flags.get() & PACKETS == 0,
             ShortReads::Watched => {
                 // Where the next wait has to begin to watch for a mark, the poller checks for
@@ -109,21 +109,21 @@ impl Link {
                 self.set(URGENT);
                 false
             }
-            ShortReads::Asked => is_packet || call::is_at_mark(fd),
+            ShortReads::Checked => is_packet || call::is_at_mark(fd),
         }
     }
 
     /// Notes that an operation was done.
     #[inline]
-    pub fn finish(&self, fd: BorrowedFd<'_>, direction: Direction, tick: u32, after: After) {
-        if after != After::Ready {
+    pub fn finish(&self, fd: BorrowedFd<'_>, direction: Direction, tick: u32, after: IoState) {
+        if after != IoState::Ready {
             engine::with(|engine| match self.key_on(engine) {
                 Some(key) => {
                     let is_read = direction == Direction::Read;
                     let marks = is_read && self.may_leave_more(engine, fd, after);
                     engine.source(key, |source| {
                         if !(marks || is_read && source.has_mark()) {
-                            source.drained(direction, tick);
+                            source.mark_drained(direction, tick);
                         }
                     });
                 }
@@ -133,7 +133,7 @@ impl Link {
             });
         }
         if let Some(end) = &self.end {
-            end.tell_other(direction);
+            end.wake_peer(direction);
         }
     }
 }
@@ -144,19 +144,19 @@ mod tests {
 
     #[test]
     fn a_short_count_drains_and_the_end_does_not() {
-        for (done, asked, after) in [
-            (3, 10, After::Drained),
-            (9, 10, After::Drained),
-            (10, 10, After::Ready),
-            (0, 10, After::Ready),
-            (0, 0, After::Ready),
+        for (done, requested, after) in [
+            (3, 10, IoState::Drained),
+            (9, 10, IoState::Drained),
+            (10, 10, IoState::Ready),
+            (0, 10, IoState::Ready),
+            (0, 0, IoState::Ready),
             // A single call moves no more than that.
-            (MOST.0, usize::MAX, After::Ready),
-            (MOST.0 - 1, usize::MAX, After::Drained),
+            (MOST.0, usize::MAX, IoState::Ready),
+            (MOST.0 - 1, usize::MAX, IoState::Drained),
         ] {
-            assert_eq!(After::of(done, asked), after, "{done} of {asked}");
+            assert_eq!(IoState::after(done, requested), after, "{done} of {requested}");
         }
-        assert_eq!(asked(std::iter::repeat_n(2, 1023)), 2046);
-        assert_eq!(asked(std::iter::repeat_n(2, 3000)), 2048);
+        assert_eq!(total_len(std::iter::repeat_n(2, 1023)), 2046);
+        assert_eq!(total_len(std::iter::repeat_n(2, 3000)), 2048);
     }
 }

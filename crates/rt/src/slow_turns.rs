@@ -67,29 +67,29 @@ impl Drop for TurnWatch {
 
 /// The work done so far, by the counters.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Done {
+pub(crate) struct WorkDone {
     pub polls: u64,
     pub timers: u64,
 }
 
 /// The slowest turns of one engine.
 #[derive(Debug, Default)]
-pub(crate) struct Turns {
+pub(crate) struct SlowTurns {
     /// When the last wait ended, by the clock in use.
     since: Cell<Option<Duration>>,
     is_precise: Cell<bool>,
     /// The work that had been done by then.
-    before: Cell<Done>,
+    before: Cell<WorkDone>,
     longest: Cell<Duration>,
     /// A turn that took no longer than this is none of the slowest.
-    bar: Cell<Duration>,
+    threshold: Cell<Duration>,
     /// When the present window ends.
     end: Cell<Duration>,
-    kept: RefCell<Kept>,
+    kept: RefCell<SlowTurnLists>,
 }
 
 #[derive(Debug, Default)]
-struct Kept {
+struct SlowTurnLists {
     /// The step of the coarse clock, once it is known.
     step: Option<Duration>,
     ever: Slowest,
@@ -111,12 +111,12 @@ impl Slowest {
     }
 
     /// Returns the time that a turn has to exceed to be kept.
-    fn bar(&self) -> Duration {
+    fn threshold(&self) -> Duration {
         if self.count < KEPT { Duration::ZERO } else { self.turns[KEPT - 1].took }
     }
 
     fn note(&mut self, turn: SlowTurn) {
-        if self.count == KEPT && turn.took <= self.bar() {
+        if self.count == KEPT && turn.took <= self.threshold() {
             return;
         }
         let at = self.turns().partition_point(|kept| kept.took >= turn.took);
@@ -128,24 +128,24 @@ impl Slowest {
     }
 }
 
-impl Turns {
+impl SlowTurns {
     /// Notes that the engine is about to wait. `events` is the number of events of the wait before.
     #[inline]
-    pub fn begin_wait(&self, done: Done, events: u64) {
+    pub fn begin_wait(&self, done: WorkDone, events: u64) {
         let Some(since) = self.since.get() else { return };
         let now = self.now();
         let took = now.saturating_sub(since);
-        if took > self.bar.get() || now >= self.end.get() {
+        if took > self.threshold.get() || now >= self.end.get() {
             self.note(now, since, done, events);
         }
     }
 
     /// Notes that the engine has waited.
     #[inline]
-    pub fn end_wait(&self, done: Done, is_precise: bool) {
+    pub fn end_wait(&self, done: WorkDone, is_precise: bool) {
         if is_precise != self.is_precise.get() {
             self.is_precise.set(is_precise);
-            self.raise(&mut self.kept.borrow_mut());
+            self.update_threshold(&mut self.kept.borrow_mut());
         }
         self.before.set(done);
         self.since.set(Some(self.now()));
@@ -161,7 +161,7 @@ impl Turns {
     }
 
     #[cold]
-    fn note(&self, now: Duration, since: Duration, done: Done, events: u64) {
+    fn note(&self, now: Duration, since: Duration, done: WorkDone, events: u64) {
         let took = now.saturating_sub(since);
         if took > self.longest.get() {
             self.longest.set(took);
@@ -170,8 +170,8 @@ impl Turns {
             }
         }
         let mut kept = self.kept.borrow_mut();
-        self.go_on(&mut kept, now);
-        if took > self.least(&mut kept) {
+        self.rotate_window(&mut kept, now);
+        if took > self.shortest_measurable(&mut kept) {
             let before = self.before.get();
             let step = if self.is_precise.get() { Duration::ZERO } else { kept.step() };
             let (tasks, timers) = (done.polls - before.polls, done.timers - before.timers);
@@ -179,16 +179,16 @@ impl Turns {
             kept.ever.note(turn);
             kept.now.note(turn);
         }
-        self.raise(&mut kept);
+        self.update_threshold(&mut kept);
     }
 
     /// Returns the shortest time that the clock in use can tell to be a turn.
-    fn least(&self, kept: &mut Kept) -> Duration {
+    fn shortest_measurable(&self, kept: &mut SlowTurnLists) -> Duration {
         if self.is_precise.get() { Duration::ZERO } else { kept.step() * 3 / 2 }
     }
 
     /// Moves on to the present window.
-    fn go_on(&self, kept: &mut Kept, now: Duration) {
+    fn rotate_window(&self, kept: &mut SlowTurnLists, now: Duration) {
         let end = self.end.get();
         if now < end {
             return;
@@ -199,25 +199,29 @@ impl Turns {
     }
 
     /// Sets the bar above which a turn is one of the slowest.
-    fn raise(&self, kept: &mut Kept) {
-        let slowest = kept.ever.bar().min(kept.now.bar()).max(self.least(kept));
-        self.bar.set(slowest.min(self.longest.get()));
+    fn update_threshold(&self, kept: &mut SlowTurnLists) {
+        let slowest =
+            kept.ever.threshold().min(kept.now.threshold()).max(self.shortest_measurable(kept));
+        self.threshold.set(slowest.min(self.longest.get()));
     }
 
     /// Returns the slowest turns since the start, and those of the last ten to twenty seconds.
     pub fn slowest(&self) -> (Vec<SlowTurn>, Vec<SlowTurn>) {
         let mut kept = self.kept.borrow_mut();
         let now = clock::precise();
-        self.go_on(&mut kept, now);
-        self.raise(&mut kept);
-        let told = |turn: &SlowTurn| SlowTurn { ago: now.saturating_sub(turn.ago), ..*turn };
+        self.rotate_window(&mut kept, now);
+        self.update_threshold(&mut kept);
+        let with_age = |turn: &SlowTurn| SlowTurn { ago: now.saturating_sub(turn.ago), ..*turn };
         let mut lately = Slowest::default();
         kept.now.turns().iter().chain(kept.before.turns()).for_each(|turn| lately.note(*turn));
-        (kept.ever.turns().iter().map(told).collect(), lately.turns().iter().map(told).collect())
+        (
+            kept.ever.turns().iter().map(with_age).collect(),
+            lately.turns().iter().map(with_age).collect(),
+        )
     }
 }
 
-impl Kept {
+impl SlowTurnLists {
     fn step(&mut self) -> Duration {
         *self.step.get_or_insert_with(clock::coarse_step)
     }
@@ -239,20 +243,20 @@ mod tests {
         }
         let took: Vec<u128> = slowest.turns().iter().map(|turn| turn.took.as_millis()).collect();
         assert_eq!(took, [11, 10, 9, 8, 7, 6, 5, 4]);
-        assert_eq!(slowest.bar(), Duration::from_millis(4));
+        assert_eq!(slowest.threshold(), Duration::from_millis(4));
     }
 
     /// Turns whose clock is set by hand.
-    fn note(turns: &Turns, at: Duration, took: Duration, tasks: u64) {
+    fn note(turns: &SlowTurns, at: Duration, took: Duration, tasks: u64) {
         let done = turns.before.get();
-        let done = Done { polls: done.polls + tasks, timers: done.timers + 1 };
+        let done = WorkDone { polls: done.polls + tasks, timers: done.timers + 1 };
         turns.note(at + took, at, done, 3);
         turns.before.set(done);
     }
 
     #[test]
     fn a_window_ends_and_what_was_slow_ever_stays() {
-        let turns = Turns::default();
+        let turns = SlowTurns::default();
         turns.is_precise.set(true);
         let start = clock::precise() - 3 * WINDOW;
         note(&turns, start, Duration::from_millis(50), 7);
@@ -260,9 +264,9 @@ mod tests {
             note(&turns, start + Duration::from_millis(100 * nth), Duration::from_micros(nth), 1);
         }
         // The bar is that of the window and of the start, which are the same so far.
-        assert_eq!(turns.bar.get(), Duration::from_micros(14));
+        assert_eq!(turns.threshold.get(), Duration::from_micros(14));
         note(&turns, start + WINDOW * 2, Duration::from_micros(2), 1);
-        assert_eq!(turns.bar.get(), Duration::ZERO, "a window begins with all of its turns");
+        assert_eq!(turns.threshold.get(), Duration::ZERO, "a window begins with all of its turns");
         note(&turns, clock::precise(), Duration::from_micros(3), 2);
         let (ever, lately) = turns.slowest();
         assert_eq!((ever.len(), ever[0].took), (KEPT, Duration::from_millis(50)));
@@ -275,7 +279,7 @@ mod tests {
 
     #[test]
     fn one_step_of_the_coarse_clock_says_nothing_and_two_do() {
-        let turns = Turns::default();
+        let turns = SlowTurns::default();
         let (step, start) = (clock::coarse_step(), clock::coarse());
         assert!(step > Duration::ZERO && step <= Duration::from_millis(10), "{step:?}");
         note(&turns, start, step, 1);
@@ -284,6 +288,6 @@ mod tests {
         note(&turns, start, step * 2, 1);
         let (ever, lately) = turns.slowest();
         assert_eq!((ever.len(), lately.len(), ever[0].step), (1, 1, step));
-        assert!(ever[0].took == step * 2 && turns.bar.get() >= step);
+        assert!(ever[0].took == step * 2 && turns.threshold.get() >= step);
     }
 }

@@ -1,10 +1,10 @@
-//! How a descriptor that a task owns is tied to an engine: not at all, until an operation would
-//! block.
+//! How a descriptor that a task owns is registered with an engine: not at all, until an operation
+//! would block.
 //!
-//! The first wait makes a link, on the engine whose task waits, and the link moves when a task of
-//! another engine waits: the types that hold a link can be sent to another thread, but not shared
-//! between threads. Until then the link only has to remember which directions are drained, so that
-//! the next operation need not be tried.
+//! The first wait registers the descriptor, with the engine whose task waits. The registration
+//! moves when a task of another engine waits: the types that hold an [`IoRegistration`] can be sent
+//! to another thread, but not shared between threads. Until the first wait an `IoRegistration` only
+//! has to remember which directions are drained, so that the next operation need not be tried.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::io;
@@ -16,23 +16,24 @@ use std::task::{Context, Poll, Waker};
 use superpoll::{Interest, Key, Mode};
 
 use crate::engine::{self, Engine};
-use crate::fetch::Fetched;
-use crate::peers::End;
+use crate::peer_wake::PairedEnd;
+use crate::read_ahead::ReadAhead;
 use crate::remote::{Message, Remote};
 use crate::sources::{ALL_READY, Direction, Source, allowed};
 use crate::stats::count;
 
-mod ahead;
-mod short;
+mod read_ahead;
+mod short_reads;
 
-pub(crate) use short::{After, ShortReads, asked};
+pub(crate) use short_reads::{IoState, ShortReads, total_len};
 
-struct Registration {
+/// The engine that watches a descriptor, and the key by which it knows the descriptor.
+struct EngineKey {
     remote: Arc<Remote>,
     key: Key,
 }
 
-impl Registration {
+impl EngineKey {
     /// Ends the registration, on whatever thread.
     fn end(self, closing: bool) {
         let here = engine::with(|engine| {
@@ -57,8 +58,8 @@ impl Registration {
 /// The kernel wakes only one of several engines that wait for the same file.
 const EXCLUSIVE: u8 = 1;
 
-/// [`has_all`](Link::has_all) will be called.
-const TELLS_ALL: u8 = 2;
+/// [`has_eof`](IoRegistration::has_eof) will be called.
+const DETECTS_EOF: u8 = 2;
 
 /// An engine that was left has read ahead meanwhile: its bytes come before those that are read now.
 const OVERTAKEN: u8 = 4;
@@ -69,20 +70,20 @@ const URGENT: u8 = 8;
 /// The reading end of a pipe, which may give packets.
 const PACKETS: u8 = 16;
 
-/// The tie between a descriptor and an engine.
+/// The registration of one descriptor with an engine, or with none yet.
 #[derive(Default)]
-pub(crate) struct Link {
-    registration: RefCell<Option<Registration>>,
+pub(crate) struct IoRegistration {
+    registration: RefCell<Option<EngineKey>>,
     drained: Cell<u8>,
-    end: Option<End>,
+    end: Option<PairedEnd>,
     /// [`EXCLUSIVE`] and the flags that follow it; in one byte, as each idle connection has one.
     flags: Cell<u8>,
     /// The name of the next waiter.
     waiter: Cell<u32>,
     /// The number of bytes that the next waiter wants the engine to read ahead; 0 for none.
-    wanted: Cell<u16>,
+    requested: Cell<u16>,
     /// The place where the engine puts them.
-    fetched: OnceCell<Arc<Fetched>>,
+    read_ahead: OnceCell<Arc<ReadAhead>>,
 }
 
 /// The next step of an operation.
@@ -92,15 +93,15 @@ enum Step {
     /// Wait: nothing can have changed.
     Wait,
     /// Let other tasks run first.
-    GiveWay,
+    Yield,
 }
 
 /// The outcome of a wait for a descriptor that is registered.
-enum Known {
+enum WaitState {
     /// The poller watches for it.
     Watched,
     /// The poller has to learn this interest.
-    Asks(Interest),
+    NeedsInterest(Interest),
     /// It is ready: that was reported, or found at the other end, since the operation began.
     Ready,
     /// The kernel does not watch it.
@@ -113,42 +114,42 @@ fn no_runtime() -> io::Error {
     )
 }
 
-impl Link {
-    /// Makes a link for one of two ends that know of each other.
-    pub fn with_end(end: End) -> Link {
-        let mut link = Link::default();
-        link.end = Some(end);
-        link
+impl IoRegistration {
+    /// Returns the registration of one of two ends that wake each other.
+    pub fn paired(end: PairedEnd) -> IoRegistration {
+        let mut registration = IoRegistration::default();
+        registration.end = Some(end);
+        registration
     }
 
     fn is_exclusive(&self) -> bool {
         self.flags.get() & EXCLUSIVE != 0
     }
 
-    /// Makes a link for a file that several engines wait for, of which the kernel wakes one
-    /// ([`Mode::Exclusive`]).
-    pub fn exclusive() -> Link {
-        let link = Link::default();
-        link.set(EXCLUSIVE);
-        link
+    /// Returns the registration of a file that several engines wait for, of which the kernel wakes
+    /// one ([`Mode::Exclusive`]).
+    pub fn exclusive() -> IoRegistration {
+        let registration = IoRegistration::default();
+        registration.set(EXCLUSIVE);
+        registration
     }
 
-    /// Makes it a link for a stream socket.
-    pub fn stream(self) -> Link {
+    /// Makes it the registration of a stream socket.
+    pub fn stream(self) -> IoRegistration {
         self.set(URGENT);
         self
     }
 
-    /// Makes it a link for the reading end of a pipe.
-    pub fn packets(self) -> Link {
+    /// Makes it the registration of the reading end of a pipe.
+    pub fn packets(self) -> IoRegistration {
         self.set(PACKETS);
         self
     }
 
-    /// Watches from now on for the moment when there is [all that there will ever
-    /// be](Link::has_all) to read.
-    pub fn tell_all(&mut self) {
-        self.set(TELLS_ALL | URGENT);
+    /// Watches from now on for the end of the stream, so that [`has_eof`](IoRegistration::has_eof)
+    /// can be answered.
+    pub fn detect_eof(&mut self) {
+        self.set(DETECTS_EOF | URGENT);
     }
 
     fn set(&self, flag: u8) {
@@ -158,21 +159,21 @@ impl Link {
     /// Returns the interest that is watched together with a direction.
     fn more(&self, direction: Direction) -> Interest {
         match direction {
-            Direction::Read if self.flags.get() & TELLS_ALL != 0 => Interest::PRIORITY,
+            Direction::Read if self.flags.get() & DETECTS_EOF != 0 => Interest::PRIORITY,
             _ => Interest::NONE,
         }
     }
 
     /// Returns whether the poller has reported that all bytes that will ever come are there to
     /// read. An engine other than the one that watches the descriptor does not know this.
-    pub fn has_all(&self) -> bool {
+    pub fn has_eof(&self) -> bool {
         let registration = self.registration.borrow();
         let Some(registration) = registration.as_ref() else { return false };
-        let has_all = engine::with(|engine| {
+        let has_eof = engine::with(|engine| {
             let is_here = engine.remote.id == registration.remote.id;
-            is_here && engine.source(registration.key, |source| source.has_all()) == Some(true)
+            is_here && engine.source(registration.key, |source| source.has_eof()) == Some(true)
         });
-        has_all == Some(true)
+        has_eof == Some(true)
     }
 
     /// Carries out an operation as soon as it does not block. Calls `operation`, the descriptor's
@@ -185,13 +186,13 @@ impl Link {
         cx: &mut Context<'_>,
         fd: BorrowedFd<'_>,
         direction: Direction,
-        mut operation: impl FnMut() -> io::Result<(R, After)>,
+        mut operation: impl FnMut() -> io::Result<(R, IoState)>,
     ) -> Poll<io::Result<R>> {
-        let begun = engine::with(|engine| match self.begin(engine, direction) {
+        let begun = engine::with(|engine| match self.next_step(engine, direction) {
             // While the engine is at hand.
             Step::Wait => ControlFlow::Break(self.wait_on(engine, cx, fd, direction, None)),
             Step::Try(tick) => ControlFlow::Continue(Some(tick)),
-            Step::GiveWay => ControlFlow::Continue(None),
+            Step::Yield => ControlFlow::Continue(None),
         });
         let tick = match begun {
             Some(ControlFlow::Continue(Some(tick))) => tick,
@@ -226,11 +227,11 @@ impl Link {
 
     /// Carries out an operation now, or returns `WouldBlock`. The operation is tried whatever is
     /// remembered: a direction without waiters need not be watched.
-    pub fn attempt<R>(
+    pub fn try_io<R>(
         &self,
         fd: BorrowedFd<'_>,
         direction: Direction,
-        mut operation: impl FnMut() -> io::Result<(R, After)>,
+        mut operation: impl FnMut() -> io::Result<(R, IoState)>,
     ) -> io::Result<R> {
         let tick = engine::with(|engine| {
             let key = self.key_on(engine)?;
@@ -264,14 +265,14 @@ impl Link {
 
     /// Wakes the waiters for a direction, to try.
     pub fn wake(&self, direction: Direction) {
-        let woken = engine::with(|engine| {
+        let wakers = engine::with(|engine| {
             let registration = self.registration.borrow();
             let here = registration.as_ref().filter(|here| here.remote.id == engine.remote.id);
             let key = here.map(|here| here.key)?;
-            engine.source(key, |source| source.hand_over(direction)).flatten()
+            engine.source(key, |source| source.assume_ready(direction)).flatten()
         });
         // With nothing borrowed.
-        woken.flatten().unwrap_or_default().wake();
+        wakers.flatten().unwrap_or_default().wake();
     }
 
     /// Returns the key under which operations of the descriptor are started; the descriptor need
@@ -287,11 +288,11 @@ impl Link {
                 return Some(key);
             }
             // The descriptor was exchanged for another, and its number may mean any file.
-            self.leave();
+            self.deregister();
         }
         let drained = self.drained.get();
         let mode = self.mode(engine);
-        let ready = Link::ready_at_first(engine, drained);
+        let ready = IoRegistration::ready_at_first(engine, drained);
         let key = engine.register(fd, Interest::NONE, mode, ready).ok()?;
         self.drained.set(0);
         self.registered(engine, key);
@@ -303,7 +304,7 @@ impl Link {
             true => Mode::Exclusive,
             // By the time of the next wait, most arrivals have been handed over and read, which a
             // ring notices only in this mode.
-            false if self.end.is_some() && engine.fetches() => Mode::Edge,
+            false if self.end.is_some() && engine.reads_ahead() => Mode::Edge,
             false if self.flags.get() & PACKETS != 0 => match engine.short_reads {
                 ShortReads::Watched => Mode::Level,
                 _ => Mode::Auto,
@@ -315,9 +316,9 @@ impl Link {
     fn registered(&self, engine: &Engine, key: Key) {
         let remote = engine.remote.clone();
         if let Some(end) = &self.end {
-            end.registered(remote.id, key);
+            end.set_address(remote.id, key);
         }
-        *self.registration.borrow_mut() = Some(Registration { remote, key });
+        *self.registration.borrow_mut() = Some(EngineKey { remote, key });
     }
 
     /// Waits until a direction is thought to be ready; returns the tick to clear it with.
@@ -327,15 +328,15 @@ impl Link {
         fd: BorrowedFd<'_>,
         direction: Direction,
     ) -> Poll<io::Result<u32>> {
-        let granted = engine::with(|engine| {
-            if !engine.spend() {
-                return Step::GiveWay;
+        let step = engine::with(|engine| {
+            if !engine.spend_budget() {
+                return Step::Yield;
             }
-            if direction == Direction::Read && self.fetched().is_some() {
+            if direction == Direction::Read && self.read_ahead().is_some() {
                 return Step::Try(0);
             }
             match self.key_on(engine) {
-                Some(key) => match engine.source(key, |source| source.grant(direction)) {
+                Some(key) => match engine.source(key, |source| source.try_now_counted(direction)) {
                     Some(Some((tick, spinning))) => {
                         if let Some(fd) = spinning {
                             engine.counters.note_spinning(fd);
@@ -345,13 +346,13 @@ impl Link {
                     Some(None) => Step::Wait,
                     None => Step::Try(0),
                 },
-                None => self.unregistered(engine, direction),
+                None => self.step_unregistered(engine, direction),
             }
         });
-        match granted {
+        match step {
             Some(Step::Try(tick)) => Poll::Ready(Ok(tick)),
             Some(Step::Wait) => self.wait(cx, fd, direction, None),
-            Some(Step::GiveWay) => {
+            Some(Step::Yield) => {
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }
@@ -370,27 +371,27 @@ impl Link {
     }
 
     /// Notes that a task made use of the readiness.
-    pub fn acted(&self) {
+    pub fn mark_used(&self) {
         engine::with(|engine| {
             if let Some(key) = self.key_on(engine) {
-                engine.source(key, |source| source.acted());
+                engine.source(key, |source| source.mark_used());
             }
         });
     }
 
-    /// Sets the name under which polls of this link wait, until the next call.
+    /// Sets the name under which polls of this registration wait, until the next call.
     pub fn set_waiter(&self, name: u32) {
         self.waiter.set(name);
     }
 
     /// Ends the wait with this name. On another thread than the engine's, the next report does so.
-    pub fn give_up(&self, direction: Direction, name: u32) {
+    pub fn cancel_wait(&self, direction: Direction, name: u32) {
         engine::with(|engine| {
             let registration = self.registration.borrow();
             let here = registration.as_ref().filter(|here| here.remote.id == engine.remote.id);
             let key = here.map(|here| here.key)?;
             drop(registration);
-            engine.source(key, |source| source.give_up(direction, name)).flatten()
+            engine.source(key, |source| source.cancel_wait(direction, name)).flatten()
         });
     }
 
@@ -403,27 +404,27 @@ impl Link {
             return Some(registration_here.key);
         }
         drop(registration);
-        self.leave();
+        self.deregister();
         None
     }
 
     /// Ends the registration; the next wait makes another.
     #[cold]
-    pub fn leave(&self) {
+    pub fn deregister(&self) {
         let Some(registration) = self.registration.take() else { return };
-        self.forbid_reads();
-        let others = engine::with(|engine| {
+        self.forbid_read_ahead();
+        let waiters = engine::with(|engine| {
             let here = engine.remote.id == registration.remote.id;
-            here.then(|| engine.source(registration.key, Source::dismiss)).flatten()
+            here.then(|| engine.source(registration.key, Source::take_all_waiters)).flatten()
         });
         registration.end(false);
         // With nothing borrowed.
-        others.flatten().unwrap_or_default().wake();
+        waiters.flatten().unwrap_or_default().wake();
     }
 
-    fn unregistered(&self, engine: &Engine, direction: Direction) -> Step {
+    fn step_unregistered(&self, engine: &Engine, direction: Direction) -> Step {
         if self.is_overtaken(direction) {
-            return Step::GiveWay;
+            return Step::Yield;
         }
         let is_worth_a_try = !engine.waits_first && self.drained.get() & direction.bit() == 0;
         if is_worth_a_try { Step::Try(0) } else { Step::Wait }
@@ -435,10 +436,10 @@ impl Link {
     }
 
     #[inline]
-    fn begin(&self, engine: &Engine, direction: Direction) -> Step {
-        if !engine.spend() {
+    fn next_step(&self, engine: &Engine, direction: Direction) -> Step {
+        if !engine.spend_budget() {
             count(&engine.counters.budget_spent);
-            return Step::GiveWay;
+            return Step::Yield;
         }
         match self.key_on(engine) {
             Some(key) => match engine.source(key, |source| source.try_now(direction)) {
@@ -446,7 +447,7 @@ impl Link {
                 Some(None) => Step::Wait,
                 None => Step::Try(0),
             },
-            None => self.unregistered(engine, direction),
+            None => self.step_unregistered(engine, direction),
         }
     }
 
@@ -485,24 +486,26 @@ impl Link {
                 source.clear(direction, tick);
             }
             if let Some(refusal) = source.take_refusal() {
-                return Known::Refused(refusal);
+                return WaitState::Refused(refusal);
             }
             if source.is_ready(direction) {
-                return Known::Ready;
+                return WaitState::Ready;
             }
-            let interest = source.wait(direction, urgent, self.waiter.get(), &mut waker);
-            self.want(engine, key, direction, source);
+            let interest = source.add_waiter(direction, urgent, self.waiter.get(), &mut waker);
+            self.request_read_ahead(engine, key, direction, source);
             // Where the poller has to be called anyway.
-            interest.map_or(Known::Watched, |_| Known::Asks(source.ask(self.more(direction))))
+            interest.map_or(WaitState::Watched, |_| {
+                WaitState::NeedsInterest(source.add_interest(self.more(direction)))
+            })
         });
         match known {
-            Some(Known::Watched) => Ok(()),
-            Some(Known::Asks(interest)) => Ok(engine.modify(key, interest)?),
-            Some(Known::Ready) => {
+            Some(WaitState::Watched) => Ok(()),
+            Some(WaitState::NeedsInterest(interest)) => Ok(engine.modify(key, interest)?),
+            Some(WaitState::Ready) => {
                 cx.waker().wake_by_ref();
                 Ok(())
             }
-            Some(Known::Refused(refusal)) => {
+            Some(WaitState::Refused(refusal)) => {
                 self.registration.take();
                 engine.deregister(key, false);
                 Err(refusal)
@@ -523,30 +526,30 @@ impl Link {
         let mode = self.mode(engine);
         let drained = self.drained.take() | direction.bit();
         let interest = (direction.interest() | self.more(direction) | urgent) & allowed(mode);
-        let ready = Link::ready_at_first(engine, drained);
+        let ready = IoRegistration::ready_at_first(engine, drained);
         let key = engine.register(fd, interest, mode, ready)?;
         self.registered(engine, key);
         engine.source(key, |source| {
-            source.wait(direction, urgent, self.waiter.get(), &mut waker);
-            self.want(engine, key, direction, source);
+            source.add_waiter(direction, urgent, self.waiter.get(), &mut waker);
+            self.request_read_ahead(engine, key, direction, source);
         });
         Ok(())
     }
 
-    /// Ends the tie; the descriptor stays open.
-    pub fn untie(mut self) {
-        self.forbid_reads();
+    /// Ends the registration; the descriptor stays open.
+    pub fn release(mut self) {
+        self.forbid_read_ahead();
         if let Some(registration) = self.registration.get_mut().take() {
             registration.end(false);
         }
     }
 }
 
-impl Drop for Link {
-    /// The descriptor is closed right after: the type that holds a link drops it first.
+impl Drop for IoRegistration {
+    /// The descriptor is closed right after: the type that holds a registration drops it first.
     fn drop(&mut self) {
         // Before its number can mean another file.
-        self.forbid_reads();
+        self.forbid_read_ahead();
         if let Some(registration) = self.registration.get_mut().take() {
             registration.end(true);
         }
