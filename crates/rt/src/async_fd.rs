@@ -8,7 +8,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::task::{Context, Poll};
 
 use crate::engine::{self, Engine};
-use crate::io_registration::{IoRegistration, IoState};
+use crate::io_ref::{AsIoRef, IoRef};
+use crate::io_registration::IoRegistration;
+use crate::short_reads::IoState;
 use crate::sources::{Direction, UNNAMED};
 use crate::sys;
 
@@ -247,6 +249,12 @@ impl<T: AsFd> Deref for AsyncFd<T> {
 impl<T: AsFd> AsFd for AsyncFd<T> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.io.as_fd()
+    }
+}
+
+impl<T: AsFd> AsIoRef for AsyncFd<T> {
+    fn as_io_ref(&self) -> IoRef<'_> {
+        IoRef { fd: self.as_fd(), registration: self.registration() }
     }
 }
 

@@ -14,8 +14,8 @@ use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
-use crate::engine;
-use crate::stats::count;
+use crate::counters::count;
+use crate::current_engine;
 use crate::trace;
 
 /// Calls a function that may panic, and goes on.
@@ -42,6 +42,6 @@ pub(crate) fn discard<T>(value: T) {
 
 #[cold]
 fn note_panic() {
-    engine::with(|engine| count(&engine.counters.panicked));
+    current_engine::with_counters(|counters| count(&counters.panicked));
     trace::call_panicked();
 }

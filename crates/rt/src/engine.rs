@@ -6,8 +6,8 @@
 //! that was taken back in the same turn costs nothing.
 //!
 //! Everything here belongs to one thread and is borrowed for a few lines at a time, never while a
-//! task runs or a waker is called, cloned or dropped ([`callbacks`] says why). Other threads reach an
-//! engine only through its [`Remote`].
+//! task runs or a waker is called, cloned or dropped ([`callbacks`] says why). Other threads reach
+//! an engine only through its [`Remote`].
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::collections::VecDeque;
@@ -23,23 +23,25 @@ use slab::Slab;
 use superpoll::{Events, Interest, Key, Mode, Poller, Watch};
 
 use crate::callbacks;
-use crate::io_registration::ShortReads;
+use crate::counters::{Counters, count};
+use crate::deadline;
 use crate::late_timers::{LATE_AFTER, LateTimers, LoopState};
 use crate::operations::Operations;
 use crate::read_ahead::READ_AHEAD_BYTES;
 use crate::remote::{Message, Remote};
+use crate::short_reads::ShortReads;
 use crate::sources::{Source, Sources, UNNAMED};
 use crate::spin::Spin;
-use crate::stats::{Counters, Stats, count};
-use crate::sys::current;
-pub(crate) use crate::sys::current::{owned as current, with};
+use crate::stats::Stats;
 use crate::sys::run_queue::RunQueue;
-use crate::time::{self, wheel::Wheel};
+use crate::timer_wheel::Wheel;
 use crate::trace;
 
+mod current;
 mod read_ahead;
 mod shrink;
 
+pub(crate) use current::{owned as current, with};
 use shrink::ShrinkChecks;
 
 /// The settings of an engine at its start.
@@ -66,11 +68,6 @@ const POOLED: usize = 256;
 
 /// The number of events that the poller may deliver at once.
 const EVENTS_PER_TURN: usize = 1024;
-
-/// Returns whether the engine with this number runs on this thread.
-pub(crate) fn is_current(id: u32) -> bool {
-    with(|engine| engine.remote.id == id) == Some(true)
-}
 
 pub(crate) struct Engine {
     pub remote: Arc<Remote>,
@@ -400,7 +397,7 @@ impl Engine {
     /// see [`late_timers`](crate::late_timers).
     fn fire_timers(&self) {
         let next = self.timers.borrow().next();
-        let Some(next) = next.filter(|next| !time::is_far(*next)) else { return };
+        let Some(next) = next.filter(|next| !deadline::is_far(*next)) else { return };
         let now = Instant::now();
         if now.saturating_duration_since(next) > LATE_AFTER && !self.late_timers_may_fire() {
             return;
@@ -442,7 +439,7 @@ impl Engine {
         self.counters.end_wait(self.remote.turn_watches.load(Ordering::Relaxed) > 0);
         self.fire_timers();
         if let Some(check) = self.shrink_checks.next()
-            && !time::is_far(check)
+            && !deadline::is_far(check)
         {
             self.shrink_lists();
         }
@@ -500,7 +497,7 @@ impl Engine {
             self.remote.inbox.close(&mut messages);
             self.handle_messages(&mut messages);
             self.drop_tasks();
-            self.operations.end_all(self);
+            self.operations.end_all(&self.poller);
             let sources = self.sources.borrow_mut().take_all();
             for mut source in sources.into_iter().flatten() {
                 source.take_all_waiters().wake();

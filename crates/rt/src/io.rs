@@ -5,7 +5,7 @@
 //! which saves the refused call that a request-reply protocol would make. That is right for pipes
 //! and stream sockets (`epoll(7)`, question 9), with two exceptions that the peer chooses: a read
 //! of a socket ends at an urgent byte, and a pipe whose writer has `O_DIRECT` gives one packet at a
-//! time. The engine knows of both ([`ShortReads`](crate::io_registration::ShortReads)). It is not
+//! time. The engine knows of both ([`ShortReads`](crate::short_reads::ShortReads)). It is not
 //! right for terminals, message sockets and files, where a short count says nothing, so it is a
 //! property of the type.
 
@@ -19,7 +19,7 @@ use superpoll::call;
 
 use crate::async_fd::AsyncFd;
 use crate::calls::{Call, count};
-use crate::io_registration::{IoState, total_len};
+use crate::short_reads::{IoState, total_len};
 use crate::sources::Direction;
 
 /// The meaning of a short count for a type of descriptor.

@@ -15,17 +15,16 @@ use std::task::{Context, Poll, Waker};
 
 use superpoll::{Interest, Key, Mode};
 
+use crate::counters::count;
 use crate::engine::{self, Engine};
 use crate::peer_wake::PairedEnd;
 use crate::read_ahead::ReadAhead;
 use crate::remote::{Message, Remote};
+use crate::short_reads::{IoState, ShortReads};
 use crate::sources::{ALL_READY, Direction, Source, allowed};
-use crate::stats::count;
 
+mod finish;
 mod read_ahead;
-mod short_reads;
-
-pub(crate) use short_reads::{IoState, ShortReads, total_len};
 
 /// The engine that watches a descriptor, and the key by which it knows the descriptor.
 struct EngineKey {

@@ -10,18 +10,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::io;
-use std::rc::{Rc, Weak};
-use std::task::{Context, Poll, Waker};
+use std::rc::Rc;
+use std::task::Waker;
 
 use slab::Slab;
 use superpoll::operation::{Operation, Progress, Ticket};
-use superpoll::{Events, Key};
+use superpoll::{Events, Key, Poller};
 
 use crate::callbacks;
-use crate::engine::{self, Engine};
-use crate::io_ref::IoRef;
-use crate::sources::Source;
 use crate::sys;
 
 /// When this many results wait to be taken, an operation that goes on by itself is ended until they
@@ -31,10 +27,10 @@ const MOST: usize = 16;
 /// An operation that has been started.
 pub(crate) struct StartedOperation {
     ticket: Ticket,
-    place: usize,
-    waker: Cell<Option<Waker>>,
-    progress: RefCell<VecDeque<Progress>>,
-    over: Cell<bool>,
+    pub place: usize,
+    pub waker: Cell<Option<Waker>>,
+    pub progress: RefCell<VecDeque<Progress>>,
+    pub over: Cell<bool>,
     cancelling: Cell<bool>,
 }
 
@@ -56,9 +52,10 @@ pub(crate) struct Operations {
 }
 
 impl Operations {
-    fn start(
+    /// Starts an operation, or gives it back.
+    pub fn start(
         &self,
-        engine: &Engine,
+        poller: &mut Poller,
         key: Key,
         operation: Operation,
     ) -> Result<Rc<StartedOperation>, Operation> {
@@ -66,10 +63,8 @@ impl Operations {
         let entry = list.vacant_entry();
         let place = entry.key();
         // The wait that comes instead reports any obstacle.
-        let mut poller = engine.poller();
-        sys::assume_open::assume_kept_open(&mut poller, key);
+        sys::assume_open::assume_kept_open(poller, key);
         let started = poller.start(key, operation, place as u64);
-        drop(poller);
         let ticket = started.map_err(|(_, operation)| operation)?;
         let pending = Rc::new(StartedOperation {
             ticket,
@@ -80,23 +75,27 @@ impl Operations {
             cancelling: Cell::new(false),
         });
         entry.insert(pending.clone());
-        engine.note_slot(place);
         Ok(pending)
     }
 
     /// Notes the progress that the poller has reported, and collects the wakers to call when
     /// everything else is noted.
     #[inline]
-    pub fn handle_progress(&self, engine: &Engine, events: &mut Events, due: &mut Vec<Waker>) {
+    pub fn handle_progress(
+        &self,
+        poller: &RefCell<Poller>,
+        events: &mut Events,
+        due: &mut Vec<Waker>,
+    ) {
         let reported = events.progress();
         if reported.len() > 0 {
-            self.handle_all(engine, reported, due);
+            self.handle_all(poller, reported, due);
         }
     }
 
     fn handle_all(
         &self,
-        engine: &Engine,
+        poller: &RefCell<Poller>,
         reported: impl Iterator<Item = Progress>,
         due: &mut Vec<Waker>,
     ) {
@@ -118,18 +117,18 @@ impl Operations {
         drop(list);
         for pending in spare.drain(..) {
             // If that fails the operation goes on, and only takes more room.
-            let _ = engine.poller().cancel(pending.ticket);
+            let _ = poller.borrow_mut().cancel(pending.ticket);
         }
         self.spare.set(spare);
     }
 
     /// Ends an operation and notes the results that it has brought.
-    fn end(&self, engine: &Engine, pending: &StartedOperation) {
+    pub fn end(&self, poller: &mut Poller, pending: &StartedOperation) {
         if pending.over.get() {
             return;
         }
         // A failure means a forked process, in which there is nothing to end.
-        let brought = engine.poller().cancel_now(pending.ticket).unwrap_or_default();
+        let brought = poller.cancel_now(pending.ticket).unwrap_or_default();
         for progress in brought {
             pending.push(progress);
         }
@@ -141,11 +140,11 @@ impl Operations {
 
     /// Ends all operations, with the engine. Their waiters go on in another way, or in another
     /// engine.
-    pub fn end_all(&self, engine: &Engine) {
+    pub fn end_all(&self, poller: &RefCell<Poller>) {
         let all: Vec<Rc<StartedOperation>> =
             self.list.borrow().iter().map(|(_, pending)| pending.clone()).collect();
         for pending in all {
-            self.end(engine, &pending);
+            self.end(&mut poller.borrow_mut(), &pending);
             if let Some(waker) = pending.waker.take() {
                 callbacks::wake(waker);
             }
@@ -169,102 +168,4 @@ impl Operations {
     pub fn len(&self) -> usize {
         self.list.borrow().len()
     }
-}
-
-/// An operation that a task waits for. Dropping this before the operation is over ends it first,
-/// and takes the remaining results.
-pub(crate) struct OperationHandle {
-    engine: Weak<Engine>,
-    pending: Rc<StartedOperation>,
-    /// The registration of a stream from which it takes bytes.
-    takes_from: Option<Key>,
-}
-
-impl OperationHandle {
-    /// Starts an operation on this thread's engine; gives it back if there is no engine, or if the
-    /// engine has no registration of this descriptor.
-    pub fn start(io_ref: IoRef<'_>, operation: Operation) -> Result<OperationHandle, Operation> {
-        let Some(engine) = engine::current().filter(|engine| engine.has_operations()) else {
-            return Err(operation);
-        };
-        let Some(key) = io_ref.registration.key_for_operations(&engine, io_ref.fd) else {
-            return Err(operation);
-        };
-        let takes = takes_bytes(&operation);
-        if takes && io_ref.registration.read_ahead().is_some() {
-            // Bytes that were found while the stream has left another engine come first.
-            return Err(operation);
-        }
-        let pending = engine.operations.start(&engine, key, operation)?;
-        if takes {
-            engine.source(key, Source::begin_receive);
-        }
-        let takes_from = takes.then_some(key);
-        Ok(OperationHandle { engine: Rc::downgrade(&engine), pending, takes_from })
-    }
-
-    /// Returns the next progress; `None` after the last.
-    pub fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Option<Progress>> {
-        if let Some(progress) = self.pending.progress.borrow_mut().pop_front() {
-            return Poll::Ready(Some(progress));
-        }
-        if self.pending.over.get() {
-            return Poll::Ready(None);
-        }
-        let here = self.engine.upgrade().is_some_and(|home| engine::is_current(home.remote.id));
-        if here {
-            let before = self.pending.waker.replace(Some(cx.waker().clone()));
-            drop(before);
-            return Poll::Pending;
-        }
-        // Its engine may never run again.
-        self.end();
-        Poll::Ready(self.pending.progress.borrow_mut().pop_front())
-    }
-
-    /// Ends the operation, and waits until the kernel is done with it.
-    pub fn end(&self) {
-        if let Some(engine) = self.engine.upgrade() {
-            engine.operations.end(&engine, &self.pending);
-        }
-    }
-
-    /// Ends the operation and takes the results that no task has taken.
-    pub fn cancel_and_take(&self) -> VecDeque<Progress> {
-        if !self.pending.over.get() {
-            self.end();
-        }
-        self.pending.progress.take()
-    }
-}
-
-impl Drop for OperationHandle {
-    fn drop(&mut self) {
-        if let (Some(key), Some(engine)) = (self.takes_from, self.engine.upgrade()) {
-            engine.source(key, Source::end_receive);
-        }
-    }
-}
-
-/// Returns whether an operation takes bytes from a stream.
-fn takes_bytes(operation: &Operation) -> bool {
-    matches!(operation, Operation::Read(_) | Operation::Receive(_) | Operation::ReceiveMany)
-}
-
-/// Returns whether an operation has to be repeated in another way: it was ended with its engine, or
-/// the kernel would not wait.
-pub(crate) fn should_retry(error: &io::Error) -> bool {
-    matches!(
-        error.raw_os_error(),
-        Some(libc::ECANCELED | libc::EAGAIN | libc::EINTR | libc::EINPROGRESS | libc::EALREADY)
-    )
-}
-
-/// Lets other tasks run first, if this one has done enough.
-pub(crate) fn poll_budget(cx: &mut Context<'_>) -> Poll<()> {
-    if engine::with(Engine::spend_budget) == Some(false) {
-        cx.waker().wake_by_ref();
-        return Poll::Pending;
-    }
-    Poll::Ready(())
 }

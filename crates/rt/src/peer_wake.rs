@@ -14,9 +14,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use superpoll::Key;
 
+use crate::counters::count;
+use crate::current_engine::NO_ENGINE;
 use crate::engine;
 use crate::sources::Direction;
-use crate::stats::count;
 
 /// The registration of an end. Another thread may read it while the end moves there: then the guess
 /// is wrong, or is not made.
@@ -53,7 +54,7 @@ impl PairedEnd {
     pub fn wake_peer(&self, done: Direction) {
         let address = &self.addresses[1 - self.own];
         let id = address.engine.load(Ordering::Acquire);
-        if id == 0 {
+        if id == NO_ENGINE {
             return;
         }
         let towards = match done {

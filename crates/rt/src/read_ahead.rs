@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use crate::engine;
+use crate::current_engine::{self, NO_ENGINE};
 
 /// The most bytes that are read for a task at a time, and the size of the memory for them.
 pub(crate) const READ_AHEAD_BYTES: usize = 4096;
@@ -39,9 +39,6 @@ pub(crate) struct ReadAhead {
     reader: AtomicU32,
     first: Mutex<Option<Box<ReadOutcome>>>,
 }
-
-/// The number of no engine.
-pub(crate) const NO_ENGINE: u32 = 0;
 
 /// Set in `reader`: a read has begun, and its bytes are not here yet. Engine numbers never get that
 /// large.
@@ -99,7 +96,7 @@ impl ReadAhead {
     pub fn forbid(&self) {
         loop {
             let reader = self.reader.load(Ordering::Acquire);
-            if reader & READING != 0 && !engine::is_current(reader & !READING) {
+            if reader & READING != 0 && !current_engine::has_id(reader & !READING) {
                 thread::yield_now();
                 continue;
             }

@@ -9,10 +9,9 @@ use std::task::Wake;
 use async_task::Runnable;
 use superpoll::{Key, Registrar};
 
-use crate::engine;
-use crate::handle::Engines;
+use crate::current_engine;
 use crate::inbox::Inbox;
-use crate::time::wheel::TimerKey;
+use crate::timer_wheel::TimerKey;
 
 /// A request from another thread to an engine.
 pub(crate) enum Message {
@@ -27,6 +26,10 @@ pub(crate) enum Message {
     /// End the loop.
     Stop,
 }
+
+/// The engines of a runtime.
+#[derive(Debug)]
+pub(crate) struct Engines(pub Vec<Arc<Remote>>);
 
 /// An engine as other threads see it.
 pub(crate) struct Remote {
@@ -105,7 +108,7 @@ impl Wake for Remote {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if !self.root.swap(true, Ordering::AcqRel) && !engine::is_current(self.id) {
+        if !self.root.swap(true, Ordering::AcqRel) && !current_engine::has_id(self.id) {
             Remote::wake(self);
         }
     }

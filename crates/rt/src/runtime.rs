@@ -14,7 +14,8 @@ use superpoll::{BackendKind, Poller};
 
 use crate::engine::{Engine, Settings};
 use crate::error::{Error, Result};
-use crate::handle::{Engines, Handle};
+use crate::handle::Handle;
+use crate::remote::Engines;
 use crate::stats::Stats;
 use crate::worker::Worker;
 

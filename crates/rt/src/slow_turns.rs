@@ -4,16 +4,15 @@
 //! asks about no descriptor. It is always measured, with the kernel's coarse clock, which costs
 //! next to nothing and moves in steps of a few milliseconds: a turn of a microsecond in which it
 //! moves seems to have taken a whole step. Turns are therefore noted only if the clock has moved
-//! twice. While a [`TurnWatch`] lives, the precise clock is read instead, and every turn counts.
+//! twice. While a [`TurnWatch`](crate::TurnWatch) lives, the precise clock is read instead, and
+//! every turn counts.
 //!
 //! Eight turns are kept since the start, and eight for each window of ten seconds, the present
 //! window and the one before. A turn that is not among the slowest costs two comparisons.
 
 use std::cell::{Cell, RefCell};
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use crate::handle::Handle;
 use crate::sys::clock;
 use crate::trace;
 
@@ -39,30 +38,6 @@ pub struct SlowTurn {
     pub events: u64,
     /// The number of timers that ended.
     pub timers: u64,
-}
-
-/// While one of these lives, the engines of a runtime measure their turns with the precise clock,
-/// which is read twice a turn at about four times the price of the coarse clock. See
-/// [`Handle::watch_turns`].
-#[derive(Debug)]
-#[must_use = "turns are measured precisely only as long as this lives"]
-pub struct TurnWatch(Handle);
-
-impl TurnWatch {
-    pub(crate) fn new(handle: Handle) -> TurnWatch {
-        for remote in handle.remotes() {
-            remote.turn_watches.fetch_add(1, Ordering::Relaxed);
-        }
-        TurnWatch(handle)
-    }
-}
-
-impl Drop for TurnWatch {
-    fn drop(&mut self) {
-        for remote in self.0.remotes() {
-            remote.turn_watches.fetch_sub(1, Ordering::Relaxed);
-        }
-    }
 }
 
 /// The work done so far, by the counters.

@@ -23,7 +23,8 @@ use std::task::Waker;
 use superpoll::{Event, Interest, Key, Mode, Readiness, Watch};
 
 use crate::callbacks;
-use crate::read_ahead::{NO_ENGINE, ReadAhead};
+use crate::current_engine::NO_ENGINE;
+use crate::read_ahead::ReadAhead;
 
 mod read_ahead;
 
@@ -328,7 +329,7 @@ impl Source {
     }
 
     /// Returns whether a read may give fewer bytes than there are because of an urgent byte. An
-    /// engine that [watches](crate::io_registration::ShortReads::Watched) for urgent bytes knows:
+    /// engine that [watches](crate::short_reads::ShortReads::Watched) for urgent bytes knows:
     /// the poller will report bytes that have come since the last report, which advances the tick.
     #[inline]
     pub fn has_mark(&self) -> bool {

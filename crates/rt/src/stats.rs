@@ -1,6 +1,5 @@
 //! The work of an engine, in plain counters that are always on.
 
-use std::cell::{Cell, RefCell};
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -9,14 +8,9 @@ use superpoll::backend::policy::Thresholds;
 use superpoll::diagnostics::Kind;
 
 use crate::calls::Calls;
-use crate::engine;
-use crate::error::{Error, Result};
+use crate::counters::Counters;
 use crate::remote::Remote;
-use crate::slow_turns::{SlowTurn, SlowTurns, WorkDone};
-use crate::trace;
-
-/// The number of spinning descriptors that are remembered by number.
-const NAMED: usize = 16;
+use crate::slow_turns::SlowTurn;
 
 /// The counters of one engine, from its start.
 #[derive(Clone, Debug, Default)]
@@ -77,72 +71,8 @@ pub struct Stats {
     pub spinning: Vec<RawFd>,
 }
 
-impl Stats {
-    /// Returns the counters of the engine that runs on this thread.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NoRuntime`] outside of a runtime.
-    pub fn current() -> Result<Stats> {
-        engine::with(|engine| engine.stats()).ok_or(Error::NoRuntime)
-    }
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    pub spawned: Cell<u64>,
-    pub panicked: Cell<u64>,
-    pub polls: Cell<u64>,
-    pub remote_wakes: Cell<u64>,
-    pub turns: Cell<u64>,
-    pub peer_wakes: Cell<u64>,
-    pub reads_ahead: Cell<u64>,
-    pub budget_spent: Cell<u64>,
-    pub spin_polls: Cell<u64>,
-    pub spin_hits: Cell<u64>,
-    /// Events of the last wait.
-    pub found: Cell<u64>,
-    pub timers_ended: Cell<u64>,
-    slow_turns: SlowTurns,
-    spinning: RefCell<Vec<RawFd>>,
-}
-
-/// Adds one.
-#[inline]
-pub(crate) fn count(counter: &Cell<u64>) {
-    counter.set(counter.get() + 1);
-}
-
 impl Counters {
-    #[inline]
-    fn done(&self) -> WorkDone {
-        WorkDone { polls: self.polls.get(), timers: self.timers_ended.get() }
-    }
-
-    /// Notes that the engine is about to wait.
-    #[inline]
-    pub fn begin_wait(&self) {
-        count(&self.turns);
-        self.slow_turns.begin_wait(self.done(), self.found.get());
-    }
-
-    /// Notes that the engine has waited.
-    #[inline]
-    pub fn end_wait(&self, is_watched: bool) {
-        self.slow_turns.end_wait(self.done(), is_watched);
-    }
-
-    #[cold]
-    pub fn note_spinning(&self, fd: RawFd) {
-        let mut spinning = self.spinning.borrow_mut();
-        if spinning.len() < NAMED && !spinning.contains(&fd) {
-            spinning.push(fd);
-            drop(spinning);
-            // A subscriber may look at the counters.
-            trace::spinning(fd);
-        }
-    }
-
+    /// Returns the counters as they are now.
     pub fn snapshot(
         &self,
         poller: &superpoll::Poller,

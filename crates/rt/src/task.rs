@@ -17,10 +17,10 @@ use std::task::{Context, Poll};
 use async_task::{FallibleTask, Runnable};
 use pin_project_lite::pin_project;
 
+use crate::counters::count;
 use crate::engine;
 use crate::error::Error;
 use crate::remote::{Message, Remote};
-use crate::stats::count;
 use crate::trace;
 
 /// The payload of a task that panicked, as `std::thread::Result` has it.

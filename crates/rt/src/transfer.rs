@@ -15,8 +15,9 @@ use std::task::{Context, Poll, ready};
 use superpoll::call;
 
 use crate::io_ref::{AsIoRef, IoRef};
-use crate::io_registration::{IoRegistration, IoState};
+use crate::io_registration::IoRegistration;
 use crate::read_ahead::READ_AHEAD_BYTES;
+use crate::short_reads::IoState;
 use crate::sources::Direction;
 use crate::sys::{buffer, transfer};
 

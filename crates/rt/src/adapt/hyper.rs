@@ -59,8 +59,8 @@ use pin_project_lite::pin_project;
 
 use crate::async_fd::AsyncFd;
 use crate::calls::{Call, count};
-use crate::io_registration::IoState;
 use crate::net;
+use crate::short_reads::IoState;
 use crate::sources::Direction;
 use crate::sys;
 use crate::time::{self, Sleep};

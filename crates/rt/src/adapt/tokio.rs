@@ -34,8 +34,8 @@ use pin_project_lite::pin_project;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::async_fd::AsyncFd;
-use crate::io_registration::IoState;
 use crate::net;
+use crate::short_reads::IoState;
 use crate::sources::Direction;
 use crate::sys;
 

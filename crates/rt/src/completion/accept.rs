@@ -8,12 +8,12 @@ use std::os::fd::AsFd;
 use socket2::{SockAddr, Socket};
 use superpoll::operation::{Gain, Operation, Progress};
 
-use super::yield_if_spent;
+use crate::budget::yield_if_spent;
 use crate::io_ref::AsIoRef;
 use crate::net::accept::{Acceptor, is_lost};
 use crate::net::unix::{UnixListener, UnixStream};
 use crate::net::{TcpListener, TcpStream};
-use crate::operations::OperationHandle;
+use crate::operation_handle::OperationHandle;
 
 mod sealed {
     use std::io;

@@ -12,10 +12,11 @@ use futures_core::Stream;
 use futures_io::{AsyncBufRead, AsyncRead};
 use superpoll::operation::{Gain, Operation, Provided};
 
-use super::Socket;
 use super::multishot::{Multishot, Next};
+use super::socket::{Socket, state_after_read};
+use crate::budget::poll_budget;
 use crate::engine::{self, Engine};
-use crate::operations::{poll_budget, should_retry};
+use crate::operation_handle::should_retry;
 use crate::read_ahead::READ_AHEAD_BYTES;
 use crate::sources::Direction;
 use crate::sys::buffer;
@@ -178,7 +179,7 @@ impl<'a, S: Socket> Chunks<'a, S> {
             let done = buffer::read_to_vec(io_ref.fd, &mut memory);
             let chunk = Chunk::new(Bytes::Own(memory));
             let done = done?;
-            Ok((chunk, super::state_after_read::<S>(done, requested)))
+            Ok((chunk, state_after_read::<S>(done, requested)))
         }));
         self.ended = matches!(&outcome, Ok(chunk) if chunk.is_empty());
         Poll::Ready((!self.ended).then_some(outcome))

@@ -6,10 +6,10 @@ use std::net::SocketAddr;
 
 use superpoll::operation::Operation;
 
-use super::yield_if_spent;
+use crate::budget::yield_if_spent;
 use crate::io_ref::AsIoRef;
 use crate::net::TcpStream;
-use crate::operations::{OperationHandle, should_retry};
+use crate::operation_handle::{OperationHandle, should_retry};
 
 /// Connects to an address (`connect(2)`; on `uring` `IORING_OP_CONNECT`), as
 /// [`TcpStream::connect_addr`] does.

@@ -10,9 +10,9 @@ use superpoll::operation::{Gain, Operation};
 
 use super::accept::{Listener, keep};
 use super::multishot::{Multishot, Next};
+use crate::budget::poll_budget;
 use crate::io_ref::AsIoRef;
 use crate::net::accept::is_lost;
-use crate::operations::poll_budget;
 
 /// The connections of a listener, without their addresses (`accept4(2)`; on `uring` one
 /// `IORING_OP_ACCEPT` for all of them, multishot, Linux 5.19). It is a stream that never ends.

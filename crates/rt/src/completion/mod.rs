@@ -55,16 +55,6 @@
 //! by readiness, because taking turns is a matter of waiting. A [`UnixStream`] connects at once or
 //! not at all.
 
-use std::future::poll_fn;
-use std::io;
-
-use crate::async_fd::AsyncFd;
-use crate::io_ref::AsIoRef;
-use crate::io_registration::IoState;
-use crate::net::unix::UnixStream;
-use crate::net::{StreamSocket, TcpStream};
-use crate::operations::poll_budget;
-
 mod accept;
 mod chunks;
 mod connect;
@@ -72,6 +62,7 @@ mod incoming;
 mod multishot;
 mod receive;
 mod send;
+mod socket;
 
 pub use accept::{Listener, accept};
 pub use chunks::{Chunk, Chunks};
@@ -79,58 +70,4 @@ pub use connect::connect;
 pub use incoming::Incoming;
 pub use receive::{read, recv};
 pub use send::{send, send_all, send_all_and_shutdown, write};
-
-mod sealed {
-    pub trait Sealed {
-        /// Whether this is a socket, from which bytes are received and not read.
-        const SOCKET: bool;
-        /// Whether a short count means that there is no more.
-        const SHORT_MEANS_BLOCKED: bool;
-    }
-}
-
-use sealed::Sealed;
-
-/// A stream socket: [`TcpStream`] or [`UnixStream`].
-pub trait Socket: Source + Sink + StreamSocket {}
-
-/// A source of bytes: a stream socket, or the reading end of a pipe.
-pub trait Source: AsIoRef + Sealed {}
-
-/// A sink of bytes: a stream socket, or the writing end of a pipe.
-pub trait Sink: AsIoRef + Sealed {}
-
-macro_rules! ends {
-    ($($type:ty: $socket:literal, $short:literal, $($trait:ident)*;)*) => {$(
-        impl Sealed for $type {
-            const SOCKET: bool = $socket;
-            const SHORT_MEANS_BLOCKED: bool = $short;
-        }
-        $(impl $trait for $type {})*
-    )*};
-}
-
-ends! {
-    TcpStream: true, true, Socket Source Sink;
-    // A read ends where descriptors came along, whether or not bytes are behind them.
-    UnixStream: true, false, Socket Source Sink;
-    AsyncFd<io::PipeReader>: false, true, Source;
-    AsyncFd<std::process::ChildStdout>: false, true, Source;
-    AsyncFd<std::process::ChildStderr>: false, true, Source;
-    AsyncFd<io::PipeWriter>: false, true, Sink;
-    AsyncFd<std::process::ChildStdin>: false, true, Sink;
-}
-
-/// Returns the state in which a read leaves its source.
-fn state_after_read<S: Sealed>(done: usize, requested: usize) -> IoState {
-    match (S::SHORT_MEANS_BLOCKED, S::SOCKET) {
-        (false, _) => IoState::Ready,
-        (true, true) => IoState::after(done, requested),
-        (true, false) => IoState::after_pipe_read(done, requested),
-    }
-}
-
-/// Lets other tasks run first, if this one has done enough.
-async fn yield_if_spent() {
-    poll_fn(poll_budget).await;
-}
+pub use socket::{Sink, Socket, Source};

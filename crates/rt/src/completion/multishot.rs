@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use superpoll::operation::{Gain, Operation, Progress};
 
 use crate::io_ref::IoRef;
-use crate::operations::{OperationHandle, should_retry};
+use crate::operation_handle::{OperationHandle, should_retry};
 
 /// An operation that is started when a task first waits for it, and again after it had to stop,
 /// either because no task took its results or because its engine has ended.

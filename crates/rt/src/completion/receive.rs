@@ -6,11 +6,12 @@ use std::task::Poll;
 
 use superpoll::operation::{Gain, Operation};
 
-use super::{Socket, Source, yield_if_spent};
+use super::socket::{Socket, Source, state_after_read};
 use crate::async_fd;
+use crate::budget::yield_if_spent;
 use crate::io_ref::IoRef;
 use crate::io_registration::IoRegistration;
-use crate::operations::{OperationHandle, should_retry};
+use crate::operation_handle::{OperationHandle, should_retry};
 use crate::sources::Direction;
 use crate::sys::buffer;
 
@@ -96,7 +97,7 @@ async fn by_readiness<S: Source>(io_ref: IoRef<'_>, buffer: &mut Vec<u8>) -> io:
         }
         io_ref.registration.poll(cx, io_ref.fd, Direction::Read, || {
             let done = buffer::read_to_vec(io_ref.fd, buffer)?;
-            Ok((done, super::state_after_read::<S>(done, requested)))
+            Ok((done, state_after_read::<S>(done, requested)))
         })
     })
     .await

@@ -6,12 +6,13 @@ use std::io;
 use superpoll::call;
 use superpoll::operation::{Gain, Operation};
 
-use super::{Sink, Socket, yield_if_spent};
+use super::socket::{Sink, Socket};
 use crate::async_fd;
+use crate::budget::yield_if_spent;
 use crate::io_ref::IoRef;
-use crate::io_registration::IoState;
 use crate::net::stream::close_writing;
-use crate::operations::{OperationHandle, should_retry};
+use crate::operation_handle::{OperationHandle, should_retry};
+use crate::short_reads::IoState;
 use crate::sources::Direction;
 
 /// Sends the bytes in the buffer, perhaps only a part (`send(2)` with `MSG_NOSIGNAL`; on `uring`

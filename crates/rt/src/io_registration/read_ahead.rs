@@ -7,9 +7,10 @@ use std::task::{Context, Poll};
 
 use superpoll::Key;
 
-use super::{IoRegistration, IoState, OVERTAKEN};
+use super::{IoRegistration, OVERTAKEN};
 use crate::engine::{self, Engine};
 use crate::read_ahead::{READ_AHEAD_BYTES, ReadAhead};
+use crate::short_reads::IoState;
 use crate::sources::{Direction, Source};
 use crate::sys;
 

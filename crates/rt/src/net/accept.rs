@@ -40,7 +40,8 @@ use socket2::{SockAddr, SockRef, Socket};
 use crate::async_fd::AsyncFd;
 use crate::calls::{Call, count};
 use crate::error;
-use crate::io_registration::{IoRegistration, IoState};
+use crate::io_registration::IoRegistration;
+use crate::short_reads::IoState;
 use crate::sources::Direction;
 use crate::time;
 

@@ -33,10 +33,10 @@ use std::task::{Poll, Waker};
 
 use super::tcp_listener::{ListenOptions, TcpListener};
 use super::tcp_stream::TcpStream;
+use crate::counters::count;
 use crate::engine;
 use crate::handle::Handle;
 use crate::remote::{Message, Remote};
-use crate::stats::count;
 use crate::task::spawn;
 use crate::trace;
 

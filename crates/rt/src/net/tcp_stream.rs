@@ -13,6 +13,7 @@ use super::stream::{StreamSocket, futures_io, sealed};
 use crate::async_fd::AsyncFd;
 use crate::calls::{Call, Closing, count};
 use crate::error;
+use crate::io_ref::{AsIoRef, IoRef};
 use crate::net::descriptor::descriptor;
 use crate::sources::Direction;
 use crate::sys;
@@ -333,6 +334,12 @@ impl TcpStream {
 
     pub(crate) fn async_fd(&self) -> &AsyncFd<std::net::TcpStream> {
         &self.fd
+    }
+}
+
+impl AsIoRef for TcpStream {
+    fn as_io_ref(&self) -> IoRef<'_> {
+        self.async_fd().as_io_ref()
     }
 }
 

@@ -6,7 +6,8 @@ use std::mem;
 use std::sync::Arc;
 
 use super::{Direction, QUEUED, Source, Sources, WakeList};
-use crate::read_ahead::{NO_ENGINE, ReadAhead};
+use crate::current_engine::NO_ENGINE;
+use crate::read_ahead::ReadAhead;
 
 impl Source {
     /// Notes that the task that waits to read wants `bytes` bytes, and lets this engine read them.

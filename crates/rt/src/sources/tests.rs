@@ -231,7 +231,7 @@ fn who_waits_for_bytes_has_them_read_and_is_woken_then() {
     let (mut source, _) = wanting(UNNAMED);
     let both = Readiness::READABLE | Readiness::HANG_UP;
     source.report(Readiness::READABLE);
-    assert!(source.report(both).wakers.first.is_some(), "woken at once");
+    assert!(source.report(both).wakers.first.is_some(), "wakers at once");
     assert!(source.begin_read(1).is_err_and(|wakers| wakers.first.is_none()), "no waiter is left");
 }
 

@@ -4,10 +4,10 @@
 pub(crate) mod assume_open;
 pub(crate) mod buffer;
 pub(crate) mod clock;
-pub(crate) mod current;
 pub(crate) mod descriptor;
 pub(crate) mod message;
 pub(crate) mod process;
 pub(crate) mod run_queue;
 pub(crate) mod signal;
+pub(crate) mod thread_slot;
 pub(crate) mod transfer;

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use super::wheel::{TimerKey, WakerMatch};
-use super::{after, is_far};
+use crate::deadline::{after, is_far};
 use crate::engine::{self, Engine};
 use crate::remote::{Message, Remote};
+use crate::timer_wheel::{TimerKey, WakerMatch};
 
 /// Waits for a duration, counted from this call and not from the first poll.
 ///

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::task::{Context, Poll};
 
 use crate::async_fd::AsyncFd;
-use crate::io_registration::IoState;
+use crate::short_reads::IoState;
 use crate::sources::Direction;
 use crate::sys::message;
 

@@ -19,11 +19,13 @@ use super::address;
 use super::passing::{self, PeerCredentials, passing};
 use crate::async_fd::AsyncFd;
 use crate::error;
-use crate::io_registration::{IoRegistration, IoState, total_len};
+use crate::io_ref::{AsIoRef, IoRef};
+use crate::io_registration::IoRegistration;
 use crate::net::descriptor::descriptor;
 use crate::net::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use crate::net::stream::{StreamSocket, futures_io, sealed};
 use crate::peer_wake;
+use crate::short_reads::{IoState, total_len};
 use crate::sources::Direction;
 use crate::sys::{self, message};
 
@@ -240,6 +242,12 @@ impl UnixStream {
 
     pub(crate) fn async_fd(&self) -> &AsyncFd<Inner> {
         &self.fd
+    }
+}
+
+impl AsIoRef for UnixStream {
+    fn as_io_ref(&self) -> IoRef<'_> {
+        self.async_fd().as_io_ref()
     }
 }
 
