@@ -102,6 +102,7 @@ pub mod time;
 mod timer_wheel;
 mod trace;
 pub mod transfer;
+mod wake_list;
 mod worker;
 
 #[cfg(feature = "hyper")]

@@ -13,6 +13,52 @@
 //!
 //! End of stream, hang-up and error stay: every later operation is tried, and returns the outcome,
 //! until one of them would block after all.
+//!
+//! # States
+//!
+//! Each direction of a source is in one of these states; the last three are of reading only.
+//!
+//! ```text
+//! state   | ready | waiters | in the interest | requested | QUEUED | reader
+//! --------+-------+---------+-----------------+-----------+--------+-------
+//! READY   |  yes  |   no    |      maybe      |     0     |   no   | none
+//! IDLE    |  no   |   no    |      maybe      |     0     |   no   | none
+//! WAITING |  no   |   yes   |       yes       |     0     |   no   | none
+//! WANTING |  no   |   yes   |       yes       |    > 0    |   no   | none
+//! QUEUED  |  yes  |   yes   |       yes       |    > 0    |   yes  | none
+//! READING |  yes  |   yes   |       yes       |    > 0    |   no   | engine
+//!
+//!             clear(), mark_drained()
+//!   add      +------------------------------------+
+//!    |       |                                    v
+//!    +--> READY <------- report() (1) ---------- IDLE
+//!         ^ ^ ^ ^                                |  ^
+//!         | | | |                   add_waiter() |  | cancel_wait() of the last waiter
+//!         | | | |                                v  |
+//!         | | | +------ report(), wakes ------ WAITING
+//!         | | |                                  |  ^
+//!         | | |             request_read_ahead() |  | add_waiter(), begin_receive()
+//!         | | |                                  v  |
+//!         | | +-- report() of more, wakes ---- WANTING <---------------+
+//!         | |                                    |                     |
+//!         | |              report() of this only |                     |
+//!         | |                                    v                     |
+//!         | +-- cancel_read_ahead() (2), wakes - QUEUED                |
+//!         |                                      |                     |
+//!         |                         begin_read() |                     |
+//!         |                                      v                     |
+//!         +-- finish_read() (3), wakes ------- READING -- WouldBlock --+
+//! ```
+//!
+//! 1. The second report in a row that no task acts upon takes the direction out of the interest.
+//! 2. The engine leaves a few reads to their tasks. It also does so if a second waiter, or an
+//!    operation that takes bytes, has come meanwhile.
+//! 3. After a short read the direction is IDLE.
+//!
+//! A direction is *closed* after the end of the stream (reading), and after a hang-up, an error or
+//! [`refuse`](Source::refuse) (all directions). Then `mark_drained` does not end READY; `clear`
+//! does. [`assume_ready`](Source::assume_ready) acts like a report, on behalf of the other end of a
+//! pipe or socket pair.
 
 use std::io;
 use std::mem;
@@ -22,9 +68,9 @@ use std::task::Waker;
 
 use superpoll::{Event, Interest, Key, Mode, Readiness, Watch};
 
-use crate::callbacks;
 use crate::current_engine::NO_ENGINE;
 use crate::read_ahead::ReadAhead;
+use crate::wake_list::WakeList;
 
 mod read_ahead;
 
@@ -66,42 +112,6 @@ pub(crate) const ALL_READY: u8 = 7;
 
 /// A descriptor with one more report than this that no task acts upon is called spinning.
 pub(crate) const SPIN_LIMIT: u16 = 1000;
-
-/// The wakers to call, taken out so that nothing is borrowed while they are called.
-#[derive(Debug, Default)]
-pub(crate) struct WakeList {
-    /// Nearly always the only one.
-    first: Option<Waker>,
-    more: Vec<Waker>,
-}
-
-impl WakeList {
-    #[inline]
-    fn push(&mut self, waker: Waker) {
-        if self.first.is_none() {
-            self.first = Some(waker);
-        } else {
-            self.more.push(waker);
-        }
-    }
-
-    /// Adds these wakers to those that are called together.
-    #[inline]
-    pub fn append_to(mut self, others: &mut Vec<Waker>) {
-        others.extend(self.first);
-        others.append(&mut self.more);
-    }
-
-    #[inline]
-    pub fn wake(self) {
-        if let Some(waker) = self.first {
-            callbacks::wake(waker);
-        }
-        if !self.more.is_empty() {
-            self.more.into_iter().for_each(callbacks::wake);
-        }
-    }
-}
 
 /// A wait for a direction. A task that polls by hand has no name ([`UNNAMED`]) and waits once; each
 /// wait of an async function has a name of its own, so that it can be taken back alone.

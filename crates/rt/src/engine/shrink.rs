@@ -70,8 +70,8 @@ impl ShrinkChecks {
         self.next.get()
     }
 
-    /// Begins a check. It is the last check unless [`should_shrink`](ShrinkChecks::should_shrink)
-    /// finds a list to watch.
+    /// Begins a check. It is the last check unless
+    /// [`should_shrink`](ShrinkChecks::should_shrink) finds a list to watch.
     fn begin(&self) {
         self.next.set(None);
     }

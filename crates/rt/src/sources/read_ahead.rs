@@ -5,9 +5,10 @@ use std::io;
 use std::mem;
 use std::sync::Arc;
 
-use super::{Direction, QUEUED, Source, Sources, WakeList};
+use super::{Direction, QUEUED, Source, Sources};
 use crate::current_engine::NO_ENGINE;
 use crate::read_ahead::ReadAhead;
+use crate::wake_list::WakeList;
 
 impl Source {
     /// Notes that the task that waits to read wants `bytes` bytes, and lets this engine read them.
