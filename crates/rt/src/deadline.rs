@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_passed_is_not_far_and_what_is_hours_ahead_is() {
+    fn a_past_time_is_not_far_and_one_hours_ahead_is() {
         let now = Instant::now();
         assert!(!is_far(now));
         assert!(is_far(now + Duration::from_secs(3600)));
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_clock_cannot_count_never_comes() {
+    fn a_time_beyond_the_clock_never_comes() {
         let now = Instant::now();
         assert_eq!(after(now, Duration::from_nanos(1)), now + Duration::from_nanos(1));
         let million_years = Duration::from_secs(31_557_600_000_000);

@@ -178,7 +178,7 @@ impl Child {
             self.status = Some(status);
             self.process = None;
         }
-        Ok(self.status.expect("a process that is not there any more has left a result"))
+        Ok(self.status.expect("a process whose handle is gone has a status"))
     }
 
     /// Waits until the process ends and meanwhile reads its standard output and error to their

@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_engine_that_was_allowed_reads_ahead_and_whoever_forbids_it_waits_for_a_read() {
+    fn only_the_allowed_engine_reads_ahead_and_forbid_waits_for_its_read() {
         let read_ahead = ReadAhead::default();
         assert!(!read_ahead.begin_read(1));
         read_ahead.allow(1);
@@ -218,7 +218,7 @@ mod tests {
             read_ahead.push(Ok(b"a".to_vec()));
             // A wait that goes on is refused as well from then on.
             read_ahead.end_read(1, true);
-            assert!(forbidden.join().unwrap(), "what was being read is there");
+            assert!(forbidden.join().unwrap(), "the bytes of the read are there");
         });
         assert!(!read_ahead.begin_read(1));
         read_ahead.allow(2);

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_window_ends_and_what_was_slow_ever_stays() {
+    fn a_window_ends_and_the_slowest_turns_stay() {
         let turns = SlowTurns::default();
         turns.is_precise.set(true);
         let start = clock::precise() - 3 * WINDOW;

@@ -59,7 +59,7 @@ mod tests {
     const LONG: Duration = Duration::from_millis(1);
 
     #[test]
-    fn without_a_limit_it_never_looks() {
+    fn without_a_limit_it_never_spins() {
         let mut spin = Spin::new(Duration::ZERO);
         assert!(!spin.is_on());
         for took in [Duration::ZERO, SHORTEST, LONG] {

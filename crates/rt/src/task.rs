@@ -97,7 +97,7 @@ impl std::error::Error for JoinError {}
 ///
 /// Cancel safety: a future that awaits it may be dropped and awaited again, as long as the handle
 /// is kept.
-#[must_use = "dropping the handle detaches the task; say `detach` if that is meant"]
+#[must_use = "dropping the handle detaches the task; call `detach` if that is intended"]
 pub struct JoinHandle<T>(Option<FallibleTask<Result<T, Panic>>>);
 
 impl<T> JoinHandle<T> {

@@ -26,7 +26,7 @@ pub(crate) fn engine_ended(_engine: u32, _turns: u64) {
 
 #[inline]
 pub(crate) fn task_panicked() {
-    event!(error, "a task panicked; whoever joins it is told the reason");
+    event!(error, "a task panicked; the caller that joins it gets the reason");
 }
 
 #[inline]
@@ -42,7 +42,7 @@ pub(crate) fn spinning(_fd: RawFd) {
     event!(
         warn,
         fd = _fd,
-        "the descriptor is found ready again and again, and nobody reads, writes or clears it"
+        "the descriptor is reported ready repeatedly, and no task reads, writes or clears it"
     );
 }
 
@@ -51,6 +51,6 @@ pub(crate) fn long_turn(_took: Duration) {
     event!(
         warn,
         milliseconds = _took.as_millis() as u64,
-        "a task has kept all others and every descriptor waiting; move such work to `unblock`"
+        "a task has blocked its engine for a long time; move such work to `blocking::unblock`"
     );
 }

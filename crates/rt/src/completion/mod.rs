@@ -52,8 +52,8 @@
 //! There is no [`splice`](crate::transfer::splice) here. The kernel gives each splice that comes
 //! through a ring to a worker thread, which does not wait for non-blocking descriptors, and all of
 //! this crate's are. Listeners that [wait exclusively](crate::net::ListenOptions::exclusive) accept
-//! by readiness, because taking turns is a matter of waiting. A [`UnixStream`] connects at once or
-//! not at all.
+//! by readiness, because taking turns is a matter of waiting. A
+//! [`UnixStream`](crate::net::unix::UnixStream) connects at once or not at all.
 
 mod accept;
 mod chunks;

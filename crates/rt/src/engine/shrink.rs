@@ -174,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_list_is_shortened_after_three_looks_in_a_row_and_looks_end() {
+    fn a_list_is_shortened_after_three_checks_in_a_row_and_checks_end() {
         let (checks, now) = (ShrinkChecks::default(), Instant::now());
         let check = |used, places| {
             checks.begin();

@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_that_come_after_a_look_and_before_the_engine_is_left_are_not_overtaken() {
+    fn bytes_that_arrive_between_a_check_and_a_move_are_not_overtaken() {
         let registration = IoRegistration::default();
         registration.read_ahead.get_or_init(Arc::default);
         assert!(registration.read_ahead().is_none());

@@ -21,7 +21,7 @@ const READ: Direction = Direction::Read;
 const WRITE: Direction = Direction::Write;
 
 #[test]
-fn a_report_makes_ready_and_wakes_who_waits_for_it() {
+fn a_report_makes_ready_and_wakes_the_waiter() {
     let mut source = source(Mode::Auto);
     assert_eq!(source.try_now(READ), None);
     assert_eq!(
@@ -118,7 +118,7 @@ fn all_is_there_once_a_clean_end_was_reported_and_nothing_urgent() {
 }
 
 #[test]
-fn a_direction_is_given_up_when_it_was_reported_twice_to_nobody() {
+fn a_direction_is_dropped_after_two_reports_without_a_waiter() {
     let mut source = source(Mode::Auto);
     source.add_waiter(READ, Interest::NONE, UNNAMED, &mut waker());
     let read = Interest::READABLE | Interest::READ_CLOSED;
@@ -149,7 +149,7 @@ fn an_exclusive_registration_asks_for_nothing_the_kernel_refuses() {
 }
 
 #[test]
-fn a_refusal_is_told_once_and_wakes_all() {
+fn a_refusal_is_returned_once_and_wakes_all() {
     let mut source = source(Mode::Auto);
     source.add_waiter(READ, Interest::NONE, UNNAMED, &mut waker());
     source.add_waiter(WRITE, Interest::NONE, UNNAMED, &mut waker());
@@ -161,7 +161,7 @@ fn a_refusal_is_told_once_and_wakes_all() {
 }
 
 #[test]
-fn a_hand_over_wakes_who_waits_and_is_remembered_for_who_does_not() {
+fn assumed_readiness_wakes_a_waiter_or_is_remembered() {
     let mut source = source(Mode::Auto);
     assert!(source.assume_ready(READ).is_none());
     let tick = source.try_now(READ).unwrap();
@@ -172,7 +172,7 @@ fn a_hand_over_wakes_who_waits_and_is_remembered_for_who_does_not() {
 }
 
 #[test]
-fn who_gives_up_leaves_the_others_waiting() {
+fn a_cancelled_wait_leaves_other_waits_alone() {
     for (gone, left) in [(1, 2), (2, 1)] {
         let mut source = source(Mode::Auto);
         // Two waits of one task, and twice a task that polls by hand.
@@ -206,7 +206,7 @@ fn wanting(name: u32) -> (Source, Arc<ReadAhead>) {
 }
 
 #[test]
-fn who_waits_for_bytes_has_them_read_and_is_woken_then() {
+fn the_engine_reads_for_a_waiter_before_it_is_woken() {
     let blocked = || Err(io::ErrorKind::WouldBlock.into());
     for (bytes, is_ready) in [(10, true), (9, false)] {
         let (mut source, read_ahead) = wanting(UNNAMED);
@@ -236,7 +236,7 @@ fn who_waits_for_bytes_has_them_read_and_is_woken_then() {
 }
 
 #[test]
-fn who_waits_for_less_than_bytes_is_woken_instead() {
+fn a_waiter_that_does_not_want_bytes_is_woken_instead() {
     let (mut source, _) = wanting(1);
     source.report(Readiness::READABLE);
     source.add_waiter(READ, Interest::NONE, 2, &mut waker());

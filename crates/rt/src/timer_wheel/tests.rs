@@ -114,7 +114,7 @@ fn one_advance_over_all_levels_keeps_the_order() {
 }
 
 #[test]
-fn timers_of_a_tick_fire_as_they_were_inserted_whatever_their_level_was() {
+fn timers_of_a_tick_fire_in_the_order_of_insertion_at_any_level() {
     let mut stage = Stage::new();
     let deadline = 70_000 * TICK;
     for (number, now) in [0, 1, 4096, 65_536, 69_000, 69_999].into_iter().enumerate() {
@@ -148,7 +148,7 @@ fn time_that_goes_back_does_no_harm() {
 }
 
 #[test]
-fn what_is_too_far_away_never_fires_and_can_be_cancelled_and_reset() {
+fn a_timer_too_far_away_never_fires_and_can_be_cancelled_and_reset() {
     let mut stage = Stage::new();
     let far = (1 << 62) * SECOND;
     let (first, second) = (stage.insert(0, far), stage.insert(1, far + SECOND));
@@ -270,7 +270,7 @@ fn a_shortened_wheel_keeps_its_timers_and_no_key_comes_again() {
 }
 
 #[test]
-fn a_timer_that_is_made_anew_again_and_again_does_not_keep_the_last_place() {
+fn a_timer_that_is_recreated_repeatedly_does_not_keep_the_last_entry() {
     let mut stage = Stage::new();
     let keys: Vec<TimerKey> = (0..1000).map(|number| stage.insert(number, SECOND)).collect();
     for &key in &keys[1..999] {
@@ -340,10 +340,10 @@ struct Pair {
     stage: Stage,
     /// All timers that there ever were.
     timers: Vec<Timer>,
-    /// The numbers of the wakers.
+    /// The numbers of the woken.
     queue: BTreeMap<Position, usize>,
     inserted: usize,
-    wakers: usize,
+    woken: usize,
     /// Timers were taken out, so that the wheel may ask to be called too early.
     loose: bool,
 }
@@ -351,7 +351,7 @@ struct Pair {
 impl Pair {
     fn new() -> Pair {
         let (timers, queue) = (Vec::new(), BTreeMap::new());
-        Pair { stage: Stage::new(), timers, queue, inserted: 0, wakers: 0, loose: false }
+        Pair { stage: Stage::new(), timers, queue, inserted: 0, woken: 0, loose: false }
     }
 
     fn enqueue(&mut self, deadline: u128, number: usize) -> Position {
@@ -362,10 +362,10 @@ impl Pair {
     }
 
     fn insert(&mut self, deadline: u128) {
-        let key = self.stage.insert(self.wakers, deadline);
-        let position = Some(self.enqueue(deadline, self.wakers));
+        let key = self.stage.insert(self.woken, deadline);
+        let position = Some(self.enqueue(deadline, self.woken));
         self.timers.push(Timer { key, deadline: deadline.max(self.stage.now), position });
-        self.wakers += 1;
+        self.woken += 1;
     }
 
     /// Returns the timer that a number means, and the number of its waker if it is alive.
@@ -403,7 +403,7 @@ impl Pair {
 
     fn update(&mut self, which: usize) {
         let Some((which, number)) = self.alive(which) else { return };
-        let waker = self.stage.waker(self.wakers);
+        let waker = self.stage.waker(self.woken);
         let key = self.timers[which].key;
         match self.stage.wheel.match_waker(key, &waker) {
             WakerMatch::Same => panic!("it is another waker"),
@@ -411,8 +411,8 @@ impl Pair {
             WakerMatch::Other => {
                 self.stage.wheel.replace(key, waker);
                 let position = self.timers[which].position.unwrap();
-                assert_eq!(self.queue.insert(position, self.wakers), number);
-                self.wakers += 1;
+                assert_eq!(self.queue.insert(position, self.woken), number);
+                self.woken += 1;
             }
         }
     }

@@ -16,7 +16,7 @@ use superpoll_rt::time::sleep;
 use superpoll_rt::transfer::splice;
 use superpoll_rt::{BackendKind, Runtime, pipe, spawn};
 
-use crate::again;
+use crate::child_process;
 use crate::stage::{byte, descriptors, everywhere, runtime, send_chunks, some_turns, tcp_pair};
 
 fn room(capacity: usize) -> Vec<u8> {
@@ -47,7 +47,7 @@ fn bytes_go_back_and_forth() {
 }
 
 #[test]
-fn what_was_in_the_buffer_is_gone_and_the_end_is_the_end() {
+fn a_receive_replaces_the_bytes_of_its_buffer_and_the_end_stays() {
     everywhere(|_| async {
         let (one, other) = UnixStream::pair()?;
         send(&one, b"hello".to_vec()).await.0?;
@@ -196,7 +196,7 @@ fn accepting_says_where_connections_come_from() {
 }
 
 #[test]
-fn an_idle_operation_does_not_keep_the_others_from_running() {
+fn an_idle_operation_does_not_block_other_operations() {
     everywhere(|kind| async move {
         let (one, other) = tcp_pair().await?;
         let waiting = spawn(async move { recv(&one, room(10)).await.0 });
@@ -212,7 +212,7 @@ fn an_idle_operation_does_not_keep_the_others_from_running() {
 
 /// A read of each kind finds the bytes of a receive that was given up.
 #[test]
-fn nothing_is_lost_when_a_receive_is_given_up() {
+fn nothing_is_lost_when_a_receive_is_cancelled() {
     everywhere(|kind| async move {
         for way in 0..9 {
             let (mut stream, other) = UnixStream::pair()?;
@@ -276,7 +276,7 @@ fn nothing_is_lost_when_a_receive_is_given_up() {
 }
 
 #[test]
-fn streams_stay_whole_while_receives_are_given_up_all_the_time() {
+fn streams_stay_whole_while_receives_are_cancelled_continually() {
     everywhere(|kind| async move {
         const BYTES: usize = 30_000;
         let mut tasks = Vec::new();
@@ -285,7 +285,7 @@ fn streams_stay_whole_while_receives_are_given_up_all_the_time() {
             tasks.push(spawn(send_chunks(sender, place, BYTES, 1 + place * 37)));
             tasks.push(spawn(async move {
                 let mut receiver = receiver;
-                let (mut got, mut given_up) = (0, 0u32);
+                let (mut got, mut cancelled) = (0, 0u32);
                 while got < BYTES {
                     let most = 1 + (got * 31 + place) % 700;
                     let received = if got % 5 == 0 {
@@ -300,7 +300,7 @@ fn streams_stay_whole_while_receives_are_given_up_all_the_time() {
                             Some(bytes)
                         };
                         let patience = async {
-                            match (got + given_up as usize) % 3 {
+                            match (got + cancelled as usize) % 3 {
                                 0 => yield_now().await,
                                 1 => some_turns().await,
                                 _ => sleep(Duration::from_micros(30)).await,
@@ -310,7 +310,7 @@ fn streams_stay_whole_while_receives_are_given_up_all_the_time() {
                         or(receive, patience).await
                     };
                     let Some(bytes) = received else {
-                        given_up += 1;
+                        cancelled += 1;
                         continue;
                     };
                     assert!(!bytes.is_empty(), "{kind}: connection {place} ends after {got}");
@@ -329,7 +329,7 @@ fn streams_stay_whole_while_receives_are_given_up_all_the_time() {
 }
 
 #[test]
-fn a_connection_that_was_accepted_for_nobody_is_the_next_ones() {
+fn a_connection_of_a_cancelled_accept_goes_to_the_next_accept() {
     everywhere(|kind| async move {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
@@ -389,7 +389,7 @@ fn connections_are_given_out_with_the_listener() {
 }
 
 #[test]
-fn attempts_and_sends_are_given_up() {
+fn attempts_and_sends_can_be_cancelled() {
     everywhere(|_| async {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
@@ -498,8 +498,11 @@ fn without_a_runtime_there_is_nothing_to_wait_in() {
 /// Open descriptors are counted in a process in which nothing else runs.
 #[test]
 fn everything_is_closed_in_the_end() {
-    if !again::is_child() {
-        return again::under("ulimit -n 256", "one::everything_is_closed_in_the_end");
+    if !child_process::is_child() {
+        return child_process::run_under(
+            "ulimit -n 256",
+            "single::everything_is_closed_in_the_end",
+        );
     }
     let round = |kind| {
         let runtime = runtime(kind);
@@ -539,8 +542,11 @@ fn everything_is_closed_in_the_end() {
 
 #[test]
 fn without_descriptors_load_is_shed() {
-    if !again::is_child() {
-        return again::under("ulimit -n 64", "one::without_descriptors_load_is_shed");
+    if !child_process::is_child() {
+        return child_process::run_under(
+            "ulimit -n 64",
+            "single::without_descriptors_load_is_shed",
+        );
     }
     everywhere(|kind| async move {
         let listener = TcpListener::bind("127.0.0.1:0").await?;

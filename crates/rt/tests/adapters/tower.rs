@@ -19,7 +19,7 @@ async fn get(server: &Example, path: &str) -> (StatusCode, Bytes) {
 }
 
 #[test]
-fn what_never_ends_is_ended_and_no_more_than_four_are_at_work() {
+fn endless_requests_time_out_and_at_most_four_run() {
     for kind in BackendKind::available() {
         let server = Rc::new(Example::start("tower", kind));
         Runtime::builder()

@@ -9,9 +9,9 @@
 //! takes bytes is checked at once, and so is every operation that only peeks at them. A writer
 //! sends in pieces, with pauses, urgent bytes, descriptors and packets between them where the
 //! stream has such. A reader takes them with operations chosen at random, most of which it gives up
-//! after a moment. An operation is a round: `SUPERPOLL_GIVEN_UP_ROUNDS=1000000 cargo test --release
-//! -p superpoll-rt --test given_up` makes that many in all, and `SUPERPOLL_GIVEN_UP_SEED` repeats a
-//! run.
+//! after a moment. An operation is a round: `SUPERPOLL_CANCELLED_ROUNDS=1000000 cargo test
+//! --release -p superpoll-rt --test cancelled` makes that many in all, and
+//! `SUPERPOLL_CANCELLED_SEED` repeats a run.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -184,7 +184,7 @@ impl<S: Subject> Reading<S> {
         }
         self.at += taken.len() as u64;
         if seen != bytes(self.at, seen.len() as u64) {
-            return Err(self.failed("something else was seen than what is there", left));
+            return Err(self.failed("the bytes seen differ from the bytes sent", left));
         }
         Ok(!taken.is_empty())
     }
@@ -277,8 +277,8 @@ fn stage(backend: BackendKind, seed: u64) -> (u64, u64) {
         for reader in readers {
             match reader.await {
                 Ok(Ok(count)) => operations += count,
-                Ok(Err(error)) => panic!("{backend:?}, SUPERPOLL_GIVEN_UP_SEED={seed}: {error}"),
-                Err(error) => panic!("{backend:?}, SUPERPOLL_GIVEN_UP_SEED={seed}: {error}"),
+                Ok(Err(error)) => panic!("{backend:?}, SUPERPOLL_CANCELLED_SEED={seed}: {error}"),
+                Err(error) => panic!("{backend:?}, SUPERPOLL_CANCELLED_SEED={seed}: {error}"),
             }
         }
         for writer in writers {
@@ -291,9 +291,9 @@ fn stage(backend: BackendKind, seed: u64) -> (u64, u64) {
 }
 
 #[test]
-fn no_byte_is_lost_doubled_or_out_of_order_whatever_is_given_up() {
-    let rounds = number("SUPERPOLL_GIVEN_UP_ROUNDS").unwrap_or(60_000);
-    let first = number("SUPERPOLL_GIVEN_UP_SEED");
+fn no_byte_is_lost_doubled_or_out_of_order_when_reads_are_cancelled() {
+    let rounds = number("SUPERPOLL_CANCELLED_ROUNDS").unwrap_or(60_000);
+    let first = number("SUPERPOLL_CANCELLED_SEED");
     let seed = first.unwrap_or_else(|| std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64);
     let backends = BackendKind::available();
     for &backend in &backends {

@@ -16,7 +16,7 @@ use superpoll_rt::net::{TcpListener, TcpStream};
 use superpoll_rt::time::sleep;
 use superpoll_rt::{BackendKind, spawn};
 
-use crate::again;
+use crate::child_process;
 use crate::stage::{
     byte, descriptors, everywhere, in_each, runtime, send_chunks, some_turns, tcp_pair,
 };
@@ -82,7 +82,7 @@ fn lines_are_lent_from_chunks() {
 }
 
 #[test]
-fn an_idle_stream_owns_no_buffer_and_a_slow_reader_takes_no_others() {
+fn an_idle_stream_owns_no_buffer_and_a_slow_reader_takes_only_its_own() {
     everywhere(|kind| async move {
         // Enough bytes for a task that does not read to take all buffers for itself.
         let (flood, slow) = tcp_pair().await?;
@@ -114,8 +114,8 @@ fn an_idle_stream_owns_no_buffer_and_a_slow_reader_takes_no_others() {
 #[test]
 fn more_streams_than_buffers() {
     // In a process of its own: other tests could not open descriptors that `select` can watch.
-    if !again::is_child() {
-        return again::under("ulimit -n 4096", "many::more_streams_than_buffers");
+    if !child_process::is_child() {
+        return child_process::run_under("ulimit -n 4096", "multishot::more_streams_than_buffers");
     }
     let kinds = BackendKind::available();
     in_each(kinds.into_iter().filter(|&kind| kind != BackendKind::Select), |kind| async move {
@@ -157,7 +157,7 @@ fn more_streams_than_buffers() {
 }
 
 #[test]
-fn chunks_are_given_up_all_the_time() {
+fn chunks_are_cancelled_continually() {
     everywhere(|kind| async move {
         const BYTES: usize = 60_000;
         let mut tasks = Vec::new();
@@ -215,7 +215,7 @@ fn chunks_are_given_up_all_the_time() {
 }
 
 #[test]
-fn a_failure_is_told_once_and_ends_nothing_else() {
+fn a_failure_is_returned_once_and_ends_nothing_else() {
     everywhere(|kind| async move {
         let (one, other) = tcp_pair().await?;
         let mut chunks = Chunks::new(&other);
@@ -281,7 +281,7 @@ fn unix_connections_come_in_as_well() {
 }
 
 #[test]
-fn no_connection_is_lost_while_accepts_are_given_up() {
+fn no_connection_is_lost_while_accepts_are_cancelled() {
     everywhere(|kind| async move {
         const CLIENTS: usize = 200;
         let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -427,8 +427,11 @@ fn they_go_on_in_another_engine() {
 /// Open descriptors are counted in a process in which nothing else runs.
 #[test]
 fn everything_is_closed_in_the_end() {
-    if !again::is_child() {
-        return again::under("ulimit -n 512", "many::everything_is_closed_in_the_end");
+    if !child_process::is_child() {
+        return child_process::run_under(
+            "ulimit -n 512",
+            "multishot::everything_is_closed_in_the_end",
+        );
     }
     let round = |kind| {
         let runtime = runtime(kind);

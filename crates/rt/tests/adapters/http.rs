@@ -182,7 +182,7 @@ fn async_parts() -> (Parts, Upload) {
 /// A client that waits for permission to send its body gets it, rather than an answer whose body is
 /// still to come.
 #[test]
-fn a_client_that_expects_100_continue_is_told_so_before_the_answer() {
+fn a_client_that_expects_100_continue_gets_it_before_the_answer() {
     for kind in BackendKind::available() {
         let server = Example::start("http_echo", kind);
         let mut client = server.connect();
@@ -203,7 +203,7 @@ fn a_client_that_expects_100_continue_is_told_so_before_the_answer() {
 }
 
 #[test]
-fn a_client_that_talks_nonsense_or_goes_away_hurts_nobody_else() {
+fn a_client_that_sends_nonsense_or_leaves_harms_no_other_client() {
     for kind in BackendKind::available() {
         let mut server = Example::start("http_echo", kind);
         let mut answer = String::new();

@@ -3,10 +3,10 @@
 
 use std::process::Command;
 
-const CHILD: &str = "SUPERPOLL_TEST_AGAIN";
+const CHILD: &str = "SUPERPOLL_TEST_CHILD";
 
 /// Runs a test of this program again, after a shell's command.
-pub fn under(limits: &str, name: &str) {
+pub fn run_under(limits: &str, name: &str) {
     let program = std::env::current_exe().unwrap();
     let output = Command::new("sh")
         .args(["-c", &format!("{limits} && exec \"$0\" \"$@\"")])

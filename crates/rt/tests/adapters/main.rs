@@ -4,19 +4,19 @@
 //! handle. The clients are curl (tests say so and pass if there is none), tungstenite and rustls on
 //! blocking sockets, and hyper, tungstenite and rustls on this runtime.
 
-mod adapters;
+mod adapt;
 mod curl;
 mod example;
 mod http;
 mod options;
-#[path = "../refused/mod.rs"]
-mod refused;
 mod tcp;
 mod tls;
 mod tower;
 mod websocket;
+#[path = "../without_io_uring/mod.rs"]
+mod without_io_uring;
 
 #[test]
 fn all_of_this_holds_where_io_uring_is_refused() {
-    refused::all_again();
+    without_io_uring::run_all();
 }

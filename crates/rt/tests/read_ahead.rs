@@ -45,7 +45,11 @@ async fn connections(count: usize) -> io::Result<Vec<(TcpStream, Client)>> {
 
 /// Returns connections that have each had a read begun and given up, and have had `text` read
 /// since.
-async fn given_up(count: usize, text: &[u8], room: usize) -> io::Result<Vec<(TcpStream, Client)>> {
+async fn cancelled_reads(
+    count: usize,
+    text: &[u8],
+    room: usize,
+) -> io::Result<Vec<(TcpStream, Client)>> {
     let mut list = connections(count).await?;
     for (stream, _) in &mut list {
         let mut buffer = vec![0; room];
@@ -113,11 +117,11 @@ fn many_that_wait_are_read_with_one_call() {
 }
 
 #[test]
-fn what_was_read_for_a_read_that_was_given_up_is_the_next_ones() {
+fn bytes_of_a_cancelled_read_go_to_the_next_read() {
     let Some(runtime) = runtime() else { return };
     runtime
         .block_on(async {
-            let mut list = given_up(8, b"hello world", 64).await?;
+            let mut list = cancelled_reads(8, b"hello world", 64).await?;
             let mut next = || list.pop().unwrap();
             let mut text = [0; 64];
 
@@ -188,7 +192,7 @@ fn no_more_is_read_than_was_asked_for() {
     let Some(runtime) = runtime() else { return };
     runtime
         .block_on(async {
-            for (stream, _client) in given_up(6, b"hello world", 3).await? {
+            for (stream, _client) in cancelled_reads(6, b"hello world", 3).await? {
                 let (mut socket, rest) = stream.into_parts();
                 assert_eq!(rest, b"hel");
                 let mut text = [0; 20];
@@ -201,7 +205,7 @@ fn no_more_is_read_than_was_asked_for() {
 }
 
 #[test]
-fn who_waits_only_to_be_told_has_nothing_read() {
+fn nothing_is_read_ahead_for_a_wait_for_readiness() {
     let Some(runtime) = runtime() else { return };
     runtime
         .block_on(async {
@@ -268,7 +272,7 @@ fn ends_and_failures_come_through() {
 }
 
 #[test]
-fn streams_stay_whole_while_reads_are_given_up_all_the_time() {
+fn streams_stay_whole_while_reads_are_cancelled_continually() {
     let Some(runtime) = runtime() else { return };
     const BYTES: usize = 20_000;
     const FIRST: &[u8] = b"first";
@@ -282,7 +286,7 @@ fn streams_stay_whole_while_reads_are_given_up_all_the_time() {
             let mut threads = Vec::new();
             // The first bytes reach all connections at once, so at least those are fetched however
             // the threads are scheduled.
-            let list = given_up(24, FIRST, 100).await?;
+            let list = cancelled_reads(24, FIRST, 100).await?;
             for (place, (mut stream, mut client)) in list.into_iter().enumerate() {
                 threads.push(std::thread::spawn(move || {
                     let bytes: Vec<u8> = (FIRST.len()..BYTES).map(|n| byte(place, n)).collect();
@@ -298,7 +302,7 @@ fn streams_stay_whole_while_reads_are_given_up_all_the_time() {
                     let mut buffer = vec![0; 1 + place * 11];
                     while got < BYTES {
                         let read = async { Some(stream.read(&mut buffer).await) };
-                        let given_up = async {
+                        let cancelled = async {
                             if got % 3 == 0 {
                                 yield_now().await
                             } else {
@@ -306,7 +310,7 @@ fn streams_stay_whole_while_reads_are_given_up_all_the_time() {
                             }
                             None
                         };
-                        let Some(count) = or(read, given_up).await else { continue };
+                        let Some(count) = or(read, cancelled).await else { continue };
                         let count = count.unwrap();
                         assert!(count > 0, "connection {place} ends after {got}");
                         for (n, &received) in (got..).zip(&buffer[..count]) {
@@ -331,7 +335,7 @@ fn streams_stay_whole_while_reads_are_given_up_all_the_time() {
 }
 
 #[test]
-fn a_receive_is_not_overtaken_by_a_read_that_was_given_up_just_before() {
+fn a_receive_is_not_overtaken_by_a_read_cancelled_just_before() {
     let Some(runtime) = runtime() else { return };
     let run = async {
         let mut clients = Vec::new();
@@ -389,7 +393,7 @@ impl Wake for TakesApart {
 }
 
 #[test]
-fn a_waker_finds_all_that_was_read_together_with_what_it_is_called_for() {
+fn a_waker_finds_all_reads_of_its_batch_done() {
     let Some(runtime) = runtime() else { return };
     runtime
         .block_on(async {
@@ -433,7 +437,7 @@ impl Wake for GivesUp {
 }
 
 #[test]
-fn a_receive_that_the_waker_of_another_read_gives_up_loses_nothing() {
+fn a_receive_cancelled_by_the_waker_of_another_read_loses_nothing() {
     let Some(runtime) = runtime() else { return };
     runtime
         .block_on(async {

@@ -105,7 +105,7 @@ fn the_headers_of_the_request_are_answered() {
 }
 
 #[test]
-fn what_is_not_there_and_not_allowed_has_its_status() {
+fn missing_pages_and_forbidden_methods_have_their_status() {
     let server = Example::start("http_echo", BackendKind::Adaptive);
     let report = "%{http_code}";
     for (path, method, status) in [("/nothing", "GET", "404"), ("/", "DELETE", "405")] {

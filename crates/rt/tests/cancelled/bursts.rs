@@ -118,6 +118,6 @@ pub(crate) fn stage(backend: BackendKind, seed: u64) -> (u64, u64) {
     };
     match runtime.block_on(stage).unwrap() {
         Ok(operations) => (operations, runtime.stats()[0].reads_ahead),
-        Err(error) => panic!("{backend:?}, bursts, SUPERPOLL_GIVEN_UP_SEED={seed}: {error}"),
+        Err(error) => panic!("{backend:?}, bursts, SUPERPOLL_CANCELLED_SEED={seed}: {error}"),
     }
 }

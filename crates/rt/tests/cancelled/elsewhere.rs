@@ -53,8 +53,8 @@ async fn take(mut stream: TcpStream, way: u64) -> io::Result<Vec<u8>> {
 }
 
 #[test]
-fn a_stream_that_goes_to_another_thread_is_read_by_nobody_else() {
-    let rounds = number("SUPERPOLL_GIVEN_UP_ROUNDS").unwrap_or(60_000) / 600;
+fn a_stream_moved_to_another_thread_is_read_only_there() {
+    let rounds = number("SUPERPOLL_CANCELLED_ROUNDS").unwrap_or(60_000) / 600;
     for backend in BackendKind::available() {
         let (streams, arriving) = mpsc::channel::<(TcpStream, u64)>();
         let (results, taken) = mpsc::channel();

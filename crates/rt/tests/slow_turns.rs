@@ -22,7 +22,7 @@ async fn hog(tasks: usize) {
 }
 
 #[test]
-fn a_slow_turn_is_told_with_what_it_did_precisely_if_somebody_watches() {
+fn a_slow_turn_is_measured_precisely_while_it_is_watched() {
     for kind in BackendKind::available() {
         eprintln!("back-end {kind}");
         let runtime = Runtime::builder().backend(kind).build().unwrap();
@@ -50,7 +50,7 @@ fn a_slow_turn_is_told_with_what_it_did_precisely_if_somebody_watches() {
 }
 
 #[test]
-fn each_engine_of_a_runtime_is_watched_and_only_as_long_as_somebody_does() {
+fn each_engine_of_a_runtime_is_watched_only_while_the_watch_lives() {
     let runtime = Runtime::builder().workers(NonZeroUsize::new(2).unwrap()).build().unwrap();
     let handle = runtime.handle();
     let turn = |handle: &Handle| {

@@ -12,16 +12,16 @@ use superpoll_conformance::sys;
 use superpoll_rt::{BackendKind, Runtime};
 
 /// Set in those other processes.
-pub const CHILD: &str = "SUPERPOLL_TEST_REFUSED";
+pub const CHILD: &str = "SUPERPOLL_TEST_WITHOUT_IO_URING";
 
 /// Runs all tests of this file again: with the default back-end and with `auto`, each where
 /// io_uring is refused for another reason. In those processes it checks that io_uring is refused.
-pub fn all_again() {
+pub fn run_all() {
     if std::env::var_os(CHILD).is_some() {
         return is_refused();
     }
     let runs = [(libc::EPERM, ""), (libc::ENOSYS, "auto")]
-        .map(|(error, backend)| (backend, thread::spawn(move || again(error, backend))));
+        .map(|(error, backend)| (backend, thread::spawn(move || rerun(error, backend))));
     for (backend, run) in runs {
         let output = run.join().unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
@@ -31,7 +31,7 @@ pub fn all_again() {
     }
 }
 
-fn again(error: i32, backend: &str) -> Output {
+fn rerun(error: i32, backend: &str) -> Output {
     sys::refuse_io_uring(error).unwrap();
     Command::new(std::env::current_exe().unwrap())
         .env(CHILD, "1")

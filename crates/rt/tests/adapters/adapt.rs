@@ -138,7 +138,7 @@ fn a_wrapped_stream_has_hypers_traits() {
 }
 
 #[test]
-#[should_panic(expected = "says that it has filled 9 bytes of 8")]
+#[should_panic(expected = "claims to have filled 9 bytes of a buffer of 8")]
 fn a_reader_that_lies_to_hyper_is_caught() {
     let mut memory = [std::mem::MaybeUninit::uninit(); 8];
     let mut buffer = ReadBuf::uninit(&mut memory);
@@ -243,7 +243,7 @@ fn tokios_extensions_work_on_streams_and_wrapped_ones() {
 }
 
 #[test]
-fn the_executor_runs_what_is_not_send() {
+fn the_executor_runs_futures_that_are_not_send() {
     each(async || {
         let value = Rc::new(std::cell::Cell::new(0));
         let seen = value.clone();
@@ -348,7 +348,7 @@ fn a_connection_that_hyper_upgrades_is_a_websocket() {
 
 /// A server's end in order: it answers the request at hand, and then closes.
 #[test]
-fn a_graceful_shutdown_answers_what_was_asked() {
+fn a_graceful_shutdown_answers_pending_requests() {
     each(async || {
         let (server, client) = pair();
         let asked = Rc::new(std::cell::Cell::new(false));
@@ -386,7 +386,7 @@ fn a_graceful_shutdown_answers_what_was_asked() {
 }
 
 #[test]
-fn what_the_engine_has_read_comes_before_what_is_in_the_stream() {
+fn bytes_read_ahead_come_before_bytes_in_the_stream() {
     // As many streams as an engine reads for, on whatever back-end; only some back-ends do.
     const STREAMS: usize = 8;
     each(async || {
