@@ -72,7 +72,7 @@ const PACKETS: u8 = 16;
 /// The registration of one descriptor with an engine, or with none yet.
 #[derive(Default)]
 pub(crate) struct IoRegistration {
-    registration: RefCell<Option<EngineKey>>,
+    engine_key: RefCell<Option<EngineKey>>,
     drained: Cell<u8>,
     end: Option<PairedEnd>,
     /// [`EXCLUSIVE`] and the flags that follow it; in one byte, as each idle connection has one.
@@ -129,34 +129,34 @@ impl IoRegistration {
     /// one ([`Mode::Exclusive`]).
     pub fn exclusive() -> IoRegistration {
         let registration = IoRegistration::default();
-        registration.set(EXCLUSIVE);
+        registration.set_flag(EXCLUSIVE);
         registration
     }
 
     /// Makes it the registration of a stream socket.
     pub fn stream(self) -> IoRegistration {
-        self.set(URGENT);
+        self.set_flag(URGENT);
         self
     }
 
     /// Makes it the registration of the reading end of a pipe.
     pub fn packets(self) -> IoRegistration {
-        self.set(PACKETS);
+        self.set_flag(PACKETS);
         self
     }
 
     /// Watches from now on for the end of the stream, so that [`has_eof`](IoRegistration::has_eof)
     /// can be answered.
     pub fn detect_eof(&mut self) {
-        self.set(DETECTS_EOF | URGENT);
+        self.set_flag(DETECTS_EOF | URGENT);
     }
 
-    fn set(&self, flag: u8) {
+    fn set_flag(&self, flag: u8) {
         self.flags.set(self.flags.get() | flag);
     }
 
     /// Returns the interest that is watched together with a direction.
-    fn more(&self, direction: Direction) -> Interest {
+    fn extra_interest(&self, direction: Direction) -> Interest {
         match direction {
             Direction::Read if self.flags.get() & DETECTS_EOF != 0 => Interest::PRIORITY,
             _ => Interest::NONE,
@@ -166,11 +166,11 @@ impl IoRegistration {
     /// Returns whether the poller has reported that all bytes that will ever come are there to
     /// read. An engine other than the one that watches the descriptor does not know this.
     pub fn has_eof(&self) -> bool {
-        let registration = self.registration.borrow();
-        let Some(registration) = registration.as_ref() else { return false };
+        let engine_key = self.engine_key.borrow();
+        let Some(engine_key) = engine_key.as_ref() else { return false };
         let has_eof = engine::with(|engine| {
-            let is_here = engine.remote.id == registration.remote.id;
-            is_here && engine.source(registration.key, |source| source.has_eof()) == Some(true)
+            let is_here = engine.remote.id == engine_key.remote.id;
+            is_here && engine.source(engine_key.key, |source| source.has_eof()) == Some(true)
         });
         has_eof == Some(true)
     }
@@ -265,8 +265,8 @@ impl IoRegistration {
     /// Wakes the waiters for a direction, to try.
     pub fn wake(&self, direction: Direction) {
         let wakers = engine::with(|engine| {
-            let registration = self.registration.borrow();
-            let here = registration.as_ref().filter(|here| here.remote.id == engine.remote.id);
+            let engine_key = self.engine_key.borrow();
+            let here = engine_key.as_ref().filter(|here| here.remote.id == engine.remote.id);
             let key = here.map(|here| here.key)?;
             engine.source(key, |source| source.assume_ready(direction)).flatten()
         });
@@ -294,7 +294,7 @@ impl IoRegistration {
         let ready = IoRegistration::ready_at_first(engine, drained);
         let key = engine.register(fd, Interest::NONE, mode, ready).ok()?;
         self.drained.set(0);
-        self.registered(engine, key);
+        self.set_engine_key(engine, key);
         Some(key)
     }
 
@@ -312,12 +312,12 @@ impl IoRegistration {
         }
     }
 
-    fn registered(&self, engine: &Engine, key: Key) {
+    fn set_engine_key(&self, engine: &Engine, key: Key) {
         let remote = engine.remote.clone();
         if let Some(end) = &self.end {
             end.set_address(remote.id, key);
         }
-        *self.registration.borrow_mut() = Some(EngineKey { remote, key });
+        *self.engine_key.borrow_mut() = Some(EngineKey { remote, key });
     }
 
     /// Waits until a direction is thought to be ready; returns the tick to clear it with.
@@ -386,10 +386,10 @@ impl IoRegistration {
     /// Ends the wait with this name. On another thread than the engine's, the next report does so.
     pub fn cancel_wait(&self, direction: Direction, name: u32) {
         engine::with(|engine| {
-            let registration = self.registration.borrow();
-            let here = registration.as_ref().filter(|here| here.remote.id == engine.remote.id);
+            let engine_key = self.engine_key.borrow();
+            let here = engine_key.as_ref().filter(|here| here.remote.id == engine.remote.id);
             let key = here.map(|here| here.key)?;
-            drop(registration);
+            drop(engine_key);
             engine.source(key, |source| source.cancel_wait(direction, name)).flatten()
         });
     }
@@ -397,12 +397,12 @@ impl IoRegistration {
     /// Returns the key under which it is registered with an engine; a registration elsewhere ends.
     #[inline]
     fn key_on(&self, engine: &Engine) -> Option<Key> {
-        let registration = self.registration.borrow();
-        let registration_here = registration.as_ref()?;
-        if registration_here.remote.id == engine.remote.id {
-            return Some(registration_here.key);
+        let engine_key = self.engine_key.borrow();
+        let here = engine_key.as_ref()?;
+        if here.remote.id == engine.remote.id {
+            return Some(here.key);
         }
-        drop(registration);
+        drop(engine_key);
         self.deregister();
         None
     }
@@ -410,13 +410,13 @@ impl IoRegistration {
     /// Ends the registration; the next wait makes another.
     #[cold]
     pub fn deregister(&self) {
-        let Some(registration) = self.registration.take() else { return };
+        let Some(engine_key) = self.engine_key.take() else { return };
         self.forbid_read_ahead();
         let waiters = engine::with(|engine| {
-            let here = engine.remote.id == registration.remote.id;
-            here.then(|| engine.source(registration.key, Source::take_all_waiters)).flatten()
+            let here = engine.remote.id == engine_key.remote.id;
+            here.then(|| engine.source(engine_key.key, Source::take_all_waiters)).flatten()
         });
-        registration.end(false);
+        engine_key.end(false);
         // With nothing borrowed.
         waiters.flatten().unwrap_or_default().wake();
     }
@@ -476,7 +476,7 @@ impl IoRegistration {
     ) -> io::Result<()> {
         // First, with nothing borrowed or checked: cloning is foreign code.
         let mut waker = Some(cx.waker().clone());
-        let urgent = self.urgent(engine, direction);
+        let urgent = self.urgent_interest(engine, direction);
         let Some(key) = self.key_on(engine) else {
             return self.register(engine, fd, direction, urgent, waker);
         };
@@ -494,7 +494,7 @@ impl IoRegistration {
             self.request_read_ahead(engine, key, direction, source);
             // Where the poller has to be called anyway.
             interest.map_or(WaitState::Watched, |_| {
-                WaitState::NeedsInterest(source.add_interest(self.more(direction)))
+                WaitState::NeedsInterest(source.add_interest(self.extra_interest(direction)))
             })
         });
         match known {
@@ -505,7 +505,7 @@ impl IoRegistration {
                 Ok(())
             }
             Some(WaitState::Refused(refusal)) => {
-                self.registration.take();
+                self.engine_key.take();
                 engine.deregister(key, false);
                 Err(refusal)
             }
@@ -524,10 +524,11 @@ impl IoRegistration {
     ) -> io::Result<()> {
         let mode = self.mode(engine);
         let drained = self.drained.take() | direction.bit();
-        let interest = (direction.interest() | self.more(direction) | urgent) & allowed(mode);
+        let interest =
+            (direction.interest() | self.extra_interest(direction) | urgent) & allowed(mode);
         let ready = IoRegistration::ready_at_first(engine, drained);
         let key = engine.register(fd, interest, mode, ready)?;
-        self.registered(engine, key);
+        self.set_engine_key(engine, key);
         engine.source(key, |source| {
             source.add_waiter(direction, urgent, self.waiter.get(), &mut waker);
             self.request_read_ahead(engine, key, direction, source);
@@ -538,8 +539,8 @@ impl IoRegistration {
     /// Ends the registration; the descriptor stays open.
     pub fn release(mut self) {
         self.forbid_read_ahead();
-        if let Some(registration) = self.registration.get_mut().take() {
-            registration.end(false);
+        if let Some(engine_key) = self.engine_key.get_mut().take() {
+            engine_key.end(false);
         }
     }
 }
@@ -549,8 +550,8 @@ impl Drop for IoRegistration {
     fn drop(&mut self) {
         // Before its number can mean another file.
         self.forbid_read_ahead();
-        if let Some(registration) = self.registration.get_mut().take() {
-            registration.end(true);
+        if let Some(engine_key) = self.engine_key.get_mut().take() {
+            engine_key.end(true);
         }
     }
 }

@@ -25,7 +25,7 @@ const PASSES: u8 = 2;
 const MAX_POLLS: usize = 64;
 const SOURCES_PER_POLL: usize = 32;
 
-/// The state of a loop after one of its waits.
+/// The state of the loop after one of its waits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LoopState {
     /// The number of the turn.

@@ -1,5 +1,4 @@
-//! Two ends that know of each other: an operation at one end tells the other without asking the
-//! kernel.
+//! Waking the other end of a pipe or socket pair without asking the kernel.
 //!
 //! A task that writes into a pipe whose reader waits in the same engine knows that the reader can
 //! go on. A task that reads from a full pipe knows the same of the writer. So the task at the other
@@ -19,7 +18,7 @@ use crate::current_engine::NO_ENGINE;
 use crate::engine;
 use crate::sources::Direction;
 
-/// The registration of an end. Another thread may read it while the end moves there: then the guess
+/// Where an end is registered. Another thread may read it while the end moves there: then the guess
 /// is wrong, or is not made.
 #[derive(Debug, Default)]
 struct EndAddress {
@@ -27,14 +26,14 @@ struct EndAddress {
     key: AtomicU64,
 }
 
-/// One of two ends.
+/// One of two ends that wake each other.
 #[derive(Debug)]
 pub(crate) struct PairedEnd {
     addresses: Arc<[EndAddress; 2]>,
     own: usize,
 }
 
-/// Makes a pair of ends that know of each other.
+/// Makes two ends that wake each other.
 pub(crate) fn pair() -> (PairedEnd, PairedEnd) {
     let addresses: Arc<[EndAddress; 2]> = Arc::default();
     (PairedEnd { addresses: addresses.clone(), own: 0 }, PairedEnd { addresses, own: 1 })
@@ -48,7 +47,7 @@ impl PairedEnd {
         address.engine.store(engine, Ordering::Release);
     }
 
-    /// Notes that an operation in this direction was done here, which lets the other end go on in
+    /// Wakes the other end after an operation in this direction, which lets the other end go on in
     /// the opposite direction.
     #[inline]
     pub fn wake_peer(&self, done: Direction) {

@@ -1,4 +1,4 @@
-//! Pipes whose two ends know of each other (see `peer_wake.rs`).
+//! Pipes whose two ends wake each other (see `peer_wake.rs`).
 
 use std::io;
 use std::os::fd::OwnedFd;

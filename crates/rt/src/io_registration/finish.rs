@@ -13,7 +13,7 @@ use crate::sources::Direction;
 impl IoRegistration {
     /// Returns the interest that is watched together with a direction in any case.
     #[inline]
-    pub(super) fn urgent(&self, engine: &Engine, direction: Direction) -> Interest {
+    pub(super) fn urgent_interest(&self, engine: &Engine, direction: Direction) -> Interest {
         let is_stream = self.flags.get() & URGENT != 0;
         match direction {
             Direction::Read if is_stream && engine.short_reads == ShortReads::Watched => {
@@ -34,7 +34,7 @@ impl IoRegistration {
             ShortReads::Watched => {
                 // Where the next wait has to begin to watch for a mark, the poller checks for
                 // remaining bytes.
-                self.set(URGENT);
+                self.set_flag(URGENT);
                 false
             }
             ShortReads::Checked => is_packet || call::is_at_mark(fd),

@@ -124,7 +124,7 @@ impl IoRegistration {
         // again. The bytes may have come at any moment since: not only in the read that was waited
         // for.
         if read_ahead.has_outcome() {
-            self.set(OVERTAKEN);
+            self.set_flag(OVERTAKEN);
         }
     }
 
