@@ -43,19 +43,19 @@ impl Counters {
 
     /// Notes that the engine is about to wait.
     #[inline]
-    pub fn begin_wait(&self) {
+    pub(crate) fn begin_wait(&self) {
         count(&self.turns);
         self.slow_turns.begin_wait(self.done(), self.found.get());
     }
 
     /// Notes that the engine has waited.
     #[inline]
-    pub fn end_wait(&self, is_watched: bool) {
+    pub(crate) fn end_wait(&self, is_watched: bool) {
         self.slow_turns.end_wait(self.done(), is_watched);
     }
 
     #[cold]
-    pub fn note_spinning(&self, fd: RawFd) {
+    pub(crate) fn note_spinning(&self, fd: RawFd) {
         let mut spinning = self.spinning.borrow_mut();
         if spinning.len() < NAMED && !spinning.contains(&fd) {
             spinning.push(fd);

@@ -107,7 +107,7 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    pub fn new(mut poller: Poller, settings: &Settings) -> superpoll::Result<Engine> {
+    pub(crate) fn new(mut poller: Poller, settings: &Settings) -> superpoll::Result<Engine> {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let registrar = poller.registrar()?;
         // An engine never leaves its thread.
@@ -144,19 +144,19 @@ impl Engine {
     }
 
     /// Makes this the thread's engine while a function runs; `None` if there is one already.
-    pub fn enter<R>(self: &Rc<Engine>, f: impl FnOnce() -> R) -> Option<R> {
+    pub(crate) fn enter<R>(self: &Rc<Engine>, f: impl FnOnce() -> R) -> Option<R> {
         (!current::is_any()).then(|| current::during(self, f))
     }
 
     // Tasks.
 
     #[inline]
-    pub fn schedule(&self, runnable: Runnable) {
+    pub(crate) fn schedule(&self, runnable: Runnable) {
         self.queue.borrow_mut().push(runnable);
     }
 
     /// Notes a task that runs for the first time, and numbers it.
-    pub fn add_task(&self, waker: Waker) -> usize {
+    pub(crate) fn add_task(&self, waker: Waker) -> usize {
         count(&self.counters.spawned);
         let number = self.tasks.borrow_mut().insert(waker);
         self.note_slot(number);
@@ -164,7 +164,7 @@ impl Engine {
     }
 
     /// Notes the end of a task.
-    pub fn remove_task(&self, number: usize) {
+    pub(crate) fn remove_task(&self, number: usize) {
         let waker = self.tasks.borrow_mut().try_remove(number);
         drop(waker);
         self.note_slot(number);
@@ -172,14 +172,14 @@ impl Engine {
 
     /// Takes one operation from the budget of the running task; false if the budget is spent.
     #[inline]
-    pub fn spend_budget(&self) -> bool {
+    pub(crate) fn spend_budget(&self) -> bool {
         let left = self.budget.get();
         self.budget.set(left.saturating_sub(1));
         left > 0
     }
 
     #[inline]
-    pub fn renew_budget(&self) {
+    pub(crate) fn renew_budget(&self) {
         self.budget.set(BUDGET);
     }
 
@@ -245,7 +245,7 @@ impl Engine {
 
     /// Registers a descriptor that an operation waits for, with its first interest, which may be
     /// none. The poller learns of the interest before its next wait.
-    pub fn register(
+    pub(crate) fn register(
         &self,
         fd: BorrowedFd<'_>,
         interest: Interest,
@@ -261,7 +261,7 @@ impl Engine {
     }
 
     /// Returns a name for a wait, unique in this engine; names repeat after four thousand million.
-    pub fn next_wait_name(&self) -> u32 {
+    pub(crate) fn next_wait_name(&self) -> u32 {
         let name = self.last_wait_name.get().wrapping_add(1).max(1);
         self.last_wait_name.set(name);
         name
@@ -269,21 +269,21 @@ impl Engine {
 
     /// Returns what an operation needs from its source; `None` if the registration is gone.
     #[inline]
-    pub fn source<R>(&self, key: Key, f: impl FnOnce(&mut Source) -> R) -> Option<R> {
+    pub(crate) fn source<R>(&self, key: Key, f: impl FnOnce(&mut Source) -> R) -> Option<R> {
         self.sources.borrow_mut().get(key).map(f)
     }
 
     /// Lends the timers, for a few lines.
-    pub fn timers<R>(&self, f: impl FnOnce(&mut Wheel) -> R) -> R {
+    pub(crate) fn timers<R>(&self, f: impl FnOnce(&mut Wheel) -> R) -> R {
         f(&mut self.timers.borrow_mut())
     }
 
-    pub fn modify(&self, key: Key, interest: Interest) -> superpoll::Result<()> {
+    pub(crate) fn modify(&self, key: Key, interest: Interest) -> superpoll::Result<()> {
         self.poller.borrow_mut().modify(key, interest)
     }
 
     /// Ends a registration; `closing` if the descriptor is closed right after.
-    pub fn deregister(&self, key: Key, closing: bool) {
+    pub(crate) fn deregister(&self, key: Key, closing: bool) {
         let mut poller = self.poller.borrow_mut();
         // A stale key is fine: the kernel refuses it because the registration has ended already.
         let _ = if closing { poller.deregister_closing(key) } else { poller.deregister(key) };
@@ -349,28 +349,28 @@ impl Engine {
 
     /// Returns whether reads are made for tasks before they are woken.
     #[inline]
-    pub fn reads_ahead(&self) -> bool {
+    pub(crate) fn reads_ahead(&self) -> bool {
         self.reads_ahead
     }
 
     /// Returns whether operations can be under way for tasks.
-    pub fn has_operations(&self) -> bool {
+    pub(crate) fn has_operations(&self) -> bool {
         self.reads_ahead
     }
 
     /// Lends the poller, for a few lines that run no foreign code.
-    pub fn poller(&self) -> RefMut<'_, Poller> {
+    pub(crate) fn poller(&self) -> RefMut<'_, Poller> {
         self.poller.borrow_mut()
     }
 
     /// Returns memory for a read; give it back with `recycle`.
-    pub fn memory(&self) -> Vec<u8> {
+    pub(crate) fn memory(&self) -> Vec<u8> {
         let pooled = self.pool.borrow_mut().pop();
         pooled.unwrap_or_else(|| Vec::with_capacity(READ_AHEAD_BYTES))
     }
 
     /// Takes memory back.
-    pub fn recycle(&self, mut memory: Vec<u8>) {
+    pub(crate) fn recycle(&self, mut memory: Vec<u8>) {
         let mut pool = self.pool.borrow_mut();
         if pool.len() < POOLED && memory.capacity() == READ_AHEAD_BYTES {
             memory.clear();
@@ -426,7 +426,7 @@ impl Engine {
 
     /// Runs a turn: messages, tasks, the poller, timers.
     #[inline(always)]
-    pub fn turn(&self) -> superpoll::Result<()> {
+    pub(crate) fn turn(&self) -> superpoll::Result<()> {
         self.take_messages();
         self.run_tasks();
         self.counters.begin_wait();
@@ -447,7 +447,7 @@ impl Engine {
     }
 
     /// Returns whether the engine was told to stop.
-    pub fn is_stopped(&self) -> bool {
+    pub(crate) fn is_stopped(&self) -> bool {
         self.stopped.get()
     }
 
@@ -489,7 +489,7 @@ impl Engine {
     /// they live. Then the inbox is closed, and the messages sent until then are handled: calls are
     /// made, and the tasks that arrived are dropped. Tasks that are spawned here from now on never
     /// run, so there is nothing by which another thread could wake them.
-    pub fn end(self: &Rc<Engine>) {
+    pub(crate) fn end(self: &Rc<Engine>) {
         current::during(self, || {
             self.drop_tasks();
             trace::engine_ended(self.remote.id, self.counters.turns.get());
@@ -527,11 +527,11 @@ impl Engine {
     }
 
     /// Returns the back-end's name.
-    pub fn backend(&self) -> &'static str {
+    pub(crate) fn backend(&self) -> &'static str {
         self.poller.borrow().backend()
     }
 
-    pub fn stats(&self) -> Stats {
+    pub(crate) fn stats(&self) -> Stats {
         let lengths =
             [self.sources.borrow().len(), self.timers.borrow().len(), self.operations.len()];
         self.counters.snapshot(&self.poller.borrow(), &self.remote, lengths)

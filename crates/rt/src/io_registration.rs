@@ -115,7 +115,7 @@ fn no_runtime() -> io::Error {
 
 impl IoRegistration {
     /// Returns the registration of one of two ends that wake each other.
-    pub fn paired(end: PairedEnd) -> IoRegistration {
+    pub(crate) fn paired(end: PairedEnd) -> IoRegistration {
         let mut registration = IoRegistration::default();
         registration.end = Some(end);
         registration
@@ -127,27 +127,27 @@ impl IoRegistration {
 
     /// Returns the registration of a file that several engines wait for, of which the kernel wakes
     /// one ([`Mode::Exclusive`]).
-    pub fn exclusive() -> IoRegistration {
+    pub(crate) fn exclusive() -> IoRegistration {
         let registration = IoRegistration::default();
         registration.set_flag(EXCLUSIVE);
         registration
     }
 
     /// Makes it the registration of a stream socket.
-    pub fn stream(self) -> IoRegistration {
+    pub(crate) fn stream(self) -> IoRegistration {
         self.set_flag(URGENT);
         self
     }
 
     /// Makes it the registration of the reading end of a pipe.
-    pub fn packets(self) -> IoRegistration {
+    pub(crate) fn packets(self) -> IoRegistration {
         self.set_flag(PACKETS);
         self
     }
 
     /// Watches from now on for the end of the stream, so that [`has_eof`](IoRegistration::has_eof)
     /// can be answered.
-    pub fn detect_eof(&mut self) {
+    pub(crate) fn detect_eof(&mut self) {
         self.set_flag(DETECTS_EOF | URGENT);
     }
 
@@ -165,7 +165,7 @@ impl IoRegistration {
 
     /// Returns whether the poller has reported that all bytes that will ever come are there to
     /// read. An engine other than the one that watches the descriptor does not know this.
-    pub fn has_eof(&self) -> bool {
+    pub(crate) fn has_eof(&self) -> bool {
         let engine_key = self.engine_key.borrow();
         let Some(engine_key) = engine_key.as_ref() else { return false };
         let has_eof = engine::with(|engine| {
@@ -180,7 +180,7 @@ impl IoRegistration {
     ///
     /// Cancel safe: a caller that stops polling has done nothing.
     #[inline]
-    pub fn poll<R>(
+    pub(crate) fn poll<R>(
         &self,
         cx: &mut Context<'_>,
         fd: BorrowedFd<'_>,
@@ -226,7 +226,7 @@ impl IoRegistration {
 
     /// Carries out an operation now, or returns `WouldBlock`. The operation is tried whatever is
     /// remembered: a direction without waiters need not be watched.
-    pub fn try_io<R>(
+    pub(crate) fn try_io<R>(
         &self,
         fd: BorrowedFd<'_>,
         direction: Direction,
@@ -263,7 +263,7 @@ impl IoRegistration {
     }
 
     /// Wakes the waiters for a direction, to try.
-    pub fn wake(&self, direction: Direction) {
+    pub(crate) fn wake(&self, direction: Direction) {
         let wakers = engine::with(|engine| {
             let engine_key = self.engine_key.borrow();
             let here = engine_key.as_ref().filter(|here| here.remote.id == engine.remote.id);
@@ -277,7 +277,7 @@ impl IoRegistration {
     /// Returns the key under which operations of the descriptor are started; the descriptor need
     /// not be watched for that. `None` if no key is available, and the next wait returns the
     /// reason.
-    pub fn key_for_operations(&self, engine: &Engine, fd: BorrowedFd<'_>) -> Option<Key> {
+    pub(crate) fn key_for_operations(&self, engine: &Engine, fd: BorrowedFd<'_>) -> Option<Key> {
         if self.is_exclusive() {
             return None;
         }
@@ -321,7 +321,7 @@ impl IoRegistration {
     }
 
     /// Waits until a direction is thought to be ready; returns the tick to clear it with.
-    pub fn poll_ready(
+    pub(crate) fn poll_ready(
         &self,
         cx: &mut Context<'_>,
         fd: BorrowedFd<'_>,
@@ -360,7 +360,7 @@ impl IoRegistration {
     }
 
     /// Notes that an operation with this tick would have blocked.
-    pub fn clear(&self, direction: Direction, tick: u32) {
+    pub(crate) fn clear(&self, direction: Direction, tick: u32) {
         engine::with(|engine| match self.key_on(engine) {
             Some(key) => {
                 engine.source(key, |source| source.clear(direction, tick));
@@ -370,7 +370,7 @@ impl IoRegistration {
     }
 
     /// Notes that a task made use of the readiness.
-    pub fn mark_used(&self) {
+    pub(crate) fn mark_used(&self) {
         engine::with(|engine| {
             if let Some(key) = self.key_on(engine) {
                 engine.source(key, |source| source.mark_used());
@@ -379,12 +379,12 @@ impl IoRegistration {
     }
 
     /// Sets the name under which polls of this registration wait, until the next call.
-    pub fn set_waiter(&self, name: u32) {
+    pub(crate) fn set_waiter(&self, name: u32) {
         self.waiter.set(name);
     }
 
     /// Ends the wait with this name. On another thread than the engine's, the next report does so.
-    pub fn cancel_wait(&self, direction: Direction, name: u32) {
+    pub(crate) fn cancel_wait(&self, direction: Direction, name: u32) {
         engine::with(|engine| {
             let engine_key = self.engine_key.borrow();
             let here = engine_key.as_ref().filter(|here| here.remote.id == engine.remote.id);
@@ -409,7 +409,7 @@ impl IoRegistration {
 
     /// Ends the registration; the next wait makes another.
     #[cold]
-    pub fn deregister(&self) {
+    pub(crate) fn deregister(&self) {
         let Some(engine_key) = self.engine_key.take() else { return };
         self.forbid_read_ahead();
         let waiters = engine::with(|engine| {
@@ -537,7 +537,7 @@ impl IoRegistration {
     }
 
     /// Ends the registration; the descriptor stays open.
-    pub fn release(mut self) {
+    pub(crate) fn release(mut self) {
         self.forbid_read_ahead();
         if let Some(engine_key) = self.engine_key.get_mut().take() {
             engine_key.end(false);

@@ -64,7 +64,7 @@ pub(crate) struct LateTimers {
 impl LateTimers {
     /// Returns whether timers that are late may fire now, after a turn's wait. Ask in each turn, as
     /// long as any are.
-    pub fn may_fire(&mut self, state: LoopState) -> bool {
+    pub(crate) fn may_fire(&mut self, state: LoopState) -> bool {
         let goes_on = state.turn == self.turn + 1 && !matches!(self.step, Step::Fire);
         self.turn = state.turn;
         if !goes_on {

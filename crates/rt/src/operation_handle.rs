@@ -26,7 +26,10 @@ pub(crate) struct OperationHandle {
 impl OperationHandle {
     /// Starts an operation on this thread's engine; gives it back if there is no engine, or if the
     /// engine has no registration of this descriptor.
-    pub fn start(io_ref: IoRef<'_>, operation: Operation) -> Result<OperationHandle, Operation> {
+    pub(crate) fn start(
+        io_ref: IoRef<'_>,
+        operation: Operation,
+    ) -> Result<OperationHandle, Operation> {
         let Some(engine) = engine::current().filter(|engine| engine.has_operations()) else {
             return Err(operation);
         };
@@ -48,7 +51,7 @@ impl OperationHandle {
     }
 
     /// Returns the next progress; `None` after the last.
-    pub fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Option<Progress>> {
+    pub(crate) fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Option<Progress>> {
         if let Some(progress) = self.pending.progress.borrow_mut().pop_front() {
             return Poll::Ready(Some(progress));
         }
@@ -67,14 +70,14 @@ impl OperationHandle {
     }
 
     /// Ends the operation, and waits until the kernel is done with it.
-    pub fn end(&self) {
+    pub(crate) fn end(&self) {
         if let Some(engine) = self.engine.upgrade() {
             engine.operations.end(&mut engine.poller(), &self.pending);
         }
     }
 
     /// Ends the operation and takes the results that no task has taken.
-    pub fn cancel_and_take(&self) -> VecDeque<Progress> {
+    pub(crate) fn cancel_and_take(&self) -> VecDeque<Progress> {
         if !self.pending.over.get() {
             self.end();
         }

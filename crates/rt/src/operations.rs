@@ -53,7 +53,7 @@ pub(crate) struct Operations {
 
 impl Operations {
     /// Starts an operation, or gives it back.
-    pub fn start(
+    pub(crate) fn start(
         &self,
         poller: &mut Poller,
         key: Key,
@@ -81,7 +81,7 @@ impl Operations {
     /// Notes the progress that the poller has reported, and collects the wakers to call when
     /// everything else is noted.
     #[inline]
-    pub fn handle_progress(
+    pub(crate) fn handle_progress(
         &self,
         poller: &RefCell<Poller>,
         events: &mut Events,
@@ -123,7 +123,7 @@ impl Operations {
     }
 
     /// Ends an operation and notes the results that it has brought.
-    pub fn end(&self, poller: &mut Poller, pending: &StartedOperation) {
+    pub(crate) fn end(&self, poller: &mut Poller, pending: &StartedOperation) {
         if pending.over.get() {
             return;
         }
@@ -140,7 +140,7 @@ impl Operations {
 
     /// Ends all operations, with the engine. Their waiters go on in another way, or in another
     /// engine.
-    pub fn end_all(&self, poller: &RefCell<Poller>) {
+    pub(crate) fn end_all(&self, poller: &RefCell<Poller>) {
         let all: Vec<Rc<StartedOperation>> =
             self.list.borrow().iter().map(|(_, pending)| pending.clone()).collect();
         for pending in all {
@@ -154,18 +154,18 @@ impl Operations {
     }
 
     /// Returns the number of operations that there is room for.
-    pub fn capacity(&self) -> usize {
+    pub(crate) fn capacity(&self) -> usize {
         self.list.borrow().capacity()
     }
 
     /// Gives back the memory that is not needed.
-    pub fn shrink(&self) {
+    pub(crate) fn shrink(&self) {
         self.list.borrow_mut().shrink_to_fit();
         self.spare.take();
     }
 
     /// Returns the number of operations under way.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.list.borrow().len()
     }
 }

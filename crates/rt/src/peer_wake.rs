@@ -41,7 +41,7 @@ pub(crate) fn pair() -> (PairedEnd, PairedEnd) {
 
 impl PairedEnd {
     /// Notes that this end waits in an engine, under this key.
-    pub fn set_address(&self, engine: u32, key: Key) {
+    pub(crate) fn set_address(&self, engine: u32, key: Key) {
         let address = &self.addresses[self.own];
         address.key.store(key.to_bits(), Ordering::Relaxed);
         address.engine.store(engine, Ordering::Release);
@@ -50,7 +50,7 @@ impl PairedEnd {
     /// Wakes the other end after an operation in this direction, which lets the other end go on in
     /// the opposite direction.
     #[inline]
-    pub fn wake_peer(&self, done: Direction) {
+    pub(crate) fn wake_peer(&self, done: Direction) {
         let address = &self.addresses[1 - self.own];
         let id = address.engine.load(Ordering::Acquire);
         if id == NO_ENGINE {

@@ -59,19 +59,19 @@ struct ReadOutcome {
 impl ReadAhead {
     /// Returns whether there is anything; then nothing may be read from the descriptor.
     #[inline]
-    pub fn has_outcome(&self) -> bool {
+    pub(crate) fn has_outcome(&self) -> bool {
         self.has_outcome.load(Ordering::Acquire)
     }
 
     /// Allows an engine to read ahead, at the request of the thread that has the stream.
     #[inline]
-    pub fn allow(&self, engine: u32) {
+    pub(crate) fn allow(&self, engine: u32) {
         self.reader.store(engine, Ordering::Release);
     }
 
     /// Begins a read of an engine, if it may.
     #[inline]
-    pub fn begin_read(&self, engine: u32) -> bool {
+    pub(crate) fn begin_read(&self, engine: u32) -> bool {
         let reads = engine | READING;
         let (taken, not) = (Ordering::Acquire, Ordering::Relaxed);
         self.reader.compare_exchange(engine, reads, taken, not).is_ok()
@@ -81,7 +81,7 @@ impl ReadAhead {
     /// Another read needs another permission, unless the same wait goes on and no call has
     /// forbidden it meanwhile.
     #[inline]
-    pub fn end_read(&self, engine: u32, goes_on: bool) {
+    pub(crate) fn end_read(&self, engine: u32, goes_on: bool) {
         if engine != NO_ENGINE {
             let next = if goes_on { engine } else { NO_ENGINE };
             let (done, failed) = (Ordering::Release, Ordering::Relaxed);
@@ -93,7 +93,7 @@ impl ReadAhead {
     /// Takes the permission back, and waits for a read that has begun on another thread, which is
     /// one system call. The bytes that it has taken are here then. An engine whose wait fails ends
     /// its reads as well.
-    pub fn forbid(&self) {
+    pub(crate) fn forbid(&self) {
         loop {
             let reader = self.reader.load(Ordering::Acquire);
             if reader & READING != 0 && !current_engine::has_id(reader & !READING) {
@@ -113,7 +113,7 @@ impl ReadAhead {
     }
 
     /// Puts down the outcome of a read: bytes, or a failure.
-    pub fn push(&self, outcome: Result<Vec<u8>, io::Error>) {
+    pub(crate) fn push(&self, outcome: Result<Vec<u8>, io::Error>) {
         let (buffer, error) = match outcome {
             Ok(buffer) => (buffer, None),
             Err(error) => (Vec::new(), Some(error)),
@@ -128,7 +128,7 @@ impl ReadAhead {
     }
 
     /// Puts down bytes that come before all other bytes.
-    pub fn push_front(&self, buffer: Vec<u8>) {
+    pub(crate) fn push_front(&self, buffer: Vec<u8>) {
         let mut first = self.lock();
         let next = first.take();
         *first = Some(Box::new(ReadOutcome { buffer, consumed: 0, error: None, next }));
@@ -137,7 +137,7 @@ impl ReadAhead {
 
     /// Gives out the first bytes, as a read into `room` would; `None` if there are none. Returns
     /// memory along with them that is not needed any more.
-    pub fn copy_to(&self, room: &mut [u8]) -> Option<(io::Result<usize>, Option<Vec<u8>>)> {
+    pub(crate) fn copy_to(&self, room: &mut [u8]) -> Option<(io::Result<usize>, Option<Vec<u8>>)> {
         self.consume_with(|left| {
             let count = left.len().min(room.len());
             room[..count].copy_from_slice(&left[..count]);
@@ -146,7 +146,7 @@ impl ReadAhead {
     }
 
     /// The same, for a taker that takes as much as it can.
-    pub fn consume_with(
+    pub(crate) fn consume_with(
         &self,
         take: impl FnOnce(&[u8]) -> io::Result<usize>,
     ) -> Option<(io::Result<usize>, Option<Vec<u8>>)> {
@@ -167,7 +167,7 @@ impl ReadAhead {
     }
 
     /// Copies the first bytes and leaves them; `None` if the first entry holds no bytes.
-    pub fn peek(&self, room: &mut [u8]) -> Option<usize> {
+    pub(crate) fn peek(&self, room: &mut [u8]) -> Option<usize> {
         let first = self.lock();
         let taken = first.as_ref().filter(|taken| taken.error.is_none())?;
         let left = &taken.buffer[taken.consumed..];
@@ -177,7 +177,7 @@ impl ReadAhead {
     }
 
     /// Takes the whole first entry; `None` if there is none.
-    pub fn pop_front(&self) -> Option<io::Result<Vec<u8>>> {
+    pub(crate) fn pop_front(&self) -> Option<io::Result<Vec<u8>>> {
         let mut first = self.lock();
         let ReadOutcome { mut buffer, consumed, error, next } = *first.take()?;
         *first = next;
@@ -187,7 +187,7 @@ impl ReadAhead {
     }
 
     /// Takes all bytes that are left.
-    pub fn take_all(&self) -> Vec<u8> {
+    pub(crate) fn take_all(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut first = self.lock();
         while let Some(taken) = first.take() {

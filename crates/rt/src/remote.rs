@@ -49,7 +49,7 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
-    pub fn new(id: u32, backend: &'static str, registrar: Registrar) -> Remote {
+    pub(crate) fn new(id: u32, backend: &'static str, registrar: Registrar) -> Remote {
         Remote {
             id,
             backend,
@@ -64,40 +64,40 @@ impl Remote {
 
     /// Sends a message; gives it back if the engine has ended. An accepted message is always
     /// carried out.
-    pub fn send(&self, message: Message) -> Result<(), Message> {
+    pub(crate) fn send(&self, message: Message) -> Result<(), Message> {
         if self.inbox.push(message)? {
             self.wake();
         }
         Ok(())
     }
 
-    pub fn wake(&self) {
+    pub(crate) fn wake(&self) {
         // It cannot fail on an open eventfd, and an engine that has ended waits for nothing.
         let _ = self.registrar.wake();
     }
 
     /// Sets the runtime that the engine belongs to.
-    pub fn set_runtime(&self, engines: &Arc<Engines>) {
+    pub(crate) fn set_runtime(&self, engines: &Arc<Engines>) {
         // It is set once.
         let _ = self.runtime.set(Arc::downgrade(engines));
     }
 
     /// Returns the engines of the runtime that it belongs to, unless the runtime has ended.
-    pub fn runtime(&self) -> Option<Arc<Engines>> {
+    pub(crate) fn runtime(&self) -> Option<Arc<Engines>> {
         self.runtime.get()?.upgrade()
     }
 
     /// Makes the engine poll the root future.
-    pub fn wake_root(&self) {
+    pub(crate) fn wake_root(&self) {
         self.root.store(true, Ordering::Release);
     }
 
     /// Returns whether the root future was woken since the last call.
-    pub fn take_root(&self) -> bool {
+    pub(crate) fn take_root(&self) -> bool {
         self.root.load(Ordering::Relaxed) && self.root.swap(false, Ordering::Acquire)
     }
 
-    pub fn is_root_woken(&self) -> bool {
+    pub(crate) fn is_root_woken(&self) -> bool {
         self.root.load(Ordering::Acquire)
     }
 }

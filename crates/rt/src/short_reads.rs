@@ -21,13 +21,13 @@ pub(crate) enum IoState {
 impl IoState {
     /// Returns the state after a stream operation that moved `done` of `requested` bytes.
     #[inline]
-    pub fn after(done: usize, requested: usize) -> IoState {
+    pub(crate) fn after(done: usize, requested: usize) -> IoState {
         if is_short(done, requested) { IoState::Drained } else { IoState::Ready }
     }
 
     /// The same for a read of a pipe.
     #[inline]
-    pub fn after_pipe_read(done: usize, requested: usize) -> IoState {
+    pub(crate) fn after_pipe_read(done: usize, requested: usize) -> IoState {
         if is_short(done, requested) { IoState::DrainedOrPacket } else { IoState::Ready }
     }
 }
@@ -49,7 +49,7 @@ pub(crate) enum ShortReads {
 }
 
 impl ShortReads {
-    pub fn of(backend: &str) -> ShortReads {
+    pub(crate) fn of(backend: &str) -> ShortReads {
         match backend {
             "select" | "poll" => ShortReads::Reported,
             "uring" => ShortReads::Checked,

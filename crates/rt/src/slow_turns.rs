@@ -106,7 +106,7 @@ impl Slowest {
 impl SlowTurns {
     /// Notes that the engine is about to wait. `events` is the number of events of the wait before.
     #[inline]
-    pub fn begin_wait(&self, done: WorkDone, events: u64) {
+    pub(crate) fn begin_wait(&self, done: WorkDone, events: u64) {
         let Some(since) = self.since.get() else { return };
         let now = self.now();
         let took = now.saturating_sub(since);
@@ -117,7 +117,7 @@ impl SlowTurns {
 
     /// Notes that the engine has waited.
     #[inline]
-    pub fn end_wait(&self, done: WorkDone, is_precise: bool) {
+    pub(crate) fn end_wait(&self, done: WorkDone, is_precise: bool) {
         if is_precise != self.is_precise.get() {
             self.is_precise.set(is_precise);
             self.update_threshold(&mut self.kept.borrow_mut());
@@ -126,7 +126,7 @@ impl SlowTurns {
         self.since.set(Some(self.now()));
     }
 
-    pub fn longest(&self) -> Duration {
+    pub(crate) fn longest(&self) -> Duration {
         self.longest.get()
     }
 
@@ -181,7 +181,7 @@ impl SlowTurns {
     }
 
     /// Returns the slowest turns since the start, and those of the last ten to twenty seconds.
-    pub fn slowest(&self) -> (Vec<SlowTurn>, Vec<SlowTurn>) {
+    pub(crate) fn slowest(&self) -> (Vec<SlowTurn>, Vec<SlowTurn>) {
         let mut kept = self.kept.borrow_mut();
         let now = clock::precise();
         self.rotate_window(&mut kept, now);

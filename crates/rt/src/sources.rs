@@ -214,7 +214,7 @@ pub(crate) struct Sources {
 }
 
 impl Sources {
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
@@ -222,7 +222,13 @@ impl Sources {
     /// drop when nothing is borrowed: its descriptor was dropped elsewhere, and the message about
     /// that is still on its way.
     #[must_use]
-    pub fn add(&mut self, key: Key, fd: RawFd, watch: Watch, ready: u8) -> Option<Box<Source>> {
+    pub(crate) fn add(
+        &mut self,
+        key: Key,
+        fd: RawFd,
+        watch: Watch,
+        ready: u8,
+    ) -> Option<Box<Source>> {
         let index = key.index() as usize;
         if self.list.len() <= index {
             self.list.resize_with(index + 1, || None);
@@ -252,7 +258,7 @@ impl Sources {
     }
 
     /// Forgets a source; returns it with its waiters, to wake or drop when nothing is borrowed.
-    pub fn remove(&mut self, key: Key) -> Option<Box<Source>> {
+    pub(crate) fn remove(&mut self, key: Key) -> Option<Box<Source>> {
         let entry = self.list.get_mut(key.index() as usize)?;
         if entry.as_ref()?.key != key {
             return None;
@@ -262,19 +268,19 @@ impl Sources {
     }
 
     /// Returns the number of sources that there is room for.
-    pub fn capacity(&self) -> usize {
+    pub(crate) fn capacity(&self) -> usize {
         self.list.capacity()
     }
 
     /// Gives back the memory that lies behind the last source.
-    pub fn shrink(&mut self) {
+    pub(crate) fn shrink(&mut self) {
         let last = self.list.iter().rposition(Option::is_some);
         self.list.truncate(last.map_or(0, |last| last + 1));
         self.list.shrink_to_fit();
     }
 
     #[inline]
-    pub fn get(&mut self, key: Key) -> Option<&mut Source> {
+    pub(crate) fn get(&mut self, key: Key) -> Option<&mut Source> {
         match self.list.get_mut(key.index() as usize) {
             Some(Some(source)) if source.key == key => Some(source),
             _ => None,
@@ -282,14 +288,14 @@ impl Sources {
     }
 
     /// Takes all sources that are left, at the end of the engine.
-    pub fn take_all(&mut self) -> Vec<Option<Box<Source>>> {
+    pub(crate) fn take_all(&mut self) -> Vec<Option<Box<Source>>> {
         self.len = 0;
         mem::take(&mut self.list)
     }
 
     /// Notes a report of the poller.
     #[inline]
-    pub fn report(&mut self, event: &Event) -> Option<ReportEffects> {
+    pub(crate) fn report(&mut self, event: &Event) -> Option<ReportEffects> {
         self.get(event.key()).map(|source| source.report(event.readiness()))
     }
 }
@@ -297,14 +303,14 @@ impl Sources {
 impl Source {
     /// Returns the tick to clear a direction with, if an operation in it may be tried.
     #[inline]
-    pub fn try_now(&mut self, direction: Direction) -> Option<u32> {
+    pub(crate) fn try_now(&mut self, direction: Direction) -> Option<u32> {
         self.ignored = 0;
         (self.ready & direction.bit() != 0).then_some(self.tick)
     }
 
     /// Like [`try_now`](Source::try_now), for a caller that may not act upon it. The second value
     /// is the descriptor if that has gone on for long.
-    pub fn try_now_counted(&mut self, direction: Direction) -> Option<(u32, Option<RawFd>)> {
+    pub(crate) fn try_now_counted(&mut self, direction: Direction) -> Option<(u32, Option<RawFd>)> {
         (self.ready & direction.bit() != 0).then(|| (self.tick, self.ignore()))
     }
 
@@ -316,7 +322,7 @@ impl Source {
     /// after a reset as well, but then with `ERROR` or, once the error was fetched, with `HANG_UP`.
     /// A read of TCP stops in the middle of the queue only at an urgent mark, and as long as there
     /// is a mark ahead of the reader, `PRIORITY` is reported.
-    pub fn has_eof(&self) -> bool {
+    pub(crate) fn has_eof(&self) -> bool {
         self.is(HAS_EOF)
     }
 
@@ -329,7 +335,7 @@ impl Source {
     }
 
     /// Notes that a task made use of the readiness.
-    pub fn mark_used(&mut self) {
+    pub(crate) fn mark_used(&mut self) {
         self.ignored = 0;
     }
 
@@ -342,13 +348,13 @@ impl Source {
     /// engine that [watches](crate::short_reads::ShortReads::Watched) for urgent bytes knows:
     /// the poller will report bytes that have come since the last report, which advances the tick.
     #[inline]
-    pub fn has_mark(&self) -> bool {
+    pub(crate) fn has_mark(&self) -> bool {
         self.is(HAS_MARK)
     }
 
     /// Notes that a stream has given all it had, or taken all it could.
     #[inline]
-    pub fn mark_drained(&mut self, direction: Direction, tick: u32) {
+    pub(crate) fn mark_drained(&mut self, direction: Direction, tick: u32) {
         if self.tick == tick {
             self.ready &= !direction.bit() | self.closed;
         }
@@ -357,7 +363,7 @@ impl Source {
     /// Notes that an operation would have blocked. A condition that was taken for the end, such as
     /// an error that has been read since, was no end then.
     #[inline]
-    pub fn clear(&mut self, direction: Direction, tick: u32) {
+    pub(crate) fn clear(&mut self, direction: Direction, tick: u32) {
         self.ignored = 0;
         if self.tick == tick {
             let others = direction != Direction::Read;
@@ -374,7 +380,7 @@ impl Source {
     /// then. The waker is taken, and the waker that it replaces is left in its place, to drop when
     /// nothing is borrowed.
     #[inline]
-    pub fn add_waiter(
+    pub(crate) fn add_waiter(
         &mut self,
         direction: Direction,
         urgent: Interest,
@@ -406,12 +412,12 @@ impl Source {
     /// Returns whether a direction is ready although a wait for it is about to begin: it became
     /// ready since the waiter has checked.
     #[inline]
-    pub fn is_ready(&self, direction: Direction) -> bool {
+    pub(crate) fn is_ready(&self, direction: Direction) -> bool {
         self.ready & direction.bit() != 0
     }
 
     /// Adds to the watched interest; returns the interest that the poller has to watch.
-    pub fn add_interest(&mut self, more: Interest) -> Interest {
+    pub(crate) fn add_interest(&mut self, more: Interest) -> Interest {
         self.interest |= more & self.allowed;
         self.interest
     }
@@ -437,12 +443,12 @@ impl Source {
     }
 
     /// Returns the number under which it is registered.
-    pub fn fd(&self) -> RawFd {
+    pub(crate) fn fd(&self) -> RawFd {
         self.fd
     }
 
     /// Ends the wait with this name; returns the waker, to drop when nothing is borrowed.
-    pub fn cancel_wait(&mut self, direction: Direction, name: u32) -> Option<Waker> {
+    pub(crate) fn cancel_wait(&mut self, direction: Direction, name: u32) -> Option<Waker> {
         let place =
             self.more.iter().position(|(other, waiter)| *other == direction && waiter.name == name);
         if let Some(place) = place {
@@ -462,7 +468,7 @@ impl Source {
     /// Notes that an operation at the other end most likely lets this end go on. Returns the wakers
     /// to call, if there are any.
     #[inline]
-    pub fn assume_ready(&mut self, direction: Direction) -> Option<WakeList> {
+    pub(crate) fn assume_ready(&mut self, direction: Direction) -> Option<WakeList> {
         self.tick = self.tick.wrapping_add(1);
         self.ready |= direction.bit();
         self.waiters[direction as usize].as_ref()?;
@@ -474,7 +480,7 @@ impl Source {
 
     /// Notes that the kernel refused to watch it. Operations are tried from now on, and a caller
     /// that would have to wait gets the error.
-    pub fn refuse(&mut self, error: io::Error) -> WakeList {
+    pub(crate) fn refuse(&mut self, error: io::Error) -> WakeList {
         self.end_read();
         self.refused = Some(Box::new(error));
         self.closed = ALL_READY;
@@ -483,7 +489,7 @@ impl Source {
     }
 
     /// Takes all waiters, in whatever direction: the registration ends, and each has to begin anew.
-    pub fn take_all_waiters(&mut self) -> WakeList {
+    pub(crate) fn take_all_waiters(&mut self) -> WakeList {
         let mut wakers = WakeList::default();
         for direction in Direction::ALL {
             self.take_waiters(direction, &mut wakers);
@@ -492,7 +498,7 @@ impl Source {
     }
 
     /// Takes the refusal, which is returned once.
-    pub fn take_refusal(&mut self) -> Option<io::Error> {
+    pub(crate) fn take_refusal(&mut self) -> Option<io::Error> {
         self.refused.take().map(|error| *error)
     }
 

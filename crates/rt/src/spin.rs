@@ -24,24 +24,24 @@ pub(crate) struct Spin {
 
 impl Spin {
     /// Spins for at most `limit`; with zero, not at all.
-    pub fn new(limit: Duration) -> Spin {
+    pub(crate) fn new(limit: Duration) -> Spin {
         Spin { limit, duration: Duration::ZERO }
     }
 
     /// Returns whether it may ever spin, so that sleeps have to be measured.
     #[inline]
-    pub fn is_on(&self) -> bool {
+    pub(crate) fn is_on(&self) -> bool {
         !self.limit.is_zero()
     }
 
     /// Returns how long to spin before this sleep.
-    pub fn duration(&self) -> Duration {
+    pub(crate) fn duration(&self) -> Duration {
         self.duration
     }
 
     /// Notes that nothing came during the spin, and how long the sleep then took. A sleep without a
     /// spin is noted in the same way.
-    pub fn record_sleep(&mut self, took: Duration) {
+    pub(crate) fn record_sleep(&mut self, took: Duration) {
         self.duration = if took > self.limit {
             let half = self.duration / 2;
             if half < SHORTEST { Duration::ZERO } else { half }

@@ -73,7 +73,7 @@ pub struct Stats {
 
 impl Counters {
     /// Returns the counters as they are now.
-    pub fn snapshot(
+    pub(crate) fn snapshot(
         &self,
         poller: &superpoll::Poller,
         remote: &Remote,

@@ -58,7 +58,7 @@ pub(crate) struct TimerKey {
 impl TimerKey {
     /// Returns the place of its entry.
     #[inline]
-    pub fn index(self) -> usize {
+    pub(crate) fn index(self) -> usize {
         self.index as usize
     }
 }
@@ -119,7 +119,7 @@ pub(crate) struct Wheel {
 }
 
 impl Wheel {
-    pub fn new(now: Instant) -> Wheel {
+    pub(crate) fn new(now: Instant) -> Wheel {
         Wheel {
             origin: now,
             elapsed: 0,
@@ -137,14 +137,14 @@ impl Wheel {
 
     /// Returns the number of timers that have neither fired nor been cancelled.
     #[inline]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
     /// Adds a timer that wakes a task as soon as the deadline is reached; by the next `advance` if
     /// it is in the past.
     #[inline]
-    pub fn insert(&mut self, deadline: Instant, waker: Waker) -> TimerKey {
+    pub(crate) fn insert(&mut self, deadline: Instant, waker: Waker) -> TimerKey {
         let tick = self.tick_of_deadline(deadline);
         let waker = Some(waker);
         let used = self.free != NIL;
@@ -179,7 +179,7 @@ impl Wheel {
 
     /// Returns whether the timer wakes this task.
     #[inline]
-    pub fn match_waker(&mut self, key: TimerKey, waker: &Waker) -> WakerMatch {
+    pub(crate) fn match_waker(&mut self, key: TimerKey, waker: &Waker) -> WakerMatch {
         match self.entry(key).and_then(|entry| entry.waker.as_ref()) {
             None => WakerMatch::Gone,
             Some(known) if known.will_wake(waker) => WakerMatch::Same,
@@ -190,7 +190,7 @@ impl Wheel {
     /// Makes the timer wake another task. Returns the waker that is not needed any more, to drop
     /// when nothing is borrowed: the previous waker, or the new one if the timer has fired or was
     /// cancelled.
-    pub fn replace(&mut self, key: TimerKey, waker: Waker) -> Waker {
+    pub(crate) fn replace(&mut self, key: TimerKey, waker: Waker) -> Waker {
         match self.entry(key).and_then(|entry| entry.waker.as_mut()) {
             Some(known) => mem::replace(known, waker),
             None => waker,
@@ -199,7 +199,7 @@ impl Wheel {
 
     /// Takes all timers out, at the end of the engine. Returns their wakers, to wake when nothing
     /// is borrowed.
-    pub fn take_all(&mut self) -> Vec<Waker> {
+    pub(crate) fn take_all(&mut self) -> Vec<Waker> {
         let empty = Wheel::new(self.origin);
         let entries = mem::replace(self, empty).entries;
         entries.into_iter().filter_map(|entry| entry.waker).collect()
@@ -207,7 +207,7 @@ impl Wheel {
 
     /// Gives the timer another deadline; returns false if it has fired or was cancelled.
     #[inline]
-    pub fn reset(&mut self, key: TimerKey, deadline: Instant) -> bool {
+    pub(crate) fn reset(&mut self, key: TimerKey, deadline: Instant) -> bool {
         let tick = self.tick_of_deadline(deadline);
         let Some(entry) = self.entry(key) else { return false };
         if entry.tick != tick {
@@ -220,7 +220,7 @@ impl Wheel {
 
     /// Takes a timer out. Returns its waker, to drop when nothing is borrowed.
     #[inline]
-    pub fn cancel(&mut self, key: TimerKey) -> Option<Waker> {
+    pub(crate) fn cancel(&mut self, key: TimerKey) -> Option<Waker> {
         self.entry(key)?;
         self.unlink(key.index);
         self.release(key.index)
@@ -230,14 +230,14 @@ impl Wheel {
     /// tick, or earlier if the timer of that time was cancelled. The time is in the past if a timer
     /// is due already.
     #[inline]
-    pub fn next(&self) -> Option<Instant> {
+    pub(crate) fn next(&self) -> Option<Instant> {
         let tick = self.slots[self.first_place()?].earliest;
         // Only a clock near its own end could overflow here, and then the time never comes.
         self.origin.checked_add(time_of(tick))
     }
 
     /// Appends the wakers of all timers that are due to `due`, the earliest first.
-    pub fn advance(&mut self, now: Instant, due: &mut Vec<Waker>) {
+    pub(crate) fn advance(&mut self, now: Instant, due: &mut Vec<Waker>) {
         // Rounded down, and never as far as the tick that never fires.
         let nanos = now.saturating_duration_since(self.origin).as_nanos();
         let now = u64::try_from(nanos >> TICK_BITS).unwrap_or(NEVER).min(NEVER - 1);
@@ -262,13 +262,13 @@ impl Wheel {
     }
 
     /// Returns the number of entries, used or not.
-    pub fn capacity(&self) -> usize {
+    pub(crate) fn capacity(&self) -> usize {
         self.entries.capacity()
     }
 
     /// Gives back the memory of all entries that lie behind the last one in use, and makes free
     /// entries be used from the front.
-    pub fn shrink(&mut self) {
+    pub(crate) fn shrink(&mut self) {
         let end = self.entries.iter().rposition(|entry| entry.waker.is_some());
         let end = end.map_or(0, |last| last + 1);
         let removed = self.entries.drain(end..).map(|entry| entry.generation);

@@ -16,7 +16,7 @@ pub(crate) struct WakeList {
 impl WakeList {
     /// Adds a waker.
     #[inline]
-    pub fn push(&mut self, waker: Waker) {
+    pub(crate) fn push(&mut self, waker: Waker) {
         if self.first.is_none() {
             self.first = Some(waker);
         } else {
@@ -26,14 +26,14 @@ impl WakeList {
 
     /// Adds these wakers to those that are called together.
     #[inline]
-    pub fn append_to(mut self, others: &mut Vec<Waker>) {
+    pub(crate) fn append_to(mut self, others: &mut Vec<Waker>) {
         others.extend(self.first);
         others.append(&mut self.more);
     }
 
     /// Calls the wakers.
     #[inline]
-    pub fn wake(self) {
+    pub(crate) fn wake(self) {
         if let Some(waker) = self.first {
             callbacks::wake(waker);
         }

@@ -27,7 +27,7 @@ pub(super) enum Next {
 }
 
 impl Multishot {
-    pub fn poll_next(
+    pub(super) fn poll_next(
         &mut self,
         cx: &mut Context<'_>,
         io_ref: IoRef<'_>,
@@ -66,7 +66,7 @@ impl Multishot {
     }
 
     /// Ends the operation and takes the results that no task has taken.
-    pub fn cancel_and_take(&mut self) -> VecDeque<Progress> {
+    pub(super) fn cancel_and_take(&mut self) -> VecDeque<Progress> {
         self.handle.take().map(|handle| handle.cancel_and_take()).unwrap_or_default()
     }
 }

@@ -66,7 +66,7 @@ impl ShrinkChecks {
 
     /// Returns when to check next, if there is a reason to.
     #[inline]
-    pub fn next(&self) -> Option<Instant> {
+    pub(super) fn next(&self) -> Option<Instant> {
         self.next.get()
     }
 
@@ -103,7 +103,7 @@ fn shrink<T>(list: &Cell<Vec<T>>, should_shrink: impl FnOnce(usize) -> bool) {
 impl Engine {
     /// Notes that a place of a list was taken or freed.
     #[inline]
-    pub fn note_slot(&self, place: usize) {
+    pub(crate) fn note_slot(&self, place: usize) {
         if place >= SMALL {
             self.shrink_checks.note();
         }

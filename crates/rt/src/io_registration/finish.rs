@@ -43,7 +43,13 @@ impl IoRegistration {
 
     /// Notes that an operation was done.
     #[inline]
-    pub fn finish(&self, fd: BorrowedFd<'_>, direction: Direction, tick: u32, after: IoState) {
+    pub(crate) fn finish(
+        &self,
+        fd: BorrowedFd<'_>,
+        direction: Direction,
+        tick: u32,
+        after: IoState,
+    ) {
         if after != IoState::Ready {
             engine::with(|engine| match self.key_on(engine) {
                 Some(key) => {

@@ -17,7 +17,7 @@ use crate::sys;
 impl IoRegistration {
     /// Returns the bytes that come before anything that is read, if there are any.
     #[inline]
-    pub fn read_ahead(&self) -> Option<&ReadAhead> {
+    pub(crate) fn read_ahead(&self) -> Option<&ReadAhead> {
         self.read_ahead
             .get()
             .map(|read_ahead| &**read_ahead)
@@ -28,7 +28,7 @@ impl IoRegistration {
     /// may read it while it waits. Every other read of the same stream has to check for the bytes
     /// that the engine [has read](IoRegistration::read_ahead).
     #[inline]
-    pub fn poll_read(
+    pub(crate) fn poll_read(
         &self,
         cx: &mut Context<'_>,
         fd: BorrowedFd<'_>,
@@ -65,7 +65,7 @@ impl IoRegistration {
     }
 
     /// Gives out the bytes that the engine has read.
-    pub fn copy_read_ahead(
+    pub(crate) fn copy_read_ahead(
         &self,
         read_ahead: &ReadAhead,
         room: &mut [u8],
@@ -98,19 +98,19 @@ impl IoRegistration {
 
     /// Puts down bytes that were received and that no task has taken. They come first from now on,
     /// and a task that waits to read is woken to take them.
-    pub fn put_back(&self, outcome: io::Result<Vec<u8>>) {
+    pub(crate) fn put_back(&self, outcome: io::Result<Vec<u8>>) {
         self.read_ahead.get_or_init(Arc::default).push(outcome);
         self.wake(Direction::Read);
     }
 
     /// The same for bytes that come before all that was put back.
-    pub fn put_back_first(&self, bytes: Vec<u8>) {
+    pub(crate) fn put_back_first(&self, bytes: Vec<u8>) {
         self.read_ahead.get_or_init(Arc::default).push_front(bytes);
         self.wake(Direction::Read);
     }
 
     /// Takes all bytes that were read ahead. The stream is read in another way from now on.
-    pub fn take_read_ahead(&self) -> Vec<u8> {
+    pub(crate) fn take_read_ahead(&self) -> Vec<u8> {
         self.forbid_read_ahead();
         self.read_ahead().map_or_else(Vec::new, ReadAhead::take_all)
     }

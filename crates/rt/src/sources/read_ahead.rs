@@ -13,7 +13,7 @@ use crate::wake_list::WakeList;
 impl Source {
     /// Notes that the task that waits to read wants `bytes` bytes, and lets this engine read them.
     /// Returns whether this is the first such wait of the registration.
-    pub fn request_read_ahead(
+    pub(crate) fn request_read_ahead(
         &mut self,
         bytes: u16,
         read_ahead: &Arc<ReadAhead>,
@@ -32,7 +32,7 @@ impl Source {
     }
 
     /// Notes that a read that was begun will not be made.
-    pub fn end_read(&mut self) {
+    pub(crate) fn end_read(&mut self) {
         let reader = mem::take(&mut self.reader);
         if let Some(read_ahead) = &self.read_ahead {
             read_ahead.end_read(reader, false);
@@ -51,14 +51,14 @@ impl Source {
     /// Notes that an operation that takes bytes begins: nothing is read ahead any more, because the
     /// bytes would overtake the operation's or be overtaken. Tasks that wait to read are woken to
     /// do so by themselves.
-    pub fn begin_receive(&mut self) {
+    pub(crate) fn begin_receive(&mut self) {
         // If there are ever too many to count, nothing is read ahead of this stream any more.
         self.receiving = self.receiving.saturating_add(1);
         self.requested = 0;
     }
 
     /// Notes that the bytes that it has brought were taken, or put down.
-    pub fn end_receive(&mut self) {
+    pub(crate) fn end_receive(&mut self) {
         if self.receiving != u8::MAX {
             self.receiving = self.receiving.saturating_sub(1);
         }
@@ -67,7 +67,7 @@ impl Source {
     /// Returns how many bytes to read now for the waiter. If another task waits now, or if the
     /// stream has gone to another engine, returns the wakers to call instead.
     #[inline]
-    pub fn begin_read(&mut self, engine: u32) -> Result<u16, WakeList> {
+    pub(crate) fn begin_read(&mut self, engine: u32) -> Result<u16, WakeList> {
         self.flags &= !QUEUED;
         self.read_len = self.requested;
         let wants = self.requested > 0;
@@ -80,7 +80,7 @@ impl Source {
     }
 
     /// Returns the waiters that should read by themselves, to wake them.
-    pub fn cancel_read_ahead(&mut self) -> WakeList {
+    pub(crate) fn cancel_read_ahead(&mut self) -> WakeList {
         self.flags &= !QUEUED;
         let mut wakers = WakeList::default();
         self.take_waiters(Direction::Read, &mut wakers);
@@ -89,7 +89,11 @@ impl Source {
 
     /// Puts down the outcome of a read for the waiter, and returns the wakers to call. Fewer bytes
     /// than were wanted mean that there were no more then, unless there is `more`.
-    pub fn finish_read(&mut self, outcome: Result<Vec<u8>, io::Error>, more: bool) -> WakeList {
+    pub(crate) fn finish_read(
+        &mut self,
+        outcome: Result<Vec<u8>, io::Error>,
+        more: bool,
+    ) -> WakeList {
         let (tick, requested) = (self.tick, self.read_len as usize);
         // Another reader has taken the bytes meanwhile, and the task waits on.
         let goes_on = matches!(&outcome, Err(error) if error.kind() == io::ErrorKind::WouldBlock);
@@ -112,12 +116,12 @@ impl Source {
 
 impl Sources {
     /// Whether reads have begun and not ended.
-    pub fn has_reads(&self) -> bool {
+    pub(crate) fn has_reads(&self) -> bool {
         self.list.iter().flatten().any(|source| source.reader != NO_ENGINE)
     }
 
     /// Ends all reads that have begun; their outcome is not known.
-    pub fn fail_reads(&mut self, error: i32) {
+    pub(crate) fn fail_reads(&mut self, error: i32) {
         self.list.iter_mut().flatten().for_each(|source| source.fail_read(error));
     }
 }

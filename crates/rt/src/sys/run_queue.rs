@@ -19,13 +19,13 @@ pub(crate) struct RunQueue(VecDeque<NonNull<()>>);
 
 impl RunQueue {
     #[inline]
-    pub fn push(&mut self, runnable: Runnable) {
+    pub(crate) fn push(&mut self, runnable: Runnable) {
         self.0.push_back(runnable.into_raw());
     }
 
     /// Takes the first task, and makes the processor prefetch the next.
     #[inline]
-    pub fn pop(&mut self) -> Option<Runnable> {
+    pub(crate) fn pop(&mut self) -> Option<Runnable> {
         let first = self.0.pop_front()?;
         if let Some(next) = self.0.front() {
             prefetch(next.as_ptr().cast());
@@ -35,21 +35,21 @@ impl RunQueue {
         Some(unsafe { Runnable::from_raw(first) })
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
     /// Returns the number of tasks that there is room for.
-    pub fn capacity(&self) -> usize {
+    pub(crate) fn capacity(&self) -> usize {
         self.0.capacity()
     }
 
     /// Gives back the memory that is not needed.
-    pub fn shrink(&mut self) {
+    pub(crate) fn shrink(&mut self) {
         self.0.shrink_to_fit();
     }
 }

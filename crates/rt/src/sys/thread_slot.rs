@@ -36,7 +36,7 @@ impl<T, K> Drop for Previous<T, K> {
 }
 
 impl<T, K> Slot<T, K> {
-    pub const fn new() -> Slot<T, K> {
+    pub(crate) const fn new() -> Slot<T, K> {
         Slot(Cell::new(ptr::null()), PhantomData)
     }
 
@@ -53,13 +53,13 @@ impl<T, K> Slot<T, K> {
     }
 
     /// Returns whether no value is lent.
-    pub fn is_empty(key: &'static Key<T, K>) -> bool {
+    pub(crate) fn is_empty(key: &'static Key<T, K>) -> bool {
         Slot::pointer(key).is_null()
     }
 
     /// Calls a function with the value, if one is lent.
     #[inline]
-    pub fn with<R>(key: &'static Key<T, K>, f: impl FnOnce(&T) -> R) -> Option<R> {
+    pub(crate) fn with<R>(key: &'static Key<T, K>, f: impl FnOnce(&T) -> R) -> Option<R> {
         // SAFETY: the pointer is null or comes from the innermost `lend` or `share` of this thread,
         // which has borrowed the value, or the `Rc` that owns it, and returns after this.
         unsafe { Slot::pointer(key).as_ref() }.map(f)
@@ -68,19 +68,23 @@ impl<T, K> Slot<T, K> {
 
 impl<T> Slot<T, Borrowed> {
     /// Lends a value while a function runs.
-    pub fn lend<R>(key: &'static Key<T, Borrowed>, value: &T, f: impl FnOnce() -> R) -> R {
+    pub(crate) fn lend<R>(key: &'static Key<T, Borrowed>, value: &T, f: impl FnOnce() -> R) -> R {
         Slot::during(key, value, f)
     }
 }
 
 impl<T> Slot<T, Shared> {
     /// Shares a value while a function runs.
-    pub fn share<R>(key: &'static Key<T, Shared>, value: &Rc<T>, f: impl FnOnce() -> R) -> R {
+    pub(crate) fn share<R>(
+        key: &'static Key<T, Shared>,
+        value: &Rc<T>,
+        f: impl FnOnce() -> R,
+    ) -> R {
         Slot::during(key, Rc::as_ptr(value), f)
     }
 
     /// Returns another owner of the value, if one is lent.
-    pub fn owned(key: &'static Key<T, Shared>) -> Option<Rc<T>> {
+    pub(crate) fn owned(key: &'static Key<T, Shared>) -> Option<Rc<T>> {
         let pointer = Slot::pointer(key);
         if pointer.is_null() {
             return None;
