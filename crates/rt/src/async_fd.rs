@@ -8,8 +8,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::task::{Context, Poll};
 
 use crate::engine::{self, Engine};
-use crate::link::{After, Link};
-use crate::sources::{Direction, NOBODY};
+use crate::io_ref::{AsIoRef, IoRef};
+use crate::io_registration::IoRegistration;
+use crate::short_reads::IoState;
+use crate::sources::{Direction, UNNAMED};
 use crate::sys;
 
 /// A descriptor whose readiness can be awaited: any that `poll(2)` can watch.
@@ -28,7 +30,7 @@ use crate::sys;
 /// there first.
 pub struct AsyncFd<T: AsFd> {
     // Fields are dropped in this order: the engine forgets the descriptor before it is closed.
-    link: Link,
+    registration: IoRegistration,
     io: T,
 }
 
@@ -46,20 +48,20 @@ impl<T: AsFd> AsyncFd<T> {
     /// Takes a descriptor that is non-blocking already. Operations on a blocking descriptor block
     /// the whole engine.
     pub fn nonblocking(io: T) -> AsyncFd<T> {
-        AsyncFd { link: Link::default(), io }
+        AsyncFd { registration: IoRegistration::default(), io }
     }
 
     /// Like [`nonblocking`](AsyncFd::nonblocking), for a stream socket.
     pub(crate) fn stream(io: T) -> AsyncFd<T> {
-        AsyncFd { link: Link::default().stream(), io }
+        AsyncFd { registration: IoRegistration::default().stream(), io }
     }
 
     /// Like [`nonblocking`](AsyncFd::nonblocking), for a TCP socket on which
-    /// [`has_all`](AsyncFd::has_all) will be called.
-    pub fn telling_all(io: T) -> AsyncFd<T> {
-        let mut link = Link::default();
-        link.tell_all();
-        AsyncFd { link, io }
+    /// [`has_eof`](AsyncFd::has_eof) will be called.
+    pub fn detecting_eof(io: T) -> AsyncFd<T> {
+        let mut registration = IoRegistration::default();
+        registration.detect_eof();
+        AsyncFd { registration, io }
     }
 
     /// Returns whether the poller has reported that the peer has ended the stream in good order,
@@ -68,19 +70,19 @@ impl<T: AsFd> AsyncFd<T> {
     /// give nothing is unnecessary. This holds for TCP, and for reads that begin after this call.
     ///
     /// Returns false where the answer is not known: for a descriptor that was not [made for
-    /// it](AsyncFd::telling_all) or has not been waited for, and on `select`, which does not report
-    /// it.
-    pub fn has_all(&self) -> bool {
-        self.link.has_all()
+    /// it](AsyncFd::detecting_eof) or has not been waited for, and on `select`, which does not
+    /// report it.
+    pub fn has_eof(&self) -> bool {
+        self.registration.has_eof()
     }
 
-    pub(crate) fn linked(io: T, link: Link) -> AsyncFd<T> {
-        AsyncFd { link, io }
+    pub(crate) fn with_registration(io: T, registration: IoRegistration) -> AsyncFd<T> {
+        AsyncFd { registration, io }
     }
 
     /// Ends the registration; the next wait makes another. Other waiters are woken to do so.
-    pub(crate) fn leave(&self) {
-        self.link.leave();
+    pub(crate) fn deregister(&self) {
+        self.registration.deregister();
     }
 
     /// Returns the descriptor.
@@ -95,8 +97,8 @@ impl<T: AsFd> AsyncFd<T> {
 
     /// Ends the registration, if there is one, and returns the descriptor, open and non-blocking.
     pub fn into_inner(self) -> T {
-        let AsyncFd { link, io } = self;
-        link.untie();
+        let AsyncFd { registration, io } = self;
+        registration.release();
         io
     }
 
@@ -109,9 +111,10 @@ impl<T: AsFd> AsyncFd<T> {
         T: Into<OwnedFd>,
         U: AsFd + Into<OwnedFd>,
     {
-        let (AsyncFd { link, io }, AsyncFd { link: other_link, io: other }) = (self, other);
+        let (AsyncFd { registration, io }, AsyncFd { registration: other_registration, io: other }) =
+            (self, other);
         // The engine forgets them before they are closed.
-        drop((link, other_link));
+        drop((registration, other_registration));
         sys::descriptor::close_both(io.into(), other.into())
     }
 
@@ -158,7 +161,7 @@ impl<T: AsFd> AsyncFd<T> {
         cx: &mut Context<'_>,
         direction: Direction,
     ) -> Poll<io::Result<ReadyGuard<'_, T>>> {
-        let tick = std::task::ready!(self.link.poll_ready(cx, self.io.as_fd(), direction))?;
+        let tick = std::task::ready!(self.registration.poll_ready(cx, self.io.as_fd(), direction))?;
         Poll::Ready(Ok(ReadyGuard { fd: self, direction, tick }))
     }
 
@@ -189,7 +192,7 @@ impl<T: AsFd> AsyncFd<T> {
         direction: Direction,
         mut operation: impl FnMut(&T) -> io::Result<R>,
     ) -> Poll<io::Result<R>> {
-        self.poll_with(cx, direction, |io| operation(io).map(|result| (result, After::Ready)))
+        self.poll_with(cx, direction, |io| operation(io).map(|result| (result, IoState::Ready)))
     }
 
     /// Tries an operation now, without waiting.
@@ -203,13 +206,13 @@ impl<T: AsFd> AsyncFd<T> {
         direction: Direction,
         mut operation: impl FnMut(&T) -> io::Result<R>,
     ) -> io::Result<R> {
-        self.link.attempt(self.io.as_fd(), direction, || {
-            operation(&self.io).map(|result| (result, After::Ready))
+        self.registration.try_io(self.io.as_fd(), direction, || {
+            operation(&self.io).map(|result| (result, IoState::Ready))
         })
     }
 
-    pub(crate) fn link(&self) -> &Link {
-        &self.link
+    pub(crate) fn registration(&self) -> &IoRegistration {
+        &self.registration
     }
 
     /// Polls something that waits for a direction, for an async function. A future that is dropped
@@ -220,7 +223,7 @@ impl<T: AsFd> AsyncFd<T> {
         direction: Direction,
         poll: impl FnMut(&mut Context<'_>) -> Poll<R>,
     ) -> R {
-        wait(&self.link, direction, poll).await
+        wait(&self.registration, direction, poll).await
     }
 
     /// Like [`poll_perform`](AsyncFd::poll_perform), where the operation also returns the state in
@@ -230,9 +233,9 @@ impl<T: AsFd> AsyncFd<T> {
         &self,
         cx: &mut Context<'_>,
         direction: Direction,
-        mut operation: impl FnMut(&T) -> io::Result<(R, After)>,
+        mut operation: impl FnMut(&T) -> io::Result<(R, IoState)>,
     ) -> Poll<io::Result<R>> {
-        self.link.poll(cx, self.io.as_fd(), direction, || operation(&self.io))
+        self.registration.poll(cx, self.io.as_fd(), direction, || operation(&self.io))
     }
 }
 
@@ -249,6 +252,12 @@ impl<T: AsFd> AsFd for AsyncFd<T> {
     }
 }
 
+impl<T: AsFd> AsIoRef for AsyncFd<T> {
+    fn as_io_ref(&self) -> IoRef<'_> {
+        IoRef { fd: self.as_fd(), registration: self.registration() }
+    }
+}
+
 impl<T: AsFd> AsRawFd for AsyncFd<T> {
     fn as_raw_fd(&self) -> RawFd {
         self.io.as_fd().as_raw_fd()
@@ -261,19 +270,19 @@ impl<T: AsFd + fmt::Debug> fmt::Debug for AsyncFd<T> {
     }
 }
 
-/// Like [`AsyncFd::wait`], for a caller that has the link.
+/// Like [`AsyncFd::wait`], for a caller that has the registration.
 pub(crate) async fn wait<R>(
-    link: &Link,
+    registration: &IoRegistration,
     direction: Direction,
     mut poll: impl FnMut(&mut Context<'_>) -> Poll<R>,
 ) -> R {
-    let mut waiting = Waiting { link, direction, name: NOBODY, waited: false };
+    let mut waiting = Waiting { registration, direction, name: UNNAMED, waited: false };
     poll_fn(|cx| waiting.poll(|| poll(cx))).await
 }
 
 /// A place among the waiters for a direction.
 struct Waiting<'a> {
-    link: &'a Link,
+    registration: &'a IoRegistration,
     direction: Direction,
     name: u32,
     waited: bool,
@@ -281,13 +290,13 @@ struct Waiting<'a> {
 
 impl Waiting<'_> {
     fn poll<R>(&mut self, poll: impl FnOnce() -> Poll<R>) -> Poll<R> {
-        if self.name == NOBODY {
-            self.name = engine::with(Engine::name_wait).unwrap_or(NOBODY);
+        if self.name == UNNAMED {
+            self.name = engine::with(Engine::next_wait_name).unwrap_or(UNNAMED);
         }
-        self.link.set_waiter(self.name);
+        self.registration.set_waiter(self.name);
         // The name is taken back also if the operation panics: code that polls by hand afterwards
         // has no name.
-        let named = Named(self.link);
+        let named = Named(self.registration);
         let polled = poll();
         drop(named);
         self.waited |= polled.is_pending();
@@ -295,19 +304,19 @@ impl Waiting<'_> {
     }
 }
 
-/// While this value lives, polls of the link wait under a name.
-struct Named<'a>(&'a Link);
+/// While this value lives, polls of the registration wait under a name.
+struct Named<'a>(&'a IoRegistration);
 
 impl Drop for Named<'_> {
     fn drop(&mut self) {
-        self.0.set_waiter(NOBODY);
+        self.0.set_waiter(UNNAMED);
     }
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         if self.waited {
-            self.link.give_up(self.direction, self.name);
+            self.registration.cancel_wait(self.direction, self.name);
         }
     }
 }
@@ -328,7 +337,7 @@ pub struct NotReady;
 impl<T: AsFd> ReadyGuard<'_, T> {
     /// Notes that an operation would have blocked.
     pub fn clear(self) {
-        self.fd.link.clear(self.direction, self.tick);
+        self.fd.registration.clear(self.direction, self.tick);
     }
 
     /// Tries an operation, and clears the readiness if it returns `WouldBlock`.
@@ -346,7 +355,7 @@ impl<T: AsFd> ReadyGuard<'_, T> {
                 Err(NotReady)
             }
             outcome => {
-                self.fd.link.acted();
+                self.fd.registration.mark_used();
                 Ok(outcome)
             }
         }

@@ -23,7 +23,7 @@ use crate::task::{JoinError, TaskPanic};
 /// and its result is dropped. [`detach`](Blocking::detach) lets it run in any case.
 ///
 /// Cancel safe as long as it is kept and awaited again.
-#[must_use = "dropping it cancels a call that has not begun; `detach` it if nobody waits"]
+#[must_use = "dropping it cancels a call that has not begun; call `detach` to let it run anyway"]
 pub struct Blocking<T>(::blocking::Task<Result<T, JoinError>>);
 
 impl<T> Blocking<T> {

@@ -95,7 +95,7 @@ pub(crate) struct Closing;
 
 impl Closing {
     /// Drops this without counting: the socket goes on elsewhere.
-    pub fn keep_open(self) {
+    pub(crate) fn keep_open(self) {
         mem::forget(self);
     }
 }

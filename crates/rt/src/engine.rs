@@ -6,8 +6,8 @@
 //! that was taken back in the same turn costs nothing.
 //!
 //! Everything here belongs to one thread and is borrowed for a few lines at a time, never while a
-//! task runs or a waker is called, cloned or dropped ([`foreign`] says why). Other threads reach an
-//! engine only through its [`Remote`].
+//! task runs or a waker is called, cloned or dropped ([`callbacks`] says why). Other threads reach
+//! an engine only through its [`Remote`].
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::collections::VecDeque;
@@ -22,25 +22,27 @@ use async_task::Runnable;
 use slab::Slab;
 use superpoll::{Events, Interest, Key, Mode, Poller, Watch};
 
-use crate::fetch::AT_MOST;
-use crate::foreign;
-use crate::late::{LATE, Late, Look};
-use crate::link::ShortReads;
+use crate::callbacks;
+use crate::counters::{Counters, count};
+use crate::deadline;
+use crate::late_timers::{LATE_AFTER, LateTimers, LoopState};
 use crate::operations::Operations;
+use crate::read_ahead::READ_AHEAD_BYTES;
 use crate::remote::{Message, Remote};
-use crate::sources::{NOBODY, Source, Sources};
+use crate::short_reads::ShortReads;
+use crate::sources::{Source, Sources, UNNAMED};
 use crate::spin::Spin;
-use crate::stats::{Counters, Stats, count};
-use crate::sys::current;
-pub(crate) use crate::sys::current::{owned as current, with};
-use crate::sys::queue::RunQueue;
-use crate::time::{self, wheel::Wheel};
+use crate::stats::Stats;
+use crate::sys::run_queue::RunQueue;
+use crate::timer_wheel::Wheel;
 use crate::trace;
 
-mod ahead;
-mod slack;
+mod current;
+mod read_ahead;
+mod shrink;
 
-use slack::Slack;
+pub(crate) use current::{owned as current, with};
+use shrink::ShrinkChecks;
 
 /// The settings of an engine at its start.
 #[derive(Clone, Debug, Default)]
@@ -67,11 +69,6 @@ const POOLED: usize = 256;
 /// The number of events that the poller may deliver at once.
 const EVENTS_PER_TURN: usize = 1024;
 
-/// Returns whether the engine with this number runs on this thread.
-pub(crate) fn is_current(id: u32) -> bool {
-    with(|engine| engine.remote.id == id) == Some(true)
-}
-
 pub(crate) struct Engine {
     pub remote: Arc<Remote>,
     pub counters: Counters,
@@ -84,38 +81,38 @@ pub(crate) struct Engine {
     /// The number of operations that the running task may still complete.
     budget: Cell<u32>,
     /// The last name given to a wait.
-    named: Cell<u32>,
+    last_wait_name: Cell<u32>,
     stopped: Cell<bool>,
     spin: RefCell<Spin>,
     timers: RefCell<Wheel>,
-    late: RefCell<Late>,
-    slack: Slack,
+    late: RefCell<LateTimers>,
+    shrink_checks: ShrinkChecks,
     /// The number of reads made for tasks by the time of the last check for slack.
-    looked: Cell<u64>,
+    reads_at_check: Cell<u64>,
     // Emptied lists, kept for their room.
     messages: Cell<Vec<Message>>,
     /// Also the wakers that are called as soon as all results of a wait are noted.
     due: Cell<Vec<Waker>>,
     /// Whether the poller carries out reads together.
-    fetches: bool,
+    reads_ahead: bool,
     /// How the engine interprets a short read.
     pub short_reads: ShortReads,
     /// Whether a descriptor is watched before it is tried.
     pub waits_first: bool,
     /// The sources whose bytes can be read before their tasks are woken, and memory for that.
-    fetchable: RefCell<VecDeque<Key>>,
+    read_ahead_queue: RefCell<VecDeque<Key>>,
     pool: RefCell<Vec<Vec<u8>>>,
     /// The operations that are under way for tasks.
     pub operations: Operations,
 }
 
 impl Engine {
-    pub fn new(mut poller: Poller, settings: &Settings) -> superpoll::Result<Engine> {
+    pub(crate) fn new(mut poller: Poller, settings: &Settings) -> superpoll::Result<Engine> {
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let registrar = poller.registrar()?;
         // An engine never leaves its thread.
         poller.stay_on_thread();
-        let fetches = poller.has_operations();
+        let reads_ahead = poller.has_operations();
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         let backend = poller.backend();
         trace::engine_started(id, backend);
@@ -128,61 +125,61 @@ impl Engine {
             queue: RefCell::default(),
             tasks: RefCell::default(),
             budget: Cell::new(BUDGET),
-            named: Cell::new(NOBODY),
+            last_wait_name: Cell::new(UNNAMED),
             stopped: Cell::new(false),
             spin: RefCell::new(Spin::new(settings.spin)),
             timers: RefCell::new(Wheel::new(Instant::now())),
             late: RefCell::default(),
-            slack: Slack::default(),
-            looked: Cell::default(),
+            shrink_checks: ShrinkChecks::default(),
+            reads_at_check: Cell::default(),
             messages: Cell::default(),
             due: Cell::default(),
-            fetches,
+            reads_ahead,
             short_reads: ShortReads::of(backend),
             waits_first: settings.waits_first,
-            fetchable: RefCell::default(),
+            read_ahead_queue: RefCell::default(),
             pool: RefCell::default(),
             operations: Operations::default(),
         })
     }
 
     /// Makes this the thread's engine while a function runs; `None` if there is one already.
-    pub fn enter<R>(self: &Rc<Engine>, f: impl FnOnce() -> R) -> Option<R> {
+    pub(crate) fn enter<R>(self: &Rc<Engine>, f: impl FnOnce() -> R) -> Option<R> {
         (!current::is_any()).then(|| current::during(self, f))
     }
 
     // Tasks.
 
     #[inline]
-    pub fn schedule(&self, runnable: Runnable) {
+    pub(crate) fn schedule(&self, runnable: Runnable) {
         self.queue.borrow_mut().push(runnable);
     }
 
     /// Notes a task that runs for the first time, and numbers it.
-    pub fn admit(&self, waker: Waker) -> usize {
+    pub(crate) fn add_task(&self, waker: Waker) -> usize {
         count(&self.counters.spawned);
         let number = self.tasks.borrow_mut().insert(waker);
-        self.note_place(number);
+        self.note_slot(number);
         number
     }
 
     /// Notes the end of a task.
-    pub fn discharge(&self, number: usize) {
+    pub(crate) fn remove_task(&self, number: usize) {
         let waker = self.tasks.borrow_mut().try_remove(number);
         drop(waker);
-        self.note_place(number);
+        self.note_slot(number);
     }
 
     /// Takes one operation from the budget of the running task; false if the budget is spent.
     #[inline]
-    pub fn spend(&self) -> bool {
+    pub(crate) fn spend_budget(&self) -> bool {
         let left = self.budget.get();
         self.budget.set(left.saturating_sub(1));
         left > 0
     }
 
     #[inline]
-    pub fn renew_budget(&self) {
+    pub(crate) fn renew_budget(&self) {
         self.budget.set(BUDGET);
     }
 
@@ -204,7 +201,7 @@ impl Engine {
         }
     }
 
-    fn has_work(&self) -> bool {
+    fn has_due_tasks(&self) -> bool {
         !self.queue.borrow().is_empty()
     }
 
@@ -220,24 +217,24 @@ impl Engine {
     fn take_all_messages(&self) {
         let mut messages = self.messages.take();
         self.remote.inbox.take(&mut messages);
-        self.note_place(messages.len());
-        self.carry_out(&mut messages);
+        self.note_slot(messages.len());
+        self.handle_messages(&mut messages);
         self.messages.set(messages);
     }
 
-    fn carry_out(&self, messages: &mut Vec<Message>) {
+    fn handle_messages(&self, messages: &mut Vec<Message>) {
         for message in messages.drain(..) {
             match message {
                 Message::Run(runnable) => {
                     count(&self.counters.remote_wakes);
                     self.schedule(runnable);
                 }
-                Message::Call(call) => foreign::call(call),
+                Message::Call(call) => callbacks::call(call),
                 Message::Forget(key) => self.forget(key),
                 Message::CancelTimer(key) => {
                     // In two steps: the waker is dropped when nothing is borrowed.
                     let waker = self.timers(|wheel| wheel.cancel(key));
-                    foreign::discard(waker);
+                    callbacks::discard(waker);
                 }
                 Message::Stop => self.stopped.set(true),
             }
@@ -248,7 +245,7 @@ impl Engine {
 
     /// Registers a descriptor that an operation waits for, with its first interest, which may be
     /// none. The poller learns of the interest before its next wait.
-    pub fn register(
+    pub(crate) fn register(
         &self,
         fd: BorrowedFd<'_>,
         interest: Interest,
@@ -258,35 +255,35 @@ impl Engine {
         let watch = Watch::new(interest).mode(mode);
         let key = self.poller.borrow_mut().register(fd, watch)?;
         let before = self.sources.borrow_mut().add(key, fd.as_raw_fd(), watch, ready);
-        foreign::discard(before);
-        self.note_place(key.index() as usize);
+        callbacks::discard(before);
+        self.note_slot(key.index() as usize);
         Ok(key)
     }
 
     /// Returns a name for a wait, unique in this engine; names repeat after four thousand million.
-    pub fn name_wait(&self) -> u32 {
-        let name = self.named.get().wrapping_add(1).max(1);
-        self.named.set(name);
+    pub(crate) fn next_wait_name(&self) -> u32 {
+        let name = self.last_wait_name.get().wrapping_add(1).max(1);
+        self.last_wait_name.set(name);
         name
     }
 
     /// Returns what an operation needs from its source; `None` if the registration is gone.
     #[inline]
-    pub fn source<R>(&self, key: Key, f: impl FnOnce(&mut Source) -> R) -> Option<R> {
+    pub(crate) fn source<R>(&self, key: Key, f: impl FnOnce(&mut Source) -> R) -> Option<R> {
         self.sources.borrow_mut().get(key).map(f)
     }
 
     /// Lends the timers, for a few lines.
-    pub fn timers<R>(&self, f: impl FnOnce(&mut Wheel) -> R) -> R {
+    pub(crate) fn timers<R>(&self, f: impl FnOnce(&mut Wheel) -> R) -> R {
         f(&mut self.timers.borrow_mut())
     }
 
-    pub fn modify(&self, key: Key, interest: Interest) -> superpoll::Result<()> {
+    pub(crate) fn modify(&self, key: Key, interest: Interest) -> superpoll::Result<()> {
         self.poller.borrow_mut().modify(key, interest)
     }
 
     /// Ends a registration; `closing` if the descriptor is closed right after.
-    pub fn deregister(&self, key: Key, closing: bool) {
+    pub(crate) fn deregister(&self, key: Key, closing: bool) {
         let mut poller = self.poller.borrow_mut();
         // A stale key is fine: the kernel refuses it because the registration has ended already.
         let _ = if closing { poller.deregister_for_close(key) } else { poller.deregister(key) };
@@ -296,8 +293,8 @@ impl Engine {
 
     fn forget(&self, key: Key) {
         let source = self.sources.borrow_mut().remove(key);
-        foreign::discard(source);
-        self.note_place(key.index() as usize);
+        callbacks::discard(source);
+        self.note_slot(key.index() as usize);
     }
 
     /// Asks the poller, for at most `timeout`, and wakes the waiters for the events that it
@@ -305,80 +302,80 @@ impl Engine {
     #[inline(always)]
     fn poll(&self, timeout: Option<Duration>) -> superpoll::Result<usize> {
         let mut events = self.events.borrow_mut();
-        if self.fetches && !self.fetchable.borrow().is_empty() {
+        if self.reads_ahead && !self.read_ahead_queue.borrow().is_empty() {
             self.queue_reads();
         }
         let waited = self.poller.borrow_mut().wait(&mut events, timeout);
         waited.inspect_err(|error| self.end_reads_after(error))?;
         let found = events.len();
         self.counters.found.set(found as u64);
-        self.hear(&mut events);
+        self.handle_events(&mut events);
         Ok(found)
     }
 
     /// Notes the events that the poller has reported, and wakes their waiters, or queues the
     /// sources whose bytes can be read first.
     #[inline(always)]
-    fn hear(&self, events: &mut Events) {
+    fn handle_events(&self, events: &mut Events) {
         // Before the events, some of which may be newer.
-        if self.fetches {
-            self.hear_completed(events);
+        if self.reads_ahead {
+            self.handle_completed(events);
         }
         for event in &*events {
-            let outcome = self.sources.borrow_mut().report(event);
-            let Some(outcome) = outcome else { continue };
-            if let Some(interest) = outcome.narrow {
+            let effects = self.sources.borrow_mut().report(event);
+            let Some(effects) = effects else { continue };
+            if let Some(interest) = effects.narrowed {
                 // Refused only for a stale key, of which there are no events.
                 let _ = self.modify(event.key(), interest);
             }
-            if let Some(fd) = outcome.spinning {
+            if let Some(fd) = effects.spinning {
                 self.counters.note_spinning(fd);
             }
-            if outcome.is_fetchable {
-                self.fetchable.borrow_mut().push_back(event.key());
+            if effects.can_read_ahead {
+                self.read_ahead_queue.borrow_mut().push_back(event.key());
             }
-            outcome.woken.wake();
+            effects.wakers.wake();
         }
         if !events.refusals().is_empty() {
             for (key, error) in events.take_refusals() {
-                let woken = self.source(key, |source| source.refuse(error.into()));
-                woken.unwrap_or_default().wake();
+                let wakers = self.source(key, |source| source.refuse(error.into()));
+                wakers.unwrap_or_default().wake();
             }
         }
-        if self.fetches {
-            self.leave_few_reads();
+        if self.reads_ahead {
+            self.cancel_small_batch();
         }
     }
 
     /// Returns whether reads are made for tasks before they are woken.
     #[inline]
-    pub fn fetches(&self) -> bool {
-        self.fetches
+    pub(crate) fn reads_ahead(&self) -> bool {
+        self.reads_ahead
     }
 
     /// Returns whether operations can be under way for tasks.
-    pub fn completes(&self) -> bool {
-        self.fetches
+    pub(crate) fn has_operations(&self) -> bool {
+        self.reads_ahead
     }
 
     /// Lends the poller, for a few lines that run no foreign code.
-    pub fn poller(&self) -> RefMut<'_, Poller> {
+    pub(crate) fn poller(&self) -> RefMut<'_, Poller> {
         self.poller.borrow_mut()
     }
 
     /// Returns memory for a read; give it back with `recycle`.
-    pub fn memory(&self) -> Vec<u8> {
+    pub(crate) fn memory(&self) -> Vec<u8> {
         let pooled = self.pool.borrow_mut().pop();
-        pooled.unwrap_or_else(|| Vec::with_capacity(AT_MOST))
+        pooled.unwrap_or_else(|| Vec::with_capacity(READ_AHEAD_BYTES))
     }
 
     /// Takes memory back.
-    pub fn recycle(&self, mut memory: Vec<u8>) {
+    pub(crate) fn recycle(&self, mut memory: Vec<u8>) {
         let mut pool = self.pool.borrow_mut();
-        if pool.len() < POOLED && memory.capacity() == AT_MOST {
+        if pool.len() < POOLED && memory.capacity() == READ_AHEAD_BYTES {
             memory.clear();
             pool.push(memory);
-            self.note_place(pool.len() * slack::PLACES);
+            self.note_slot(pool.len() * shrink::SLOTS_PER_BUFFER);
         }
     }
 
@@ -386,40 +383,40 @@ impl Engine {
 
     /// Returns how long the poller may block: not if there is work, else until the next timer.
     fn timeout(&self) -> Option<Duration> {
-        if self.has_news() {
+        if self.has_pending_work() {
             return Some(Duration::ZERO);
         }
         let mut next = self.timers.borrow().next();
-        if let Some(look) = self.slack.next() {
-            next = Some(next.map_or(look, |next| next.min(look)));
+        if let Some(check) = self.shrink_checks.next() {
+            next = Some(next.map_or(check, |next| next.min(check)));
         }
         next.map(|next| next.saturating_duration_since(Instant::now()))
     }
 
     /// Fires the timers that are due. After a pause, bytes and events that have arrived go first;
-    /// see [`late`](crate::late).
+    /// see [`late_timers`](crate::late_timers).
     fn fire_timers(&self) {
         let next = self.timers.borrow().next();
-        let Some(next) = next.filter(|next| !time::is_far(*next)) else { return };
+        let Some(next) = next.filter(|next| !deadline::is_far(*next)) else { return };
         let now = Instant::now();
-        if now.saturating_duration_since(next) > LATE && !self.late_timers_may_fire() {
+        if now.saturating_duration_since(next) > LATE_AFTER && !self.late_timers_may_fire() {
             return;
         }
         let mut due = self.due.take();
         self.timers.borrow_mut().advance(now, &mut due);
         let ended = &self.counters.timers_ended;
         ended.set(ended.get() + due.len() as u64);
-        self.note_place(due.len());
-        due.drain(..).for_each(foreign::wake);
+        self.note_slot(due.len());
+        due.drain(..).for_each(callbacks::wake);
         self.due.set(due);
     }
 
     #[cold]
     fn late_timers_may_fire(&self) -> bool {
         let found = self.counters.found.get();
-        self.late.borrow_mut().may_fire(Look {
+        self.late.borrow_mut().may_fire(LoopState {
             turn: self.counters.turns.get(),
-            has_more: found >= EVENTS_PER_TURN as u64 || !self.fetchable.borrow().is_empty(),
+            has_more: found >= EVENTS_PER_TURN as u64 || !self.read_ahead_queue.borrow().is_empty(),
             polls: self.counters.polls.get(),
             queued: self.queue.borrow().len(),
             is_root_due: self.remote.is_root_woken(),
@@ -429,7 +426,7 @@ impl Engine {
 
     /// Runs a turn: messages, tasks, the poller, timers.
     #[inline(always)]
-    pub fn turn(&self) -> superpoll::Result<()> {
+    pub(crate) fn turn(&self) -> superpoll::Result<()> {
         self.take_messages();
         self.run_tasks();
         self.counters.begin_wait();
@@ -437,33 +434,33 @@ impl Engine {
         let outcome = if timeout == Some(Duration::ZERO) || !self.spin.borrow().is_on() {
             self.poll(timeout).map(drop)
         } else {
-            self.look_and_sleep(timeout)
+            self.spin_and_sleep(timeout)
         };
         self.counters.end_wait(self.remote.turn_watches.load(Ordering::Relaxed) > 0);
         self.fire_timers();
-        if let Some(look) = self.slack.next()
-            && !time::is_far(look)
+        if let Some(check) = self.shrink_checks.next()
+            && !deadline::is_far(check)
         {
-            self.look_for_slack();
+            self.shrink_lists();
         }
         outcome
     }
 
     /// Returns whether the engine was told to stop.
-    pub fn is_stopped(&self) -> bool {
+    pub(crate) fn is_stopped(&self) -> bool {
         self.stopped.get()
     }
 
     /// Spins for as long as that has proved useful, and then sleeps.
-    fn look_and_sleep(&self, timeout: Option<Duration>) -> superpoll::Result<()> {
+    fn spin_and_sleep(&self, timeout: Option<Duration>) -> superpoll::Result<()> {
         let start = Instant::now();
-        let window = self.spin.borrow().window();
-        let end = start + timeout.map_or(window, |timeout| timeout.min(window));
+        let limit = self.spin.borrow().duration();
+        let end = start + timeout.map_or(limit, |timeout| timeout.min(limit));
         let mut now = start;
         while now < end {
-            count(&self.counters.looks);
-            if self.poll(Some(Duration::ZERO))? > 0 || self.has_news() {
-                count(&self.counters.looks_found);
+            count(&self.counters.spin_polls);
+            if self.poll(Some(Duration::ZERO))? > 0 || self.has_pending_work() {
+                count(&self.counters.spin_hits);
                 return Ok(());
             }
             std::hint::spin_loop();
@@ -471,15 +468,15 @@ impl Engine {
         }
         let left = timeout.map(|timeout| timeout.saturating_sub(now - start));
         let outcome = self.poll(left);
-        self.spin.borrow_mut().slept(now.elapsed());
+        self.spin.borrow_mut().record_sleep(now.elapsed());
         outcome.map(drop)
     }
 
     /// Returns whether there is anything to do that the poller does not know of.
-    fn has_news(&self) -> bool {
-        self.has_work()
+    fn has_pending_work(&self) -> bool {
+        self.has_due_tasks()
             || self.stopped.get()
-            || !self.fetchable.borrow().is_empty()
+            || !self.read_ahead_queue.borrow().is_empty()
             || self.remote.is_root_woken()
             || self.remote.inbox.is_pending()
     }
@@ -492,21 +489,21 @@ impl Engine {
     /// they live. Then the inbox is closed, and the messages sent until then are handled: calls are
     /// made, and the tasks that arrived are dropped. Tasks that are spawned here from now on never
     /// run, so there is nothing by which another thread could wake them.
-    pub fn end(self: &Rc<Engine>) {
+    pub(crate) fn end(self: &Rc<Engine>) {
         current::during(self, || {
             self.drop_tasks();
             trace::engine_ended(self.remote.id, self.counters.turns.get());
             let mut messages = Vec::new();
             self.remote.inbox.close(&mut messages);
-            self.carry_out(&mut messages);
+            self.handle_messages(&mut messages);
             self.drop_tasks();
-            self.operations.end_all(self);
+            self.operations.end_all(&self.poller);
             let sources = self.sources.borrow_mut().take_all();
             for mut source in sources.into_iter().flatten() {
-                source.dismiss().wake();
+                source.take_all_waiters().wake();
             }
             let timers = self.timers(Wheel::take_all);
-            timers.into_iter().for_each(foreign::wake);
+            timers.into_iter().for_each(callbacks::wake);
             self.drop_tasks();
         });
     }
@@ -530,11 +527,11 @@ impl Engine {
     }
 
     /// Returns the back-end's name.
-    pub fn backend(&self) -> &'static str {
+    pub(crate) fn backend(&self) -> &'static str {
         self.poller.borrow().backend()
     }
 
-    pub fn stats(&self) -> Stats {
+    pub(crate) fn stats(&self) -> Stats {
         let lengths =
             [self.sources.borrow().len(), self.timers.borrow().len(), self.operations.len()];
         self.counters.snapshot(&self.poller.borrow(), &self.remote, lengths)

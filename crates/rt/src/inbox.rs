@@ -42,7 +42,7 @@ pub(crate) struct Inbox<M> {
 }
 
 impl<M> Inbox<M> {
-    pub fn new() -> Inbox<M> {
+    pub(crate) fn new() -> Inbox<M> {
         let queue = Queue { messages: Vec::new(), is_closed: false };
         Inbox { queue: Mutex::new(queue), pending: AtomicBool::new(false) }
     }
@@ -57,7 +57,7 @@ impl<M> Inbox<M> {
     /// # Errors
     ///
     /// The message, if the inbox is closed. It is dropped with nothing locked.
-    pub fn push(&self, message: M) -> Result<bool, M> {
+    pub(crate) fn push(&self, message: M) -> Result<bool, M> {
         let mut queue = self.queue();
         if queue.is_closed {
             return Err(message);
@@ -67,31 +67,31 @@ impl<M> Inbox<M> {
     }
 
     /// Returns the number of messages, and of messages that there is room for.
-    pub fn room(&self) -> (usize, usize) {
+    pub(crate) fn room(&self) -> (usize, usize) {
         let queue = self.queue();
         (queue.messages.len(), queue.messages.capacity())
     }
 
     /// Gives back the memory that is not needed.
-    pub fn shorten(&self) {
+    pub(crate) fn shrink(&self) {
         self.queue().messages.shrink_to_fit();
     }
 
     /// Returns whether there are messages.
     #[inline]
-    pub fn is_pending(&self) -> bool {
+    pub(crate) fn is_pending(&self) -> bool {
         self.pending.load(Ordering::Acquire)
     }
 
     /// Swaps the messages with an empty list.
-    pub fn take(&self, into: &mut Vec<M>) {
+    pub(crate) fn take(&self, into: &mut Vec<M>) {
         let mut queue = self.queue();
         self.pending.store(false, Ordering::Release);
         std::mem::swap(&mut queue.messages, into);
     }
 
     /// Like [`take`](Inbox::take), and refuses all messages from now on.
-    pub fn close(&self, into: &mut Vec<M>) {
+    pub(crate) fn close(&self, into: &mut Vec<M>) {
         let mut queue = self.queue();
         queue.is_closed = true;
         self.pending.store(false, Ordering::Release);

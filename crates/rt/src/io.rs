@@ -5,9 +5,9 @@
 //! which saves the refused call that a request-reply protocol would make. That is right for pipes
 //! and stream sockets (`epoll(7)`, question 9), with two exceptions that the peer chooses: a read
 //! of a socket ends at an urgent byte, and a pipe whose writer has `O_DIRECT` gives one packet at a
-//! time. The engine knows of both ([`ShortReads`](crate::link::ShortReads)). It is not right for
-//! terminals, message sockets and files, where a short count says nothing, so it is a property of
-//! the type.
+//! time. The engine knows of both ([`ShortReads`](crate::short_reads::ShortReads)). It is not
+//! right for terminals, message sockets and files, where a short count says nothing, so it is a
+//! property of the type.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::os::fd::AsFd;
@@ -19,11 +19,11 @@ use superpoll::call;
 
 use crate::async_fd::AsyncFd;
 use crate::calls::{Call, count};
-use crate::link::{After, asked};
+use crate::short_reads::{IoState, total_len};
 use crate::sources::Direction;
 
 /// The meaning of a short count for a type of descriptor.
-pub trait Drains {
+pub trait ShortCounts {
     /// Whether a short read or write means that the next one would block.
     const SHORT_MEANS_BLOCKED: bool;
 
@@ -34,46 +34,46 @@ pub trait Drains {
 
     /// Reads with an inlined system call, if that is all that the type's `Read` does; `None` if it
     /// does more. [`superpoll::call`] says how much that saves.
-    fn read_in_line(&self, buffer: &mut [u8]) -> Option<io::Result<usize>> {
+    fn read_inline(&self, buffer: &mut [u8]) -> Option<io::Result<usize>> {
         let _ = buffer;
         None
     }
 
     /// Writes in the same way.
-    fn write_in_line(&self, buffer: &[u8]) -> Option<io::Result<usize>> {
+    fn write_inline(&self, buffer: &[u8]) -> Option<io::Result<usize>> {
         let _ = buffer;
         None
     }
 }
 
-impl<T> Drains for &T
+impl<T> ShortCounts for &T
 where
-    T: Drains,
+    T: ShortCounts,
 {
     const SHORT_MEANS_BLOCKED: bool = T::SHORT_MEANS_BLOCKED;
     const MAY_BE_PACKETS: bool = T::MAY_BE_PACKETS;
     #[inline(always)]
-    fn read_in_line(&self, buffer: &mut [u8]) -> Option<io::Result<usize>> {
-        T::read_in_line(self, buffer)
+    fn read_inline(&self, buffer: &mut [u8]) -> Option<io::Result<usize>> {
+        T::read_inline(self, buffer)
     }
     #[inline(always)]
-    fn write_in_line(&self, buffer: &[u8]) -> Option<io::Result<usize>> {
-        T::write_in_line(self, buffer)
+    fn write_inline(&self, buffer: &[u8]) -> Option<io::Result<usize>> {
+        T::write_inline(self, buffer)
     }
 }
 
 macro_rules! drains {
     ($($type:ty: $drains:literal, $packets:literal, $write:ident $counted:ident);* $(;)?) => {$(
-        impl Drains for $type {
+        impl ShortCounts for $type {
             const SHORT_MEANS_BLOCKED: bool = $drains;
             const MAY_BE_PACKETS: bool = $packets;
             #[inline(always)]
-            fn read_in_line(&self, buffer: &mut [u8]) -> Option<io::Result<usize>> {
+            fn read_inline(&self, buffer: &mut [u8]) -> Option<io::Result<usize>> {
                 count(Call::Read);
                 Some(call::read(self, buffer))
             }
             #[inline(always)]
-            fn write_in_line(&self, buffer: &[u8]) -> Option<io::Result<usize>> {
+            fn write_inline(&self, buffer: &[u8]) -> Option<io::Result<usize>> {
                 count(Call::$counted);
                 Some(call::$write(self, buffer))
             }
@@ -94,42 +94,42 @@ drains! {
 }
 
 #[inline]
-fn after<T: Drains>(done: usize, asked: usize) -> After {
-    if T::SHORT_MEANS_BLOCKED { After::of(done, asked) } else { After::Ready }
+fn state_after<T: ShortCounts>(done: usize, requested: usize) -> IoState {
+    if T::SHORT_MEANS_BLOCKED { IoState::after(done, requested) } else { IoState::Ready }
 }
 
 #[inline]
-fn after_read<T: Drains>(done: usize, asked: usize) -> After {
+fn state_after_read<T: ShortCounts>(done: usize, requested: usize) -> IoState {
     match T::SHORT_MEANS_BLOCKED && T::MAY_BE_PACKETS {
-        true => After::of_pipe(done, asked),
-        false => after::<T>(done, asked),
+        true => IoState::after_pipe_read(done, requested),
+        false => state_after::<T>(done, requested),
     }
 }
 
 #[inline(always)]
-fn read_from<T: Drains>(io: &T, buffer: &mut [u8]) -> io::Result<(usize, After)>
+fn read_from<T: ShortCounts>(io: &T, buffer: &mut [u8]) -> io::Result<(usize, IoState)>
 where
     for<'a> &'a T: Read,
 {
     let mut reader = io;
-    let done = match io.read_in_line(buffer) {
+    let done = match io.read_inline(buffer) {
         Some(outcome) => outcome,
         None => reader.read(buffer),
     }?;
-    Ok((done, after_read::<T>(done, buffer.len())))
+    Ok((done, state_after_read::<T>(done, buffer.len())))
 }
 
 #[inline(always)]
-fn write_to<T: Drains>(io: &T, buffer: &[u8]) -> io::Result<(usize, After)>
+fn write_to<T: ShortCounts>(io: &T, buffer: &[u8]) -> io::Result<(usize, IoState)>
 where
     for<'a> &'a T: Write,
 {
     let mut writer = io;
-    let done = match io.write_in_line(buffer) {
+    let done = match io.write_inline(buffer) {
         Some(outcome) => outcome,
         None => writer.write(buffer),
     }?;
-    Ok((done, after::<T>(done, buffer.len())))
+    Ok((done, state_after::<T>(done, buffer.len())))
 }
 
 impl<T: AsFd> AsyncFd<T> {
@@ -139,15 +139,15 @@ impl<T: AsFd> AsyncFd<T> {
         cx: &mut Context<'_>,
         buffers: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let asked = asked(buffers.iter().map(|buffer| buffer.len()));
+        let requested = total_len(buffers.iter().map(|buffer| buffer.len()));
         self.poll_with(cx, Direction::Write, |socket| {
             count(Call::SendParts);
-            call::send_vectored(socket, buffers).map(|done| (done, After::of(done, asked)))
+            call::send_vectored(socket, buffers).map(|done| (done, IoState::after(done, requested)))
         })
     }
 }
 
-impl<T: AsFd + Drains> AsyncFd<T>
+impl<T: AsFd + ShortCounts> AsyncFd<T>
 where
     for<'a> &'a T: Read,
 {
@@ -157,7 +157,7 @@ where
         cx: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        if let Some(outcome) = self.give(buffer) {
+        if let Some(outcome) = self.copy_read_ahead(buffer) {
             return Poll::Ready(outcome);
         }
         self.poll_with(cx, Direction::Read, |io| read_from(io, buffer))
@@ -166,25 +166,25 @@ where
     /// Like [`poll_read`](AsyncFd::poll_read), for a stream socket whose every read first takes the
     /// bytes that the engine has read ahead.
     #[inline]
-    pub(crate) fn poll_fetched_read(
+    pub(crate) fn poll_read_ahead(
         &self,
         cx: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
         let io = self.get_ref();
-        self.link().poll_read(cx, io.as_fd(), buffer, |room| read_from(io, room))
+        self.registration().poll_read(cx, io.as_fd(), buffer, |room| read_from(io, room))
     }
 
     /// Takes bytes that came for a read that was given up, if there are any.
     #[inline]
-    fn give(&self, room: &mut [u8]) -> Option<io::Result<usize>> {
-        let fetched = self.link().fetched()?;
-        self.link().give(fetched, room)
+    fn copy_read_ahead(&self, room: &mut [u8]) -> Option<io::Result<usize>> {
+        let read_ahead = self.registration().read_ahead()?;
+        self.registration().copy_read_ahead(read_ahead, room)
     }
 
     pub(crate) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.link()
-            .attempt(self.get_ref().as_fd(), Direction::Read, || read_from(self.get_ref(), buffer))
+        self.registration()
+            .try_io(self.get_ref().as_fd(), Direction::Read, || read_from(self.get_ref(), buffer))
     }
 
     pub(crate) fn poll_read_vectored(
@@ -193,18 +193,18 @@ where
         buffers: &mut [IoSliceMut<'_>],
     ) -> Poll<io::Result<usize>> {
         let first = buffers.iter_mut().find(|buffer| !buffer.is_empty());
-        if let Some(outcome) = first.and_then(|first| self.give(first)) {
+        if let Some(outcome) = first.and_then(|first| self.copy_read_ahead(first)) {
             return Poll::Ready(outcome);
         }
-        let asked = asked(buffers.iter().map(|buffer| buffer.len()));
+        let requested = total_len(buffers.iter().map(|buffer| buffer.len()));
         self.poll_with(cx, Direction::Read, |mut io| {
             count(Call::ReadParts);
-            io.read_vectored(buffers).map(|done| (done, after_read::<T>(done, asked)))
+            io.read_vectored(buffers).map(|done| (done, state_after_read::<T>(done, requested)))
         })
     }
 }
 
-impl<T: AsFd + Drains> AsyncFd<T>
+impl<T: AsFd + ShortCounts> AsyncFd<T>
 where
     for<'a> &'a T: Write,
 {
@@ -218,8 +218,8 @@ where
     }
 
     pub(crate) fn try_write(&self, buffer: &[u8]) -> io::Result<usize> {
-        self.link()
-            .attempt(self.get_ref().as_fd(), Direction::Write, || write_to(self.get_ref(), buffer))
+        self.registration()
+            .try_io(self.get_ref().as_fd(), Direction::Write, || write_to(self.get_ref(), buffer))
     }
 
     pub(crate) fn poll_write_vectored(
@@ -227,17 +227,17 @@ where
         cx: &mut Context<'_>,
         buffers: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let asked = asked(buffers.iter().map(|buffer| buffer.len()));
+        let requested = total_len(buffers.iter().map(|buffer| buffer.len()));
         self.poll_with(cx, Direction::Write, |mut io| {
             count(Call::WriteParts);
-            io.write_vectored(buffers).map(|done| (done, after::<T>(done, asked)))
+            io.write_vectored(buffers).map(|done| (done, state_after::<T>(done, requested)))
         })
     }
 }
 
 macro_rules! delegate {
     ($type:ty) => {
-        impl<T: AsFd + Drains> AsyncRead for $type
+        impl<T: AsFd + ShortCounts> AsyncRead for $type
         where
             for<'a> &'a T: Read,
         {
@@ -258,7 +258,7 @@ macro_rules! delegate {
             }
         }
 
-        impl<T: AsFd + Drains> AsyncWrite for $type
+        impl<T: AsFd + ShortCounts> AsyncWrite for $type
         where
             for<'a> &'a T: Write,
         {

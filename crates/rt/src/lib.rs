@@ -67,35 +67,43 @@
 mod adapt;
 mod async_fd;
 pub mod blocking;
+mod budget;
+mod callbacks;
 mod calls;
 pub mod completion;
+mod counters;
+mod current_engine;
+mod deadline;
 mod engine;
 mod error;
-mod fetch;
-mod foreign;
 mod handle;
 mod inbox;
 mod io;
-mod late;
-mod link;
+mod io_ref;
+mod io_registration;
+mod late_timers;
 pub mod net;
+mod operation_handle;
 mod operations;
-mod peers;
+mod peer_wake;
 pub mod pipe;
 pub mod process;
+mod read_ahead;
 mod remote;
 mod runtime;
+mod short_reads;
 pub mod signal;
+mod slow_turns;
 mod sources;
 mod spin;
 mod stats;
 mod sys;
 mod task;
-mod tie;
 pub mod time;
+mod timer_wheel;
 mod trace;
 pub mod transfer;
-mod turns;
+mod wake_list;
 mod worker;
 
 #[cfg(feature = "hyper")]
@@ -105,14 +113,14 @@ pub use adapt::tokio;
 pub use async_fd::{AsyncFd, NotReady, ReadyGuard};
 pub use calls::Calls;
 pub use error::{Error, Result};
-pub use handle::Handle;
-pub use io::Drains;
+pub use handle::{Handle, TurnWatch};
+pub use io::ShortCounts;
 pub use runtime::{Builder, Runtime};
+pub use slow_turns::SlowTurn;
 pub use sources::Direction;
 pub use stats::Stats;
 pub use superpoll::BackendKind;
 pub use task::{JoinError, JoinHandle, TaskPanic, spawn, yield_now};
-pub use turns::{SlowTurn, TurnWatch};
 
 /// The program of the crate's page in the registry, which is compiled as a test.
 #[cfg(doctest)]

@@ -10,36 +10,32 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::io;
-use std::rc::{Rc, Weak};
-use std::task::{Context, Poll, Waker};
+use std::rc::Rc;
+use std::task::Waker;
 
 use slab::Slab;
 use superpoll::operation::{Operation, Progress, Ticket};
-use superpoll::{Events, Key};
+use superpoll::{Events, Key, Poller};
 
-use crate::engine::{self, Engine};
-use crate::foreign;
-use crate::sources::Source;
+use crate::callbacks;
 use crate::sys;
-use crate::tie::Tie;
 
 /// When this many results wait to be taken, an operation that goes on by itself is ended until they
 /// are taken.
 const MOST: usize = 16;
 
 /// An operation that has been started.
-pub(crate) struct Pending {
+pub(crate) struct StartedOperation {
     ticket: Ticket,
-    place: usize,
-    waker: Cell<Option<Waker>>,
-    progress: RefCell<VecDeque<Progress>>,
-    over: Cell<bool>,
-    pausing: Cell<bool>,
+    pub place: usize,
+    pub waker: Cell<Option<Waker>>,
+    pub progress: RefCell<VecDeque<Progress>>,
+    pub over: Cell<bool>,
+    cancelling: Cell<bool>,
 }
 
-impl Pending {
-    fn put(&self, progress: Progress) {
+impl StartedOperation {
+    fn push(&self, progress: Progress) {
         if progress.last {
             self.over.set(true);
         }
@@ -50,88 +46,91 @@ impl Pending {
 /// All operations of an engine.
 #[derive(Default)]
 pub(crate) struct Operations {
-    list: RefCell<Slab<Rc<Pending>>>,
+    list: RefCell<Slab<Rc<StartedOperation>>>,
     /// Empty, kept for its room.
-    many: Cell<Vec<Rc<Pending>>>,
+    spare: Cell<Vec<Rc<StartedOperation>>>,
 }
 
 impl Operations {
-    fn start(
+    /// Starts an operation, or gives it back.
+    pub(crate) fn start(
         &self,
-        engine: &Engine,
+        poller: &mut Poller,
         key: Key,
         operation: Operation,
-    ) -> Result<Rc<Pending>, Operation> {
+    ) -> Result<Rc<StartedOperation>, Operation> {
         let mut list = self.list.borrow_mut();
-        let home = list.vacant_entry();
-        let place = home.key();
+        let entry = list.vacant_entry();
+        let place = entry.key();
         // The wait that comes instead reports any obstacle.
-        let mut poller = engine.poller();
-        sys::open::keeps_open(&mut poller, key);
+        sys::assume_open::assume_kept_open(poller, key);
         let started = poller.start(key, operation, place as u64);
-        drop(poller);
         let ticket = started.map_err(|(_, operation)| operation)?;
-        let pending = Rc::new(Pending {
+        let pending = Rc::new(StartedOperation {
             ticket,
             place,
             waker: Cell::default(),
             progress: RefCell::default(),
             over: Cell::new(false),
-            pausing: Cell::new(false),
+            cancelling: Cell::new(false),
         });
-        home.insert(pending.clone());
-        engine.note_place(place);
+        entry.insert(pending.clone());
         Ok(pending)
     }
 
     /// Notes the progress that the poller has reported, and collects the wakers to call when
     /// everything else is noted.
     #[inline]
-    pub fn hear(&self, engine: &Engine, events: &mut Events, due: &mut Vec<Waker>) {
-        let told = events.progress();
-        if told.len() > 0 {
-            self.hear_all(engine, told, due);
+    pub(crate) fn handle_progress(
+        &self,
+        poller: &RefCell<Poller>,
+        events: &mut Events,
+        due: &mut Vec<Waker>,
+    ) {
+        let reported = events.progress();
+        if reported.len() > 0 {
+            self.handle_all(poller, reported, due);
         }
     }
 
-    fn hear_all(
+    fn handle_all(
         &self,
-        engine: &Engine,
-        told: impl Iterator<Item = Progress>,
+        poller: &RefCell<Poller>,
+        reported: impl Iterator<Item = Progress>,
         due: &mut Vec<Waker>,
     ) {
-        let mut many = self.many.take();
+        let mut spare = self.spare.take();
         let mut list = self.list.borrow_mut();
-        for progress in told {
+        for progress in reported {
             let place = progress.token as usize;
             let Some(pending) = list.get(place).cloned() else { continue };
             if progress.last {
                 list.remove(place);
             }
-            pending.put(progress);
+            pending.push(progress);
             due.extend(pending.waker.take());
             let too_much = pending.progress.borrow().len() >= MOST;
-            if too_much && !pending.over.get() && !pending.pausing.replace(true) {
-                many.push(pending);
+            if too_much && !pending.over.get() && !pending.cancelling.replace(true) {
+                spare.push(pending);
             }
         }
         drop(list);
-        for pending in many.drain(..) {
+        for pending in spare.drain(..) {
             // If that fails the operation goes on, and only takes more room.
-            let _ = engine.poller().cancel(pending.ticket);
+            let _ = poller.borrow_mut().cancel(pending.ticket);
         }
-        self.many.set(many);
+        self.spare.set(spare);
     }
 
     /// Ends an operation and notes the results that it has brought.
-    fn end(&self, engine: &Engine, pending: &Pending) {
+    pub(crate) fn end(&self, poller: &mut Poller, pending: &StartedOperation) {
         if pending.over.get() {
             return;
         }
         // A failure means a forked process, in which there is nothing to end.
-        let brought = engine.poller().cancel_now(pending.ticket).unwrap_or_default();
+        let brought = poller.cancel_now(pending.ticket).unwrap_or_default();
         for progress in brought {
-            pending.put(progress);
+            pending.push(progress);
         }
         if pending.over.get() {
             let known = self.list.borrow_mut().try_remove(pending.place);
@@ -141,128 +140,32 @@ impl Operations {
 
     /// Ends all operations, with the engine. Their waiters go on in another way, or in another
     /// engine.
-    pub fn end_all(&self, engine: &Engine) {
-        let all: Vec<Rc<Pending>> =
+    pub(crate) fn end_all(&self, poller: &RefCell<Poller>) {
+        let all: Vec<Rc<StartedOperation>> =
             self.list.borrow().iter().map(|(_, pending)| pending.clone()).collect();
         for pending in all {
-            self.end(engine, &pending);
+            self.end(&mut poller.borrow_mut(), &pending);
             if let Some(waker) = pending.waker.take() {
-                foreign::wake(waker);
+                callbacks::wake(waker);
             }
         }
         let left = self.list.take();
-        foreign::discard(left);
+        callbacks::discard(left);
     }
 
     /// Returns the number of operations that there is room for.
-    pub fn places(&self) -> usize {
+    pub(crate) fn capacity(&self) -> usize {
         self.list.borrow().capacity()
     }
 
     /// Gives back the memory that is not needed.
-    pub fn shorten(&self) {
+    pub(crate) fn shrink(&self) {
         self.list.borrow_mut().shrink_to_fit();
-        self.many.take();
+        self.spare.take();
     }
 
     /// Returns the number of operations under way.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.list.borrow().len()
     }
-}
-
-/// An operation that a task waits for. Dropping this before the operation is over ends it first,
-/// and takes the remaining results.
-pub(crate) struct UnderWay {
-    engine: Weak<Engine>,
-    pending: Rc<Pending>,
-    /// The registration of a stream from which it takes bytes.
-    takes_from: Option<Key>,
-}
-
-impl UnderWay {
-    /// Starts an operation on this thread's engine; gives it back if there is no engine, or if the
-    /// engine has no registration of this descriptor.
-    pub fn start(tie: Tie<'_>, operation: Operation) -> Result<UnderWay, Operation> {
-        let Some(engine) = engine::current().filter(|engine| engine.completes()) else {
-            return Err(operation);
-        };
-        let Some(key) = tie.link.key_for_operations(&engine, tie.fd) else { return Err(operation) };
-        let takes = takes_bytes(&operation);
-        if takes && tie.link.fetched().is_some() {
-            // Bytes that were found while the stream has left another engine come first.
-            return Err(operation);
-        }
-        let pending = engine.operations.start(&engine, key, operation)?;
-        if takes {
-            engine.source(key, Source::begin_receive);
-        }
-        let takes_from = takes.then_some(key);
-        Ok(UnderWay { engine: Rc::downgrade(&engine), pending, takes_from })
-    }
-
-    /// Returns the next progress; `None` after the last.
-    pub fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Option<Progress>> {
-        if let Some(progress) = self.pending.progress.borrow_mut().pop_front() {
-            return Poll::Ready(Some(progress));
-        }
-        if self.pending.over.get() {
-            return Poll::Ready(None);
-        }
-        let here = self.engine.upgrade().is_some_and(|home| engine::is_current(home.remote.id));
-        if here {
-            let before = self.pending.waker.replace(Some(cx.waker().clone()));
-            drop(before);
-            return Poll::Pending;
-        }
-        // Its engine may never run again.
-        self.end();
-        Poll::Ready(self.pending.progress.borrow_mut().pop_front())
-    }
-
-    /// Ends the operation, and waits until the kernel is done with it.
-    pub fn end(&self) {
-        if let Some(engine) = self.engine.upgrade() {
-            engine.operations.end(&engine, &self.pending);
-        }
-    }
-
-    /// Ends the operation and takes the results that no task has taken.
-    pub fn take_rest(&self) -> VecDeque<Progress> {
-        if !self.pending.over.get() {
-            self.end();
-        }
-        self.pending.progress.take()
-    }
-}
-
-impl Drop for UnderWay {
-    fn drop(&mut self) {
-        if let (Some(key), Some(engine)) = (self.takes_from, self.engine.upgrade()) {
-            engine.source(key, Source::end_receive);
-        }
-    }
-}
-
-/// Returns whether an operation takes bytes from a stream.
-fn takes_bytes(operation: &Operation) -> bool {
-    matches!(operation, Operation::Read(_) | Operation::Receive(_) | Operation::ReceiveMany)
-}
-
-/// Returns whether an operation has to be repeated in another way: it was ended with its engine, or
-/// the kernel would not wait.
-pub(crate) fn is_to_be_repeated(error: &io::Error) -> bool {
-    matches!(
-        error.raw_os_error(),
-        Some(libc::ECANCELED | libc::EAGAIN | libc::EINTR | libc::EINPROGRESS | libc::EALREADY)
-    )
-}
-
-/// Lets other tasks run first, if this one has done enough.
-pub(crate) fn poll_turn(cx: &mut Context<'_>) -> Poll<()> {
-    if engine::with(Engine::spend) == Some(false) {
-        cx.waker().wake_by_ref();
-        return Poll::Pending;
-    }
-    Poll::Ready(())
 }

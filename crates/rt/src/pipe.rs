@@ -1,12 +1,12 @@
-//! Pipes whose two ends know of each other (see `peers.rs`).
+//! Pipes whose two ends wake each other (see `peer_wake.rs`).
 
 use std::io;
 use std::os::fd::OwnedFd;
 
 use crate::async_fd::AsyncFd;
 use crate::error;
-use crate::link::Link;
-use crate::peers;
+use crate::io_registration::IoRegistration;
+use crate::peer_wake;
 use crate::sys;
 
 /// The reading end of a pipe. At the end of the stream, when all writers are gone, a read gives
@@ -32,10 +32,10 @@ pub fn pipe() -> io::Result<(PipeReader, PipeWriter)> {
     let (reader, writer) = std::io::pipe().map_err(|error| error::limit("making a pipe", error))?;
     sys::descriptor::set_nonblocking(&reader)?;
     sys::descriptor::set_nonblocking(&writer)?;
-    let (one, other) = peers::pair();
+    let (one, other) = peer_wake::pair();
     Ok((
-        AsyncFd::linked(reader, Link::with_end(one).packets()),
-        AsyncFd::linked(writer, Link::with_end(other)),
+        AsyncFd::with_registration(reader, IoRegistration::paired(one).packets()),
+        AsyncFd::with_registration(writer, IoRegistration::paired(other)),
     ))
 }
 
@@ -48,7 +48,7 @@ pub fn pipe() -> io::Result<(PipeReader, PipeWriter)> {
 pub fn reader_from(end: impl Into<OwnedFd>) -> io::Result<PipeReader> {
     let end = std::io::PipeReader::from(end.into());
     sys::descriptor::set_nonblocking(&end)?;
-    Ok(AsyncFd::linked(end, Link::default().packets()))
+    Ok(AsyncFd::with_registration(end, IoRegistration::default().packets()))
 }
 
 /// Adopts an existing writing end of a pipe, see [`reader_from`].

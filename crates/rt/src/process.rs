@@ -178,7 +178,7 @@ impl Child {
             self.status = Some(status);
             self.process = None;
         }
-        Ok(self.status.expect("a process that is not there any more has left a result"))
+        Ok(self.status.expect("a process whose handle is gone has a status"))
     }
 
     /// Waits until the process ends and meanwhile reads its standard output and error to their
@@ -250,7 +250,7 @@ impl Drop for Child {
             // An `ECHILD` because other code took the result means that there is nothing left to
             // take.
             if let Ok(None) = child.try_wait() {
-                leave(pidfd.into_inner(), child);
+                hand_to_reaper(pidfd.into_inner(), child);
             }
         }
     }
@@ -268,12 +268,12 @@ impl fmt::Debug for Child {
 /// The children that were left, and the thread that waits for them.
 struct Reaper {
     /// The children that the thread has not yet taken over.
-    left: Vec<(OwnedFd, std::process::Child)>,
+    orphans: Vec<(OwnedFd, std::process::Child)>,
     /// Wakes the thread, if it runs.
     thread: Option<Registrar>,
 }
 
-static REAPER: Mutex<Reaper> = Mutex::new(Reaper { left: Vec::new(), thread: None });
+static REAPER: Mutex<Reaper> = Mutex::new(Reaper { orphans: Vec::new(), thread: None });
 
 fn reaper() -> MutexGuard<'static, Reaper> {
     // The list and the registrar are whole, wherever a panic happened.
@@ -281,9 +281,9 @@ fn reaper() -> MutexGuard<'static, Reaper> {
 }
 
 /// Leaves a child to the reaper.
-fn leave(pidfd: OwnedFd, child: std::process::Child) {
+fn hand_to_reaper(pidfd: OwnedFd, child: std::process::Child) {
     let mut reaper = reaper();
-    reaper.left.push((pidfd, child));
+    reaper.orphans.push((pidfd, child));
     match &reaper.thread {
         // It cannot fail on an open eventfd.
         Some(registrar) => drop(registrar.wake()),
@@ -292,7 +292,7 @@ fn leave(pidfd: OwnedFd, child: std::process::Child) {
     if reaper.thread.is_none() {
         // Without a thread, or descriptors for it, only children that have ended meanwhile are
         // taken; the other children wait for the next child that is left.
-        reaper.left.retain_mut(|(_, child)| matches!(child.try_wait(), Ok(None)));
+        reaper.orphans.retain_mut(|(_, child)| matches!(child.try_wait(), Ok(None)));
     }
 }
 
@@ -315,7 +315,7 @@ fn reap(mut poller: Poller) {
     let mut children: HashMap<Key, (OwnedFd, std::process::Child)> = HashMap::new();
     loop {
         let mut reaper = reaper();
-        for (pidfd, child) in reaper.left.drain(..) {
+        for (pidfd, child) in reaper.orphans.drain(..) {
             match poller.register(&pidfd, Interest::READABLE) {
                 Ok(key) => drop(children.insert(key, (pidfd, child))),
                 Err(_) => block_for(child),
@@ -330,7 +330,7 @@ fn reap(mut poller: Poller) {
             // The next child that is left starts another thread.
             let mut reaper = self::reaper();
             reaper.thread = None;
-            reaper.left.extend(children.into_values());
+            reaper.orphans.extend(children.into_values());
             return;
         }
         for (key, _) in events.take_refusals() {

@@ -9,10 +9,9 @@ use std::task::Wake;
 use async_task::Runnable;
 use superpoll::{Key, Registrar};
 
-use crate::engine;
-use crate::handle::Engines;
+use crate::current_engine;
 use crate::inbox::Inbox;
-use crate::time::wheel::TimerKey;
+use crate::timer_wheel::TimerKey;
 
 /// A request from another thread to an engine.
 pub(crate) enum Message {
@@ -27,6 +26,10 @@ pub(crate) enum Message {
     /// End the loop.
     Stop,
 }
+
+/// The engines of a runtime.
+#[derive(Debug)]
+pub(crate) struct Engines(pub Vec<Arc<Remote>>);
 
 /// An engine as other threads see it.
 pub(crate) struct Remote {
@@ -46,7 +49,7 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
-    pub fn new(id: u32, backend: &'static str, registrar: Registrar) -> Remote {
+    pub(crate) fn new(id: u32, backend: &'static str, registrar: Registrar) -> Remote {
         Remote {
             id,
             backend,
@@ -61,40 +64,40 @@ impl Remote {
 
     /// Sends a message; gives it back if the engine has ended. An accepted message is always
     /// carried out.
-    pub fn send(&self, message: Message) -> Result<(), Message> {
+    pub(crate) fn send(&self, message: Message) -> Result<(), Message> {
         if self.inbox.push(message)? {
             self.wake();
         }
         Ok(())
     }
 
-    pub fn wake(&self) {
+    pub(crate) fn wake(&self) {
         // It cannot fail on an open eventfd, and an engine that has ended waits for nothing.
         let _ = self.registrar.wake();
     }
 
     /// Sets the runtime that the engine belongs to.
-    pub fn join(&self, engines: &Arc<Engines>) {
+    pub(crate) fn set_runtime(&self, engines: &Arc<Engines>) {
         // It is set once.
         let _ = self.runtime.set(Arc::downgrade(engines));
     }
 
     /// Returns the engines of the runtime that it belongs to, unless the runtime has ended.
-    pub fn runtime(&self) -> Option<Arc<Engines>> {
+    pub(crate) fn runtime(&self) -> Option<Arc<Engines>> {
         self.runtime.get()?.upgrade()
     }
 
     /// Makes the engine poll the root future.
-    pub fn wake_root(&self) {
+    pub(crate) fn wake_root(&self) {
         self.root.store(true, Ordering::Release);
     }
 
     /// Returns whether the root future was woken since the last call.
-    pub fn take_root(&self) -> bool {
+    pub(crate) fn take_root(&self) -> bool {
         self.root.load(Ordering::Relaxed) && self.root.swap(false, Ordering::Acquire)
     }
 
-    pub fn is_root_woken(&self) -> bool {
+    pub(crate) fn is_root_woken(&self) -> bool {
         self.root.load(Ordering::Acquire)
     }
 }
@@ -105,7 +108,7 @@ impl Wake for Remote {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        if !self.root.swap(true, Ordering::AcqRel) && !engine::is_current(self.id) {
+        if !self.root.swap(true, Ordering::AcqRel) && !current_engine::has_id(self.id) {
             Remote::wake(self);
         }
     }

@@ -14,7 +14,8 @@ use superpoll::{BackendKind, Poller};
 
 use crate::engine::{Engine, Settings};
 use crate::error::{Error, Result};
-use crate::handle::{Engines, Handle};
+use crate::handle::Handle;
+use crate::remote::Engines;
 use crate::stats::Stats;
 use crate::worker::Worker;
 
@@ -97,7 +98,7 @@ impl Builder {
             .chain(workers.iter().map(|worker| worker.remote.clone()));
         let engines = Arc::new(Engines(remotes.collect()));
         for remote in &engines.0 {
-            remote.join(&engines);
+            remote.set_runtime(&engines);
         }
         Ok(Runtime { engine, workers, handle: Handle::new(engines) })
     }

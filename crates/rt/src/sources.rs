@@ -13,6 +13,52 @@
 //!
 //! End of stream, hang-up and error stay: every later operation is tried, and returns the outcome,
 //! until one of them would block after all.
+//!
+//! # States
+//!
+//! Each direction of a source is in one of these states; the last three are of reading only.
+//!
+//! ```text
+//! state   | ready | waiters | in the interest | requested | QUEUED | reader
+//! --------+-------+---------+-----------------+-----------+--------+-------
+//! READY   |  yes  |   no    |      maybe      |     0     |   no   | none
+//! IDLE    |  no   |   no    |      maybe      |     0     |   no   | none
+//! WAITING |  no   |   yes   |       yes       |     0     |   no   | none
+//! WANTING |  no   |   yes   |       yes       |    > 0    |   no   | none
+//! QUEUED  |  yes  |   yes   |       yes       |    > 0    |   yes  | none
+//! READING |  yes  |   yes   |       yes       |    > 0    |   no   | engine
+//!
+//!             clear(), mark_drained()
+//!   add      +------------------------------------+
+//!    |       |                                    v
+//!    +--> READY <------- report() (1) ---------- IDLE
+//!         ^ ^ ^ ^                                |  ^
+//!         | | | |                   add_waiter() |  | cancel_wait() of the last waiter
+//!         | | | |                                v  |
+//!         | | | +------ report(), wakes ------ WAITING
+//!         | | |                                  |  ^
+//!         | | |             request_read_ahead() |  | add_waiter(), begin_receive()
+//!         | | |                                  v  |
+//!         | | +-- report() of more, wakes ---- WANTING <---------------+
+//!         | |                                    |                     |
+//!         | |              report() of this only |                     |
+//!         | |                                    v                     |
+//!         | +-- cancel_read_ahead() (2), wakes - QUEUED                |
+//!         |                                      |                     |
+//!         |                         begin_read() |                     |
+//!         |                                      v                     |
+//!         +-- finish_read() (3), wakes ------- READING -- WouldBlock --+
+//! ```
+//!
+//! 1. The second report in a row that no task acts upon takes the direction out of the interest.
+//! 2. The engine leaves a few reads to their tasks. It also does so if a second waiter, or an
+//!    operation that takes bytes, has come meanwhile.
+//! 3. After a short read the direction is IDLE.
+//!
+//! A direction is *closed* after the end of the stream (reading), and after a hang-up, an error or
+//! [`refuse`](Source::refuse) (all directions). Then `mark_drained` does not end READY; `clear`
+//! does. [`assume_ready`](Source::assume_ready) acts like a report, on behalf of the other end of a
+//! pipe or socket pair.
 
 use std::io;
 use std::mem;
@@ -22,10 +68,11 @@ use std::task::Waker;
 
 use superpoll::{Event, Interest, Key, Mode, Readiness, Watch};
 
-use crate::fetch::{Fetched, NO_ENGINE};
-use crate::foreign;
+use crate::current_engine::NO_ENGINE;
+use crate::read_ahead::ReadAhead;
+use crate::wake_list::WakeList;
 
-mod ahead;
+mod read_ahead;
 
 /// A direction in which an operation may have to wait.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -66,43 +113,7 @@ pub(crate) const ALL_READY: u8 = 7;
 /// A descriptor with one more report than this that no task acts upon is called spinning.
 pub(crate) const SPIN_LIMIT: u16 = 1000;
 
-/// The wakers to call, taken out so that nothing is borrowed while they are called.
-#[derive(Debug, Default)]
-pub(crate) struct Woken {
-    /// Nearly always the only one.
-    first: Option<Waker>,
-    more: Vec<Waker>,
-}
-
-impl Woken {
-    #[inline]
-    fn add(&mut self, waker: Waker) {
-        if self.first.is_none() {
-            self.first = Some(waker);
-        } else {
-            self.more.push(waker);
-        }
-    }
-
-    /// Adds these wakers to those that are called together.
-    #[inline]
-    pub fn move_to(mut self, others: &mut Vec<Waker>) {
-        others.extend(self.first);
-        others.append(&mut self.more);
-    }
-
-    #[inline]
-    pub fn wake(self) {
-        if let Some(waker) = self.first {
-            foreign::wake(waker);
-        }
-        if !self.more.is_empty() {
-            self.more.into_iter().for_each(foreign::wake);
-        }
-    }
-}
-
-/// A wait for a direction. A task that polls by hand has no name ([`NOBODY`]) and waits once; each
+/// A wait for a direction. A task that polls by hand has no name ([`UNNAMED`]) and waits once; each
 /// wait of an async function has a name of its own, so that it can be taken back alone.
 #[derive(Debug)]
 struct Waiter {
@@ -111,23 +122,23 @@ struct Waiter {
 }
 
 /// The name of waiters that cannot be told apart.
-pub(crate) const NOBODY: u32 = 0;
+pub(crate) const UNNAMED: u32 = 0;
 
 impl Waiter {
     fn is(&self, name: u32, waker: &Waker) -> bool {
-        self.name == name && (name != NOBODY || self.waker.will_wake(waker))
+        self.name == name && (name != UNNAMED || self.waker.will_wake(waker))
     }
 }
 
-/// In a source's flags: all bytes that will ever come are there to read, see [`Source::has_all`].
-const HAS_ALL: u8 = 1;
+/// In a source's flags: all bytes that will ever come are there to read, see [`Source::has_eof`].
+const HAS_EOF: u8 = 1;
 
 /// In a source's flags: an urgent byte was reported, and no read has come to the end of the bytes
 /// that are there since. A read may end at it.
 const HAS_MARK: u8 = 2;
 
 /// In a source's flags: the engine is going to read.
-const FETCHABLE: u8 = 4;
+const QUEUED: u8 = 4;
 
 /// One registered descriptor.
 #[derive(Debug)]
@@ -141,7 +152,7 @@ pub(crate) struct Source {
     ready: u8,
     /// Directions in which nothing will ever block again.
     closed: u8,
-    /// [`HAS_ALL`], [`HAS_MARK`] and [`FETCHABLE`], in one byte: each idle connection pays for the
+    /// [`HAS_EOF`], [`HAS_MARK`] and [`QUEUED`], in one byte: each idle connection pays for the
     /// size of a source.
     flags: u8,
     tick: u32,
@@ -155,16 +166,16 @@ pub(crate) struct Source {
     /// Why the registration has ended, if the kernel refused it.
     refused: Option<Box<io::Error>>,
     /// The number of bytes that the task that waits to read wants, if the engine may read them for
-    /// it; they go to `fetched`.
-    wanted: u16,
+    /// it; they go to `read_ahead`.
+    requested: u16,
     /// The number of bytes asked for in the read that is under way.
-    asked: u16,
+    read_len: u16,
     /// The engine whose read is under way, by its number; [`NO_ENGINE`] for none.
     reader: u32,
     /// Operations under way that take bytes, or whose bytes no task has taken yet. Bytes that were
     /// read ahead meanwhile would come before theirs.
     receiving: u8,
-    fetched: Option<Arc<Fetched>>,
+    read_ahead: Option<Arc<ReadAhead>>,
 }
 
 impl Drop for Source {
@@ -185,12 +196,12 @@ pub(crate) fn allowed(mode: Mode) -> Interest {
 
 /// The consequences of a report.
 #[derive(Debug, Default)]
-pub(crate) struct Outcome {
-    pub woken: Woken,
+pub(crate) struct ReportEffects {
+    pub wakers: WakeList,
     /// Whether there are bytes to read for the waiter, which has not been woken.
-    pub is_fetchable: bool,
+    pub can_read_ahead: bool,
     /// The interest that the poller has to watch instead.
-    pub narrow: Option<Interest>,
+    pub narrowed: Option<Interest>,
     /// The descriptor, if it has been reported too often while no task acts upon it.
     pub spinning: Option<RawFd>,
 }
@@ -203,7 +214,7 @@ pub(crate) struct Sources {
 }
 
 impl Sources {
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.len
     }
 
@@ -211,7 +222,13 @@ impl Sources {
     /// drop when nothing is borrowed: its descriptor was dropped elsewhere, and the message about
     /// that is still on its way.
     #[must_use]
-    pub fn add(&mut self, key: Key, fd: RawFd, watch: Watch, ready: u8) -> Option<Box<Source>> {
+    pub(crate) fn add(
+        &mut self,
+        key: Key,
+        fd: RawFd,
+        watch: Watch,
+        ready: u8,
+    ) -> Option<Box<Source>> {
         let index = key.index() as usize;
         if self.list.len() <= index {
             self.list.resize_with(index + 1, || None);
@@ -229,11 +246,11 @@ impl Sources {
             waiters: Default::default(),
             more: Vec::new(),
             refused: None,
-            wanted: 0,
-            asked: 0,
+            requested: 0,
+            read_len: 0,
             reader: NO_ENGINE,
             receiving: 0,
-            fetched: None,
+            read_ahead: None,
         };
         let before = self.list[index].replace(Box::new(source));
         self.len += usize::from(before.is_none());
@@ -241,7 +258,7 @@ impl Sources {
     }
 
     /// Forgets a source; returns it with its waiters, to wake or drop when nothing is borrowed.
-    pub fn remove(&mut self, key: Key) -> Option<Box<Source>> {
+    pub(crate) fn remove(&mut self, key: Key) -> Option<Box<Source>> {
         let entry = self.list.get_mut(key.index() as usize)?;
         if entry.as_ref()?.key != key {
             return None;
@@ -251,19 +268,19 @@ impl Sources {
     }
 
     /// Returns the number of sources that there is room for.
-    pub fn places(&self) -> usize {
+    pub(crate) fn capacity(&self) -> usize {
         self.list.capacity()
     }
 
     /// Gives back the memory that lies behind the last source.
-    pub fn shorten(&mut self) {
+    pub(crate) fn shrink(&mut self) {
         let last = self.list.iter().rposition(Option::is_some);
         self.list.truncate(last.map_or(0, |last| last + 1));
         self.list.shrink_to_fit();
     }
 
     #[inline]
-    pub fn get(&mut self, key: Key) -> Option<&mut Source> {
+    pub(crate) fn get(&mut self, key: Key) -> Option<&mut Source> {
         match self.list.get_mut(key.index() as usize) {
             Some(Some(source)) if source.key == key => Some(source),
             _ => None,
@@ -271,14 +288,14 @@ impl Sources {
     }
 
     /// Takes all sources that are left, at the end of the engine.
-    pub fn take_all(&mut self) -> Vec<Option<Box<Source>>> {
+    pub(crate) fn take_all(&mut self) -> Vec<Option<Box<Source>>> {
         self.len = 0;
         mem::take(&mut self.list)
     }
 
     /// Notes a report of the poller.
     #[inline]
-    pub fn report(&mut self, event: &Event) -> Option<Outcome> {
+    pub(crate) fn report(&mut self, event: &Event) -> Option<ReportEffects> {
         self.get(event.key()).map(|source| source.report(event.readiness()))
     }
 }
@@ -286,14 +303,14 @@ impl Sources {
 impl Source {
     /// Returns the tick to clear a direction with, if an operation in it may be tried.
     #[inline]
-    pub fn try_now(&mut self, direction: Direction) -> Option<u32> {
+    pub(crate) fn try_now(&mut self, direction: Direction) -> Option<u32> {
         self.ignored = 0;
         (self.ready & direction.bit() != 0).then_some(self.tick)
     }
 
     /// Like [`try_now`](Source::try_now), for a caller that may not act upon it. The second value
     /// is the descriptor if that has gone on for long.
-    pub fn grant(&mut self, direction: Direction) -> Option<(u32, Option<RawFd>)> {
+    pub(crate) fn try_now_counted(&mut self, direction: Direction) -> Option<(u32, Option<RawFd>)> {
         (self.ready & direction.bit() != 0).then(|| (self.tick, self.ignore()))
     }
 
@@ -305,8 +322,8 @@ impl Source {
     /// after a reset as well, but then with `ERROR` or, once the error was fetched, with `HANG_UP`.
     /// A read of TCP stops in the middle of the queue only at an urgent mark, and as long as there
     /// is a mark ahead of the reader, `PRIORITY` is reported.
-    pub fn has_all(&self) -> bool {
-        self.is(HAS_ALL)
+    pub(crate) fn has_eof(&self) -> bool {
+        self.is(HAS_EOF)
     }
 
     fn is(&self, flag: u8) -> bool {
@@ -318,7 +335,7 @@ impl Source {
     }
 
     /// Notes that a task made use of the readiness.
-    pub fn acted(&mut self) {
+    pub(crate) fn mark_used(&mut self) {
         self.ignored = 0;
     }
 
@@ -328,16 +345,16 @@ impl Source {
     }
 
     /// Returns whether a read may give fewer bytes than there are because of an urgent byte. An
-    /// engine that [watches](crate::link::ShortReads::Watched) for urgent bytes knows: the poller
-    /// will report bytes that have come since the last report, which advances the tick.
+    /// engine that [watches](crate::short_reads::ShortReads::Watched) for urgent bytes knows:
+    /// the poller will report bytes that have come since the last report, which advances the tick.
     #[inline]
-    pub fn has_mark(&self) -> bool {
+    pub(crate) fn has_mark(&self) -> bool {
         self.is(HAS_MARK)
     }
 
     /// Notes that a stream has given all it had, or taken all it could.
     #[inline]
-    pub fn drained(&mut self, direction: Direction, tick: u32) {
+    pub(crate) fn mark_drained(&mut self, direction: Direction, tick: u32) {
         if self.tick == tick {
             self.ready &= !direction.bit() | self.closed;
         }
@@ -346,12 +363,12 @@ impl Source {
     /// Notes that an operation would have blocked. A condition that was taken for the end, such as
     /// an error that has been read since, was no end then.
     #[inline]
-    pub fn clear(&mut self, direction: Direction, tick: u32) {
+    pub(crate) fn clear(&mut self, direction: Direction, tick: u32) {
         self.ignored = 0;
         if self.tick == tick {
             let others = direction != Direction::Read;
             if !others {
-                self.flags &= !(HAS_ALL | HAS_MARK);
+                self.flags &= !(HAS_EOF | HAS_MARK);
             }
             self.closed &= !direction.bit();
             self.ready &= !direction.bit();
@@ -363,7 +380,7 @@ impl Source {
     /// then. The waker is taken, and the waker that it replaces is left in its place, to drop when
     /// nothing is borrowed.
     #[inline]
-    pub fn wait(
+    pub(crate) fn add_waiter(
         &mut self,
         direction: Direction,
         urgent: Interest,
@@ -371,7 +388,7 @@ impl Source {
         waker: &mut Option<Waker>,
     ) -> Option<Interest> {
         if direction == Direction::Read {
-            self.wanted = 0;
+            self.requested = 0;
         }
         if let Some(new) = waker.take() {
             match &mut self.waiters[direction as usize] {
@@ -379,7 +396,7 @@ impl Source {
                 Some(first) if first.is(name, &new) => {
                     *waker = Some(mem::replace(&mut first.waker, new));
                 }
-                Some(_) => *waker = self.wait_too(direction, name, new),
+                Some(_) => *waker = self.add_further_waiter(direction, name, new),
             }
         }
         // A mark that is known need not be watched for until it is passed.
@@ -395,20 +412,27 @@ impl Source {
     /// Returns whether a direction is ready although a wait for it is about to begin: it became
     /// ready since the waiter has checked.
     #[inline]
-    pub fn is_ready(&self, direction: Direction) -> bool {
+    pub(crate) fn is_ready(&self, direction: Direction) -> bool {
         self.ready & direction.bit() != 0
     }
 
     /// Adds to the watched interest; returns the interest that the poller has to watch.
-    pub fn ask(&mut self, more: Interest) -> Interest {
+    pub(crate) fn add_interest(&mut self, more: Interest) -> Interest {
         self.interest |= more & self.allowed;
         self.interest
     }
 
     #[cold]
-    fn wait_too(&mut self, direction: Direction, name: u32, waker: Waker) -> Option<Waker> {
-        let known =
-            self.more.iter_mut().find(|(other, who)| *other == direction && who.is(name, &waker));
+    fn add_further_waiter(
+        &mut self,
+        direction: Direction,
+        name: u32,
+        waker: Waker,
+    ) -> Option<Waker> {
+        let known = self
+            .more
+            .iter_mut()
+            .find(|(other, waiter)| *other == direction && waiter.is(name, &waker));
         match known {
             Some((_, known)) => Some(mem::replace(&mut known.waker, waker)),
             None => {
@@ -419,87 +443,87 @@ impl Source {
     }
 
     /// Returns the number under which it is registered.
-    pub fn fd(&self) -> RawFd {
+    pub(crate) fn fd(&self) -> RawFd {
         self.fd
     }
 
     /// Ends the wait with this name; returns the waker, to drop when nothing is borrowed.
-    pub fn give_up(&mut self, direction: Direction, name: u32) -> Option<Waker> {
+    pub(crate) fn cancel_wait(&mut self, direction: Direction, name: u32) -> Option<Waker> {
         let place =
-            self.more.iter().position(|(other, who)| *other == direction && who.name == name);
+            self.more.iter().position(|(other, waiter)| *other == direction && waiter.name == name);
         if let Some(place) = place {
             return Some(self.more.swap_remove(place).1.waker);
         }
         let first = &mut self.waiters[direction as usize];
-        let given_up = first.take_if(|first| first.name == name)?;
+        let cancelled = first.take_if(|first| first.name == name)?;
         if direction == Direction::Read {
-            self.wanted = 0;
+            self.requested = 0;
         }
         // The first waiter stands for the other waiters, too.
         let next = self.more.iter().position(|(other, _)| *other == direction);
         *first = next.map(|place| self.more.swap_remove(place).1);
-        Some(given_up.waker)
+        Some(cancelled.waker)
     }
 
     /// Notes that an operation at the other end most likely lets this end go on. Returns the wakers
     /// to call, if there are any.
     #[inline]
-    pub fn hand_over(&mut self, direction: Direction) -> Option<Woken> {
+    pub(crate) fn assume_ready(&mut self, direction: Direction) -> Option<WakeList> {
         self.tick = self.tick.wrapping_add(1);
         self.ready |= direction.bit();
         self.waiters[direction as usize].as_ref()?;
-        self.wanted = 0;
-        let mut woken = Woken::default();
-        self.take_waiters(direction, &mut woken);
-        Some(woken)
+        self.requested = 0;
+        let mut wakers = WakeList::default();
+        self.take_waiters(direction, &mut wakers);
+        Some(wakers)
     }
 
     /// Notes that the kernel refused to watch it. Operations are tried from now on, and a caller
     /// that would have to wait gets the error.
-    pub fn refuse(&mut self, error: io::Error) -> Woken {
+    pub(crate) fn refuse(&mut self, error: io::Error) -> WakeList {
         self.end_read();
         self.refused = Some(Box::new(error));
         self.closed = ALL_READY;
         self.ready = ALL_READY;
-        self.dismiss()
+        self.take_all_waiters()
     }
 
     /// Takes all waiters, in whatever direction: the registration ends, and each has to begin anew.
-    pub fn dismiss(&mut self) -> Woken {
-        let mut woken = Woken::default();
+    pub(crate) fn take_all_waiters(&mut self) -> WakeList {
+        let mut wakers = WakeList::default();
         for direction in Direction::ALL {
-            self.take_waiters(direction, &mut woken);
+            self.take_waiters(direction, &mut wakers);
         }
-        woken
+        wakers
     }
 
     /// Takes the refusal, which is returned once.
-    pub fn take_refusal(&mut self) -> Option<io::Error> {
+    pub(crate) fn take_refusal(&mut self) -> Option<io::Error> {
         self.refused.take().map(|error| *error)
     }
 
     #[inline]
-    fn take_waiters(&mut self, direction: Direction, woken: &mut Woken) {
+    fn take_waiters(&mut self, direction: Direction, wakers: &mut WakeList) {
         if let Some(waiter) = self.waiters[direction as usize].take() {
             if direction == Direction::Read {
-                self.wanted = 0;
+                self.requested = 0;
             }
-            woken.add(waiter.waker);
+            wakers.push(waiter.waker);
             if !self.more.is_empty() {
-                self.take_others(direction, woken);
+                self.take_further_waiters(direction, wakers);
             }
         }
     }
 
     #[cold]
-    fn take_others(&mut self, direction: Direction, woken: &mut Woken) {
+    fn take_further_waiters(&mut self, direction: Direction, wakers: &mut WakeList) {
         for (_, waiter) in self.more.extract_if(.., |(other, _)| *other == direction) {
-            woken.more.push(waiter.waker);
+            wakers.more.push(waiter.waker);
         }
     }
 
     #[inline]
-    fn report(&mut self, readiness: Readiness) -> Outcome {
+    fn report(&mut self, readiness: Readiness) -> ReportEffects {
         self.tick = self.tick.wrapping_add(1);
         let mut reported = 0;
         for (condition, direction) in [
@@ -517,24 +541,24 @@ impl Source {
         if readiness.contains(Readiness::READ_CLOSED) {
             self.closed |= Direction::Read.bit();
         }
-        let has_all = readiness.contains(Readiness::READ_CLOSED)
+        let has_eof = readiness.contains(Readiness::READ_CLOSED)
             && self.interest.contains(Interest::PRIORITY)
             && ![Readiness::HANG_UP, Readiness::ERROR, Readiness::PRIORITY]
                 .into_iter()
                 .any(|other| readiness.contains(other));
-        self.put_flag(HAS_ALL, has_all);
+        self.put_flag(HAS_EOF, has_eof);
         if readiness.contains(Readiness::HANG_UP) || readiness.contains(Readiness::ERROR) {
             self.closed = ALL_READY;
         }
         reported |= self.closed;
         self.ready |= reported;
-        let mut outcome = Outcome { spinning: self.ignore(), ..Outcome::default() };
-        if reported == Direction::Read.bit() && self.wanted > 0 && self.more.is_empty() {
-            outcome.is_fetchable = !self.is(FETCHABLE);
-            self.flags |= FETCHABLE;
-            return outcome;
+        let mut effects = ReportEffects { spinning: self.ignore(), ..ReportEffects::default() };
+        if reported == Direction::Read.bit() && self.requested > 0 && self.more.is_empty() {
+            effects.can_read_ahead = !self.is(QUEUED);
+            self.flags |= QUEUED;
+            return effects;
         }
-        let (mut wanted, mut nobody) = (Interest::NONE, false);
+        let (mut wanted, mut unattended) = (Interest::NONE, false);
         for direction in Direction::ALL {
             let is_reported = reported & direction.bit() != 0;
             if self.waiters[direction as usize].is_some() {
@@ -544,18 +568,18 @@ impl Source {
                     wanted |= self.interest & Interest::PRIORITY;
                 }
                 if is_reported {
-                    self.take_waiters(direction, &mut outcome.woken);
+                    self.take_waiters(direction, &mut effects.wakers);
                 }
             } else if is_reported && self.interest.intersects(direction.interest()) {
-                nobody = true;
+                unattended = true;
             }
         }
         // Once is no reason: a task that was woken for another event may be about to try.
-        if nobody && self.ignored > 1 {
+        if unattended && self.ignored > 1 {
             self.interest = wanted;
-            outcome.narrow = Some(wanted);
+            effects.narrowed = Some(wanted);
         }
-        outcome
+        effects
     }
 }
 

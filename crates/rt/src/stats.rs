@@ -1,6 +1,5 @@
 //! The work of an engine, in plain counters that are always on.
 
-use std::cell::{Cell, RefCell};
 use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -9,14 +8,9 @@ use superpoll::backend::policy::PlacementCosts;
 use superpoll::diagnostics::Kind;
 
 use crate::calls::Calls;
-use crate::engine;
-use crate::error::{Error, Result};
+use crate::counters::Counters;
 use crate::remote::Remote;
-use crate::trace;
-use crate::turns::{Done, SlowTurn, Turns};
-
-/// The number of spinning descriptors that are remembered by number.
-const NAMED: usize = 16;
+use crate::slow_turns::SlowTurn;
 
 /// The counters of one engine, from its start.
 #[derive(Clone, Debug, Default)]
@@ -56,16 +50,16 @@ pub struct Stats {
     /// Operations that are under way in the kernel, see [`completion`](crate::completion).
     pub operations: usize,
     /// The number of hand-overs between two ends in the same engine, without the kernel.
-    pub handed_over: u64,
+    pub peer_wakes: u64,
     /// The number of reads that were made for tasks before they were woken, several with one call.
-    pub fetched: u64,
+    pub reads_ahead: u64,
     /// The number of times that an operation was put off because its task had used up its budget.
     pub budget_spent: u64,
     /// The number of times that the poller was asked again instead of sleeping, see
     /// [`Builder::spin`](crate::Builder::spin).
-    pub looks: u64,
+    pub spin_polls: u64,
     /// The number of those times that found something.
-    pub looks_found: u64,
+    pub spin_hits: u64,
     /// The poller's estimate of the costs of watching, as corrected so far; none on back-ends that
     /// have no use for it.
     pub costs: Option<superpoll::diagnostics::Costs>,
@@ -77,79 +71,15 @@ pub struct Stats {
     pub spinning: Vec<RawFd>,
 }
 
-impl Stats {
-    /// Returns the counters of the engine that runs on this thread.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::NoRuntime`] outside of a runtime.
-    pub fn current() -> Result<Stats> {
-        engine::with(|engine| engine.stats()).ok_or(Error::NoRuntime)
-    }
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct Counters {
-    pub spawned: Cell<u64>,
-    pub panicked: Cell<u64>,
-    pub polls: Cell<u64>,
-    pub remote_wakes: Cell<u64>,
-    pub turns: Cell<u64>,
-    pub handed_over: Cell<u64>,
-    pub fetched: Cell<u64>,
-    pub budget_spent: Cell<u64>,
-    pub looks: Cell<u64>,
-    pub looks_found: Cell<u64>,
-    /// Events of the last wait.
-    pub found: Cell<u64>,
-    pub timers_ended: Cell<u64>,
-    slow: Turns,
-    spinning: RefCell<Vec<RawFd>>,
-}
-
-/// Adds one.
-#[inline]
-pub(crate) fn count(counter: &Cell<u64>) {
-    counter.set(counter.get() + 1);
-}
-
 impl Counters {
-    #[inline]
-    fn done(&self) -> Done {
-        Done { polls: self.polls.get(), timers: self.timers_ended.get() }
-    }
-
-    /// Notes that the engine is about to wait.
-    #[inline]
-    pub fn begin_wait(&self) {
-        count(&self.turns);
-        self.slow.begin_wait(self.done(), self.found.get());
-    }
-
-    /// Notes that the engine has waited.
-    #[inline]
-    pub fn end_wait(&self, is_watched: bool) {
-        self.slow.end_wait(self.done(), is_watched);
-    }
-
-    #[cold]
-    pub fn note_spinning(&self, fd: RawFd) {
-        let mut spinning = self.spinning.borrow_mut();
-        if spinning.len() < NAMED && !spinning.contains(&fd) {
-            spinning.push(fd);
-            drop(spinning);
-            // A subscriber may look at the counters.
-            trace::spinning(fd);
-        }
-    }
-
-    pub fn snapshot(
+    /// Returns the counters as they are now.
+    pub(crate) fn snapshot(
         &self,
         poller: &superpoll::Poller,
         remote: &Remote,
         [sources, timers, operations]: [usize; 3],
     ) -> Stats {
-        let (slowest, slowest_lately) = self.slow.slowest();
+        let (slowest, slowest_lately) = self.slow_turns.slowest();
         Stats {
             poller: poller.stats(),
             calls: Calls::here(),
@@ -161,18 +91,18 @@ impl Counters {
             polls: self.polls.get(),
             remote_wakes: self.remote_wakes.get(),
             turns: self.turns.get(),
-            longest_turn: self.slow.longest(),
+            longest_turn: self.slow_turns.longest(),
             slowest,
             slowest_lately,
             sources,
             timers,
             timers_ended: self.timers_ended.get(),
             operations,
-            handed_over: self.handed_over.get(),
-            fetched: self.fetched.get(),
+            peer_wakes: self.peer_wakes.get(),
+            reads_ahead: self.reads_ahead.get(),
             budget_spent: self.budget_spent.get(),
-            looks: self.looks.get(),
-            looks_found: self.looks_found.get(),
+            spin_polls: self.spin_polls.get(),
+            spin_hits: self.spin_hits.get(),
             spinning: self.spinning.borrow().clone(),
         }
     }

@@ -17,10 +17,10 @@ use std::task::{Context, Poll};
 use async_task::{FallibleTask, Runnable};
 use pin_project_lite::pin_project;
 
+use crate::counters::count;
 use crate::engine;
 use crate::error::Error;
 use crate::remote::{Message, Remote};
-use crate::stats::count;
 use crate::trace;
 
 /// The payload of a task that panicked, as `std::thread::Result` has it.
@@ -97,7 +97,7 @@ impl std::error::Error for JoinError {}
 ///
 /// Cancel safety: a future that awaits it may be dropped and awaited again, as long as the handle
 /// is kept.
-#[must_use = "dropping the handle detaches the task; say `detach` if that is meant"]
+#[must_use = "dropping the handle detaches the task; call `detach` if that is intended"]
 pub struct JoinHandle<T>(Option<FallibleTask<Result<T, Panic>>>);
 
 impl<T> JoinHandle<T> {
@@ -169,7 +169,7 @@ impl Drop for Entry {
     fn drop(&mut self) {
         self.remote.tasks.fetch_sub(1, Ordering::Relaxed);
         if let Some(number) = self.number {
-            engine::with(|engine| engine.discharge(number));
+            engine::with(|engine| engine.remove_task(number));
         }
     }
 }
@@ -207,7 +207,7 @@ impl<F: Future> Future for Guarded<F> {
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let mut this = self.project();
         if this.entry.number.is_none() {
-            this.entry.number = engine::with(|engine| engine.admit(cx.waker().clone()));
+            this.entry.number = engine::with(|engine| engine.add_task(cx.waker().clone()));
         }
         let polled = catch_unwind(AssertUnwindSafe(|| {
             // The future is there until it has its result, after which no code polls it.

@@ -7,7 +7,7 @@ use std::time::Duration;
 /// A turn that asks about no descriptor for longer than this is reported.
 pub(crate) const LONG_TURN: Duration = Duration::from_millis(100);
 
-macro_rules! tell {
+macro_rules! event {
     ($level:ident, $($arguments:tt)+) => {
         #[cfg(feature = "tracing")]
         tracing::$level!(target: "superpoll_rt", $($arguments)+);
@@ -16,22 +16,22 @@ macro_rules! tell {
 
 #[inline]
 pub(crate) fn engine_started(_engine: u32, _backend: &'static str) {
-    tell!(debug, engine = _engine, backend = _backend, "the engine has started");
+    event!(debug, engine = _engine, backend = _backend, "the engine has started");
 }
 
 #[inline]
 pub(crate) fn engine_ended(_engine: u32, _turns: u64) {
-    tell!(debug, engine = _engine, turns = _turns, "the engine has ended");
+    event!(debug, engine = _engine, turns = _turns, "the engine has ended");
 }
 
 #[inline]
 pub(crate) fn task_panicked() {
-    tell!(error, "a task panicked; whoever joins it is told the reason");
+    event!(error, "a task panicked; the caller that joins it gets the reason");
 }
 
 #[inline]
 pub(crate) fn call_panicked() {
-    tell!(
+    event!(
         error,
         "a waker, or a function that was called on the engine, panicked; the engine goes on"
     );
@@ -39,18 +39,18 @@ pub(crate) fn call_panicked() {
 
 #[inline]
 pub(crate) fn spinning(_fd: RawFd) {
-    tell!(
+    event!(
         warn,
         fd = _fd,
-        "the descriptor is found ready again and again, and nobody reads, writes or clears it"
+        "the descriptor is reported ready repeatedly, and no task reads, writes or clears it"
     );
 }
 
 #[inline]
 pub(crate) fn long_turn(_took: Duration) {
-    tell!(
+    event!(
         warn,
         milliseconds = _took.as_millis() as u64,
-        "a task has kept all others and every descriptor waiting; move such work to `unblock`"
+        "a task has blocked its engine for a long time; move such work to `blocking::unblock`"
     );
 }

@@ -14,20 +14,21 @@ use std::task::{Context, Poll, ready};
 
 use superpoll::call;
 
-use crate::fetch::AT_MOST;
-use crate::link::{After, Link};
+use crate::io_ref::{AsIoRef, IoRef};
+use crate::io_registration::IoRegistration;
+use crate::read_ahead::READ_AHEAD_BYTES;
+use crate::short_reads::IoState;
 use crate::sources::Direction;
 use crate::sys::{buffer, transfer};
-use crate::tie::{Tie, Tied};
 
 /// The number of times that a refused call is repeated at once because both sides are ready after
 /// all.
 const TRIES: u32 = 8;
 
 /// A source or target of moved bytes: a stream, a pipe, or any [`AsyncFd`](crate::AsyncFd).
-pub trait Endpoint: Tied {}
+pub trait Endpoint: AsIoRef {}
 
-impl<T: Tied> Endpoint for T {}
+impl<T: AsIoRef> Endpoint for T {}
 
 /// Moves up to `length` bytes from one descriptor to another, at least one of them a pipe
 /// (`splice(2)`, Linux 2.6.17), and returns how many: as many as the source has, and the target has
@@ -60,18 +61,19 @@ pub fn poll_splice(
     to: &impl Endpoint,
     length: usize,
 ) -> Poll<io::Result<usize>> {
-    let Tie { fd: source, link: source_link } = from.tie();
-    let Tie { fd: target, link: target_link } = to.tie();
+    let IoRef { fd: source, registration: source_registration } = from.as_io_ref();
+    let IoRef { fd: target, registration: target_registration } = to.as_io_ref();
     for _ in 0..TRIES {
-        let source_tick = ready!(source_link.poll_ready(cx, source, Direction::Read))?;
-        let target_tick = ready!(target_link.poll_ready(cx, target, Direction::Write))?;
-        if let Some(fetched) = source_link.fetched() {
+        let source_tick = ready!(source_registration.poll_ready(cx, source, Direction::Read))?;
+        let target_tick = ready!(target_registration.poll_ready(cx, target, Direction::Write))?;
+        if let Some(read_ahead) = source_registration.read_ahead() {
             // Bytes that were read for a read that was given up come first.
-            let outcome = fetched
-                .give_to(|bytes| superpoll::call::write(target, &bytes[..bytes.len().min(length)]));
+            let outcome = read_ahead.consume_with(|bytes| {
+                superpoll::call::write(target, &bytes[..bytes.len().min(length)])
+            });
             match outcome.map(|(outcome, _)| outcome) {
                 Some(Err(error)) if error.kind() == io::ErrorKind::WouldBlock => {
-                    target_link.clear(Direction::Write, target_tick);
+                    target_registration.clear(Direction::Write, target_tick);
                     continue;
                 }
                 Some(outcome) => return Poll::Ready(outcome),
@@ -80,11 +82,21 @@ pub fn poll_splice(
         }
         match transfer::splice(source, target, length) {
             Ok(moved) => {
-                source_link.acted();
-                target_link.acted();
+                source_registration.mark_used();
+                target_registration.mark_used();
                 if moved > 0 {
-                    source_link.finish(source, Direction::Read, source_tick, After::Ready);
-                    target_link.finish(target, Direction::Write, target_tick, After::Ready);
+                    source_registration.finish(
+                        source,
+                        Direction::Read,
+                        source_tick,
+                        IoState::Ready,
+                    );
+                    target_registration.finish(
+                        target,
+                        Direction::Write,
+                        target_tick,
+                        IoState::Ready,
+                    );
                 }
                 return Poll::Ready(Ok(moved));
             }
@@ -92,14 +104,14 @@ pub fn poll_splice(
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 let (readable, writable) = transfer::ready(source, target)?;
                 if readable && call::is_at_mark(source) {
-                    read_over_mark(source, source_link, length)?;
+                    read_over_mark(source, source_registration, length)?;
                     continue;
                 }
                 if !readable {
-                    source_link.clear(Direction::Read, source_tick);
+                    source_registration.clear(Direction::Read, source_tick);
                 }
                 if !writable {
-                    target_link.clear(Direction::Write, target_tick);
+                    target_registration.clear(Direction::Write, target_tick);
                 }
             }
             Err(error) => return Poll::Ready(Err(error)),
@@ -113,12 +125,16 @@ pub fn poll_splice(
 /// behind it are reported: a read leaves that byte out, and the bytes that it takes from the stream
 /// come first from then on.
 #[cold]
-fn read_over_mark(source: BorrowedFd<'_>, link: &Link, length: usize) -> io::Result<()> {
-    let mut bytes = Vec::with_capacity(length.clamp(1, AT_MOST));
+fn read_over_mark(
+    source: BorrowedFd<'_>,
+    registration: &IoRegistration,
+    length: usize,
+) -> io::Result<()> {
+    let mut bytes = Vec::with_capacity(length.clamp(1, READ_AHEAD_BYTES));
     match buffer::read_to_vec(source, &mut bytes) {
         Ok(0) => Ok(()),
         Ok(_) => {
-            link.put_back(Ok(bytes));
+            registration.put_back(Ok(bytes));
             Ok(())
         }
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
@@ -163,8 +179,8 @@ pub fn poll_sendfile(
     to: &impl Endpoint,
     length: usize,
 ) -> Poll<io::Result<usize>> {
-    let Tie { fd: target, link } = to.tie();
-    link.poll(cx, target, Direction::Write, || {
-        transfer::sendfile(file, offset, target, length).map(|sent| (sent, After::Ready))
+    let IoRef { fd: target, registration } = to.as_io_ref();
+    registration.poll(cx, target, Direction::Write, || {
+        transfer::sendfile(file, offset, target, length).map(|sent| (sent, IoState::Ready))
     })
 }

@@ -23,7 +23,7 @@ pub(crate) struct Worker {
 
 impl Worker {
     /// Starts a thread and an engine on it.
-    pub fn start(number: usize, poller: Poller, settings: Settings) -> Result<Worker> {
+    pub(crate) fn start(number: usize, poller: Poller, settings: Settings) -> Result<Worker> {
         let (sender, receiver) = mpsc::channel();
         let thread = thread::Builder::new()
             .name(format!("superpoll-{number}"))
@@ -39,7 +39,7 @@ impl Worker {
     }
 
     /// Returns the engine's counters, if it answers.
-    pub fn stats(&self) -> Option<Stats> {
+    pub(crate) fn stats(&self) -> Option<Stats> {
         let (sender, receiver) = mpsc::channel();
         let answer = move || {
             engine::with(|engine| {
@@ -53,7 +53,7 @@ impl Worker {
 
     /// Ends the engine and its tasks, and waits for the thread. Returns the error that made it end
     /// before, if there is one.
-    pub fn stop(&mut self) -> superpoll::Result<()> {
+    pub(crate) fn stop(&mut self) -> superpoll::Result<()> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
         // An engine that has ended needs no message.
         let _ = self.remote.send(Message::Stop);

@@ -8,7 +8,7 @@ use futures_lite::future::poll_once;
 use superpoll_rt::blocking::unblock;
 use superpoll_rt::{JoinError, Runtime, spawn};
 
-mod refused;
+mod without_io_uring;
 
 #[test]
 fn results_come_back_while_the_engine_goes_on() {
@@ -28,7 +28,7 @@ fn results_come_back_while_the_engine_goes_on() {
 }
 
 #[test]
-fn a_panic_is_told_to_who_waits() {
+fn a_panic_is_returned_to_the_caller_that_waits() {
     let runtime = Runtime::new().unwrap();
     let outcome = runtime.block_on(unblock(|| -> u32 { panic!("no {}", "good") })).unwrap();
     let error = outcome.unwrap_err();
@@ -64,5 +64,5 @@ fn a_detached_call_runs() {
 
 #[test]
 fn all_of_this_holds_where_io_uring_is_refused() {
-    refused::all_again();
+    without_io_uring::run_all();
 }

@@ -15,8 +15,8 @@ use superpoll_rt::signal::{Signal, SignalKind, signal};
 use superpoll_rt::transfer::{sendfile, splice};
 use superpoll_rt::{AsyncFd, BackendKind, Runtime, process, spawn};
 
-mod again;
-mod refused;
+mod child_process;
+mod without_io_uring;
 
 mod sys {
     /// The length that a file of this process may grow to.
@@ -83,8 +83,8 @@ fn a_write_to_a_full_device_fails_at_once_each_time() {
 
 #[test]
 fn a_file_is_filled_up_before_it_fails() {
-    if !again::is_child() {
-        return again::under("true", "a_file_is_filled_up_before_it_fails");
+    if !child_process::is_child() {
+        return child_process::run_under("true", "a_file_is_filled_up_before_it_fails");
     }
     let mut exceeded = limit().unwrap();
     each(async || {
@@ -100,9 +100,9 @@ fn a_file_is_filled_up_before_it_fails() {
 }
 
 #[test]
-fn what_finds_no_room_stays_in_the_source() {
-    if !again::is_child() {
-        return again::under("true", "what_finds_no_room_stays_in_the_source");
+fn bytes_that_find_no_room_stay_in_the_source() {
+    if !child_process::is_child() {
+        return child_process::run_under("true", "bytes_that_find_no_room_stay_in_the_source");
     }
     let _exceeded = limit().unwrap();
     each(|| async {
@@ -138,9 +138,9 @@ fn read(file: &File) -> io::Result<Vec<u8>> {
 }
 
 #[test]
-fn what_is_sent_to_a_file_is_counted() {
-    if !again::is_child() {
-        return again::under("true", "what_is_sent_to_a_file_is_counted");
+fn bytes_sent_to_a_file_are_counted() {
+    if !child_process::is_child() {
+        return child_process::run_under("true", "bytes_sent_to_a_file_are_counted");
     }
     let source = tempfile::NamedTempFile::new().unwrap();
     let text = pattern(3 * ROOM);
@@ -200,5 +200,5 @@ fn a_child_that_does_not_read_is_a_broken_pipe() {
 
 #[test]
 fn all_of_this_holds_where_io_uring_is_refused() {
-    refused::all_again();
+    without_io_uring::run_all();
 }

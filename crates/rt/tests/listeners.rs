@@ -18,8 +18,8 @@ use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use superpoll_rt::net::{ListenOptions, Listeners, Spread};
 use superpoll_rt::{BackendKind, Handle, Runtime};
 
-mod refused;
-mod watches;
+mod epoll_watches;
+mod without_io_uring;
 
 fn runtime(kind: BackendKind, engines: usize) -> Runtime {
     Runtime::builder().backend(kind).workers(NonZeroUsize::new(engines).unwrap()).build().unwrap()
@@ -268,8 +268,8 @@ fn exclusive_wake_ups_are_asked_of_the_kernel() {
         // An engine registers when it waits for the first time.
         drive(&runtime, move || {
             let end = Instant::now() + Duration::from_secs(20);
-            while watches::of(inode) != expected {
-                assert!(Instant::now() < end, "{spread}: {:?}", watches::of(inode));
+            while epoll_watches::count(inode) != expected {
+                assert!(Instant::now() < end, "{spread}: {:?}", epoll_watches::count(inode));
                 thread::yield_now();
             }
         });
@@ -423,5 +423,5 @@ fn waiting_exclusively_without_epoll_is_refused() {
 
 #[test]
 fn all_of_this_holds_where_io_uring_is_refused() {
-    refused::all_again();
+    without_io_uring::run_all();
 }

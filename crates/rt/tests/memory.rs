@@ -9,7 +9,7 @@ use superpoll_rt::net::TcpListener;
 use superpoll_rt::time::sleep;
 use superpoll_rt::{BackendKind, Runtime, spawn, yield_now};
 
-mod refused;
+mod without_io_uring;
 
 /// An allocator that counts, for each thread.
 mod sys {
@@ -146,8 +146,8 @@ fn the_steady_state_allocates_nothing() {
 const LEFT: isize = 64 << 10;
 
 #[test]
-fn what_a_spike_has_taken_is_given_back_within_seconds() {
-    if std::env::var_os(refused::CHILD).is_some() {
+fn memory_of_a_spike_is_freed_within_seconds() {
+    if std::env::var_os(without_io_uring::CHILD).is_some() {
         eprintln!("skipped where io_uring is refused: the lists of an engine are the same there");
         return;
     }
@@ -200,5 +200,5 @@ async fn spike(kind: BackendKind) {
 
 #[test]
 fn all_of_this_holds_where_io_uring_is_refused() {
-    refused::all_again();
+    without_io_uring::run_all();
 }

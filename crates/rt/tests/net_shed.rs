@@ -13,14 +13,14 @@ use superpoll_rt::net::{ListenOptions, TcpListener};
 use superpoll_rt::time::timeout;
 use superpoll_rt::{BackendKind, Runtime, yield_now};
 
-mod again;
-mod refused;
+mod child_process;
+mod without_io_uring;
 
 /// Long enough for a loop that spins to turn some thousand times.
 const QUIET: Duration = Duration::from_millis(100);
 
-fn again(name: &str) {
-    again::under("ulimit -n 64", name);
+fn rerun(name: &str) {
+    child_process::run_under("ulimit -n 64", name);
 }
 
 /// Opens files until there are no descriptors left.
@@ -35,8 +35,8 @@ fn fill() -> Vec<File> {
 
 #[test]
 fn load_is_shed_without_a_spin() {
-    if !again::is_child() {
-        return again("load_is_shed_without_a_spin");
+    if !child_process::is_child() {
+        return rerun("load_is_shed_without_a_spin");
     }
     for backend in BackendKind::available() {
         let runtime = Runtime::builder().backend(backend).build().unwrap();
@@ -97,8 +97,8 @@ fn load_is_shed_without_a_spin() {
 
 #[test]
 fn without_shedding_the_limit_is_an_error() {
-    if !again::is_child() {
-        return again("without_shedding_the_limit_is_an_error");
+    if !child_process::is_child() {
+        return rerun("without_shedding_the_limit_is_an_error");
     }
     let runtime = Runtime::new().unwrap();
     let listener =
@@ -114,9 +114,9 @@ fn without_shedding_the_limit_is_an_error() {
 
 /// Another thread takes the room that the reserve makes whenever it can.
 #[test]
-fn a_reserve_that_another_thread_takes_is_found_again() {
-    if !again::is_child() {
-        return again("a_reserve_that_another_thread_takes_is_found_again");
+fn a_reserve_lost_to_another_thread_is_restored() {
+    if !child_process::is_child() {
+        return rerun("a_reserve_lost_to_another_thread_is_restored");
     }
     let runtime = Runtime::new().unwrap();
     let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap().unwrap();
@@ -152,5 +152,5 @@ fn a_reserve_that_another_thread_takes_is_found_again() {
 
 #[test]
 fn all_of_this_holds_where_io_uring_is_refused() {
-    refused::all_again();
+    without_io_uring::run_all();
 }

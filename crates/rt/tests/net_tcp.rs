@@ -12,7 +12,7 @@ use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use superpoll_rt::net::{ListenOptions, TcpListener, TcpStream, lookup_host};
 use superpoll_rt::{BackendKind, Runtime, spawn, yield_now};
 
-mod refused;
+mod without_io_uring;
 
 /// Runs a test on every back-end.
 fn each<F: Future<Output = io::Result<()>>>(test: impl Fn() -> F) {
@@ -538,12 +538,12 @@ fn without_a_runtime_a_wait_says_so() {
     let mut accept = std::pin::pin!(listener.accept());
     let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
     let std::task::Poll::Ready(Err(error)) = accept.as_mut().poll(&mut cx) else {
-        panic!("nobody connects, and nobody could wake it")
+        panic!("no client connects, and no event could wake the task")
     };
     assert!(error.to_string().contains("no runtime"), "{error}");
 }
 
 #[test]
 fn all_of_this_holds_where_io_uring_is_refused() {
-    refused::all_again();
+    without_io_uring::run_all();
 }

@@ -10,7 +10,7 @@ use superpoll_rt::net::UdpSocket;
 use superpoll_rt::time::timeout;
 use superpoll_rt::{BackendKind, Runtime, spawn};
 
-mod refused;
+mod without_io_uring;
 
 fn each<F: Future<Output = io::Result<()>>>(test: impl Fn() -> F) {
     for backend in BackendKind::available() {
@@ -24,7 +24,7 @@ async fn two() -> io::Result<(UdpSocket, UdpSocket)> {
 }
 
 #[test]
-fn datagrams_come_back_to_who_sent_them() {
+fn datagrams_come_back_to_their_sender() {
     each(|| async {
         let (client, server) = two().await?;
         let address = server.local_addr()?;
@@ -86,7 +86,7 @@ fn a_connected_socket_hears_only_its_peer() {
 }
 
 #[test]
-fn a_port_that_nobody_listens_on_refuses() {
+fn a_port_without_a_listener_refuses() {
     each(|| async {
         let (one, other) = two().await?;
         one.connect(other.local_addr()?).await?;
@@ -112,7 +112,7 @@ fn a_port_that_nobody_listens_on_refuses() {
 }
 
 #[test]
-fn what_does_not_fit_is_cut_off_and_peek_leaves_it() {
+fn a_datagram_that_does_not_fit_is_cut_off_and_peek_leaves_it() {
     each(|| async {
         let (client, server) = two().await?;
         let (from, to) = (client.local_addr()?, server.local_addr()?);
@@ -184,5 +184,5 @@ fn a_group_is_heard() {
 
 #[test]
 fn all_of_this_holds_where_io_uring_is_refused() {
-    refused::all_again();
+    without_io_uring::run_all();
 }

@@ -24,8 +24,8 @@ use superpoll_rt::signal::{SignalKind, signal};
 use superpoll_rt::time::sleep;
 use superpoll_rt::{AsyncFd, BackendKind, Runtime, process, spawn};
 
-mod again;
-mod refused;
+mod child_process;
+mod without_io_uring;
 
 mod sys {
     /// Returns the number of open descriptors, counted without opening one.
@@ -45,8 +45,8 @@ const LIMIT: i32 = 64;
 
 const LONG: Duration = Duration::from_secs(60);
 
-fn again(name: &str) {
-    again::under(&format!("ulimit -n {LIMIT}"), name);
+fn rerun(name: &str) {
+    child_process::run_under(&format!("ulimit -n {LIMIT}"), name);
 }
 
 /// Opens files until there is room for `room` descriptors.
@@ -85,7 +85,7 @@ fn refused_until_there_is_room(what: &str, make: impl Fn() -> Made) {
             }
             Err(error) => error.to_string(),
         };
-        assert_eq!(sys::open(), before, "{what}, refused for want of room for {room}, leaks");
+        assert_eq!(sys::open(), before, "{what}, refused for lack of {room} descriptors, leaks");
         drop(files);
         for part in [what, "Too many open files", "may open 64 descriptors", "ulimit -n"] {
             assert!(text.contains(part), "{part:?} is missing in {text:?}");
@@ -105,9 +105,9 @@ fn name(kind: &str) -> UnixAddr {
 }
 
 #[test]
-fn what_needs_a_descriptor_says_so_and_leaves_nothing_behind() {
-    if !again::is_child() {
-        return again("what_needs_a_descriptor_says_so_and_leaves_nothing_behind");
+fn an_operation_that_lacks_a_descriptor_reports_it_and_leaves_nothing_behind() {
+    if !child_process::is_child() {
+        return rerun("an_operation_that_lacks_a_descriptor_reports_it_and_leaves_nothing_behind");
     }
     let runtime = Runtime::new().unwrap();
     let each = |what: &str, make: &dyn Fn() -> Made| refused_until_there_is_room(what, make);
@@ -148,8 +148,8 @@ fn what_needs_a_descriptor_says_so_and_leaves_nothing_behind() {
 
 #[test]
 fn a_runtime_that_cannot_start_leaves_nothing_behind() {
-    if !again::is_child() {
-        return again("a_runtime_that_cannot_start_leaves_nothing_behind");
+    if !child_process::is_child() {
+        return rerun("a_runtime_that_cannot_start_leaves_nothing_behind");
     }
     let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
     for backend in BackendKind::available() {
@@ -173,7 +173,7 @@ fn a_runtime_that_cannot_start_leaves_nothing_behind() {
             Runtime::builder().backend(BackendKind::Epoll).workers(workers).build().unwrap();
         for room in 0.. {
             let files = leave(room);
-            let serve = |_: TcpStream, _: SocketAddr| async { unreachable!("nobody connects") };
+            let serve = |_: TcpStream, _: SocketAddr| async { unreachable!("no client connects") };
             let Err(error) = Listeners::serve(&runtime.handle(), any(), spread, serve) else {
                 break;
             };
@@ -197,8 +197,8 @@ fn wait_until_gone(id: u32) {
 
 #[test]
 fn a_child_that_cannot_be_watched_is_none() {
-    if !again::is_child() {
-        return again("a_child_that_cannot_be_watched_is_none");
+    if !child_process::is_child() {
+        return rerun("a_child_that_cannot_be_watched_is_none");
     }
     let runtime = Runtime::new().unwrap();
     let command = || {
@@ -221,13 +221,13 @@ fn a_child_that_cannot_be_watched_is_none() {
         let mut command = Command::new("true");
         made(runtime.block_on(process::output(command.stdin(Stdio::null()))).unwrap())
     });
-    assert_eq!(children(), before, "what could not be watched was killed and taken");
+    assert_eq!(children(), before, "children that could not be watched were killed and reaped");
 }
 
 #[test]
 fn children_that_are_left_without_descriptors_are_taken_later() {
-    if !again::is_child() {
-        return again("children_that_are_left_without_descriptors_are_taken_later");
+    if !child_process::is_child() {
+        return rerun("children_that_are_left_without_descriptors_are_taken_later");
     }
     let start = || process::spawn(Command::new("cat").stdin(Stdio::piped())).unwrap();
     let (mut first, mut second) = (start(), start());
@@ -243,9 +243,9 @@ fn children_that_are_left_without_descriptors_are_taken_later() {
 }
 
 #[test]
-fn what_is_open_works_on() {
-    if !again::is_child() {
-        return again("what_is_open_works_on");
+fn open_descriptors_keep_working() {
+    if !child_process::is_child() {
+        return rerun("open_descriptors_keep_working");
     }
     for backend in BackendKind::available() {
         let workers = NonZeroUsize::new(2).unwrap();
@@ -297,8 +297,8 @@ fn what_is_open_works_on() {
 
 #[test]
 fn descriptors_that_find_no_room_are_an_error() {
-    if !again::is_child() {
-        return again("descriptors_that_find_no_room_are_an_error");
+    if !child_process::is_child() {
+        return rerun("descriptors_that_find_no_room_are_an_error");
     }
     let runtime = Runtime::new().unwrap();
     let (one, mut other) = UnixStream::pair().unwrap();
@@ -326,5 +326,5 @@ fn descriptors_that_find_no_room_are_an_error() {
 
 #[test]
 fn all_of_this_holds_where_io_uring_is_refused() {
-    refused::all_again();
+    without_io_uring::run_all();
 }

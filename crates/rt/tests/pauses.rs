@@ -99,7 +99,7 @@ fn none_is_late(count: usize, backends: &[BackendKind]) {
 }
 
 #[test]
-fn what_has_arrived_before_a_deadline_counts_when_the_loop_is_late() {
+fn bytes_that_arrived_before_a_deadline_count_when_the_loop_is_late() {
     none_is_late(8, &BACKENDS);
 }
 
@@ -215,11 +215,11 @@ fn stopped_processes(name: &str, way: &'static str) {
 }
 
 #[test]
-fn a_process_that_was_stopped_reads_what_has_come_meanwhile() {
-    stopped_processes("a_process_that_was_stopped_reads_what_has_come_meanwhile", "runtime");
+fn a_stopped_process_reads_the_bytes_that_arrived_meanwhile() {
+    stopped_processes("a_stopped_process_reads_the_bytes_that_arrived_meanwhile", "runtime");
 }
 
 #[test]
-fn a_wait_that_was_stopped_reports_what_has_come_meanwhile() {
-    stopped_processes("a_wait_that_was_stopped_reports_what_has_come_meanwhile", "poller");
+fn a_stopped_wait_reports_the_events_that_arrived_meanwhile() {
+    stopped_processes("a_stopped_wait_reports_the_events_that_arrived_meanwhile", "poller");
 }

@@ -11,7 +11,7 @@ use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use superpoll_rt::process::{output, spawn};
 use superpoll_rt::{BackendKind, Runtime};
 
-mod refused;
+mod without_io_uring;
 
 fn each<F: Future<Output = io::Result<()>>>(test: impl Fn() -> F) {
     for backend in BackendKind::available() {
@@ -36,7 +36,7 @@ fn wait_until_gone(id: u32) {
 }
 
 #[test]
-fn exit_codes_and_signals_are_told() {
+fn exit_codes_and_signals_are_reported() {
     each(|| async {
         for code in [0, 1, 42, 255] {
             let mut child = spawn(&mut shell(&format!("exit {code}")))?;
@@ -56,7 +56,7 @@ fn exit_codes_and_signals_are_told() {
 }
 
 #[test]
-fn a_cancelled_wait_is_taken_up_again() {
+fn a_cancelled_wait_can_be_repeated() {
     each(|| async {
         let mut child = spawn(shell("read line; exit 7").stdin(Stdio::piped()))?;
         let mut stdin = child.stdin.take().unwrap();
@@ -70,7 +70,7 @@ fn a_cancelled_wait_is_taken_up_again() {
 }
 
 #[test]
-fn pipes_carry_what_the_child_reads_and_writes() {
+fn pipes_carry_the_input_and_output_of_a_child() {
     each(|| async {
         let mut child = spawn(Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()))?;
         assert!(child.stderr.is_none());
@@ -212,5 +212,5 @@ fn a_missing_program_says_so() {
 
 #[test]
 fn all_of_this_holds_where_io_uring_is_refused() {
-    refused::all_again();
+    without_io_uring::run_all();
 }

@@ -56,7 +56,7 @@ async fn all(mut read: impl AsyncFnMut(&mut [u8]) -> io::Result<usize>, client: 
 }
 
 #[test]
-fn what_is_behind_an_urgent_byte_is_read_in_every_way() {
+fn bytes_behind_an_urgent_byte_are_read_in_every_way() {
     on_each(async |backend| {
         let tcp = async || {
             let (server, client) = connection().await;
@@ -125,7 +125,7 @@ fn packets_of_a_pipe_are_read_one_after_the_other() {
 }
 
 #[test]
-fn more_buffers_than_the_kernel_looks_at_say_nothing_of_what_is_left() {
+fn more_buffers_than_the_kernel_uses_do_not_mean_drained() {
     on_each(async |_| {
         let (server, mut client) = connection().await;
         let mut stream = TcpStream::from_std(server).unwrap();

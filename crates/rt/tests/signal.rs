@@ -16,7 +16,7 @@ use superpoll_rt::signal::{SignalKind, ctrl_c, signal};
 use superpoll_rt::time::sleep;
 use superpoll_rt::{BackendKind, Runtime, process, spawn, yield_now};
 
-mod refused;
+mod without_io_uring;
 
 mod sys {
     /// Sends a signal to this process.
@@ -207,5 +207,5 @@ fn a_storm_disturbs_no_task() {
 
 #[test]
 fn all_of_this_holds_where_io_uring_is_refused() {
-    refused::all_again();
+    without_io_uring::run_all();
 }

@@ -269,8 +269,8 @@ fn batch_reader(random: &mut Random) -> String {
         quiet = if finishing && arrivals.is_empty() { quiet + 1 } else { 0 };
         for arrival in &arrivals {
             let key = arrival.key();
-            let stream = streams.get_mut(&key).expect("an arrival of what is gone");
-            assert!(!stream.paused, "an arrival of what is paused");
+            let stream = streams.get_mut(&key).expect("an arrival on a stream that is gone");
+            assert!(!stream.paused, "an arrival on a stream that is paused");
             match arrival.outcome() {
                 Outcome::Bytes(chunk) => {
                     for &got in chunk {
@@ -314,14 +314,14 @@ fn runtime(random: &mut Random) -> String {
                         loop {
                             turn += 1;
                             let read = async { Some(stream.read(&mut buffer).await) };
-                            let given_up = async {
+                            let cancelled = async {
                                 yield_now().await;
                                 if !turn.is_multiple_of(3) {
                                     std::future::pending::<()>().await;
                                 }
                                 None
                             };
-                            match or(read, given_up).await {
+                            match or(read, cancelled).await {
                                 None => {}
                                 Some(Ok(count @ 1..)) => {
                                     match stream.write_all(&buffer[..count]).await {
@@ -350,8 +350,8 @@ fn runtime(random: &mut Random) -> String {
         .unwrap();
     let stats = runtime.stats().swap_remove(0);
     drop(runtime);
-    assert!(stats.fetched > 0, "{stats:?}");
-    format!("{served} requests, {} fetched; {}", stats.fetched, stats.poller.calls)
+    assert!(stats.reads_ahead > 0, "{stats:?}");
+    format!("{served} requests, {} fetched; {}", stats.reads_ahead, stats.poller.calls)
 }
 
 /// Makes some requests, each answered with the same bytes. Returns how many.

@@ -15,7 +15,7 @@ use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use superpoll_rt::time::sleep;
 use superpoll_rt::{BackendKind, Error, Handle, JoinError, Runtime, pipe, spawn, yield_now};
 
-mod refused;
+mod without_io_uring;
 
 const LONG: Duration = Duration::from_secs(20);
 
@@ -62,7 +62,7 @@ fn tasks_run_in_the_order_of_their_spawning() {
 }
 
 #[test]
-fn a_panic_concerns_only_who_joins() {
+fn a_panic_reaches_only_the_caller_that_joins() {
     let runtime = Runtime::new().unwrap();
     runtime
         .block_on(async {
@@ -218,7 +218,7 @@ fn a_runtime_dropped_with_live_tasks_drops_them_on_their_threads() {
 }
 
 #[test]
-fn a_destructor_that_panics_or_spawns_does_not_spare_the_others() {
+fn a_destructor_that_panics_or_spawns_does_not_keep_other_tasks_alive() {
     struct Panics;
     impl Drop for Panics {
         fn drop(&mut self) {
@@ -338,7 +338,7 @@ fn a_task_is_woken_and_joined_across_threads() {
 }
 
 #[test]
-fn what_is_not_send_is_made_on_its_engine() {
+fn a_future_that_is_not_send_is_made_on_its_engine() {
     let runtime = workers(2);
     let handle = runtime.handle();
     let (sender, answer) = mpsc::channel();
@@ -355,7 +355,7 @@ fn what_is_not_send_is_made_on_its_engine() {
 }
 
 #[test]
-fn a_call_that_panics_harms_nobody() {
+fn a_call_that_panics_harms_no_task() {
     let runtime = workers(2);
     let handle = runtime.handle();
     handle.call_on(1, || panic!("in a call")).unwrap();
@@ -366,7 +366,7 @@ fn a_call_that_panics_harms_nobody() {
 }
 
 #[test]
-fn a_busy_task_starves_nobody() {
+fn a_busy_task_starves_no_other_task() {
     each(|runtime| {
         runtime
             .block_on(async {
@@ -445,7 +445,7 @@ fn the_root_future_is_polled_only_when_it_was_woken() {
 }
 
 #[test]
-fn spinning_finds_what_comes_soon_and_stops_when_nothing_does() {
+fn spinning_finds_early_events_and_stops_when_there_are_none() {
     let runtime = Runtime::builder().spin(Duration::from_millis(2)).build().unwrap();
     runtime
         .block_on(async {
@@ -469,7 +469,7 @@ fn spinning_finds_what_comes_soon_and_stops_when_nothing_does() {
         })
         .unwrap();
     let stats = &runtime.stats()[0];
-    assert!(stats.looks >= stats.looks_found, "{stats:?}");
+    assert!(stats.spin_polls >= stats.spin_hits, "{stats:?}");
 }
 
 #[test]
@@ -549,5 +549,5 @@ fn a_panic_of_the_root_future_goes_up_and_the_tasks_go_on() {
 
 #[test]
 fn all_of_this_holds_where_io_uring_is_refused() {
-    refused::all_again();
+    without_io_uring::run_all();
 }

@@ -16,7 +16,7 @@ use superpoll_rt::time::{
 };
 use superpoll_rt::{Runtime, spawn, yield_now};
 
-mod refused;
+mod without_io_uring;
 
 const MS: Duration = Duration::from_millis(1);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -127,7 +127,7 @@ fn many_sleeps_end_in_the_order_of_their_deadlines() {
 }
 
 #[test]
-fn what_has_passed_is_ready_at_once_and_again_and_without_a_runtime() {
+fn a_past_deadline_is_ready_at_once_repeatedly_and_without_a_runtime() {
     let count = Arc::new(Count::default());
     let now = Instant::now();
     let mut past = sleep_until(now);
@@ -152,7 +152,7 @@ fn waiting_without_a_runtime_panics() {
 }
 
 #[test]
-fn what_lies_too_far_ahead_never_comes() {
+fn a_deadline_too_far_ahead_never_comes() {
     run(async {
         let count = Arc::new(Count::default());
         let mut sleep = sleep(Duration::MAX);
@@ -169,7 +169,7 @@ fn what_lies_too_far_ahead_never_comes() {
 }
 
 #[test]
-fn a_dropped_sleep_lets_go_of_its_waker_and_wakes_nobody() {
+fn a_dropped_sleep_drops_its_waker_and_wakes_no_task() {
     run(async {
         let count = Arc::new(Count::default());
         let mut dropped = sleep(HOUR);
@@ -199,7 +199,7 @@ fn only_the_last_waker_is_woken() {
 }
 
 #[test]
-fn a_reset_moves_the_deadline_of_who_waits() {
+fn a_reset_moves_the_deadline_of_a_waiting_task() {
     run(async {
         let count = Arc::new(Count::default());
         // Earlier, without another poll.
@@ -248,7 +248,7 @@ fn a_sleep_outlives_its_runtime() {
         assert_eq!(poll_with(&mut left, &count), Poll::Pending);
     });
     assert_eq!(Arc::strong_count(&count), 1, "the engine's timers ended with it");
-    assert_eq!(count.get(), 1, "who waited begins anew, wherever that may be");
+    assert_eq!(count.get(), 1, "the waiting task begins anew, on any engine");
     left.reset(Instant::now() + MS);
     run(left);
     assert_eq!(count.get(), 1);
@@ -276,7 +276,7 @@ fn a_sleep_that_was_polled_moves_to_another_engine() {
 }
 
 #[test]
-fn a_reset_from_another_thread_reaches_who_waits() {
+fn a_reset_from_another_thread_reaches_the_waiting_task() {
     let runtime = two_engines();
     let handle = runtime.handle();
     runtime
@@ -302,7 +302,7 @@ fn a_reset_from_another_thread_reaches_who_waits() {
 }
 
 #[test]
-fn timeout_polls_the_future_first_and_ends_what_takes_too_long() {
+fn timeout_polls_the_future_first_and_ends_a_slow_one() {
     run(async {
         let past = Instant::now();
         assert_eq!(timeout(Duration::ZERO, async { 1 }).await, Ok(1));
@@ -318,7 +318,7 @@ fn timeout_polls_the_future_first_and_ends_what_takes_too_long() {
 }
 
 #[test]
-fn timeout_drops_the_future_it_gives_up_or_leaves_it_to_its_owner() {
+fn timeout_drops_the_late_future_or_leaves_it_to_its_owner() {
     run(async {
         let token = Rc::new(());
         let held = token.clone();
@@ -349,7 +349,7 @@ fn timeout_holds_for_a_future_that_spends_the_whole_budget() {
 }
 
 #[test]
-fn sleeps_that_are_over_let_others_run() {
+fn elapsed_sleeps_let_other_tasks_run() {
     run(async {
         let others = Rc::new(Cell::new(false));
         let ran = others.clone();
@@ -496,5 +496,5 @@ fn a_waker_that_drops_sleeps_may_be_dropped_with_a_timer() {
 
 #[test]
 fn all_of_this_holds_where_io_uring_is_refused() {
-    refused::all_again();
+    without_io_uring::run_all();
 }

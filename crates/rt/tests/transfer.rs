@@ -11,7 +11,7 @@ use superpoll_rt::pipe::pipe;
 use superpoll_rt::transfer::{sendfile, splice};
 use superpoll_rt::{BackendKind, Runtime, spawn, yield_now};
 
-mod refused;
+mod without_io_uring;
 
 fn each<F: Future<Output = io::Result<()>>>(test: impl Fn() -> F) {
     for backend in BackendKind::available() {
@@ -98,7 +98,7 @@ fn both_sides_of_a_splice_may_block() {
 }
 
 #[test]
-fn an_empty_source_and_a_full_target_are_told_apart() {
+fn an_empty_source_and_a_full_target_are_distinguished() {
     each(|| async {
         let (reader, mut writer) = pipe()?;
         let (next_reader, next_writer) = pipe()?;
@@ -205,5 +205,5 @@ fn a_file_that_waits_for_room_has_sent_nothing() {
 
 #[test]
 fn all_of_this_holds_where_io_uring_is_refused() {
-    refused::all_again();
+    without_io_uring::run_all();
 }

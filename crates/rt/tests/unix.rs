@@ -14,7 +14,7 @@ use superpoll_rt::net::unix::{
 };
 use superpoll_rt::{AsyncFd, BackendKind, Runtime, spawn, yield_now};
 
-mod refused;
+mod without_io_uring;
 
 fn each<F: Future<Output = io::Result<()>>>(test: impl Fn() -> F) {
     for backend in BackendKind::available() {
@@ -135,8 +135,8 @@ fn a_pair_hands_over_without_the_kernel() {
             })
             .unwrap()
             .unwrap();
-        let handed_over = runtime.stats()[0].handed_over;
-        assert!(handed_over >= rounds, "{backend}: {handed_over}");
+        let peer_wakes = runtime.stats()[0].peer_wakes;
+        assert!(peer_wakes >= rounds, "{backend}: {peer_wakes}");
     }
 }
 
@@ -296,7 +296,7 @@ fn bytes_behind_descriptors_are_read_from_a_socket_of_std() {
                     break second?;
                 }
                 turns += 1;
-                assert!(turns < 100, "the bytes behind are there, and nobody tells");
+                assert!(turns < 100, "the bytes behind are there, and no report comes");
                 yield_now().await;
             };
             assert_eq!(second, 6);
@@ -455,5 +455,5 @@ fn a_pair_of_sequenced_packets() {
 
 #[test]
 fn all_of_this_holds_where_io_uring_is_refused() {
-    refused::all_again();
+    without_io_uring::run_all();
 }

@@ -23,7 +23,7 @@ use superpoll_rt::{
 };
 use sys::{Hooks, Moment};
 
-mod refused;
+mod without_io_uring;
 
 /// A waker that does as it is told at its next clone, call or end.
 mod sys {
@@ -275,7 +275,7 @@ fn a_waker_may_use_the_engine_when_it_is_cloned_called_or_dropped() {
 }
 
 #[test]
-fn a_wait_that_is_given_up_may_have_the_waker_use_the_engine() {
+fn a_cancelled_wait_may_make_its_waker_use_the_engine() {
     each(|runtime| {
         runtime
             .block_on(async {
@@ -298,7 +298,7 @@ fn a_wait_that_is_given_up_may_have_the_waker_use_the_engine() {
 }
 
 #[test]
-fn a_waker_that_panics_costs_nobody_else_their_event() {
+fn a_panicking_waker_costs_no_other_task_its_event() {
     const WAITING: usize = 9;
     each(|runtime| {
         runtime
@@ -339,7 +339,7 @@ fn a_waker_that_panics_costs_nobody_else_their_event() {
 }
 
 #[test]
-fn a_waker_that_panics_costs_nobody_else_their_message() {
+fn a_panicking_waker_costs_no_other_task_its_message() {
     each(|runtime| {
         let called = Count::default();
         let handle = runtime.handle();
@@ -474,7 +474,7 @@ impl Drop for Counted {
 /// More rounds with `SUPERPOLL_ROUNDS`; the order of all steps is checked by the model in
 /// `inbox.rs`.
 #[test]
-fn what_races_with_the_end_of_a_runtime_is_done_or_refused() {
+fn work_that_races_with_the_end_of_a_runtime_is_done_or_refused() {
     const SPAWNED: usize = 30;
     let rounds = std::env::var("SUPERPOLL_ROUNDS").map_or(300, |rounds| rounds.parse().unwrap());
     for round in 0..rounds {
@@ -496,7 +496,7 @@ fn what_races_with_the_end_of_a_runtime_is_done_or_refused() {
                 .collect();
             for task in tasks {
                 let joined = block_for(LONG, task).expect("the handle is resolved");
-                assert!(matches!(joined, Err(JoinError::Cancelled)), "nobody runs it");
+                assert!(matches!(joined, Err(JoinError::Cancelled)), "no engine runs it");
             }
             accepted
         });
@@ -513,5 +513,5 @@ fn what_races_with_the_end_of_a_runtime_is_done_or_refused() {
 
 #[test]
 fn all_of_this_holds_where_io_uring_is_refused() {
-    refused::all_again();
+    without_io_uring::run_all();
 }

@@ -21,7 +21,7 @@ use rustix::net::{SendFlags, send};
 use rustix::pipe::SpliceFlags;
 use socket2::{Domain, Protocol, SockRef, Type};
 use superpoll::call;
-use superpoll_rt::{AsyncFd, Direction, Drains};
+use superpoll_rt::{AsyncFd, Direction, ShortCounts};
 
 use super::calls::{Call, count};
 use crate::transport::Socket;
@@ -103,15 +103,15 @@ macro_rules! socket {
             }
         }
 
-        impl Drains for $name {
+        impl ShortCounts for $name {
             const SHORT_MEANS_BLOCKED: bool = $drains;
             #[inline(always)]
-            fn read_in_line(&self, room: &mut [u8]) -> Option<io::Result<usize>> {
+            fn read_inline(&self, room: &mut [u8]) -> Option<io::Result<usize>> {
                 let mut socket = self;
                 Some(socket.read(room))
             }
             #[inline(always)]
-            fn write_in_line(&self, bytes: &[u8]) -> Option<io::Result<usize>> {
+            fn write_inline(&self, bytes: &[u8]) -> Option<io::Result<usize>> {
                 let mut socket = self;
                 Some(socket.write(bytes))
             }
@@ -156,7 +156,7 @@ pub(super) struct Stream {
 impl From<std::net::TcpStream> for Stream {
     /// Takes a stream that does not block.
     fn from(socket: std::net::TcpStream) -> Stream {
-        let kind = Kind::Tcp(AsyncFd::telling_all(Tcp(socket, Closing)));
+        let kind = Kind::Tcp(AsyncFd::detecting_eof(Tcp(socket, Closing)));
         Stream { kind, reading: Cell::new(Reading::Watched) }
     }
 }
@@ -387,7 +387,7 @@ impl End for Stream {
 
     #[inline]
     fn has_all(&self) -> bool {
-        matches!(&self.kind, Kind::Tcp(stream) if stream.has_all())
+        matches!(&self.kind, Kind::Tcp(stream) if stream.has_eof())
     }
 
     fn set_nodelay(&self) {

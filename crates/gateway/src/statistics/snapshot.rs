@@ -258,7 +258,7 @@ impl Engine {
             tasks: stats.tasks,
             timers: stats.timers,
             sources: stats.sources,
-            fetched: stats.fetched,
+            fetched: stats.reads_ahead,
             slots_scanned: poller.slots_scanned,
             changes_saved: poller.changes_saved,
             moves_to_hot: poller.moves_to_hot,

@@ -160,7 +160,7 @@ impl EngineState {
             longest_turn_seconds: stats.longest_turn.as_secs_f64(),
             sources: stats.sources,
             timers: stats.timers,
-            fetched: stats.fetched,
+            fetched: stats.reads_ahead,
             waits: poller.waits,
             events: poller.events,
             unwanted: poller.unwanted,

@@ -59,8 +59,8 @@ use pin_project_lite::pin_project;
 
 use crate::async_fd::AsyncFd;
 use crate::calls::{Call, count};
-use crate::link::After;
 use crate::net;
+use crate::short_reads::IoState;
 use crate::sources::Direction;
 use crate::sys;
 use crate::time::{self, Sleep};
@@ -202,16 +202,16 @@ macro_rules! read_straight {
                 mut buffer: ReadBufCursor<'_>,
             ) -> Poll<io::Result<()>> {
                 let $stream = &*self;
-                if let Some(fetched) = $fd.link().fetched() {
+                if let Some(read_ahead) = $fd.registration().read_ahead() {
                     return sys::buffer::read_initialised(&mut buffer, CLEARED, |room| {
-                        Poll::Ready($fd.link().give(fetched, room).unwrap_or(Ok(0)))
+                        Poll::Ready($fd.registration().copy_read_ahead(read_ahead, room).unwrap_or(Ok(0)))
                     });
                 }
-                let asked = buffer.remaining();
+                let requested = buffer.remaining();
                 $fd.poll_with(cx, Direction::Read, |io| {
                     count(Call::Read);
                     let done = sys::buffer::read_to_cursor(io.as_fd(), &mut buffer)?;
-                    Ok(((), After::of(done, asked)))
+                    Ok(((), IoState::after(done, requested)))
                 })
             }
         }

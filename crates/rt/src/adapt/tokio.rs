@@ -34,8 +34,8 @@ use pin_project_lite::pin_project;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::async_fd::AsyncFd;
-use crate::link::After;
 use crate::net;
+use crate::short_reads::IoState;
 use crate::sources::Direction;
 use crate::sys;
 
@@ -172,17 +172,17 @@ macro_rules! read_straight {
                 buffer: &mut ReadBuf<'_>,
             ) -> Poll<io::Result<()>> {
                 let $stream = &*self;
-                if let Some(fetched) = $fd.link().fetched() {
+                if let Some(read_ahead) = $fd.registration().read_ahead() {
                     let room = buffer.initialize_unfilled_to(buffer.remaining().min(CLEARED));
-                    if let Some(outcome) = $fd.link().give(fetched, room) {
+                    if let Some(outcome) = $fd.registration().copy_read_ahead(read_ahead, room) {
                         buffer.advance(outcome?);
                         return Poll::Ready(Ok(()));
                     }
                 }
-                let asked = buffer.remaining();
+                let requested = buffer.remaining();
                 $fd.poll_with(cx, Direction::Read, |io| {
                     let done = sys::buffer::read_to_buf(io.as_fd(), buffer)?;
-                    Ok(((), After::of(done, asked)))
+                    Ok(((), IoState::after(done, requested)))
                 })
             }
         }

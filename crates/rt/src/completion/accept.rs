@@ -8,12 +8,12 @@ use std::os::fd::AsFd;
 use socket2::{SockAddr, Socket};
 use superpoll::operation::{Gain, Operation, Progress};
 
-use super::turn;
+use crate::budget::yield_if_spent;
+use crate::io_ref::AsIoRef;
 use crate::net::accept::{Acceptor, is_lost};
 use crate::net::unix::{UnixListener, UnixStream};
 use crate::net::{TcpListener, TcpStream};
-use crate::operations::UnderWay;
-use crate::tie::Tied;
+use crate::operation_handle::OperationHandle;
 
 mod sealed {
     use std::io;
@@ -99,15 +99,16 @@ impl Listener for UnixListener {}
 pub async fn accept<L: Listener>(listener: &L) -> io::Result<(L::Stream, L::Address)> {
     let acceptor = listener.acceptor();
     loop {
-        turn().await;
+        yield_if_spent().await;
         if let Some((socket, address)) = acceptor.take_kept() {
             return listener.accepted(socket, &address);
         }
-        let Ok(under_way) = UnderWay::start(acceptor.listener.tie(), Operation::Accept) else {
+        let Ok(handle) = OperationHandle::start(acceptor.listener.as_io_ref(), Operation::Accept)
+        else {
             break;
         };
-        let accepting = Accepting { acceptor, under_way };
-        let progress = poll_fn(|cx| accepting.under_way.poll_next(cx)).await;
+        let accepting = Accepting { acceptor, handle };
+        let progress = poll_fn(|cx| accepting.handle.poll_next(cx)).await;
         match progress.map(|progress| progress.outcome) {
             Some(Ok(Gain::Socket(socket, address))) => {
                 let socket = Socket::from(socket);
@@ -129,12 +130,12 @@ pub async fn accept<L: Listener>(listener: &L) -> io::Result<(L::Stream, L::Addr
 /// An accept under way. A connection that it has brought when it is given up goes to the listener.
 struct Accepting<'a, L: AsFd> {
     acceptor: &'a Acceptor<L>,
-    under_way: UnderWay,
+    handle: OperationHandle,
 }
 
 impl<L: AsFd> Drop for Accepting<'_, L> {
     fn drop(&mut self) {
-        keep(self.acceptor, self.under_way.take_rest());
+        keep(self.acceptor, self.handle.cancel_and_take());
     }
 }
 

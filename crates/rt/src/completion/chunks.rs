@@ -12,11 +12,12 @@ use futures_core::Stream;
 use futures_io::{AsyncBufRead, AsyncRead};
 use superpoll::operation::{Gain, Operation, Provided};
 
-use super::Socket;
-use super::many::{Many, Next};
+use super::multishot::{Multishot, Next};
+use super::socket::{Socket, state_after_read};
+use crate::budget::poll_budget;
 use crate::engine::{self, Engine};
-use crate::fetch::AT_MOST;
-use crate::operations::{is_to_be_repeated, poll_turn};
+use crate::operation_handle::should_retry;
+use crate::read_ahead::READ_AHEAD_BYTES;
 use crate::sources::Direction;
 use crate::sys::buffer;
 
@@ -57,7 +58,7 @@ use crate::sys::buffer;
 /// ```
 pub struct Chunks<'a, S: Socket> {
     socket: &'a S,
-    many: Many,
+    many: Multishot,
     /// The chunk lent through `AsyncBufRead`, with bytes in it.
     current: Option<Chunk>,
     ended: bool,
@@ -122,7 +123,7 @@ impl Drop for Chunk {
 impl<'a, S: Socket> Chunks<'a, S> {
     /// Receives the chunks of this stream.
     pub fn new(socket: &'a S) -> Chunks<'a, S> {
-        Chunks { socket, many: Many::default(), current: None, ended: false }
+        Chunks { socket, many: Multishot::default(), current: None, ended: false }
     }
 
     /// Returns the next chunk, which is not empty; `None` at the end of the stream.
@@ -145,17 +146,17 @@ impl<'a, S: Socket> Chunks<'a, S> {
         if let Some(chunk) = self.current.take() {
             return Poll::Ready(Some(Ok(chunk)));
         }
-        let tie = self.socket.tie();
+        let io_ref = self.socket.as_io_ref();
         loop {
-            let fetched = tie.link.fetched();
-            if let Some(outcome) = fetched.and_then(|fetched| fetched.take_first()) {
+            let read_ahead = io_ref.registration.read_ahead();
+            if let Some(outcome) = read_ahead.and_then(|read_ahead| read_ahead.pop_front()) {
                 return Poll::Ready(Some(outcome.map(|bytes| Chunk::new(Bytes::Own(bytes)))));
             }
             if self.ended {
                 return Poll::Ready(None);
             }
-            ready!(poll_turn(cx));
-            match ready!(self.many.poll_next(cx, tie, || Operation::ReceiveMany)) {
+            ready!(poll_budget(cx));
+            match ready!(self.many.poll_next(cx, io_ref, || Operation::ReceiveMany)) {
                 Next::Gain(Gain::Bytes(bytes)) => {
                     return Poll::Ready(Some(Ok(Chunk::new(Bytes::Provided(bytes)))));
                 }
@@ -163,22 +164,22 @@ impl<'a, S: Socket> Chunks<'a, S> {
                 Next::Gain(_) => {}
                 Next::Failed(error) => return Poll::Ready(Some(Err(error))),
                 // The stream has left another engine, which had read ahead.
-                Next::ByReadiness if tie.link.fetched().is_some() => {}
+                Next::ByReadiness if io_ref.registration.read_ahead().is_some() => {}
                 Next::ByReadiness => return self.poll_by_readiness(cx),
             }
         }
     }
 
     fn poll_by_readiness(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Chunk>>> {
-        let tie = self.socket.tie();
-        let outcome = ready!(tie.link.poll(cx, tie.fd, Direction::Read, || {
+        let io_ref = self.socket.as_io_ref();
+        let outcome = ready!(io_ref.registration.poll(cx, io_ref.fd, Direction::Read, || {
             let memory = engine::with(Engine::memory);
-            let mut memory = memory.unwrap_or_else(|| Vec::with_capacity(AT_MOST));
-            let asked = memory.capacity();
-            let done = buffer::read_to_vec(tie.fd, &mut memory);
+            let mut memory = memory.unwrap_or_else(|| Vec::with_capacity(READ_AHEAD_BYTES));
+            let requested = memory.capacity();
+            let done = buffer::read_to_vec(io_ref.fd, &mut memory);
             let chunk = Chunk::new(Bytes::Own(memory));
             let done = done?;
-            Ok((chunk, super::after_read::<S>(done, asked)))
+            Ok((chunk, state_after_read::<S>(done, requested)))
         }));
         self.ended = matches!(&outcome, Ok(chunk) if chunk.is_empty());
         Poll::Ready((!self.ended).then_some(outcome))
@@ -226,17 +227,17 @@ impl<S: Socket> AsyncRead for Chunks<'_, S> {
 
 impl<S: Socket> Drop for Chunks<'_, S> {
     fn drop(&mut self) {
-        let link = self.socket.tie().link;
-        let rest = self.many.take_rest();
+        let registration = self.socket.as_io_ref().registration;
+        let rest = self.many.cancel_and_take();
         if let Some(chunk) = self.current.take() {
-            link.put_back_first(chunk.to_vec());
+            registration.put_back_first(chunk.to_vec());
         }
         for progress in rest {
             match progress.outcome {
-                Ok(Gain::Bytes(bytes)) => link.put_back(Ok(bytes.to_vec())),
+                Ok(Gain::Bytes(bytes)) => registration.put_back(Ok(bytes.to_vec())),
                 // The next read finds the end by itself, but not a failure, which the kernel
                 // reports once.
-                Err(error) if !is_to_be_repeated(&error) => link.put_back(Err(error)),
+                Err(error) if !should_retry(&error) => registration.put_back(Err(error)),
                 _ => {}
             }
         }

@@ -6,10 +6,10 @@ use std::net::SocketAddr;
 
 use superpoll::operation::Operation;
 
-use super::turn;
+use crate::budget::yield_if_spent;
+use crate::io_ref::AsIoRef;
 use crate::net::TcpStream;
-use crate::operations::{UnderWay, is_to_be_repeated};
-use crate::tie::Tied;
+use crate::operation_handle::{OperationHandle, should_retry};
 
 /// Connects to an address (`connect(2)`; on `uring` `IORING_OP_CONNECT`), as
 /// [`TcpStream::connect_addr`] does.
@@ -22,16 +22,16 @@ use crate::tie::Tied;
 /// `NetworkUnreachable`.
 pub async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
     let stream = TcpStream::unconnected(address)?;
-    turn().await;
-    if let Ok(under_way) = UnderWay::start(stream.tie(), Operation::Connect(address)) {
-        let connecting = Connecting(under_way);
+    yield_if_spent().await;
+    if let Ok(handle) = OperationHandle::start(stream.as_io_ref(), Operation::Connect(address)) {
+        let connecting = Connecting(handle);
         let progress = poll_fn(|cx| connecting.0.poll_next(cx)).await;
         match progress.map(|progress| progress.outcome) {
             Some(Ok(_)) => {
                 drop(connecting);
                 return Ok(stream);
             }
-            Some(Err(error)) if !is_to_be_repeated(&error) => return Err(error),
+            Some(Err(error)) if !should_retry(&error) => return Err(error),
             _ => {}
         }
     }
@@ -40,10 +40,10 @@ pub async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
 }
 
 /// An attempt under way, which ends before its socket is closed.
-struct Connecting(UnderWay);
+struct Connecting(OperationHandle);
 
 impl Drop for Connecting {
     fn drop(&mut self) {
-        drop(self.0.take_rest());
+        drop(self.0.cancel_and_take());
     }
 }

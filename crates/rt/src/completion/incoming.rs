@@ -9,10 +9,10 @@ use futures_core::Stream;
 use superpoll::operation::{Gain, Operation};
 
 use super::accept::{Listener, keep};
-use super::many::{Many, Next};
+use super::multishot::{Multishot, Next};
+use crate::budget::poll_budget;
+use crate::io_ref::AsIoRef;
 use crate::net::accept::is_lost;
-use crate::operations::poll_turn;
-use crate::tie::Tied;
 
 /// The connections of a listener, without their addresses (`accept4(2)`; on `uring` one
 /// `IORING_OP_ACCEPT` for all of them, multishot, Linux 5.19). It is a stream that never ends.
@@ -43,7 +43,7 @@ use crate::tie::Tied;
 /// ```
 pub struct Incoming<'a, L: Listener> {
     listener: &'a L,
-    many: Many,
+    many: Multishot,
     /// Stays set until a connection or an error comes.
     by_readiness: bool,
 }
@@ -51,7 +51,7 @@ pub struct Incoming<'a, L: Listener> {
 impl<'a, L: Listener> Incoming<'a, L> {
     /// Accepts the connections of this listener.
     pub fn new(listener: &'a L) -> Incoming<'a, L> {
-        Incoming { listener, many: Many::default(), by_readiness: false }
+        Incoming { listener, many: Multishot::default(), by_readiness: false }
     }
 
     /// Returns the next connection. A connection that was lost while it waited in the queue is
@@ -85,9 +85,10 @@ impl<'a, L: Listener> Incoming<'a, L> {
                 self.by_readiness = false;
                 return Poll::Ready(outcome.map(|(socket, _)| self.listener.stream(socket)));
             }
-            ready!(poll_turn(cx));
-            match ready!(self.many.poll_next(cx, acceptor.listener.tie(), || Operation::AcceptMany))
-            {
+            ready!(poll_budget(cx));
+            match ready!(
+                self.many.poll_next(cx, acceptor.listener.as_io_ref(), || Operation::AcceptMany)
+            ) {
                 Next::Gain(Gain::Socket(socket, _)) => {
                     return Poll::Ready(Ok(self.listener.stream(socket.into())));
                 }
@@ -109,7 +110,7 @@ impl<L: Listener> Stream for Incoming<'_, L> {
 
 impl<L: Listener> Drop for Incoming<'_, L> {
     fn drop(&mut self) {
-        keep(self.listener.acceptor(), self.many.take_rest());
+        keep(self.listener.acceptor(), self.many.cancel_and_take());
     }
 }
 

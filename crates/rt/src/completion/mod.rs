@@ -52,26 +52,17 @@
 //! There is no [`splice`](crate::transfer::splice) here. The kernel gives each splice that comes
 //! through a ring to a worker thread, which does not wait for non-blocking descriptors, and all of
 //! this crate's are. Listeners that [wait exclusively](crate::net::ListenOptions::exclusive) accept
-//! by readiness, because taking turns is a matter of waiting. A [`UnixStream`] connects at once or
-//! not at all.
-
-use std::future::poll_fn;
-use std::io;
-
-use crate::async_fd::AsyncFd;
-use crate::link::After;
-use crate::net::unix::UnixStream;
-use crate::net::{StreamSocket, TcpStream};
-use crate::operations::poll_turn;
-use crate::tie::Tied;
+//! by readiness, because taking turns is a matter of waiting. A
+//! [`UnixStream`](crate::net::unix::UnixStream) connects at once or not at all.
 
 mod accept;
 mod chunks;
 mod connect;
 mod incoming;
-mod many;
+mod multishot;
 mod receive;
 mod send;
+mod socket;
 
 pub use accept::{Listener, accept};
 pub use chunks::{Chunk, Chunks};
@@ -79,58 +70,4 @@ pub use connect::connect;
 pub use incoming::Incoming;
 pub use receive::{read, recv};
 pub use send::{send, send_all, send_all_and_shutdown, write};
-
-mod sealed {
-    pub trait Sealed {
-        /// Whether this is a socket, from which bytes are received and not read.
-        const SOCKET: bool;
-        /// Whether a short count means that there is no more.
-        const SHORT_MEANS_BLOCKED: bool;
-    }
-}
-
-use sealed::Sealed;
-
-/// A stream socket: [`TcpStream`] or [`UnixStream`].
-pub trait Socket: Source + Sink + StreamSocket {}
-
-/// A source of bytes: a stream socket, or the reading end of a pipe.
-pub trait Source: Tied + Sealed {}
-
-/// A sink of bytes: a stream socket, or the writing end of a pipe.
-pub trait Sink: Tied + Sealed {}
-
-macro_rules! ends {
-    ($($type:ty: $socket:literal, $short:literal, $($trait:ident)*;)*) => {$(
-        impl Sealed for $type {
-            const SOCKET: bool = $socket;
-            const SHORT_MEANS_BLOCKED: bool = $short;
-        }
-        $(impl $trait for $type {})*
-    )*};
-}
-
-ends! {
-    TcpStream: true, true, Socket Source Sink;
-    // A read ends where descriptors came along, whether or not bytes are behind them.
-    UnixStream: true, false, Socket Source Sink;
-    AsyncFd<io::PipeReader>: false, true, Source;
-    AsyncFd<std::process::ChildStdout>: false, true, Source;
-    AsyncFd<std::process::ChildStderr>: false, true, Source;
-    AsyncFd<io::PipeWriter>: false, true, Sink;
-    AsyncFd<std::process::ChildStdin>: false, true, Sink;
-}
-
-/// Returns the state in which a read leaves its source.
-fn after_read<S: Sealed>(done: usize, asked: usize) -> After {
-    match (S::SHORT_MEANS_BLOCKED, S::SOCKET) {
-        (false, _) => After::Ready,
-        (true, true) => After::of(done, asked),
-        (true, false) => After::of_pipe(done, asked),
-    }
-}
-
-/// Lets other tasks run first, if this one has done enough.
-async fn turn() {
-    poll_fn(poll_turn).await;
-}
+pub use socket::{Sink, Socket, Source};

@@ -6,13 +6,14 @@ use std::io;
 use superpoll::call;
 use superpoll::operation::{Gain, Operation};
 
-use super::{Sink, Socket, turn};
+use super::socket::{Sink, Socket};
 use crate::async_fd;
-use crate::link::After;
+use crate::budget::yield_if_spent;
+use crate::io_ref::IoRef;
 use crate::net::stream::close_writing;
-use crate::operations::{UnderWay, is_to_be_repeated};
+use crate::operation_handle::{OperationHandle, should_retry};
+use crate::short_reads::IoState;
 use crate::sources::Direction;
-use crate::tie::Tie;
 
 /// Sends the bytes in the buffer, perhaps only a part (`send(2)` with `MSG_NOSIGNAL`; on `uring`
 /// `IORING_OP_SEND`), and returns how many.
@@ -38,14 +39,14 @@ pub async fn write<S: Sink>(sink: &S, bytes: Vec<u8>) -> (io::Result<usize>, Vec
     if bytes.is_empty() {
         return (Ok(0), bytes);
     }
-    turn().await;
+    yield_if_spent().await;
     let make = |bytes| match S::SOCKET {
         true => Operation::Send { bytes, from: 0 },
         false => Operation::Write { bytes, from: 0 },
     };
-    match once(sink.tie(), make(bytes)).await {
-        Once::Done(outcome, bytes) => (outcome, bytes),
-        Once::Again(bytes) => (by_readiness::<S>(sink.tie(), &bytes).await, bytes),
+    match send_once(sink.as_io_ref(), make(bytes)).await {
+        SendOutcome::Done(outcome, bytes) => (outcome, bytes),
+        SendOutcome::Retry(bytes) => (by_readiness::<S>(sink.as_io_ref(), &bytes).await, bytes),
     }
 }
 
@@ -79,12 +80,12 @@ pub async fn send_all_and_shutdown<S: Socket>(
     let all = bytes.len();
     let mut sent = 0;
     if all > 0 {
-        turn().await;
+        yield_if_spent().await;
         let operation = Operation::SendAllAndShutdown { bytes, from: 0 };
-        match once(socket.tie(), operation).await {
-            Once::Done(Ok(count), memory) if count < all => (sent, bytes) = (count, memory),
-            Once::Done(outcome, memory) => return (outcome, memory),
-            Once::Again(memory) => bytes = memory,
+        match send_once(socket.as_io_ref(), operation).await {
+            SendOutcome::Done(Ok(count), memory) if count < all => (sent, bytes) = (count, memory),
+            SendOutcome::Done(outcome, memory) => return (outcome, memory),
+            SendOutcome::Retry(memory) => bytes = memory,
         }
     }
     match send_from(socket, bytes, sent).await {
@@ -102,18 +103,18 @@ async fn send_from<S: Socket>(
     let all = bytes.len();
     let mut completes = true;
     while sent < all {
-        turn().await;
+        yield_if_spent().await;
         let outcome;
         if completes {
-            match once(socket.tie(), Operation::SendAll { bytes, from: sent }).await {
-                Once::Done(done, memory) => (outcome, bytes) = (done, memory),
-                Once::Again(memory) => {
+            match send_once(socket.as_io_ref(), Operation::SendAll { bytes, from: sent }).await {
+                SendOutcome::Done(done, memory) => (outcome, bytes) = (done, memory),
+                SendOutcome::Retry(memory) => {
                     (bytes, completes) = (memory, false);
                     continue;
                 }
             }
         } else {
-            outcome = by_readiness::<S>(socket.tie(), &bytes[sent..]).await;
+            outcome = by_readiness::<S>(socket.as_io_ref(), &bytes[sent..]).await;
         }
         match outcome {
             Ok(0) => return (Err(io::ErrorKind::WriteZero.into()), bytes),
@@ -125,44 +126,47 @@ async fn send_from<S: Socket>(
 }
 
 /// The outcome of an operation.
-enum Once {
+enum SendOutcome {
     Done(io::Result<usize>, Vec<u8>),
     /// Nothing was sent, and the send has to be repeated in another way.
-    Again(Vec<u8>),
+    Retry(Vec<u8>),
 }
 
-async fn once(tie: Tie<'_>, operation: Operation) -> Once {
-    let under_way = match UnderWay::start(tie, operation) {
-        Ok(under_way) => Sending(under_way),
-        Err(operation) => return Once::Again(operation.into_memory().unwrap_or_default()),
+async fn send_once(io_ref: IoRef<'_>, operation: Operation) -> SendOutcome {
+    let handle = match OperationHandle::start(io_ref, operation) {
+        Ok(handle) => Sending(handle),
+        Err(operation) => return SendOutcome::Retry(operation.into_memory().unwrap_or_default()),
     };
-    let progress = poll_fn(|cx| under_way.0.poll_next(cx)).await;
+    let progress = poll_fn(|cx| handle.0.poll_next(cx)).await;
     let lost = || Err(io::Error::from_raw_os_error(libc::ECANCELED));
     match progress.map(|progress| (progress.outcome, progress.memory)) {
-        Some((Ok(Gain::Count(count)), Some(bytes))) => Once::Done(Ok(count), bytes),
-        Some((Err(error), Some(bytes))) if is_to_be_repeated(&error) => Once::Again(bytes),
-        Some((Err(error), bytes)) => Once::Done(Err(error), bytes.unwrap_or_default()),
+        Some((Ok(Gain::Count(count)), Some(bytes))) => SendOutcome::Done(Ok(count), bytes),
+        Some((Err(error), Some(bytes))) if should_retry(&error) => SendOutcome::Retry(bytes),
+        Some((Err(error), bytes)) => SendOutcome::Done(Err(error), bytes.unwrap_or_default()),
         // The number of sent bytes is unknown, so the send is not repeated.
-        _ => Once::Done(lost(), Vec::new()),
+        _ => SendOutcome::Done(lost(), Vec::new()),
     }
 }
 
-async fn by_readiness<S: Sink>(tie: Tie<'_>, bytes: &[u8]) -> io::Result<usize> {
-    async_fd::wait(tie.link, Direction::Write, |cx| {
-        tie.link.poll(cx, tie.fd, Direction::Write, || {
-            let done =
-                if S::SOCKET { call::send(tie.fd, bytes) } else { call::write(tie.fd, bytes) }?;
-            Ok((done, After::of(done, bytes.len())))
+async fn by_readiness<S: Sink>(io_ref: IoRef<'_>, bytes: &[u8]) -> io::Result<usize> {
+    async_fd::wait(io_ref.registration, Direction::Write, |cx| {
+        io_ref.registration.poll(cx, io_ref.fd, Direction::Write, || {
+            let done = if S::SOCKET {
+                call::send(io_ref.fd, bytes)
+            } else {
+                call::write(io_ref.fd, bytes)
+            }?;
+            Ok((done, IoState::after(done, bytes.len())))
         })
     })
     .await
 }
 
 /// A send under way, which ends before its memory is given up.
-struct Sending(UnderWay);
+struct Sending(OperationHandle);
 
 impl Drop for Sending {
     fn drop(&mut self) {
-        drop(self.0.take_rest());
+        drop(self.0.cancel_and_take());
     }
 }

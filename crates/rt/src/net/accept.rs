@@ -40,7 +40,8 @@ use socket2::{SockAddr, SockRef, Socket};
 use crate::async_fd::AsyncFd;
 use crate::calls::{Call, count};
 use crate::error;
-use crate::link::{After, Link};
+use crate::io_registration::IoRegistration;
+use crate::short_reads::IoState;
 use crate::sources::Direction;
 use crate::time;
 
@@ -110,7 +111,8 @@ impl<L: AsFd> Acceptor<L> {
     /// After a turn of at most `longest_turn` connections the listener goes to the end of the line;
     /// never, if that is zero.
     pub fn exclusive(self, longest_turn: u32) -> Acceptor<L> {
-        let listener = AsyncFd::linked(self.listener.into_inner(), Link::exclusive());
+        let listener =
+            AsyncFd::with_registration(self.listener.into_inner(), IoRegistration::exclusive());
         Acceptor { listener, turns: Turns { longest: longest_turn, ..Turns::default() }, ..self }
     }
 
@@ -121,7 +123,7 @@ impl<L: AsFd> Acceptor<L> {
     /// Keeps an accepted connection that no caller wants, for the next accept, and wakes a waiter.
     pub fn keep(&self, socket: Socket, address: Option<SockAddr>) {
         self.kept.borrow_mut().push_back((socket, address));
-        self.listener.link().wake(Direction::Read);
+        self.listener.registration().wake(Direction::Read);
     }
 
     /// Gives out a connection that was kept.
@@ -171,16 +173,16 @@ impl<L: AsFd> Acceptor<L> {
                     Err(io::ErrorKind::Interrupted.into())
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock && self.turns.end() => {
-                    self.listener.leave();
-                    outcome.map(|accepted| (accepted, After::Ready))
+                    self.listener.deregister();
+                    outcome.map(|accepted| (accepted, IoState::Ready))
                 }
-                _ => outcome.map(|accepted| (accepted, After::Ready)),
+                _ => outcome.map(|accepted| (accepted, IoState::Ready)),
             }
         }))?;
         match accepted {
             Some(accepted) => {
                 if self.turns.end_with_this() {
-                    self.listener.leave();
+                    self.listener.deregister();
                 }
                 Poll::Ready(Ok(accepted))
             }

@@ -33,10 +33,10 @@ use std::task::{Poll, Waker};
 
 use super::tcp_listener::{ListenOptions, TcpListener};
 use super::tcp_stream::TcpStream;
+use crate::counters::count;
 use crate::engine;
 use crate::handle::Handle;
 use crate::remote::{Message, Remote};
-use crate::stats::count;
 use crate::task::spawn;
 use crate::trace;
 
@@ -335,7 +335,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn jains_index_is_one_for_equals_and_a_share_for_one_who_has_all() {
+    fn jains_index_is_one_for_equal_shares_and_lowest_for_a_single_owner() {
         assert_eq!(jain(&[5, 5, 5, 5]), 1.0);
         assert_eq!(jain(&[8, 0, 0, 0]), 0.25);
         assert_eq!(jain(&[0, 0]), 1.0);

@@ -1,6 +1,6 @@
 //! Sockets: TCP, UDP and the three kinds of the Unix domain.
 //!
-//! Every type here is a non-blocking socket and its tie to an engine, made when an operation would
+//! Every type here is a non-blocking socket, registered with an engine when an operation would
 //! block for the first time. You can send a socket to another thread and go on there. Threads
 //! cannot share a socket, so operations take `&self` without a lock and their futures stay on the
 //! thread. Where a future has to be `Send`, as with [`Handle::spawn`](crate::Handle::spawn), use

@@ -13,6 +13,7 @@ use super::stream::{StreamSocket, futures_io, sealed};
 use crate::async_fd::AsyncFd;
 use crate::calls::{Call, Closing, count};
 use crate::error;
+use crate::io_ref::{AsIoRef, IoRef};
 use crate::net::descriptor::descriptor;
 use crate::sources::Direction;
 use crate::sys;
@@ -109,8 +110,8 @@ impl TcpStream {
         }
         // Neither direction is worth a try yet: before the connection is made there is no room to
         // write, and the peer cannot have sent anything.
-        self.fd.link().clear(Direction::Write, 0);
-        self.fd.link().clear(Direction::Read, 0);
+        self.fd.registration().clear(Direction::Write, 0);
+        self.fd.registration().clear(Direction::Read, 0);
         self.fd
             .perform(Direction::Write, |stream| {
                 // The second call returns the outcome of the first.
@@ -149,7 +150,7 @@ impl TcpStream {
     /// Returns the socket, with the bytes that were read from it for a read that was given up; as a
     /// rule there are none. Those bytes come before all that can be read from the socket.
     pub fn into_parts(self) -> (std::net::TcpStream, Vec<u8>) {
-        let rest = self.fd.link().take_fetched();
+        let rest = self.fd.registration().take_read_ahead();
         self.closing.keep_open();
         (self.fd.into_inner(), rest)
     }
@@ -259,10 +260,10 @@ impl TcpStream {
     ///
     /// Any error of `recv(2)`.
     pub async fn peek(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        let link = self.fd.link();
+        let registration = self.fd.registration();
         self.fd
             .wait(Direction::Read, |cx| {
-                match link.fetched().and_then(|fetched| fetched.peek(buffer)) {
+                match registration.read_ahead().and_then(|read_ahead| read_ahead.peek(buffer)) {
                     Some(count) => Poll::Ready(Ok(count)),
                     None => self.fd.poll_perform(cx, Direction::Read, |stream| stream.peek(buffer)),
                 }
@@ -300,7 +301,12 @@ impl TcpStream {
     ///
     /// `WouldBlock` if there is nothing, or any error of `recv(2)`.
     pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self.fd.link().fetched().and_then(|fetched| self.fd.link().give(fetched, buffer)) {
+        match self
+            .fd
+            .registration()
+            .read_ahead()
+            .and_then(|read_ahead| self.fd.registration().copy_read_ahead(read_ahead, buffer))
+        {
             Some(outcome) => outcome,
             None => self.fd.try_read(buffer),
         }
@@ -331,12 +337,18 @@ impl TcpStream {
     }
 }
 
+impl AsIoRef for TcpStream {
+    fn as_io_ref(&self) -> IoRef<'_> {
+        self.async_fd().as_io_ref()
+    }
+}
+
 impl sealed::Sealed for TcpStream {}
 
 impl StreamSocket for TcpStream {
     #[inline]
     fn poll_read(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
-        self.fd.poll_fetched_read(cx, buffer)
+        self.fd.poll_read_ahead(cx, buffer)
     }
 
     fn poll_read_vectored(
@@ -344,10 +356,10 @@ impl StreamSocket for TcpStream {
         cx: &mut Context<'_>,
         buffers: &mut [IoSliceMut<'_>],
     ) -> Poll<io::Result<usize>> {
-        if let Some(fetched) = self.fd.link().fetched() {
+        if let Some(read_ahead) = self.fd.registration().read_ahead() {
             let first = buffers.iter_mut().find(|buffer| !buffer.is_empty());
             let room = first.map_or(&mut [][..], |buffer| &mut buffer[..]);
-            if let Some(outcome) = self.fd.link().give(fetched, room) {
+            if let Some(outcome) = self.fd.registration().copy_read_ahead(read_ahead, room) {
                 return Poll::Ready(outcome);
             }
         }

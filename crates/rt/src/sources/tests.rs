@@ -21,20 +21,20 @@ const READ: Direction = Direction::Read;
 const WRITE: Direction = Direction::Write;
 
 #[test]
-fn a_report_makes_ready_and_wakes_who_waits_for_it() {
+fn a_report_makes_ready_and_wakes_the_waiter() {
     let mut source = source(Mode::Auto);
     assert_eq!(source.try_now(READ), None);
     assert_eq!(
-        source.wait(READ, Interest::NONE, NOBODY, &mut waker()),
+        source.add_waiter(READ, Interest::NONE, UNNAMED, &mut waker()),
         None,
         "it is watched already"
     );
     let wider = Interest::READABLE | Interest::READ_CLOSED | Interest::WRITABLE;
-    assert_eq!(source.wait(WRITE, Interest::NONE, NOBODY, &mut waker()), Some(wider));
-    let outcome = source.report(Readiness::READABLE);
-    assert!(outcome.woken.first.is_some() && outcome.woken.more.is_empty());
+    assert_eq!(source.add_waiter(WRITE, Interest::NONE, UNNAMED, &mut waker()), Some(wider));
+    let effects = source.report(Readiness::READABLE);
+    assert!(effects.wakers.first.is_some() && effects.wakers.more.is_empty());
     assert!(source.waiters[READ as usize].is_none() && source.waiters[WRITE as usize].is_some());
-    assert_eq!(outcome.narrow, None);
+    assert_eq!(effects.narrowed, None);
     assert_eq!(source.try_now(READ), Some(1));
     source.clear(READ, 1);
     assert_eq!(source.try_now(READ), None);
@@ -47,10 +47,10 @@ fn a_clear_that_is_older_than_the_last_report_has_no_effect() {
     let tick = source.try_now(READ).unwrap();
     source.report(Readiness::READABLE);
     source.clear(READ, tick);
-    source.drained(READ, tick);
+    source.mark_drained(READ, tick);
     let now = source.try_now(READ).unwrap();
     assert_ne!(now, tick);
-    source.drained(READ, now);
+    source.mark_drained(READ, now);
     assert_eq!(source.try_now(READ), None);
 }
 
@@ -65,7 +65,7 @@ fn the_end_outlasts_a_short_count_but_not_a_refused_operation() {
         source.report(readiness);
         for direction in directions {
             let tick = source.try_now(direction).unwrap();
-            source.drained(direction, tick);
+            source.mark_drained(direction, tick);
             assert_eq!(source.try_now(direction), Some(tick), "{readiness:?}");
             source.clear(direction, tick);
             assert_eq!(source.try_now(direction), None, "{readiness:?}");
@@ -78,13 +78,17 @@ fn all_is_there_once_a_clean_end_was_reported_and_nothing_urgent() {
     let end = Readiness::READABLE | Readiness::READ_CLOSED;
     let mut plain = source(Mode::Auto);
     plain.report(end);
-    assert!(!plain.has_all(), "nobody has looked for urgent bytes");
+    assert!(!plain.has_eof(), "urgent bytes were not watched");
     let asking = || {
         let mut source = source(Mode::Auto);
-        assert!(source.ask(Interest::PRIORITY).contains(Interest::PRIORITY | Interest::READABLE));
+        assert!(
+            source
+                .add_interest(Interest::PRIORITY)
+                .contains(Interest::PRIORITY | Interest::READABLE)
+        );
         source
     };
-    for (readiness, has_all) in [
+    for (readiness, has_eof) in [
         (Readiness::READABLE, false),
         (end, true),
         (end | Readiness::WRITABLE, true),
@@ -94,155 +98,155 @@ fn all_is_there_once_a_clean_end_was_reported_and_nothing_urgent() {
     ] {
         let mut source = asking();
         source.report(readiness);
-        assert_eq!(source.has_all(), has_all, "{readiness:?}");
+        assert_eq!(source.has_eof(), has_eof, "{readiness:?}");
     }
     let mut source = asking();
     source.report(end);
-    source.drained(READ, 1);
-    assert!(source.has_all(), "an end stays");
+    source.mark_drained(READ, 1);
+    assert!(source.has_eof(), "an end stays");
     source.clear(READ, 1);
-    assert!(!source.has_all(), "it was none");
+    assert!(!source.has_eof(), "it was none");
     // An urgent condition that no task waits for is not watched indefinitely, and from then on
     // nothing is sure.
     let mut source = asking();
-    source.wait(READ, Interest::NONE, NOBODY, &mut waker());
+    source.add_waiter(READ, Interest::NONE, UNNAMED, &mut waker());
     source.report(Readiness::PRIORITY);
-    let narrow = source.report(Readiness::PRIORITY).narrow;
-    assert_eq!(narrow, Some(Interest::READABLE | Interest::READ_CLOSED));
+    let narrowed = source.report(Readiness::PRIORITY).narrowed;
+    assert_eq!(narrowed, Some(Interest::READABLE | Interest::READ_CLOSED));
     source.report(end);
-    assert!(!source.has_all());
+    assert!(!source.has_eof());
 }
 
 #[test]
-fn a_direction_is_given_up_when_it_was_reported_twice_to_nobody() {
+fn a_direction_is_dropped_after_two_reports_without_a_waiter() {
     let mut source = source(Mode::Auto);
-    source.wait(READ, Interest::NONE, NOBODY, &mut waker());
+    source.add_waiter(READ, Interest::NONE, UNNAMED, &mut waker());
     let read = Interest::READABLE | Interest::READ_CLOSED;
-    source.wait(WRITE, Interest::NONE, NOBODY, &mut waker());
+    source.add_waiter(WRITE, Interest::NONE, UNNAMED, &mut waker());
     source.report(Readiness::WRITABLE);
-    assert_eq!(source.report(Readiness::WRITABLE).narrow, Some(read));
+    assert_eq!(source.report(Readiness::WRITABLE).narrowed, Some(read));
     assert_eq!(
-        source.wait(WRITE, Interest::NONE, NOBODY, &mut waker()),
+        source.add_waiter(WRITE, Interest::NONE, UNNAMED, &mut waker()),
         Some(read | Interest::WRITABLE)
     );
     // Tried in between: a task takes care of it.
     source.report(Readiness::READABLE);
     source.try_now(READ);
-    assert_eq!(source.report(Readiness::READABLE).narrow, None);
-    assert_eq!(source.report(Readiness::READABLE).narrow, Some(Interest::WRITABLE));
+    assert_eq!(source.report(Readiness::READABLE).narrowed, None);
+    assert_eq!(source.report(Readiness::READABLE).narrowed, Some(Interest::WRITABLE));
     source.report(Readiness::HANG_UP);
-    assert_eq!(source.report(Readiness::HANG_UP).narrow, Some(Interest::NONE));
+    assert_eq!(source.report(Readiness::HANG_UP).narrowed, Some(Interest::NONE));
 }
 
 #[test]
 fn an_exclusive_registration_asks_for_nothing_the_kernel_refuses() {
     let mut source = source(Mode::Exclusive);
-    assert_eq!(source.wait(READ, Interest::NONE, NOBODY, &mut waker()), None);
+    assert_eq!(source.add_waiter(READ, Interest::NONE, UNNAMED, &mut waker()), None);
     let both = Interest::READABLE | Interest::WRITABLE;
-    assert_eq!(source.wait(WRITE, Interest::NONE, NOBODY, &mut waker()), Some(both));
+    assert_eq!(source.add_waiter(WRITE, Interest::NONE, UNNAMED, &mut waker()), Some(both));
     source.report(Readiness::READABLE);
-    assert_eq!(source.report(Readiness::READABLE).narrow, Some(Interest::WRITABLE));
+    assert_eq!(source.report(Readiness::READABLE).narrowed, Some(Interest::WRITABLE));
 }
 
 #[test]
-fn a_refusal_is_told_once_and_wakes_all() {
+fn a_refusal_is_returned_once_and_wakes_all() {
     let mut source = source(Mode::Auto);
-    source.wait(READ, Interest::NONE, NOBODY, &mut waker());
-    source.wait(WRITE, Interest::NONE, NOBODY, &mut waker());
-    let woken = source.refuse(io::ErrorKind::StorageFull.into());
-    assert_eq!((woken.first.is_some(), woken.more.len()), (true, 1));
+    source.add_waiter(READ, Interest::NONE, UNNAMED, &mut waker());
+    source.add_waiter(WRITE, Interest::NONE, UNNAMED, &mut waker());
+    let wakers = source.refuse(io::ErrorKind::StorageFull.into());
+    assert_eq!((wakers.first.is_some(), wakers.more.len()), (true, 1));
     assert!(source.try_now(READ).is_some() && source.try_now(WRITE).is_some());
     assert_eq!(source.take_refusal().unwrap().kind(), io::ErrorKind::StorageFull);
     assert!(source.take_refusal().is_none());
 }
 
 #[test]
-fn a_hand_over_wakes_who_waits_and_is_remembered_for_who_does_not() {
+fn assumed_readiness_wakes_a_waiter_or_is_remembered() {
     let mut source = source(Mode::Auto);
-    assert!(source.hand_over(READ).is_none());
+    assert!(source.assume_ready(READ).is_none());
     let tick = source.try_now(READ).unwrap();
     source.clear(READ, tick);
-    source.wait(READ, Interest::NONE, NOBODY, &mut waker());
-    assert!(source.hand_over(READ).unwrap().first.is_some());
-    assert!(source.hand_over(READ).is_none(), "nobody is left");
+    source.add_waiter(READ, Interest::NONE, UNNAMED, &mut waker());
+    assert!(source.assume_ready(READ).unwrap().first.is_some());
+    assert!(source.assume_ready(READ).is_none(), "no waiter is left");
 }
 
 #[test]
-fn who_gives_up_leaves_the_others_waiting() {
+fn a_cancelled_wait_leaves_other_waits_alone() {
     for (gone, left) in [(1, 2), (2, 1)] {
         let mut source = source(Mode::Auto);
         // Two waits of one task, and twice a task that polls by hand.
-        for name in [1, 2, NOBODY] {
-            source.wait(READ, Interest::NONE, name, &mut waker());
-            source.wait(READ, Interest::NONE, name, &mut waker());
+        for name in [1, 2, UNNAMED] {
+            source.add_waiter(READ, Interest::NONE, name, &mut waker());
+            source.add_waiter(READ, Interest::NONE, name, &mut waker());
         }
-        source.wait(WRITE, Interest::NONE, gone, &mut waker());
+        source.add_waiter(WRITE, Interest::NONE, gone, &mut waker());
         assert_eq!(source.more.len(), 2);
-        assert!(source.give_up(READ, gone).is_some());
-        assert!(source.give_up(READ, gone).is_none());
-        let mut names: Vec<_> = source.more.iter().map(|(_, who)| who.name).collect();
-        names.extend(source.waiters[READ as usize].as_ref().map(|who| who.name));
+        assert!(source.cancel_wait(READ, gone).is_some());
+        assert!(source.cancel_wait(READ, gone).is_none());
+        let mut names: Vec<_> = source.more.iter().map(|(_, waiter)| waiter.name).collect();
+        names.extend(source.waiters[READ as usize].as_ref().map(|waiter| waiter.name));
         names.sort_unstable();
-        assert_eq!(names, [NOBODY, left]);
-        let woken = source.report(Readiness::READABLE).woken;
-        assert_eq!((woken.first.is_some(), woken.more.len()), (true, 1));
+        assert_eq!(names, [UNNAMED, left]);
+        let wakers = source.report(Readiness::READABLE).wakers;
+        assert_eq!((wakers.first.is_some(), wakers.more.len()), (true, 1));
         assert!(source.waiters[WRITE as usize].is_some());
-        assert!(source.give_up(WRITE, gone).is_some());
+        assert!(source.cancel_wait(WRITE, gone).is_some());
         assert!(source.waiters[WRITE as usize].is_none());
     }
 }
 
 /// A source whose reader wants ten bytes and lets the engine read them.
-fn wanting(name: u32) -> (Source, Arc<Fetched>) {
+fn wanting(name: u32) -> (Source, Arc<ReadAhead>) {
     let mut source = source(Mode::Auto);
-    let fetched = Arc::default();
-    source.wait(READ, Interest::NONE, name, &mut waker());
-    source.want(10, &fetched, 1);
-    (source, fetched)
+    let read_ahead = Arc::default();
+    source.add_waiter(READ, Interest::NONE, name, &mut waker());
+    source.request_read_ahead(10, &read_ahead, 1);
+    (source, read_ahead)
 }
 
 #[test]
-fn who_waits_for_bytes_has_them_read_and_is_woken_then() {
+fn the_engine_reads_for_a_waiter_before_it_is_woken() {
     let blocked = || Err(io::ErrorKind::WouldBlock.into());
     for (bytes, is_ready) in [(10, true), (9, false)] {
-        let (mut source, fetched) = wanting(NOBODY);
-        let outcome = source.report(Readiness::READABLE);
-        assert!(outcome.is_fetchable && outcome.woken.first.is_none());
-        assert!(!source.report(Readiness::READABLE).is_fetchable, "it is noted already");
-        assert_eq!(source.fetch(1).ok(), Some(10));
-        assert!(source.put(Ok(vec![0; bytes]), false).first.is_some());
-        assert_eq!(fetched.take_all().len(), bytes);
+        let (mut source, read_ahead) = wanting(UNNAMED);
+        let effects = source.report(Readiness::READABLE);
+        assert!(effects.can_read_ahead && effects.wakers.first.is_none());
+        assert!(!source.report(Readiness::READABLE).can_read_ahead, "it is noted already");
+        assert_eq!(source.begin_read(1).ok(), Some(10));
+        assert!(source.finish_read(Ok(vec![0; bytes]), false).first.is_some());
+        assert_eq!(read_ahead.take_all().len(), bytes);
         assert_eq!(source.try_now(READ).is_some(), is_ready, "{bytes}");
     }
     // Another reader took the bytes meanwhile: there is no reason to wake.
-    let (mut source, fetched) = wanting(NOBODY);
+    let (mut source, read_ahead) = wanting(UNNAMED);
     source.report(Readiness::READABLE);
-    assert_eq!(source.fetch(1).ok(), Some(10));
-    assert!(source.put(blocked(), false).first.is_none() && !fetched.is_full());
+    assert_eq!(source.begin_read(1).ok(), Some(10));
+    assert!(source.finish_read(blocked(), false).first.is_none() && !read_ahead.has_outcome());
     assert!(source.try_now(READ).is_none() && source.waiters[READ as usize].is_some());
-    assert!(source.report(Readiness::READABLE).is_fetchable, "the next arrival is heard of");
+    assert!(source.report(Readiness::READABLE).can_read_ahead, "the next arrival is heard of");
     // The waiter finds the end by itself, and likewise any condition in addition to bytes.
-    assert_eq!(source.fetch(1).ok(), Some(10));
-    assert!(source.put(Ok(Vec::new()), false).first.is_some() && !fetched.is_full());
-    let (mut source, _) = wanting(NOBODY);
+    assert_eq!(source.begin_read(1).ok(), Some(10));
+    assert!(source.finish_read(Ok(Vec::new()), false).first.is_some() && !read_ahead.has_outcome());
+    let (mut source, _) = wanting(UNNAMED);
     let both = Readiness::READABLE | Readiness::HANG_UP;
     source.report(Readiness::READABLE);
-    assert!(source.report(both).woken.first.is_some(), "woken at once");
-    assert!(source.fetch(1).is_err_and(|woken| woken.first.is_none()), "nobody is left");
+    assert!(source.report(both).wakers.first.is_some(), "wakers at once");
+    assert!(source.begin_read(1).is_err_and(|wakers| wakers.first.is_none()), "no waiter is left");
 }
 
 #[test]
-fn who_waits_for_less_than_bytes_is_woken_instead() {
+fn a_waiter_that_does_not_want_bytes_is_woken_instead() {
     let (mut source, _) = wanting(1);
     source.report(Readiness::READABLE);
-    source.wait(READ, Interest::NONE, 2, &mut waker());
-    assert!(source.fetch(1).is_err_and(|woken| woken.more.len() == 1), "both");
+    source.add_waiter(READ, Interest::NONE, 2, &mut waker());
+    assert!(source.begin_read(1).is_err_and(|wakers| wakers.more.len() == 1), "both");
     let (mut source, _) = wanting(1);
     source.report(Readiness::READABLE);
-    source.wait(READ, Interest::NONE, 2, &mut waker());
-    source.want(5, &Arc::default(), 1);
-    source.give_up(READ, 1);
-    assert!(source.fetch(1).is_err_and(|woken| woken.first.is_some()), "who is left");
+    source.add_waiter(READ, Interest::NONE, 2, &mut waker());
+    source.request_read_ahead(5, &Arc::default(), 1);
+    source.cancel_wait(READ, 1);
+    assert!(source.begin_read(1).is_err_and(|wakers| wakers.first.is_some()), "the other waiter");
 }
 
 #[test]

@@ -32,7 +32,7 @@ pub(crate) fn read_initialised(
     let room = cursor.initialize_unfilled_to(limit.min(cursor.remaining()));
     let len = room.len();
     let done = ready!(read(room))?;
-    assert!(done <= len, "a reader says that it has filled {done} bytes of {len}");
+    assert!(done <= len, "a reader claims to have filled {done} bytes of a buffer of {len}");
     // SAFETY: that many bytes are initialised, as was just checked.
     unsafe { cursor.advance(done) };
     Poll::Ready(Ok(()))

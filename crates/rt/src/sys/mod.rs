@@ -1,13 +1,13 @@
 //! The system calls that neither `std` nor a library offers safely, and the only `unsafe` code of
 //! the crate.
 
+pub(crate) mod assume_open;
 pub(crate) mod buffer;
 pub(crate) mod clock;
-pub(crate) mod current;
 pub(crate) mod descriptor;
 pub(crate) mod message;
-pub(crate) mod open;
 pub(crate) mod process;
-pub(crate) mod queue;
+pub(crate) mod run_queue;
 pub(crate) mod signal;
+pub(crate) mod thread_slot;
 pub(crate) mod transfer;

@@ -6,8 +6,8 @@ use std::future::poll_fn;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
-use super::after;
 use super::sleep::{Sleep, sleep_until};
+use crate::deadline::after;
 
 /// How late a tick may be taken and still count as on time: more than a scheduler's hiccup, and
 /// less than the delays that callers have in mind when they ask for [`MissedTickBehavior::Delay`].

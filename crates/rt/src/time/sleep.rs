@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use super::wheel::{Found as Known, TimerKey};
-use super::{after, is_far};
+use crate::deadline::{after, is_far};
 use crate::engine::{self, Engine};
 use crate::remote::{Message, Remote};
+use crate::timer_wheel::{TimerKey, WakerMatch};
 
 /// Waits for a duration, counted from this call and not from the first poll.
 ///
@@ -79,7 +79,7 @@ impl Drop for Timer {
     #[inline]
     fn drop(&mut self) {
         let cancel = |engine: &Engine| {
-            engine.note_place(self.key.place());
+            engine.note_slot(self.key.index());
             engine.timers(|wheel| wheel.cancel(self.key))
         };
         match self.with(cancel) {
@@ -100,11 +100,11 @@ pub struct Sleep {
 }
 
 /// The outcome of a poll.
-enum Found {
+enum SleepState {
     Over,
     /// It is over, but the task has to let other tasks run first.
-    GiveWay,
-    NotYet,
+    BudgetSpent,
+    Pending,
 }
 
 impl Sleep {
@@ -133,13 +133,13 @@ impl Sleep {
     /// to wait if the task has completed too many.
     #[inline]
     pub(super) fn poll_end(&mut self, cx: &mut Context<'_>, fair: bool) -> Poll<()> {
-        match engine::with(|engine| self.find(engine, cx.waker(), fair)) {
-            Some(Found::NotYet) => Poll::Pending,
-            Some(Found::Over) => {
+        match engine::with(|engine| self.poll_timer(engine, cx.waker(), fair)) {
+            Some(SleepState::Pending) => Poll::Pending,
+            Some(SleepState::Over) => {
                 self.timer = None;
                 Poll::Ready(())
             }
-            Some(Found::GiveWay) => {
+            Some(SleepState::BudgetSpent) => {
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }
@@ -149,33 +149,33 @@ impl Sleep {
     }
 
     #[inline]
-    fn find(&mut self, engine: &Engine, waker: &Waker, fair: bool) -> Found {
+    fn poll_timer(&mut self, engine: &Engine, waker: &Waker, fair: bool) -> SleepState {
         let here = self.timer.as_ref().filter(|timer| timer.remote.id == engine.remote.id);
         let over = match here {
-            Some(timer) => match engine.timers(|wheel| wheel.look(timer.key, waker)) {
-                Known::Same => return Found::NotYet,
-                Known::Other => {
+            Some(timer) => match engine.timers(|wheel| wheel.match_waker(timer.key, waker)) {
+                WakerMatch::Same => return SleepState::Pending,
+                WakerMatch::Other => {
                     // Cloned and dropped with nothing borrowed. Timers fire between two tasks only.
                     let waker = waker.clone();
                     let spare = engine.timers(|wheel| wheel.replace(timer.key, waker));
                     drop(spare);
-                    return Found::NotYet;
+                    return SleepState::Pending;
                 }
-                Known::Gone => true,
+                WakerMatch::Gone => true,
             },
             None => !is_far(self.deadline) && self.is_elapsed(),
         };
         if !over {
             let waker = waker.clone();
             let key = engine.timers(|wheel| wheel.insert(self.deadline, waker));
-            engine.note_place(key.place());
+            engine.note_slot(key.index());
             // A timer of another engine ends here.
             self.timer = Some(Timer { remote: engine.remote.clone(), key });
-            Found::NotYet
-        } else if !fair || engine.spend() {
-            Found::Over
+            SleepState::Pending
+        } else if !fair || engine.spend_budget() {
+            SleepState::Over
         } else {
-            Found::GiveWay
+            SleepState::BudgetSpent
         }
     }
 }

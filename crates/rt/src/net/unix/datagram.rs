@@ -11,9 +11,9 @@ use socket2::{Domain, Socket, Type};
 use super::passing::{self, PeerCredentials, passing};
 use crate::async_fd::AsyncFd;
 use crate::error;
-use crate::link::Link;
+use crate::io_registration::IoRegistration;
 use crate::net::descriptor::descriptor;
-use crate::peers;
+use crate::peer_wake;
 use crate::sources::Direction;
 use crate::sys;
 use crate::time;
@@ -49,10 +49,14 @@ impl UnixDatagram {
     pub fn pair() -> io::Result<(UnixDatagram, UnixDatagram)> {
         let (one, other) = Socket::pair(Domain::UNIX, Type::DGRAM.nonblocking(), None)
             .map_err(|error| error::limit("making a pair of Unix datagram sockets", error))?;
-        let (here, there) = peers::pair();
+        let (here, there) = peer_wake::pair();
         Ok((
-            UnixDatagram { fd: AsyncFd::linked(one.into(), Link::with_end(here)) },
-            UnixDatagram { fd: AsyncFd::linked(other.into(), Link::with_end(there)) },
+            UnixDatagram {
+                fd: AsyncFd::with_registration(one.into(), IoRegistration::paired(here)),
+            },
+            UnixDatagram {
+                fd: AsyncFd::with_registration(other.into(), IoRegistration::paired(there)),
+            },
         ))
     }
 

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::task::{Context, Poll};
 
 use crate::async_fd::AsyncFd;
-use crate::link::After;
+use crate::short_reads::IoState;
 use crate::sources::Direction;
 use crate::sys::message;
 
@@ -73,8 +73,10 @@ pub(super) async fn receive<T: AsFd>(
 ) -> io::Result<Received> {
     check(limit)?;
     let poll = |cx: &mut Context<'_>| {
-        let fetched = socket.link().fetched();
-        if let Some(outcome) = fetched.and_then(|fetched| socket.link().give(fetched, buffer)) {
+        let read_ahead = socket.registration().read_ahead();
+        if let Some(outcome) = read_ahead
+            .and_then(|read_ahead| socket.registration().copy_read_ahead(read_ahead, buffer))
+        {
             // Received without room for descriptors.
             return Poll::Ready(outcome.map(|length| message::Received {
                 length,
@@ -85,13 +87,13 @@ pub(super) async fn receive<T: AsFd>(
             }));
         }
         socket.poll_with(cx, Direction::Read, |socket| {
-            let asked = buffer.len();
+            let requested = buffer.len();
             let received = message::receive(socket.as_fd(), &mut [IoSliceMut::new(buffer)], limit)?;
             let ended_early = received.has_control || received.control_truncated;
             let after = if drains && !ended_early {
-                After::of(received.length, asked)
+                IoState::after(received.length, requested)
             } else {
-                After::Ready
+                IoState::Ready
             };
             Ok((received, after))
         })

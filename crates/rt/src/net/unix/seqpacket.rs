@@ -12,9 +12,9 @@ use super::address;
 use super::passing::{self, PeerCredentials, passing};
 use crate::async_fd::AsyncFd;
 use crate::error;
-use crate::link::Link;
+use crate::io_registration::IoRegistration;
 use crate::net::descriptor::descriptor;
-use crate::peers;
+use crate::peer_wake;
 use crate::sources::Direction;
 use crate::sys;
 
@@ -46,10 +46,10 @@ impl UnixSeqpacket {
             .map_err(|error| {
                 error::limit("making a pair of Unix sockets of sequenced packets", error)
             })?;
-        let (here, there) = peers::pair();
+        let (here, there) = peer_wake::pair();
         Ok((
-            UnixSeqpacket { fd: AsyncFd::linked(one, Link::with_end(here)) },
-            UnixSeqpacket { fd: AsyncFd::linked(other, Link::with_end(there)) },
+            UnixSeqpacket { fd: AsyncFd::with_registration(one, IoRegistration::paired(here)) },
+            UnixSeqpacket { fd: AsyncFd::with_registration(other, IoRegistration::paired(there)) },
         ))
     }
 

@@ -19,11 +19,13 @@ use super::address;
 use super::passing::{self, PeerCredentials, passing};
 use crate::async_fd::AsyncFd;
 use crate::error;
-use crate::link::{After, Link, asked};
+use crate::io_ref::{AsIoRef, IoRef};
+use crate::io_registration::IoRegistration;
 use crate::net::descriptor::descriptor;
 use crate::net::split::{self, OwnedReadHalf, OwnedWriteHalf, ReadHalf, WriteHalf};
 use crate::net::stream::{StreamSocket, futures_io, sealed};
-use crate::peers;
+use crate::peer_wake;
+use crate::short_reads::{IoState, total_len};
 use crate::sources::Direction;
 use crate::sys::{self, message};
 
@@ -41,15 +43,15 @@ pub struct UnixStream {
 fn read(
     stream: &Inner,
     buffers: &mut [IoSliceMut<'_>],
-    asked: usize,
-) -> io::Result<(usize, After)> {
+    requested: usize,
+) -> io::Result<(usize, IoState)> {
     let (done, ended_early) = message::read(stream.as_fd(), buffers)?;
-    Ok((done, if ended_early { After::Ready } else { After::of(done, asked) }))
+    Ok((done, if ended_early { IoState::Ready } else { IoState::after(done, requested) }))
 }
 
-fn write(stream: &Inner, bytes: &[u8]) -> io::Result<(usize, After)> {
+fn write(stream: &Inner, bytes: &[u8]) -> io::Result<(usize, IoState)> {
     let done = call::send(stream, bytes)?;
-    Ok((done, After::of(done, bytes.len())))
+    Ok((done, IoState::after(done, bytes.len())))
 }
 
 impl UnixStream {
@@ -68,10 +70,17 @@ impl UnixStream {
     pub fn pair() -> io::Result<(UnixStream, UnixStream)> {
         let (one, other) = Socket::pair(Domain::UNIX, Type::STREAM.nonblocking(), None)
             .map_err(|error| error::limit("making a pair of Unix streams", error))?;
-        let (here, there) = peers::pair();
+        let (here, there) = peer_wake::pair();
         Ok((
-            UnixStream { fd: AsyncFd::linked(one.into(), Link::with_end(here).stream()) },
-            UnixStream { fd: AsyncFd::linked(other.into(), Link::with_end(there).stream()) },
+            UnixStream {
+                fd: AsyncFd::with_registration(one.into(), IoRegistration::paired(here).stream()),
+            },
+            UnixStream {
+                fd: AsyncFd::with_registration(
+                    other.into(),
+                    IoRegistration::paired(there).stream(),
+                ),
+            },
         ))
     }
 
@@ -122,7 +131,7 @@ impl UnixStream {
     /// that was given up; as a rule there are none. They come before all that can be read from the
     /// socket.
     pub fn into_parts(self) -> (Inner, Vec<u8>) {
-        let rest = self.fd.link().take_fetched();
+        let rest = self.fd.registration().take_read_ahead();
         (self.fd.into_inner(), rest)
     }
 
@@ -191,12 +200,12 @@ impl UnixStream {
     ///
     /// `WouldBlock` if there is nothing, or any error of `recvmsg(2)`.
     pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        if let Some(outcome) = self.give(buffer) {
+        if let Some(outcome) = self.copy_read_ahead(buffer) {
             return outcome;
         }
-        let asked = buffer.len();
-        self.fd.link().attempt(self.fd.as_fd(), Direction::Read, || {
-            read(self.fd.get_ref(), &mut [IoSliceMut::new(buffer)], asked)
+        let requested = buffer.len();
+        self.fd.registration().try_io(self.fd.as_fd(), Direction::Read, || {
+            read(self.fd.get_ref(), &mut [IoSliceMut::new(buffer)], requested)
         })
     }
 
@@ -207,8 +216,8 @@ impl UnixStream {
     /// `WouldBlock` if there is no room, or any error of `send(2)`.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         self.fd
-            .link()
-            .attempt(self.fd.as_fd(), Direction::Write, || write(self.fd.get_ref(), bytes))
+            .registration()
+            .try_io(self.fd.as_fd(), Direction::Write, || write(self.fd.get_ref(), bytes))
     }
 
     passing!(drains: true, "bytes, perhaps only a part,");
@@ -226,13 +235,19 @@ impl UnixStream {
 
     /// Bytes that came for a receive that was given up, if there are any.
     #[inline]
-    fn give(&self, room: &mut [u8]) -> Option<io::Result<usize>> {
-        let fetched = self.fd.link().fetched()?;
-        self.fd.link().give(fetched, room)
+    fn copy_read_ahead(&self, room: &mut [u8]) -> Option<io::Result<usize>> {
+        let read_ahead = self.fd.registration().read_ahead()?;
+        self.fd.registration().copy_read_ahead(read_ahead, room)
     }
 
     pub(crate) fn async_fd(&self) -> &AsyncFd<Inner> {
         &self.fd
+    }
+}
+
+impl AsIoRef for UnixStream {
+    fn as_io_ref(&self) -> IoRef<'_> {
+        self.async_fd().as_io_ref()
     }
 }
 
@@ -241,12 +256,12 @@ impl sealed::Sealed for UnixStream {}
 impl StreamSocket for UnixStream {
     #[inline]
     fn poll_read(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
-        if let Some(outcome) = self.give(buffer) {
+        if let Some(outcome) = self.copy_read_ahead(buffer) {
             return Poll::Ready(outcome);
         }
-        let asked = buffer.len();
+        let requested = buffer.len();
         self.fd.poll_with(cx, Direction::Read, |stream| {
-            read(stream, &mut [IoSliceMut::new(buffer)], asked)
+            read(stream, &mut [IoSliceMut::new(buffer)], requested)
         })
     }
 
@@ -256,11 +271,11 @@ impl StreamSocket for UnixStream {
         buffers: &mut [IoSliceMut<'_>],
     ) -> Poll<io::Result<usize>> {
         let first = buffers.iter_mut().find(|buffer| !buffer.is_empty());
-        if let Some(outcome) = first.and_then(|first| self.give(first)) {
+        if let Some(outcome) = first.and_then(|first| self.copy_read_ahead(first)) {
             return Poll::Ready(outcome);
         }
-        let asked = asked(buffers.iter().map(|buffer| buffer.len()));
-        self.fd.poll_with(cx, Direction::Read, |stream| read(stream, buffers, asked))
+        let requested = total_len(buffers.iter().map(|buffer| buffer.len()));
+        self.fd.poll_with(cx, Direction::Read, |stream| read(stream, buffers, requested))
     }
 
     #[inline]

@@ -1,0 +1,22 @@
+//! Third-party code on this runtime, and the built examples driven by third-party clients.
+//!
+//! The servers are the example programs, each started by the test that needs it and ended by its
+//! handle. The clients are curl (tests say so and pass if there is none), tungstenite and rustls on
+//! blocking sockets, and hyper, tungstenite and rustls on this runtime.
+
+mod adapt;
+mod curl;
+mod example;
+mod http;
+mod options;
+mod tcp;
+mod tls;
+mod tower;
+mod websocket;
+#[path = "../without_io_uring/mod.rs"]
+mod without_io_uring;
+
+#[test]
+fn all_of_this_holds_where_io_uring_is_refused() {
+    without_io_uring::run_all();
+}

@@ -1,0 +1,26 @@
+//! A test that needs limits of its own runs again, alone in another process for which a shell sets
+//! them.
+
+use std::process::Command;
+
+const CHILD: &str = "SUPERPOLL_TEST_CHILD";
+
+/// Runs a test of this program again, after a shell's command.
+pub fn run_under(limits: &str, name: &str) {
+    let program = std::env::current_exe().unwrap();
+    let output = Command::new("sh")
+        .args(["-c", &format!("{limits} && exec \"$0\" \"$@\"")])
+        .arg(program)
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env(CHILD, "1")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}\n{errors}");
+}
+
+/// Returns whether this is that other process.
+pub fn is_child() -> bool {
+    std::env::var_os(CHILD).is_some()
+}
