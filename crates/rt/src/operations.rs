@@ -15,8 +15,8 @@ use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker};
 
 use slab::Slab;
+use superpoll::Key;
 use superpoll::operation::{Operation, Progress, Ticket};
-use superpoll::{Events, Key};
 
 use crate::engine::{self, Engine};
 use crate::foreign;
@@ -38,6 +38,19 @@ pub(crate) struct Pending {
     pausing: Cell<bool>,
 }
 
+/// The token of the operation at a place. The others of an engine's poller are keys: none has this
+/// index, because there are fewer descriptors.
+fn token(place: usize) -> u64 {
+    Key::new(u32::MAX, place as u32).to_bits()
+}
+
+/// The place of the operation with this token, if it is not a key.
+#[inline]
+pub(crate) fn place(token: u64) -> Option<usize> {
+    let key = Key::from_bits(token);
+    (key.index() == u32::MAX).then_some(key.generation() as usize)
+}
+
 impl Pending {
     fn put(&self, progress: Progress) {
         if progress.last {
@@ -51,8 +64,8 @@ impl Pending {
 #[derive(Default)]
 pub(crate) struct Operations {
     list: RefCell<Slab<Rc<Pending>>>,
-    /// Empty, kept for its room.
-    many: Cell<Vec<Rc<Pending>>>,
+    /// Those that have too many results, in the moment in which results are noted.
+    full: RefCell<Vec<Rc<Pending>>>,
 }
 
 impl Operations {
@@ -68,7 +81,7 @@ impl Operations {
         // The wait that comes instead reports any obstacle.
         let mut poller = engine.poller();
         sys::open::keeps_open(&mut poller, key);
-        let started = poller.start(key, operation, place as u64);
+        let started = poller.start(key, operation, token(place));
         drop(poller);
         let ticket = started.map_err(|(_, operation)| operation)?;
         let pending = Rc::new(Pending {
@@ -84,43 +97,29 @@ impl Operations {
         Ok(pending)
     }
 
-    /// Notes the progress that the poller has reported, and collects the wakers to call when
-    /// everything else is noted.
-    #[inline]
-    pub fn hear(&self, engine: &Engine, events: &mut Events, due: &mut Vec<Waker>) {
-        let told = events.progress();
-        if told.len() > 0 {
-            self.hear_all(engine, told, due);
+    /// Notes progress that the poller has reported of the operation at this place, and collects the
+    /// waker to call when everything else is noted.
+    pub fn hear(&self, place: usize, progress: Progress, due: &mut Vec<Waker>) {
+        let mut list = self.list.borrow_mut();
+        let Some(pending) = list.get(place).cloned() else { return };
+        if progress.last {
+            list.remove(place);
+        }
+        pending.put(progress);
+        due.extend(pending.waker.take());
+        let too_much = pending.progress.borrow().len() >= MOST;
+        if too_much && !pending.over.get() && !pending.pausing.replace(true) {
+            self.full.borrow_mut().push(pending);
         }
     }
 
-    fn hear_all(
-        &self,
-        engine: &Engine,
-        told: impl Iterator<Item = Progress>,
-        due: &mut Vec<Waker>,
-    ) {
-        let mut many = self.many.take();
-        let mut list = self.list.borrow_mut();
-        for progress in told {
-            let place = progress.token as usize;
-            let Some(pending) = list.get(place).cloned() else { continue };
-            if progress.last {
-                list.remove(place);
-            }
-            pending.put(progress);
-            due.extend(pending.waker.take());
-            let too_much = pending.progress.borrow().len() >= MOST;
-            if too_much && !pending.over.get() && !pending.pausing.replace(true) {
-                many.push(pending);
-            }
-        }
-        drop(list);
-        for pending in many.drain(..) {
+    /// Ends the operations of which too many results wait to be taken.
+    #[inline]
+    pub fn pause_full(&self, engine: &Engine) {
+        for pending in self.full.borrow_mut().drain(..) {
             // If that fails the operation goes on, and only takes more room.
             let _ = engine.poller().cancel(pending.ticket);
         }
-        self.many.set(many);
     }
 
     /// Ends an operation and notes the results that it has brought.
@@ -162,7 +161,7 @@ impl Operations {
     /// Gives back the memory that is not needed.
     pub fn shorten(&self) {
         self.list.borrow_mut().shrink_to_fit();
-        self.many.take();
+        self.full.borrow_mut().shrink_to_fit();
     }
 
     /// Returns the number of operations under way.

@@ -3,13 +3,15 @@
 
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
+use std::task::Waker;
 
 use superpoll::backend::{Backend, Context, Deadline, Lengths, Lifecycle, Memory, Status, Synced};
-use superpoll::operation::{Action, Completion};
+use superpoll::operation::{Gain, Operation, Progress};
 use superpoll::{Error, Events, Key, Poller, Watch};
 
 use super::Engine;
 use crate::foreign;
+use crate::operations;
 use crate::sources::Source;
 use crate::stats::count;
 
@@ -29,10 +31,11 @@ impl Engine {
             let Some(key) = next else { break };
             match self.source(key, |source| source.fetch(self.remote.id)) {
                 Some(Ok(wanted)) => {
-                    let action = Action::ReceiveAtMost(wanted.into());
+                    let receive =
+                        Operation::ReceiveAtMost { bytes: self.memory(), most: wanted.into() };
                     let mut poller = self.poller.borrow_mut();
-                    let queued = poller.queue(key, action, self.memory(), key.to_bits());
-                    if queued.is_err() {
+                    let started = poller.start_nonblocking(key, receive, key.to_bits());
+                    if started.is_err() {
                         // The registration has ended, and no task waits.
                         self.source(key, Source::end_read);
                     }
@@ -50,16 +53,25 @@ impl Engine {
     #[inline]
     pub(super) fn hear_completed(&self, events: &mut Events) {
         let mut due = self.due.take();
-        for Completion { token, buffer, outcome, more } in events.completions() {
-            count(&self.counters.fetched);
-            let read = outcome.map(|_| buffer);
-            let woken = self.source(Key::from_bits(token), |source| source.put(read, more));
-            woken.unwrap_or_default().move_to(&mut due);
+        for progress in events.progress() {
+            match operations::place(progress.token) {
+                Some(place) => self.operations.hear(place, progress, &mut due),
+                None => self.end_read(progress, &mut due),
+            }
         }
-        self.operations.hear(self, events, &mut due);
+        self.operations.pause_full(self);
         self.note_place(due.len());
         due.drain(..).for_each(foreign::wake);
         self.due.set(due);
+    }
+
+    #[inline]
+    fn end_read(&self, progress: Progress, due: &mut Vec<Waker>) {
+        count(&self.counters.fetched);
+        let Progress { token, outcome, memory, more, .. } = progress;
+        let read = outcome.map(Gain::count).map(|_| memory.unwrap_or_default());
+        let woken = self.source(Key::from_bits(token), |source| source.put(read, more));
+        woken.unwrap_or_default().move_to(due);
     }
 
     /// Wakes the tasks whose bytes have arrived, if they are so few that a call each costs less.
