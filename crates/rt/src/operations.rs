@@ -15,7 +15,7 @@ use std::task::Waker;
 
 use slab::Slab;
 use superpoll::operation::{Operation, Progress, Ticket};
-use superpoll::{Events, Key, Poller};
+use superpoll::{Key, Poller};
 
 use crate::callbacks;
 use crate::sys;
@@ -34,6 +34,19 @@ pub(crate) struct StartedOperation {
     cancelling: Cell<bool>,
 }
 
+/// The token of the operation at a place. The other tokens of an engine's poller are keys: no key
+/// has this index, because there are fewer descriptors.
+fn token(place: usize) -> u64 {
+    Key::new(u32::MAX, place as u32).to_bits()
+}
+
+/// The place of the operation with this token, if it is not a key.
+#[inline]
+pub(crate) fn place(token: u64) -> Option<usize> {
+    let key = Key::from_bits(token);
+    (key.index() == u32::MAX).then_some(key.generation() as usize)
+}
+
 impl StartedOperation {
     fn push(&self, progress: Progress) {
         if progress.last {
@@ -47,8 +60,8 @@ impl StartedOperation {
 #[derive(Default)]
 pub(crate) struct Operations {
     list: RefCell<Slab<Rc<StartedOperation>>>,
-    /// Empty, kept for its room.
-    spare: Cell<Vec<Rc<StartedOperation>>>,
+    /// Those that have too many results, in the moment in which results are noted.
+    full: RefCell<Vec<Rc<StartedOperation>>>,
 }
 
 impl Operations {
@@ -64,7 +77,7 @@ impl Operations {
         let place = entry.key();
         // The wait that comes instead reports any obstacle.
         sys::assume_open::assume_kept_open(poller, key);
-        let started = poller.start(key, operation, place as u64);
+        let started = poller.start(key, operation, token(place));
         let ticket = started.map_err(|(_, operation)| operation)?;
         let pending = Rc::new(StartedOperation {
             ticket,
@@ -78,48 +91,29 @@ impl Operations {
         Ok(pending)
     }
 
-    /// Notes the progress that the poller has reported, and collects the wakers to call when
-    /// everything else is noted.
-    #[inline]
-    pub(crate) fn handle_progress(
-        &self,
-        poller: &RefCell<Poller>,
-        events: &mut Events,
-        due: &mut Vec<Waker>,
-    ) {
-        let reported = events.progress();
-        if reported.len() > 0 {
-            self.handle_all(poller, reported, due);
+    /// Notes progress that the poller has reported of the operation at this place, and collects the
+    /// waker to call when everything else is noted.
+    pub(crate) fn handle_progress(&self, place: usize, progress: Progress, due: &mut Vec<Waker>) {
+        let mut list = self.list.borrow_mut();
+        let Some(pending) = list.get(place).cloned() else { return };
+        if progress.last {
+            list.remove(place);
+        }
+        pending.push(progress);
+        due.extend(pending.waker.take());
+        let too_much = pending.progress.borrow().len() >= MOST;
+        if too_much && !pending.over.get() && !pending.cancelling.replace(true) {
+            self.full.borrow_mut().push(pending);
         }
     }
 
-    fn handle_all(
-        &self,
-        poller: &RefCell<Poller>,
-        reported: impl Iterator<Item = Progress>,
-        due: &mut Vec<Waker>,
-    ) {
-        let mut spare = self.spare.take();
-        let mut list = self.list.borrow_mut();
-        for progress in reported {
-            let place = progress.token as usize;
-            let Some(pending) = list.get(place).cloned() else { continue };
-            if progress.last {
-                list.remove(place);
-            }
-            pending.push(progress);
-            due.extend(pending.waker.take());
-            let too_much = pending.progress.borrow().len() >= MOST;
-            if too_much && !pending.over.get() && !pending.cancelling.replace(true) {
-                spare.push(pending);
-            }
-        }
-        drop(list);
-        for pending in spare.drain(..) {
+    /// Ends the operations of which too many results wait to be taken.
+    #[inline]
+    pub(crate) fn pause_full(&self, poller: &RefCell<Poller>) {
+        for pending in self.full.borrow_mut().drain(..) {
             // If that fails the operation goes on, and only takes more room.
             let _ = poller.borrow_mut().cancel(pending.ticket);
         }
-        self.spare.set(spare);
     }
 
     /// Ends an operation and notes the results that it has brought.
@@ -161,7 +155,7 @@ impl Operations {
     /// Gives back the memory that is not needed.
     pub(crate) fn shrink(&self) {
         self.list.borrow_mut().shrink_to_fit();
-        self.spare.take();
+        self.full.borrow_mut().shrink_to_fit();
     }
 
     /// Returns the number of operations under way.

@@ -29,7 +29,6 @@ use crate::error::{Error, Result};
 use crate::event::Events;
 use crate::interest::{Mode, Watch};
 use crate::key::Key;
-use crate::operation::Action;
 use crate::policy::Account;
 use crate::poller::{Builder, Poller};
 use crate::stats::Stats;
@@ -271,7 +270,7 @@ impl<T: AsFd> BatchReader<T> {
             io,
             key,
             account,
-            action: if stream.kind == Kind::Pipe { Action::Read } else { Action::Receive },
+            is_pipe: stream.kind == Kind::Pipe,
             by_call,
             few: few as u8,
             hits: 0,
@@ -345,7 +344,8 @@ impl<T: AsFd> BatchReader<T> {
     /// The same, for callers that write through `&mut`. The descriptor must stay the same open
     /// file.
     pub fn get_mut(&mut self, key: Key) -> Option<&mut T> {
-        self.disengage(key.index());
+        // The file may be replaced. A read that comes back is made again.
+        self.poller.disengage(key.index());
         match self.sources.get_mut(key.index() as usize) {
             Some(Some(source)) if source.key == key => Some(&mut source.io),
             _ => {

@@ -6,7 +6,7 @@ use std::ops::{BitOr, BitOrAssign};
 use crate::error::Error;
 use crate::interest::Interest;
 use crate::key::Key;
-use crate::operation::{Completion, Progress};
+use crate::operation::Progress;
 
 /// The conditions a descriptor was found in; a set of bits.
 ///
@@ -189,7 +189,6 @@ impl Event {
 pub struct Events {
     pub(crate) list: Vec<Event>,
     pub(crate) refusals: Vec<(Key, Error)>,
-    pub(crate) completions: Vec<Completion>,
     pub(crate) progress: Vec<Progress>,
     pub(crate) limit: usize,
     pub(crate) woken: bool,
@@ -202,7 +201,6 @@ impl Events {
         Events {
             list: Vec::with_capacity(limit.min(1024)),
             refusals: Vec::new(),
-            completions: Vec::new(),
             progress: Vec::new(),
             limit,
             woken: false,
@@ -213,7 +211,6 @@ impl Events {
     pub(crate) fn empty(&mut self) {
         self.list.clear();
         self.woken = false;
-        self.completions.clear();
         self.progress.clear();
         if !self.refusals.is_empty() {
             self.empty_refusals();
@@ -268,13 +265,6 @@ impl Events {
         &self.refusals
     }
 
-    /// Takes the actions that were completed by the last wait
-    /// ([`Poller::queue`](crate::Poller::queue)), in the order in which they were queued. The next
-    /// wait drops the actions that were not taken.
-    pub fn completions(&mut self) -> std::vec::Drain<'_, Completion> {
-        self.completions.drain(..)
-    }
-
     /// Takes the progress since the last wait of the operations that were
     /// [started](crate::Poller::start), for each operation in the order in which it happened. The
     /// next wait drops the progress that was not taken: connections are closed, buffers go back.
@@ -282,10 +272,10 @@ impl Events {
         self.progress.drain(..)
     }
 
-    /// Whether any action or operation was completed.
+    /// Whether any operation has made progress.
     #[inline]
-    pub(crate) fn is_completed(&self) -> bool {
-        !self.completions.is_empty() || !self.progress.is_empty()
+    pub(crate) fn has_progress(&self) -> bool {
+        !self.progress.is_empty()
     }
 
     /// Takes the [refusals](Events::refusals), so that their errors can be passed on.

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use superpoll::operation::{Action, Operation};
+use superpoll::operation::Operation;
 use superpoll::{BackendKind, Error, Events, Interest, Key, Poller};
 
 // Other tests use the rest of it.
@@ -26,44 +26,35 @@ fn poller() -> Option<Poller> {
     Some(Poller::builder().backend(BackendKind::Uring).build().unwrap())
 }
 
-/// A way to have something written by a later wait.
-#[derive(Clone, Copy, PartialEq, Debug)]
-enum How {
-    Queued,
-    Started,
-}
-
-/// Asks for it; the memory comes back with a refusal.
-fn ask_for(poller: &mut Poller, key: Key, how: How) -> Result<(), (Error, Vec<u8>)> {
-    match how {
-        How::Queued => poller.queue(key, Action::Write, TEXT.to_vec(), 1),
-        How::Started => {
-            let write = Operation::Write { bytes: TEXT.to_vec(), from: 0 };
-            let started = poller.start(key, write, 1);
-            started.map(drop).map_err(|(error, it)| (error, it.into_memory().unwrap()))
-        }
-    }
+/// Starts a write; the memory comes back with a refusal.
+fn write(poller: &mut Poller, key: Key, blocks: bool) -> Result<(), (Error, Vec<u8>)> {
+    let write = Operation::Write { bytes: TEXT.to_vec(), from: 0 };
+    let started = match blocks {
+        true => poller.start(key, write, 1),
+        false => poller.start_nonblocking(key, write, 1),
+    };
+    started.map(drop).map_err(|(error, write)| (error, write.into_memory().unwrap()))
 }
 
 #[test]
 fn nothing_is_begun_under_a_registration_that_does_not_keep_its_descriptor_open() {
     let Some(mut poller) = poller() else { return };
-    for how in [How::Queued, How::Started] {
+    for blocks in [false, true] {
         let (_reader, writer) = io::pipe().unwrap();
         let number = writer.as_raw_fd();
         let key = poller.register(&writer, Interest::NONE).unwrap();
         let refused = |outcome: Result<(), (Error, Vec<u8>)>| {
             let (error, memory) = outcome.unwrap_err();
-            assert!(matches!(error, Error::NotOwned { fd } if fd == number), "{how:?}: {error}");
+            assert!(matches!(error, Error::NotOwned { fd } if fd == number), "{blocks}: {error}");
             assert_eq!(memory, TEXT);
         };
-        refused(ask_for(&mut poller, key, how));
+        refused(write(&mut poller, key, blocks));
         poller.deregister(key).unwrap();
         // A promise for one registration does not hold for the next.
         let key = sys::register(&mut poller, &writer);
         poller.deregister(key).unwrap();
         let owned = poller.own(writer, Interest::NONE).unwrap();
-        refused(ask_for(&mut poller, owned.key(), how));
+        refused(write(&mut poller, owned.key(), blocks));
         drop(owned);
         poller.flush();
     }
@@ -71,22 +62,22 @@ fn nothing_is_begun_under_a_registration_that_does_not_keep_its_descriptor_open(
 
 #[test]
 fn what_is_shared_is_kept_open_until_its_registration_has_ended() {
-    for how in [How::Queued, How::Started] {
+    for blocks in [false, true] {
         let Some(mut poller) = poller() else { return };
         poller.wait(&mut Events::with_limit(1), NOW).unwrap();
         let (mut reader, writer) = io::pipe().unwrap();
         let (number, writer) = (writer.as_raw_fd(), Arc::new(writer));
         let key = poller.share(&writer, Interest::NONE).unwrap();
-        ask_for(&mut poller, key, how).unwrap();
+        write(&mut poller, key, blocks).unwrap();
         drop(writer);
         let strangers: Vec<UnixStream> =
             (0..8).flat_map(|_| <[_; 2]>::from(UnixStream::pair().unwrap())).collect();
-        assert!(strangers.iter().all(|stranger| stranger.as_raw_fd() != number), "{how:?}");
+        assert!(strangers.iter().all(|stranger| stranger.as_raw_fd() != number), "{blocks}");
         let mut events = Events::with_limit(4);
         let mut done = 0;
         while done == 0 {
             poller.wait(&mut events, LONG).unwrap();
-            done = events.progress().count() + events.completions().count();
+            done = events.progress().count();
         }
         let mut got = [0; TEXT.len()];
         reader.read_exact(&mut got).unwrap();
@@ -94,7 +85,7 @@ fn what_is_shared_is_kept_open_until_its_registration_has_ended() {
         // The last one that keeps it open.
         poller.deregister(key).unwrap();
         poller.flush();
-        assert_eq!(reader.read(&mut got).unwrap(), 0, "{how:?}");
+        assert_eq!(reader.read(&mut got).unwrap(), 0, "{blocks}");
     }
 }
 

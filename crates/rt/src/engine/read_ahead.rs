@@ -3,14 +3,16 @@
 
 use std::io;
 use std::os::fd::{BorrowedFd, RawFd};
+use std::task::Waker;
 
 use superpoll::backend::{Backend, Context, Deadline, Lengths, Lifecycle, Memory, Status, Synced};
-use superpoll::operation::{Action, Completion};
+use superpoll::operation::{Gain, Operation, Progress};
 use superpoll::{Error, Events, Key, Poller, Watch};
 
 use super::Engine;
 use crate::callbacks;
 use crate::counters::count;
+use crate::operations;
 use crate::sources::Source;
 
 /// Fewer reads than this are left to their tasks, for which a call each costs less.
@@ -29,10 +31,11 @@ impl Engine {
             let Some(key) = next else { break };
             match self.source(key, |source| source.begin_read(self.remote.id)) {
                 Some(Ok(wanted)) => {
-                    let action = Action::ReceiveAtMost(wanted.into());
+                    let receive =
+                        Operation::ReceiveAtMost { bytes: self.memory(), most: wanted.into() };
                     let mut poller = self.poller.borrow_mut();
-                    let queued = poller.queue(key, action, self.memory(), key.to_bits());
-                    if queued.is_err() {
+                    let started = poller.start_nonblocking(key, receive, key.to_bits());
+                    if started.is_err() {
                         // The registration has ended, and no task waits.
                         self.source(key, Source::end_read);
                     }
@@ -50,17 +53,25 @@ impl Engine {
     #[inline]
     pub(super) fn handle_completed(&self, events: &mut Events) {
         let mut due = self.due.take();
-        for Completion { token, buffer, outcome, more } in events.completions() {
-            count(&self.counters.reads_ahead);
-            let read = outcome.map(|_| buffer);
-            let wakers =
-                self.source(Key::from_bits(token), |source| source.finish_read(read, more));
-            wakers.unwrap_or_default().append_to(&mut due);
+        for progress in events.progress() {
+            match operations::place(progress.token) {
+                Some(place) => self.operations.handle_progress(place, progress, &mut due),
+                None => self.finish_read(progress, &mut due),
+            }
         }
-        self.operations.handle_progress(&self.poller, events, &mut due);
+        self.operations.pause_full(&self.poller);
         self.note_slot(due.len());
         due.drain(..).for_each(callbacks::wake);
         self.due.set(due);
+    }
+
+    #[inline]
+    fn finish_read(&self, progress: Progress, due: &mut Vec<Waker>) {
+        count(&self.counters.reads_ahead);
+        let Progress { token, outcome, memory, more, .. } = progress;
+        let read = outcome.map(Gain::count).map(|_| memory.unwrap_or_default());
+        let wakers = self.source(Key::from_bits(token), |source| source.finish_read(read, more));
+        wakers.unwrap_or_default().append_to(due);
     }
 
     /// Wakes the tasks whose bytes have arrived, if they are so few that a call each costs less.

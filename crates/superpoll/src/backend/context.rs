@@ -80,7 +80,8 @@ impl Context<'_> {
     /// Reports the readiness found for a descriptor. Delivers the part that the caller wants, or
     /// keeps it for a later wait if the limit is reached; disarms a one-shot registration that was
     /// delivered.
-    #[inline]
+    // In each back-end: a call of its own is a tenth of what an event costs `uring`.
+    #[inline(always)]
     pub fn report(&mut self, key: Key, found: Readiness) -> Report {
         let Some(slot) = self.table.get_mut(key) else {
             self.stats.stale += 1;

@@ -8,7 +8,7 @@ use crate::costs::Costs;
 use crate::error::{Error, Result};
 use crate::interest::Watch;
 use crate::key::Key;
-use crate::operation::{Action, Operation, Progress, Ticket};
+use crate::operation::{Operation, Progress, Ticket};
 use crate::policy::Policy;
 
 /// A way to watch descriptors. Implement it to give the poller another back-end
@@ -122,17 +122,6 @@ pub trait Lifecycle {
 
 /// The ability to have the kernel carry out reads, writes and further operations.
 pub trait Operations {
-    /// Takes an action of the registration with this index, to carry out with the next wait, and
-    /// its memory, which comes back in [`Events::completions`](crate::Events::completions).
-    fn queue(&mut self, index: u32, fd: RawFd, action: Action, buffer: Vec<u8>, token: u64);
-
-    /// Makes sure that nothing more is submitted under the number that a registration's descriptor
-    /// has now. Returns whether an action was queued.
-    fn disengage(&mut self, cx: &mut Context<'_>, index: u32) -> bool;
-
-    /// Looks up the file of a registration that has come to stay once and for all.
-    fn keep_file(&mut self, index: u32, fd: RawFd);
-
     /// Takes an operation of a registration, which the kernel learns of with the next wait, and
     /// returns its ticket.
     ///
@@ -147,6 +136,28 @@ pub trait Operations {
         operation: Operation,
         token: u64,
     ) -> Result<Ticket, (Error, Operation)>;
+
+    /// Takes an operation of the registration with this index, to carry out with the next wait or
+    /// end there with `WouldBlock`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] for an operation that cannot be nonblocking. The operation is given
+    /// back.
+    fn start_nonblocking(
+        &mut self,
+        index: u32,
+        fd: RawFd,
+        operation: Operation,
+        token: u64,
+    ) -> Result<Ticket, (Error, Operation)>;
+
+    /// Makes sure that nothing more is submitted under the number that a registration's descriptor
+    /// has now: ends its nonblocking operations that the kernel has not received.
+    fn disengage(&mut self, cx: &mut Context<'_>, index: u32);
+
+    /// Looks up the file of a registration that has come to stay once and for all.
+    fn keep_file(&mut self, index: u32, fd: RawFd);
 
     /// Asks the kernel to end an operation.
     ///
@@ -163,10 +174,10 @@ pub trait Operations {
     /// The system call's error.
     fn reap(&mut self, cx: &mut Context<'_>, ticket: Ticket) -> io::Result<Vec<Progress>>;
 
-    /// Forgets the actions, and ends the operations, of a registration that is over.
+    /// Ends the operations of a registration that is over.
     fn withdraw(&mut self, cx: &mut Context<'_>, index: u32);
 
-    /// Carries out the actions that were taken, in a wait that asks for no events because it has
+    /// Carries out the operations that were taken, in a wait that asks for no events because it has
     /// enough.
     ///
     /// # Errors

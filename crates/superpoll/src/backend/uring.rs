@@ -46,6 +46,7 @@ mod arming;
 mod batch;
 mod buffers;
 mod in_flight;
+mod names;
 mod operations;
 mod outer;
 mod polls;
@@ -61,7 +62,7 @@ const WAKER: u32 = Key::RESERVED;
 
 /// Armings begin anew here: the numbers that follow are names of operations, and no slot uses this
 /// one because it means that there is no arming.
-const ARMINGS: u32 = in_flight::MARK;
+const ARMINGS: u32 = names::MARK;
 
 /// A wait stops fetching when it has this many completions more than there are polls.
 const ENOUGH: usize = 256;
@@ -156,8 +157,10 @@ impl Uring {
         let nothing = !self.ring.has_completions() && !self.ring.has_more();
         self.doubted = if nothing { None } else { Some(self.armings) };
         self.catch_up_with_ring(cx)?;
-        if self.batch.is_waiting() {
-            self.begin_actions(cx)?;
+        // Results from before come before those of operations that begin now.
+        self.in_flight.take_done(&mut cx.events.progress);
+        if self.batch.is_untold() {
+            self.begin_batch(cx)?;
         }
         if !self.in_flight.is_idle() {
             let told = self.in_flight.tell(&mut cx.stats.calls, &mut self.ring);
@@ -167,16 +170,15 @@ impl Uring {
         Ok(())
     }
 
-    /// Makes the next call carry out the queued actions. If there are more than the ring takes at a
-    /// time, they are done and fetched first, while the memory is still in the caches.
-    fn begin_actions(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        let done = &mut cx.events.completions;
-        done.extend(self.batch.take_kept());
+    /// Makes the next call carry out the nonblocking operations. If there are more than the ring
+    /// takes at a time, they are done and fetched first, while the memory is still in the caches.
+    fn begin_batch(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        let done = &mut cx.events.progress;
         self.batch.keep_files(&mut cx.stats.calls, &mut self.ring);
-        self.batch.carry_out_few(&mut cx.stats.calls, |completion| done.push(completion));
+        self.batch.carry_out_few(&mut cx.stats.calls, |progress| done.push(progress));
         while self.batch.is_untold() && !self.batch.tell(&mut self.ring)? {
             let told = self.ring.submit(&mut cx.stats.calls);
-            let fetched = self.fetch(cx);
+            let fetched = self.fetch(cx, false);
             self.repeated |= !self.found.is_empty();
             if told.is_err() {
                 return unless_it_passes(told);
@@ -188,15 +190,16 @@ impl Uring {
         Ok(())
     }
 
-    /// Notes the completions that have arrived. Returns whether there was anything.
+    /// Notes the completions that have arrived, `early` if outside of a wait. Returns whether there
+    /// was anything.
     #[inline]
-    fn fetch(&mut self, cx: &mut Context<'_>) -> bool {
+    fn fetch(&mut self, cx: &mut Context<'_>, early: bool) -> bool {
         let mut some = [Completion::NONE; 8];
         let mut fetched = false;
         loop {
             let count = self.ring.fetch_some(&mut some);
             for &completion in &some[..count] {
-                self.collect(cx, completion);
+                self.collect(cx, completion, early);
             }
             fetched |= count > 0;
             if count < some.len() {
@@ -207,9 +210,8 @@ impl Uring {
 
     /// Fetches completions outside of a wait, and leaves their delivery to it.
     fn fetch_early(&mut self, cx: &mut Context<'_>) {
-        self.fetch(cx);
+        self.fetch(cx, true);
         self.keep_found();
-        self.batch.keep(&mut cx.events.completions);
     }
 
     /// Makes another ring, which belongs to this thread, watch everything. An edge may be reported
@@ -247,7 +249,7 @@ impl Uring {
         let reason = if self.ring.has_lost() { libc::EBADR } else { libc::ECANCELED };
         self.in_flight.give_up(&mut cx.stats.calls, &mut self.ring, reason);
         self.ring = ring;
-        self.batch.give_up(reason);
+        self.batch.give_up(reason, |ticket, progress| self.in_flight.put(ticket, progress));
         for index in cx.table.indices() {
             if cx.table.slot(index).fd() >= 0 {
                 cx.table.slot_mut(index).set_place(None);
@@ -289,7 +291,7 @@ impl Uring {
         cx: &mut Context<'_>,
         deadline: Deadline,
     ) -> io::Result<WaitCall<'a>> {
-        let known = !self.found.is_empty() || cx.events.is_completed();
+        let known = !self.found.is_empty() || cx.events.has_progress();
         let idle = !self.ring.has_completions() && !known;
         let blocks = deadline != Deadline::Now && idle && !self.is_behind() && cx.may_block();
         let left = if blocks { deadline.left() } else { Deadline::Now.left() };
@@ -325,7 +327,7 @@ impl Uring {
                     return answer.map(drop);
                 }
             }
-            let fetched = self.fetch(cx) || first;
+            let fetched = self.fetch(cx, false) || first;
             // The ring's flag for more completions may be out of date, so it counts only as long as
             // there were some.
             if !fetched || (!self.ring.has_more() && !self.ring.has_changes()) {
@@ -351,14 +353,18 @@ impl Uring {
 
     /// Notes one completion.
     #[inline]
-    fn collect(&mut self, cx: &mut Context<'_>, completion: Completion) {
+    fn collect(&mut self, cx: &mut Context<'_>, completion: Completion, early: bool) {
         let (index, arming) = ((completion.data >> 32) as u32, completion.data as u32);
-        if arming != batch::MARK {
+        if arming != names::BATCH {
             return self.collect_poll(cx, completion, index, arming);
         }
-        if let Some(done) = self.batch.complete(&mut cx.stats.calls, completion) {
-            cx.events.completions.push(done);
-        }
+        self.batch.complete(&mut cx.stats.calls, completion, |ticket, progress| {
+            if early {
+                self.in_flight.put(ticket, progress);
+            } else {
+                cx.events.progress.push(progress);
+            }
+        });
     }
 }
 

@@ -4,7 +4,6 @@ use std::os::fd::AsFd;
 
 use crate::interest::Interest;
 use crate::key::Key;
-use crate::operation::Action;
 use crate::policy::Account;
 use crate::poller::Poller;
 use crate::sys::call;
@@ -62,7 +61,8 @@ pub(super) struct Source<T> {
     pub io: T,
     pub key: Key,
     pub account: Account,
-    pub action: Action,
+    /// Whether it is read by `read(2)`; sockets are received from.
+    pub is_pipe: bool,
     /// A read by a call of its own is cheaper than one together with more, or is the only way.
     pub by_call: bool,
     /// The same holds if no more than this many are due.

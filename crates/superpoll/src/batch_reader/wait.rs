@@ -17,7 +17,7 @@ use crate::backend::Deadline;
 use crate::error::{Error, Result};
 use crate::event::Readiness;
 use crate::key::Key;
-use crate::operation::{Action, Completion};
+use crate::operation::{Gain, Operation, Progress};
 use crate::sys::poll::{self, Slot};
 use crate::sys::{call, descriptor, forks};
 
@@ -198,17 +198,20 @@ impl<T: AsFd> BatchReader<T> {
         source.is_due = false;
         source.read_in = self.passes;
         let mut buffer = self.pool.pop().unwrap_or_else(|| Vec::with_capacity(self.size));
-        let (key, action) = (source.key, source.action);
+        let (key, is_pipe) = (source.key, source.is_pipe);
         if !source.is_read_by_call(due)
             && let Some(operations) = self.poller.operations()
         {
             let fd = source.io.as_fd().as_raw_fd();
-            operations.queue(index, fd, action, buffer, key.to_bits());
-            return true;
+            let operation =
+                if is_pipe { Operation::Read(buffer) } else { Operation::Receive(buffer) };
+            // No back-end refuses these.
+            let started = operations.start_nonblocking(index, fd, operation, key.to_bits());
+            return started.is_ok();
         }
-        let outcome = match action {
-            Action::Read => call::read_to_vec(&source.io, &mut buffer),
-            _ => call::receive_to_vec(&source.io, &mut buffer, usize::MAX),
+        let outcome = match is_pipe {
+            true => call::read_to_vec(&source.io, &mut buffer),
+            false => call::receive_to_vec(&source.io, &mut buffer, usize::MAX),
         };
         // The call does not tell whether there is more.
         self.was_read(arrivals, key, buffer, outcome, true);
@@ -217,17 +220,16 @@ impl<T: AsFd> BatchReader<T> {
 
     /// Takes the results of the queued reads.
     fn end_reads(&mut self, arrivals: &mut Arrivals) {
-        if self.events.completions.is_empty() {
+        if self.events.progress.is_empty() {
             return;
         }
-        let mut completions = std::mem::take(&mut self.events.completions);
-        arrivals.list.reserve(completions.len());
-        for completion in completions.drain(..) {
-            let key = Key::from_bits(completion.token);
-            let Completion { buffer, outcome, more, .. } = completion;
-            self.was_read(arrivals, key, buffer, outcome, more);
+        let mut list = std::mem::take(&mut self.events.progress);
+        arrivals.list.reserve(list.len());
+        for Progress { token, outcome, memory, more, .. } in list.drain(..) {
+            let (key, buffer) = (Key::from_bits(token), memory.unwrap_or_default());
+            self.was_read(arrivals, key, buffer, outcome.map(Gain::count), more);
         }
-        self.events.completions = completions;
+        self.events.progress = list;
     }
 
     /// Takes the result of a read.
@@ -288,16 +290,6 @@ impl<T: AsFd> BatchReader<T> {
             {
                 self.due.extend(source.becomes_due());
             }
-        }
-    }
-
-    /// Makes sure that nothing more reaches the kernel under the number that a source has now: its
-    /// file may be replaced.
-    pub(super) fn disengage(&mut self, index: u32) {
-        if self.poller.disengage(index)
-            && let Some(Some(source)) = self.sources.get_mut(index as usize)
-        {
-            self.due.extend(source.becomes_due());
         }
     }
 

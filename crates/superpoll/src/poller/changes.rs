@@ -87,11 +87,17 @@ impl Poller {
     }
 
     /// In a nested poller the outer loop waits, so changes cannot wait for our next wait.
+    #[inline]
     pub(super) fn changed(&mut self) {
         if self.nested {
-            self.flush_kernel();
-            self.sync_nested_wakeup();
+            self.notify_outer();
         }
+    }
+
+    #[cold]
+    fn notify_outer(&mut self) {
+        self.flush_kernel();
+        self.sync_nested_wakeup();
     }
 
     /// A registration has ended; the caller may close its descriptor next.
@@ -182,10 +188,12 @@ impl Poller {
     }
 
     /// Makes sure that nothing more reaches the kernel under the number of a registration's
-    /// descriptor. Returns whether an action was queued.
-    pub(crate) fn disengage(&mut self, index: u32) -> bool {
+    /// descriptor.
+    pub(crate) fn disengage(&mut self, index: u32) {
         let (backend, mut cx) = self.split();
-        backend.operations().is_some_and(|operations| operations.disengage(&mut cx, index))
+        if let Some(operations) = backend.operations() {
+            operations.disengage(&mut cx, index);
+        }
     }
 
     /// Makes the back-end agree with a slot; refuses the registration if it cannot.

@@ -1,9 +1,10 @@
-//! The work of a back-end besides watching: reads and writes carried out together, and operations
-//! under way.
+//! The work of a back-end besides watching: operations.
+
+use std::os::fd::RawFd;
 
 use crate::error::{Error, Result};
 use crate::key::Key;
-use crate::operation::{self, Action, Operation, Progress, Ticket};
+use crate::operation::{self, Operation, Progress, Ticket};
 use crate::poller::Poller;
 
 impl Poller {
@@ -14,47 +15,9 @@ impl Poller {
         }
     }
 
-    /// Whether actions can be [queued](Poller::queue): `uring` carries out many with one call.
+    /// Whether operations can be [started](Poller::start): `uring` carries them out.
     pub fn has_operations(&mut self) -> bool {
         self.backend.operations().is_some()
-    }
-
-    /// Queues a read or a write of a registered descriptor, which must be non-blocking, for the
-    /// next wait to carry out. The action comes back in
-    /// [`Events::completions`](crate::Events::completions) of that wait, under the caller's token;
-    /// an action that would block comes back with `WouldBlock`. Ending the registration before
-    /// withdraws it and drops the memory, so nothing is read from a descriptor's successor. For the
-    /// same reason the registration must keep its descriptor open ([`Poller::share`],
-    /// [`Poller::assume_open`]).
-    ///
-    /// # Errors
-    ///
-    /// [`Error::StaleKey`], [`Error::NotOwned`], or [`Error::Unsupported`] if the back-end
-    /// [cannot](Poller::has_operations); the memory is given back.
-    pub fn queue(
-        &mut self,
-        key: Key,
-        action: Action,
-        buffer: Vec<u8>,
-        token: u64,
-    ) -> Result<(), (Error, Vec<u8>)> {
-        let Some(slot) = self.table.get(key) else {
-            return Err((Error::StaleKey { key }, buffer));
-        };
-        let (fd, is_owned) = (slot.fd(), slot.is_owned());
-        if let Some(operations) = self.backend.operations() {
-            if !is_owned {
-                return Err((Error::NotOwned { fd }, buffer));
-            }
-            operations.queue(key.index(), fd, action, buffer, token);
-            return Ok(());
-        }
-        let refused = Error::Unsupported {
-            backend: self.backend.status().name,
-            what: "reads and writes carried out together",
-            instead: "read and write with calls of your own, or choose uring",
-        };
-        Err((refused, buffer))
     }
 
     /// Starts an operation of a registered descriptor. The kernel learns of it with the next wait.
@@ -101,12 +64,8 @@ impl Poller {
         operation: Operation,
         token: u64,
     ) -> Result<Ticket, (Error, Operation)> {
-        match self.table.get(key) {
-            None => return Err((Error::StaleKey { key }, operation)),
-            Some(slot) if !slot.is_owned() => {
-                return Err((Error::NotOwned { fd: slot.fd() }, operation));
-            }
-            Some(_) => {}
+        if let Err(error) = self.owned_descriptor(key) {
+            return Err((error, operation));
         }
         let (backend, mut cx) = self.split();
         let Some(operations) = backend.operations() else {
@@ -115,6 +74,70 @@ impl Poller {
         let ticket = operations.start(&mut cx, key, operation, token)?;
         self.changed();
         Ok(ticket)
+    }
+
+    /// Starts a read, a receive, a write or a send that does not block, as [`start`](Poller::start)
+    /// starts one that may. The next wait carries it out and delivers its only progress: an
+    /// operation that would block ends with `WouldBlock`. Many of them cost one system call, the
+    /// wait's own, which makes each cheaper than a call. For a read or a write the descriptor must
+    /// be non-blocking.
+    ///
+    /// ```
+    /// use std::io::{ErrorKind, Write};
+    /// use std::sync::Arc;
+    /// use superpoll::operation::{Gain, Operation};
+    /// use superpoll::{BackendKind, Events, Interest, Poller};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # if !BackendKind::Uring.is_available() { return Ok(()); }
+    /// let mut poller = Poller::builder().backend(BackendKind::Uring).build()?;
+    /// let (receiver, mut sender) = std::os::unix::net::UnixStream::pair()?;
+    /// let key = poller.share(&Arc::new(receiver), Interest::NONE)?;
+    /// let mut events = Events::with_limit(1);
+    /// for bytes in [&b""[..], b"hello"] {
+    ///     sender.write_all(bytes)?;
+    ///     let receive = Operation::Receive(Vec::with_capacity(100));
+    ///     poller.start_nonblocking(key, receive, 7).map_err(|(error, _)| error)?;
+    ///     poller.wait(&mut events, None)?;
+    ///     match events.progress().next().unwrap().outcome {
+    ///         Ok(gain) => assert!(matches!(gain, Gain::Count(5))),
+    ///         Err(error) => assert!(bytes.is_empty() && error.kind() == ErrorKind::WouldBlock),
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Poller::start); [`Error::Unsupported`] for another operation.
+    #[inline]
+    pub fn start_nonblocking(
+        &mut self,
+        key: Key,
+        operation: Operation,
+        token: u64,
+    ) -> Result<Ticket, (Error, Operation)> {
+        let fd = match self.owned_descriptor(key) {
+            Ok(fd) => fd,
+            Err(error) => return Err((error, operation)),
+        };
+        let Some(operations) = self.backend.operations() else {
+            return Err((operation::unsupported(self.backend.status().name), operation));
+        };
+        let ticket = operations.start_nonblocking(key.index(), fd, operation, token)?;
+        self.changed();
+        Ok(ticket)
+    }
+
+    /// The descriptor of a registration that keeps it open.
+    #[inline]
+    fn owned_descriptor(&self, key: Key) -> Result<RawFd> {
+        match self.table.get(key) {
+            None => Err(Error::StaleKey { key }),
+            Some(slot) if !slot.is_owned() => Err(Error::NotOwned { fd: slot.fd() }),
+            Some(slot) => Ok(slot.fd()),
+        }
     }
 
     /// Asks for the end of an operation, with the next wait. Its last progress comes in that wait

@@ -20,7 +20,7 @@ impl Poller {
     /// Waits until something is ready, a waker is used, or the timeout is over (`None`: no
     /// timeout), and replaces the contents of `events`. Returns how many events there are: zero
     /// only after the timeout, a wake ([`Events::woken`]), a refusal ([`Events::refusals`]), or
-    /// with completed actions ([`Events::completions`]) and operations ([`Events::progress`]).
+    /// with progress of operations ([`Events::progress`]).
     ///
     /// The timeout has nanosecond resolution and never ends early; how late it ends is the
     /// kernel's timer slack (see [`set_timer_slack`](crate::diagnostics::set_timer_slack)). Signals do not
@@ -50,7 +50,7 @@ impl Poller {
             // The call itself is made here, for the reason that `sys::wait_call` gives.
             let answer = backend.prepare_wait(&mut cx, deadline).map(WaitCall::issue);
             let outcome = backend.finish_wait(&mut cx, deadline, answer);
-            let usual = (!events.list.is_empty() || events.is_completed())
+            let usual = (!events.list.is_empty() || events.has_progress())
                 && outcome.is_ok()
                 && self.delivery.is_idle()
                 && !self.shared.has_commands();
@@ -107,7 +107,7 @@ impl Poller {
                 Ok(events.list.len())
             }
             // Events that were found or completed before the failure are not lost with it.
-            Err(_) if !events.list.is_empty() || events.is_completed() => Ok(events.list.len()),
+            Err(_) if !events.list.is_empty() || events.has_progress() => Ok(events.list.len()),
             Err(source) => Err(Error::system("waiting", None, source)),
         }
     }
@@ -164,7 +164,7 @@ impl Poller {
             }
             if signals.woken
                 || !events.list.is_empty()
-                || events.is_completed()
+                || events.has_progress()
                 || !self.refusals.is_empty()
                 || (deadline.is_over() && !signals.kicked)
             {

@@ -23,6 +23,12 @@ pub fn flags(fd: impl AsFd) -> (bool, bool) {
     (status & libc::O_NONBLOCK != 0, own & libc::FD_CLOEXEC != 0)
 }
 
+/// Makes the calls on a descriptor fail instead of waiting.
+pub fn set_nonblocking(fd: impl AsFd) {
+    // SAFETY: it takes three numbers.
+    assert_eq!(unsafe { libc::fcntl(fd.as_fd().as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) }, 0);
+}
+
 /// Whether a descriptor is readable now.
 pub fn is_readable(fd: RawFd) -> bool {
     let mut slot = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };

@@ -1,42 +1,42 @@
-//! Actions on their way through a ring, with their memory.
+//! Nonblocking operations on their way through a ring, with their memory.
 //!
-//! The kernel reads or writes the memory of an action between the call that submits it and the
-//! completion. So the memory belongs to the batch from [`queue`](Batch::queue) on until the
-//! completion gives it back, and only actions that have not been submitted can be dropped early.
-//! None of the actions may wait (`RWF_NOWAIT`, `MSG_DONTWAIT`), hence all of a call are completed
-//! when it returns.
+//! The kernel reads or writes the memory of an operation between the call that submits it and the
+//! completion. So the memory belongs to the batch from [`start`](Batch::start) on until the
+//! progress gives it back, and only operations that have not been submitted can be ended early.
+//! None of the operations may wait (`RWF_NOWAIT`, `MSG_DONTWAIT`), hence all of a call are completed
+//! when it returns. That makes them cheaper than those that may be under way for longer
+//! (`in_flight.rs`): nothing keeps a place for each, or finds it by its registration, and the whole
+//! list is forgotten at once.
 
 use std::io;
 use std::os::fd::RawFd;
 
-use crate::operation::{Action, Completion};
+use super::in_flight::at_most;
+use super::names::BATCH;
+use crate::operation::{Gain, Operation, Progress, Ticket};
 use crate::stats::Calls;
 use crate::sys::uring::loan::{File, Loan, Request};
-use crate::sys::uring::{self, Ring};
+use crate::sys::uring::{Completion, Ring};
 use crate::sys::{call, descriptor};
-
-/// The low half of the names of actions; polls have another one.
-pub(super) const MARK: u32 = u32::MAX;
 
 /// Up to this many cost more through the ring than by a call each.
 const FEW: usize = 2;
 
-/// The owner of an action that was withdrawn or completed.
+/// The owner of an operation that is over.
 const NOBODY: u32 = u32::MAX;
 
-/// The actions of one wait.
+/// The nonblocking operations of one wait.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     entries: Vec<Entry>,
-    /// How many of the actions have been submitted.
+    /// The number of the first one, which is in its ticket.
+    first: u32,
+    /// How many of the operations have been submitted.
     told: usize,
     /// How many were submitted and are not completed.
     under_way: usize,
     /// The number of the last entry in the ring's queue.
     last_told: u32,
-    /// Completions that arrived outside of a wait, each with its owner; the next wait delivers
-    /// them.
-    kept: Vec<(u32, Completion)>,
     /// Where the ring keeps the files of registrations, by index; `NOBODY` if it does not.
     files: Vec<u32>,
     /// Registrations whose files the ring shall keep.
@@ -50,69 +50,90 @@ struct Entry {
     /// The registration's index.
     owner: u32,
     fd: RawFd,
-    action: Action,
+    request: Request,
 }
 
 impl Batch {
-    /// Takes an action of the registration with this index.
+    /// Takes an operation of the registration with this index; gives it back if it always blocks.
     #[inline]
-    pub(crate) fn queue(
+    pub(crate) fn start(
         &mut self,
         owner: u32,
         fd: RawFd,
-        action: Action,
-        buffer: Vec<u8>,
+        operation: Operation,
         token: u64,
-    ) {
-        self.entries.push(Entry { loan: Loan::of(buffer), token, owner, fd, action });
+    ) -> Result<Ticket, Operation> {
+        let ticket = self.ticket(self.entries.len());
+        let mut put = |request, bytes| {
+            self.entries.push(Entry { loan: Loan::of(bytes), token, owner, fd, request });
+        };
+        let blocks = false;
+        match operation {
+            Operation::Receive(bytes) => put(Request::Receive { most: u32::MAX, blocks }, bytes),
+            Operation::ReceiveAtMost { bytes, most } => {
+                put(Request::Receive { most: at_most(most), blocks }, bytes);
+            }
+            Operation::Read(bytes) => put(Request::Read { blocks }, bytes),
+            Operation::Send { bytes, from } => put(Request::Send { from, blocks }, bytes),
+            Operation::Write { bytes, from } => put(Request::Write { from, blocks }, bytes),
+            operation => return Err(operation),
+        }
+        Ok(ticket)
     }
 
-    /// Whether the next wait has something to submit or to deliver.
-    #[inline]
-    pub(crate) fn is_waiting(&self) -> bool {
-        self.is_untold() || !self.kept.is_empty()
+    fn ticket(&self, place: usize) -> Ticket {
+        Ticket::nonblocking(self.first.wrapping_add(place as u32))
     }
 
-    /// Whether some actions have not been submitted.
+    /// The place of an operation that is not over.
+    fn find(&self, ticket: Ticket) -> Option<usize> {
+        let place = ticket.number()?.wrapping_sub(self.first) as usize;
+        self.entries.get(place).filter(|entry| entry.owner != NOBODY).map(|_| place)
+    }
+
+    /// Whether an operation is not over, as far as is known.
+    pub(super) fn is_under_way(&self, ticket: Ticket) -> bool {
+        self.find(ticket).is_some()
+    }
+
+    /// Whether some operations have not been submitted.
     #[inline]
     pub(crate) fn is_untold(&self) -> bool {
         self.told < self.entries.len()
     }
 
-    /// Forgets the actions of a registration that have not been submitted.
-    pub(crate) fn withdraw(&mut self, owner: u32) {
-        self.kept.retain(|&(whose, _)| whose != owner);
-        let told = self.told;
-        for entry in self.entries.iter_mut().skip(told) {
-            if entry.owner == owner {
-                entry.owner = NOBODY;
+    /// Ends an operation that has not been submitted.
+    pub(super) fn cancel(&mut self, ticket: Ticket) -> Option<Progress> {
+        let place = self.find(ticket).filter(|&place| place >= self.told)?;
+        self.entries[place].cancel()
+    }
+
+    /// Ends the operations of a registration that have not been submitted.
+    pub(super) fn withdraw(&mut self, owner: u32, mut done: impl FnMut(Ticket, Progress)) {
+        for place in self.told..self.entries.len() {
+            if self.entries[place].owner == owner
+                && let Some(progress) = self.entries[place].cancel()
+            {
+                done(self.ticket(place), progress);
             }
         }
     }
 
-    /// Makes sure that nothing more is submitted with the number of a registration's descriptor.
-    /// Returns whether an action was queued.
-    pub(crate) fn disengage(&mut self, owner: u32) -> bool {
-        if !self.wanted.is_empty() {
-            self.wanted.retain(|&(wanted, _)| wanted != owner);
-        }
-        let queued = self.entries.iter().skip(self.told).any(|entry| entry.owner == owner);
-        if queued {
-            self.withdraw(owner);
-        }
-        queued
+    /// Forgets that the ring should keep the file of a registration.
+    pub(super) fn leave_file(&mut self, owner: u32) {
+        self.wanted.retain(|&(wanted, _)| wanted != owner);
     }
 
-    /// Returns whether an action of a registration was submitted and is not completed. After a wait
-    /// that succeeded none is.
-    fn is_under_way(&self, owner: u32) -> bool {
+    /// Returns whether an operation of a registration was submitted and is not completed. After a
+    /// wait that succeeded none is.
+    fn is_submitted(&self, owner: u32) -> bool {
         self.entries[..self.told].iter().any(|entry| entry.owner == owner)
     }
 
-    /// Returns whether an action of a registration is in the ring's queue, and the kernel has not
+    /// Returns whether an operation of a registration is in the ring's queue, and the kernel has not
     /// taken it.
     pub(crate) fn is_queued(&self, ring: &mut Ring, owner: u32) -> bool {
-        self.is_under_way(owner) && !ring.has_taken(self.last_told)
+        self.is_submitted(owner) && !ring.has_taken(self.last_told)
     }
 
     /// Asks the ring to keep the file of a registration that has come to stay.
@@ -145,7 +166,7 @@ impl Batch {
 
     /// Makes the ring let go of a registration's file, whose descriptor is given back.
     pub(crate) fn forget_file(&mut self, calls: &mut Calls, ring: &mut Ring, owner: u32) {
-        self.wanted.retain(|&(wanted, _)| wanted != owner);
+        self.leave_file(owner);
         if let Some(place) = self.files.get_mut(owner as usize)
             && *place != NOBODY
         {
@@ -153,18 +174,18 @@ impl Batch {
         }
     }
 
-    /// Carries out a few actions by calls of their own, where submitting them together is not worth
+    /// Carries out a few operations by calls of their own, where submitting them together is not worth
     /// it.
-    pub(crate) fn carry_out_few(&mut self, calls: &mut Calls, mut done: impl FnMut(Completion)) {
+    pub(crate) fn carry_out_few(&mut self, calls: &mut Calls, mut done: impl FnMut(Progress)) {
         if self.told > 0 || self.entries.len() > FEW {
             return;
         }
         for entry in &mut self.entries {
-            if let Some(completion) = entry.carry_out(calls) {
-                done(completion);
+            if let Some(progress) = entry.carry_out(calls) {
+                done(progress);
             }
         }
-        self.entries.clear();
+        self.forget();
     }
 
     /// Queues as many in the ring as it has room for; the next call carries them out. Returns
@@ -181,8 +202,8 @@ impl Batch {
                         Some(&kept) if kept != NOBODY => File::Kept(kept),
                         _ => File::Descriptor(entry.fd),
                     };
-                    let name = (place as u64) << 32 | u64::from(MARK);
-                    return Some((&mut entry.loan, file, request(entry.action), name));
+                    let name = (place as u64) << 32 | u64::from(BATCH);
+                    return Some((&mut entry.loan, file, entry.request, name));
                 }
             }
             None
@@ -193,61 +214,62 @@ impl Batch {
         Ok(!self.is_untold())
     }
 
-    /// Takes the result of an action: the kernel's answer under the name of that action.
+    /// Takes the result of an operation: the kernel's answer under its name.
     #[inline]
     pub(crate) fn complete(
         &mut self,
         calls: &mut Calls,
-        answered: uring::Completion,
-    ) -> Option<Completion> {
-        let entry = self.entries.get_mut((answered.data >> 32) as usize)?;
+        answered: Completion,
+        done: impl FnOnce(Ticket, Progress),
+    ) {
+        let place = (answered.data >> 32) as usize;
+        let ticket = self.ticket(place);
+        let Some(entry) = self.entries.get_mut(place) else { return };
         entry.loan.answered(answered);
         if entry.owner == NOBODY {
-            return None;
+            return;
         }
-        let completion = if answered.answer == -libc::EOPNOTSUPP {
+        let (answer, more) = if answered.answer == -libc::EOPNOTSUPP {
             // A kind of file that cannot promise not to wait, except by the descriptor's own flag.
-            entry.carry_out(calls)
+            (entry.call(calls), true)
         } else {
-            entry.owner = NOBODY;
-            Some(entry.end(answered.answer as isize, answered.more))
+            (answered.answer as isize, answered.more)
         };
+        entry.owner = NOBODY;
+        done(ticket, entry.end(answer, more));
         self.under_way -= 1;
         self.clear();
-        completion
     }
 
-    /// Gives up the actions that are not completed, with this error: their ring is gone.
-    pub(crate) fn give_up(&mut self, error: i32) {
-        for mut entry in self.entries.drain(..) {
+    /// Gives up the operations that are not completed, with this error: their ring is gone.
+    pub(super) fn give_up(&mut self, error: i32, mut done: impl FnMut(Ticket, Progress)) {
+        for place in 0..self.entries.len() {
+            let ticket = self.ticket(place);
+            let entry = &mut self.entries[place];
             entry.loan.recall();
             if entry.owner != NOBODY {
-                self.kept.push((entry.owner, entry.end(-error as isize, true)));
+                done(ticket, entry.end(-error as isize, true));
             }
         }
-        (self.told, self.under_way) = (0, 0);
+        self.under_way = 0;
+        self.forget();
         self.files.clear();
-    }
-
-    /// Keeps the completions that arrived outside of a wait.
-    pub(crate) fn keep(&mut self, done: &mut Vec<Completion>) {
-        self.kept.extend(done.drain(..).map(|completion| (NOBODY, completion)));
-    }
-
-    /// Takes the completions that were kept.
-    pub(crate) fn take_kept(&mut self) -> impl Iterator<Item = Completion> {
-        self.kept.drain(..).map(|(_, completion)| completion)
     }
 
     #[inline]
     fn clear(&mut self) {
         if self.under_way == 0 && self.told == self.entries.len() {
-            self.entries.clear();
-            self.told = 0;
+            self.forget();
         }
     }
 
-    /// Heap in use, without the memory of actions.
+    fn forget(&mut self) {
+        self.first = self.first.wrapping_add(self.entries.len() as u32);
+        self.entries.clear();
+        self.told = 0;
+    }
+
+    /// Heap in use, without the memory of operations.
     pub(crate) fn memory(&self) -> usize {
         self.entries.capacity() * size_of::<Entry>()
             + self.files.capacity() * size_of::<u32>()
@@ -256,54 +278,56 @@ impl Batch {
 }
 
 impl Entry {
-    /// Carries the action out by a call of its own, if it is still wanted.
-    fn carry_out(&mut self, calls: &mut Calls) -> Option<Completion> {
+    /// Ends an operation that the kernel does not know of, unless it is over.
+    fn cancel(&mut self) -> Option<Progress> {
         if std::mem::replace(&mut self.owner, NOBODY) == NOBODY {
             return None;
         }
+        Some(self.end(-libc::ECANCELED as isize, true))
+    }
+
+    /// Carries the operation out by a call of its own, unless it is over.
+    fn carry_out(&mut self, calls: &mut Calls) -> Option<Progress> {
+        if std::mem::replace(&mut self.owner, NOBODY) == NOBODY {
+            return None;
+        }
+        let answer = self.call(calls);
+        // The call does not tell whether there is more.
+        Some(self.end(answer, true))
+    }
+
+    /// Makes the call, and returns its answer as the ring would have it.
+    fn call(&mut self, calls: &mut Calls) -> isize {
         calls.operation += 1;
         // It is open as long as its registration, which the caller has not ended.
         let fd = descriptor::registered(self.fd);
         let mut none = Vec::new();
         let buffer = self.loan.room().unwrap_or(&mut none);
-        let answer = loop {
-            let outcome = match self.action {
-                Action::Read => call::read_to_vec(fd, buffer),
-                Action::Receive => call::receive_to_vec(fd, buffer, usize::MAX),
-                Action::ReceiveAtMost(most) => call::receive_to_vec(fd, buffer, most as usize),
-                Action::Write => call::write(fd, buffer),
-                Action::Send => call::send_now(fd, buffer),
+        loop {
+            let outcome = match self.request {
+                Request::Read { .. } => call::read_to_vec(fd, buffer),
+                Request::Receive { most, .. } => call::receive_to_vec(fd, buffer, most as usize),
+                Request::Write { from, .. } => call::write(fd, &buffer[from.min(buffer.len())..]),
+                Request::Send { from, .. } => call::send_now(fd, &buffer[from.min(buffer.len())..]),
+                // The batch takes no other.
+                _ => Err(io::ErrorKind::Unsupported.into()),
             };
             match outcome {
-                Ok(count) => break count as isize,
+                Ok(count) => return count as isize,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => break -(error.raw_os_error().unwrap_or(libc::EIO) as isize),
+                Err(error) => return -(error.raw_os_error().unwrap_or(libc::EIO) as isize),
             }
-        };
-        // The call does not tell whether there is more.
-        Some(self.end(answer, true))
+        }
     }
 
     #[inline]
-    fn end(&mut self, answer: isize, more: bool) -> Completion {
-        let mut buffer = self.loan.take();
-        let outcome = call::result(answer);
-        if outcome.is_err() && self.action.fills() {
-            buffer.clear();
+    fn end(&mut self, answer: isize, more: bool) -> Progress {
+        let mut memory = self.loan.take();
+        let outcome = call::result(answer).map(Gain::Count);
+        if outcome.is_err() && self.request.fills() {
+            memory.clear();
         }
-        Completion { token: self.token, buffer, outcome, more }
-    }
-}
-
-/// The request that an action stands for.
-#[inline]
-fn request(action: Action) -> Request {
-    match action {
-        Action::Read => Request::ReadNow,
-        Action::Write => Request::WriteNow,
-        Action::Receive => Request::ReceiveNow { most: u32::MAX },
-        Action::ReceiveAtMost(most) => Request::ReceiveNow { most },
-        Action::Send => Request::SendNow,
+        Progress { token: self.token, last: true, outcome, memory: Some(memory), more }
     }
 }
 
@@ -311,16 +335,47 @@ fn request(action: Action) -> Request {
 mod tests {
     use super::*;
 
+    /// The numbers of the operations that come back.
+    fn withdrawn(batch: &mut Batch, owner: u32) -> Vec<(Ticket, u64, usize)> {
+        let mut list = Vec::new();
+        batch.withdraw(owner, |ticket, progress| {
+            let number = progress.outcome.unwrap_err().raw_os_error();
+            assert!(progress.last && number == Some(libc::ECANCELED));
+            list.push((ticket, progress.token, progress.memory.unwrap().capacity()));
+        });
+        list
+    }
+
     #[test]
-    fn what_is_disengaged_is_not_told_under_its_number() {
-        let mut batch = Batch::default();
-        for owner in [3, 4, 3] {
-            batch.queue(owner, 9, Action::Receive, Vec::new(), u64::from(owner));
+    fn operations_of_a_registration_that_is_over_come_back_and_are_not_submitted() {
+        let mut batch = Batch { first: u32::MAX, ..Batch::default() };
+        let mut tickets = Vec::new();
+        for (owner, token) in [(3, 1), (4, 2), (3, 3)] {
+            let receive = Operation::Receive(Vec::with_capacity(8));
+            tickets.push(batch.start(owner, 9, receive, token).unwrap());
             batch.want_file(owner, 9);
         }
-        assert!(batch.disengage(3) && !batch.disengage(3) && !batch.disengage(5));
+        assert_eq!(withdrawn(&mut batch, 3), [(tickets[0], 1, 8), (tickets[2], 3, 8)]);
+        assert!(withdrawn(&mut batch, 3).is_empty() && withdrawn(&mut batch, 5).is_empty());
+        batch.leave_file(3);
         assert_eq!(batch.wanted, [(4, 9)]);
         let owners: Vec<u32> = batch.entries.iter().map(|entry| entry.owner).collect();
         assert_eq!(owners, [NOBODY, 4, NOBODY]);
+        let is_under_way: Vec<bool> = tickets.iter().map(|&it| batch.is_under_way(it)).collect();
+        assert_eq!(is_under_way, [false, true, false]);
+        assert!(batch.cancel(tickets[0]).is_none());
+        assert_eq!(batch.cancel(tickets[1]).unwrap().token, 2);
+        assert!(!batch.is_under_way(tickets[1]));
+    }
+
+    #[test]
+    fn a_late_ticket_means_no_operation_of_a_later_wait() {
+        let mut batch = Batch::default();
+        let read = |batch: &mut Batch| batch.start(1, 9, Operation::Read(Vec::new()), 1).unwrap();
+        let first = read(&mut batch);
+        batch.give_up(libc::ECANCELED, |ticket, _| assert_eq!(ticket, first));
+        let second = read(&mut batch);
+        assert!(batch.is_under_way(second) && !batch.is_under_way(first) && first != second);
+        assert!(batch.start(1, 9, Operation::Accept, 1).is_err());
     }
 }

@@ -1,5 +1,5 @@
 //! Operations under way in a ring, with everything that the kernel may write to or read from
-//! meanwhile.
+//! meanwhile. Operations that do not block are in the batch (`batch.rs`), not here.
 //!
 //! An entry owns the memory of an operation, its address, and its progress until the caller takes
 //! that. The kernel learns of an operation with the next wait, as with batches. An operation whose
@@ -8,13 +8,6 @@
 //! that completion. A ring may be given up while an operation is under way, because the ring
 //! belongs to another thread or the kernel does not answer. Then the memory is leaked, since
 //! nothing tells when the kernel is done with it.
-//!
-//! The name of an entry is its place in the high half, and in the low half a mark, whether it is
-//! the second part of a linked pair, and how often the place was used before, as far as there are
-//! bits. Polls are armed under numbers below the mark. A completion is never that of another use,
-//! since a place is used again only when all completions were fetched. A ticket, which a caller may
-//! keep, has 32 bits of that number. So a late ticket means another use after exactly 2^32 uses at
-//! the earliest, and not after 2^27.
 //!
 //! The kernel may end a repeated operation for reasons of its own, or because it has no buffer;
 //! then the operation is submitted again, and the caller does not notice. The kernel may fail to
@@ -25,6 +18,7 @@ use std::os::fd::RawFd;
 use std::time::Duration;
 
 use super::buffers::Buffers;
+use super::names::{GENERATION, NOWHERE, SECOND, is_operation};
 use crate::operation::{Gain, Operation, Progress, Ticket};
 use crate::stats::Calls;
 use crate::sys::uring::loan::{CANCEL, File, Request};
@@ -33,34 +27,14 @@ use crate::sys::uring::{Completion, Ring};
 mod entry;
 mod eof;
 
+pub(super) use entry::at_most;
 use entry::{End, Entry, request};
 use eof::Ends;
-
-/// The low half of the name of an operation begins with this, and polls are armed below it.
-pub(super) const MARK: u32 = 0x7000_0000;
-
-/// The low half is below this.
-const END: u32 = 0x8000_0000;
-
-/// In the low half: the second part of a linked pair.
-const SECOND: u32 = 1 << 27;
-
-/// In the low half: how often the place was used before.
-const GENERATION: u32 = SECOND - 1;
-
-/// No place.
-const NOWHERE: u32 = u32::MAX;
 
 /// How often a ring that is given up is asked for the remaining completions, and how long each
 /// question may take.
 const LAST_ROUNDS: u32 = 100;
 const LAST_WAIT: Duration = Duration::from_millis(10);
-
-/// Whether the low half of a name is an operation's.
-#[inline]
-pub(super) fn is_name(low: u32) -> bool {
-    (MARK..END).contains(&low)
-}
 
 #[derive(Default)]
 struct Place {
@@ -82,6 +56,7 @@ pub(super) struct InFlight {
     last_told: u32,
     /// To submit when there are buffers.
     starved: Vec<Ticket>,
+    /// Progress that no wait has delivered, that of nonblocking operations included.
     done: Vec<(Ticket, Progress)>,
     buffers: Option<Buffers>,
     ends: Ends,
@@ -92,30 +67,6 @@ pub(super) struct InFlight {
 impl std::fmt::Debug for InFlight {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("InFlight").field("live", &self.live).finish_non_exhaustive()
-    }
-}
-
-impl Ticket {
-    fn new(place: u32, generation: u32) -> Ticket {
-        Ticket(u64::from(place) << 32 | u64::from(generation))
-    }
-
-    fn place(self) -> u32 {
-        (self.0 >> 32) as u32
-    }
-
-    fn generation(self) -> u32 {
-        self.0 as u32
-    }
-
-    /// The operation's name in the ring.
-    fn name(self) -> u64 {
-        let low = MARK | self.generation() & GENERATION;
-        u64::from(self.place()) << 32 | u64::from(low)
-    }
-
-    fn second(self) -> u64 {
-        self.name() | u64::from(SECOND)
     }
 }
 
@@ -281,7 +232,7 @@ impl InFlight {
         let answer = completion.answer;
         if answer == -libc::ENOBUFS {
             if entry.cancelled {
-                return self.end(ticket, Err(canceled()));
+                return self.end(ticket, Err(canceled()), true);
             }
             return self.starved.push(ticket);
         }
@@ -302,7 +253,7 @@ impl InFlight {
             _ => gained(answer).map(|_| Gain::Nothing),
         };
         if answer == 0 && !completion.armed {
-            return self.end(ticket, outcome);
+            return self.end(ticket, outcome, completion.more);
         }
         self.go_on_or_end(ticket, completion, outcome);
     }
@@ -312,9 +263,10 @@ impl InFlight {
         let Some(entry) = self.find(ticket) else { return };
         let (token, cancelled) = (entry.token, entry.cancelled);
         if !completion.armed && (cancelled || outcome.is_err()) {
-            return self.end(ticket, outcome);
+            return self.end(ticket, outcome, completion.more);
         }
-        self.done.push((ticket, Progress { token, last: false, outcome, memory: None }));
+        let more = completion.more;
+        self.put(ticket, Progress { token, last: false, outcome, memory: None, more });
         if !completion.armed {
             self.waiting.push(ticket);
         }
@@ -345,15 +297,15 @@ impl InFlight {
             }
             _ => gained(first).map(|count| Gain::Count(count as usize)),
         };
-        self.end(ticket, outcome);
+        self.end(ticket, outcome, completion.more);
     }
 
     /// Takes out an operation whose memory nothing uses any more, and notes how it ended.
-    fn end(&mut self, ticket: Ticket, outcome: io::Result<Gain>) {
+    fn end(&mut self, ticket: Ticket, outcome: io::Result<Gain>, more: bool) {
         let Some(entry) = self.take_out(ticket) else { return };
         let token = entry.token;
         let memory = entry.into_memory(matches!(outcome, Ok(Gain::Count(_))));
-        self.done.push((ticket, Progress { token, last: true, outcome, memory }));
+        self.put(ticket, Progress { token, last: true, outcome, memory, more });
     }
 
     fn take_out(&mut self, ticket: Ticket) -> Option<Entry> {
@@ -391,7 +343,7 @@ impl InFlight {
     ) -> io::Result<()> {
         let Some(entry) = self.find(ticket) else { return Ok(()) };
         if !entry.loan.is_due() {
-            self.end(ticket, Err(canceled()));
+            self.end(ticket, Err(canceled()), true);
             return Ok(());
         }
         entry.cancelled = true;
@@ -444,6 +396,11 @@ impl InFlight {
         outcome
     }
 
+    /// Notes progress that the next wait delivers.
+    pub(super) fn put(&mut self, ticket: Ticket, progress: Progress) {
+        self.done.push((ticket, progress));
+    }
+
     /// Takes all progress, in order.
     #[inline]
     pub(super) fn take_done(&mut self, progress: &mut Vec<Progress>) {
@@ -477,7 +434,7 @@ impl InFlight {
         for ticket in self.all() {
             let under_way = self.find(ticket).is_some_and(|entry| entry.loan.is_due());
             if !under_way {
-                self.end(ticket, Err(ended()));
+                self.end(ticket, Err(ended()), true);
                 continue;
             }
             let Some(mut entry) = self.take_out(ticket) else { continue };
@@ -489,7 +446,8 @@ impl InFlight {
                 leaks = true;
             }
             let outcome = Err(ended());
-            self.done.push((ticket, Progress { token, last: true, outcome, memory: None }));
+            let progress = Progress { token, last: true, outcome, memory: None, more: true };
+            self.put(ticket, progress);
         }
         match self.buffers.take() {
             Some(buffers) if ring.is_forked() => drop(buffers),
@@ -507,7 +465,7 @@ impl InFlight {
         let mut rounds = 0;
         loop {
             while let Some(completion) = ring.fetch() {
-                if is_name(completion.data as u32) {
+                if is_operation(completion.data as u32) {
                     // So that it is not submitted again.
                     if let Some(entry) = self.entry((completion.data >> 32) as u32) {
                         entry.cancelled = true;
@@ -582,23 +540,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_no_polls_and_no_actions() {
-        for (place, generation) in [(0, 0), (u32::MAX, GENERATION), (7, 1), (7, u32::MAX)] {
-            let ticket = Ticket::new(place, generation);
-            for name in [ticket.name(), ticket.second()] {
-                let low = name as u32;
-                assert!(is_name(low) && low != super::super::batch::MARK);
-                let expected = (generation & GENERATION, place);
-                assert_eq!((low & GENERATION, (name >> 32) as u32), expected);
-            }
-        }
-        assert!(!is_name(MARK - 1) && !is_name(u32::MAX) && !is_name(0x8000_0000));
-    }
-
-    #[test]
     fn a_late_ticket_means_nobody_when_the_names_have_come_round() {
         let mut in_flight = InFlight::default();
-        let cancelled = |in_flight: &mut InFlight, ticket| in_flight.end(ticket, Err(canceled()));
+        let cancelled =
+            |in_flight: &mut InFlight, ticket| in_flight.end(ticket, Err(canceled()), true);
         let first = in_flight.start(0, 0, Operation::Accept, 1);
         cancelled(&mut in_flight, first);
         in_flight.places[0].generation = GENERATION + 1;

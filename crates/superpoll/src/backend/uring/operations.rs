@@ -8,7 +8,7 @@ use crate::backend::uring::Uring;
 use crate::backend::{Context, Operations};
 use crate::error::{Error, Result};
 use crate::key::Key;
-use crate::operation::{self, Action, Operation, Progress, Ticket};
+use crate::operation::{self, Operation, Progress, Ticket};
 use crate::stats::Calls;
 
 /// How long a call waits for a cancelled operation before it cancels the operation once more.
@@ -19,15 +19,23 @@ const HANDED_IN: usize = 8;
 
 impl Operations for Uring {
     #[inline]
-    fn queue(&mut self, index: u32, fd: RawFd, action: Action, buffer: Vec<u8>, token: u64) {
-        self.batch.queue(index, fd, action, buffer, token);
+    fn start_nonblocking(
+        &mut self,
+        index: u32,
+        fd: RawFd,
+        operation: Operation,
+        token: u64,
+    ) -> Result<Ticket, (Error, Operation)> {
+        let started = self.batch.start(index, fd, operation, token);
+        started.map_err(|operation| (operation::always_waits("uring"), operation))
     }
 
-    fn disengage(&mut self, cx: &mut Context<'_>, index: u32) -> bool {
+    fn disengage(&mut self, cx: &mut Context<'_>, index: u32) {
         if self.batch.is_queued(&mut self.ring, index) {
             self.hand_in(cx);
         }
-        self.batch.disengage(index)
+        self.batch.leave_file(index);
+        self.batch.withdraw(index, |ticket, progress| self.in_flight.put(ticket, progress));
     }
 
     fn keep_file(&mut self, index: u32, fd: RawFd) {
@@ -62,16 +70,16 @@ impl Operations for Uring {
             // This ends all of them.
             self.move_here(cx)?;
         }
-        self.in_flight.cancel(&mut cx.stats.calls, &mut self.ring, ticket)
+        self.cancel_here(cx, ticket)
     }
 
     fn reap(&mut self, cx: &mut Context<'_>, ticket: Ticket) -> io::Result<Vec<Progress>> {
         if self.ring.is_elsewhere() {
             self.move_here(cx)?;
         }
-        while self.in_flight.is_under_way(ticket) {
-            self.in_flight.cancel(&mut cx.stats.calls, &mut self.ring, ticket)?;
-            if !self.in_flight.is_under_way(ticket) {
+        while self.is_under_way(ticket) {
+            self.cancel_here(cx, ticket)?;
+            if !self.is_under_way(ticket) {
                 break;
             }
             self.fetch_once(cx)?;
@@ -85,7 +93,7 @@ impl Operations for Uring {
         if is_queued {
             self.hand_in(cx);
         }
-        self.batch.withdraw(index);
+        self.batch.withdraw(index, |ticket, progress| self.in_flight.put(ticket, progress));
         self.batch.forget_file(&mut cx.stats.calls, &mut self.ring, index);
         if !self.in_flight.is_idle() {
             let linked = self.in_flight.linked(index);
@@ -100,12 +108,12 @@ impl Operations for Uring {
     }
 
     fn perform(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        if !self.batch.is_waiting() && self.in_flight.is_idle() {
+        if !self.batch.is_untold() && self.in_flight.is_idle() {
             return Ok(());
         }
         self.begin(cx)?;
         self.ring.submit(&mut cx.stats.calls)?;
-        self.fetch(cx);
+        self.fetch(cx, false);
         self.in_flight.take_done(&mut cx.events.progress);
         self.keep_found();
         Ok(())
@@ -117,7 +125,7 @@ impl Operations for Uring {
         }
         self.tell_removals(cx)?;
         if let Some(outer) = &self.outer {
-            if self.in_flight.has_done() {
+            if self.in_flight.has_done() || self.batch.is_untold() {
                 outer.announce()?;
             }
             self.catch_up_with_ring(cx)?;
@@ -145,6 +153,20 @@ impl Operations for Uring {
 }
 
 impl Uring {
+    /// Whether an operation is not over, as far as is known.
+    fn is_under_way(&mut self, ticket: Ticket) -> bool {
+        self.in_flight.is_under_way(ticket) || self.batch.is_under_way(ticket)
+    }
+
+    /// Asks the kernel to end an operation, on the thread to which the ring belongs. A nonblocking
+    /// operation that the kernel has received is over soon without that.
+    fn cancel_here(&mut self, cx: &mut Context<'_>, ticket: Ticket) -> io::Result<()> {
+        if let Some(progress) = self.batch.cancel(ticket) {
+            self.in_flight.put(ticket, progress);
+        }
+        self.in_flight.cancel(&mut cx.stats.calls, &mut self.ring, ticket)
+    }
+
     /// Waits until cancelled operations have ended; their progress is left to the next wait.
     #[cold]
     pub(super) fn await_end(

@@ -7,7 +7,7 @@
 use std::io;
 
 use super::arming::passes;
-use super::in_flight;
+use super::names::is_operation;
 use super::{HALF_CLOSED, Uring, WAKER, stays};
 use crate::backend::{Context, Deadline, Report};
 use crate::event::Readiness;
@@ -42,7 +42,7 @@ impl Uring {
             }
             return;
         }
-        if in_flight::is_name(arming) {
+        if is_operation(arming) {
             return self.in_flight.complete(completion);
         }
         if index == WAKER {

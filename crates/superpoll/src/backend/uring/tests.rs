@@ -13,7 +13,7 @@ use crate::backend::{Backend, BackendKind, Deadline, Operations};
 use crate::event::{Events, Readiness};
 use crate::interest::{Interest, Mode, Watch};
 use crate::key::Key;
-use crate::operation::{Action, Operation};
+use crate::operation::Operation;
 use crate::poller::Poller;
 use crate::sys::eventfd::replace;
 use crate::sys::uring::Completion;
@@ -296,6 +296,7 @@ fn what_the_kernel_would_not_watch_is_refused_and_what_passes_is_tried_again() {
         uring.collect(
             &mut stage.cx(),
             Completion { data, answer: -error, armed: false, buffer: None, more: false },
+            false,
         );
         let refused: &[(Key, i32)] = if again { &[] } else { &[(key, error)] };
         assert_eq!(stage.delivery.unwatched, refused);
@@ -521,7 +522,7 @@ fn an_operation_that_stayed_in_the_queue_never_reaches_the_successor_of_its_desc
     }
     // The kernel takes the queue when it is asked again, or not at all.
     for refusals in [1, 4, u32::MAX] {
-        for is_started in [false, true] {
+        for blocks in [false, true] {
             let mut uring = Uring::new().unwrap();
             let mut stage = Stage::new(8);
             let (socket, _peer) = UnixStream::pair().unwrap();
@@ -530,14 +531,13 @@ fn an_operation_that_stayed_in_the_queue_never_reaches_the_successor_of_its_desc
             let index = key.index();
             uring.sync(&mut stage.cx(), index).unwrap();
             uring.finish_wait(&mut stage.cx(), Deadline::Now, None).unwrap();
-            let memory = Vec::with_capacity(9);
-            if is_started {
-                let receive = Operation::Receive(memory);
-                uring.start(&mut stage.cx(), key, receive, 1).unwrap();
+            let receive = || Operation::Receive(Vec::with_capacity(9));
+            if blocks {
+                uring.start(&mut stage.cx(), key, receive(), 1).unwrap();
             } else {
                 for _ in 0..3 {
                     let fd = socket.as_raw_fd();
-                    uring.batch.queue(index, fd, Action::Receive, memory.clone(), 1);
+                    uring.start_nonblocking(index, fd, receive(), 1).unwrap();
                 }
             }
             uring.ring.failing = (libc::EAGAIN, refusals);
@@ -555,7 +555,7 @@ fn an_operation_that_stayed_in_the_queue_never_reaches_the_successor_of_its_desc
             }
             let mut got = [0; 9];
             let count = (&stranger).read(&mut got).unwrap();
-            assert_eq!(&got[..count], b"secret", "{refusals} {is_started}");
+            assert_eq!(&got[..count], b"secret", "{refusals} {blocks}");
         }
     }
 }

@@ -8,7 +8,7 @@ use super::{ASSUMED, OfKind, Prices, Reads};
 use crate::backend::uring::Batch;
 use crate::costs::calibrate::{ABSURD, COUNT, Pairs, REPETITIONS, expect, time};
 use crate::costs::{Kind, RingCosts};
-use crate::operation::Action;
+use crate::operation::{Gain, Operation};
 use crate::stats::Calls;
 use crate::sys::call;
 use crate::sys::descriptor::set_nonblocking;
@@ -123,7 +123,12 @@ impl Bench {
     ) -> io::Result<()> {
         for (index, reader) in (0..).zip(&pairs.readers) {
             let buffer = pool.pop().unwrap_or_default();
-            self.batch.queue(index, reader.as_raw_fd(), action(kind), buffer, u64::from(index));
+            let read = match kind {
+                Kind::Pipe => Operation::Read(buffer),
+                _ => Operation::Receive(buffer),
+            };
+            // The batch refuses no such operation.
+            let _ = self.batch.start(index, reader.as_raw_fd(), read, u64::from(index));
         }
         self.batch.tell(&mut self.ring)?;
         expect(self.ask(calls)?, COUNT)?;
@@ -131,25 +136,21 @@ impl Bench {
         let fetched = self.ring.fetch_some(&mut some);
         let mut found = 0;
         for completion in &some[..fetched] {
-            if let Some(done) = self.batch.complete(calls, *completion) {
-                found += usize::from(done.outcome.is_ok_and(|count| count > 0));
-                pool.push(done.buffer);
-            }
+            self.batch.complete(calls, *completion, |_, progress| {
+                found += usize::from(matches!(progress.outcome, Ok(Gain::Count(1..))));
+                pool.extend(progress.memory);
+            });
         }
         expect(found, expected)
     }
-}
-
-fn action(kind: Kind) -> Action {
-    if kind == Kind::Pipe { Action::Read } else { Action::Receive }
 }
 
 /// The same by a call each.
 fn by_call(pairs: &Pairs, kind: Kind, pool: &mut [Vec<u8>], expected: usize) -> io::Result<()> {
     let mut found = 0;
     for (reader, buffer) in pairs.readers.iter().zip(pool) {
-        let outcome = match action(kind) {
-            Action::Read => call::read_to_vec(reader, buffer),
+        let outcome = match kind {
+            Kind::Pipe => call::read_to_vec(reader, buffer),
             _ => call::receive_to_vec(reader, buffer, usize::MAX),
         };
         found += match outcome {

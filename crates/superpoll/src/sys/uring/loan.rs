@@ -28,7 +28,8 @@ pub(crate) enum File {
     Kept(u32),
 }
 
-/// A request to the kernel. Its bytes are in the [`Loan`].
+/// A request to the kernel. Its bytes are in the [`Loan`]. A request that does not block fails where
+/// it would.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Request {
     /// `accept4(2)` of a non-blocking connection, with the peer's address.
@@ -37,37 +38,28 @@ pub(crate) enum Request {
     AcceptMany,
     /// `connect(2)` to the address of the loan.
     Connect,
-    /// `recv(2)`.
-    Receive,
+    /// `recv(2)` of at most this many bytes.
+    Receive { most: u32, blocks: bool },
     /// `recv(2)` into provided buffers, again and again.
     ReceiveMany,
     /// `recv(2)` into one provided buffer.
     ReceiveProvided,
     /// `send(2)` of the bytes from an offset on.
-    Send { from: usize },
-    /// The same with `MSG_WAITALL`.
+    Send { from: usize, blocks: bool },
+    /// The same to the last byte (`MSG_WAITALL`).
     SendAll { from: usize },
     /// The same, and then `shutdown(2)` of the writing direction.
     SendAllAndShutdown { from: usize },
     /// `read(2)`.
-    Read,
+    Read { blocks: bool },
     /// `write(2)` of the bytes from an offset on.
-    Write { from: usize },
-    /// `read(2)`, which fails where it would block.
-    ReadNow,
-    /// `write(2)`, which fails where it would block.
-    WriteNow,
-    /// `recv(2)` of at most this many bytes, which fails where it would block.
-    ReceiveNow { most: u32 },
-    /// `send(2)`, which fails where it would block.
-    SendNow,
+    Write { from: usize, blocks: bool },
 }
 
 impl Request {
     /// Whether the kernel writes to the bytes of the loan.
-    const fn fills(self) -> bool {
-        use Request::*;
-        matches!(self, Receive | Read | ReadNow | ReceiveNow { .. })
+    pub(crate) const fn fills(self) -> bool {
+        matches!(self, Request::Receive { .. } | Request::Read { .. })
     }
 
     /// The opcodes that the request takes.
@@ -75,16 +67,13 @@ impl Request {
         match self {
             Request::Accept | Request::AcceptMany => &[opcode::Accept::CODE],
             Request::Connect => &[opcode::Connect::CODE],
-            Request::Receive
-            | Request::ReceiveMany
-            | Request::ReceiveProvided
-            | Request::ReceiveNow { .. } => &[opcode::Recv::CODE],
-            Request::Send { .. } | Request::SendAll { .. } | Request::SendNow => {
-                &[opcode::Send::CODE]
+            Request::Receive { .. } | Request::ReceiveMany | Request::ReceiveProvided => {
+                &[opcode::Recv::CODE]
             }
+            Request::Send { .. } | Request::SendAll { .. } => &[opcode::Send::CODE],
             Request::SendAllAndShutdown { .. } => &[opcode::Send::CODE, opcode::Shutdown::CODE],
-            Request::Read | Request::ReadNow => &[opcode::Read::CODE],
-            Request::Write { .. } | Request::WriteNow => &[opcode::Write::CODE],
+            Request::Read { .. } => &[opcode::Read::CODE],
+            Request::Write { .. } => &[opcode::Write::CODE],
         }
     }
 }
@@ -231,12 +220,12 @@ impl Loan {
         let here = u64::MAX;
         let capped = |length: usize| length.min(MOST) as u32;
         let (memory, room) = (self.bytes.as_mut_ptr(), capped(self.bytes.capacity()));
-        let all = capped(self.bytes.len());
         let bytes = &self.bytes;
         let rest = |from: usize| {
             let rest = &bytes[from.min(bytes.len())..];
             (rest.as_ptr(), capped(rest.len()))
         };
+        let unless = |blocks, flag| if blocks { 0 } else { flag };
         let send = |from, flags| {
             let (start, length) = rest(from);
             opcode::Send::new(fd, start, length).flags(libc::MSG_NOSIGNAL | flags).build()
@@ -257,13 +246,15 @@ impl Loan {
                 };
                 opcode::Connect::new(fd, address.cast(), length).build()
             }
-            Request::Receive => opcode::Recv::new(fd, memory, room).build(),
+            Request::Receive { most, blocks } => opcode::Recv::new(fd, memory, room.min(most))
+                .flags(unless(blocks, libc::MSG_DONTWAIT))
+                .build(),
             Request::ReceiveProvided => {
                 let receive = opcode::Recv::new(fd, std::ptr::null_mut(), 0).buf_group(GROUP);
                 receive.build().flags(squeue::Flags::BUFFER_SELECT)
             }
             Request::ReceiveMany => opcode::RecvMulti::new(fd, GROUP).build(),
-            Request::Send { from } => send(from, 0),
+            Request::Send { from, blocks } => send(from, unless(blocks, libc::MSG_DONTWAIT)),
             Request::SendAll { from } => send(from, libc::MSG_WAITALL),
             Request::SendAllAndShutdown { from } => {
                 let first = send(from, libc::MSG_WAITALL);
@@ -274,23 +265,15 @@ impl Loan {
                 let second = opcode::Shutdown::new(fd, libc::SHUT_WR).build();
                 return (first.flags(squeue::Flags::IO_LINK), Some(second));
             }
-            Request::Read => opcode::Read::new(fd, memory, room).offset(here).build(),
-            Request::Write { from } => {
-                let (start, length) = rest(from);
-                opcode::Write::new(fd, start, length).offset(here).build()
-            }
-            Request::ReadNow => {
-                opcode::Read::new(fd, memory, room).offset(here).rw_flags(libc::RWF_NOWAIT).build()
-            }
-            Request::WriteNow => {
-                opcode::Write::new(fd, memory, all).offset(here).rw_flags(libc::RWF_NOWAIT).build()
-            }
-            Request::ReceiveNow { most } => {
-                opcode::Recv::new(fd, memory, room.min(most)).flags(libc::MSG_DONTWAIT).build()
-            }
-            Request::SendNow => opcode::Send::new(fd, memory, all)
-                .flags(libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL)
+            Request::Read { blocks } => opcode::Read::new(fd, memory, room)
+                .offset(here)
+                .rw_flags(unless(blocks, libc::RWF_NOWAIT))
                 .build(),
+            Request::Write { from, blocks } => {
+                let (start, length) = rest(from);
+                let flags = unless(blocks, libc::RWF_NOWAIT);
+                opcode::Write::new(fd, start, length).offset(here).rw_flags(flags).build()
+            }
         };
         (entry.flags(kept), None)
     }
@@ -348,7 +331,7 @@ mod tests {
     #[test]
     fn memory_is_taken_when_the_last_answer_has_come() {
         let mut loan = Loan::of(Vec::with_capacity(4));
-        loan.entries(File::Descriptor(0), Request::Receive);
+        loan.entries(File::Descriptor(0), Request::Receive { most: 4, blocks: true });
         loan.due = 2;
         loan.answered(Completion { armed: true, ..ANSWER });
         loan.answered(ANSWER);
@@ -364,7 +347,7 @@ mod tests {
     fn bytes_to_send_come_back_as_they_were() {
         let mut loan = Loan::of(vec![1, 2, 3]);
         assert_eq!((loan.length(1), loan.length(7)), (2, 0));
-        loan.entries(File::Descriptor(0), Request::SendNow);
+        loan.entries(File::Descriptor(0), Request::Send { from: 0, blocks: false });
         loan.due = 1;
         loan.answered(ANSWER);
         assert_eq!(loan.take(), [1, 2, 3]);
@@ -373,7 +356,7 @@ mod tests {
     #[test]
     fn a_request_that_is_recalled_has_filled_nothing() {
         let mut loan = Loan::of(vec![1, 2, 3]);
-        loan.entries(File::Kept(3), Request::ReadNow);
+        loan.entries(File::Kept(3), Request::Read { blocks: false });
         loan.due = 1;
         loan.recall();
         assert_eq!(loan.take(), []);

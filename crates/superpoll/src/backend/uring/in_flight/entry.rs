@@ -2,7 +2,7 @@
 
 use std::os::fd::RawFd;
 
-use super::NOWHERE;
+use crate::backend::uring::names::NOWHERE;
 use crate::operation::Operation;
 use crate::sys::uring::loan::{Loan, Request};
 
@@ -38,18 +38,26 @@ pub(super) struct Entry {
 
 /// The request that an operation stands for.
 pub(super) fn request(operation: &Operation) -> Request {
+    let blocks = true;
     match *operation {
         Operation::Accept => Request::Accept,
         Operation::AcceptMany => Request::AcceptMany,
         Operation::Connect(_) => Request::Connect,
-        Operation::Receive(_) => Request::Receive,
+        Operation::Receive(_) => Request::Receive { most: u32::MAX, blocks },
+        Operation::ReceiveAtMost { most, .. } => Request::Receive { most: at_most(most), blocks },
         Operation::ReceiveMany => Request::ReceiveMany,
-        Operation::Send { from, .. } => Request::Send { from },
+        Operation::Send { from, .. } => Request::Send { from, blocks },
         Operation::SendAll { from, .. } => Request::SendAll { from },
         Operation::SendAllAndShutdown { from, .. } => Request::SendAllAndShutdown { from },
-        Operation::Read(_) => Request::Read,
-        Operation::Write { from, .. } => Request::Write { from },
+        Operation::Read(_) => Request::Read { blocks },
+        Operation::Write { from, .. } => Request::Write { from, blocks },
     }
+}
+
+/// A limit as the kernel takes it; it moves no more bytes at a time in any case.
+#[inline]
+pub(in crate::backend::uring) fn at_most(most: usize) -> u32 {
+    most.try_into().unwrap_or(u32::MAX)
 }
 
 impl Entry {
@@ -97,10 +105,10 @@ impl Entry {
     /// The number of bytes to send.
     pub(super) fn length(&self) -> usize {
         match self.request {
-            Request::Send { from }
+            Request::Send { from, .. }
             | Request::SendAll { from }
             | Request::SendAllAndShutdown { from }
-            | Request::Write { from } => self.loan.length(from),
+            | Request::Write { from, .. } => self.loan.length(from),
             _ => 0,
         }
     }
@@ -111,7 +119,7 @@ impl Entry {
         use Request::*;
         let has_memory = !matches!(self.request, Accept | AcceptMany | Connect | ReceiveMany);
         let mut memory = has_memory.then(|| self.loan.take())?;
-        if !is_filled && matches!(self.request, Receive | Read) {
+        if !is_filled && self.request.fills() {
             memory.clear();
         }
         Some(memory)
