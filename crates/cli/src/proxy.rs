@@ -8,7 +8,7 @@ use std::time::Duration;
 use superpoll::BackendKind;
 use superpoll_gateway::config::check_workers;
 use superpoll_gateway::relay::{self, Relay};
-use superpoll_gateway::statistics::Place;
+use superpoll_gateway::telemetry::socket::Place;
 use superpoll_gateway::{Address, Inherited};
 use superpoll_rt::Runtime;
 use superpoll_rt::signal::{SignalKind, signal};

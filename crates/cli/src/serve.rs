@@ -12,7 +12,7 @@ use sd_notify::NotifyState;
 use superpoll::backend::Profile;
 use superpoll::{BackendKind, limits};
 use superpoll_gateway::serve::Server;
-use superpoll_gateway::statistics::Place;
+use superpoll_gateway::telemetry::socket::Place;
 use superpoll_gateway::{Address, Config, Event, Inherited, Journal, Level, config};
 use superpoll_rt::Runtime;
 use superpoll_rt::signal::{SignalKind, signal};

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use superpoll_gateway::statistics::{Place, Socket, Statistics, Subject};
+use superpoll_gateway::telemetry::socket::{Place, Socket, Statistics, Subject};
 
 /// Listens at a place. If that place is only the default, a process goes on without a socket and
 /// passes the error to `warn`.

@@ -16,9 +16,9 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
-use crate::park::Waiting;
-use crate::seats::Seat;
-use crate::tally::Tally;
+use crate::connection_limits::Seat;
+use crate::io_activity::Tally;
+use crate::parking_lot::Waiting;
 use crate::transport::Transport;
 
 /// The peer of a connection.

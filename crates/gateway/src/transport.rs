@@ -19,7 +19,7 @@ use superpoll_rt::net::unix::UnixStream;
 use superpoll_rt::transfer::poll_sendfile;
 
 use crate::proxy_protocol::Rest;
-use crate::{sys, window};
+use crate::{file_region, sys};
 
 /// The most bytes that are copied together to be written in one piece: the kernel takes longer to
 /// look at a list of pieces than it takes to copy this little.
@@ -112,8 +112,10 @@ impl Plain {
         cx: &mut Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<Option<usize>>> {
-        let Some((index, (window, offset))) =
-            parts.iter().enumerate().find_map(|(index, part)| Some((index, window::find(part)?)))
+        let Some((index, (window, offset))) = parts
+            .iter()
+            .enumerate()
+            .find_map(|(index, part)| Some((index, file_region::find(part)?)))
         else {
             return Poll::Ready(Ok(None));
         };

@@ -13,7 +13,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use superpoll_rt::time::{Sleep, sleep};
 
-use crate::tally::Tally;
+use crate::io_activity::Tally;
 
 /// The reason for which a request's body did not arrive in full.
 #[derive(Debug)]

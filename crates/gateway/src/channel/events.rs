@@ -14,8 +14,8 @@ use http_body::Frame;
 use superpoll_rt::time::{Sleep, sleep};
 
 use super::cursor::{Asked, Cursor};
-use super::desk::{At, Desk, Member};
 use super::history::Message;
+use super::local_subscribers::{At, Desk, Member};
 use super::mailbox::Mailbox;
 use super::unread::Unread;
 use crate::accept;

@@ -13,7 +13,7 @@ use superpoll_rt::time;
 
 use super::cursor::Cursor;
 use super::history::{History, Message, Since, cost};
-use super::room::{Busy, LINE, Line, Turn};
+use super::publisher_queue::{Busy, LINE, Line, Turn};
 use crate::config::{Channel, Slow};
 use crate::succession::ledger::Ledger;
 

@@ -27,24 +27,24 @@
 //! that it has missed messages.
 
 mod cursor;
-mod desk;
 mod events;
 mod frames;
 mod history;
 mod hub;
+mod local_subscribers;
 mod mailbox;
 mod poll;
 mod publish;
+mod publisher_queue;
 mod registry;
 mod replay;
-mod room;
 mod send_queue;
 mod session;
 mod socket;
 mod unread;
 
 pub use cursor::Cursor;
-pub use desk::Desk;
 pub use history::{Message, Since};
 pub use hub::Hub;
+pub use local_subscribers::Desk;
 pub(crate) use registry::Registry;

@@ -12,15 +12,15 @@ use http_body::Body as _;
 use superpoll_rt::time::timeout;
 
 use super::cursor::Asked;
-use super::desk::{At, Desk, Place};
 use super::history::{Message, Since};
+use super::local_subscribers::{At, Desk, Place};
 use super::mailbox::Mailbox;
 use super::publish;
 use super::replay::{self, Replay};
 use super::unread::Unread;
 use crate::body::Body;
 use crate::exchange::Exchange;
-use crate::park::{Parked, Until, Waiting, Why};
+use crate::parking_lot::{Parked, Until, Waiting, Why};
 use crate::succession::state::Activity;
 
 /// Returns a response of JSON.

@@ -12,8 +12,8 @@ use http_body::Body as _;
 use http_body_util::BodyExt;
 use superpoll_rt::time::timeout;
 
-use super::desk::Desk;
-use super::room::Turn;
+use super::local_subscribers::Desk;
+use super::publisher_queue::Turn;
 use crate::body::Body;
 use crate::reply;
 use crate::upload::{Upload, UploadError};

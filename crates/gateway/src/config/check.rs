@@ -16,7 +16,7 @@ use super::model::{
 use super::overlap::overlap;
 use super::{disk, raw};
 use crate::Address;
-use crate::statistics::Place;
+use crate::telemetry::socket::Place;
 
 /// A mistake and its place in the text, in bytes.
 pub(super) type Found = (Range<usize>, String);

@@ -12,7 +12,7 @@ use superpoll_rt::BackendKind;
 use super::origins::Origins;
 use super::scalar;
 use crate::Address;
-use crate::statistics;
+use crate::telemetry::socket;
 
 /// A valid configuration of the gateway.
 #[derive(Clone, PartialEq, Debug)]
@@ -88,7 +88,7 @@ pub struct Process {
     pub page: Option<bool>,
     /// The socket with the statistics, for programs of the same user. Default: in a folder of the
     /// user's.
-    pub stats: statistics::Place,
+    pub stats: socket::Place,
 }
 
 impl Default for Process {
@@ -97,7 +97,7 @@ impl Default for Process {
             workers: NonZeroUsize::MIN,
             backend: None,
             page: None,
-            stats: statistics::Place::Usual,
+            stats: socket::Place::Usual,
         }
     }
 }

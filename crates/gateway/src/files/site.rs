@@ -25,7 +25,7 @@ use super::version::{OnDisk, Opened, Stamp};
 use super::{not_allowed, plain};
 use crate::Body;
 use crate::config::Files;
-use crate::window;
+use crate::file_region;
 
 /// How many times a file that changes while it is read is read.
 const TRIES: usize = 3;
@@ -284,7 +284,7 @@ impl Site {
             let bytes = read_all(&opened.file, length as usize).await?;
             let now = opened.again()?;
             if now.stamp == opened.stamp && bytes.len() as u64 == length {
-                let source = Source::Memory(window::bytes(bytes, &opened.file));
+                let source = Source::Memory(file_region::bytes(bytes, &opened.file));
                 return Ok(Content::new(source, &opened.stamp));
             }
             *opened = now;

@@ -6,10 +6,10 @@
 //! once in a while and goes on trying. A log that was moved away is begun anew when the
 //! configuration is read again, as `logrotate` expects. Frequent events are logged seldom.
 
+mod error_log;
 mod event;
-mod journal;
 mod line;
-mod seldom;
+mod rate_limited;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -23,10 +23,10 @@ use std::time::Duration;
 use superpoll_rt::{Handle, spawn, time};
 
 use crate::config::{AccessLog, LogFormat};
+pub use error_log::Journal;
 pub use event::{Event, Level};
-pub use journal::Journal;
 pub(crate) use line::Record;
-pub(crate) use seldom::{Seldom, others};
+pub(crate) use rate_limited::{Seldom, others};
 pub(crate) use writer::LogFailure;
 use writer::Writer;
 

@@ -27,11 +27,11 @@
 //! ```
 
 mod calls;
+mod concurrency_limit;
 mod flow;
-mod gate;
-mod guess;
 mod pair;
 mod pool;
+mod read_predictor;
 mod shared;
 mod stream;
 
@@ -54,11 +54,11 @@ use superpoll_rt::{Handle, Runtime, spawn, time};
 use crate::Address;
 use crate::listen::{Bound, Inherited, Listener};
 use crate::proxy_protocol;
-use crate::statistics::Subject;
+use crate::telemetry::socket::Subject;
 use crate::transport::Plain;
 use calls::{Call, count};
 pub use calls::{Calls, calls};
-use gate::{Gate, Place};
+use concurrency_limit::{Gate, Place};
 use pair::{Pair, Relaying};
 pub use shared::{Counters, Failure, Options};
 use shared::{Local, Member, Shared, Target};

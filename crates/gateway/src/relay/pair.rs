@@ -24,8 +24,8 @@ use superpoll_rt::Direction;
 use superpoll_rt::time::{Sleep, sleep_until};
 
 use super::flow::{Broken, Flow, Moved};
-use super::guess::{After, Side};
 use super::pool::Buffer;
+use super::read_predictor::{After, Side};
 use super::shared::{Member, Target};
 use super::stream::{Reading, Stream};
 

@@ -14,12 +14,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::concurrency_limit::Place;
 use super::flow::Moved;
-use super::gate::Place;
-use super::guess::Guesses;
+use super::read_predictor::Guesses;
 use crate::Address;
 use crate::config::ProxyVersion;
-use crate::seats::{Seat, Seats};
+use crate::connection_limits::{Seat, Seats};
 
 /// How a relay treats its connections.
 #[derive(Clone, Debug)]

@@ -27,10 +27,10 @@ use superpoll_rt::{AsyncFd, spawn, time, yield_now};
 
 use super::{Error, Front, Kind, Local, Server, failed, local};
 use crate::config::{Babysitter, Config};
+use crate::connection_limits::Seats;
 use crate::exchange::Peer;
 use crate::log::{Event, Level};
-use crate::park::{Lot, Parked, Prepared, Resume, Waiting};
-use crate::seats::Seats;
+use crate::parking_lot::{Lot, Parked, Prepared, Resume, Waiting};
 use crate::succession::Succession;
 use crate::succession::ledger::Ledger;
 use crate::succession::state::{Activity, Left};

@@ -18,13 +18,13 @@ use http::{HeaderName, HeaderValue, Method, Request, Response, Uri, Version};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 
-use super::home::Home;
+use super::listener_context::Home;
 use super::router::Reply;
 use crate::body::Body;
 use crate::exchange::{Exchange, LocalFuture, Peer, Plan};
+use crate::io_activity::Tally;
 use crate::log::{Pad, Record};
-use crate::park::Form;
-use crate::tally::Tally;
+use crate::parking_lot::Form;
 use crate::upload::Upload;
 
 /// The logged status of a request whose client did not wait for the answer, as in nginx; analysers

@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 use futures_io::{AsyncRead, AsyncWrite};
 use superpoll_rt::time::sleep;
 
-use super::home::Home;
+use super::listener_context::Home;
 use super::worker::Working;
-use crate::tally::SHARE;
+use crate::io_activity::SHARE;
 use crate::transport::Transport;
 
 /// The most bytes that are thrown away.

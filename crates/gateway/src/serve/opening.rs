@@ -13,7 +13,7 @@ use crate::Address;
 use crate::config::{self, Config};
 use crate::listen::{Bound, Listener};
 use crate::log::{Event, Level, Log, LogFailure};
-use crate::park;
+use crate::parking_lot;
 use crate::relay::{self, Relay};
 use crate::upstream::Group;
 
@@ -30,7 +30,7 @@ pub(super) struct Prepared {
 /// An engine's part of them.
 pub(super) struct Part {
     /// For an engine that has no lot yet.
-    pub lot: Option<park::Prepared>,
+    pub lot: Option<parking_lot::Prepared>,
     pub openings: Vec<Opening>,
 }
 

@@ -16,9 +16,10 @@ use crate::channel::{Desk, Registry};
 use crate::config::{self, Config};
 use crate::exchange::{Exchange, LocalFuture, Peer};
 use crate::files::{Embedded, Folder, Site};
-use crate::park::Lot;
+use crate::parking_lot::Lot;
 use crate::reply;
-use crate::status::{Overview, PAGE, guard};
+use crate::telemetry::guard;
+use crate::telemetry::overview::{Overview, PAGE};
 use crate::upload::Upload;
 use crate::upstream::{Forwarder, Group};
 
@@ -278,7 +279,7 @@ impl Router {
             if !matches!(*request.method(), Method::GET | Method::HEAD) {
                 return Reply::Now(reply::not_allowed("GET, HEAD"));
             }
-            return Reply::Later(self.overview.figures(request.headers()));
+            return Reply::Later(self.overview.prometheus(request.headers()));
         }
         if is_page && (self.page == Some(true) || is_local) {
             let overview = self.overview.clone();

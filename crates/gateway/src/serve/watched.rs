@@ -13,7 +13,7 @@
 //!
 //! hyper reads while there are bytes and writes while there is room, so a client at the speed of
 //! the loopback would keep the engine. The transport therefore limits the bytes of each run of a
-//! task ([`SHARE`](crate::tally::SHARE)). At the limit it reports that it is not ready, and wakes
+//! task ([`SHARE`](crate::io_activity::SHARE)). At the limit it reports that it is not ready, and wakes
 //! the task, which runs again behind the other tasks.
 //!
 //! A request that may take indefinitely is nevertheless given up with that end, if its service says
@@ -29,8 +29,8 @@ use bytes::{Buf, Bytes};
 use futures_io::AsyncRead;
 use hyper::rt::{Read, ReadBufCursor, Write};
 
+use crate::io_activity::Tally;
 use crate::sys;
-use crate::tally::Tally;
 use crate::transport::Transport;
 
 /// A transport, the bytes that were read of it before, and the events on it.
@@ -172,7 +172,7 @@ mod tests {
     use superpoll_rt::{Runtime, spawn};
 
     use super::*;
-    use crate::tally::SHARE;
+    use crate::io_activity::SHARE;
     use crate::transport::{Plain, Socket};
 
     /// The most bytes that a test reads or writes at a time.

@@ -11,8 +11,8 @@ use slab::Slab;
 
 use crate::config::{Limits, Timeouts};
 use crate::log::Pad;
-use crate::metrics::{Engine, Task};
-use crate::park::Lot;
+use crate::parking_lot::Lot;
+use crate::telemetry::counters::{Engine, Task};
 
 use super::router::Router;
 

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use serde::{Deserialize, Serialize};
 
 use crate::exchange::Peer;
-use crate::park::Form;
+use crate::parking_lot::Form;
 use crate::sys;
 
 /// The activity of a connection.

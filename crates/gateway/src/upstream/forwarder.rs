@@ -24,12 +24,12 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 
-use super::channel::{Channel, Lost};
-use super::channel2::Channel2;
 use super::dial::{Dialled, Told, dial};
 use super::fault::{Fault, Outcome};
 use super::fields::{self, Asker};
 use super::group::Group;
+use super::http1::{Channel, Lost};
+use super::http2::Channel2;
 use super::incoming::Relayed;
 use super::outgoing::Outgoing;
 use super::pool::{Lease, Pool};

@@ -18,12 +18,12 @@ use superpoll_rt::Handle;
 use superpoll_rt::time::{sleep, timeout};
 
 use super::balance::{hash, mix};
-use super::channel::{Channel, Lost};
-use super::channel2::Channel2;
 use super::dial::{Dialled, dial};
 use super::fault::Fault;
 use super::forwarder::{address_as_host, for_h2};
 use super::group::Group;
+use super::http1::{Channel, Lost};
+use super::http2::Channel2;
 use super::outgoing::Outgoing;
 use crate::config::Health;
 

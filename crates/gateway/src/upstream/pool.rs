@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 
 use superpoll_rt::time::sleep;
 
-use super::channel::Channel;
-use super::channel2::Channel2;
 use super::dial::Told;
 use super::fault::{Fault, Outcome};
 use super::group::Group;
+use super::http1::Channel;
+use super::http2::Channel2;
 
 /// For how long an idle connection is kept: less than servers commonly do.
 const KEPT: Duration = Duration::from_secs(50);

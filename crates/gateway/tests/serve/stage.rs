@@ -9,8 +9,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use superpoll_gateway::channel::Hub;
-use superpoll_gateway::metrics::{Count, Engine};
 use superpoll_gateway::serve::Server;
+use superpoll_gateway::telemetry::counters::{Count, Engine};
 use superpoll_gateway::{Address, Config, Event, Level};
 use superpoll_rt::{BackendKind, Runtime, time};
 

@@ -18,10 +18,10 @@ use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, UPGRADE
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use superpoll_rt::time::sleep;
 
-use super::{Overview, PAGE};
+use super::overview::{Overview, PAGE};
 use crate::body::Body;
+use crate::cors;
 use crate::exchange::{Exchange, Peer};
-use crate::origin;
 use crate::reply;
 use crate::transport::Transport;
 use crate::upload::Upload;
@@ -39,17 +39,19 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 
                       connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; \
                       frame-ancestors 'none'";
 
-/// Answers a request below the page's path.
-pub(super) async fn respond(
-    overview: Arc<Overview>,
-    request: Request<Upload>,
-    exchange: &Exchange,
-) -> Response<Body> {
-    match request.uri().path().strip_prefix(PAGE) {
-        Some("") if matches!(*request.method(), Method::GET | Method::HEAD) => document(),
-        Some("") => reply::not_allowed("GET, HEAD"),
-        Some("live") => live(overview, request, exchange),
-        _ => reply::status(StatusCode::NOT_FOUND),
+impl Overview {
+    /// Answers a request below [`PAGE`].
+    pub(crate) async fn page(
+        self: Arc<Self>,
+        request: Request<Upload>,
+        exchange: &Exchange,
+    ) -> Response<Body> {
+        match request.uri().path().strip_prefix(PAGE) {
+            Some("") if matches!(*request.method(), Method::GET | Method::HEAD) => document(),
+            Some("") => reply::not_allowed("GET, HEAD"),
+            Some("live") => live(self, request, exchange),
+            _ => reply::status(StatusCode::NOT_FOUND),
+        }
     }
 }
 
@@ -68,7 +70,7 @@ fn live(overview: Arc<Overview>, request: Request<Upload>, exchange: &Exchange) 
         response.headers_mut().insert(UPGRADE, HeaderValue::from_static("websocket"));
         return response;
     }
-    match origin::of_another_site(request.headers(), request.uri()) {
+    match cors::of_another_site(request.headers(), request.uri()) {
         Ok(None) => {}
         Ok(Some(_)) => return reply::status(StatusCode::FORBIDDEN),
         Err(status) => return reply::status(status),
@@ -106,7 +108,7 @@ async fn tell(
     )
     .await;
     loop {
-        let snapshot = overview.look().await;
+        let snapshot = overview.collect().await;
         let Ok(text) = serde_json::to_string(&snapshot) else { return Ok(()) };
         socket.send(Message::text(text)).await?;
         let mut rest = Box::pin(sleep(PERIOD));

@@ -21,11 +21,11 @@
 //! before it has answered. While a client is connected, engines time their turns
 //! [precisely](superpoll_rt::Handle::watch_turns).
 //!
-//! `place` has the path of the socket, `look` asks the engines, `client` talks to one client.
+//! `path` has the path of the socket, `collector` asks the engines, `client` talks to one client.
 
 mod client;
-mod look;
-mod place;
+mod collector;
+mod path;
 mod snapshot;
 
 use std::cell::Cell;
@@ -42,8 +42,8 @@ use std::time::{Duration, Instant};
 use superpoll_rt::net::unix::UnixListener;
 use superpoll_rt::{Handle, spawn, time};
 
-use crate::metrics::Engine as Counters;
-pub use place::{Found, Place, found, of_process};
+use crate::telemetry::counters::Engine as Counters;
+pub use path::{Found, Place, found, of_process};
 pub use snapshot::{
     Connections, Costs, Engine, Failure, INTERVALS, Request, SCHEMA, Set, Snapshot, Thresholds,
     Turn,
@@ -91,7 +91,7 @@ impl fmt::Debug for Subject {
 #[derive(Debug)]
 pub struct Socket {
     listener: std::os::unix::net::UnixListener,
-    file: place::File,
+    file: path::File,
 }
 
 impl Socket {
@@ -107,9 +107,9 @@ impl Socket {
         let path = match place {
             Place::Off => return Ok(None),
             Place::At(path) => std::path::absolute(path)?,
-            Place::Usual => place::own()?,
+            Place::Usual => path::own()?,
         };
-        let bound = place::listen(&path, takes_over).map_err(|error| {
+        let bound = path::listen(&path, takes_over).map_err(|error| {
             let what = format!("listening for statistics at {}: {error}", path.display());
             io::Error::new(error.kind(), what)
         });
@@ -150,7 +150,7 @@ impl Socket {
 #[derive(Debug)]
 pub struct Statistics {
     closing: Arc<Closing>,
-    file: place::File,
+    file: path::File,
 }
 
 impl Statistics {

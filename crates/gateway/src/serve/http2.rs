@@ -13,16 +13,34 @@ use std::task::Poll;
 use std::time::Instant;
 
 use bytes::Bytes;
+use hyper::server::conn::http2;
 use hyper::service::service_fn;
+use superpoll_rt::hyper::EngineTimer;
 use superpoll_rt::time::sleep;
 
 use super::answer::{Line, serve_one};
 use super::clock::{Clock, End};
-use super::home::Home;
-use super::streams::{Streams, portioned};
+use super::listener_context::Home;
+use super::streams::{BUFFER, Spawner, Streams, portioned};
 use super::watched::Watched;
 use crate::exchange::Peer;
 use crate::transport::Transport;
+
+/// The most requests of one HTTP/2 connection at a time.
+const STREAMS: u32 = 128;
+
+impl Home {
+    /// Returns HTTP/2 for a connection of these streams.
+    fn http2(&self, streams: &Rc<Streams>) -> http2::Builder<Spawner> {
+        let mut http2 = http2::Builder::new(Spawner(streams.clone()));
+        http2
+            .timer(EngineTimer)
+            .max_concurrent_streams(STREAMS)
+            .max_send_buf_size(BUFFER)
+            .max_header_list_size(self.header_bytes);
+        http2
+    }
+}
 
 /// Speaks HTTP/2 with a client.
 pub(super) async fn serve(home: Rc<Home>, transport: Transport, peer: Rc<Peer>) {

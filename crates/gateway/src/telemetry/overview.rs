@@ -1,26 +1,18 @@
-//! The activity of the server, for operators: as counters for Prometheus, and as a page.
+//! The activity of all engines at one moment.
 //!
 //! A task on each engine reads that engine's counters, so that no other thread reads the values
-//! that the engine writes; a look costs every engine one task and no thread a lock.
-
-mod figures;
-pub(crate) mod guard;
-mod page;
+//! that the engine writes. An overview costs each engine one task, and no thread takes a lock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime};
 
-use http::{HeaderMap, Request, Response};
 use serde::Serialize;
 use superpoll::diagnostics::{Costs, Kind};
 use superpoll_rt::{Handle, Stats};
 
-use crate::body::Body;
-use crate::exchange::{Exchange, LocalFuture};
-use crate::metrics::Engine;
-use crate::seats::Seats;
-use crate::upload::Upload;
+use super::counters::Engine;
+use crate::connection_limits::Seats;
 
 /// Where the page is.
 pub(crate) const PAGE: &str = "/_superpoll/";
@@ -38,77 +30,77 @@ pub(crate) struct Overview {
 
 /// The work of everything that watches descriptors on one engine.
 #[derive(Debug, Serialize)]
-struct EngineState {
-    accepted: u64,
-    refused: u64,
-    active: u64,
-    parked: u64,
-    away: u64,
-    leavings: u64,
-    returns: u64,
-    parkings: u64,
-    responses: [u64; 5],
-    running: u64,
-    body_bytes: u64,
-    timed_out: u64,
-    broken: u64,
-    tasks: usize,
-    polls: u64,
-    turns: u64,
-    longest_turn_seconds: f64,
-    sources: usize,
-    timers: usize,
-    fetched: u64,
-    waits: u64,
-    events: u64,
-    unwanted: u64,
-    slots_scanned: u64,
-    changes_saved: u64,
-    moves_to_hot: u64,
-    moves_to_cold: u64,
-    handoffs: u64,
-    hot: SetState,
-    cold: SetState,
+pub(super) struct EngineState {
+    pub(super) accepted: u64,
+    pub(super) refused: u64,
+    pub(super) active: u64,
+    pub(super) parked: u64,
+    pub(super) away: u64,
+    pub(super) leavings: u64,
+    pub(super) returns: u64,
+    pub(super) parkings: u64,
+    pub(super) responses: [u64; 5],
+    pub(super) running: u64,
+    pub(super) body_bytes: u64,
+    pub(super) timed_out: u64,
+    pub(super) broken: u64,
+    pub(super) tasks: usize,
+    pub(super) polls: u64,
+    pub(super) turns: u64,
+    pub(super) longest_turn_seconds: f64,
+    pub(super) sources: usize,
+    pub(super) timers: usize,
+    pub(super) fetched: u64,
+    pub(super) waits: u64,
+    pub(super) events: u64,
+    pub(super) unwanted: u64,
+    pub(super) slots_scanned: u64,
+    pub(super) changes_saved: u64,
+    pub(super) moves_to_hot: u64,
+    pub(super) moves_to_cold: u64,
+    pub(super) handoffs: u64,
+    pub(super) hot: SetState,
+    pub(super) cold: SetState,
     /// System calls of the poller, by name.
-    calls: Vec<(&'static str, u64)>,
+    pub(super) calls: Vec<(&'static str, u64)>,
 }
 
 #[derive(Debug, Serialize)]
-struct SetState {
-    len: usize,
-    watched: u64,
-    active: u64,
+pub(super) struct SetState {
+    pub(super) len: usize,
+    pub(super) watched: u64,
+    pub(super) active: u64,
 }
 
 /// The costs of watching a kind of descriptor, in nanoseconds, and the ratio at which poll and
 /// epoll cost the same.
 #[derive(Debug, Serialize)]
-struct Price {
-    kind: &'static str,
-    scan: f32,
-    ready: f32,
-    block: f32,
-    event: f32,
-    wake: f32,
-    add: f32,
-    modify: f32,
-    delete: f32,
-    break_even: f32,
-    break_even_with_writers: f32,
+pub(super) struct Price {
+    pub(super) kind: &'static str,
+    pub(super) scan: f32,
+    pub(super) ready: f32,
+    pub(super) block: f32,
+    pub(super) event: f32,
+    pub(super) wake: f32,
+    pub(super) add: f32,
+    pub(super) modify: f32,
+    pub(super) delete: f32,
+    pub(super) break_even: f32,
+    pub(super) break_even_with_writers: f32,
 }
 
 /// The status at one moment.
 #[derive(Debug, Serialize)]
-struct Snapshot {
-    version: &'static str,
-    backend: &'static str,
-    started_seconds: u64,
-    uptime_seconds: f64,
-    connections: u32,
-    engines: Vec<EngineState>,
+pub(super) struct Snapshot {
+    pub(super) version: &'static str,
+    pub(super) backend: &'static str,
+    pub(super) started_seconds: u64,
+    pub(super) uptime_seconds: f64,
+    pub(super) connections: u32,
+    pub(super) engines: Vec<EngineState>,
     /// `None` if the back-end does not know costs.
-    prices: Option<Vec<Price>>,
-    measured: bool,
+    pub(super) prices: Option<Vec<Price>>,
+    pub(super) measured: bool,
 }
 
 fn prices(costs: &Costs) -> Vec<Price> {
@@ -193,12 +185,12 @@ impl Overview {
         self.ending.store(true, Ordering::Relaxed);
     }
 
-    fn is_ending(&self) -> bool {
+    pub(super) fn is_ending(&self) -> bool {
         self.ending.load(Ordering::Relaxed)
     }
 
     /// Asks all engines.
-    async fn look(&self) -> Snapshot {
+    pub(super) async fn collect(&self) -> Snapshot {
         let mut asked = Vec::new();
         for engine in 0..self.engines.len() {
             asked.push(self.handle.spawn_on(engine, async { Stats::current() }));
@@ -223,20 +215,5 @@ impl Overview {
             prices: costs.as_ref().map(prices),
             measured: costs.is_some_and(|costs| costs.measured),
         }
-    }
-
-    /// Answers a request for the counters.
-    pub(crate) fn figures(self: &Arc<Self>, headers: &HeaderMap) -> LocalFuture<Response<Body>> {
-        let (overview, is_open) = (self.clone(), figures::wants_open_metrics(headers));
-        Box::pin(async move { figures::response(overview.look().await, is_open) })
-    }
-
-    /// Answers a request below [`PAGE`].
-    pub(crate) async fn page(
-        self: Arc<Self>,
-        request: Request<Upload>,
-        exchange: &Exchange,
-    ) -> Response<Body> {
-        page::respond(self, request, exchange).await
     }
 }

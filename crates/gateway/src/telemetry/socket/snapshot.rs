@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use superpoll::diagnostics::Kind;
 use superpoll_rt::{SlowTurn, Stats};
 
-use crate::metrics;
+use crate::telemetry::counters;
 
 /// The version of the form. A field that is added does not change the version; a field that changes
 /// its meaning, or goes, does.
@@ -243,7 +243,7 @@ impl Engine {
         number: usize,
         at: std::time::Duration,
         stats: &Stats,
-        counters: Option<&metrics::Engine>,
+        counters: Option<&counters::Engine>,
     ) -> Engine {
         let poller = &stats.poller;
         Engine {
@@ -336,7 +336,7 @@ impl Turn {
 }
 
 impl Connections {
-    fn new(counters: &metrics::Engine) -> Connections {
+    fn new(counters: &counters::Engine) -> Connections {
         Connections {
             accepted: counters.accepted.get(),
             refused: counters.refused.get(),
@@ -344,7 +344,7 @@ impl Connections {
             parked: counters.parked.get(),
             away: counters.away.get(),
             running: counters.running.get(),
-            responses: counters.responses.iter().map(metrics::Count::get).sum(),
+            responses: counters.responses.iter().map(counters::Count::get).sum(),
         }
     }
 }

@@ -2,6 +2,7 @@
 //! which all collectors and `promtool` know, and OpenMetrics for collectors that prefer it.
 
 use std::fmt::{self, Write};
+use std::sync::Arc;
 
 use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, VARY};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
@@ -11,9 +12,10 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::{EngineState, SetState, Snapshot};
+use super::overview::{EngineState, Overview, SetState, Snapshot};
 use crate::accept;
 use crate::body::Body;
+use crate::exchange::LocalFuture;
 use crate::reply;
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -162,7 +164,7 @@ impl Collector for Figures {
 }
 
 /// Whether a client prefers OpenMetrics.
-pub(super) fn wants_open_metrics(headers: &HeaderMap) -> bool {
+fn wants_open_metrics(headers: &HeaderMap) -> bool {
     let open = accept::weight_of(headers, "application/openmetrics-text").unwrap_or(0);
     open > 0 && accept::weight_of(headers, "text/plain").is_none_or(|plain| plain <= open)
 }
@@ -190,8 +192,16 @@ fn as_text(open: &str) -> String {
     text
 }
 
+impl Overview {
+    /// Answers a request for the counters.
+    pub(crate) fn prometheus(self: &Arc<Self>, headers: &HeaderMap) -> LocalFuture<Response<Body>> {
+        let (overview, is_open) = (self.clone(), wants_open_metrics(headers));
+        Box::pin(async move { response(overview.collect().await, is_open) })
+    }
+}
+
 /// Returns the counters of one moment.
-pub(super) fn response(snapshot: Snapshot, is_open: bool) -> Response<Body> {
+fn response(snapshot: Snapshot, is_open: bool) -> Response<Body> {
     let mut registry = Registry::with_prefix("superpoll");
     registry.register_collector(Box::new(Figures(snapshot)));
     let mut text = String::new();

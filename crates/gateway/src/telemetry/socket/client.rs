@@ -15,7 +15,7 @@ use socket2::SockRef;
 use superpoll_rt::net::unix::UnixStream;
 use superpoll_rt::time;
 
-use super::look::Look;
+use super::collector::Collector;
 use super::snapshot::{Failure, INTERVALS, Request, SCHEMA};
 use super::{CLIENTS, Subject};
 
@@ -94,7 +94,7 @@ async fn write(mut stream: &UnixStream, what: &impl Serialize) -> io::Result<()>
 
 /// Sends snapshots for as long as nothing is wrong.
 async fn tell(stream: &UnixStream, subject: Arc<Subject>) -> io::Result<String> {
-    let mut look = Look::new(subject);
+    let mut look = Collector::new(subject);
     let mut lines = Lines::default();
     let mut interval = INTERVAL;
     loop {

@@ -16,7 +16,9 @@ use std::time::{Duration, Instant};
 use superpoll_gateway::Config;
 use superpoll_gateway::relay::{Options, Relay};
 use superpoll_gateway::serve::Server;
-use superpoll_gateway::statistics::{CLIENTS, Failure, Place, SCHEMA, Snapshot, Socket, Subject};
+use superpoll_gateway::telemetry::socket::{
+    CLIENTS, Failure, Place, SCHEMA, Snapshot, Socket, Subject,
+};
 use superpoll_rt::{BackendKind, Handle, Runtime, time};
 use tempfile::TempDir;
 

@@ -39,9 +39,9 @@ use crate::body::Body;
 use crate::exchange::Peer;
 use crate::log::{Event, Level, Report};
 use crate::memory;
-use crate::metrics::{Engine, Task};
 use crate::succession::state::{Activity, Left};
 use crate::sys;
+use crate::telemetry::counters::{Engine, Task};
 use crate::transport::Socket;
 
 /// The most connections that are called back in one go before other tasks have their turn.

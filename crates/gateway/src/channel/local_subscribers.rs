@@ -28,9 +28,9 @@ use super::unread::Unread;
 use super::{events, replay, socket};
 use crate::body::Body;
 use crate::config::Channel;
+use crate::cors;
 use crate::exchange::Exchange;
-use crate::origin;
-use crate::park::{Guest, Lot, Parked, Why};
+use crate::parking_lot::{Guest, Lot, Parked, Why};
 use crate::reply;
 use crate::upload::Upload;
 
@@ -153,7 +153,7 @@ impl Desk {
         request: Request<Upload>,
         exchange: &Exchange,
     ) -> Response<Body> {
-        let foreign = origin::of_another_site(request.headers(), request.uri());
+        let foreign = cors::of_another_site(request.headers(), request.uri());
         let mut response = match foreign.map(Option::<&HeaderValue>::cloned) {
             Ok(None) => self.respond(request, exchange).await,
             Ok(Some(origin)) => self.respond_to(origin, request, exchange).await,

@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 type Answer = JoinHandle<Option<(Stats, Instant)>>;
 
 /// The repeated questions to all engines, from the first engine.
-pub(super) struct Look {
+pub(super) struct Collector {
     subject: Arc<Subject>,
     /// The questions that are not answered yet.
     asked: Vec<Option<Answer>>,
@@ -23,17 +23,17 @@ pub(super) struct Look {
     _watch: TurnWatch,
 }
 
-impl Look {
-    pub(super) fn new(subject: Arc<Subject>) -> Look {
+impl Collector {
+    pub(super) fn new(subject: Arc<Subject>) -> Collector {
         let engines = subject.handle.engines();
         let _watch = subject.handle.watch_turns();
         let asked = (0..engines).map(|_| None).collect();
-        Look { asked, last: vec![None; engines], subject, _watch }
+        Collector { asked, last: vec![None; engines], subject, _watch }
     }
 
     /// Asks all engines.
     pub(super) async fn take(&mut self) -> Snapshot {
-        let Look { subject, asked, last, .. } = self;
+        let Collector { subject, asked, last, .. } = self;
         let answer = || Stats::current().ok().map(|stats| (stats, Instant::now()));
         for (number, asked) in asked.iter_mut().enumerate() {
             if asked.is_none() {

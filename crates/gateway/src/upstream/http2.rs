@@ -9,7 +9,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use superpoll_rt::hyper::{EngineExecutor, EngineTimer};
 
-use super::channel::{Lost, Patience};
+use super::http1::{Lost, Patience};
 use super::outgoing::Outgoing;
 use crate::transport::Upstream;
 
@@ -50,7 +50,7 @@ impl Channel2 {
         !self.0.is_closed()
     }
 
-    /// As [`Channel::send`](super::channel::Channel::send).
+    /// As [`Channel::send`](super::http1::Channel::send).
     pub async fn send(
         &mut self,
         slot: &mut Option<Request<Outgoing>>,
