@@ -10,31 +10,15 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::future::Future;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 
 use bytes::Bytes;
 
-use crate::connection_limits::Seat;
 use crate::io_activity::Tally;
 use crate::parking_lot::Waiting;
+use crate::peer::Peer;
 use crate::transport::Transport;
-
-/// The peer of a connection.
-#[derive(Debug)]
-pub struct Peer {
-    /// The client's address, from the PROXY protocol or the socket; none in the Unix domain.
-    pub client: Option<SocketAddr>,
-    /// The address that the client has connected to; none in the Unix domain.
-    pub local: Option<SocketAddr>,
-    /// Whether the connection is encrypted.
-    pub is_encrypted: bool,
-    /// Whether a proxy connects for the client and names the client by the PROXY protocol.
-    pub is_proxied: bool,
-    /// The connection's place among the connections that there may be.
-    pub(crate) seat: Option<Seat>,
-}
 
 /// A future that stays on its engine.
 pub type LocalFuture<T = ()> = Pin<Box<dyn Future<Output = T>>>;

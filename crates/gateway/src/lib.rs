@@ -19,6 +19,7 @@ mod listen;
 mod log;
 mod memory;
 mod parking_lot;
+mod peer;
 mod proxy_protocol;
 pub mod relay;
 mod reply;

@@ -15,7 +15,7 @@ use socket2::SockRef;
 use superpoll_rt::net::unix::UnixListener;
 use superpoll_rt::net::{ListenOptions, TcpListener};
 
-use crate::Address;
+use crate::address::Address;
 use crate::transport::{Plain, Socket};
 
 /// How long a listener that has ended is kept open; its engine's poller waits at least once in that

@@ -30,15 +30,14 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::Response;
-use serde::{Deserialize, Serialize};
 use superpoll::backend::{Babysitting, Topology};
 use superpoll::{BackendKind, Events, Interest, Key, Mode, Poller, Watch};
 use superpoll_rt::{AsyncFd, JoinHandle, spawn, time};
 
 use crate::body::Body;
-use crate::exchange::Peer;
 use crate::log::{Event, Level, Report};
 use crate::memory;
+use crate::peer::{Form, Peer};
 use crate::succession::state::{Activity, Left};
 use crate::sys;
 use crate::telemetry::counters::{Engine, Task};
@@ -110,15 +109,6 @@ pub(crate) struct Resume {
     pub(crate) requests: u32,
     /// The note to be logged with the response, if any.
     pub(crate) note: Option<Box<dyn Any>>,
-}
-
-/// The parts of a request that its response depends on, when nothing else of the request is kept.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct Form {
-    /// HTTP/1.0 rather than 1.1.
-    pub(crate) is_1_0: bool,
-    /// The connection is closed after the response.
-    pub(crate) closes: bool,
 }
 
 /// A request whose answer may take long, without hyper and without a task.

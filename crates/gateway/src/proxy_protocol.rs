@@ -14,8 +14,6 @@ use bytes::{Buf, Bytes, BytesMut};
 use futures_io::{AsyncRead, AsyncWrite};
 use ppp::{HeaderResult, PartialResult, v1, v2};
 
-use crate::config::ProxyVersion as Version;
-
 /// The longest header of version 1, which is text (section 2.1).
 const LONGEST_TEXT: usize = 107;
 
@@ -28,6 +26,15 @@ const TEXT: &[u8] = b"PROXY ";
 
 /// The first bytes of version 2.
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
+
+/// A version of the PROXY protocol.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ProxyVersion {
+    /// Text.
+    V1,
+    /// Binary.
+    V2,
+}
 
 /// The content of a header.
 #[derive(Debug)]
@@ -125,13 +132,13 @@ pub(crate) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Sa
 /// different families, the header says so.
 #[must_use]
 pub(crate) fn header(
-    version: Version,
+    version: ProxyVersion,
     client: Option<SocketAddr>,
     local: Option<SocketAddr>,
 ) -> Vec<u8> {
     let pair = client.zip(local).filter(|(client, local)| client.is_ipv4() == local.is_ipv4());
     match version {
-        Version::V1 => match pair {
+        ProxyVersion::V1 => match pair {
             None => b"PROXY UNKNOWN\r\n".to_vec(),
             Some((client, local)) => {
                 let kind = if client.is_ipv4() { "TCP4" } else { "TCP6" };
@@ -140,7 +147,7 @@ pub(crate) fn header(
                 format!("PROXY {kind} {from} {to} {from_port} {to_port}\r\n").into_bytes()
             }
         },
-        Version::V2 => {
+        ProxyVersion::V2 => {
             let addresses = pair.map_or(v2::Addresses::Unspecified, v2::Addresses::from);
             let protocol = match addresses {
                 v2::Addresses::Unspecified => v2::Protocol::Unspecified,
@@ -229,7 +236,7 @@ mod tests {
 
     #[test]
     fn what_is_written_is_read_however_it_is_cut() {
-        for version in [Version::V1, Version::V2] {
+        for version in [ProxyVersion::V1, ProxyVersion::V2] {
             for (client, local) in addresses() {
                 let bytes = header(version, client, local);
                 for cut in 0..bytes.len() {

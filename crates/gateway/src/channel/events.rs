@@ -14,9 +14,9 @@ use http_body::Frame;
 use superpoll_rt::time::{Sleep, sleep};
 
 use super::cursor::{Asked, Cursor};
-use super::history::Message;
 use super::local_subscribers::{At, Desk, Member};
 use super::mailbox::Mailbox;
+use super::message::Message;
 use super::unread::Unread;
 use crate::accept;
 use crate::body::Body;

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tungstenite::protocol::frame::coding::{Data, OpCode};
 use tungstenite::protocol::frame::{Frame, FrameHeader};
 
-use super::history::Message;
+use super::message::Message;
 
 /// A ping without data.
 pub(super) const PING: &[u8] = &[0x89, 0];

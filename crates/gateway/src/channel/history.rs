@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::cursor::Cursor;
+use super::message::{Message, cost};
 use crate::succession::ledger::{Ledger, encode_message};
 
 /// After this many messages the oldest are taken out of the ledger.
@@ -15,17 +16,6 @@ const TRIMMED_EVERY: u64 = 32;
 /// The most bytes of messages that are kept beyond the history for subscribers of another server
 /// that were not taken over yet.
 const GATHERED: usize = 16 << 20;
-
-/// A published message. Clones share the data.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Message {
-    /// Its number in the channel, from 1 and without gaps.
-    pub id: u64,
-    /// The data of the message.
-    pub data: Bytes,
-    /// Whether it is text, which then is UTF-8.
-    pub is_text: bool,
-}
 
 /// The messages after a place in a channel.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -36,14 +26,6 @@ pub struct Since {
     pub missed: bool,
     /// The last message so far.
     pub last: u64,
-}
-
-/// The cost of a message in addition to its data.
-pub(super) const EACH: u64 = size_of::<Message>() as u64;
-
-/// Returns the cost of a message.
-pub(super) fn cost(message: &Message) -> u64 {
-    message.data.len() as u64 + EACH
 }
 
 /// The last messages of a channel.

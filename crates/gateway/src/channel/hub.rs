@@ -12,7 +12,8 @@ use bytes::Bytes;
 use superpoll_rt::time;
 
 use super::cursor::Cursor;
-use super::history::{History, Message, Since, cost};
+use super::history::{History, Since};
+use super::message::{Message, cost};
 use super::publisher_queue::{Busy, LINE, Line, Turn};
 use crate::config::{Channel, Slow};
 use crate::succession::ledger::Ledger;

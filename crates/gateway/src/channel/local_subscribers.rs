@@ -20,9 +20,9 @@ use superpoll_rt::{spawn, yield_now};
 
 use super::cursor::{Asked, Cursor};
 use super::frames::Frames;
-use super::history::{self, Message};
 use super::hub::{self, Hub};
 use super::mailbox::{End, Mailbox};
+use super::message::{Message, cost};
 use super::send_queue::SendQueue;
 use super::unread::Unread;
 use super::{events, replay, socket};
@@ -394,7 +394,7 @@ fn letter(messages: &mut VecDeque<Message>, options: &Channel) -> Letter {
     };
     let count = messages.iter().take_while(|message| fits(message)).count().max(1);
     let messages: Vec<Message> = messages.drain(..count.min(messages.len())).collect();
-    let cost = messages.iter().map(history::cost).sum();
+    let cost = messages.iter().map(cost).sum();
     Letter { messages, cost, options: options.clone(), frames: None, answer: None }
 }
 

@@ -4,8 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::task::{Context, Waker};
 
-use super::history::{Message, Since, cost};
+use super::history::Since;
 use super::hub::{self, Hub};
+use super::message::{Message, cost};
 use crate::config::{Channel, Slow};
 
 /// The reason for which a subscriber gets no more messages.
@@ -166,7 +167,7 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use super::super::Cursor;
-    use super::super::history::EACH;
+    use super::super::message::EACH;
     use super::*;
 
     fn message(id: u64, length: usize) -> Message {

@@ -33,6 +33,7 @@ mod history;
 mod hub;
 mod local_subscribers;
 mod mailbox;
+pub(crate) mod message;
 mod poll;
 mod publish;
 mod publisher_queue;
@@ -44,7 +45,8 @@ mod socket;
 mod unread;
 
 pub use cursor::Cursor;
-pub use history::{Message, Since};
+pub use history::Since;
 pub use hub::Hub;
 pub use local_subscribers::Desk;
+pub use message::Message;
 pub(crate) use registry::Registry;

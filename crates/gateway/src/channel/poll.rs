@@ -12,9 +12,10 @@ use http_body::Body as _;
 use superpoll_rt::time::timeout;
 
 use super::cursor::Asked;
-use super::history::{Message, Since};
+use super::history::Since;
 use super::local_subscribers::{At, Desk, Place};
 use super::mailbox::Mailbox;
+use super::message::Message;
 use super::publish;
 use super::replay::{self, Replay};
 use super::unread::Unread;

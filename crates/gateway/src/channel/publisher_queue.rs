@@ -117,7 +117,7 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::history::{EACH, Message, cost};
+    use super::super::message::{EACH, Message, cost};
     use super::*;
     use crate::config::Channel;
 

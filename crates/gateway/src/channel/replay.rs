@@ -17,8 +17,9 @@ use data_encoding::BASE64;
 use http_body::Frame;
 
 use super::cursor::Cursor;
-use super::history::{Message, Since};
+use super::history::Since;
 use super::hub::Hub;
+use super::message::Message;
 
 /// From this many bytes of messages on, an answer is made while it is sent.
 const LARGE: usize = 32 << 10;

@@ -15,8 +15,8 @@ use tungstenite::protocol::{Role, WebSocket, WebSocketConfig};
 use tungstenite::{Error, Message};
 
 use super::frames::{self, Track};
-use super::history;
 use super::hub::Hub;
+use super::message;
 
 /// tungstenite's buffer, which is made with each session.
 const READ_BUFFER: usize = 4096;
@@ -187,7 +187,7 @@ impl Session {
     }
 
     /// Sends a message.
-    pub fn send(&mut self, message: &history::Message) {
+    pub fn send(&mut self, message: &message::Message) {
         let memory = self.memory();
         if message.data.len() < SHARED {
             return frames::write(message, &mut memory.output);
@@ -315,7 +315,7 @@ mod tests {
                 (1..).zip([10, SHARED, 0, 9 * SHARED, SHARED + 1, SHARED - 1, 70_000])
             {
                 let data = Bytes::from(vec![id as u8; length]);
-                let message = history::Message { id, data: data.clone(), is_text: false };
+                let message = message::Message { id, data: data.clone(), is_text: false };
                 session.send(&message);
                 session.send_raw(b"between");
                 frames::write(&message, &mut expected);

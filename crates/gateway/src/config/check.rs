@@ -15,7 +15,7 @@ use super::model::{
 };
 use super::overlap::overlap;
 use super::{disk, raw};
-use crate::Address;
+use crate::address::Address;
 use crate::telemetry::socket::Place;
 
 /// A mistake and its place in the text, in bytes.

@@ -32,12 +32,13 @@ use toml::de::{DeTable, DeValue};
 use self::check::{Check, Found};
 pub use self::model::{
     AccessLog, Action, Babysitter, Balance, Channel, Config, Files, Health, Host, Limits, Listener,
-    Log, LogFormat, MessageFormat, Metrics, Process, Proxy, ProxyVersion, Redirect, Relay, Route,
-    Server, Sitting, Slow, Timeouts, Tls, Upstream, UpstreamTls,
+    Log, LogFormat, MessageFormat, Metrics, Process, Proxy, Redirect, Relay, Route, Server,
+    Sitting, Slow, Timeouts, Tls, Upstream, UpstreamTls,
 };
 pub use self::origins::Origins;
 pub use self::scalar::check_workers;
-use crate::Address;
+use crate::address::Address;
+pub use crate::proxy_protocol::ProxyVersion;
 
 /// The most mistakes of one file that are reported, as each costs another reading of the whole.
 const MOST_MISTAKES: usize = 100;

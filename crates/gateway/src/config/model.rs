@@ -11,7 +11,8 @@ use superpoll_rt::BackendKind;
 
 use super::origins::Origins;
 use super::scalar;
-use crate::Address;
+use crate::address::Address;
+use crate::proxy_protocol::ProxyVersion;
 use crate::telemetry::socket;
 
 /// A valid configuration of the gateway.
@@ -351,15 +352,6 @@ pub struct Upstream {
     pub h2: bool,
     /// How connections are encrypted. Default: they are not.
     pub tls: Option<UpstreamTls>,
-}
-
-/// A version of the PROXY protocol.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ProxyVersion {
-    /// Text.
-    V1,
-    /// Binary.
-    V2,
 }
 
 /// The identity that servers have to prove.

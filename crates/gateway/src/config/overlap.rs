@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use crate::Address;
+use crate::address::Address;
 
 /// The addresses of this machine that an address stands for.
 enum Scope<'a> {

@@ -9,8 +9,8 @@ use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use superpoll::backend::Profile;
 use superpoll_rt::BackendKind;
 
-use super::model::ProxyVersion;
-use crate::Address;
+use crate::address::Address;
+use crate::proxy_protocol::ProxyVersion;
 
 /// The longest duration: some clocks overflow beyond it.
 const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);

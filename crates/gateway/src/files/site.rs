@@ -21,9 +21,9 @@ use super::path::{self, Refusal, RelativePath};
 use super::pieces::read_all;
 use super::representation::Source;
 use super::resource::{Content, Resource};
+use super::status::{not_allowed, plain};
 use super::version::{OnDisk, Opened, Stamp};
-use super::{not_allowed, plain};
-use crate::Body;
+use crate::body::Body;
 use crate::config::Files;
 use crate::file_region;
 

@@ -51,7 +51,7 @@ use bytes::Bytes;
 use superpoll_rt::net::unix::UnixStream;
 use superpoll_rt::{Handle, Runtime, spawn, time};
 
-use crate::Address;
+use crate::address::Address;
 use crate::listen::{Bound, Inherited, Listener};
 use crate::proxy_protocol;
 use crate::telemetry::socket::Subject;

@@ -17,9 +17,9 @@ use std::time::{Duration, Instant};
 use super::concurrency_limit::Place;
 use super::flow::Moved;
 use super::read_predictor::Guesses;
-use crate::Address;
-use crate::config::ProxyVersion;
+use crate::address::Address;
 use crate::connection_limits::{Seat, Seats};
+use crate::proxy_protocol::ProxyVersion;
 
 /// How a relay treats its connections.
 #[derive(Clone, Debug)]

@@ -13,11 +13,11 @@ use superpoll_rt::{spawn, time};
 
 use super::listener_context::Home;
 use super::worker::Worker;
-use crate::Address;
+use crate::address::Address;
 use crate::connection_limits::{Full, Seats};
-use crate::exchange::Peer;
 use crate::listen::{self, Listener};
 use crate::log::{Event, Level, Report, Seldom, others};
+use crate::peer::Peer;
 use crate::transport::Plain;
 
 /// The time between two reports that connections are refused.

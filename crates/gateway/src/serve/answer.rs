@@ -21,10 +21,11 @@ use hyper::body::Incoming;
 use super::listener_context::Home;
 use super::router::Reply;
 use crate::body::Body;
-use crate::exchange::{Exchange, LocalFuture, Peer, Plan};
+use crate::exchange::{Exchange, LocalFuture, Plan};
 use crate::io_activity::Tally;
 use crate::log::{Pad, Record};
-use crate::parking_lot::Form;
+use crate::peer::Form;
+use crate::peer::Peer;
 use crate::upload::Upload;
 
 /// The logged status of a request whose client did not wait for the answer, as in nginx; analysers

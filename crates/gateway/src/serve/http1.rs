@@ -29,8 +29,10 @@ use super::listener_context::Home;
 use super::watched::Watched;
 use super::worker::Working;
 use crate::body::Body;
-use crate::exchange::{Peer, Plan};
-use crate::parking_lot::{Form, Parked, Resume, Resumes, Waiting};
+use crate::exchange::Plan;
+use crate::parking_lot::{Parked, Resume, Resumes, Waiting};
+use crate::peer::Form;
+use crate::peer::Peer;
 use crate::transport::{Plain, Transport};
 
 /// How long an encrypted connection may take to send its end.

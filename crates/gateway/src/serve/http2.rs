@@ -23,7 +23,7 @@ use super::clock::{Clock, End};
 use super::listener_context::Home;
 use super::streams::{BUFFER, Spawner, Streams, portioned};
 use super::watched::Watched;
-use crate::exchange::Peer;
+use crate::peer::Peer;
 use crate::transport::Transport;
 
 /// The most requests of one HTTP/2 connection at a time.

@@ -40,7 +40,7 @@ use std::time::{Duration, Instant};
 
 use superpoll_rt::{Handle, Runtime, spawn, time};
 
-use crate::Address;
+use crate::address::Address;
 use crate::channel::{Hub, Registry};
 use crate::config::{self, Config};
 use crate::connection_limits::Seats;

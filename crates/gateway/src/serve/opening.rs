@@ -9,7 +9,7 @@ use futures_rustls::TlsAcceptor;
 use superpoll_rt::Runtime;
 
 use super::{Error, Front, Kind, Server, failed, tls};
-use crate::Address;
+use crate::address::Address;
 use crate::config::{self, Config};
 use crate::listen::{Bound, Listener};
 use crate::log::{Event, Level, Log, LogFailure};

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::channel::Message;
+use crate::channel::message::Message;
 
 /// The space of the records of channels; the records of their messages are in spaces of their own.
 pub(crate) const CHANNELS: u64 = 0;

@@ -36,7 +36,7 @@ use std::task::{Poll, Waker};
 
 use superpoll_sit::{Adopted, Control, Line};
 
-use crate::channel::Message;
+use crate::channel::message::Message;
 use crate::config::{Config, Sitting};
 use crate::listen::Bound;
 use crate::log::{Event, Level, Report};

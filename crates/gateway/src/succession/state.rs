@@ -5,8 +5,8 @@ use std::os::fd::AsFd;
 
 use serde::{Deserialize, Serialize};
 
-use crate::exchange::Peer;
-use crate::parking_lot::Form;
+use crate::peer::Form;
+use crate::peer::Peer;
 use crate::sys;
 
 /// The activity of a connection.

@@ -21,7 +21,7 @@
 use http::{HeaderMap, Request, Version};
 
 use crate::authority::{self, Authority};
-use crate::exchange::Peer;
+use crate::peer::Peer;
 
 /// Whether a request comes from a program on this machine, as far as can be told.
 pub(crate) fn is_local<B>(request: &Request<B>, peer: &Peer) -> bool {

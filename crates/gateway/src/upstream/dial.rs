@@ -15,7 +15,7 @@ use superpoll_rt::net::{TcpStream, lookup_host};
 use superpoll_rt::time::timeout;
 
 use super::group::Group;
-use crate::Address;
+use crate::address::Address;
 use crate::proxy_protocol;
 use crate::transport::{Plain, Upstream};
 

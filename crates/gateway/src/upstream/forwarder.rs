@@ -35,7 +35,7 @@ use super::outgoing::Outgoing;
 use super::pool::{Lease, Pool};
 use super::spare::Spare;
 use super::{strict, tunnel};
-use crate::Address;
+use crate::address::Address;
 use crate::body::Body;
 use crate::config::{Proxy, Timeouts};
 use crate::exchange::{Exchange, LocalFuture};

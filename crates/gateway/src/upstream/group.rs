@@ -29,7 +29,7 @@ use futures_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::balance::{self, Candidate};
 use super::fault::{Fault, KINDS, Outcome};
-use crate::Address;
+use crate::address::Address;
 use crate::config::{Balance, Health, Upstream, UpstreamTls};
 use crate::log::{Event, Level, Report, Seldom, others};
 

@@ -17,7 +17,10 @@ use superpoll_rt::time;
 
 use super::collector::Collector;
 use super::snapshot::{Failure, INTERVALS, Request, SCHEMA};
-use super::{CLIENTS, Subject};
+use super::subject::Subject;
+
+/// The most clients at a time.
+pub const CLIENTS: usize = 8;
 
 /// The time from one snapshot to the next, unless the client asks for another, in milliseconds.
 const INTERVAL: u64 = 1000;

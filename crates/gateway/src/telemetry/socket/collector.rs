@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use superpoll_rt::{JoinHandle, Stats, TurnWatch, time};
 
-use super::Subject;
 use super::snapshot::{Engine, Snapshot};
+use super::subject::Subject;
 
 /// How long engines may take to answer.
 const PATIENCE: Duration = Duration::from_millis(500);

@@ -27,9 +27,9 @@ mod client;
 mod collector;
 mod path;
 mod snapshot;
+mod subject;
 
 use std::cell::Cell;
-use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -37,55 +37,21 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use superpoll_rt::net::unix::UnixListener;
-use superpoll_rt::{Handle, spawn, time};
+use superpoll_rt::{spawn, time};
 
-use crate::telemetry::counters::Engine as Counters;
+pub use client::CLIENTS;
 pub use path::{Found, Place, found, of_process};
 pub use snapshot::{
     Connections, Costs, Engine, Failure, INTERVALS, Request, SCHEMA, Set, Snapshot, Thresholds,
     Turn,
 };
-
-/// The most clients at a time.
-pub const CLIENTS: usize = 8;
+pub use subject::Subject;
 
 /// How long the server waits after accepting has failed before it tries again.
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// The engines that statistics are about, and further facts about their process.
-pub struct Subject {
-    program: &'static str,
-    backend: &'static str,
-    handle: Handle,
-    started: Instant,
-    /// The gateway's counters on each engine; empty for a program that does not count by engine.
-    counters: Vec<Arc<Counters>>,
-    connections: Box<dyn Fn() -> u64 + Send + Sync>,
-}
-
-impl Subject {
-    pub(crate) fn new(
-        program: &'static str,
-        backend: &'static str,
-        handle: Handle,
-        counters: Vec<Arc<Counters>>,
-        connections: impl Fn() -> u64 + Send + Sync + 'static,
-    ) -> Subject {
-        let started = Instant::now();
-        Subject { program, backend, handle, started, counters, connections: Box::new(connections) }
-    }
-}
-
-impl fmt::Debug for Subject {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let engines = self.handle.engines();
-        let mut told = f.debug_struct("Subject");
-        told.field("program", &self.program).field("engines", &engines).finish_non_exhaustive()
-    }
-}
 
 /// A socket that listens, but on which no client is answered yet.
 #[derive(Debug)]
