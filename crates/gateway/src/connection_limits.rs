@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The counts of connections that the engines of a server share. Limits may change while they are
 /// in use; a connection that has a seat keeps it.
 #[derive(Debug, Default)]
-pub(crate) struct Seats {
-    taken: AtomicU32,
+pub(crate) struct ConnectionLimits {
+    in_use: AtomicU32,
     /// Zero before there is a limit, and never after.
     most: AtomicU32,
     /// Zero: no limit, and connections are not counted by client.
@@ -20,15 +20,15 @@ pub(crate) struct Seats {
 
 /// The reason for which there is no seat.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Full {
-    All,
+pub(crate) enum LimitReached {
+    Total,
     Client,
 }
 
 /// A connection's seat, left on drop.
 #[derive(Debug)]
-pub(crate) struct Seat {
-    seats: Arc<Seats>,
+pub(crate) struct ConnectionPermit {
+    connection_limits: Arc<ConnectionLimits>,
     counted: Option<IpAddr>,
 }
 
@@ -44,43 +44,47 @@ fn client(address: IpAddr) -> IpAddr {
     }
 }
 
-impl Seats {
+impl ConnectionLimits {
     pub(crate) fn limit(&self, all: Option<NonZeroU32>, of_one: Option<NonZeroU32>) {
         self.most.store(all.map_or(0, NonZeroU32::get), Ordering::Relaxed);
         self.most_of_one.store(of_one.map_or(0, NonZeroU32::get), Ordering::Relaxed);
     }
 
-    pub(crate) fn taken(&self) -> u32 {
-        self.taken.load(Ordering::Relaxed)
+    pub(crate) fn in_use(&self) -> u32 {
+        self.in_use.load(Ordering::Relaxed)
     }
 
     /// Returns a seat for a connection of a client, whose address is unknown in the Unix domain.
-    pub(crate) fn take(self: &Arc<Seats>, address: Option<IpAddr>) -> Result<Seat, Full> {
+    pub(crate) fn acquire(
+        self: &Arc<ConnectionLimits>,
+        address: Option<IpAddr>,
+    ) -> Result<ConnectionPermit, LimitReached> {
         let most = self.most.load(Ordering::Relaxed);
-        let before = self.taken.fetch_add(1, Ordering::Relaxed);
+        let before = self.in_use.fetch_add(1, Ordering::Relaxed);
         // From here on, dropping the seat gives the count back.
-        let mut seat = Seat { seats: self.clone(), counted: None };
+        let mut permit = ConnectionPermit { connection_limits: self.clone(), counted: None };
         if most > 0 && before >= most {
-            return Err(Full::All);
+            return Err(LimitReached::Total);
         }
-        seat.count(address)?;
-        Ok(seat)
+        permit.count(address)?;
+        Ok(permit)
     }
 }
 
-impl Seat {
+impl ConnectionPermit {
     /// Counts the seat as the seat of a client, as soon as the client is known.
-    pub(crate) fn count(&mut self, address: Option<IpAddr>) -> Result<(), Full> {
-        let most = self.seats.most_of_one.load(Ordering::Relaxed);
+    pub(crate) fn count(&mut self, address: Option<IpAddr>) -> Result<(), LimitReached> {
+        let most = self.connection_limits.most_of_one.load(Ordering::Relaxed);
         let Some(address) = address.map(client).filter(|_| most > 0 && self.counted.is_none())
         else {
             return Ok(());
         };
         // No code that can panic runs under the lock.
-        let mut clients = self.seats.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clients =
+            self.connection_limits.clients.lock().unwrap_or_else(PoisonError::into_inner);
         let count = clients.entry(address).or_insert(0);
         if *count >= most {
-            return Err(Full::Client);
+            return Err(LimitReached::Client);
         }
         *count += 1;
         self.counted = Some(address);
@@ -88,11 +92,12 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        self.seats.taken.fetch_sub(1, Ordering::Relaxed);
+        self.connection_limits.in_use.fetch_sub(1, Ordering::Relaxed);
         let Some(address) = self.counted else { return };
-        let mut clients = self.seats.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut clients =
+            self.connection_limits.clients.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = clients.get_mut(&address) {
             *count -= 1;
             if *count == 0 {
@@ -108,30 +113,30 @@ mod tests {
 
     #[test]
     fn a_seat_is_free_again_when_it_was_left() {
-        let seats = Arc::new(Seats::default());
-        seats.limit(NonZeroU32::new(3), NonZeroU32::new(2));
+        let connection_limits = Arc::new(ConnectionLimits::default());
+        connection_limits.limit(NonZeroU32::new(3), NonZeroU32::new(2));
         let one = Some(IpAddr::from([192, 0, 2, 1]));
-        let first = seats.take(one).unwrap();
-        let _second = seats.take(one).unwrap();
-        assert_eq!(seats.take(one).unwrap_err(), Full::Client);
-        let third = seats.take(Some(IpAddr::from([192, 0, 2, 2]))).unwrap();
-        assert_eq!(seats.take(None).unwrap_err(), Full::All);
-        assert_eq!(seats.taken(), 3);
+        let first = connection_limits.acquire(one).unwrap();
+        let _second = connection_limits.acquire(one).unwrap();
+        assert_eq!(connection_limits.acquire(one).unwrap_err(), LimitReached::Client);
+        let third = connection_limits.acquire(Some(IpAddr::from([192, 0, 2, 2]))).unwrap();
+        assert_eq!(connection_limits.acquire(None).unwrap_err(), LimitReached::Total);
+        assert_eq!(connection_limits.in_use(), 3);
         drop(first);
-        let again = seats.take(one).unwrap();
+        let again = connection_limits.acquire(one).unwrap();
         drop((third, again));
-        assert_eq!(seats.taken(), 1);
-        assert_eq!(seats.clients.lock().unwrap().len(), 1);
+        assert_eq!(connection_limits.in_use(), 1);
+        assert_eq!(connection_limits.clients.lock().unwrap().len(), 1);
     }
 
     #[test]
     fn a_network_of_the_newer_kind_is_one_client() {
-        let seats = Arc::new(Seats::default());
-        seats.limit(None, NonZeroU32::new(1));
-        let _seat = seats.take(Some("2001:db8::1".parse().unwrap())).unwrap();
-        assert!(seats.take(Some("2001:db8::ffff:2".parse().unwrap())).is_err());
-        assert!(seats.take(Some("2001:db8:0:1::1".parse().unwrap())).is_ok());
-        let _mapped = seats.take(Some("::ffff:192.0.2.1".parse().unwrap())).unwrap();
-        assert!(seats.take(Some("192.0.2.1".parse().unwrap())).is_err());
+        let connection_limits = Arc::new(ConnectionLimits::default());
+        connection_limits.limit(None, NonZeroU32::new(1));
+        let _seat = connection_limits.acquire(Some("2001:db8::1".parse().unwrap())).unwrap();
+        assert!(connection_limits.acquire(Some("2001:db8::ffff:2".parse().unwrap())).is_err());
+        assert!(connection_limits.acquire(Some("2001:db8:0:1::1".parse().unwrap())).is_ok());
+        let _mapped = connection_limits.acquire(Some("::ffff:192.0.2.1".parse().unwrap())).unwrap();
+        assert!(connection_limits.acquire(Some("192.0.2.1".parse().unwrap())).is_err());
     }
 }

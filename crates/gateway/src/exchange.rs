@@ -15,8 +15,8 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
-use crate::io_activity::Tally;
-use crate::parking_lot::Waiting;
+use crate::io_activity::IoActivity;
+use crate::parking_lot::WaitingRequest;
 use crate::peer::Peer;
 use crate::transport::Transport;
 
@@ -30,7 +30,7 @@ pub(crate) type TakeOver = Box<dyn FnOnce(Transport, Bytes) -> LocalFuture>;
 /// The plan of a service for the connection.
 pub(crate) enum Plan {
     TakeOver(TakeOver),
-    Wait(Box<dyn FnOnce(Waiting)>),
+    Wait(Box<dyn FnOnce(WaitingRequest)>),
 }
 
 /// One request's hold on its connection. All clones share it.
@@ -41,7 +41,7 @@ pub struct Exchange {
     pub(crate) can_wait: bool,
     pub(crate) plan: Rc<RefCell<Option<Plan>>>,
     /// The events on the connection, if the request is alone on it.
-    pub(crate) tally: Option<Rc<Tally>>,
+    pub(crate) io_activity: Option<Rc<IoActivity>>,
 }
 
 impl Exchange {
@@ -77,14 +77,14 @@ impl Exchange {
     ///
     /// A stream of HTTP/2 is ended with its connection in any case.
     pub fn end_with_client(&self) {
-        if let Some(tally) = &self.tally {
-            tally.ends_with_client.set(true);
+        if let Some(io_activity) = &self.io_activity {
+            io_activity.ends_with_client.set(true);
         }
     }
 
     /// Takes the connection out of hyper and gives it to `then`, which has to make sure that it is
     /// answered one day. The service then returns a future that is never ready; it is dropped.
-    pub fn wait(&self, then: impl FnOnce(Waiting) + 'static) {
+    pub fn wait(&self, then: impl FnOnce(WaitingRequest) + 'static) {
         *self.plan.borrow_mut() = Some(Plan::Wait(Box::new(then)));
     }
 }

@@ -26,11 +26,11 @@ const LEAST: usize = 32 * 1024;
 const MOST: usize = 1024;
 
 /// All windows, by where they begin.
-static ALL: RwLock<BTreeMap<usize, Arc<Window>>> = RwLock::new(BTreeMap::new());
+static ALL: RwLock<BTreeMap<usize, Arc<FileRegion>>> = RwLock::new(BTreeMap::new());
 
 /// A file, and the stamp that tells whether it is still the same.
 #[derive(Debug)]
-pub(crate) struct Window {
+pub(crate) struct FileRegion {
     length: usize,
     file: File,
     stamp: Stamp,
@@ -72,32 +72,32 @@ pub(crate) fn bytes(contents: Vec<u8>, file: &File) -> Bytes {
     if all.len() >= MOST || stat.st_size as usize != length {
         return contents.into();
     }
-    let window = Window { length, file, stamp: stamp(&stat) };
-    all.insert(contents.as_ptr().addr(), Arc::new(window));
+    let region = FileRegion { length, file, stamp: stamp(&stat) };
+    all.insert(contents.as_ptr().addr(), Arc::new(region));
     drop(all);
     Bytes::from_owner(Contents(contents))
 }
 
 /// Returns the window that a slice is a part of, and the position in it; `None` also if the file
 /// has changed.
-pub(crate) fn find(slice: &[u8]) -> Option<(Arc<Window>, u64)> {
+pub(crate) fn find(slice: &[u8]) -> Option<(Arc<FileRegion>, u64)> {
     if slice.len() < LEAST {
         return None;
     }
     let start = slice.as_ptr().addr();
     let all = ALL.read().unwrap_or_else(PoisonError::into_inner);
-    let (begin, window) = all.range(..=start).next_back()?;
+    let (begin, region) = all.range(..=start).next_back()?;
     let offset = start - begin;
-    if offset + slice.len() > window.length {
+    if offset + slice.len() > region.length {
         return None;
     }
-    let window = window.clone();
+    let region = region.clone();
     drop(all);
-    let is_same = fstat(&window.file).is_ok_and(|stat| stamp(&stat) == window.stamp);
-    is_same.then_some((window, offset as u64))
+    let is_same = fstat(&region.file).is_ok_and(|stat| stamp(&stat) == region.stamp);
+    is_same.then_some((region, offset as u64))
 }
 
-impl Window {
+impl FileRegion {
     /// Returns the file.
     pub(crate) fn file(&self) -> &File {
         &self.file
@@ -117,10 +117,10 @@ mod tests {
         let contents: Vec<u8> = (0..200_000_u32).map(|number| number as u8).collect();
         std::fs::write(&path, &contents).unwrap();
         let file = File::options().read(true).write(true).open(&path).unwrap();
-        let window = bytes(contents.clone(), &file);
-        assert_eq!(window, contents);
-        let part = window.slice(1000..90_000);
-        drop(window);
+        let region = bytes(contents.clone(), &file);
+        assert_eq!(region, contents);
+        let part = region.slice(1000..90_000);
+        drop(region);
         let (found, offset) = find(&part).unwrap();
         let mut read = vec![0; part.len()];
         found.file().read_exact_at(&mut read, offset).unwrap();

@@ -10,7 +10,7 @@ pub(crate) const SHARE: usize = 64 << 10;
 
 /// The events on a transport.
 #[derive(Debug, Default)]
-pub(crate) struct Tally {
+pub(crate) struct IoActivity {
     /// Reads and writes that moved bytes.
     pub(crate) moved: Cell<u32>,
     /// Writes that moved bytes.
@@ -23,7 +23,7 @@ pub(crate) struct Tally {
     pub(crate) unflushed: Cell<bool>,
     /// A write found no room, or bytes that are encrypted already found none.
     pub(crate) stuck: Cell<bool>,
-    /// The request under way is given up when the client ends its side: see [`Tally::watches`].
+    /// The request under way is given up when the client ends its side: see [`IoActivity::watches`].
     pub(crate) ends_with_client: Cell<bool>,
     /// Some of the body of the request under way has not come yet.
     pub(crate) has_upload: Cell<bool>,
@@ -46,7 +46,7 @@ pub(crate) struct Tally {
     pub(crate) doubted: Cell<bool>,
 }
 
-impl Tally {
+impl IoActivity {
     pub(crate) fn count(&self) {
         self.moved.set(self.moved.get().wrapping_add(1));
     }

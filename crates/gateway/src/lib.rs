@@ -35,4 +35,4 @@ pub use address::{Address, AddressError};
 pub use body::Body;
 pub use config::{Config, ConfigError};
 pub use listen::Inherited;
-pub use log::{Event, Journal, Level};
+pub use log::{ErrorLog, Event, Level};

@@ -15,7 +15,7 @@
 //! connections as well, and gives them to the next server if this server ends (`succession`). The
 //! poller manages the babysitter by itself.
 //!
-//! The owner of a parked connection is its [`Guest`]. The guest gets the connection back, once,
+//! The owner of a parked connection is its [`ConnectionOwner`]. The guest gets the connection back, once,
 //! when the peer has sent something or has hung up, or when its time is over. Time is kept in
 //! seconds, so that a deadline is four bytes and no timer.
 
@@ -37,8 +37,8 @@ use superpoll_rt::{AsyncFd, JoinHandle, spawn, time};
 use crate::body::Body;
 use crate::log::{Event, Level, Report};
 use crate::memory;
-use crate::peer::{Form, Peer};
-use crate::succession::state::{Activity, Left};
+use crate::peer::{Peer, RequestForm};
+use crate::succession::state::{Activity, ConnectionRecord};
 use crate::sys;
 use crate::telemetry::counters::{Engine, Task};
 use crate::transport::Socket;
@@ -51,14 +51,14 @@ const PARTS: u32 = 4;
 
 /// Memory is given back when this many more connections are parked than before: it is some
 /// milliseconds of work.
-const MANY: usize = 256;
+const FLOOD: usize = 256;
 
 /// This many are enough when no further connections come.
 const SOME: usize = 16;
 
 /// The reason for which a connection is given back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Why {
+pub enum ResumeReason {
     /// The connection is readable, or the peer has hung up; a read tells which.
     Ready,
     /// The connection's time is over.
@@ -68,14 +68,14 @@ pub enum Why {
 }
 
 /// The owner of parked connections.
-pub trait Guest {
+pub trait ConnectionOwner {
     /// Takes a connection back.
-    fn called(self: Rc<Self>, parked: Parked, why: Why);
+    fn resume(self: Rc<Self>, parked: ParkedConnection, why: ResumeReason);
 }
 
 /// The event that ends a stay, in addition to time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Until {
+pub enum WakeOn {
     /// Bytes, or a hang-up.
     Readable,
     /// A hang-up; bytes stay unread.
@@ -83,7 +83,7 @@ pub enum Until {
 }
 
 /// A connection as it is parked.
-pub struct Parked {
+pub struct ParkedConnection {
     /// The stream; it is non-blocking.
     pub socket: Socket,
     /// The peer of the connection.
@@ -91,18 +91,23 @@ pub struct Parked {
     /// The guest's identifier of the connection.
     pub token: u64,
     /// Where the connection goes on with HTTP, if it does.
-    pub(crate) resume: Option<Resume>,
+    pub(crate) pending: Option<PendingRequest>,
 }
 
 /// The sender of the response to a waiting request, which then goes on with the connection.
-pub(crate) trait Resumes {
-    fn answer(self: Rc<Self>, parked: Parked, resume: Resume, response: Response<Body>);
+pub(crate) trait Responder {
+    fn answer(
+        self: Rc<Self>,
+        parked: ParkedConnection,
+        pending: PendingRequest,
+        response: Response<Body>,
+    );
 }
 
 /// The parts of a waiting request that its response depends on.
-pub(crate) struct Resume {
-    pub(crate) by: Rc<dyn Resumes>,
-    pub(crate) form: Form,
+pub(crate) struct PendingRequest {
+    pub(crate) by: Rc<dyn Responder>,
+    pub(crate) form: RequestForm,
     /// Bytes that were read of the requests that follow; rarely any.
     pub(crate) before: Option<Box<Bytes>>,
     /// Requests of the connection so far.
@@ -112,71 +117,73 @@ pub(crate) struct Resume {
 }
 
 /// A request whose answer may take long, without hyper and without a task.
-pub struct Waiting {
+pub struct WaitingRequest {
     /// The connection, to be parked until the client hangs up or there is an answer.
-    pub parked: Parked,
+    pub parked: ParkedConnection,
 }
 
-impl Waiting {
+impl WaitingRequest {
     /// Answers the request; the connection goes on after that.
     pub fn answer(mut self, response: Response<Body>) {
-        if let Some(resume) = self.parked.resume.take() {
-            resume.by.clone().answer(self.parked, resume, response);
+        if let Some(pending) = self.parked.pending.take() {
+            pending.by.clone().answer(self.parked, pending, response);
         }
     }
 }
 
 /// The peer of a connection: shared, as the lot got it, or owned by the table once the lot is the
 /// only owner.
-enum Held {
+enum PeerRef {
     Shared(Rc<Peer>),
-    Own(Peer),
+    Owned(Peer),
 }
 
-struct Place {
+struct ParkedEntry {
     socket: Socket,
-    peer: Held,
+    peer: PeerRef,
     token: u64,
-    resume: Option<Resume>,
-    guest: Rc<dyn Guest>,
+    pending: Option<PendingRequest>,
+    owner: Rc<dyn ConnectionOwner>,
     key: Key,
     /// In seconds since the lot was opened; zero: none.
     deadline: u32,
 }
 
-impl Place {
+impl ParkedEntry {
     /// Moves the peer into the table, if it is not shared, so that it no longer pins memory
     /// elsewhere.
-    fn settle(self) -> Place {
+    fn own_peer(self) -> ParkedEntry {
         let peer = match self.peer {
-            Held::Shared(peer) => Rc::try_unwrap(peer).map_or_else(Held::Shared, Held::Own),
-            own @ Held::Own(_) => own,
+            PeerRef::Shared(peer) => {
+                Rc::try_unwrap(peer).map_or_else(PeerRef::Shared, PeerRef::Owned)
+            }
+            owned @ PeerRef::Owned(_) => owned,
         };
-        Place { peer, ..self }
+        ParkedEntry { peer, ..self }
     }
 
-    fn into_parked(self) -> Parked {
+    fn into_parked(self) -> ParkedConnection {
         let peer = match self.peer {
-            Held::Shared(peer) => peer,
-            Held::Own(peer) => Rc::new(peer),
+            PeerRef::Shared(peer) => peer,
+            PeerRef::Owned(peer) => Rc::new(peer),
         };
-        Parked { socket: self.socket, peer, token: self.token, resume: self.resume }
+        ParkedConnection { socket: self.socket, peer, token: self.token, pending: self.pending }
     }
 }
 
 /// A lot that is not on an engine yet.
 #[derive(Debug)]
-pub struct Prepared {
+pub struct PreparedLot {
     poller: Poller,
     nested: OwnedFd,
     outlives: bool,
-    is_babysat: bool,
+    is_kept: bool,
 }
 
 /// The connections that are parked on one engine.
-pub struct Lot {
+pub struct ParkingLot {
     poller: RefCell<Poller>,
-    places: RefCell<Vec<Option<Place>>>,
+    entries: RefCell<Vec<Option<ParkedEntry>>>,
     parked: Cell<usize>,
     /// The connections that have come since memory was last looked after.
     fresh: RefCell<Vec<u32>>,
@@ -185,9 +192,9 @@ pub struct Lot {
     /// Whether connections may go on with another server.
     outlives: bool,
     /// Whether a babysitter watches the connections.
-    is_babysat: bool,
+    is_kept: bool,
     /// Whether the loss of the babysitter has been reported.
-    told_lost: Cell<bool>,
+    has_reported_loss: Cell<bool>,
     report: Report,
     counters: Arc<Engine>,
     opened: Instant,
@@ -197,52 +204,57 @@ pub struct Lot {
     /// The tasks end with the lot, and hold only a weak reference to it while they wait.
     tasks: RefCell<Vec<JoinHandle<()>>>,
     /// The connections that go on with another server, until they are closed here.
-    left: RefCell<Vec<Place>>,
+    handed_over: RefCell<Vec<ParkedEntry>>,
 }
 
-impl Lot {
+impl ParkingLot {
     /// Creates everything that can fail, on any thread.
     ///
     /// # Errors
     ///
     /// The kernel's error for another epoll object, or for another thread.
-    pub fn prepare(topology: Topology) -> io::Result<Prepared> {
+    pub fn prepare(topology: Topology) -> io::Result<PreparedLot> {
         let outlives = matches!(topology, Topology::Process(..));
-        let is_babysat = !matches!(topology, Topology::Nested);
+        let is_kept = !matches!(topology, Topology::Nested);
         let builder = match topology {
             Topology::Nested => Poller::builder().backend(BackendKind::Epoll),
             topology => Poller::builder().topology(topology),
         };
         let mut poller = builder.build()?;
         let nested = poller.nest()?.try_clone_to_owned()?;
-        Ok(Prepared { poller, nested, outlives, is_babysat })
+        Ok(PreparedLot { poller, nested, outlives, is_kept })
     }
 
     /// Opens a lot on the engine of this thread, which counts the connections in it.
     #[must_use]
-    pub(crate) fn open(prepared: Prepared, counters: Arc<Engine>, report: Report) -> Rc<Lot> {
-        let Prepared { poller, nested, outlives, is_babysat } = prepared;
-        let lot = Rc::new(Lot {
+    pub(crate) fn open(
+        prepared: PreparedLot,
+        counters: Arc<Engine>,
+        report: Report,
+    ) -> Rc<ParkingLot> {
+        let PreparedLot { poller, nested, outlives, is_kept } = prepared;
+        let parking_lot = Rc::new(ParkingLot {
             poller: RefCell::new(poller),
-            places: RefCell::default(),
+            entries: RefCell::default(),
             parked: Cell::new(0),
             fresh: RefCell::default(),
             given_back_at: Cell::new(0),
             outlives,
-            is_babysat,
-            told_lost: Cell::new(false),
+            is_kept,
+            has_reported_loss: Cell::new(false),
             report,
             counters,
             opened: Instant::now(),
             soonest: Cell::new(0),
             draining: Cell::new(false),
             tasks: RefCell::default(),
-            left: RefCell::default(),
+            handed_over: RefCell::default(),
         });
-        let watches = spawn(Lot::watch(Rc::downgrade(&lot), AsyncFd::nonblocking(nested)));
-        let keeps_time = spawn(Lot::keep_time(Rc::downgrade(&lot)));
-        *lot.tasks.borrow_mut() = vec![watches, keeps_time];
-        lot
+        let watches =
+            spawn(ParkingLot::watch(Rc::downgrade(&parking_lot), AsyncFd::nonblocking(nested)));
+        let keeps_time = spawn(ParkingLot::keep_time(Rc::downgrade(&parking_lot)));
+        *parking_lot.tasks.borrow_mut() = vec![watches, keeps_time];
+        parking_lot
     }
 
     /// Counts a task that goes on with a connection.
@@ -275,18 +287,18 @@ impl Lot {
     /// The connection, if it cannot be watched.
     pub(crate) fn park(
         &self,
-        parked: Parked,
-        guest: Rc<dyn Guest>,
-        until: Until,
+        parked: ParkedConnection,
+        owner: Rc<dyn ConnectionOwner>,
+        until: WakeOn,
         limit: Option<Duration>,
         activity: impl FnOnce() -> Option<Activity>,
-    ) -> Result<Key, (Parked, io::Error)> {
+    ) -> Result<Key, (ParkedConnection, io::Error)> {
         if self.draining.get() {
             return Err((parked, io::Error::other("the server is about to end")));
         }
         let interest = match until {
-            Until::Readable => Interest::READABLE,
-            Until::HungUp => Interest::READ_CLOSED,
+            WakeOn::Readable => Interest::READABLE,
+            WakeOn::HungUp => Interest::READ_CLOSED,
         };
         let mut poller = self.poller.borrow_mut();
         let key = match poller.register(&parked.socket, Watch::new(interest).mode(Mode::Level)) {
@@ -298,10 +310,10 @@ impl Lot {
             && let Some(activity) = activity()
             && let seconds =
                 limit.map_or(0, |limit| u32::try_from(limit.as_secs()).unwrap_or(u32::MAX).max(1))
-            && let Some(left) = Left::new(&parked.peer, seconds, stream, activity)
+            && let Some(record) = ConnectionRecord::new(&parked.peer, seconds, stream, activity)
         {
             // Without it the connection ends with this server.
-            let _ = poller.leave_state(key, &left.encode());
+            let _ = poller.leave_state(key, &record.encode());
         }
         let deadline = match limit {
             None => 0,
@@ -314,14 +326,14 @@ impl Lot {
         if deadline > 0 && (self.soonest.get() == 0 || deadline < self.soonest.get()) {
             self.soonest.set(deadline);
         }
-        let mut places = self.places.borrow_mut();
+        let mut entries = self.entries.borrow_mut();
         let index = key.index() as usize;
-        if places.len() <= index {
-            places.resize_with(index + 1, || None);
+        if entries.len() <= index {
+            entries.resize_with(index + 1, || None);
         }
-        let Parked { socket, peer, token, resume } = parked;
-        let peer = Held::Shared(peer);
-        places[index] = Some(Place { socket, peer, token, resume, guest, key, deadline });
+        let ParkedConnection { socket, peer, token, pending } = parked;
+        let peer = PeerRef::Shared(peer);
+        entries[index] = Some(ParkedEntry { socket, peer, token, pending, owner, key, deadline });
         self.fresh.borrow_mut().push(key.index());
         self.count(self.parked.get() + 1);
         self.counters.parkings.add(1);
@@ -329,15 +341,15 @@ impl Lot {
     }
 
     /// Takes a connection back; `None` if it has been given back already.
-    pub fn take(&self, key: Key) -> Option<Parked> {
-        self.remove(key).map(Place::into_parked)
+    pub fn take(&self, key: Key) -> Option<ParkedConnection> {
+        self.remove(key).map(ParkedEntry::into_parked)
     }
 
     /// Looks at a parked connection's stream; `None` if it has been given back already.
-    pub fn look<R>(&self, key: Key, at: impl FnOnce(&Socket) -> R) -> Option<R> {
-        let places = self.places.borrow();
-        let place = places.get(key.index() as usize)?.as_ref()?;
-        (place.key == key).then(|| at(&place.socket))
+    pub fn with_socket<R>(&self, key: Key, at: impl FnOnce(&Socket) -> R) -> Option<R> {
+        let entries = self.entries.borrow();
+        let entry = entries.get(key.index() as usize)?.as_ref()?;
+        (entry.key == key).then(|| at(&entry.socket))
     }
 
     fn count(&self, parked: usize) {
@@ -345,74 +357,75 @@ impl Lot {
         self.counters.parked.set(parked as u64);
     }
 
-    fn remove(&self, key: Key) -> Option<Place> {
-        let mut places = self.places.borrow_mut();
-        let slot = places.get_mut(key.index() as usize)?;
-        if slot.as_ref().is_none_or(|place| place.key != key) {
+    fn remove(&self, key: Key) -> Option<ParkedEntry> {
+        let mut entries = self.entries.borrow_mut();
+        let slot = entries.get_mut(key.index() as usize)?;
+        if slot.as_ref().is_none_or(|entry| entry.key != key) {
             return None;
         }
-        let place = slot.take()?;
+        let entry = slot.take()?;
         self.count(self.parked.get() - 1);
         // Cannot fail: the key belongs to a place.
         let _ = self.poller.borrow_mut().deregister(key);
-        Some(place)
+        Some(entry)
     }
 
-    fn call(&self, key: Key, why: Why) {
-        if let Some(place) = self.remove(key) {
-            place.guest.clone().called(place.into_parked(), why);
+    fn resume(&self, key: Key, why: ResumeReason) {
+        if let Some(entry) = self.remove(key) {
+            entry.owner.clone().resume(entry.into_parked(), why);
         }
     }
 
     /// Makes the babysitter take every connection that it can, including those that came a moment
     /// ago.
-    pub(crate) fn leave_all(&self) {
+    pub(crate) fn move_all_to_keeper(&self) {
         self.poller.borrow_mut().hand_over_all();
     }
 
     /// Leaves all connections to another server, and takes no new ones. Connections that cannot be
     /// left are given back. From here on the lot does nothing with the connections that it has
-    /// left. [`abandon`](Lot::abandon) closes them, and must not come before the babysitter has
+    /// left. [`drop_handed_over`](ParkingLot::drop_handed_over) closes them, and must not come before the babysitter has
     /// been told that they belong to another server.
-    pub(crate) fn leave(&self) {
+    pub(crate) fn hand_over(&self) {
         self.draining.set(true);
-        self.leave_all();
-        let left = self.places.take().into_iter().flatten().collect();
+        self.move_all_to_keeper();
+        let handed_over = self.entries.take().into_iter().flatten().collect();
         self.count(0);
-        self.left.replace(left);
-        self.keep_what_stays();
+        self.handed_over.replace(handed_over);
+        self.reclaim_rest();
     }
 
     /// Gives back connections that could not be left; most of them are readable or hung up.
-    fn keep_what_stays(&self) {
+    fn reclaim_rest(&self) {
         let poller = self.poller.borrow();
-        let all = self.left.take();
-        let (left, stays): (Vec<_>, Vec<_>) =
-            all.into_iter().partition(|place| poller.is_away(place.key));
+        let all = self.handed_over.take();
+        let (handed_over, stays): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|entry| poller.is_away(entry.key));
         drop(poller);
-        self.left.replace(left);
-        for place in stays {
+        self.handed_over.replace(handed_over);
+        for entry in stays {
             // Cannot fail: the key belongs to a place.
-            let _ = self.poller.borrow_mut().deregister(place.key);
+            let _ = self.poller.borrow_mut().deregister(entry.key);
             // A request that waits for an answer is told that there is none; another may have come
             // with a new one.
-            let why = if place.resume.is_some() { Why::Draining } else { Why::Ready };
-            place.guest.clone().called(place.into_parked(), why);
+            let why =
+                if entry.pending.is_some() { ResumeReason::Draining } else { ResumeReason::Ready };
+            entry.owner.clone().resume(entry.into_parked(), why);
         }
     }
 
     /// Closes the connections that were left, except those that the babysitter has given back
     /// since. Returns how many were closed.
-    pub(crate) fn abandon(&self) -> usize {
+    pub(crate) fn drop_handed_over(&self) -> usize {
         // This wait reports each connection that became ready before the babysitter heard that the
         // connections belong to another server.
         let _ = self.poller.borrow_mut().wait(&mut Events::with_limit(BATCH), Some(Duration::ZERO));
-        self.keep_what_stays();
-        let left = self.left.take();
-        let count = left.len();
-        for place in left {
+        self.reclaim_rest();
+        let handed_over = self.handed_over.take();
+        let count = handed_over.len();
+        for entry in handed_over {
             // Cannot fail: the key belongs to a place.
-            let _ = self.poller.borrow_mut().deregister(place.key);
+            let _ = self.poller.borrow_mut().deregister(entry.key);
         }
         count
     }
@@ -420,42 +433,45 @@ impl Lot {
     /// Gives every connection back, and takes no new ones.
     pub fn drain(&self) {
         self.draining.set(true);
-        let keys: Vec<Key> = self.places.borrow().iter().flatten().map(|place| place.key).collect();
+        let keys: Vec<Key> =
+            self.entries.borrow().iter().flatten().map(|entry| entry.key).collect();
         for key in keys {
-            self.call(key, Why::Draining);
+            self.resume(key, ResumeReason::Draining);
         }
     }
 
-    async fn watch(lot: Weak<Lot>, nested: AsyncFd<OwnedFd>) {
+    async fn watch(parking_lot: Weak<ParkingLot>, nested: AsyncFd<OwnedFd>) {
         let mut events = Events::with_limit(BATCH);
         loop {
             let Ok(ready) = nested.readable().await else { return };
-            let Some(lot) = lot.upgrade() else { return };
-            if lot.stir(&mut events) < BATCH {
+            let Some(parking_lot) = parking_lot.upgrade() else { return };
+            if parking_lot.wake_ready(&mut events) < BATCH {
                 // Level-triggered by epoll's own rule: later events are reported again.
                 ready.clear();
             }
-            drop(lot);
+            drop(parking_lot);
             superpoll_rt::yield_now().await;
         }
     }
 
-    async fn keep_time(lot: Weak<Lot>) {
+    async fn keep_time(parking_lot: Weak<ParkingLot>) {
         loop {
             for part in 1..=PARTS {
                 time::sleep(Duration::from_secs(1) / PARTS).await;
                 // At most one batch of connections leaves at a time, so that other tasks have their
                 // turn in between.
-                while lot.upgrade().is_some_and(|lot| lot.is_babysat && lot.look_after_babysitter())
+                while parking_lot
+                    .upgrade()
+                    .is_some_and(|parking_lot| parking_lot.is_kept && parking_lot.service_keeper())
                 {
                     superpoll_rt::yield_now().await;
                 }
-                let Some(lot) = lot.upgrade() else { return };
+                let Some(parking_lot) = parking_lot.upgrade() else { return };
                 if part == PARTS {
-                    lot.save_memory();
-                    let Engine { active, running, parked, .. } = &*lot.counters;
+                    parking_lot.return_memory();
+                    let Engine { active, running, parked, .. } = &*parking_lot.counters;
                     memory::look(active.get() + running.get() + parked.get());
-                    lot.end_stays();
+                    parking_lot.resume_expired();
                 }
             }
         }
@@ -463,10 +479,10 @@ impl Lot {
 
     /// Leaves some of the connections that are due to the babysitter, and reports its loss if it is
     /// gone. Returns whether any have left, in which case more may follow.
-    fn look_after_babysitter(&self) -> bool {
+    fn service_keeper(&self) -> bool {
         let poller = self.poller.borrow_mut();
         if let Babysitting::Lost(why) = poller.babysitting()
-            && !self.told_lost.replace(true)
+            && !self.has_reported_loss.replace(true)
         {
             let message = format!(
                 "the babysitter is lost ({why}); idle connections are watched here from now on"
@@ -476,15 +492,15 @@ impl Lot {
         drop(poller);
         // Each wait goes on with the search for connections that are due to leave.
         let before = self.counters.leavings.get();
-        self.stir(&mut Events::with_limit(BATCH));
+        self.wake_ready(&mut Events::with_limit(BATCH));
         self.counters.leavings.get() > before
     }
 
-    /// Resumes every parked connection that is readable or hung up. Returns how many there were.
-    fn stir(&self, events: &mut Events) -> usize {
+    /// Responder every parked connection that is readable or hung up. Returns how many there were.
+    fn wake_ready(&self, events: &mut Events) -> usize {
         let mut poller = self.poller.borrow_mut();
         let outcome = poller.wait(events, Some(Duration::ZERO));
-        if self.is_babysat {
+        if self.is_kept {
             let stats = poller.stats();
             self.counters.away.set(stats.away.len as u64);
             self.counters.leavings.set(stats.moves_away);
@@ -492,14 +508,14 @@ impl Lot {
         }
         drop(poller);
         for event in &*events {
-            self.call(event.key(), Why::Ready);
+            self.resume(event.key(), ResumeReason::Ready);
         }
         // After a failure no connection was called; the next look may succeed.
         outcome.unwrap_or(0)
     }
 
     /// Gives back the connections whose time is over.
-    fn end_stays(&self) {
+    fn resume_expired(&self) {
         let now = self.now();
         if self.soonest.get() == 0 || self.soonest.get() > now {
             return;
@@ -508,38 +524,38 @@ impl Lot {
         // been stopped for a while.
         let mut events = Events::with_limit(BATCH);
         for _ in 0..=self.parked.get() / BATCH {
-            if self.stir(&mut events) < BATCH {
+            if self.wake_ready(&mut events) < BATCH {
                 break;
             }
         }
         let mut due = Vec::new();
         let mut soonest = 0;
-        for place in self.places.borrow().iter().flatten() {
-            if place.deadline > 0 && place.deadline <= now {
-                due.push(place.key);
-            } else if place.deadline > 0 && (soonest == 0 || place.deadline < soonest) {
-                soonest = place.deadline;
+        for entry in self.entries.borrow().iter().flatten() {
+            if entry.deadline > 0 && entry.deadline <= now {
+                due.push(entry.key);
+            } else if entry.deadline > 0 && (soonest == 0 || entry.deadline < soonest) {
+                soonest = entry.deadline;
             }
         }
         self.soonest.set(soonest);
         for key in due {
-            self.call(key, Why::TimedOut);
+            self.resume(key, ResumeReason::TimedOut);
         }
     }
 
     /// See the top of this module.
-    fn save_memory(&self) {
+    fn return_memory(&self) {
         let fresh = self.fresh.take();
-        let enough = if fresh.is_empty() { SOME } else { MANY };
-        let mut places = self.places.borrow_mut();
+        let enough = if fresh.is_empty() { SOME } else { FLOOD };
+        let mut entries = self.entries.borrow_mut();
         for index in fresh {
             // The connection may have been given back since, or be a new one in the same place, to
             // which this does no harm.
-            if let Some(slot) = places.get_mut(index as usize) {
-                *slot = slot.take().map(Place::settle);
+            if let Some(slot) = entries.get_mut(index as usize) {
+                *slot = slot.take().map(ParkedEntry::own_peer);
             }
         }
-        drop(places);
+        drop(entries);
         let (now, before) = (self.parked.get(), self.given_back_at.get());
         if now >= before.saturating_add(enough) {
             self.given_back_at.set(now);
@@ -550,7 +566,7 @@ impl Lot {
     }
 }
 
-impl Drop for Lot {
+impl Drop for ParkingLot {
     fn drop(&mut self) {
         for task in self.tasks.get_mut() {
             task.abort();
@@ -558,7 +574,7 @@ impl Drop for Lot {
     }
 }
 
-impl fmt::Debug for Lot {
+impl fmt::Debug for ParkingLot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lot").field("parked", &self.parked.get()).finish_non_exhaustive()
     }

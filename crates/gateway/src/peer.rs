@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::connection_limits::Seat;
+use crate::connection_limits::ConnectionPermit;
 
 /// The peer of a connection.
 #[derive(Debug)]
@@ -19,12 +19,12 @@ pub struct Peer {
     /// Whether a proxy connects for the client and names the client by the PROXY protocol.
     pub is_proxied: bool,
     /// The connection's place among the connections that there may be.
-    pub(crate) seat: Option<Seat>,
+    pub(crate) permit: Option<ConnectionPermit>,
 }
 
 /// The parts of a request that its response depends on, when nothing else of the request is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct Form {
+pub(crate) struct RequestForm {
     /// HTTP/1.0 rather than 1.1.
     pub(crate) is_1_0: bool,
     /// The connection is closed after the response.

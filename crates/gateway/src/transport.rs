@@ -107,12 +107,12 @@ macro_rules! of {
 impl Plain {
     /// Sends the first parts as usual, and the part behind them, if it is a window, without a copy.
     /// Ready with `None` if there is no window among them.
-    fn poll_send_window(
+    fn poll_send_region(
         &self,
         cx: &mut Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<Option<usize>>> {
-        let Some((index, (window, offset))) = parts
+        let Some((index, (region, offset))) = parts
             .iter()
             .enumerate()
             .find_map(|(index, part)| Some((index, file_region::find(part)?)))
@@ -135,8 +135,8 @@ impl Plain {
         }
         let length = parts[index].len();
         let outcome = match self {
-            Plain::Tcp(stream) => poll_sendfile(cx, window.file(), offset, stream, length),
-            Plain::Unix(stream) => poll_sendfile(cx, window.file(), offset, stream, length),
+            Plain::Tcp(stream) => poll_sendfile(cx, region.file(), offset, stream, length),
+            Plain::Unix(stream) => poll_sendfile(cx, region.file(), offset, stream, length),
         };
         match outcome {
             // The file has become shorter just now: the bytes are still there.
@@ -175,7 +175,7 @@ impl AsyncWrite for Plain {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        if let Some(sent) = ready!(self.poll_send_window(cx, &[IoSlice::new(bytes)]))? {
+        if let Some(sent) = ready!(self.poll_send_region(cx, &[IoSlice::new(bytes)]))? {
             return Poll::Ready(Ok(sent));
         }
         of!(self.poll_write(cx, bytes))
@@ -186,7 +186,7 @@ impl AsyncWrite for Plain {
         cx: &mut Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        if let Some(sent) = ready!(self.poll_send_window(cx, parts))? {
+        if let Some(sent) = ready!(self.poll_send_region(cx, parts))? {
             return Poll::Ready(Ok(sent));
         }
         let mut filled = parts.iter().filter(|part| !part.is_empty());

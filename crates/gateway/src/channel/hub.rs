@@ -14,7 +14,7 @@ use superpoll_rt::time;
 use super::cursor::Cursor;
 use super::history::{History, Since};
 use super::message::{Message, cost};
-use super::publisher_queue::{Busy, LINE, Line, Turn};
+use super::publisher_queue::{PublishTurn, PublisherQueue, QUEUE_FACTOR, QueueFull};
 use crate::config::{Channel, Slow};
 use crate::succession::ledger::Ledger;
 
@@ -41,10 +41,10 @@ pub struct Counters {
 
 /// One desk's part of a hub.
 #[derive(Default)]
-struct Outlet {
+struct EngineQueue {
     subscribers: usize,
     /// The messages that the desk has not taken yet; empty if there are no subscribers.
-    queue: Vec<Message>,
+    messages: Vec<Message>,
     /// The cost of the messages in the queue, and of those that the desk has taken and not
     /// delivered yet.
     bytes: u64,
@@ -63,10 +63,10 @@ struct State {
     options: Channel,
     history: History,
     /// By numbers that are used once: a desk that has ended takes no messages of another desk.
-    outlets: BTreeMap<usize, Outlet>,
+    queues: BTreeMap<usize, EngineQueue>,
     opened: usize,
     /// Publishers that wait.
-    line: Line,
+    publisher_queue: PublisherQueue,
     /// Whether another server goes on with the channel.
     is_closed: bool,
 }
@@ -100,9 +100,9 @@ impl Hub {
         let state = State {
             options,
             history: History::new(messages, is_gathering),
-            outlets: BTreeMap::new(),
+            queues: BTreeMap::new(),
             opened: 0,
-            line: Line::default(),
+            publisher_queue: PublisherQueue::default(),
             is_closed: false,
         };
         let (state, counters) = (Mutex::new(state), Counters::default());
@@ -142,7 +142,7 @@ impl Hub {
     pub(crate) fn hand_over(&self) {
         let mut state = self.state();
         state.is_closed = true;
-        let wakers = state.line.all();
+        let wakers = state.publisher_queue.all();
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
     }
@@ -168,7 +168,7 @@ impl Hub {
     /// Returns how many subscribers there are.
     #[must_use]
     pub fn subscribers(&self) -> usize {
-        self.state().outlets.values().map(|outlet| outlet.subscribers).sum()
+        self.state().queues.values().map(|queue| queue.subscribers).sum()
     }
 
     /// Returns the last message's id; zero before the first.
@@ -234,11 +234,11 @@ impl Hub {
         }
         let message = state_now.history.number(data, is_text);
         let id = message.id;
-        for outlet in state_now.outlets.values_mut() {
-            if outlet.subscribers > 0 {
-                outlet.bytes += cost(&message);
-                outlet.queue.push(message.clone());
-                wakers.extend(outlet.waker.take());
+        for queue in state_now.queues.values_mut() {
+            if queue.subscribers > 0 {
+                queue.bytes += cost(&message);
+                queue.messages.push(message.clone());
+                wakers.extend(queue.waker.take());
             }
         }
         state_now.history.keep(message, state_now.options.history);
@@ -251,7 +251,7 @@ impl Hub {
     ///
     /// Cancel safe: nothing is published, and publishers that wait behind this one move up.
     pub async fn room(self: &Arc<Hub>) {
-        let mut turn = Turn::new(self);
+        let mut turn = PublishTurn::new(self);
         // The memory that a program holds meanwhile is its own.
         let _ = poll_fn(|cx| turn.poll(0, cx)).await;
     }
@@ -259,64 +259,66 @@ impl Hub {
     /// Whether a message may be published at once.
     pub(super) fn has_room(&self) -> bool {
         let state = self.state();
-        state.line.is_empty() && state.has_room()
+        state.publisher_queue.is_empty() && state.has_room()
     }
 
     /// Ready when a publisher, the holder of that place in the line, may publish a message.
-    pub(super) fn poll_room(
+    pub(super) fn poll_turn(
         &self,
         ticket: &mut Option<u64>,
         bytes: u64,
         cx: &Context<'_>,
-    ) -> Poll<Result<(), Busy>> {
+    ) -> Poll<Result<(), QueueFull>> {
         let mut state = self.state();
-        if state.is_closed || (state.line.is_first(*ticket) && state.has_room()) {
+        if state.is_closed || (state.publisher_queue.is_first(*ticket) && state.has_room()) {
             let next = ticket.take().and_then(|ticket| {
-                state.line.leave(ticket);
-                state.line.first()
+                state.publisher_queue.leave(ticket);
+                state.publisher_queue.first()
             });
             drop(state);
             next.into_iter().for_each(Waker::wake);
             return Poll::Ready(Ok(()));
         }
         match *ticket {
-            Some(ticket) => state.line.remember(ticket, cx),
-            None if state.line.bytes() + bytes > state.options.queue_bytes.saturating_mul(LINE) => {
-                return Poll::Ready(Err(Busy));
+            Some(ticket) => state.publisher_queue.remember(ticket, cx),
+            None if state.publisher_queue.bytes() + bytes
+                > state.options.queue_bytes.saturating_mul(QUEUE_FACTOR) =>
+            {
+                return Poll::Ready(Err(QueueFull));
             }
-            None => *ticket = Some(state.line.enter(bytes, cx)),
+            None => *ticket = Some(state.publisher_queue.enter(bytes, cx)),
         }
         Poll::Pending
     }
 
     /// Gives up a place in the line.
-    pub(super) fn leave_line(&self, ticket: u64) {
+    pub(super) fn leave_queue(&self, ticket: u64) {
         let mut state = self.state();
-        state.line.leave(ticket);
-        let next = state.line.first();
+        state.publisher_queue.leave(ticket);
+        let next = state.publisher_queue.first();
         drop(state);
         next.into_iter().for_each(Waker::wake);
     }
 
     /// Whether a message may be published if no publisher waits.
     #[cfg(test)]
-    pub(super) fn has_room_but_for_the_line(&self) -> bool {
+    pub(super) fn has_room_without_waiting(&self) -> bool {
         self.state().has_room()
     }
 
     /// Returns the cost of the messages on their way to a desk.
     #[cfg(test)]
-    pub(super) fn on_their_way(&self, outlet: usize) -> u64 {
+    pub(super) fn on_their_way(&self, queue_id: usize) -> u64 {
         let state = self.state();
-        let outlet = &state.outlets[&outlet];
-        if outlet.subscribers > 0 { outlet.bytes } else { 0 }
+        let queue = &state.queues[&queue_id];
+        if queue.subscribers > 0 { queue.bytes } else { 0 }
     }
 
     /// Notes that a desk has delivered messages of this cost.
-    pub(super) fn delivered(&self, outlet: usize, bytes: u64) {
+    pub(super) fn delivered(&self, queue_id: usize, bytes: u64) {
         let mut state = self.state();
-        if let Some(outlet) = state.outlets.get_mut(&outlet) {
-            outlet.bytes = outlet.bytes.saturating_sub(bytes);
+        if let Some(queue) = state.queues.get_mut(&queue_id) {
+            queue.bytes = queue.bytes.saturating_sub(bytes);
         }
         let next = state.next_publisher();
         drop(state);
@@ -337,61 +339,61 @@ impl Hub {
         self.state().history.since(after, self.epoch)
     }
 
-    /// Opens an outlet for a desk.
+    /// Opens an queue for a desk.
     pub(super) fn open(&self) -> usize {
         let mut state = self.state();
         let number = state.opened;
         state.opened += 1;
-        state.outlets.insert(number, Outlet::default());
+        state.queues.insert(number, EngineQueue::default());
         number
     }
 
-    /// Closes an outlet, and wakes the task that takes from it.
-    pub(super) fn close(&self, outlet: usize) {
+    /// Closes an queue, and wakes the task that takes from it.
+    pub(super) fn close(&self, queue_id: usize) {
         let mut state = self.state();
-        let closed = state.outlets.remove(&outlet);
+        let closed = state.queues.remove(&queue_id);
         let next = state.next_publisher();
         drop(state);
-        closed.and_then(|outlet| outlet.waker).into_iter().chain(next).for_each(Waker::wake);
+        closed.and_then(|queue| queue.waker).into_iter().chain(next).for_each(Waker::wake);
     }
 
     /// Counts a subscriber in, and returns the messages that it has missed. Later messages come
-    /// through the outlet, together with some of those that are returned now.
-    pub(super) fn join(&self, outlet: usize, after: Option<Cursor>) -> Since {
+    /// through the queue, together with some of those that are returned now.
+    pub(super) fn join(&self, queue_id: usize, after: Option<Cursor>) -> Since {
         let mut state = self.state();
-        if let Some(outlet) = state.outlets.get_mut(&outlet) {
-            outlet.subscribers += 1;
+        if let Some(queue) = state.queues.get_mut(&queue_id) {
+            queue.subscribers += 1;
         }
         state.history.since(after, self.epoch)
     }
 
     /// Counts a subscriber out.
-    pub(super) fn leave(&self, outlet: usize) {
+    pub(super) fn leave(&self, queue_id: usize) {
         let mut state = self.state();
-        let Some(outlet) = state.outlets.get_mut(&outlet) else { return };
-        outlet.subscribers -= 1;
-        if outlet.subscribers == 0 {
-            let dropped = std::mem::take(&mut outlet.queue);
-            outlet.bytes = outlet.bytes.saturating_sub(dropped.iter().map(cost).sum());
+        let Some(queue) = state.queues.get_mut(&queue_id) else { return };
+        queue.subscribers -= 1;
+        if queue.subscribers == 0 {
+            let dropped = std::mem::take(&mut queue.messages);
+            queue.bytes = queue.bytes.saturating_sub(dropped.iter().map(cost).sum());
         }
         let next = state.next_publisher();
         drop(state);
         next.into_iter().for_each(Waker::wake);
     }
 
-    /// Takes the messages for a desk, as soon as there are any; `None` if its outlet was closed.
+    /// Takes the messages for a desk, as soon as there are any; `None` if its queue was closed.
     pub(super) fn poll_take(
         &self,
-        outlet: usize,
+        queue_id: usize,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Vec<Message>>> {
         let mut state = self.state();
-        let Some(outlet) = state.outlets.get_mut(&outlet) else { return Poll::Ready(None) };
-        if outlet.queue.is_empty() {
-            outlet.waker = Some(cx.waker().clone());
+        let Some(queue) = state.queues.get_mut(&queue_id) else { return Poll::Ready(None) };
+        if queue.messages.is_empty() {
+            queue.waker = Some(cx.waker().clone());
             return Poll::Pending;
         }
-        Poll::Ready(Some(std::mem::take(&mut outlet.queue)))
+        Poll::Ready(Some(std::mem::take(&mut queue.messages)))
     }
 }
 
@@ -399,14 +401,14 @@ impl State {
     /// Whether each engine has at most its limit to deliver. One message always fits.
     fn has_room(&self) -> bool {
         let most = self.options.queue_bytes;
-        self.outlets
+        self.queues
             .values()
-            .all(|outlet| outlet.subscribers == 0 || outlet.bytes == 0 || outlet.bytes < most)
+            .all(|queue| queue.subscribers == 0 || queue.bytes == 0 || queue.bytes < most)
     }
 
     /// Returns the publisher whose turn it is, if it may publish.
     fn next_publisher(&self) -> Option<Waker> {
-        self.line.first().filter(|_| self.has_room())
+        self.publisher_queue.first().filter(|_| self.has_room())
     }
 }
 
@@ -439,9 +441,9 @@ mod tests {
         Some(Cursor { id, epoch: None })
     }
 
-    fn taken(hub: &Hub, outlet: usize) -> Option<Vec<u64>> {
+    fn taken(hub: &Hub, queue_id: usize) -> Option<Vec<u64>> {
         let mut cx = Context::from_waker(Waker::noop());
-        match hub.poll_take(outlet, &mut cx) {
+        match hub.poll_take(queue_id, &mut cx) {
             Poll::Pending => Some(Vec::new()),
             Poll::Ready(messages) => messages.map(|all| all.iter().map(|one| one.id).collect()),
         }

@@ -30,19 +30,19 @@ use crate::body::Body;
 use crate::config::Channel;
 use crate::cors;
 use crate::exchange::Exchange;
-use crate::parking_lot::{Guest, Lot, Parked, Why};
+use crate::parking_lot::{ConnectionOwner, ParkedConnection, ParkingLot, ResumeReason};
 use crate::reply;
 use crate::upload::Upload;
 
 /// How many subscribers are served before other tasks have their turn.
-const TURN: usize = 256;
+const SUBSCRIBERS_PER_TURN: usize = 256;
 
 /// The room that sockets are read into, one at a time.
-const ROOM: usize = 16 << 10;
+const READ_BUFFER: usize = 16 << 10;
 
 /// The most bytes of messages that are turned into frames at a time, unless one message alone has
 /// more.
-const LETTER: usize = 256 << 10;
+const BROADCAST_BYTES: usize = 256 << 10;
 
 /// The last message that its reader has.
 pub(super) const NEXT: HeaderName = HeaderName::from_static("channel-next");
@@ -54,28 +54,28 @@ const EPOCH: HeaderName = HeaderName::from_static("channel-epoch");
 const METHODS: &str = "GET, HEAD, OPTIONS, POST";
 
 /// The fields of responses that a page of another site may read.
-const TOLD: &str = "channel-next, channel-epoch";
+const EXPOSED: &str = "channel-next, channel-epoch";
 
 /// One engine's desk at a hub.
-pub struct Desk {
+pub struct LocalSubscribers {
     pub(super) hub: Arc<Hub>,
-    pub(super) lot: Rc<Lot>,
-    pub(super) outlet: usize,
-    pub(super) places: RefCell<Slab<Place>>,
+    pub(super) parking_lot: Rc<ParkingLot>,
+    pub(super) queue_id: usize,
+    pub(super) subscribers: RefCell<Slab<Subscriber>>,
     /// There are no subscribers any more, and no new ones are accepted.
     is_retired: Cell<bool>,
-    pub(super) room: RefCell<Box<[u8]>>,
+    pub(super) read_buffer: RefCell<Box<[u8]>>,
 }
 
 /// A subscriber.
-pub(super) struct Place {
+pub(super) struct Subscriber {
     /// The last message that it was given.
     pub last: u64,
-    pub at: At,
+    pub delivery: Delivery,
 }
 
 /// The state of a subscriber.
-pub(super) enum At {
+pub(super) enum Delivery {
     /// A parked long-poll.
     Poll(Key),
     /// A parked WebSocket, and its send queue when it was pinged, if it was pinged since its last
@@ -87,7 +87,7 @@ pub(super) enum At {
 
 /// A delivery to subscribers: some messages, and their forms for each kind of subscriber, made
 /// once.
-struct Letter {
+struct Broadcast {
     messages: Vec<Message>,
     /// The cost of its messages.
     cost: u64,
@@ -98,47 +98,47 @@ struct Letter {
 }
 
 /// A subscriber's place, given up on drop.
-pub(super) struct Member {
-    pub desk: Rc<Desk>,
+pub(super) struct Subscription {
+    pub local_subscribers: Rc<LocalSubscribers>,
     pub index: usize,
-    stays: bool,
+    is_detached: bool,
 }
 
-impl Drop for Member {
+impl Drop for Subscription {
     fn drop(&mut self) {
-        if !self.stays {
-            self.desk.leave(self.index);
+        if !self.is_detached {
+            self.local_subscribers.remove(self.index);
         }
     }
 }
 
-impl Member {
+impl Subscription {
     /// Takes over a place.
-    pub fn of(desk: &Rc<Desk>, index: usize) -> Member {
-        Member { desk: desk.clone(), index, stays: false }
+    pub fn of(local_subscribers: &Rc<LocalSubscribers>, index: usize) -> Subscription {
+        Subscription { local_subscribers: local_subscribers.clone(), index, is_detached: false }
     }
 
     /// Leaves the place to the parked subscriber.
-    pub fn stay(mut self) {
-        self.stays = true;
+    pub fn detach(mut self) {
+        self.is_detached = true;
     }
 }
 
-impl Desk {
+impl LocalSubscribers {
     /// Opens a desk on the engine of this thread, with the engine's lot.
     #[must_use]
-    pub fn new(hub: Arc<Hub>, lot: Rc<Lot>) -> Rc<Desk> {
-        let outlet = hub.open();
-        let desk = Rc::new(Desk {
+    pub fn new(hub: Arc<Hub>, parking_lot: Rc<ParkingLot>) -> Rc<LocalSubscribers> {
+        let queue_id = hub.open();
+        let local_subscribers = Rc::new(LocalSubscribers {
             hub: hub.clone(),
-            lot,
-            outlet,
-            places: RefCell::default(),
+            parking_lot,
+            queue_id,
+            subscribers: RefCell::default(),
             is_retired: Cell::new(false),
-            room: RefCell::new(vec![0; ROOM].into()),
+            read_buffer: RefCell::new(vec![0; READ_BUFFER].into()),
         });
-        spawn(deliver(Rc::downgrade(&desk), hub, outlet)).detach();
-        desk
+        spawn(deliver(Rc::downgrade(&local_subscribers), hub, queue_id)).detach();
+        local_subscribers
     }
 
     /// Returns the channel.
@@ -149,14 +149,14 @@ impl Desk {
 
     /// Answers a request for the channel.
     pub async fn answer(
-        self: Rc<Desk>,
+        self: Rc<LocalSubscribers>,
         request: Request<Upload>,
         exchange: &Exchange,
     ) -> Response<Body> {
         let foreign = cors::of_another_site(request.headers(), request.uri());
         let mut response = match foreign.map(Option::<&HeaderValue>::cloned) {
             Ok(None) => self.respond(request, exchange).await,
-            Ok(Some(origin)) => self.respond_to(origin, request, exchange).await,
+            Ok(Some(origin)) => self.respond_cross_origin(origin, request, exchange).await,
             Err(status) => reply::status(status),
         };
         response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -164,8 +164,8 @@ impl Desk {
     }
 
     /// Answers the page of another site, if it may use the channel.
-    async fn respond_to(
-        self: Rc<Desk>,
+    async fn respond_cross_origin(
+        self: Rc<LocalSubscribers>,
         origin: HeaderValue,
         request: Request<Upload>,
         exchange: &Exchange,
@@ -180,13 +180,13 @@ impl Desk {
         let mut response = self.respond(request, &exchange).await;
         let headers = response.headers_mut();
         headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-        headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(TOLD));
+        headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
         headers.insert(VARY, HeaderValue::from_static("origin"));
         response
     }
 
     async fn respond(
-        self: Rc<Desk>,
+        self: Rc<LocalSubscribers>,
         request: Request<Upload>,
         exchange: &Exchange,
     ) -> Response<Body> {
@@ -205,7 +205,7 @@ impl Desk {
             Err(what) => return reply::text(StatusCode::BAD_REQUEST, what),
         };
         if head.method == Method::HEAD {
-            return self.nothing(StatusCode::OK, self.hub.last());
+            return self.empty_response(StatusCode::OK, self.hub.last());
         }
         if exchange.can_take_over() && socket::is_asked_for(&head.headers) {
             return self.accept(&head.headers, &asked, exchange);
@@ -218,15 +218,15 @@ impl Desk {
     }
 
     /// Returns a response without a body that names its reader's place.
-    pub(super) fn nothing(&self, status: StatusCode, last: u64) -> Response<Body> {
+    pub(super) fn empty_response(&self, status: StatusCode, last: u64) -> Response<Body> {
         let mut response = Response::new(Body::empty());
         *response.status_mut() = status;
-        self.place(response.headers_mut(), last);
+        self.add_position(response.headers_mut(), last);
         response
     }
 
     /// Adds the fields that name a reader's place.
-    pub(super) fn place(&self, headers: &mut HeaderMap, last: u64) {
+    pub(super) fn add_position(&self, headers: &mut HeaderMap, last: u64) {
         headers.insert(NEXT, last.into());
         if let Ok(epoch) = HeaderValue::from_str(&format!("{:x}", self.hub.epoch())) {
             headers.insert(EPOCH, epoch);
@@ -243,103 +243,108 @@ impl Desk {
     }
 
     /// Enters a subscriber that was counted in at the hub.
-    pub(super) fn enter(self: &Rc<Desk>, last: u64, at: At) -> Member {
-        let index = self.places.borrow_mut().insert(Place { last, at });
-        Member::of(self, index)
+    pub(super) fn add(self: &Rc<LocalSubscribers>, last: u64, delivery: Delivery) -> Subscription {
+        let index = self.subscribers.borrow_mut().insert(Subscriber { last, delivery });
+        Subscription::of(self, index)
     }
 
     /// Changes the state of a subscriber.
-    pub(super) fn set(&self, index: usize, at: At) {
-        if let Some(place) = self.places.borrow_mut().get_mut(index) {
-            place.at = at;
+    pub(super) fn set(&self, index: usize, delivery: Delivery) {
+        if let Some(subscriber) = self.subscribers.borrow_mut().get_mut(index) {
+            subscriber.delivery = delivery;
         }
     }
 
     /// Removes a subscriber.
-    pub(super) fn leave(&self, index: usize) {
-        if self.places.borrow_mut().try_remove(index).is_some() {
-            self.hub.leave(self.outlet);
+    pub(super) fn remove(&self, index: usize) {
+        if self.subscribers.borrow_mut().try_remove(index).is_some() {
+            self.hub.leave(self.queue_id);
         }
     }
 
     /// Ends the desk: all subscribers are told so.
-    pub fn retire(self: &Rc<Desk>) {
+    pub fn retire(self: &Rc<LocalSubscribers>) {
         self.is_retired.set(true);
         let mut parked = Vec::new();
-        for (_, place) in self.places.borrow().iter() {
-            match &place.at {
-                At::Poll(key) | At::Socket(key, _) => parked.push(*key),
-                At::Task(mailbox) => mailbox.end(End::Retired),
+        for (_, subscriber) in self.subscribers.borrow().iter() {
+            match &subscriber.delivery {
+                Delivery::Poll(key) | Delivery::Socket(key, _) => parked.push(*key),
+                Delivery::Task(mailbox) => mailbox.end(End::Retired),
             }
         }
-        for parked in parked.into_iter().filter_map(|key| self.lot.take(key)) {
-            self.clone().called(parked, Why::Draining);
+        for parked in parked.into_iter().filter_map(|key| self.parking_lot.take(key)) {
+            self.clone().resume(parked, ResumeReason::Draining);
         }
     }
 
     /// Serves subscribers from a place on, and returns the next place if there are more.
-    fn serve_some(self: &Rc<Desk>, letter: &mut Letter, from: usize) -> Option<usize> {
-        let end = self.places.borrow().capacity();
+    fn deliver_some(
+        self: &Rc<LocalSubscribers>,
+        broadcast: &mut Broadcast,
+        from: usize,
+    ) -> Option<usize> {
+        let end = self.subscribers.borrow().capacity();
         let mut served = 0;
         for index in from..end {
-            if served == TURN {
+            if served == SUBSCRIBERS_PER_TURN {
                 return Some(index);
             }
-            served += usize::from(self.serve(letter, index));
+            served += usize::from(self.deliver_to(broadcast, index));
         }
         None
     }
 
     /// Serves one subscriber, if there is one that has not had the whole delivery.
-    fn serve(self: &Rc<Desk>, letter: &mut Letter, index: usize) -> bool {
-        let mut places = self.places.borrow_mut();
-        let Some(place) = places.get_mut(index) else { return false };
-        let first = letter.messages.partition_point(|message| message.id <= place.last);
-        let news = letter.messages.len() - first;
-        let Some(last) = letter.messages.last().filter(|_| news > 0).map(|message| message.id)
+    fn deliver_to(self: &Rc<LocalSubscribers>, broadcast: &mut Broadcast, index: usize) -> bool {
+        let mut subscribers = self.subscribers.borrow_mut();
+        let Some(subscriber) = subscribers.get_mut(index) else { return false };
+        let first = broadcast.messages.partition_point(|message| message.id <= subscriber.last);
+        let news = broadcast.messages.len() - first;
+        let Some(last) = broadcast.messages.last().filter(|_| news > 0).map(|message| message.id)
         else {
             return false;
         };
-        place.last = last;
+        subscriber.last = last;
         hub::count(&self.hub.counters().delivered, news as u64);
-        match &mut place.at {
-            At::Poll(key) => {
+        match &mut subscriber.delivery {
+            Delivery::Poll(key) => {
                 let key = *key;
-                drop(places);
-                self.leave(index);
-                if let Some(parked) = self.lot.take(key) {
-                    Desk::answer_poll(parked, letter.answer(first, self));
+                drop(subscribers);
+                self.remove(index);
+                if let Some(parked) = self.parking_lot.take(key) {
+                    LocalSubscribers::answer_poll(parked, broadcast.answer(first, self));
                 }
             }
-            At::Socket(key, pinged) => {
+            Delivery::Socket(key, pinged) => {
                 let key = *key;
-                let bytes = letter.frames().from(first);
-                let written = self.lot.look(key, |socket| socket::write(socket, &bytes));
+                let bytes = broadcast.frames().from(first);
+                let written =
+                    self.parking_lot.with_socket(key, |socket| socket::write(socket, &bytes));
                 if let (Some(queue), Some(Ok(count))) = (pinged, &written) {
                     queue.wrote(*count);
                 }
-                drop(places);
+                drop(subscribers);
                 match written {
                     Some(Ok(count)) if count == bytes.len() => {}
                     Some(Ok(count)) => {
-                        let (begun, rest) = letter.frames().sent(first, count);
+                        let (begun, rest) = broadcast.frames().sent(first, count);
                         let mailbox = Rc::new(Mailbox::default());
-                        for message in &letter.messages[first + begun..] {
-                            self.put(&mailbox, message, &letter.options);
+                        for message in &broadcast.messages[first + begun..] {
+                            self.put(&mailbox, message, &broadcast.options);
                         }
-                        if let Some(parked) = self.lot.take(key) {
-                            self.resume(index, parked, mailbox, &rest);
+                        if let Some(parked) = self.parking_lot.take(key) {
+                            self.continue_in_task(index, parked, mailbox, &rest);
                         }
                     }
                     _ => {
-                        self.lot.take(key);
-                        self.leave(index);
+                        self.parking_lot.take(key);
+                        self.remove(index);
                     }
                 }
             }
-            At::Task(mailbox) => {
-                for message in &letter.messages[first..] {
-                    self.put(mailbox, message, &letter.options);
+            Delivery::Task(mailbox) => {
+                for message in &broadcast.messages[first..] {
+                    self.put(mailbox, message, &broadcast.options);
                 }
             }
         }
@@ -354,18 +359,18 @@ impl Desk {
     }
 }
 
-impl Letter {
+impl Broadcast {
     fn frames(&mut self) -> &Frames {
         self.frames.get_or_insert_with(|| Frames::new(&self.messages))
     }
 
-    fn answer(&mut self, first: usize, desk: &Desk) -> Bytes {
+    fn answer(&mut self, first: usize, local_subscribers: &LocalSubscribers) -> Bytes {
         match &self.answer {
             Some((from, answer)) if *from == first => answer.clone(),
             _ => {
                 let messages = &self.messages[first..];
                 let last = messages.last().map_or(0, |message| message.id);
-                let answer = replay::json(messages, false, desk.cursor(last));
+                let answer = replay::json(messages, false, local_subscribers.cursor(last));
                 self.answer = Some((first, answer.clone()));
                 answer
             }
@@ -386,61 +391,61 @@ fn preflight() -> Response<Body> {
 }
 
 /// Takes off as many messages as go into one delivery.
-fn letter(messages: &mut VecDeque<Message>, options: &Channel) -> Letter {
+fn next_broadcast(messages: &mut VecDeque<Message>, options: &Channel) -> Broadcast {
     let mut bytes = 0;
     let mut fits = |message: &Message| {
         bytes += message.data.len();
-        bytes <= LETTER
+        bytes <= BROADCAST_BYTES
     };
     let count = messages.iter().take_while(|message| fits(message)).count().max(1);
     let messages: Vec<Message> = messages.drain(..count.min(messages.len())).collect();
     let cost = messages.iter().map(cost).sum();
-    Letter { messages, cost, options: options.clone(), frames: None, answer: None }
+    Broadcast { messages, cost, options: options.clone(), frames: None, answer: None }
 }
 
 /// Takes published messages to the subscribers of a desk, until it is closed.
-async fn deliver(desk: Weak<Desk>, hub: Arc<Hub>, outlet: usize) {
-    while let Some(messages) = poll_fn(|cx| hub.poll_take(outlet, cx)).await {
+async fn deliver(local_subscribers: Weak<LocalSubscribers>, hub: Arc<Hub>, queue_id: usize) {
+    while let Some(messages) = poll_fn(|cx| hub.poll_take(queue_id, cx)).await {
         let options = hub.options();
         let mut messages = VecDeque::from(messages);
         while !messages.is_empty() {
-            let mut letter = letter(&mut messages, &options);
+            let mut broadcast = next_broadcast(&mut messages, &options);
             let mut from = Some(0);
             while let Some(index) = from {
-                let Some(desk) = desk.upgrade() else { return };
-                from = desk.serve_some(&mut letter, index);
-                drop(desk);
+                let Some(local_subscribers) = local_subscribers.upgrade() else { return };
+                from = local_subscribers.deliver_some(&mut broadcast, index);
+                drop(local_subscribers);
                 yield_now().await;
             }
-            hub.delivered(outlet, letter.cost);
+            hub.delivered(queue_id, broadcast.cost);
         }
     }
 }
 
-impl Guest for Desk {
-    fn called(self: Rc<Desk>, parked: Parked, why: Why) {
+impl ConnectionOwner for LocalSubscribers {
+    fn resume(self: Rc<LocalSubscribers>, parked: ParkedConnection, why: ResumeReason) {
         let index = usize::try_from(parked.token).unwrap_or(usize::MAX);
-        if parked.resume.is_some() {
-            let last = self.places.borrow().get(index).map_or(0, |place| place.last);
-            self.leave(index);
+        if parked.pending.is_some() {
+            let last = self.subscribers.borrow().get(index).map_or(0, |subscriber| subscriber.last);
+            self.remove(index);
             self.end_poll(parked, last, why);
         } else {
-            self.stir(index, parked, why);
+            self.resume_socket(index, parked, why);
         }
     }
 }
 
-impl Drop for Desk {
+impl Drop for LocalSubscribers {
     fn drop(&mut self) {
-        self.hub.close(self.outlet);
+        self.hub.close(self.queue_id);
     }
 }
 
-impl fmt::Debug for Desk {
+impl fmt::Debug for LocalSubscribers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Desk")
             .field("hub", &self.hub)
-            .field("subscribers", &self.places.borrow().len())
+            .field("subscribers", &self.subscribers.borrow().len())
             .finish_non_exhaustive()
     }
 }
@@ -457,14 +462,14 @@ mod tests {
     #[test]
     fn a_letter_has_one_message_at_least() {
         let message = |id, length| Message { id, data: vec![0; length].into(), is_text: false };
-        let lengths = [100, LETTER, LETTER + 1, 1, LETTER - 1, 1];
+        let lengths = [100, BROADCAST_BYTES, BROADCAST_BYTES + 1, 1, BROADCAST_BYTES - 1, 1];
         let mut messages: VecDeque<Message> =
             (1..).zip(lengths).map(|(id, length)| message(id, length)).collect();
-        let mut found = Vec::new();
+        let mut batches = Vec::new();
         while !messages.is_empty() {
-            let letter = letter(&mut messages, &Channel::default());
-            found.push(letter.messages.iter().map(|message| message.id).collect::<Vec<_>>());
+            let broadcast = next_broadcast(&mut messages, &Channel::default());
+            batches.push(broadcast.messages.iter().map(|message| message.id).collect::<Vec<_>>());
         }
-        assert_eq!(found, [vec![1], vec![2], vec![3], vec![4, 5], vec![6]]);
+        assert_eq!(batches, [vec![1], vec![2], vec![3], vec![4, 5], vec![6]]);
     }
 }

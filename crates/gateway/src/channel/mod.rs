@@ -1,7 +1,7 @@
 //! Channels: every subscriber gets the messages that any client publishes.
 //!
 //! A [`Hub`] is the channel itself. All engines share it: it numbers the messages from 1 and keeps
-//! the last of them for subscribers that come back. Each engine has a [`Desk`] at the hub, where
+//! the last of them for subscribers that come back. Each engine has a [`LocalSubscribers`] at the hub, where
 //! its own clients publish and subscribe. A message is put before each desk that has subscribers,
 //! and the desk's task is woken: one message between threads, however many are published meanwhile.
 //! The task then serves its subscribers, some at a time.
@@ -47,6 +47,6 @@ mod unread;
 pub use cursor::Cursor;
 pub use history::Since;
 pub use hub::Hub;
-pub use local_subscribers::Desk;
+pub use local_subscribers::LocalSubscribers;
 pub use message::Message;
 pub(crate) use registry::Registry;

@@ -12,8 +12,8 @@ use http_body::Body as _;
 use http_body_util::BodyExt;
 use superpoll_rt::time::timeout;
 
-use super::local_subscribers::Desk;
-use super::publisher_queue::Turn;
+use super::local_subscribers::LocalSubscribers;
+use super::publisher_queue::PublishTurn;
 use crate::body::Body;
 use crate::reply;
 use crate::upload::{Upload, UploadError};
@@ -43,7 +43,7 @@ pub(super) fn failed(error: &UploadError) -> Response<Body> {
     reply::text(status, format!("{error}\n"))
 }
 
-impl Desk {
+impl LocalSubscribers {
     /// Publishes the body of a request.
     pub(super) async fn publish(&self, head: &Parts, body: Upload) -> Response<Body> {
         if body.is_end_stream() && !head.headers.contains_key(CONTENT_LENGTH) {
@@ -56,7 +56,7 @@ impl Desk {
             Err(response) => return response,
         };
         if !self.hub.has_room() {
-            let (mut turn, length) = (Turn::new(&self.hub), data.len() as u64);
+            let (mut turn, length) = (PublishTurn::new(&self.hub), data.len() as u64);
             let waited = timeout(WAIT, poll_fn(|cx| turn.poll(length, cx))).await;
             if !matches!(waited, Ok(Ok(()))) {
                 self.hub.counters().refused.fetch_add(1, Ordering::Relaxed);
@@ -73,7 +73,7 @@ impl Desk {
         };
         self.hub.is_safe().await;
         let json = format!("{{\"id\":{id},\"epoch\":\"{:x}\"}}\n", self.hub.epoch());
-        let mut response = self.nothing(StatusCode::CREATED, id);
+        let mut response = self.empty_response(StatusCode::CREATED, id);
         *response.body_mut() = json.into();
         let json = HeaderValue::from_static("application/json");
         response.headers_mut().insert(CONTENT_TYPE, json);

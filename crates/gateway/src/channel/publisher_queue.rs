@@ -6,7 +6,7 @@
 //! published, and publishers stand in a line, first come, first served. A publisher by POST waits
 //! for a few seconds at most and is refused then; a WebSocket is not read meanwhile.
 //!
-//! The messages that the publishers in the line hold count, too: beyond [`LINE`] times
+//! The messages that the publishers in the line hold count, too: beyond [`QUEUE_FACTOR`] times
 //! `queue_bytes` the next publisher is refused at once.
 
 use std::collections::VecDeque;
@@ -16,28 +16,28 @@ use std::task::{Context, Poll, Waker};
 use super::hub::Hub;
 
 /// How many times `queue_bytes` the messages of waiting publishers may have in all.
-pub(super) const LINE: u64 = 16;
+pub(super) const QUEUE_FACTOR: u64 = 16;
 
 /// The channel cannot take another waiting publisher.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Busy;
+pub(super) struct QueueFull;
 
 /// The publishers that wait, in the order in which they came.
 #[derive(Default)]
-pub(super) struct Line {
-    waiting: VecDeque<Waiting>,
+pub(super) struct PublisherQueue {
+    waiting: VecDeque<WaitingPublisher>,
     next: u64,
     /// The sum of the bytes that they hold.
     bytes: u64,
 }
 
-struct Waiting {
+struct WaitingPublisher {
     ticket: u64,
     bytes: u64,
     waker: Waker,
 }
 
-impl Line {
+impl PublisherQueue {
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -64,7 +64,7 @@ impl Line {
         let ticket = self.next;
         self.next += 1;
         self.bytes += bytes;
-        self.waiting.push_back(Waiting { ticket, bytes, waker: cx.waker().clone() });
+        self.waiting.push_back(WaitingPublisher { ticket, bytes, waker: cx.waker().clone() });
         ticket
     }
 
@@ -85,27 +85,27 @@ impl Line {
 }
 
 /// A publisher's place in the line, given up on drop.
-pub(super) struct Turn {
+pub(super) struct PublishTurn {
     hub: Arc<Hub>,
     ticket: Option<u64>,
 }
 
-impl Turn {
-    pub fn new(hub: &Arc<Hub>) -> Turn {
-        Turn { hub: hub.clone(), ticket: None }
+impl PublishTurn {
+    pub fn new(hub: &Arc<Hub>) -> PublishTurn {
+        PublishTurn { hub: hub.clone(), ticket: None }
     }
 
     /// Ready when a message may be published, or when waiting is pointless. `bytes` is the memory
     /// that the publisher holds meanwhile.
-    pub fn poll(&mut self, bytes: u64, cx: &Context<'_>) -> Poll<Result<(), Busy>> {
-        self.hub.poll_room(&mut self.ticket, bytes, cx)
+    pub fn poll(&mut self, bytes: u64, cx: &Context<'_>) -> Poll<Result<(), QueueFull>> {
+        self.hub.poll_turn(&mut self.ticket, bytes, cx)
     }
 }
 
-impl Drop for Turn {
+impl Drop for PublishTurn {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket.take() {
-            self.hub.leave_line(ticket);
+            self.hub.leave_queue(ticket);
         }
     }
 }
@@ -132,7 +132,7 @@ mod tests {
 
     /// A publisher, how often it was woken, and whether it got the answer that it has to wait.
     struct Publisher {
-        turn: Turn,
+        turn: PublishTurn,
         woken: Arc<Count>,
         seen: usize,
     }
@@ -141,14 +141,14 @@ mod tests {
         Hub::new(Channel { queue_bytes, history: 1000, ..Channel::default() })
     }
 
-    fn poll(publisher: &mut Publisher, bytes: u64) -> Poll<Result<(), Busy>> {
+    fn poll(publisher: &mut Publisher, bytes: u64) -> Poll<Result<(), QueueFull>> {
         let waker = Waker::from(publisher.woken.clone());
         publisher.seen = publisher.woken.0.load(Ordering::Relaxed);
         publisher.turn.poll(bytes, &Context::from_waker(&waker))
     }
 
-    fn take(hub: &Hub, outlet: usize) -> Vec<Message> {
-        match hub.poll_take(outlet, &mut Context::from_waker(Waker::noop())) {
+    fn take(hub: &Hub, queue_id: usize) -> Vec<Message> {
+        match hub.poll_take(queue_id, &mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Some(messages)) => messages,
             _ => Vec::new(),
         }
@@ -169,7 +169,7 @@ mod tests {
             steps in prop::collection::vec((0_usize..8, 0_usize..100), 1..300),
         ) {
             let hub = hub(1000);
-            let outlets = [hub.open(), hub.open()];
+            let queue_ids = [hub.open(), hub.open()];
             let mut joined = [0_usize; 2];
             let mut taken: [Vec<Message>; 2] = Default::default();
             let mut delivered: [Vec<u64>; 2] = Default::default();
@@ -181,7 +181,7 @@ mod tests {
                 let which = number % 2;
                 match kind {
                     0..=2 => {
-                        let (turn, woken) = (Turn::new(&hub), Arc::default());
+                        let (turn, woken) = (PublishTurn::new(&hub), Arc::default());
                         let mut publisher = Publisher { turn, woken, seen: 0 };
                         match poll(&mut publisher, 100) {
                             Poll::Ready(Ok(())) => {
@@ -191,32 +191,32 @@ mod tests {
                                 enqueue(&mut queued, joined, number);
                             }
                             Poll::Pending => waiting.push_back(publisher),
-                            Poll::Ready(Err(Busy)) => {
-                                prop_assert!(waiting.len() as u64 * 100 + 100 > 1000 * LINE);
+                            Poll::Ready(Err(QueueFull)) => {
+                                prop_assert!(waiting.len() as u64 * 100 + 100 > 1000 * QUEUE_FACTOR);
                             }
                         }
                     }
                     3 if !waiting.is_empty() => drop(waiting.remove(number % waiting.len())),
                     4 if joined[which] < 2 => {
-                        hub.join(outlets[which], None);
+                        hub.join(queue_ids[which], None);
                         joined[which] += 1;
                     }
                     5 if joined[which] > 0 => {
-                        hub.leave(outlets[which]);
+                        hub.leave(queue_ids[which]);
                         joined[which] -= 1;
                         if joined[which] == 0 {
                             queued[which] = 0;
                         }
                     }
                     6 if taken[which].is_empty() => {
-                        taken[which] = take(&hub, outlets[which]);
+                        taken[which] = take(&hub, queue_ids[which]);
                         queued[which] = 0;
                     }
                     7 if !taken[which].is_empty() => {
                         let rest = taken[which].split_off(taken[which].len().min(1 + number % 3));
                         let some = std::mem::replace(&mut taken[which], rest);
                         delivered[which].extend(some.iter().map(|message| message.id));
-                        hub.delivered(outlets[which], some.iter().map(cost).sum());
+                        hub.delivered(queue_ids[which], some.iter().map(cost).sum());
                     }
                     _ => {}
                 }
@@ -240,9 +240,9 @@ mod tests {
                     }
                 }
                 // No publisher waits without a reason.
-                prop_assert!(waiting.is_empty() || !hub.has_room_but_for_the_line());
+                prop_assert!(waiting.is_empty() || !hub.has_room_without_waiting());
                 for which in 0..2 {
-                    let on_their_way = hub.on_their_way(outlets[which]);
+                    let on_their_way = hub.on_their_way(queue_ids[which]);
                     prop_assert!(on_their_way < 1000 + 100 + EACH);
                     if joined[which] > 0 {
                         let taken: u64 = taken[which].iter().map(cost).sum();
@@ -260,15 +260,15 @@ mod tests {
     #[test]
     fn nobody_overtakes_a_publisher_that_was_woken() {
         let hub = hub(10);
-        let outlet = hub.open();
-        hub.join(outlet, None);
+        let queue_id = hub.open();
+        hub.join(queue_id, None);
         hub.publish("message");
         let mut publishers: [Publisher; 2] = std::array::from_fn(|_| {
-            let (turn, woken) = (Turn::new(&hub), Arc::default());
+            let (turn, woken) = (PublishTurn::new(&hub), Arc::default());
             Publisher { turn, woken, seen: 0 }
         });
         assert!(poll(&mut publishers[0], 7).is_pending());
-        hub.delivered(outlet, take(&hub, outlet).iter().map(cost).sum());
+        hub.delivered(queue_id, take(&hub, queue_id).iter().map(cost).sum());
         assert_eq!(publishers[0].woken.0.load(Ordering::Relaxed), 1);
         // There is room, and the second publisher comes before the first has had its turn.
         assert!(poll(&mut publishers[1], 7).is_pending());
@@ -279,28 +279,28 @@ mod tests {
     #[test]
     fn a_subscriber_that_goes_gives_the_bytes_before_it_back() {
         let hub = hub(10);
-        let outlet = hub.open();
-        hub.join(outlet, None);
+        let queue_id = hub.open();
+        hub.join(queue_id, None);
         hub.publish("message");
         assert!(!hub.has_room());
-        let (turn, woken) = (Turn::new(&hub), Arc::default());
+        let (turn, woken) = (PublishTurn::new(&hub), Arc::default());
         let mut publisher = Publisher { turn, woken, seen: 0 };
         assert!(poll(&mut publisher, 7).is_pending());
-        hub.leave(outlet);
+        hub.leave(queue_id);
         assert_eq!(publisher.woken.0.load(Ordering::Relaxed), 1);
         // The next subscriber of this engine does not pay for the previous one.
-        hub.join(outlet, None);
-        assert_eq!(hub.on_their_way(outlet), 0);
+        hub.join(queue_id, None);
+        assert_eq!(hub.on_their_way(queue_id), 0);
         assert_eq!(poll(&mut publisher, 7), Poll::Ready(Ok(())));
     }
 
     #[test]
     fn who_waits_for_another_server_is_told_so() {
         let hub = hub(10);
-        let outlet = hub.open();
-        hub.join(outlet, None);
+        let queue_id = hub.open();
+        hub.join(queue_id, None);
         hub.publish("message");
-        let (turn, woken) = (Turn::new(&hub), Arc::default());
+        let (turn, woken) = (PublishTurn::new(&hub), Arc::default());
         let mut publisher = Publisher { turn, woken, seen: 0 };
         assert!(poll(&mut publisher, 7).is_pending());
         hub.hand_over();
@@ -312,17 +312,17 @@ mod tests {
     #[test]
     fn what_waits_has_a_bound_as_well() {
         let hub = hub(10);
-        let outlet = hub.open();
-        hub.join(outlet, None);
+        let queue_id = hub.open();
+        hub.join(queue_id, None);
         hub.publish("message");
         let mut waiting: Vec<Publisher> = (0..17)
-            .map(|_| Publisher { turn: Turn::new(&hub), woken: Arc::default(), seen: 0 })
+            .map(|_| Publisher { turn: PublishTurn::new(&hub), woken: Arc::default(), seen: 0 })
             .collect();
         let mut last = waiting.pop().unwrap();
         for publisher in &mut waiting {
             assert!(poll(publisher, 10).is_pending());
         }
-        assert_eq!(poll(&mut last, 10), Poll::Ready(Err(Busy)));
+        assert_eq!(poll(&mut last, 10), Poll::Ready(Err(QueueFull)));
         drop(waiting.pop());
         assert!(poll(&mut last, 10).is_pending());
     }

@@ -347,8 +347,8 @@ mod tests {
     fn messages_wait_until_the_channel_has_room() {
         let options = Channel { queue_bytes: 100, ..Channel::default() };
         let hub = Hub::new(options);
-        let outlet = hub.open();
-        hub.join(outlet, None);
+        let queue_id = hub.open();
+        hub.join(queue_id, None);
         let mut session = Session::new(200);
         let mut stream = Vec::new();
         for byte in 0..6 {
@@ -364,7 +364,7 @@ mod tests {
             session.go_on(&hub, true);
             assert_eq!(published(&hub).len(), count);
         }
-        hub.leave(outlet);
+        hub.leave(queue_id);
         session.go_on(&hub, false);
         assert!(!session.is_held_up() && session.stage() == Stage::Over);
         assert_eq!(published(&hub), (0..6).map(|byte| vec![byte; 90]).collect::<Vec<_>>());

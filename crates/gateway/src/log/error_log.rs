@@ -12,7 +12,7 @@ use super::writer::{LogFailure, Writer, is_stderr};
 use crate::config::{self, MessageFormat};
 
 /// The log of events, which any thread can write to without waiting for a disk.
-pub struct Journal(RwLock<Option<Open>>);
+pub struct ErrorLog(RwLock<Option<Open>>);
 
 struct Open {
     writer: Writer,
@@ -71,14 +71,14 @@ impl Open {
     }
 }
 
-impl Journal {
+impl ErrorLog {
     /// Opens the log that a configuration names.
     ///
     /// # Errors
     ///
     /// It cannot be opened or created.
-    pub fn open(config: &config::Log) -> io::Result<Journal> {
-        Open::new(config).map(|open| Journal(RwLock::new(Some(open))))
+    pub fn open(config: &config::Log) -> io::Result<ErrorLog> {
+        Open::new(config).map(|open| ErrorLog(RwLock::new(Some(open))))
     }
 
     /// Writes to the log that a configuration names from now on; the file is begun anew if it was
@@ -108,7 +108,7 @@ impl Journal {
     }
 }
 
-impl std::fmt::Debug for Journal {
+impl std::fmt::Debug for ErrorLog {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Journal").finish_non_exhaustive()
     }
@@ -147,14 +147,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
         let log = |path: &Path| config::Log { path: path.to_owned(), format: MessageFormat::Json };
-        let journal = Journal::open(&log(&at("a"))).unwrap();
-        journal.write(&Event::new(Level::Info, "one", "1"));
-        assert!(journal.change(&log(&at("no/such"))).is_err());
-        journal.write(&event());
-        journal.change(&log(&at("b"))).unwrap();
-        journal.write(&event());
-        journal.close();
-        journal.write(&event());
+        let error_log = ErrorLog::open(&log(&at("a"))).unwrap();
+        error_log.write(&Event::new(Level::Info, "one", "1"));
+        assert!(error_log.change(&log(&at("no/such"))).is_err());
+        error_log.write(&event());
+        error_log.change(&log(&at("b"))).unwrap();
+        error_log.write(&event());
+        error_log.close();
+        error_log.write(&event());
         let lines = |name| std::fs::read_to_string(at(name)).unwrap().lines().count();
         assert_eq!((lines("a"), lines("b")), (2, 1));
     }

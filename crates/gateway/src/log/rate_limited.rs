@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// Lets one event through in each period, whichever engine it is on, and counts the events that it
 /// holds back.
 #[derive(Debug)]
-pub(crate) struct Seldom {
+pub(crate) struct RateLimited {
     period: Duration,
     /// The earliest time of the next event, in ms since the first check of the process.
     next: AtomicU64,
@@ -20,9 +20,9 @@ fn now() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-impl Seldom {
-    pub(crate) const fn new(period: Duration) -> Seldom {
-        Seldom { period, next: AtomicU64::new(0), left_out: AtomicU64::new(0) }
+impl RateLimited {
+    pub(crate) const fn new(period: Duration) -> RateLimited {
+        RateLimited { period, next: AtomicU64::new(0), left_out: AtomicU64::new(0) }
     }
 
     /// Returns how many events were held back since the last one that passed, if this one passes.
@@ -62,14 +62,14 @@ mod tests {
 
     #[test]
     fn one_in_a_period_is_told_and_the_others_are_counted() {
-        let seldom = Seldom::new(Duration::from_secs(1));
-        assert_eq!(seldom.admit_at(5), Some(0));
+        let rate_limited = RateLimited::new(Duration::from_secs(1));
+        assert_eq!(rate_limited.admit_at(5), Some(0));
         for at in [5, 6, 1004] {
-            assert_eq!(seldom.admit_at(at), None);
+            assert_eq!(rate_limited.admit_at(at), None);
         }
-        assert_eq!(seldom.admit_at(1005), Some(3));
-        assert_eq!(seldom.admit_at(1006), None);
-        assert_eq!(seldom.admit_at(9000), Some(1));
+        assert_eq!(rate_limited.admit_at(1005), Some(3));
+        assert_eq!(rate_limited.admit_at(1006), None);
+        assert_eq!(rate_limited.admit_at(9000), Some(1));
         assert_eq!(others(0), "");
         assert!(others(1).contains("1 more") && others(2).contains("2 more"));
     }

@@ -82,9 +82,9 @@ fn all_lines_are_written_by_the_end_and_a_log_that_is_there_goes_on() {
         let writing = log.clone();
         runtime
             .block_on(async move {
-                let pad = Pad::new(writing);
+                let access_log = AccessLogWriter::new(writing);
                 for _ in 0..3000 {
-                    pad.write(&record());
+                    access_log.write(&record());
                 }
             })
             .unwrap();

@@ -6,21 +6,21 @@ use std::task::{Context, Poll, Waker};
 
 /// The gate that the accepting tasks of all engines pass through.
 #[derive(Debug)]
-pub(super) struct Gate {
+pub(super) struct ConcurrencyLimit {
     most: usize,
-    inside: AtomicUsize,
+    in_use: AtomicUsize,
     stopped: AtomicBool,
     waiting: Mutex<Vec<Waker>>,
 }
 
 /// A place inside, left on drop.
 #[derive(Debug)]
-pub(super) struct Place(Arc<Gate>);
+pub(super) struct Permit(Arc<ConcurrencyLimit>);
 
-impl Gate {
-    pub fn new(most: usize) -> Gate {
-        let (inside, stopped) = (AtomicUsize::new(0), AtomicBool::new(false));
-        Gate { most, inside, stopped, waiting: Mutex::default() }
+impl ConcurrencyLimit {
+    pub fn new(most: usize) -> ConcurrencyLimit {
+        let (in_use, stopped) = (AtomicUsize::new(0), AtomicBool::new(false));
+        ConcurrencyLimit { most, in_use, stopped, waiting: Mutex::default() }
     }
 
     fn waiting(&self) -> MutexGuard<'_, Vec<Waker>> {
@@ -51,38 +51,38 @@ impl Gate {
         }
     }
 
-    fn enter(self: &Arc<Gate>) -> Option<Place> {
-        let more = |inside| (inside < self.most).then_some(inside + 1);
-        let entered = self.inside.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more);
-        entered.is_ok().then(|| Place(self.clone()))
+    fn acquire(self: &Arc<ConcurrencyLimit>) -> Option<Permit> {
+        let more = |in_use| (in_use < self.most).then_some(in_use + 1);
+        let entered = self.in_use.fetch_update(Ordering::SeqCst, Ordering::SeqCst, more);
+        entered.is_ok().then(|| Permit(self.clone()))
     }
 
     /// Returns a place for a client that the kernel let in before the gate was stopped.
-    pub fn enter_late(self: &Arc<Gate>) -> Place {
-        self.inside.fetch_add(1, Ordering::SeqCst);
-        Place(self.clone())
+    pub fn acquire_unchecked(self: &Arc<ConcurrencyLimit>) -> Permit {
+        self.in_use.fetch_add(1, Ordering::SeqCst);
+        Permit(self.clone())
     }
 
     /// Waits for a place; `None` if the gate is stopped.
-    pub fn poll_enter(self: &Arc<Gate>, cx: &Context<'_>) -> Poll<Option<Place>> {
+    pub fn poll_acquire(self: &Arc<ConcurrencyLimit>, cx: &Context<'_>) -> Poll<Option<Permit>> {
         if self.is_stopped() {
             return Poll::Ready(None);
         }
-        if let Some(place) = self.enter() {
-            return Poll::Ready(Some(place));
+        if let Some(permit) = self.acquire() {
+            return Poll::Ready(Some(permit));
         }
         self.remember(cx);
         // A change that came before the task was remembered has not woken it.
         match self.is_stopped() {
             true => Poll::Ready(None),
-            false => self.enter().map_or(Poll::Pending, |place| Poll::Ready(Some(place))),
+            false => self.acquire().map_or(Poll::Pending, |permit| Poll::Ready(Some(permit))),
         }
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
-        if self.0.inside.fetch_sub(1, Ordering::SeqCst) >= self.0.most {
+        if self.0.in_use.fetch_sub(1, Ordering::SeqCst) >= self.0.most {
             self.0.wake();
         }
     }
@@ -94,15 +94,15 @@ mod tests {
 
     #[test]
     fn who_leaves_lets_the_next_in_and_a_stopped_gate_nobody() {
-        let gate = Arc::new(Gate::new(1));
+        let limit = Arc::new(ConcurrencyLimit::new(1));
         let cx = Context::from_waker(Waker::noop());
-        let Poll::Ready(Some(place)) = gate.poll_enter(&cx) else { panic!("it is empty") };
-        assert!(gate.poll_enter(&cx).is_pending());
-        drop(place);
-        assert!(matches!(gate.poll_enter(&cx), Poll::Ready(Some(_))));
-        gate.stop();
-        assert!(matches!(gate.poll_enter(&cx), Poll::Ready(None)));
-        drop(gate.enter_late());
-        assert_eq!(gate.inside.load(Ordering::SeqCst), 0);
+        let Poll::Ready(Some(permit)) = limit.poll_acquire(&cx) else { panic!("it is empty") };
+        assert!(limit.poll_acquire(&cx).is_pending());
+        drop(permit);
+        assert!(matches!(limit.poll_acquire(&cx), Poll::Ready(Some(_))));
+        limit.stop();
+        assert!(matches!(limit.poll_acquire(&cx), Poll::Ready(None)));
+        drop(limit.acquire_unchecked());
+        assert_eq!(limit.in_use.load(Ordering::SeqCst), 0);
     }
 }

@@ -58,7 +58,7 @@ use crate::telemetry::socket::Subject;
 use crate::transport::Plain;
 use calls::{Call, count};
 pub use calls::{Calls, calls};
-use concurrency_limit::{Gate, Place};
+use concurrency_limit::{ConcurrencyLimit, Permit};
 use pair::{Pair, Relaying};
 pub use shared::{Counters, Failure, Options};
 use shared::{Local, Member, Shared, Target};
@@ -112,7 +112,7 @@ impl std::error::Error for Error {
 /// A running relay. Dropping it stops listening; pairs go on as long as the runtime does.
 pub struct Relay {
     shared: Arc<Shared>,
-    gate: Arc<Gate>,
+    limit: Arc<ConcurrencyLimit>,
     listening: Address,
     /// `None` once the relay is stopped.
     bound: Mutex<Option<Arc<Bound>>>,
@@ -212,10 +212,10 @@ impl Relay {
         settings: Settings,
         report: impl Fn(&Failure) + Send + Sync + 'static,
     ) -> Relay {
-        let gate = Gate::new(settings.options.max_connections.unwrap_or(usize::MAX));
+        let limit = ConcurrencyLimit::new(settings.options.max_connections.unwrap_or(usize::MAX));
         Relay {
             shared: Arc::new(Shared::new(settings, Box::new(report))),
-            gate: Arc::new(gate),
+            limit: Arc::new(limit),
             listening,
             bound: Mutex::new(Some(bound)),
         }
@@ -237,12 +237,12 @@ impl Relay {
     /// Accepts clients.
     pub(crate) fn open(&self, engines: &Engines, listeners: Vec<Listener>) -> io::Result<()> {
         for (engine, listener) in listeners.into_iter().enumerate() {
-            let (shared, gate) = (self.shared.clone(), self.gate.clone());
+            let (shared, limit) = (self.shared.clone(), self.limit.clone());
             let on = self.listening.to_string();
             let watching_costs = engines.on_epoll;
             let accept = move || {
                 let local = RefCell::new(Rc::new(Local::new(shared, watching_costs)));
-                spawn(Accepting { listener, local, gate, on, shed: Cell::new(0) }.run()).detach();
+                spawn(Accepting { listener, local, limit, on, shed: Cell::new(0) }.run()).detach();
             };
             engines.handle.call_on(engine, accept).map_err(io::Error::other)?;
         }
@@ -277,7 +277,7 @@ impl Relay {
     pub fn stop(&self) {
         // A socket file is removed with the relay's socket.
         drop(self.bound().take());
-        self.gate.stop();
+        self.limit.stop();
     }
 
     /// Waits until there are no pairs left, for at most this long; returns how many there are.
@@ -316,7 +316,7 @@ impl fmt::Debug for Relay {
 struct Accepting {
     listener: Listener,
     local: RefCell<Rc<Local>>,
-    gate: Arc<Gate>,
+    limit: Arc<ConcurrencyLimit>,
     on: String,
     /// The number of clients that the listener has shed, as reported.
     shed: Cell<u64>,
@@ -324,10 +324,10 @@ struct Accepting {
 
 impl Accepting {
     async fn run(self) {
-        while let Some(place) = poll_fn(|cx| self.gate.poll_enter(cx)).await {
+        while let Some(permit) = poll_fn(|cx| self.limit.poll_acquire(cx)).await {
             match self.accept().await {
                 None => break,
-                Some(Ok((client, address))) => begin(self.local(), client, address, place),
+                Some(Ok((client, address))) => begin(self.local(), client, address, permit),
                 Some(Err(error)) => {
                     self.local().shared.not_accepted(&self.on, error);
                     time::sleep(PAUSE).await;
@@ -337,7 +337,7 @@ impl Accepting {
         let local = self.local();
         let (socket, accepted) = self.listener.into_accepted();
         for (client, address) in accepted {
-            begin(local.clone(), client, address, self.gate.enter_late());
+            begin(local.clone(), client, address, self.limit.acquire_unchecked());
         }
         time::sleep(crate::listen::CLOSING).await;
         drop(socket);
@@ -367,22 +367,22 @@ impl Accepting {
                 return Poll::Ready(Some(accepted));
             }
             if !std::mem::replace(&mut known, true) {
-                self.gate.remember(cx);
+                self.limit.remember(cx);
             }
-            if self.gate.is_stopped() { Poll::Ready(None) } else { Poll::Pending }
+            if self.limit.is_stopped() { Poll::Ready(None) } else { Poll::Pending }
         })
         .await
     }
 }
 
-fn begin(local: Rc<Local>, client: Plain, address: Option<SocketAddr>, place: Place) {
+fn begin(local: Rc<Local>, client: Plain, address: Option<SocketAddr>, permit: Permit) {
     local.shared.totals.accepted.fetch_add(1, Ordering::Relaxed);
     let Settings { rules, target, .. } = local.settings();
     let has_headers = rules.header.is_some() || rules.announces.is_some();
     // Behind a proxy, the peer of the connection is not the client.
     let counted = address.filter(|_| rules.header.is_none()).map(|address| address.ip());
     let is_simple = !has_headers && matches!(target, Target::Tcp(_));
-    let Some(member) = Member::new(local.clone(), place, counted) else {
+    let Some(member) = Member::new(local.clone(), permit, counted) else {
         local.shared.totals.refused.fetch_add(1, Ordering::Relaxed);
         return;
     };

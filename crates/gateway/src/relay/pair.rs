@@ -183,8 +183,8 @@ impl Pair {
             [(Side::Client, &self.client, &self.up), (Side::Upstream, &self.upstream, &self.down)]
         {
             if stream.reading() != Reading::Watched && !half.ended {
-                let worth = self.member.guesses().is_worth(after, side);
-                let twice = worth && self.member.guesses().is_worth(After::Short, side);
+                let worth = self.member.predictor().is_worth(after, side);
+                let twice = worth && self.member.predictor().is_worth(After::Short, side);
                 stream.set_reading(if worth { Reading::Tried { twice } } else { Reading::Later });
                 any |= worth;
             }
@@ -195,9 +195,9 @@ impl Pair {
     /// Records whether a try found something.
     fn learn(&self, side: Side, reading: Reading, read: bool, ended: bool) {
         if let Reading::Tried { twice } = reading {
-            self.member.guesses().learn(self.last, side, read || ended);
+            self.member.predictor().learn(self.last, side, read || ended);
             if twice && read {
-                self.member.guesses().learn(After::Short, side, ended);
+                self.member.predictor().learn(After::Short, side, ended);
             }
         }
     }

@@ -45,12 +45,12 @@ struct Score {
 
 /// The scores of an engine's pairs.
 #[derive(Debug)]
-pub(super) struct Guesses([[Score; 2]; 4]);
+pub(super) struct ReadPredictor([[Score; 2]; 4]);
 
-impl Guesses {
-    pub fn new() -> Guesses {
+impl ReadPredictor {
+    pub fn new() -> ReadPredictor {
         let new = |_| Score { hits: Cell::new(u8::MAX / 2), asked: Cell::new(0) };
-        Guesses(std::array::from_fn(|_| std::array::from_fn(new)))
+        ReadPredictor(std::array::from_fn(|_| std::array::from_fn(new)))
     }
 
     fn of(&self, after: After, side: Side) -> &Score {
@@ -82,11 +82,11 @@ mod tests {
 
     #[test]
     fn what_goes_badly_is_left_alone_and_found_again_when_it_goes_well() {
-        let guesses = Guesses::new();
+        let predictor = ReadPredictor::new();
         let turn = |hit| {
-            let tried = guesses.is_worth(After::Up, Side::Upstream);
+            let tried = predictor.is_worth(After::Up, Side::Upstream);
             if tried {
-                guesses.learn(After::Up, Side::Upstream, hit);
+                predictor.learn(After::Up, Side::Upstream, hit);
             }
             tried
         };
@@ -98,6 +98,6 @@ mod tests {
         assert!(found > 1000, "{found} of 3200");
         assert!((0..100).all(|_| turn(true)));
         // Other situations have their own score.
-        assert!(guesses.is_worth(After::Up, Side::Client));
+        assert!(predictor.is_worth(After::Up, Side::Client));
     }
 }

@@ -14,11 +14,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::concurrency_limit::Place;
+use super::concurrency_limit::Permit;
 use super::flow::Moved;
-use super::read_predictor::Guesses;
+use super::read_predictor::ReadPredictor;
 use crate::address::Address;
-use crate::connection_limits::{Seat, Seats};
+use crate::connection_limits::{ConnectionLimits, ConnectionPermit};
 use crate::proxy_protocol::ProxyVersion;
 
 /// How a relay treats its connections.
@@ -236,7 +236,7 @@ pub(super) enum Target {
 pub(crate) struct Rules {
     /// The limits on connections, of all clients and of one client. A connection above a limit is
     /// closed.
-    pub seats: Option<Arc<Seats>>,
+    pub connection_limits: Option<Arc<ConnectionLimits>>,
     /// Connections begin with a header of the PROXY protocol, which has this long to arrive.
     pub header: Option<Duration>,
     /// The upstream is sent such a header.
@@ -318,7 +318,7 @@ pub(super) struct Local {
     pub shared: Arc<Shared>,
     version: u64,
     settings: Arc<Settings>,
-    guesses: Guesses,
+    predictor: ReadPredictor,
     watching_costs: bool,
 }
 
@@ -326,7 +326,7 @@ impl Local {
     /// `watching_costs` says that a system call is needed to watch a descriptor.
     pub fn new(shared: Arc<Shared>, watching_costs: bool) -> Local {
         let (version, settings) = shared.current();
-        Local { shared, version, settings, guesses: Guesses::new(), watching_costs }
+        Local { shared, version, settings, predictor: ReadPredictor::new(), watching_costs }
     }
 
     /// Returns a new [`Local`] with the current settings, if this one's settings are outdated.
@@ -343,25 +343,25 @@ impl Local {
 /// One of the pairs that exist now.
 pub(super) struct Member {
     local: Rc<Local>,
-    seat: Option<Seat>,
-    _place: Place,
+    connection_permit: Option<ConnectionPermit>,
+    _permit: Permit,
 }
 
 impl Member {
     /// Returns `None` if there are too many connections of this client, as far as it is known, or
     /// of all clients.
-    pub fn new(local: Rc<Local>, place: Place, client: Option<IpAddr>) -> Option<Member> {
-        let seat = match &local.settings.rules.seats {
-            Some(seats) => Some(seats.take(client).ok()?),
+    pub fn new(local: Rc<Local>, permit: Permit, client: Option<IpAddr>) -> Option<Member> {
+        let connection_permit = match &local.settings.rules.connection_limits {
+            Some(connection_limits) => Some(connection_limits.acquire(client).ok()?),
             None => None,
         };
         local.shared.totals.active.fetch_add(1, Ordering::Relaxed);
-        Some(Member { local, seat, _place: place })
+        Some(Member { local, connection_permit, _permit: permit })
     }
 
     /// Counts the pair as a connection of a client. Returns whether the client may have this many.
     pub fn count(&mut self, client: Option<IpAddr>) -> bool {
-        self.seat.as_mut().is_none_or(|seat| seat.count(client).is_ok())
+        self.connection_permit.as_mut().is_none_or(|permit| permit.count(client).is_ok())
     }
 
     pub fn totals(&self) -> &Totals {
@@ -383,8 +383,8 @@ impl Member {
     }
 
     /// The guesses that the engine has learnt.
-    pub fn guesses(&self) -> &Guesses {
-        &self.local.guesses
+    pub fn predictor(&self) -> &ReadPredictor {
+        &self.local.predictor
     }
 
     /// Whether the relay looks at a descriptor again before it watches the descriptor.

@@ -27,13 +27,15 @@ use superpoll_rt::{AsyncFd, spawn, time, yield_now};
 
 use super::{Error, Front, Kind, Local, Server, failed, local};
 use crate::config::{Babysitter, Config};
-use crate::connection_limits::Seats;
+use crate::connection_limits::ConnectionLimits;
 use crate::log::{Event, Level};
-use crate::parking_lot::{Lot, Parked, Prepared, Resume, Waiting};
+use crate::parking_lot::{
+    ParkedConnection, ParkingLot, PendingRequest, PreparedLot, WaitingRequest,
+};
 use crate::peer::Peer;
 use crate::succession::Succession;
 use crate::succession::ledger::Ledger;
-use crate::succession::state::{Activity, Left};
+use crate::succession::state::{Activity, ConnectionRecord};
 use crate::transport::Socket;
 
 /// How long busy connections may take to come to rest before the idle ones are left.
@@ -61,11 +63,11 @@ pub struct HandedOver {
 }
 
 /// The connections that are dealt out to an engine.
-type Hand = Vec<(OwnedFd, Left)>;
+type Hand = Vec<(OwnedFd, ConnectionRecord)>;
 
 impl Server {
     /// Returns the parking lot of an engine.
-    pub(super) fn lot(&self, config: &Config) -> Result<Prepared, Error> {
+    pub(super) fn parking_lot(&self, config: &Config) -> Result<PreparedLot, Error> {
         let cannot = |error: &dyn fmt::Display| {
             failed(format!("making what watches idle connections: {error}"))
         };
@@ -80,7 +82,7 @@ impl Server {
                 Err(error) => return Err(cannot(&error)),
             },
         };
-        Lot::prepare(topology).map_err(|error| cannot(&error))
+        ParkingLot::prepare(topology).map_err(|error| cannot(&error))
     }
 
     /// Leaves the listeners with the babysitter, so that no client is refused however this server
@@ -113,7 +115,7 @@ impl Server {
         adopting.store(true, Ordering::Release);
         let closed = Arc::new(AtomicUsize::new(lost));
         for (engine, hand) in hands.into_iter().enumerate() {
-            let (number, seats) = (self.number, self.seats.clone());
+            let (number, connection_limits) = (self.number, self.connection_limits.clone());
             let (succession, report) = (succession.clone(), self.report.clone());
             let (busy, adopting) = (busy.clone(), adopting.clone());
             let (all_closed, closed) = (closed.clone(), closed.clone());
@@ -144,7 +146,7 @@ impl Server {
             let adopt = move || {
                 let adopts = async move {
                     if let (Some(local), Some(succession)) = (local(number), succession) {
-                        let lost = local.adopt(hand, &seats, &succession).await;
+                        let lost = local.adopt(hand, &connection_limits, &succession).await;
                         closed.fetch_add(lost, Ordering::Relaxed);
                     }
                     settles.await;
@@ -218,14 +220,14 @@ impl Server {
         }
         self.on_engines(|local| {
             local.closed.borrow().set(true);
-            local.worker.rest();
+            local.worker.park_idle_connections();
         });
         let end = Instant::now() + REST;
         while self.engines.iter().any(|engine| engine.active.get() > 0) && Instant::now() < end {
             time::sleep(NAP).await;
         }
         self.channels.hand_over();
-        let left = self.on_engines(|local| local.worker.leave());
+        let left = self.on_engines(|local| local.worker.hand_over());
         let end = Instant::now() + LEAVING;
         while left.load(Ordering::Acquire) > 0 && Instant::now() < end {
             time::sleep(NAP).await;
@@ -234,7 +236,7 @@ impl Server {
         let elsewhere = Arc::new(AtomicUsize::new(0));
         let counted = elsewhere.clone();
         let busy = self.on_engines(move |local| {
-            counted.fetch_add(local.worker.lot.abandon(), Ordering::AcqRel);
+            counted.fetch_add(local.worker.parking_lot.drop_handed_over(), Ordering::AcqRel);
         });
         // Only then does the other server alone count them.
         let end = Instant::now() + LEAVING;
@@ -268,50 +270,65 @@ impl Server {
 impl Local {
     /// Takes over connections, with turns for new ones in between; returns how many could not go
     /// on.
-    async fn adopt(&self, hand: Hand, seats: &Arc<Seats>, succession: &Succession) -> usize {
+    async fn adopt(
+        &self,
+        hand: Hand,
+        connection_limits: &Arc<ConnectionLimits>,
+        succession: &Succession,
+    ) -> usize {
         let all = hand.len();
         let (mut adopted, mut hand) = (0, hand.into_iter());
         while hand.len() > 0 {
             let some = hand.by_ref().take(TOGETHER).filter_map(|(descriptor, left)| {
-                self.adopt_one(TcpStream::from(descriptor), left, seats)
+                self.adopt_one(TcpStream::from(descriptor), left, connection_limits)
             });
             adopted += some.count();
             yield_now().await;
         }
         if all > 0 && succession.ear().is_some() {
-            self.worker.lot.leave_all();
+            self.worker.parking_lot.move_all_to_keeper();
         }
         all - adopted
     }
 
     /// Takes over one connection, if the bytes that were written to it since it was left can be
     /// explained.
-    fn adopt_one(&self, stream: TcpStream, left: Left, seats: &Arc<Seats>) -> Option<()> {
+    fn adopt_one(
+        &self,
+        stream: TcpStream,
+        left: ConnectionRecord,
+        connection_limits: &Arc<ConnectionLimits>,
+    ) -> Option<()> {
         let sent = left.sent_since(&stream)?;
         let address = stream.local_addr().ok()?;
-        let home = self.home(address)?;
-        let seat = seats.take(left.client.map(|client| client.ip())).ok()?;
+        let context = self.context(address)?;
+        let permit = connection_limits.acquire(left.client.map(|client| client.ip())).ok()?;
         let (client, local) = (left.client, left.local);
-        let is_proxied = home.is_behind_proxy();
-        let peer = Peer { client, local, is_encrypted: false, is_proxied, seat: Some(seat) };
+        let is_proxied = context.is_behind_proxy();
+        let peer = Peer { client, local, is_encrypted: false, is_proxied, permit: Some(permit) };
         let peer = Rc::new(peer);
-        let mut parked = Parked { socket: Socket::Tcp(stream), peer, token: 0, resume: None };
+        let mut parked =
+            ParkedConnection { socket: Socket::Tcp(stream), peer, token: 0, pending: None };
         let limit = Duration::from_secs(left.seconds.into());
         match left.activity {
             // A response was under way when the other server ended.
             Activity::Idle { .. } | Activity::Poll { .. } if sent > 0 => return None,
             Activity::Idle { requests } => {
                 parked.token = requests.into();
-                home.park(parked, limit);
+                context.park(parked, limit);
             }
             Activity::Poll { space, last, form, requests, before } => {
-                let desk = self.worker.router().desk(space)?;
+                let local_subscribers = self.worker.router().local_subscribers(space)?;
                 let before = (!before.is_empty()).then(|| Box::new(Bytes::from(before)));
-                parked.resume = Some(Resume { by: home, form, before, requests, note: None });
-                desk.park_poll(Waiting { parked }, last, limit);
+                parked.pending =
+                    Some(PendingRequest { by: context, form, before, requests, note: None });
+                local_subscribers.park_poll(WaitingRequest { parked }, last, limit);
             }
             Activity::Socket { space, last, pinged } => {
-                self.worker.router().desk(space)?.adopt_socket(parked, last, pinged, sent);
+                self.worker
+                    .router()
+                    .local_subscribers(space)?
+                    .adopt_socket(parked, last, pinged, sent);
             }
         }
         Some(())

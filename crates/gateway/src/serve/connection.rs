@@ -9,10 +9,10 @@ use superpoll_rt::hyper::FuturesIo;
 use superpoll_rt::spawn;
 use superpoll_rt::time::timeout_at;
 
-use super::http1::Past;
-use super::listener_context::Home;
+use super::http1::InitialState;
+use super::listener_context::ListenerContext;
 use super::{http1, http2};
-use crate::parking_lot::{Guest, Parked, Until, Why};
+use crate::parking_lot::{ConnectionOwner, ParkedConnection, ResumeReason, WakeOn};
 use crate::peer::Peer;
 use crate::proxy_protocol::{self, Rest};
 use crate::succession::state::Activity;
@@ -21,9 +21,9 @@ use crate::transport::{Plain, Transport};
 /// The protocol name of HTTP/2 in ALPN (RFC 9113, section 3.2).
 const H2: &[u8] = b"h2";
 
-impl Home {
+impl ListenerContext {
     /// Begins a connection that has just been accepted.
-    pub async fn begin(self: Rc<Home>, mut plain: Plain, mut peer: Peer) {
+    pub async fn begin(self: Rc<ListenerContext>, mut plain: Plain, mut peer: Peer) {
         let until = Instant::now() + self.worker.timeouts.get().header;
         let mut before = Bytes::new();
         let counters = &self.worker.counters;
@@ -39,13 +39,13 @@ impl Home {
                 Err(_) => return counters.timed_out.add(1),
             }
             let address = peer.client.map(|client| client.ip());
-            if peer.seat.as_mut().is_some_and(|seat| seat.count(address).is_err()) {
+            if peer.permit.as_mut().is_some_and(|permit| permit.count(address).is_err()) {
                 return counters.refused.add(1);
             }
         }
         let Some(tls) = &self.tls else {
-            let past = Past { before, ..Past::default() };
-            return http1::serve(self, Transport::Plain(plain), Rc::new(peer), past).await;
+            let initial = InitialState { before, ..InitialState::default() };
+            return http1::serve(self, Transport::Plain(plain), Rc::new(peer), initial).await;
         };
         peer.is_encrypted = true;
         let stream = Rest::new(before, plain);
@@ -56,7 +56,7 @@ impl Home {
                 if is_h2 {
                     http2::serve(self, transport, Rc::new(peer)).await;
                 } else {
-                    http1::serve(self, transport, Rc::new(peer), Past::default()).await;
+                    http1::serve(self, transport, Rc::new(peer), InitialState::default()).await;
                 }
             }
             Ok(Err(_)) => counters.broken.add(1),
@@ -65,28 +65,28 @@ impl Home {
     }
 
     /// Parks a connection between two requests.
-    pub fn park(self: Rc<Home>, parked: Parked, limit: Duration) {
+    pub fn park(self: Rc<ListenerContext>, parked: ParkedConnection, limit: Duration) {
         let worker = self.worker.clone();
         // A connection that cannot be parked is closed, as idle connections may be at any time.
         let requests = u32::try_from(parked.token).unwrap_or(u32::MAX);
         let activity = || Some(Activity::Idle { requests });
-        drop(worker.lot.park(parked, self, Until::Readable, Some(limit), activity));
+        drop(worker.parking_lot.park(parked, self, WakeOn::Readable, Some(limit), activity));
     }
 }
 
-impl Guest for Home {
-    fn called(self: Rc<Home>, parked: Parked, why: Why) {
+impl ConnectionOwner for ListenerContext {
+    fn resume(self: Rc<ListenerContext>, parked: ParkedConnection, why: ResumeReason) {
         let counters = &self.worker.counters;
         match why {
-            Why::Ready => {
+            ResumeReason::Ready => {
                 let Ok(plain) = Plain::new(parked.socket) else { return };
                 let transport = Transport::Plain(plain);
                 let requests = u32::try_from(parked.token).unwrap_or(u32::MAX);
-                let past = Past { requests, speaks: true, ..Past::default() };
-                spawn(http1::serve(self, transport, parked.peer, past)).detach();
+                let initial = InitialState { requests, speaks: true, ..InitialState::default() };
+                spawn(http1::serve(self, transport, parked.peer, initial)).detach();
             }
-            Why::TimedOut => counters.timed_out.add(1),
-            Why::Draining => {}
+            ResumeReason::TimedOut => counters.timed_out.add(1),
+            ResumeReason::Draining => {}
         }
     }
 }

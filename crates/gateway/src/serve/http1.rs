@@ -22,17 +22,17 @@ use http::Response;
 use hyper::service::service_fn;
 use superpoll_rt::time::{sleep, timeout};
 
-use super::answer::{Entry, Line, serve_one};
-use super::clock::{Clock, End, limit_of_idleness};
+use super::answer::{ConnectionState, Entry, serve_one};
+use super::clock::{Clock, ExitReason, limit_of_idleness};
 use super::linger::linger;
-use super::listener_context::Home;
+use super::listener_context::ListenerContext;
 use super::watched::Watched;
-use super::worker::Working;
+use super::worker::ActiveConnection;
 use crate::body::Body;
 use crate::exchange::Plan;
-use crate::parking_lot::{Parked, Resume, Resumes, Waiting};
-use crate::peer::Form;
+use crate::parking_lot::{ParkedConnection, PendingRequest, Responder, WaitingRequest};
 use crate::peer::Peer;
+use crate::peer::RequestForm;
 use crate::transport::{Plain, Transport};
 
 /// How long an encrypted connection may take to send its end.
@@ -47,7 +47,7 @@ const TOO_SLOW: &[u8] =
 
 /// The state of a connection before it was given a task.
 #[derive(Default)]
-pub(super) struct Past {
+pub(super) struct InitialState {
     /// Bytes that were read and not used.
     pub before: Bytes,
     /// Requests so far.
@@ -59,71 +59,76 @@ pub(super) struct Past {
 }
 
 /// Speaks HTTP/1 with a client.
-pub(super) async fn serve(home: Rc<Home>, mut transport: Transport, peer: Rc<Peer>, past: Past) {
-    let Past { mut before, requests, speaks, first } = past;
-    let working = home.worker.begin();
+pub(super) async fn serve(
+    context: Rc<ListenerContext>,
+    mut transport: Transport,
+    peer: Rc<Peer>,
+    initial: InitialState,
+) {
+    let InitialState { mut before, requests, speaks, first } = initial;
+    let active = context.worker.begin();
     let can_park = matches!(transport, Transport::Plain(_));
-    let line = Rc::new(Line::new(home.clone(), peer, (can_park, true)));
-    line.earlier.set(requests);
+    let state = Rc::new(ConnectionState::new(context.clone(), peer, (can_park, true)));
+    state.earlier.set(requests);
     if let Some((response, entry)) = first {
-        line.first.replace(Some(response));
-        line.entry.replace(entry);
+        state.first.replace(Some(response));
+        state.entry.replace(entry);
     }
     loop {
-        line.tally.unused.set(!before.is_empty());
+        state.io_activity.unused.set(!before.is_empty());
         let service = {
-            let line = line.clone();
+            let state = state.clone();
             // hyper can give back only a service that can be moved, as this one.
-            service_fn(move |request| serve_one(&line, request))
+            service_fn(move |request| serve_one(&state, request))
         };
-        let io = Watched { transport, before, tally: line.tally.clone() };
-        let mut connection = home.http1.serve_connection(io, service);
-        let mut clock = Clock::new(&line);
-        let period = home.worker.tick();
+        let io = Watched { transport, before, io_activity: state.io_activity.clone() };
+        let mut connection = context.http1.serve_connection(io, service);
+        let mut clock = Clock::new(&state);
+        let period = context.worker.tick();
         let mut timer = pin!(sleep(period));
         let mut refusal = None;
         let end = poll_fn(|cx| {
-            line.tally.begin_turn();
+            state.io_activity.begin_turn();
             if let Poll::Ready(outcome) = connection.poll_without_shutdown(cx) {
-                let taken = matches!(*line.plan.borrow(), Some(Plan::TakeOver(_)));
+                let taken = matches!(*state.plan.borrow(), Some(Plan::TakeOver(_)));
                 if let Err(error) = &outcome {
-                    home.worker.counters.broken.add(1);
+                    context.worker.counters.broken.add(1);
                     // hyper has answered the request.
                     refusal = error.is_parse().then(|| error.is_parse_too_large());
                 }
                 return Poll::Ready(if outcome.is_ok() && taken {
-                    End::TakenOver
+                    ExitReason::TakenOver
                 } else {
-                    End::Closed
+                    ExitReason::Closed
                 });
             }
-            working.remember(cx.waker());
-            line.settle_upload(cx);
-            let tally = &line.tally;
-            let waits = matches!(*line.plan.borrow(), Some(Plan::Wait(_)));
+            active.remember(cx.waker());
+            state.finish_upload(cx);
+            let io_activity = &state.io_activity;
+            let waits = matches!(*state.plan.borrow(), Some(Plan::Wait(_)));
             // A request that can wait was read to its end, and hyper gives back the bytes that
             // follow it.
-            if waits && !tally.unflushed.get() && !tally.stuck.get() {
-                return Poll::Ready(End::Waits);
+            if waits && !io_activity.unflushed.get() && !io_activity.stuck.get() {
+                return Poll::Ready(ExitReason::Waits);
             }
             // A request that has come in part is answered before the end, and its response says
             // that it is the last one. hyper's own graceful end would throw the beginning of a head
             // away.
-            let is_awaited = speaks && line.requests() == requests;
-            if home.worker.is_draining() && !is_awaited && line.is_idle() {
-                return Poll::Ready(End::Idle);
+            let is_awaited = speaks && state.requests() == requests;
+            if context.worker.is_draining() && !is_awaited && state.is_idle() {
+                return Poll::Ready(ExitReason::Idle);
             }
-            if home.worker.is_resting() {
+            if context.worker.is_parking_at_once() {
                 let now = Instant::now();
                 // The first look notes the bytes that have moved since the last.
-                let end = clock.tick(&line, now).or_else(|| clock.tick(&line, now));
+                let end = clock.tick(&state, now).or_else(|| clock.tick(&state, now));
                 if let Some(end) = end {
                     return Poll::Ready(end);
                 }
             }
             while timer.as_mut().poll(cx).is_ready() {
                 let now = Instant::now();
-                if let Some(end) = clock.tick(&line, now) {
+                if let Some(end) = clock.tick(&state, now) {
                     return Poll::Ready(end);
                 }
                 timer.as_mut().get_mut().reset(now + period);
@@ -135,37 +140,39 @@ pub(super) async fn serve(home: Rc<Home>, mut transport: Transport, peer: Rc<Pee
         let Watched { transport: below, before: rest, .. } = parts.io;
         let read = joined(parts.read_buf, rest);
         if let Some(is_too_large) = refusal {
-            line.refused(status_of_refusal(is_too_large, &read), &read);
+            state.refused(status_of_refusal(is_too_large, &read), &read);
         }
         match (end, below) {
-            (End::TakenOver, below) => {
-                if let Some(Plan::TakeOver(then)) = line.plan.take() {
+            (ExitReason::TakenOver, below) => {
+                if let Some(Plan::TakeOver(then)) = state.plan.take() {
                     // The task of the connection goes on as that of the other protocol.
                     drop(parts.service);
                     then(below, read).await;
                 }
                 return;
             }
-            (End::Waits, Transport::Plain(plain)) => {
-                let Some(Plan::Wait(then)) = line.plan.take() else { return };
+            (ExitReason::Waits, Transport::Plain(plain)) => {
+                let Some(Plan::Wait(then)) = state.plan.take() else { return };
                 let (socket, ahead) = plain.into_parts();
                 let before = joined(read, ahead.into());
                 let before = (!before.is_empty()).then(|| Box::new(before));
-                let note = line.entry.take().map(|entry| entry as Box<dyn Any>);
-                let (form, requests) = (line.form.get(), line.requests());
-                let resume = Some(Resume { by: home, form, before, requests, note });
-                let peer = line.peer.clone();
-                then(Waiting { parked: Parked { socket, peer, token: 0, resume } });
+                let note = state.entry.take().map(|entry| entry as Box<dyn Any>);
+                let (form, requests) = (state.form.get(), state.requests());
+                let pending = Some(PendingRequest { by: context, form, before, requests, note });
+                let peer = state.peer.clone();
+                then(WaitingRequest {
+                    parked: ParkedConnection { socket, peer, token: 0, pending },
+                });
                 return;
             }
-            (End::Idle, Transport::Plain(plain)) if read.is_empty() => {
+            (ExitReason::Idle, Transport::Plain(plain)) if read.is_empty() => {
                 let (socket, ahead) = plain.into_parts();
                 if ahead.is_empty() {
                     let quiet = clock.since.elapsed();
-                    let limit = limit_of_idleness(&line).saturating_sub(quiet);
-                    let peer = line.peer.clone();
-                    let token = u64::from(line.requests());
-                    home.park(Parked { socket, peer, token, resume: None }, limit);
+                    let limit = limit_of_idleness(&state).saturating_sub(quiet);
+                    let peer = state.peer.clone();
+                    let token = u64::from(state.requests());
+                    context.park(ParkedConnection { socket, peer, token, pending: None }, limit);
                     return;
                 }
                 let Ok(plain) = Plain::new(socket) else { return };
@@ -173,18 +180,22 @@ pub(super) async fn serve(home: Rc<Home>, mut transport: Transport, peer: Rc<Pee
                 before = ahead.into();
             }
             // An encrypted connection is not parked: the server is about to end.
-            (End::Idle, below) if read.is_empty() => return close(below, &line, &working).await,
-            (End::Idle, below) => {
+            (ExitReason::Idle, below) if read.is_empty() => {
+                return close(below, &state, &active).await;
+            }
+            (ExitReason::Idle, below) => {
                 transport = below;
                 before = read;
             }
-            (End::TooSlow, below) => {
-                home.worker.counters.timed_out.add(1);
-                line.refused(408, &read);
-                return too_slow(below, &home, &working).await;
+            (ExitReason::TooSlow, below) => {
+                context.worker.counters.timed_out.add(1);
+                state.refused(408, &read);
+                return too_slow(below, &context, &active).await;
             }
-            (End::Stalled, _) => return home.worker.counters.timed_out.add(1),
-            (End::Closed | End::Waits, below) => return close(below, &line, &working).await,
+            (ExitReason::Stalled, _) => return context.worker.counters.timed_out.add(1),
+            (ExitReason::Closed | ExitReason::Waits, below) => {
+                return close(below, &state, &active).await;
+            }
         }
     }
 }
@@ -213,20 +224,20 @@ fn joined(first: Bytes, second: Bytes) -> Bytes {
     all.freeze()
 }
 
-async fn too_slow(mut transport: Transport, home: &Home, working: &Working) {
+async fn too_slow(mut transport: Transport, context: &ListenerContext, active: &ActiveConnection) {
     // The client may not be reading either, so this is one try.
     let write = poll_fn(|cx| match Pin::new(&mut transport).poll_write(cx, TOO_SLOW) {
         Poll::Pending => Poll::Ready(Ok(0)),
         outcome => outcome,
     });
     let _ = write.await;
-    linger(transport, home, working).await;
+    linger(transport, context, active).await;
 }
 
 /// Closes a connection so that the last response arrives.
-async fn close(mut transport: Transport, line: &Line, working: &Working) {
-    if line.tally.unused.get() {
-        linger(transport, &line.home, working).await;
+async fn close(mut transport: Transport, state: &ConnectionState, active: &ActiveConnection) {
+    if state.io_activity.unused.get() {
+        linger(transport, &state.context, active).await;
     } else if let Transport::Tls(_) = transport {
         let closed = poll_fn(|cx| Pin::new(&mut transport).poll_close(cx));
         let _ = timeout(GOODBYE, closed).await;
@@ -235,28 +246,35 @@ async fn close(mut transport: Transport, line: &Line, working: &Working) {
 
 /// Returns the head of a request that has the same effect on its response as the request that
 /// waited for it.
-fn stand_in(form: Form) -> &'static [u8] {
+fn stand_in(form: RequestForm) -> &'static [u8] {
     match form {
-        Form { is_1_0: false, closes: false } => b"GET / HTTP/1.1\r\nhost: a\r\n\r\n",
-        Form { is_1_0: false, closes: true } => {
+        RequestForm { is_1_0: false, closes: false } => b"GET / HTTP/1.1\r\nhost: a\r\n\r\n",
+        RequestForm { is_1_0: false, closes: true } => {
             b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"
         }
-        Form { is_1_0: true, closes: false } => b"GET / HTTP/1.0\r\nconnection: keep-alive\r\n\r\n",
-        Form { is_1_0: true, closes: true } => b"GET / HTTP/1.0\r\n\r\n",
+        RequestForm { is_1_0: true, closes: false } => {
+            b"GET / HTTP/1.0\r\nconnection: keep-alive\r\n\r\n"
+        }
+        RequestForm { is_1_0: true, closes: true } => b"GET / HTTP/1.0\r\n\r\n",
     }
 }
 
-impl Resumes for Home {
+impl Responder for ListenerContext {
     /// hyper is given a request like the one that was taken from it, and the response at once.
-    fn answer(self: Rc<Home>, parked: Parked, resume: Resume, response: Response<Body>) {
-        let Resume { form, before, note, requests, .. } = resume;
-        let Parked { socket, peer, .. } = parked;
+    fn answer(
+        self: Rc<ListenerContext>,
+        parked: ParkedConnection,
+        pending: PendingRequest,
+        response: Response<Body>,
+    ) {
+        let PendingRequest { form, before, note, requests, .. } = pending;
+        let ParkedConnection { socket, peer, .. } = parked;
         let Ok(plain) = Plain::new(socket) else { return };
         let head = Bytes::from_static(stand_in(form));
         let before = joined(head, before.map_or_else(Bytes::new, |before| *before));
         let transport = Transport::Plain(plain);
         let first = Some((response, note.and_then(|note| note.downcast().ok())));
-        let past = Past { before, requests, speaks: false, first };
-        superpoll_rt::spawn(serve(self, transport, peer, past)).detach();
+        let initial = InitialState { before, requests, speaks: false, first };
+        superpoll_rt::spawn(serve(self, transport, peer, initial)).detach();
     }
 }

@@ -18,9 +18,9 @@ use hyper::service::service_fn;
 use superpoll_rt::hyper::EngineTimer;
 use superpoll_rt::time::sleep;
 
-use super::answer::{Line, serve_one};
-use super::clock::{Clock, End};
-use super::listener_context::Home;
+use super::answer::{ConnectionState, serve_one};
+use super::clock::{Clock, ExitReason};
+use super::listener_context::ListenerContext;
 use super::streams::{BUFFER, Spawner, Streams, portioned};
 use super::watched::Watched;
 use crate::peer::Peer;
@@ -29,7 +29,7 @@ use crate::transport::Transport;
 /// The most requests of one HTTP/2 connection at a time.
 const STREAMS: u32 = 128;
 
-impl Home {
+impl ListenerContext {
     /// Returns HTTP/2 for a connection of these streams.
     fn http2(&self, streams: &Rc<Streams>) -> http2::Builder<Spawner> {
         let mut http2 = http2::Builder::new(Spawner(streams.clone()));
@@ -43,46 +43,47 @@ impl Home {
 }
 
 /// Speaks HTTP/2 with a client.
-pub(super) async fn serve(home: Rc<Home>, transport: Transport, peer: Rc<Peer>) {
-    let working = home.worker.begin();
-    let line = Rc::new(Line::new(home.clone(), peer, (false, false)));
+pub(super) async fn serve(context: Rc<ListenerContext>, transport: Transport, peer: Rc<Peer>) {
+    let active = context.worker.begin();
+    let state = Rc::new(ConnectionState::new(context.clone(), peer, (false, false)));
     let streams: Rc<Streams> = Rc::default();
     let service = {
-        let (line, streams) = (line.clone(), streams.clone());
+        let (state, streams) = (state.clone(), streams.clone());
         service_fn(move |request| {
             let member = streams.begin();
-            portioned(serve_one(&line, request), member)
+            portioned(serve_one(&state, request), member)
         })
     };
-    let io = Watched { transport, before: Bytes::new(), tally: line.tally.clone() };
-    let mut connection = pin!(home.http2(&streams).serve_connection(io, service));
-    let mut clock = Clock::new(&line);
-    let period = home.worker.tick();
+    let io = Watched { transport, before: Bytes::new(), io_activity: state.io_activity.clone() };
+    let mut connection = pin!(context.http2(&streams).serve_connection(io, service));
+    let mut clock = Clock::new(&state);
+    let period = context.worker.tick();
     let mut timer = pin!(sleep(period));
     let mut ends = false;
     let is_broken = poll_fn(|cx| {
-        line.tally.begin_turn();
-        let most = home.worker.limits.get().requests_per_connection;
-        let is_over = most.is_some_and(|most| line.requests() >= most.get());
-        if (is_over || home.worker.is_draining()) && !ends {
+        state.io_activity.begin_turn();
+        let most = context.worker.limits.get().requests_per_connection;
+        let is_over = most.is_some_and(|most| state.requests() >= most.get());
+        if (is_over || context.worker.is_draining()) && !ends {
             ends = true;
             connection.as_mut().graceful_shutdown();
         }
         if let Poll::Ready(outcome) = connection.as_mut().poll(cx) {
             return Poll::Ready(outcome.is_err());
         }
-        working.remember(cx.waker());
+        active.remember(cx.waker());
         while timer.as_mut().poll(cx).is_ready() {
             let now = Instant::now();
             // Frames come and go without being requests.
-            line.tally.unused.set(false);
-            line.tally.unflushed.set(false);
-            let (limit, is_stuck) = (home.worker.timeouts.get().body, line.tally.stuck.get());
+            state.io_activity.unused.set(false);
+            state.io_activity.unflushed.set(false);
+            let (limit, is_stuck) =
+                (context.worker.timeouts.get().body, state.io_activity.stuck.get());
             if streams.end_stalled(now, limit, is_stuck) {
                 // The rest of a response that its client does not take: there is no other way to
                 // end it.
-                if line.running.get() == 0 {
-                    home.worker.counters.timed_out.add(1);
+                if state.running.get() == 0 {
+                    context.worker.counters.timed_out.add(1);
                     return Poll::Ready(false);
                 }
                 if !ends {
@@ -91,16 +92,16 @@ pub(super) async fn serve(home: Rc<Home>, transport: Transport, peer: Rc<Peer>) 
                     cx.waker().wake_by_ref();
                 }
             }
-            match clock.tick(&line, now) {
+            match clock.tick(&state, now) {
                 // A client that does not take the end of an idle connection does not get a second
                 // one.
-                Some(End::Closed) if !ends => {
+                Some(ExitReason::Closed) if !ends => {
                     ends = true;
                     connection.as_mut().graceful_shutdown();
                     cx.waker().wake_by_ref();
                 }
                 Some(_) => {
-                    home.worker.counters.timed_out.add(1);
+                    context.worker.counters.timed_out.add(1);
                     return Poll::Ready(false);
                 }
                 None => {}
@@ -111,6 +112,6 @@ pub(super) async fn serve(home: Rc<Home>, transport: Transport, peer: Rc<Peer>) 
     })
     .await;
     if is_broken {
-        home.worker.counters.broken.add(1);
+        context.worker.counters.broken.add(1);
     }
 }

@@ -8,7 +8,7 @@ use hyper::server::conn::http1;
 use super::worker::Worker;
 
 /// One listener on one engine.
-pub(super) struct Home {
+pub(super) struct ListenerContext {
     pub worker: Rc<Worker>,
     pub http1: http1::Builder,
     pub header_bytes: u32,
@@ -16,8 +16,12 @@ pub(super) struct Home {
     proxy_protocol: bool,
 }
 
-impl Home {
-    pub fn new(worker: Rc<Worker>, tls: Option<TlsAcceptor>, proxy_protocol: bool) -> Home {
+impl ListenerContext {
+    pub fn new(
+        worker: Rc<Worker>,
+        tls: Option<TlsAcceptor>,
+        proxy_protocol: bool,
+    ) -> ListenerContext {
         let header_bytes = usize::try_from(worker.limits.get().header_bytes).unwrap_or(usize::MAX);
         let mut http1 = http1::Builder::new();
         // Each connection has its own limits of time, see there. hyper needs room for 8 KiB at
@@ -28,7 +32,7 @@ impl Home {
             .max_header_size(header_bytes)
             .max_buf_size(header_bytes.max(64 * 1024));
         let header_bytes = u32::try_from(header_bytes).unwrap_or(u32::MAX);
-        Home { worker, http1, header_bytes, tls, proxy_protocol }
+        ListenerContext { worker, http1, header_bytes, tls, proxy_protocol }
     }
 
     /// Whether connections are encrypted.

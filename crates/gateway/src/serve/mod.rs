@@ -43,11 +43,11 @@ use superpoll_rt::{Handle, Runtime, spawn, time};
 use crate::address::Address;
 use crate::channel::{Hub, Registry};
 use crate::config::{self, Config};
-use crate::connection_limits::Seats;
+use crate::connection_limits::ConnectionLimits;
 use crate::descriptors;
 use crate::listen::{Bound, Inherited};
-use crate::log::{Event, Level, Pad, Report};
-use crate::parking_lot::Lot;
+use crate::log::{AccessLogWriter, Event, Level, Report};
+use crate::parking_lot::ParkingLot;
 use crate::relay::Relay;
 use crate::succession::Succession;
 use crate::telemetry::counters::Engine;
@@ -55,7 +55,7 @@ use crate::telemetry::overview::Overview;
 use crate::telemetry::socket::Subject;
 use crate::upstream::{self, Group};
 use accepting::Accepting;
-use listener_context::Home;
+use listener_context::ListenerContext;
 use opening::{Part, Prepared, Relayed};
 use router::Blueprint;
 use worker::Worker;
@@ -117,7 +117,7 @@ pub struct Server {
     /// Engines still have connections of another server to go on with.
     adopting: Arc<AtomicBool>,
     has_yielded: bool,
-    seats: Arc<Seats>,
+    connection_limits: Arc<ConnectionLimits>,
     engines: Vec<Arc<Engine>>,
     overview: Arc<Overview>,
     /// The sockets that were passed on and are not used yet.
@@ -131,15 +131,15 @@ struct Local {
     /// If it is set to true, the tasks that accept end.
     closed: RefCell<Rc<Cell<bool>>>,
     /// The listeners that speak HTTP.
-    homes: RefCell<Vec<(Address, Rc<Home>)>>,
+    contexts: RefCell<Vec<(Address, Rc<ListenerContext>)>>,
 }
 
 impl Local {
     /// Returns the listener, without TLS, that a connection to an address belongs to.
-    fn home(&self, to: SocketAddr) -> Option<Rc<Home>> {
-        let homes = self.homes.borrow();
-        let mut plain = homes.iter().filter(|(_, home)| !home.is_encrypted());
-        plain.find(|(address, _)| address.covers(to)).map(|(_, home)| home.clone())
+    fn context(&self, to: SocketAddr) -> Option<Rc<ListenerContext>> {
+        let contexts = self.contexts.borrow();
+        let mut plain = contexts.iter().filter(|(_, context)| !context.is_encrypted());
+        plain.find(|(address, _)| address.covers(to)).map(|(_, context)| context.clone())
     }
 }
 
@@ -154,7 +154,7 @@ fn local(server: u64) -> Option<Rc<Local>> {
 impl Server {
     /// Starts to serve a configuration, on all engines of a runtime and as long as it runs.
     /// `report` receives later events, on the thread where they happen, and must not block; a
-    /// [`Journal`](crate::Journal) logs them.
+    /// [`ErrorLog`](crate::ErrorLog) logs them.
     ///
     /// # Errors
     ///
@@ -187,9 +187,13 @@ impl Server {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let handle = runtime.handle();
         let engines: Vec<Arc<Engine>> = (0..handle.engines()).map(|_| Arc::default()).collect();
-        let seats: Arc<Seats> = Arc::default();
-        let overview =
-            Overview::new(handle.clone(), runtime.backend(), engines.clone(), seats.clone());
+        let connection_limits: Arc<ConnectionLimits> = Arc::default();
+        let overview = Overview::new(
+            handle.clone(),
+            runtime.backend(),
+            engines.clone(),
+            connection_limits.clone(),
+        );
         let overview = Arc::new(overview);
         let report: Report = Arc::new(report);
         let succession =
@@ -210,7 +214,7 @@ impl Server {
             succession,
             adopting: Arc::default(),
             has_yielded: false,
-            seats,
+            connection_limits,
             engines,
             overview,
             inherited: RefCell::new(inherited),
@@ -271,28 +275,36 @@ impl Server {
         self.channels = channels;
         self.limit(config);
         for (index, (part, blueprint)) in parts.into_iter().zip(blueprints).enumerate() {
-            let Part { lot, openings } = part;
+            let Part { parking_lot, openings } = part;
             let (number, timeouts, limits) = (self.number, config.timeouts, config.limits);
-            let seats = self.seats.clone();
+            let connection_limits = self.connection_limits.clone();
             let counters = self.engines[index].clone();
             let report = self.report.clone();
             let log = log.clone();
             let begin = move || {
-                let pad = log.map(Pad::new);
+                let access_log = log.map(AccessLogWriter::new);
                 let local = match local(number) {
                     Some(local) => {
                         let before = local.worker.router();
-                        let router = blueprint.build(&local.worker.lot, Some(&before));
-                        local.worker.change(router, pad, timeouts, limits);
+                        let router = blueprint.build(&local.worker.parking_lot, Some(&before));
+                        local.worker.change(router, access_log, timeouts, limits);
                         local
                     }
                     None => {
-                        let Some(lot) = lot else { return };
-                        let lot = Lot::open(lot, counters.clone(), report.clone());
-                        let router = blueprint.build(&lot, None);
-                        let worker = Worker::new(lot, router, pad, counters, timeouts, limits);
-                        let (closed, homes) = (RefCell::default(), RefCell::default());
-                        let local = Rc::new(Local { worker: Rc::new(worker), closed, homes });
+                        let Some(parking_lot) = parking_lot else { return };
+                        let parking_lot =
+                            ParkingLot::open(parking_lot, counters.clone(), report.clone());
+                        let router = blueprint.build(&parking_lot, None);
+                        let worker = Worker::new(
+                            parking_lot,
+                            router,
+                            access_log,
+                            counters,
+                            timeouts,
+                            limits,
+                        );
+                        let (closed, contexts) = (RefCell::default(), RefCell::default());
+                        let local = Rc::new(Local { worker: Rc::new(worker), closed, contexts });
                         SERVERS.with(|servers| servers.borrow_mut().insert(number, local.clone()));
                         local
                     }
@@ -300,24 +312,28 @@ impl Server {
                 let closed = Rc::new(Cell::new(false));
                 local.closed.replace(closed.clone()).set(true);
                 local.worker.wake();
-                let mut homes = Vec::new();
+                let mut contexts = Vec::new();
                 for opening in openings {
-                    let home = Home::new(local.worker.clone(), opening.tls, opening.proxy_protocol);
-                    let home = Rc::new(home);
-                    homes.push((opening.on.clone(), home.clone()));
+                    let context = ListenerContext::new(
+                        local.worker.clone(),
+                        opening.tls,
+                        opening.proxy_protocol,
+                    );
+                    let context = Rc::new(context);
+                    contexts.push((opening.on.clone(), context.clone()));
                     let accepting = Accepting {
                         local: opening.on.only(),
                         on: opening.on,
                         worker: local.worker.clone(),
-                        home,
+                        context,
                         closed: closed.clone(),
-                        seats: seats.clone(),
+                        connection_limits: connection_limits.clone(),
                         report: report.clone(),
                         refusals: accepting::refusals(),
                     };
                     spawn(accepting.run(opening.listener)).detach();
                 }
-                local.homes.replace(homes);
+                local.contexts.replace(contexts);
             };
             self.handle
                 .call_on(index, begin)
@@ -346,7 +362,7 @@ impl Server {
         }
         let connections = descriptors::connections(config, descriptors);
         let limits = &config.limits;
-        self.seats.limit(NonZeroU32::new(connections), limits.connections_per_client);
+        self.connection_limits.limit(NonZeroU32::new(connections), limits.connections_per_client);
     }
 
     /// Returns the setting of a configuration that the process cannot satisfy with this many
@@ -416,14 +432,14 @@ impl Server {
     #[must_use]
     pub fn connections(&self) -> u64 {
         // Connections that are relayed have seats, too.
-        u64::from(self.seats.taken())
+        u64::from(self.connection_limits.in_use())
     }
 
     /// Returns the subject for a statistics socket.
     #[must_use]
     pub fn subject(&self) -> Subject {
-        let (handle, seats) = (self.handle.clone(), self.seats.clone());
-        let connections = move || u64::from(seats.taken());
+        let (handle, connection_limits) = (self.handle.clone(), self.connection_limits.clone());
+        let connections = move || u64::from(connection_limits.in_use());
         Subject::new("serve", self.backend, handle, self.engines.clone(), connections)
     }
 

@@ -30,7 +30,7 @@ pub(super) struct Prepared {
 /// An engine's part of them.
 pub(super) struct Part {
     /// For an engine that has no lot yet.
-    pub lot: Option<parking_lot::Prepared>,
+    pub parking_lot: Option<parking_lot::PreparedLot>,
     pub openings: Vec<Opening>,
 }
 
@@ -57,11 +57,11 @@ impl Server {
         let mut parts = Vec::new();
         for _ in &self.engines {
             // Each engine has its own lot from the start on.
-            let lot = match self.fronts.is_empty() {
-                true => Some(self.lot(config)?),
+            let parking_lot = match self.fronts.is_empty() {
+                true => Some(self.parking_lot(config)?),
                 false => None,
             };
-            parts.push(Part { lot, openings: Vec::new() });
+            parts.push(Part { parking_lot, openings: Vec::new() });
         }
         let engines = relay::Engines::new(runtime.handle(), runtime.backend());
         let (mut fronts, mut relayed) = (Vec::new(), Vec::new());
@@ -178,7 +178,7 @@ impl Server {
             ..relay::Options::default()
         };
         let rules = relay::Rules {
-            seats: Some(self.seats.clone()),
+            connection_limits: Some(self.connection_limits.clone()),
             header: asked.proxy_protocol.then_some(config.timeouts.header),
             announces: relay.proxy_protocol,
         };

@@ -12,11 +12,11 @@ use hyper::body::Incoming;
 
 use crate::authority;
 use crate::body::Body;
-use crate::channel::{Desk, Registry};
+use crate::channel::{LocalSubscribers, Registry};
 use crate::config::{self, Config};
 use crate::exchange::{Exchange, LocalFuture};
 use crate::files::{Embedded, Folder, Site};
-use crate::parking_lot::Lot;
+use crate::parking_lot::ParkingLot;
 use crate::peer::Peer;
 use crate::reply;
 use crate::telemetry::guard;
@@ -40,7 +40,7 @@ const METRICS_ARE_LOCAL: &str = "403 Forbidden: these metrics are for programs o
 
 /// The handler of the requests below a path.
 enum Handler {
-    Channel(Rc<Desk>),
+    Channel(Rc<LocalSubscribers>),
     Demo(Rc<Embedded>),
     Files(Rc<Site>),
     Redirect(config::Redirect),
@@ -65,7 +65,7 @@ pub(super) struct Router {
     addresses: Option<Routes>,
     /// The Host field of the last request, and its routes.
     last: RefCell<Option<(HeaderValue, Routes)>>,
-    desks: Vec<Rc<Desk>>,
+    desks: Vec<Rc<LocalSubscribers>>,
     overview: Arc<Overview>,
     /// The path of the counters, if they are served.
     metrics: Option<config::Metrics>,
@@ -88,7 +88,7 @@ impl Blueprint {
 
     /// Builds the routes, on the engine that they are for. Channels that `before` has as well go
     /// on.
-    pub fn build(self, lot: &Rc<Lot>, before: Option<&Router>) -> Router {
+    pub fn build(self, parking_lot: &Rc<ParkingLot>, before: Option<&Router>) -> Router {
         let mut folders = self.folders.into_iter();
         let mut router = Router {
             names: HashMap::new(),
@@ -118,10 +118,14 @@ impl Blueprint {
                     config::Action::Channel(_) => match self.channels.of(host, &route.path) {
                         Some(hub) => {
                             let mut desks = before.into_iter().flat_map(|before| &before.desks);
-                            let desk = desks.find(|desk| Arc::ptr_eq(desk.hub(), hub)).cloned();
-                            let desk = desk.unwrap_or_else(|| Desk::new(hub.clone(), lot.clone()));
-                            router.desks.push(desk.clone());
-                            Handler::Channel(desk)
+                            let local_subscribers = desks
+                                .find(|local_subscribers| Arc::ptr_eq(local_subscribers.hub(), hub))
+                                .cloned();
+                            let local_subscribers = local_subscribers.unwrap_or_else(|| {
+                                LocalSubscribers::new(hub.clone(), parking_lot.clone())
+                            });
+                            router.desks.push(local_subscribers.clone());
+                            Handler::Channel(local_subscribers)
                         }
                         None => continue,
                     },
@@ -208,16 +212,19 @@ impl Router {
     }
 
     /// Returns the desk of the channel that is recorded under this number.
-    pub fn desk(&self, space: u64) -> Option<Rc<Desk>> {
-        self.desks.iter().find(|desk| desk.hub().space() == Some(space)).cloned()
+    pub fn local_subscribers(&self, space: u64) -> Option<Rc<LocalSubscribers>> {
+        self.desks
+            .iter()
+            .find(|local_subscribers| local_subscribers.hub().space() == Some(space))
+            .cloned()
     }
 
     /// Ends the channels that another does not have.
     pub fn retire(&self, after: Option<&Router>) {
-        for desk in &self.desks {
+        for local_subscribers in &self.desks {
             let mut desks = after.into_iter().flat_map(|after| &after.desks);
-            if !desks.any(|other| Rc::ptr_eq(desk, other)) {
-                desk.retire();
+            if !desks.any(|other| Rc::ptr_eq(local_subscribers, other)) {
+                local_subscribers.retire();
             }
         }
     }
@@ -301,9 +308,12 @@ impl Router {
             Handler::Channel(_) if !matches!(&path[below..], "" | "/") => {
                 StatusCode::NOT_FOUND.into()
             }
-            Handler::Channel(desk) => {
-                let (desk, (request, exchange)) = (desk.clone(), prepare(request));
-                Reply::Later(Box::pin(async move { desk.answer(request, &exchange).await }))
+            Handler::Channel(local_subscribers) => {
+                let (local_subscribers, (request, exchange)) =
+                    (local_subscribers.clone(), prepare(request));
+                Reply::Later(Box::pin(
+                    async move { local_subscribers.answer(request, &exchange).await },
+                ))
             }
             Handler::Files(site) => {
                 let (head, _) = request.into_parts();

@@ -10,61 +10,61 @@ use std::time::Duration;
 use slab::Slab;
 
 use crate::config::{Limits, Timeouts};
-use crate::log::Pad;
-use crate::parking_lot::Lot;
+use crate::log::AccessLogWriter;
+use crate::parking_lot::ParkingLot;
 use crate::telemetry::counters::{Engine, Task};
 
 use super::router::Router;
 
 /// One engine's part of a server.
 pub(super) struct Worker {
-    pub lot: Rc<Lot>,
+    pub parking_lot: Rc<ParkingLot>,
     pub counters: Arc<Engine>,
     /// Exchanged as a whole when the configuration is read again; a request keeps the router that
     /// it began with.
     router: RefCell<Rc<Router>>,
     /// The access log, if there is one.
-    pad: RefCell<Option<Rc<Pad>>>,
+    access_log: RefCell<Option<Rc<AccessLogWriter>>>,
     pub timeouts: Cell<Timeouts>,
     pub limits: Cell<Limits>,
     draining: Cell<bool>,
     /// Whether connections come to rest at once.
-    resting: Cell<bool>,
+    is_parking_at_once: Cell<bool>,
     /// The tasks of connections and listeners, to be woken when the server changes or is about to
     /// end.
     tasks: RefCell<Slab<Waker>>,
 }
 
 /// A task that is woken by changes.
-pub(super) struct Waits {
+pub(super) struct TaskRegistration {
     worker: Rc<Worker>,
     index: usize,
 }
 
 /// A connection with a task.
-pub(super) struct Working {
-    waits: Waits,
+pub(super) struct ActiveConnection {
+    waits: TaskRegistration,
     _counted: Task,
 }
 
 impl Worker {
     pub fn new(
-        lot: Rc<Lot>,
+        parking_lot: Rc<ParkingLot>,
         router: Router,
-        pad: Option<Rc<Pad>>,
+        access_log: Option<Rc<AccessLogWriter>>,
         counters: Arc<Engine>,
         timeouts: Timeouts,
         limits: Limits,
     ) -> Worker {
         Worker {
-            lot,
+            parking_lot,
             counters,
             router: RefCell::new(Rc::new(router)),
-            pad: RefCell::new(pad),
+            access_log: RefCell::new(access_log),
             timeouts: Cell::new(timeouts),
             limits: Cell::new(limits),
             draining: Cell::new(false),
-            resting: Cell::new(false),
+            is_parking_at_once: Cell::new(false),
             tasks: RefCell::default(),
         }
     }
@@ -73,13 +73,19 @@ impl Worker {
         self.router.borrow().clone()
     }
 
-    pub fn pad(&self) -> Option<Rc<Pad>> {
-        self.pad.borrow().clone()
+    pub fn access_log(&self) -> Option<Rc<AccessLogWriter>> {
+        self.access_log.borrow().clone()
     }
 
     /// Serves requests by another configuration from now on.
-    pub fn change(&self, router: Router, pad: Option<Rc<Pad>>, timeouts: Timeouts, limits: Limits) {
-        let _old = self.pad.replace(pad);
+    pub fn change(
+        &self,
+        router: Router,
+        access_log: Option<Rc<AccessLogWriter>>,
+        timeouts: Timeouts,
+        limits: Limits,
+    ) {
+        let _old = self.access_log.replace(access_log);
         self.timeouts.set(timeouts);
         self.limits.set(limits);
         let new = Rc::new(router);
@@ -103,28 +109,28 @@ impl Worker {
     pub fn drain(&self) {
         self.draining.set(true);
         self.router().retire(None);
-        self.lot.drain();
+        self.parking_lot.drain();
         self.wake();
     }
 
     /// Parks idle connections at once: they are about to belong to another server.
-    pub fn rest(&self) {
+    pub fn park_idle_connections(&self) {
         let timeouts = self.timeouts.get();
         self.timeouts.set(Timeouts { park: Duration::ZERO, ..timeouts });
-        self.resting.set(true);
+        self.is_parking_at_once.set(true);
         self.wake();
     }
 
     /// Leaves idle connections to another server; clients that are answered from here on are told
     /// to connect again.
-    pub fn leave(&self) {
-        self.lot.leave();
+    pub fn hand_over(&self) {
+        self.parking_lot.hand_over();
         self.draining.set(true);
         self.wake();
     }
 
-    pub fn is_resting(&self) -> bool {
-        self.resting.get()
+    pub fn is_parking_at_once(&self) -> bool {
+        self.is_parking_at_once.get()
     }
 
     /// Makes all tasks check for changes.
@@ -135,18 +141,18 @@ impl Worker {
     }
 
     /// Counts a task in.
-    pub fn wait(self: &Rc<Worker>) -> Waits {
+    pub fn wait(self: &Rc<Worker>) -> TaskRegistration {
         let index = self.tasks.borrow_mut().insert(Waker::noop().clone());
-        Waits { worker: self.clone(), index }
+        TaskRegistration { worker: self.clone(), index }
     }
 
     /// Counts a connection that has a task.
-    pub fn begin(self: &Rc<Worker>) -> Working {
-        Working { waits: self.wait(), _counted: Task::begin(&self.counters) }
+    pub fn begin(self: &Rc<Worker>) -> ActiveConnection {
+        ActiveConnection { waits: self.wait(), _counted: Task::begin(&self.counters) }
     }
 }
 
-impl Waits {
+impl TaskRegistration {
     /// Remembers a task, to be woken by the next change.
     pub fn remember(&self, waker: &Waker) {
         if let Some(known) = self.worker.tasks.borrow_mut().get_mut(self.index)
@@ -157,14 +163,14 @@ impl Waits {
     }
 }
 
-impl Working {
-    /// As [`Waits::remember`].
+impl ActiveConnection {
+    /// As [`TaskRegistration::remember`].
     pub fn remember(&self, waker: &Waker) {
         self.waits.remember(waker);
     }
 }
 
-impl Drop for Waits {
+impl Drop for TaskRegistration {
     fn drop(&mut self) {
         self.worker.tasks.borrow_mut().remove(self.index);
     }

@@ -41,7 +41,7 @@ use crate::config::{Config, Sitting};
 use crate::listen::Bound;
 use crate::log::{Event, Level, Report};
 use ledger::{CHANNELS, ChannelRecord, Ledger, decode_message};
-use state::Left;
+use state::ConnectionRecord;
 
 pub(crate) mod ledger;
 pub(crate) mod state;
@@ -73,7 +73,7 @@ pub(crate) struct Channel {
 /// The state that another server has left, decoded.
 #[derive(Debug, Default)]
 pub(crate) struct Estate {
-    pub connections: Vec<(OwnedFd, Left)>,
+    pub connections: Vec<(OwnedFd, ConnectionRecord)>,
     pub channels: Vec<Channel>,
     /// Descriptors that are of no more use, or for which there was no room.
     pub lost: usize,
@@ -284,7 +284,7 @@ impl Estate {
         for orphan in adopted.orphans {
             if orphan.state == LISTENER || orphan.state == WITH_FILE {
                 // A listener was shown before.
-            } else if let Some(left) = Left::decode(&orphan.state) {
+            } else if let Some(left) = ConnectionRecord::decode(&orphan.state) {
                 estate.connections.push((orphan.descriptor, left));
             } else {
                 estate.lost += 1;
@@ -325,8 +325,14 @@ mod tests {
             Orphan { descriptor: reader.into(), state: state.to_vec() }
         };
         let idle = state::Activity::Idle { requests: 3 };
-        let left =
-            Left { client: None, local: None, seconds: 1, written: 2, read: 3, activity: idle };
+        let left = ConnectionRecord {
+            client: None,
+            local: None,
+            seconds: 1,
+            written: 2,
+            read: 3,
+            activity: idle,
+        };
         let record = |name: &str| {
             ChannelRecord { names: vec![(name.to_owned(), "/".to_owned())], epoch: 7 }.encode()
         };

@@ -113,7 +113,7 @@ mod tests {
 
     fn peer(client: Option<&str>) -> Peer {
         let client: Option<SocketAddr> = client.map(|client| client.parse().unwrap());
-        Peer { client, local: None, is_encrypted: false, is_proxied: false, seat: None }
+        Peer { client, local: None, is_encrypted: false, is_proxied: false, permit: None }
     }
 
     fn asked(uri: &str, fields: &[(&str, &str)]) -> Request<()> {

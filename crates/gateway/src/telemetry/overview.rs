@@ -12,7 +12,7 @@ use superpoll::diagnostics::{Costs, Kind};
 use superpoll_rt::{Handle, Stats};
 
 use super::counters::Engine;
-use crate::connection_limits::Seats;
+use crate::connection_limits::ConnectionLimits;
 
 /// Where the page is.
 pub(crate) const PAGE: &str = "/_superpoll/";
@@ -22,7 +22,7 @@ pub(crate) struct Overview {
     handle: Handle,
     backend: &'static str,
     engines: Vec<Arc<Engine>>,
-    seats: Arc<Seats>,
+    connection_limits: Arc<ConnectionLimits>,
     started: Instant,
     since: SystemTime,
     ending: AtomicBool,
@@ -173,11 +173,11 @@ impl Overview {
         handle: Handle,
         backend: &'static str,
         engines: Vec<Arc<Engine>>,
-        seats: Arc<Seats>,
+        connection_limits: Arc<ConnectionLimits>,
     ) -> Overview {
         let (started, since) = (Instant::now(), SystemTime::now());
         let ending = AtomicBool::new(false);
-        Overview { handle, backend, engines, seats, started, since, ending }
+        Overview { handle, backend, engines, connection_limits, started, since, ending }
     }
 
     /// Tells pages that the server is about to end.
@@ -210,7 +210,7 @@ impl Overview {
             backend: self.backend,
             started_seconds: epoch.map_or(0, |epoch| epoch.as_secs()),
             uptime_seconds: self.started.elapsed().as_secs_f64(),
-            connections: self.seats.taken(),
+            connections: self.connection_limits.in_use(),
             engines,
             prices: costs.as_ref().map(prices),
             measured: costs.is_some_and(|costs| costs.measured),

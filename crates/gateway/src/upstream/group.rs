@@ -31,7 +31,7 @@ use super::balance::{self, Candidate};
 use super::fault::{Fault, KINDS, Outcome};
 use crate::address::Address;
 use crate::config::{Balance, Health, Upstream, UpstreamTls};
-use crate::log::{Event, Level, Report, Seldom, others};
+use crate::log::{Event, Level, RateLimited, Report, others};
 
 /// How long a server is left out after failures, without active checks.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -65,8 +65,8 @@ pub struct Member {
     /// The time until which the server is left out, in ms since the group began; 0 if it is not.
     paused_until: AtomicU64,
     /// Limits the reports of each kind of failure.
-    faults: [Seldom; KINDS],
-    changes: Seldom,
+    faults: [RateLimited; KINDS],
+    changes: RateLimited,
 }
 
 /// The parameters of TLS to the servers.
@@ -87,7 +87,7 @@ pub struct Group {
     ended: AtomicBool,
     report: Report,
     /// Requests that found no server.
-    turned_away: Seldom,
+    turned_away: RateLimited,
 }
 
 impl Group {
@@ -114,8 +114,8 @@ impl Group {
             good_checks: AtomicU32::new(0),
             bad_checks: AtomicU32::new(0),
             paused_until: AtomicU64::new(0),
-            faults: [const { Seldom::new(FAILURES) }; KINDS],
-            changes: Seldom::new(CHANGES),
+            faults: [const { RateLimited::new(FAILURES) }; KINDS],
+            changes: RateLimited::new(CHANGES),
         });
         Ok(Arc::new(Group {
             name: name.to_owned(),
@@ -125,7 +125,7 @@ impl Group {
             began: Instant::now(),
             ended: AtomicBool::new(false),
             report,
-            turned_away: Seldom::new(FAILURES),
+            turned_away: RateLimited::new(FAILURES),
         }))
     }
 

@@ -217,7 +217,7 @@ fn finite(ratio: f32) -> Option<f64> {
     ratio.is_finite().then_some(f64::from(ratio))
 }
 
-fn called(calls: impl Iterator<Item = (&'static str, u64)>) -> BTreeMap<String, u64> {
+fn calls_by_name(calls: impl Iterator<Item = (&'static str, u64)>) -> BTreeMap<String, u64> {
     calls.filter(|&(_, count)| count > 0).map(|(name, count)| (name.to_owned(), count)).collect()
 }
 
@@ -269,8 +269,8 @@ impl Engine {
             hot: Set::new(&poller.hot),
             cold: Set::new(&poller.cold),
             away: Set::new(&poller.away),
-            poller_calls: called(poller.calls.by_name()),
-            socket_calls: called(stats.calls.by_name()),
+            poller_calls: calls_by_name(poller.calls.by_name()),
+            socket_calls: calls_by_name(stats.calls.by_name()),
             costs: Costs::all(stats),
             longest_turn_ns: nanos(stats.longest_turn),
             slowest: stats.slowest.iter().map(Turn::new).collect(),
