@@ -158,13 +158,13 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     }
     if let Some(socket) = &options.sit {
         let socket = std::path::absolute(socket)?;
-        let profile = config.babysitter.as_ref().map_or(Profile::Chat, |one| one.profile);
-        config.babysitter =
-            Some(config::Babysitter { sitting: config::Sitting::Process { socket }, profile });
+        let profile = config.keeper.as_ref().map_or(Profile::Chat, |one| one.profile);
+        config.keeper =
+            Some(config::Keeper { kind: config::KeeperKind::Process { socket }, profile });
     }
     if options.upgrade && !has_babysitter_process(&config) {
         let why = "--upgrade takes over from a server with the same babysitter process; \
-                   name it with --sit, or in [babysitter] of the configuration";
+                   name it with --sit, or in [keeper] of the configuration";
         return Err(why.into());
     }
     let path = config.log.path.display();
@@ -172,14 +172,14 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         ErrorLog::open(&config.log).map_err(|error| format!("opening the log {path}: {error}"))?;
     let error_log = Arc::new(error_log);
     let outcome = serve(options, &config, inherited, &error_log);
-    // Engines that are still at work may hold the error_log, and the process does not wait for those.
+    // Engines that are still at work may hold the log, and the process does not wait for those.
     error_log.close();
     outcome
 }
 
 fn has_babysitter_process(config: &Config) -> bool {
-    let sitting = config.babysitter.as_ref().map(|babysitter| &babysitter.sitting);
-    matches!(sitting, Some(config::Sitting::Process { .. }))
+    let kind = config.keeper.as_ref().map(|keeper| &keeper.kind);
+    matches!(kind, Some(config::KeeperKind::Process { .. }))
 }
 
 /// Starts the program that will take over, which may be another version by now.
@@ -226,12 +226,12 @@ fn serve(
     let told = error_log.clone();
     let report = move |event: &Event| told.write(event);
     let mut upgrade = signal(SignalKind::user_defined2())?;
-    if let Some(config::Babysitter { sitting: config::Sitting::Process { socket }, .. }) =
-        &config.babysitter
+    if let Some(config::Keeper { kind: config::KeeperKind::Process { socket }, .. }) =
+        &config.keeper
         && sit::start(socket)?
     {
         let message = format!("started a babysitter at {}", socket.display());
-        error_log.write(&Event::new(Level::Notice, "babysitter-started", message));
+        error_log.write(&Event::new(Level::Notice, "keeper-started", message));
     }
     if options.upgrade {
         inherited = inherited.by_upgrade();
@@ -286,7 +286,7 @@ fn serve(
                 }
                 Asked::Upgrade if !has_babysitter_process(config) => {
                     let why = "not upgrading: there is no babysitter process; \
-                               name one with --sit, or in [babysitter] of the configuration";
+                               name one with --sit, or in [keeper] of the configuration";
                     error_log.write(&Event::new(Level::Error, "upgrade-refused", why));
                 }
                 Asked::Upgrade => match start_successor() {

@@ -229,7 +229,7 @@ impl Inherited {
     }
 
     /// Returns the same sockets for a server that takes over from one that is at work, with a
-    /// babysitter that both have.
+    /// keeper that both have.
     #[must_use]
     pub fn by_upgrade(self) -> Inherited {
         Inherited { upgrades: true, ..self }

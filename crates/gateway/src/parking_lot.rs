@@ -11,9 +11,9 @@
 //! And when many connections have been parked, the allocator is told to give back the free memory
 //! of their buffers, which it would otherwise keep for as long as the process runs.
 //!
-//! A thread or a babysitter process may watch the parked connections instead. The process has the
+//! A thread or a keeper process may watch the parked connections instead. The process has the
 //! connections as well, and gives them to the next server if this server ends (`succession`). The
-//! poller manages the babysitter by itself.
+//! poller manages the keeper by itself.
 //!
 //! The owner of a parked connection is its [`ConnectionOwner`]. The guest gets the connection back, once,
 //! when the peer has sent something or has hung up, or when its time is over. Time is kept in
@@ -46,7 +46,7 @@ use crate::transport::Socket;
 /// The most connections that are called back in one go before other tasks have their turn.
 const BATCH: usize = 256;
 
-/// How many times a second connections that are due are left to the babysitter.
+/// How many times a second connections that are due are left to the keeper.
 const PARTS: u32 = 4;
 
 /// Memory is given back when this many more connections are parked than before: it is some
@@ -191,9 +191,9 @@ pub struct ParkingLot {
     given_back_at: Cell<usize>,
     /// Whether connections may go on with another server.
     outlives: bool,
-    /// Whether a babysitter watches the connections.
+    /// Whether a keeper watches the connections.
     is_kept: bool,
-    /// Whether the loss of the babysitter has been reported.
+    /// Whether the loss of the keeper has been reported.
     has_reported_loss: Cell<bool>,
     report: Report,
     counters: Arc<Engine>,
@@ -376,7 +376,7 @@ impl ParkingLot {
         }
     }
 
-    /// Makes the babysitter take every connection that it can, including those that came a moment
+    /// Makes the keeper take every connection that it can, including those that came a moment
     /// ago.
     pub(crate) fn move_all_to_keeper(&self) {
         self.poller.borrow_mut().hand_over_all();
@@ -384,7 +384,7 @@ impl ParkingLot {
 
     /// Leaves all connections to another server, and takes no new ones. Connections that cannot be
     /// left are given back. From here on the lot does nothing with the connections that it has
-    /// left. [`drop_handed_over`](ParkingLot::drop_handed_over) closes them, and must not come before the babysitter has
+    /// left. [`drop_handed_over`](ParkingLot::drop_handed_over) closes them, and must not come before the keeper has
     /// been told that they belong to another server.
     pub(crate) fn hand_over(&self) {
         self.draining.set(true);
@@ -414,10 +414,10 @@ impl ParkingLot {
         }
     }
 
-    /// Closes the connections that were left, except those that the babysitter has given back
+    /// Closes the connections that were left, except those that the keeper has given back
     /// since. Returns how many were closed.
     pub(crate) fn drop_handed_over(&self) -> usize {
-        // This wait reports each connection that became ready before the babysitter heard that the
+        // This wait reports each connection that became ready before the keeper heard that the
         // connections belong to another server.
         let _ = self.poller.borrow_mut().wait(&mut Events::with_limit(BATCH), Some(Duration::ZERO));
         self.reclaim_rest();
@@ -477,7 +477,7 @@ impl ParkingLot {
         }
     }
 
-    /// Leaves some of the connections that are due to the babysitter, and reports its loss if it is
+    /// Leaves some of the connections that are due to the keeper, and reports its loss if it is
     /// gone. Returns whether any have left, in which case more may follow.
     fn service_keeper(&self) -> bool {
         let poller = self.poller.borrow_mut();
@@ -485,9 +485,9 @@ impl ParkingLot {
             && !self.has_reported_loss.replace(true)
         {
             let message = format!(
-                "the babysitter is lost ({why}); idle connections are watched here from now on"
+                "the keeper is lost ({why}); idle connections are watched here from now on"
             );
-            (self.report)(&Event::new(Level::Error, "babysitter-lost", message));
+            (self.report)(&Event::new(Level::Error, "keeper-lost", message));
         }
         drop(poller);
         // Each wait goes on with the search for connections that are due to leave.

@@ -196,7 +196,7 @@ fn a_babysitter_that_was_stopped_for_a_while_has_missed_nothing() {
     assert!(publish(nursery.at(), "on"));
     let second = nursery.server(&["--upgrade"]);
     let (status, said) = first.ended();
-    assert!(status.success() && !said.contains("babysitter is lost"), "{said}");
+    assert!(status.success() && !said.contains("keeper is lost"), "{said}");
     second.says("going on with 2 connections");
     // The first has handed over all of them.
     let mut poll = connect(nursery.at());

@@ -291,7 +291,7 @@ fn a_server_goes_on_without_its_babysitter_and_says_so() {
     let mut subscriber = Subscriber::new(nursery.at());
     nursery.until_held(51);
     signal(nursery.babysitter(), "KILL");
-    server.says("the babysitter is lost");
+    server.says("the keeper is lost");
     for client in &mut idle {
         assert!(get(client, "/small").ends_with("0123456789"));
     }

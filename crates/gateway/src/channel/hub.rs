@@ -18,7 +18,7 @@ use super::publisher_queue::{PublishTurn, PublisherQueue, QUEUE_FACTOR, QueueFul
 use crate::config::{Channel, Slow};
 use crate::succession::ledger::Ledger;
 
-/// How long a publisher waits at most for a babysitter that is behind, and the time between two
+/// How long a publisher waits at most for a keeper that is behind, and the time between two
 /// checks.
 const SAFE: Duration = Duration::from_secs(1);
 const NAP: Duration = Duration::from_millis(1);
@@ -206,7 +206,7 @@ impl Hub {
         state.history.settle(length);
     }
 
-    /// Whether the babysitter may still have subscribers of the server before, with the state that
+    /// Whether the keeper may still have subscribers of the server before, with the state that
     /// they had then. A successor takes the bytes that were written to them since for messages, so
     /// nothing but messages is written unasked.
     pub(crate) fn is_gathering(&self) -> bool {

@@ -10,8 +10,8 @@ use futures_rustls::rustls::pki_types::ServerName;
 use toml::Spanned;
 
 use super::model::{
-    Action, Babysitter, Config, Host, Listener, Log, Process, Proxy, Redirect, Relay, Route,
-    Server, Sitting, Tls, Upstream, UpstreamTls,
+    Action, Config, Host, Keeper, KeeperKind, Listener, Log, Process, Proxy, Redirect, Relay,
+    Route, Server, Tls, Upstream, UpstreamTls,
 };
 use super::overlap::overlap;
 use super::{disk, raw};
@@ -155,10 +155,12 @@ impl<'a> Check<'a> {
                 log
             }),
             metrics: raw.metrics.map(Spanned::into_inner),
-            babysitter: raw.babysitter.map(|one| Babysitter {
-                sitting: match one.sitting {
-                    raw::Sitting::Thread => Sitting::Thread,
-                    raw::Sitting::Process => Sitting::Process { socket: self.resolved(one.socket) },
+            keeper: raw.keeper.map(|one| Keeper {
+                kind: match one.kind {
+                    raw::KeeperKind::Thread => KeeperKind::Thread,
+                    raw::KeeperKind::Process => {
+                        KeeperKind::Process { socket: self.resolved(one.socket) }
+                    }
                 },
                 profile: one.profile,
             }),

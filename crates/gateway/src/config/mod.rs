@@ -31,9 +31,9 @@ use toml::de::{DeTable, DeValue};
 
 use self::check::{Check, Found};
 pub use self::model::{
-    AccessLog, Action, Babysitter, Balance, Channel, Config, Files, Health, Host, Limits, Listener,
-    Log, LogFormat, MessageFormat, Metrics, Process, Proxy, Redirect, Relay, Route, Server,
-    Sitting, Slow, Timeouts, Tls, Upstream, UpstreamTls,
+    AccessLog, Action, Balance, Channel, Config, Files, Health, Host, Keeper, KeeperKind, Limits,
+    Listener, Log, LogFormat, MessageFormat, Metrics, Process, Proxy, Redirect, Relay, Route,
+    Server, Slow, Timeouts, Tls, Upstream, UpstreamTls,
 };
 pub use self::origins::Origins;
 pub use self::scalar::check_workers;
@@ -203,7 +203,7 @@ impl Config {
             log: Log::default(),
             access_log: None,
             metrics: None,
-            babysitter: None,
+            keeper: None,
         }
     }
 
@@ -280,9 +280,22 @@ fn read_text(path: &Path) -> std::io::Result<String> {
     })
 }
 
+/// Keys that had another name in earlier versions: the old name, and the advice for it.
+const RENAMED_KEYS: [(&str, &str); 2] = [
+    ("babysitter", "is called `keeper` now, and its key `sitting` is called `kind`"),
+    ("sitting", "is called `kind` now"),
+];
+
 /// Returns the message of an error, in one line and in the words of operators.
 fn said(error: &toml::de::Error) -> String {
-    error.message().replace("unknown field", "unknown key").replace(['\n', '\r'], " ")
+    let message =
+        error.message().replace("unknown field", "unknown key").replace(['\n', '\r'], " ");
+    let unknown = message.strip_prefix("unknown key `").and_then(|rest| rest.split_once('`'));
+    let renamed = unknown.and_then(|(key, _)| RENAMED_KEYS.iter().find(|(old, _)| *old == key));
+    match renamed {
+        Some((old, advice)) => format!("the key `{old}` {advice}"),
+        None => message,
+    }
 }
 
 /// Takes the key, value or element at a place out, and returns where the table or array begins that

@@ -36,24 +36,24 @@ pub struct Config {
     pub access_log: Option<AccessLog>,
     /// The counters, in the format of Prometheus. Default: not served.
     pub metrics: Option<Metrics>,
-    /// The babysitter, which watches idle connections in the server's place. Default: the server
+    /// The keeper, which watches idle connections in the server's place. Default: the server
     /// itself watches them.
-    pub babysitter: Option<Babysitter>,
+    pub keeper: Option<Keeper>,
 }
 
-/// The babysitter, which watches idle connections in the server's place.
+/// The keeper, which watches idle connections in the server's place.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Babysitter {
-    /// Where the babysitter runs.
-    pub sitting: Sitting,
-    /// When connections are left to the babysitter: `chat`, early, since most connections are idle;
+pub struct Keeper {
+    /// Where the keeper runs.
+    pub kind: KeeperKind,
+    /// When connections are left to the keeper: `chat`, early, since most connections are idle;
     /// or `media`, late. Default: `chat`.
     pub profile: Profile,
 }
 
-/// Where a babysitter runs.
+/// Where a keeper runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Sitting {
+pub enum KeeperKind {
     /// In a thread for each engine.
     Thread,
     /// In a process of its own (`superpoll sit`), which has the connections as well. They outlive
@@ -64,10 +64,10 @@ pub enum Sitting {
     },
 }
 
-impl Babysitter {
+impl Keeper {
     /// The tuning of the profile: when connections leave the engine.
     pub(crate) fn tuning(&self) -> Tuning {
-        let stated_only = matches!(self.sitting, Sitting::Process { .. });
+        let stated_only = matches!(self.kind, KeeperKind::Process { .. });
         Tuning { stated_only, ..self.profile.into() }
     }
 }

@@ -127,7 +127,7 @@ pub(super) fn some_backend<'de, D: Deserializer<'de>>(
     deserializer.deserialize_any(BackendText).map(Some)
 }
 
-/// Reads the profile of a babysitter by its name: when connections are left to it.
+/// Reads the profile of a keeper by its name: when connections are left to it.
 pub(super) fn profile<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Profile, D::Error> {
     String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
 }

@@ -1,14 +1,14 @@
 //! Taking over the connections of another server, and leaving connections to a next server.
 //!
-//! The state that is left with the babysitter, and the reason for which it is enough, are described
+//! The state that is left with the keeper, and the reason for which it is enough, are described
 //! in `succession`. This module has the tasks. The thread that starts a server takes the
-//! connections from the babysitter and deals them out to the engines. Each engine parks its part as
-//! if it had served those connections itself. The babysitter is told that all is settled when the
-//! last engine has left its part with the babysitter again.
+//! connections from the keeper and deals them out to the engines. Each engine parks its part as
+//! if it had served those connections itself. The keeper is told that all is settled when the
+//! last engine has left its part with the keeper again.
 //!
 //! A server that is to yield accepts no more connections, gives busy connections a moment to come
 //! to rest, and closes its channels to publishers. Then each engine leaves its parked connections,
-//! all at once, so that it sends nothing to any client from then on. Only when the babysitter has
+//! all at once, so that it sends nothing to any client from then on. Only when the keeper has
 //! heard that this was all does the server close the descriptors.
 
 use std::fmt;
@@ -26,7 +26,7 @@ use superpoll::backend::Topology;
 use superpoll_rt::{AsyncFd, spawn, time, yield_now};
 
 use super::{Error, Front, Kind, Local, Server, failed, local};
-use crate::config::{Babysitter, Config};
+use crate::config::{Config, Keeper};
 use crate::connection_limits::ConnectionLimits;
 use crate::log::{Event, Level};
 use crate::parking_lot::{
@@ -71,13 +71,13 @@ impl Server {
         let cannot = |error: &dyn fmt::Display| {
             failed(format!("making what watches idle connections: {error}"))
         };
-        let tuning = config.babysitter.as_ref().map(Babysitter::tuning);
+        let tuning = config.keeper.as_ref().map(Keeper::tuning);
         let topology = match (&self.succession, tuning) {
             (_, None) => Topology::Nested,
             (None, Some(tuning)) => Topology::Thread(tuning),
             (Some(succession), Some(tuning)) => match succession.line() {
                 Ok(Some(line)) => Topology::Process(line, tuning),
-                // The babysitter is lost already, which was reported.
+                // The keeper is lost already, which was reported.
                 Ok(None) => Topology::Nested,
                 Err(error) => return Err(cannot(&error)),
             },
@@ -85,7 +85,7 @@ impl Server {
         ParkingLot::prepare(topology).map_err(|error| cannot(&error))
     }
 
-    /// Leaves the listeners with the babysitter, so that no client is refused however this server
+    /// Leaves the listeners with the keeper, so that no client is refused however this server
     /// ends.
     pub(super) fn hold(&self, fronts: &[Front]) {
         let Some(succession) = &self.succession else { return };
@@ -125,7 +125,7 @@ impl Server {
                     return;
                 }
                 succession.settled();
-                // Before the babysitter has these records, it may hand the connections over as the
+                // Before the keeper has these records, it may hand the connections over as the
                 // other server had left them.
                 while !succession.has_room() {
                     time::sleep(BEHIND).await;
@@ -159,7 +159,7 @@ impl Server {
     }
 
     /// Waits until another server wants to go on with the connections of this one; indefinitely, if
-    /// there is no babysitter between the two.
+    /// there is no keeper between the two.
     ///
     /// # Cancel safety
     ///

@@ -111,7 +111,7 @@ pub struct Server {
     fronts: Vec<Front>,
     channels: Registry,
     groups: BTreeMap<String, Arc<Group>>,
-    /// The connection to the babysitter process, if there is one: the state that is left there, and
+    /// The connection to the keeper process, if there is one: the state that is left there, and
     /// the wish of another server to go on with it.
     succession: Option<Arc<Succession>>,
     /// Engines still have connections of another server to go on with.
@@ -169,13 +169,13 @@ impl Server {
     }
 
     /// As [`start`](Server::start), on sockets that listen already where the configuration has
-    /// their address. If the configuration has a babysitter process, the server also goes on with
+    /// their address. If the configuration has a keeper process, the server also goes on with
     /// the connections that other servers have left there.
     ///
     /// # Errors
     ///
     /// As [`start`](Server::start); if a socket was passed on whose address no listener has; if the
-    /// babysitter refuses. It refuses while another server is at work, unless this one [takes
+    /// keeper refuses. It refuses while another server is at work, unless this one [takes
     /// over](Inherited::by_upgrade) from it.
     /// one [takes over](Inherited::by_upgrade) from it.
     pub fn start_with(

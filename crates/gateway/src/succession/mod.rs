@@ -1,7 +1,7 @@
 //! One server after another, with the same connections.
 //!
-//! A server with a babysitter process (`superpoll-sit`) leaves the state that the next server needs
-//! with the babysitter. It does so while it is at work and not when it ends, so that the way in
+//! A server with a keeper process (`superpoll-sit`) leaves the state that the next server needs
+//! with the keeper. It does so while it is at work and not when it ends, so that the way in
 //! which it ends does not matter. The server leaves three things:
 //!
 //! * its listeners, so that no client is refused meanwhile;
@@ -37,7 +37,7 @@ use std::task::{Poll, Waker};
 use superpoll_sit::{Adopted, Control, Line};
 
 use crate::channel::message::Message;
-use crate::config::{Config, Sitting};
+use crate::config::{Config, KeeperKind};
 use crate::listen::Bound;
 use crate::log::{Event, Level, Report};
 use ledger::{CHANNELS, ChannelRecord, Ledger, decode_message};
@@ -46,15 +46,15 @@ use state::ConnectionRecord;
 pub(crate) mod ledger;
 pub(crate) mod state;
 
-/// Receives the error by which the babysitter was lost, once.
+/// Receives the error by which the keeper was lost, once.
 type Told = Box<dyn Fn(&superpoll_sit::Error) + Send + Sync>;
 
 /// A server's side of its succession.
 pub(crate) struct Succession {
-    /// `None`: the babysitter is lost, and the server goes on alone.
+    /// `None`: the keeper is lost, and the server goes on alone.
     control: Mutex<Option<Control>>,
     next_space: AtomicU64,
-    /// Wakes the task that sends records for which the babysitter's line had no room.
+    /// Wakes the task that sends records for which the keeper's line had no room.
     sender: Mutex<Option<Waker>>,
     told: Told,
 }
@@ -79,7 +79,7 @@ pub(crate) struct Estate {
     pub lost: usize,
 }
 
-/// The state that the babysitter keeps with a listener, and with a listener whose file the server
+/// The state that the keeper keeps with a listener, and with a listener whose file the server
 /// has made.
 const LISTENER: &[u8] = b"listener";
 const WITH_FILE: &[u8] = b"listener with its file";
@@ -92,12 +92,12 @@ fn session() -> u64 {
 }
 
 impl Succession {
-    /// Returns the succession of a server with this configuration, if it has a babysitter process.
+    /// Returns the succession of a server with this configuration, if it has a keeper process.
     pub fn of(
         config: &Config,
         report: &Report,
     ) -> Result<Option<Arc<Succession>>, superpoll_sit::Error> {
-        let Some(Sitting::Process { socket }) = config.babysitter.as_ref().map(|one| &one.sitting)
+        let Some(KeeperKind::Process { socket }) = config.keeper.as_ref().map(|one| &one.kind)
         else {
             return Ok(None);
         };
@@ -105,12 +105,12 @@ impl Succession {
         let told = move |error: &superpoll_sit::Error| {
             let message =
                 format!("{error}; nobody goes on with this server's connections after it");
-            report(&Event::new(Level::Error, "babysitter-lost", message));
+            report(&Event::new(Level::Error, "keeper-lost", message));
         };
         Succession::begin(socket, Box::new(told)).map(|begun| Some(Arc::new(begun)))
     }
 
-    /// Introduces a server to the babysitter that listens at a path.
+    /// Introduces a server to the keeper that listens at a path.
     pub fn begin(path: &Path, told: Told) -> Result<Succession, superpoll_sit::Error> {
         let control = Control::connect(path, session())?;
         let (control, sender) = (Mutex::new(Some(control)), Mutex::default());
@@ -126,7 +126,7 @@ impl Succession {
         self.sender.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls the babysitter. If the babysitter is lost, or this call finds that it is, returns
+    /// Calls the keeper. If the keeper is lost, or this call finds that it is, returns
     /// `None`.
     fn with<R>(
         &self,
@@ -154,7 +154,7 @@ impl Succession {
         }
     }
 
-    /// Returns the listeners that are left with the babysitter, and whether their server has made
+    /// Returns the listeners that are left with the keeper, and whether their server has made
     /// their files. They are there before any server has yielded, so that this server can find out
     /// whether it can go on.
     pub fn listeners(&self) -> Result<Vec<(OwnedFd, bool)>, superpoll_sit::Error> {
@@ -193,7 +193,7 @@ impl Succession {
         self.trim(space, u64::MAX);
     }
 
-    /// Waits until there are records to send for which the babysitter's line had no room.
+    /// Waits until there are records to send for which the keeper's line had no room.
     pub async fn is_behind(&self) {
         poll_fn(|cx| {
             // The waker is stored before the check, so that a record that comes in between wakes
@@ -248,7 +248,7 @@ impl Succession {
     /// Ends the succession: there will be no successor.
     pub fn bye(&self) {
         if let Some(control) = self.control().take() {
-            // If the babysitter has gone, there is nothing to end.
+            // If the keeper has gone, there is nothing to end.
             let _ = control.bye();
         }
     }

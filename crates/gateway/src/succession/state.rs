@@ -1,4 +1,4 @@
-//! The state of a connection for a successor: the few bytes that a babysitter keeps with it.
+//! The state of a connection for a successor: the few bytes that a keeper keeps with it.
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -89,7 +89,7 @@ impl ConnectionRecord {
         (sys::read(&stream).ok()? == self.read).then_some(written)
     }
 
-    /// Encodes the state for the babysitter.
+    /// Encodes the state for the keeper.
     pub fn encode(&self) -> Vec<u8> {
         // No field can be refused.
         postcard::to_extend(self, vec![FORMAT]).unwrap_or_default()

@@ -57,9 +57,9 @@ pub struct Engine {
     pub active: Count,
     /// Connections that are parked now.
     pub parked: Count,
-    /// Parked connections that a babysitter watches.
+    /// Parked connections that a keeper watches.
     pub away: Count,
-    /// Times a parked connection left for the babysitter.
+    /// Times a parked connection left for the keeper.
     pub leavings: Count,
     /// Times a connection came back.
     pub returns: Count,

@@ -37,8 +37,8 @@ const COUNTERS: &[Counter] = &[
         engine.broken
     }),
     ("parkings", "Times a connection was parked", |engine| engine.parkings),
-    ("leavings", "Times a parked connection left for the babysitter", |engine| engine.leavings),
-    ("returns", "Times one came back from the babysitter", |engine| engine.returns),
+    ("leavings", "Times a parked connection left for the keeper", |engine| engine.leavings),
+    ("returns", "Times one came back from the keeper", |engine| engine.returns),
     ("response_body_bytes", "Bytes of responses' bodies", |engine| engine.body_bytes),
     ("task_polls", "Times a task was run", |engine| engine.polls),
     ("turns", "Turns of the engine's loop", |engine| engine.turns),
@@ -61,9 +61,7 @@ type Gauge = (&'static str, &'static str, fn(&EngineState) -> f64);
 const GAUGES: &[Gauge] = &[
     ("connections_active", "Connections that have a task", |engine| engine.active as f64),
     ("connections_parked", "Connections that are parked", |engine| engine.parked as f64),
-    ("connections_away", "Parked connections that a babysitter watches", |engine| {
-        engine.away as f64
-    }),
+    ("connections_away", "Parked connections that a keeper watches", |engine| engine.away as f64),
     ("requests_running", "Requests under way", |engine| engine.running as f64),
     ("tasks", "Tasks", |engine| engine.tasks as f64),
     ("sources", "Descriptors that are waited for or were", |engine| engine.sources as f64),

@@ -8,7 +8,7 @@ use crate::stage::{BACKENDS, PATIENCE, Stage};
 #[test]
 fn who_is_idle_is_left_to_a_thread_and_comes_back() {
     for backend in BACKENDS {
-        let text = "[babysitter]\nsitting = \"thread\"\n\
+        let text = "[keeper]\nkind = \"thread\"\n\
                     [timeouts]\npark = \"40ms\"\n\
                     [[listeners]]\naddress = \"127.0.0.1:0\"\n\
                     [[hosts]]\n[[hosts.routes]]\npath = \"/c\"\nchannel = {}\n";

@@ -154,6 +154,13 @@ fn each_mistake_has_its_place() {
         // Keys and types.
         ("nonsense = 1", 3, 1, "unknown key `nonsense`, expected one of `server`, `listeners`"),
         ("[limits]\nheader = 1", 4, 1, "unknown key `header`"),
+        (
+            "[babysitter]\nsitting = \"thread\"",
+            3,
+            2,
+            "the key `babysitter` is called `keeper` now, and its key `sitting` is called `kind`",
+        ),
+        ("[keeper]\nsitting = \"thread\"", 4, 1, "the key `sitting` is called `kind` now"),
         ("access_log = 3", 3, 14, "invalid type: integer `3`, expected"),
         (
             "access_log = { format = \"xml\" }",

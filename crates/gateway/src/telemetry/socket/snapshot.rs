@@ -91,7 +91,7 @@ pub struct Engine {
     pub moves_to_hot: u64,
     /// Moves from the poll array to epoll.
     pub moves_to_cold: u64,
-    /// Moves to a babysitter.
+    /// Moves to a keeper.
     pub moves_away: u64,
     /// Moves back from there.
     pub moves_back: u64,
@@ -101,7 +101,7 @@ pub struct Engine {
     pub hot: Set,
     /// The epoll set.
     pub cold: Set,
-    /// The set that a babysitter watches.
+    /// The set that a keeper watches.
     pub away: Set,
     /// System calls of the poller by name, those that were made.
     pub poller_calls: BTreeMap<String, u64>,
@@ -201,7 +201,7 @@ pub struct Connections {
     pub active: u64,
     /// Connections that are parked now.
     pub parked: u64,
-    /// Parked connections that a babysitter watches.
+    /// Parked connections that a keeper watches.
     pub away: u64,
     /// Requests under way now.
     pub running: u64,
