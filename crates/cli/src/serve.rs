@@ -12,7 +12,7 @@ use sd_notify::NotifyState;
 use superpoll::backend::Profile;
 use superpoll::{BackendKind, limits};
 use superpoll_gateway::serve::Server;
-use superpoll_gateway::telemetry::socket::Place;
+use superpoll_gateway::telemetry::socket::SocketPath;
 use superpoll_gateway::{Address, Config, ErrorLog, Event, Inherited, Level, config};
 use superpoll_rt::Runtime;
 use superpoll_rt::signal::{SignalKind, signal};
@@ -57,7 +57,7 @@ pub struct Options {
     /// Place of the statistics socket for `superpoll top`: a path, which only this user can open,
     /// or "off" [default: that of the configuration, else by its number in a folder of the user's]
     #[arg(long, value_name = "PATH|off")]
-    pub stats: Option<Place>,
+    pub stats: Option<SocketPath>,
     /// The back-end [default: that of the configuration, else SUPERPOLL_BACKEND, else adaptive]
     #[arg(long, value_name = "NAME")]
     pub backend: Option<BackendKind>,

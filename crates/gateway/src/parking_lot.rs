@@ -40,7 +40,7 @@ use crate::memory;
 use crate::peer::{Peer, RequestForm};
 use crate::succession::state::{Activity, ConnectionRecord};
 use crate::sys;
-use crate::telemetry::counters::{Engine, Task};
+use crate::telemetry::counters::{ActiveTask, EngineCounters};
 use crate::transport::Socket;
 
 /// The most connections that are called back in one go before other tasks have their turn.
@@ -196,7 +196,7 @@ pub struct ParkingLot {
     /// Whether the loss of the keeper has been reported.
     has_reported_loss: Cell<bool>,
     report: Report,
-    counters: Arc<Engine>,
+    counters: Arc<EngineCounters>,
     opened: Instant,
     /// The earliest deadline, or an earlier one that is out of date; zero: none.
     soonest: Cell<u32>,
@@ -229,7 +229,7 @@ impl ParkingLot {
     #[must_use]
     pub(crate) fn open(
         prepared: PreparedLot,
-        counters: Arc<Engine>,
+        counters: Arc<EngineCounters>,
         report: Report,
     ) -> Rc<ParkingLot> {
         let PreparedLot { poller, nested, outlives, is_kept } = prepared;
@@ -258,8 +258,8 @@ impl ParkingLot {
     }
 
     /// Counts a task that goes on with a connection.
-    pub(crate) fn task(&self) -> Task {
-        Task::begin(&self.counters)
+    pub(crate) fn task(&self) -> ActiveTask {
+        ActiveTask::begin(&self.counters)
     }
 
     /// Returns the number of connections.
@@ -469,7 +469,7 @@ impl ParkingLot {
                 let Some(parking_lot) = parking_lot.upgrade() else { return };
                 if part == PARTS {
                     parking_lot.return_memory();
-                    let Engine { active, running, parked, .. } = &*parking_lot.counters;
+                    let EngineCounters { active, running, parked, .. } = &*parking_lot.counters;
                     memory::look(active.get() + running.get() + parked.get());
                     parking_lot.resume_expired();
                 }

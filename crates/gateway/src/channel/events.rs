@@ -13,7 +13,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body::Frame;
 use superpoll_rt::time::{Sleep, sleep};
 
-use super::cursor::{Asked, Cursor};
+use super::cursor::{Cursor, SubscribeRequest};
 use super::local_subscribers::{Delivery, LocalSubscribers, Subscription};
 use super::mailbox::Mailbox;
 use super::message::Message;
@@ -43,7 +43,7 @@ impl LocalSubscribers {
     /// Answers with messages as long as there are any.
     pub(super) fn stream(
         self: &Rc<LocalSubscribers>,
-        asked: &Asked,
+        asked: &SubscribeRequest,
         unread: Unread,
     ) -> Response<Body> {
         if self.is_retired() {

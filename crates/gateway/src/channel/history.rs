@@ -8,7 +8,7 @@ use bytes::Bytes;
 
 use super::cursor::Cursor;
 use super::message::{Message, cost};
-use crate::succession::ledger::{Ledger, encode_message};
+use crate::succession::records::{RecordStore, encode_message};
 
 /// After this many messages the oldest are taken out of the ledger.
 const TRIMMED_EVERY: u64 = 32;
@@ -33,7 +33,7 @@ pub(super) struct History {
     log: VecDeque<Message>,
     last: u64,
     /// The ledger that records messages, and the space there, if there is one.
-    ledger: Option<(Arc<dyn Ledger>, u64)>,
+    records: Option<(Arc<dyn RecordStore>, u64)>,
     /// The bytes that were published since this server continued the channel of another one, until
     /// the subscribers of that server are all here. Nothing is dropped from the log meanwhile.
     gathered: Option<usize>,
@@ -44,7 +44,7 @@ impl History {
     pub fn new(messages: Vec<Message>, is_gathering: bool) -> History {
         let last = messages.last().map_or(0, |message| message.id);
         let gathered = is_gathering.then_some(0);
-        History { log: messages.into(), last, ledger: None, gathered }
+        History { log: messages.into(), last, records: None, gathered }
     }
 
     /// Returns the number of the last message; zero before the first.
@@ -53,31 +53,31 @@ impl History {
     }
 
     /// Records messages in a space of the ledger from now on, and the existing ones at once.
-    pub fn write_down(&mut self, ledger: Arc<dyn Ledger>, space: u64) {
+    pub fn record_in(&mut self, records: Arc<dyn RecordStore>, space: u64) {
         for message in &self.log {
-            ledger.keep(space, message.id, &encode_message(message));
+            records.keep(space, message.id, &encode_message(message));
         }
-        self.ledger = Some((ledger, space));
+        self.records = Some((records, space));
     }
 
     /// The same for existing messages that come from that space.
-    pub fn go_on_in(&mut self, ledger: Arc<dyn Ledger>, space: u64) {
-        self.ledger = Some((ledger, space));
+    pub fn continue_in(&mut self, records: Arc<dyn RecordStore>, space: u64) {
+        self.records = Some((records, space));
     }
 
     /// Records no messages any more, and returns the space.
-    pub fn is_dropped(&mut self) -> Option<u64> {
-        self.ledger.take().map(|(_, space)| space)
+    pub fn stop_recording(&mut self) -> Option<u64> {
+        self.records.take().map(|(_, space)| space)
     }
 
     /// Returns the ledger that records messages.
-    pub fn ledger(&self) -> Option<Arc<dyn Ledger>> {
-        self.ledger.as_ref().map(|(ledger, _)| ledger.clone())
+    pub fn records(&self) -> Option<Arc<dyn RecordStore>> {
+        self.records.as_ref().map(|(records, _)| records.clone())
     }
 
     /// Returns the space of the ledger.
     pub fn space(&self) -> Option<u64> {
-        self.ledger.as_ref().map(|(_, space)| *space)
+        self.records.as_ref().map(|(_, space)| *space)
     }
 
     /// Whether messages are still kept for subscribers of another server.
@@ -93,7 +93,7 @@ impl History {
     }
 
     /// Ends the time in which nothing is dropped.
-    pub fn settle(&mut self, length: usize) {
+    pub fn finish_gathering(&mut self, length: usize) {
         if self.gathered.take().is_some() {
             self.shorten(length);
         }
@@ -106,8 +106,8 @@ impl History {
         let message = Message { id: self.last, data, is_text };
         // Before any subscriber gets it: this server may end at any time, and a message that a
         // subscriber has must be known to the successor.
-        if let Some((ledger, space)) = &self.ledger {
-            ledger.keep(*space, message.id, &encode_message(&message));
+        if let Some((records, space)) = &self.records {
+            records.keep(*space, message.id, &encode_message(&message));
         }
         message
     }
@@ -148,10 +148,10 @@ impl History {
 
     /// Takes the messages that are not kept any more out of the ledger.
     fn trim(&self) {
-        if let Some((ledger, space)) = &self.ledger {
+        if let Some((records, space)) = &self.records {
             // The last one is kept in any case: it shows the position of the channel.
             let first = self.log.front().map_or(self.last, |message| message.id);
-            ledger.trim(*space, first);
+            records.trim(*space, first);
         }
     }
 

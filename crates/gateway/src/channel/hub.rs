@@ -16,7 +16,7 @@ use super::history::{History, Since};
 use super::message::{Message, cost};
 use super::publisher_queue::{PublishTurn, PublisherQueue, QUEUE_FACTOR, QueueFull};
 use crate::config::{Channel, Slow};
-use crate::succession::ledger::Ledger;
+use crate::succession::records::RecordStore;
 
 /// How long a publisher waits at most for a keeper that is behind, and the time between two
 /// checks.
@@ -91,7 +91,7 @@ impl Hub {
 
     /// Returns the channel that another server had, with the last of its messages, in order and
     /// without gaps. Its subscribers are still to come: it drops no message until they are all here
-    /// ([`settle`](Hub::settle)).
+    /// ([`finish_gathering`](Hub::finish_gathering)).
     pub(crate) fn restore(options: Channel, epoch: u64, messages: Vec<Message>) -> Arc<Hub> {
         Hub::with(options, epoch, messages, true)
     }
@@ -110,25 +110,25 @@ impl Hub {
     }
 
     /// Records messages in a space of the ledger from now on, and the existing ones at once.
-    pub(crate) fn write_down(&self, ledger: Arc<dyn Ledger>, space: u64) {
-        self.state().history.write_down(ledger, space);
+    pub(crate) fn record_in(&self, records: Arc<dyn RecordStore>, space: u64) {
+        self.state().history.record_in(records, space);
     }
 
     /// The same for existing messages that come from that space.
-    pub(crate) fn go_on_in(&self, ledger: Arc<dyn Ledger>, space: u64) {
-        self.state().history.go_on_in(ledger, space);
+    pub(crate) fn continue_in(&self, records: Arc<dyn RecordStore>, space: u64) {
+        self.state().history.continue_in(records, space);
     }
 
     /// Records no messages any more, and returns the space.
-    pub(crate) fn is_dropped(&self) -> Option<u64> {
-        self.state().history.is_dropped()
+    pub(crate) fn stop_recording(&self) -> Option<u64> {
+        self.state().history.stop_recording()
     }
 
     /// Waits until the published messages are available to a successor, at most for a moment.
-    pub(super) async fn is_safe(&self) {
-        let Some(ledger) = self.state().history.ledger() else { return };
+    pub(super) async fn wait_until_recorded(&self) {
+        let Some(records) = self.state().history.records() else { return };
         let end = Instant::now() + SAFE;
-        while !ledger.has_room() && Instant::now() < end {
+        while !records.has_room() && Instant::now() < end {
             time::sleep(NAP).await;
         }
     }
@@ -200,10 +200,10 @@ impl Hub {
 
     /// Notes that all subscribers of the server before are here: from now on the log is as long as
     /// the configuration says.
-    pub(crate) fn settle(&self) {
+    pub(crate) fn finish_gathering(&self) {
         let mut state = self.state();
         let length = state.options.history;
-        state.history.settle(length);
+        state.history.finish_gathering(length);
     }
 
     /// Whether the keeper may still have subscribers of the server before, with the state that
@@ -485,7 +485,7 @@ mod tests {
                 hub.publish("meanwhile");
             }
             assert_eq!((kept(&hub), hub.since(at(0)).missed), (7, false), "history {history}");
-            hub.settle();
+            hub.finish_gathering();
             assert_eq!(kept(&hub), history);
             hub.publish("after");
             assert_eq!(kept(&hub), history);

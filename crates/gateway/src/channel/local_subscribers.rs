@@ -18,10 +18,10 @@ use slab::Slab;
 use superpoll::Key;
 use superpoll_rt::{spawn, yield_now};
 
-use super::cursor::{Asked, Cursor};
+use super::cursor::{Cursor, SubscribeRequest};
 use super::frames::Frames;
 use super::hub::{self, Hub};
-use super::mailbox::{End, Mailbox};
+use super::mailbox::{EndReason, Mailbox};
 use super::message::{Message, cost};
 use super::send_queue::SendQueue;
 use super::unread::Unread;
@@ -200,7 +200,7 @@ impl LocalSubscribers {
         if head.method != Method::GET && head.method != Method::HEAD {
             return reply::not_allowed(METHODS);
         }
-        let asked = match Asked::read(&head.uri, &head.headers) {
+        let asked = match SubscribeRequest::read(&head.uri, &head.headers) {
             Ok(asked) => asked,
             Err(what) => return reply::text(StatusCode::BAD_REQUEST, what),
         };
@@ -269,7 +269,7 @@ impl LocalSubscribers {
         for (_, subscriber) in self.subscribers.borrow().iter() {
             match &subscriber.delivery {
                 Delivery::Poll(key) | Delivery::Socket(key, _) => parked.push(*key),
-                Delivery::Task(mailbox) => mailbox.end(End::Retired),
+                Delivery::Task(mailbox) => mailbox.end(EndReason::Retired),
             }
         }
         for parked in parked.into_iter().filter_map(|key| self.parking_lot.take(key)) {

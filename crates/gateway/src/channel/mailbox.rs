@@ -11,7 +11,7 @@ use crate::config::{Channel, Slow};
 
 /// The reason for which a subscriber gets no more messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum End {
+pub(super) enum EndReason {
     /// More bytes wait for it than may.
     Slow,
     /// The channel, or the server, ends.
@@ -33,7 +33,7 @@ pub(super) struct Mailbox {
     rest: Cell<Option<(u64, u64)>>,
     queue: RefCell<VecDeque<Message>>,
     bytes: Cell<u64>,
-    end: Cell<Option<End>>,
+    end: Cell<Option<EndReason>>,
     waker: RefCell<Option<Waker>>,
 }
 
@@ -82,7 +82,7 @@ impl Mailbox {
                     put.left_out = queue.len() as u64 + 1;
                     put.disconnects = true;
                     drop(queue);
-                    self.end(End::Slow);
+                    self.end(EndReason::Slow);
                     return put;
                 }
             }
@@ -106,7 +106,7 @@ impl Mailbox {
         self.rest.set((next <= last).then_some((next, last)));
         if first > from && kept.slow == Slow::Disconnect {
             hub::count(&counters.disconnected, 1);
-            return self.end(End::Slow);
+            return self.end(EndReason::Slow);
         }
         self.replay.borrow_mut().extend(kept.messages);
     }
@@ -131,8 +131,8 @@ impl Mailbox {
     }
 
     /// Ends the mailbox. A slow subscriber does not get the rest.
-    pub fn end(&self, end: End) {
-        if end == End::Slow {
+    pub fn end(&self, end: EndReason) {
+        if end == EndReason::Slow {
             self.queue.take();
             self.replay.take();
             self.rest.set(None);
@@ -144,7 +144,7 @@ impl Mailbox {
 
     /// Returns the reason for which the mailbox has ended, if it has. The messages in it can still
     /// be taken.
-    pub fn ended(&self) -> Option<End> {
+    pub fn ended(&self) -> Option<EndReason> {
         self.end.get()
     }
 
@@ -202,7 +202,7 @@ mod tests {
         assert_eq!(mailbox.put(message(1, 10 + 2 * EACH as usize), &options), Put::default());
         let put = mailbox.put(message(2, 1), &options);
         assert_eq!(put, Put { left_out: 2, disconnects: true });
-        assert_eq!(mailbox.ended(), Some(End::Slow));
+        assert_eq!(mailbox.ended(), Some(EndReason::Slow));
         assert_eq!(mailbox.put(message(3, 1), &options), Put::default());
         assert!(mailbox.is_empty());
     }
@@ -243,7 +243,7 @@ mod tests {
             match slow {
                 Slow::Disconnect => {
                     assert_eq!(ids, (first + held..first + 2 * held).collect::<Vec<_>>());
-                    assert_eq!(mailbox.ended(), Some(End::Slow));
+                    assert_eq!(mailbox.ended(), Some(EndReason::Slow));
                 }
                 Slow::DropOldest => {
                     assert_eq!((ids.len(), mailbox.ended()), (90, None));
@@ -278,8 +278,8 @@ mod tests {
     fn what_has_come_before_the_end_is_kept() {
         let (mailbox, options) = (Mailbox::default(), options(Slow::Disconnect));
         mailbox.put(message(1, 1), &options);
-        mailbox.end(End::Retired);
+        mailbox.end(EndReason::Retired);
         mailbox.put(message(2, 1), &options);
-        assert_eq!((rest(&mailbox), mailbox.ended()), (vec![1], Some(End::Retired)));
+        assert_eq!((rest(&mailbox), mailbox.ended()), (vec![1], Some(EndReason::Retired)));
     }
 }

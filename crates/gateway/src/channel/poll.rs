@@ -11,7 +11,7 @@ use http::{HeaderValue, Response, StatusCode};
 use http_body::Body as _;
 use superpoll_rt::time::timeout;
 
-use super::cursor::Asked;
+use super::cursor::SubscribeRequest;
 use super::history::Since;
 use super::local_subscribers::{Delivery, LocalSubscribers, Subscriber};
 use super::mailbox::Mailbox;
@@ -42,7 +42,7 @@ impl LocalSubscribers {
     /// Answers with the messages that are there, or waits for one.
     pub(super) async fn poll(
         self: Rc<LocalSubscribers>,
-        asked: &Asked,
+        asked: &SubscribeRequest,
         exchange: &Exchange,
         mut unread: Unread,
     ) -> Response<Body> {

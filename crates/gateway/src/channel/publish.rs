@@ -71,7 +71,7 @@ impl LocalSubscribers {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("0"));
             return response;
         };
-        self.hub.is_safe().await;
+        self.hub.wait_until_recorded().await;
         let json = format!("{{\"id\":{id},\"epoch\":\"{:x}\"}}\n", self.hub.epoch());
         let mut response = self.empty_response(StatusCode::CREATED, id);
         *response.body_mut() = json.into();

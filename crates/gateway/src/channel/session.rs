@@ -68,7 +68,7 @@ impl Write for Memory {
 
 /// The stage of a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Stage {
+pub(super) enum SessionState {
     /// Messages go both ways.
     Open,
     /// We have sent the end; the client has not.
@@ -80,7 +80,7 @@ pub(super) enum Stage {
 /// One end of a WebSocket.
 pub(super) struct Session {
     socket: WebSocket<Memory>,
-    stage: Stage,
+    state: SessionState,
     /// The client's next message, if there is one, has to wait until messages before it are
     /// delivered.
     is_held_up: bool,
@@ -97,21 +97,21 @@ impl Session {
             .max_frame_size(Some(limit));
         let memory = Memory::default();
         let socket = WebSocket::from_raw_socket(memory, Role::Server, Some(config));
-        Session { socket, stage: Stage::Open, is_held_up: false }
+        Session { socket, state: SessionState::Open, is_held_up: false }
     }
 
     fn memory(&mut self) -> &mut Memory {
         self.socket.get_mut()
     }
 
-    pub fn stage(&self) -> Stage {
-        self.stage
+    pub fn state(&self) -> SessionState {
+        self.state
     }
 
     /// Whether the session can be dropped and made anew without a loss.
     pub fn is_idle(&self) -> bool {
         let memory = self.socket.get_ref();
-        self.stage == Stage::Open
+        self.state == SessionState::Open
             && !self.is_held_up
             && memory.pieces.is_empty()
             && memory.input.is_empty()
@@ -139,7 +139,7 @@ impl Session {
     /// WebSocket to publish a message.
     pub fn go_on(&mut self, hub: &Hub, mut may_publish: bool) {
         self.is_held_up = false;
-        while self.stage != Stage::Over {
+        while self.state != SessionState::Over {
             if !std::mem::take(&mut may_publish) && !hub.has_room() {
                 self.is_held_up = true;
                 return;
@@ -174,13 +174,13 @@ impl Session {
         if let Some(code) = code {
             self.close(code, "");
         }
-        self.stage = Stage::Over;
+        self.state = SessionState::Over;
     }
 
     /// Tells the client that the session ends.
     pub fn close(&mut self, code: CloseCode, reason: &'static str) {
-        if self.stage == Stage::Open {
-            self.stage = Stage::Closing;
+        if self.state == SessionState::Open {
+            self.state = SessionState::Closing;
             // The output accepts any number of bytes.
             let _ = self.socket.close(Some(CloseFrame { code, reason: reason.into() }));
         }
@@ -366,7 +366,7 @@ mod tests {
         }
         hub.leave(queue_id);
         session.go_on(&hub, false);
-        assert!(!session.is_held_up() && session.stage() == Stage::Over);
+        assert!(!session.is_held_up() && session.state() == SessionState::Over);
         assert_eq!(published(&hub), (0..6).map(|byte| vec![byte; 90]).collect::<Vec<_>>());
     }
 
@@ -375,7 +375,7 @@ mod tests {
         let hub = Hub::new(Channel::default());
         let mut session = Session::new(100);
         session.read(frame(0x88, &1000_u16.to_be_bytes()).into(), &hub);
-        assert_eq!(session.stage(), Stage::Over);
+        assert_eq!(session.state(), SessionState::Over);
         assert_eq!(output(&mut session), [0x88, 2, 0x03, 0xe8]);
     }
 
@@ -390,12 +390,12 @@ mod tests {
         ] {
             let mut session = Session::new(100);
             session.read(bytes.into(), &hub);
-            assert_eq!(session.stage(), Stage::Over);
+            assert_eq!(session.state(), SessionState::Over);
             assert_eq!(output(&mut session), [&[0x88, 2][..], &code.to_be_bytes()].concat());
         }
         let mut session = Session::new(100);
         session.read(Bytes::new(), &hub);
-        assert_eq!((session.stage(), session.left()), (Stage::Over, 0));
+        assert_eq!((session.state(), session.left()), (SessionState::Over, 0));
         assert_eq!(published(&hub).len(), 0);
     }
 
@@ -407,8 +407,8 @@ mod tests {
         assert_eq!(output(&mut session), b"\x88\x05\x03\xe9bye");
         // Messages that the client had sent before it knew are not lost.
         session.read(frame(0x81, b"late").into(), &hub);
-        assert_eq!((published(&hub).len(), session.stage()), (1, Stage::Closing));
+        assert_eq!((published(&hub).len(), session.state()), (1, SessionState::Closing));
         session.read(frame(0x88, &1001_u16.to_be_bytes()).into(), &hub);
-        assert_eq!(session.stage(), Stage::Over);
+        assert_eq!(session.state(), SessionState::Over);
     }
 }

@@ -19,15 +19,15 @@ use superpoll_rt::time::{Sleep, sleep, timeout};
 use tungstenite::handshake::derive_accept_key;
 use tungstenite::protocol::frame::coding::CloseCode;
 
-use super::cursor::Asked;
+use super::cursor::SubscribeRequest;
 use super::frames::{Frames, PING};
 use super::history::Since;
 use super::hub;
 use super::local_subscribers::{Delivery, LocalSubscribers, Subscription, is_later};
-use super::mailbox::{End, Mailbox};
+use super::mailbox::{EndReason, Mailbox};
 use super::publisher_queue::PublishTurn;
 use super::send_queue::SendQueue;
-use super::session::{Session, Stage};
+use super::session::{Session, SessionState};
 use crate::body::Body;
 use crate::config::Slow;
 use crate::exchange::Exchange;
@@ -100,7 +100,7 @@ impl LocalSubscribers {
     pub(super) fn accept(
         self: Rc<LocalSubscribers>,
         headers: &HeaderMap,
-        asked: &Asked,
+        asked: &SubscribeRequest,
         exchange: &Exchange,
     ) -> Response<Body> {
         if self.is_retired() {
@@ -154,10 +154,10 @@ impl LocalSubscribers {
         let subscription = self.add(last, Delivery::Task(mailbox.clone()));
         if missed && options.slow == Slow::Disconnect {
             hub::count(&self.hub.counters().disconnected, 1);
-            mailbox.end(End::Slow);
+            mailbox.end(EndReason::Slow);
         }
         if self.is_retired() {
-            mailbox.end(End::Retired);
+            mailbox.end(EndReason::Retired);
         }
         let mut session = Session::new(options.message_bytes);
         if !read.is_empty() {
@@ -206,7 +206,7 @@ impl LocalSubscribers {
             }
             ResumeReason::Draining => {
                 let mailbox = Rc::new(Mailbox::default());
-                mailbox.end(End::Retired);
+                mailbox.end(EndReason::Retired);
                 self.continue_in_task(index, parked, mailbox, &[]);
             }
         }
@@ -254,7 +254,7 @@ impl LocalSubscribers {
             Ok(key) => self.set(index, Delivery::Socket(key, pinged)),
             Err((parked, _)) => {
                 let mailbox = Rc::new(Mailbox::default());
-                mailbox.end(End::Retired);
+                mailbox.end(EndReason::Retired);
                 self.continue_in_task(index, parked, mailbox, &[]);
             }
         }
@@ -288,7 +288,7 @@ impl LocalSubscribers {
         let subscription = self.add(last, Delivery::Task(mailbox.clone()));
         if missed && options.slow == Slow::Disconnect {
             hub::count(&self.hub.counters().disconnected, 1);
-            mailbox.end(End::Slow);
+            mailbox.end(EndReason::Slow);
         }
         let index = subscription.index;
         subscription.detach();
@@ -424,17 +424,17 @@ impl SocketSession {
 
     /// Makes frames of messages, as many as there is room for, and of the end.
     fn fill(&mut self) {
-        while self.session.stage() == Stage::Open && self.session.left() < OUTPUT {
+        while self.session.state() == SessionState::Open && self.session.left() < OUTPUT {
             match (
                 self.mailbox.take(&self.subscription.local_subscribers.hub),
                 self.mailbox.ended(),
             ) {
                 (Some(message), _) => self.session.send(&message),
                 (None, None) => return,
-                (None, Some(End::Slow)) => {
+                (None, Some(EndReason::Slow)) => {
                     self.session.close(CloseCode::Again, "more waits for you than may");
                 }
-                (None, Some(End::Retired)) => self.session.close(CloseCode::Away, ""),
+                (None, Some(EndReason::Retired)) => self.session.close(CloseCode::Away, ""),
             }
         }
     }
@@ -468,7 +468,7 @@ impl SocketSession {
 
     /// Continues with messages that had to wait, if it is their turn; returns whether it was.
     fn publish_on(&mut self, cx: &mut Context<'_>) -> bool {
-        if !self.session.is_held_up() || self.session.stage() == Stage::Over {
+        if !self.session.is_held_up() || self.session.state() == SessionState::Over {
             self.turn = None;
             return false;
         }
@@ -511,13 +511,13 @@ impl SocketSession {
         for round in 0.. {
             self.fill();
             let Ok(wrote) = self.write(cx, transport) else { return Poll::Ready(Next::Gone) };
-            if self.session.stage() == Stage::Over && self.session.left() == 0 {
+            if self.session.state() == SessionState::Over && self.session.left() == 0 {
                 return Poll::Ready(Next::Over);
             }
             let went_on = self.publish_on(cx);
             // The task reads nothing from a client that does not read, nor from a client that
             // publishes more than the channel can deliver.
-            let reads = self.session.stage() != Stage::Over
+            let reads = self.session.state() != SessionState::Over
                 && self.session.left() < OUTPUT
                 && !self.session.is_held_up();
             let came = match reads.then(|| self.read(cx, transport)) {
@@ -536,7 +536,7 @@ impl SocketSession {
         if matches!(transport, Transport::Plain(_)) && self.is_idle() {
             return Poll::Ready(Next::Idle);
         }
-        if self.session.stage() != Stage::Open && !self.ends {
+        if self.session.state() != SessionState::Open && !self.ends {
             self.ends = true;
             timer.as_mut().get_mut().reset(Instant::now() + CLOSE);
         }

@@ -16,7 +16,7 @@ use super::model::{
 use super::overlap::overlap;
 use super::{disk, raw};
 use crate::address::Address;
-use crate::telemetry::socket::Place;
+use crate::telemetry::socket::SocketPath;
 
 /// A mistake and its place in the text, in bytes.
 pub(super) type Found = (Range<usize>, String);
@@ -168,8 +168,8 @@ impl<'a> Check<'a> {
     }
 
     fn process(&self, mut process: Process) -> Process {
-        if let Place::At(path) = process.stats {
-            process.stats = Place::At(self.resolved(path));
+        if let SocketPath::At(path) = process.stats {
+            process.stats = SocketPath::At(self.resolved(path));
         }
         process
     }

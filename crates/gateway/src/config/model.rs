@@ -89,7 +89,7 @@ pub struct Process {
     pub page: Option<bool>,
     /// The socket with the statistics, for programs of the same user. Default: in a folder of the
     /// user's.
-    pub stats: socket::Place,
+    pub stats: socket::SocketPath,
 }
 
 impl Default for Process {
@@ -98,7 +98,7 @@ impl Default for Process {
             workers: NonZeroUsize::MIN,
             backend: None,
             page: None,
-            stats: socket::Place::Usual,
+            stats: socket::SocketPath::Default,
         }
     }
 }

@@ -60,8 +60,8 @@ use calls::{Call, count};
 pub use calls::{Calls, calls};
 use concurrency_limit::{ConcurrencyLimit, Permit};
 use pair::{Pair, Relaying};
+use shared::{ActivePair, Local, Shared, Target};
 pub use shared::{Counters, Failure, Options};
-use shared::{Local, Member, Shared, Target};
 pub(crate) use shared::{Rules, Settings};
 use stream::Stream;
 
@@ -382,36 +382,36 @@ fn begin(local: Rc<Local>, client: Plain, address: Option<SocketAddr>, permit: P
     // Behind a proxy, the peer of the connection is not the client.
     let counted = address.filter(|_| rules.header.is_none()).map(|address| address.ip());
     let is_simple = !has_headers && matches!(target, Target::Tcp(_));
-    let Some(member) = Member::new(local.clone(), permit, counted) else {
+    let Some(active) = ActivePair::new(local.clone(), permit, counted) else {
         local.shared.totals.refused.fetch_add(1, Ordering::Relaxed);
         return;
     };
     if is_simple {
         let (client, read) = client.into_parts();
-        if let Some(pair) = Pair::connect(client.into(), &read, member) {
+        if let Some(pair) = Pair::connect(client.into(), &read, active) {
             spawn(Relaying::from(pair)).detach();
         }
     } else {
-        spawn(introduce(client, address, member)).detach();
+        spawn(introduce(client, address, active)).detach();
     }
 }
 
 /// Reads the header that names the client, makes the header for the upstream, and relays.
-async fn introduce(mut client: Plain, mut address: Option<SocketAddr>, mut member: Member) {
-    let rules = member.settings().rules.clone();
+async fn introduce(mut client: Plain, mut address: Option<SocketAddr>, mut active: ActivePair) {
+    let rules = active.settings().rules.clone();
     let (mut local, mut rest) = (None, Bytes::new());
     if let Some(patience) = rules.header {
         let read = time::timeout(patience, proxy_protocol::read(&mut client)).await;
         let Ok(said) = read.map_err(io::Error::from).and_then(|outcome| outcome) else {
-            member.totals().broken.fetch_add(1, Ordering::Relaxed);
+            active.totals().broken.fetch_add(1, Ordering::Relaxed);
             return;
         };
         if let Some((from, to)) = said.addresses {
             (address, local) = (Some(from), Some(to));
         }
         rest = said.rest;
-        if !member.count(address.map(|address| address.ip())) {
-            member.totals().refused.fetch_add(1, Ordering::Relaxed);
+        if !active.count(address.map(|address| address.ip())) {
+            active.totals().refused.fetch_add(1, Ordering::Relaxed);
             return;
         }
     }
@@ -425,26 +425,26 @@ async fn introduce(mut client: Plain, mut address: Option<SocketAddr>, mut membe
     let (client, read) = client.into_parts();
     ahead.extend_from_slice(&read);
     let client = Stream::from(client);
-    if let Target::Unix(path) = &member.settings().target {
+    if let Target::Unix(path) = &active.settings().target {
         let path = path.clone();
-        if let Some(upstream) = connect_unix(&path, &member).await {
-            Relaying::from(Pair::connected(upstream, client, &ahead, member)).await;
+        if let Some(upstream) = connect_unix(&path, &active).await {
+            Relaying::from(Pair::connected(upstream, client, &ahead, active)).await;
         }
-    } else if let Some(pair) = Pair::connect(client, &ahead, member) {
+    } else if let Some(pair) = Pair::connect(client, &ahead, active) {
         Relaying::from(pair).await;
     }
 }
 
 /// Connects to a Unix socket, which waits while its queue is full.
-async fn connect_unix(path: &Path, member: &Member) -> Option<Stream> {
+async fn connect_unix(path: &Path, active: &ActivePair) -> Option<Stream> {
     count(Call::Socket);
     count(Call::Connect);
-    let limit = member.options().connect_timeout;
+    let limit = active.options().connect_timeout;
     let connected = time::timeout(limit, UnixStream::connect(path)).await;
     match connected.map_err(io::Error::from).and_then(|outcome| outcome) {
         Ok(upstream) => Some(upstream.into_std().into()),
         Err(error) => {
-            member.not_connected(error);
+            active.not_connected(error);
             None
         }
     }

@@ -128,15 +128,15 @@ type Kind = (u8, Option<i32>);
 
 /// The failures that were reported lately.
 #[derive(Debug, Default)]
-struct Told(Mutex<Vec<(Kind, Instant, u64)>>);
+struct ReportLimiter(Mutex<Vec<(Kind, Instant, u64)>>);
 
-impl Told {
+impl ReportLimiter {
     /// Returns the number of failures since the last report, if this failure is to report.
     fn admit(&self, kind: Kind, now: Instant) -> Option<u64> {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match told.iter_mut().find(|(other, ..)| *other == kind) {
+        let mut reports = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match reports.iter_mut().find(|(other, ..)| *other == kind) {
             None => {
-                told.push((kind, now, 0));
+                reports.push((kind, now, 0));
                 Some(0)
             }
             Some((_, last, left_out)) if now.duration_since(*last) < SILENCE => {
@@ -258,14 +258,14 @@ pub(super) struct Shared {
     version: AtomicU64,
     pub totals: Totals,
     report: Box<dyn Fn(&Failure) + Send + Sync>,
-    told: Told,
+    reports: ReportLimiter,
 }
 
 impl Shared {
     pub fn new(settings: Settings, report: Box<dyn Fn(&Failure) + Send + Sync>) -> Shared {
         let settings = Mutex::new((0, Arc::new(settings)));
-        let (totals, told) = (Totals::default(), Told::default());
-        Shared { settings, version: AtomicU64::new(0), totals, report, told }
+        let (totals, reports) = (Totals::default(), ReportLimiter::default());
+        Shared { settings, version: AtomicU64::new(0), totals, report, reports }
     }
 
     /// Applies these settings to new connections; existing pairs keep their settings.
@@ -288,7 +288,7 @@ impl Shared {
     #[cold]
     fn not_connected(&self, to: &Address, error: io::Error) {
         self.totals.connect_failures.fetch_add(1, Ordering::Relaxed);
-        if let Some(left_out) = self.told.admit((0, error.raw_os_error()), Instant::now()) {
+        if let Some(left_out) = self.reports.admit((0, error.raw_os_error()), Instant::now()) {
             (self.report)(&Failure::Connect { to: to.clone(), error, left_out });
         }
     }
@@ -298,7 +298,7 @@ impl Shared {
     pub fn shed(&self, on: &str, clients: u64) {
         self.totals.shed.fetch_add(clients, Ordering::Relaxed);
         for _ in 0..clients {
-            if let Some(left_out) = self.told.admit((1, None), Instant::now()) {
+            if let Some(left_out) = self.reports.admit((1, None), Instant::now()) {
                 (self.report)(&Failure::Shed { on: on.to_owned(), left_out });
             }
         }
@@ -307,7 +307,7 @@ impl Shared {
     /// Reports a listener that failed to accept.
     #[cold]
     pub fn not_accepted(&self, on: &str, error: io::Error) {
-        if let Some(left_out) = self.told.admit((2, error.raw_os_error()), Instant::now()) {
+        if let Some(left_out) = self.reports.admit((2, error.raw_os_error()), Instant::now()) {
             (self.report)(&Failure::Accept { on: on.to_owned(), error, left_out });
         }
     }
@@ -341,22 +341,22 @@ impl Local {
 }
 
 /// One of the pairs that exist now.
-pub(super) struct Member {
+pub(super) struct ActivePair {
     local: Rc<Local>,
     connection_permit: Option<ConnectionPermit>,
     _permit: Permit,
 }
 
-impl Member {
+impl ActivePair {
     /// Returns `None` if there are too many connections of this client, as far as it is known, or
     /// of all clients.
-    pub fn new(local: Rc<Local>, permit: Permit, client: Option<IpAddr>) -> Option<Member> {
+    pub fn new(local: Rc<Local>, permit: Permit, client: Option<IpAddr>) -> Option<ActivePair> {
         let connection_permit = match &local.settings.rules.connection_limits {
             Some(connection_limits) => Some(connection_limits.acquire(client).ok()?),
             None => None,
         };
         local.shared.totals.active.fetch_add(1, Ordering::Relaxed);
-        Some(Member { local, connection_permit, _permit: permit })
+        Some(ActivePair { local, connection_permit, _permit: permit })
     }
 
     /// Counts the pair as a connection of a client. Returns whether the client may have this many.
@@ -393,7 +393,7 @@ impl Member {
     }
 }
 
-impl Drop for Member {
+impl Drop for ActivePair {
     fn drop(&mut self) {
         self.local.shared.totals.active.fetch_sub(1, Ordering::Relaxed);
     }
@@ -405,15 +405,15 @@ mod tests {
 
     #[test]
     fn one_of_a_kind_is_told_of_in_a_second_and_the_others_are_counted() {
-        let told = Told::default();
+        let reports = ReportLimiter::default();
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
-        assert_eq!(told.admit((0, Some(111)), at(0)), Some(0));
-        assert_eq!(told.admit((0, Some(111)), at(1)), None);
-        assert_eq!(told.admit((0, Some(110)), at(2)), Some(0));
-        assert_eq!(told.admit((0, Some(111)), at(999)), None);
-        assert_eq!(told.admit((0, Some(111)), at(1000)), Some(2));
-        assert_eq!(told.admit((0, Some(111)), at(2500)), Some(0));
+        assert_eq!(reports.admit((0, Some(111)), at(0)), Some(0));
+        assert_eq!(reports.admit((0, Some(111)), at(1)), None);
+        assert_eq!(reports.admit((0, Some(110)), at(2)), Some(0));
+        assert_eq!(reports.admit((0, Some(111)), at(999)), None);
+        assert_eq!(reports.admit((0, Some(111)), at(1000)), Some(2));
+        assert_eq!(reports.admit((0, Some(111)), at(2500)), Some(0));
     }
 
     #[test]

@@ -34,7 +34,7 @@ use crate::parking_lot::{
 };
 use crate::peer::Peer;
 use crate::succession::Succession;
-use crate::succession::ledger::Ledger;
+use crate::succession::records::RecordStore;
 use crate::succession::state::{Activity, ConnectionRecord};
 use crate::transport::Socket;
 
@@ -63,7 +63,7 @@ pub struct HandedOver {
 }
 
 /// The connections that are dealt out to an engine.
-type Hand = Vec<(OwnedFd, ConnectionRecord)>;
+type EngineShare = Vec<(OwnedFd, ConnectionRecord)>;
 
 impl Server {
     /// Returns the parking lot of an engine.
@@ -103,10 +103,10 @@ impl Server {
 
     /// Deals out connections that another server has left to the engines; `lost` more were lost on
     /// the way.
-    pub(super) fn adopt(&self, connections: Hand, lost: usize) {
+    pub(super) fn adopt(&self, connections: EngineShare, lost: usize) {
         let Some(succession) = &self.succession else { return };
         let engines = self.engines.len();
-        let mut hands: Vec<Hand> = (0..engines).map(|_| Vec::new()).collect();
+        let mut hands: Vec<EngineShare> = (0..engines).map(|_| Vec::new()).collect();
         let all = connections.len() + lost;
         for (index, connection) in connections.into_iter().enumerate() {
             hands[index % engines].push(connection);
@@ -114,7 +114,7 @@ impl Server {
         let (busy, adopting) = (Arc::new(AtomicUsize::new(engines)), self.adopting.clone());
         adopting.store(true, Ordering::Release);
         let closed = Arc::new(AtomicUsize::new(lost));
-        for (engine, hand) in hands.into_iter().enumerate() {
+        for (engine, share) in hands.into_iter().enumerate() {
             let (number, connection_limits) = (self.number, self.connection_limits.clone());
             let (succession, report) = (succession.clone(), self.report.clone());
             let (busy, adopting) = (busy.clone(), adopting.clone());
@@ -124,13 +124,13 @@ impl Server {
                 if busy.fetch_sub(1, Ordering::AcqRel) > 1 {
                     return;
                 }
-                succession.settled();
+                succession.report_adopted();
                 // Before the keeper has these records, it may hand the connections over as the
                 // other server had left them.
                 while !succession.has_room() {
                     time::sleep(BEHIND).await;
                 }
-                channels.settle();
+                channels.finish_gathering();
                 adopting.store(false, Ordering::Release);
                 if all > 0 {
                     let closed = all_closed.load(Ordering::Relaxed);
@@ -146,7 +146,7 @@ impl Server {
             let adopt = move || {
                 let adopts = async move {
                     if let (Some(local), Some(succession)) = (local(number), succession) {
-                        let lost = local.adopt(hand, &connection_limits, &succession).await;
+                        let lost = local.adopt(share, &connection_limits, &succession).await;
                         closed.fetch_add(lost, Ordering::Relaxed);
                     }
                     settles.await;
@@ -166,16 +166,16 @@ impl Server {
     /// Cancelling loses nothing.
     pub async fn asked_to_yield(&self) {
         if let Some(succession) = &self.succession
-            && let Some(ear) = succession.ear()
+            && let Some(control_socket) = succession.control_socket()
         {
-            let ear = AsyncFd::nonblocking(ear);
+            let control_socket = AsyncFd::nonblocking(control_socket);
             let listens = async {
-                while let Ok(ready) = ear.readable().await {
+                while let Ok(ready) = control_socket.readable().await {
                     ready.clear();
-                    if succession.is_to_yield() {
+                    if succession.should_yield() {
                         return true;
                     }
-                    if succession.ear().is_none() {
+                    if succession.control_socket().is_none() {
                         break;
                     }
                 }
@@ -184,7 +184,7 @@ impl Server {
             let sends = async {
                 loop {
                     succession.is_behind().await;
-                    let Ok(ready) = ear.writable().await else { return false };
+                    let Ok(ready) = control_socket.writable().await else { return false };
                     ready.clear();
                     if !succession.has_room() {
                         time::sleep(BEHIND).await;
@@ -232,7 +232,7 @@ impl Server {
         while left.load(Ordering::Acquire) > 0 && Instant::now() < end {
             time::sleep(NAP).await;
         }
-        succession.yielded();
+        succession.report_yielded();
         let elsewhere = Arc::new(AtomicUsize::new(0));
         let counted = elsewhere.clone();
         let busy = self.on_engines(move |local| {
@@ -272,20 +272,20 @@ impl Local {
     /// on.
     async fn adopt(
         &self,
-        hand: Hand,
+        share: EngineShare,
         connection_limits: &Arc<ConnectionLimits>,
         succession: &Succession,
     ) -> usize {
-        let all = hand.len();
-        let (mut adopted, mut hand) = (0, hand.into_iter());
-        while hand.len() > 0 {
-            let some = hand.by_ref().take(TOGETHER).filter_map(|(descriptor, left)| {
+        let all = share.len();
+        let (mut adopted, mut share) = (0, share.into_iter());
+        while share.len() > 0 {
+            let some = share.by_ref().take(TOGETHER).filter_map(|(descriptor, left)| {
                 self.adopt_one(TcpStream::from(descriptor), left, connection_limits)
             });
             adopted += some.count();
             yield_now().await;
         }
-        if all > 0 && succession.ear().is_some() {
+        if all > 0 && succession.control_socket().is_some() {
             self.worker.parking_lot.move_all_to_keeper();
         }
         all - adopted

@@ -50,7 +50,7 @@ use crate::log::{AccessLogWriter, Event, Level, Report};
 use crate::parking_lot::ParkingLot;
 use crate::relay::Relay;
 use crate::succession::Succession;
-use crate::telemetry::counters::Engine;
+use crate::telemetry::counters::EngineCounters;
 use crate::telemetry::overview::Overview;
 use crate::telemetry::socket::Subject;
 use crate::upstream::{self, Group};
@@ -118,7 +118,7 @@ pub struct Server {
     adopting: Arc<AtomicBool>,
     has_yielded: bool,
     connection_limits: Arc<ConnectionLimits>,
-    engines: Vec<Arc<Engine>>,
+    engines: Vec<Arc<EngineCounters>>,
     overview: Arc<Overview>,
     /// The sockets that were passed on and are not used yet.
     inherited: RefCell<Inherited>,
@@ -186,7 +186,8 @@ impl Server {
     ) -> Result<Server, Error> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let handle = runtime.handle();
-        let engines: Vec<Arc<Engine>> = (0..handle.engines()).map(|_| Arc::default()).collect();
+        let engines: Vec<Arc<EngineCounters>> =
+            (0..handle.engines()).map(|_| Arc::default()).collect();
         let connection_limits: Arc<ConnectionLimits> = Arc::default();
         let overview = Overview::new(
             handle.clone(),
@@ -223,12 +224,12 @@ impl Server {
         // Another server may be about to end for this one, which then has to be able to go on.
         let prepared = server.prepare(runtime, config)?;
         server.inherited.borrow().all_used().map_err(failed)?;
-        let estate = match &server.succession {
+        let predecessor = match &server.succession {
             Some(succession) => {
                 Server::check(config)?;
-                let estate = succession.inherit(upgrades).map_err(lost)?;
-                server.channels = Registry::restore(estate.channels, succession);
-                (estate.connections, estate.lost)
+                let predecessor = succession.inherit(upgrades).map_err(lost)?;
+                server.channels = Registry::restore(predecessor.channels, succession);
+                (predecessor.connections, predecessor.lost)
             }
             None => (Vec::new(), 0),
         };
@@ -237,7 +238,7 @@ impl Server {
             server.has_yielded = true;
             return Err(error);
         }
-        server.adopt(estate.0, estate.1);
+        server.adopt(predecessor.0, predecessor.1);
         Ok(server)
     }
 
@@ -270,7 +271,7 @@ impl Server {
         }
         channels.apply(config);
         if let Some(succession) = &self.succession {
-            channels.write_down(&self.channels, succession);
+            channels.record_in(&self.channels, succession);
         }
         self.channels = channels;
         self.limit(config);
@@ -424,7 +425,7 @@ impl Server {
 
     /// Returns the counters of each engine.
     #[must_use]
-    pub fn engines(&self) -> &[Arc<Engine>] {
+    pub fn engines(&self) -> &[Arc<EngineCounters>] {
         &self.engines
     }
 
@@ -449,7 +450,7 @@ impl Server {
         self.groups.values().for_each(|group| group.end());
         self.overview.end();
         if let Some(succession) = self.succession.take_if(|_| !self.has_yielded) {
-            succession.bye();
+            succession.end();
         }
         for front in &mut self.fronts {
             // New clients are refused rather than left waiting until all connections have ended.

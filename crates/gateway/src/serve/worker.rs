@@ -12,14 +12,14 @@ use slab::Slab;
 use crate::config::{Limits, Timeouts};
 use crate::log::AccessLogWriter;
 use crate::parking_lot::ParkingLot;
-use crate::telemetry::counters::{Engine, Task};
+use crate::telemetry::counters::{ActiveTask, EngineCounters};
 
 use super::router::Router;
 
 /// One engine's part of a server.
 pub(super) struct Worker {
     pub parking_lot: Rc<ParkingLot>,
-    pub counters: Arc<Engine>,
+    pub counters: Arc<EngineCounters>,
     /// Exchanged as a whole when the configuration is read again; a request keeps the router that
     /// it began with.
     router: RefCell<Rc<Router>>,
@@ -44,7 +44,7 @@ pub(super) struct TaskRegistration {
 /// A connection with a task.
 pub(super) struct ActiveConnection {
     waits: TaskRegistration,
-    _counted: Task,
+    _counted: ActiveTask,
 }
 
 impl Worker {
@@ -52,7 +52,7 @@ impl Worker {
         parking_lot: Rc<ParkingLot>,
         router: Router,
         access_log: Option<Rc<AccessLogWriter>>,
-        counters: Arc<Engine>,
+        counters: Arc<EngineCounters>,
         timeouts: Timeouts,
         limits: Limits,
     ) -> Worker {
@@ -148,7 +148,7 @@ impl Worker {
 
     /// Counts a connection that has a task.
     pub fn begin(self: &Rc<Worker>) -> ActiveConnection {
-        ActiveConnection { waits: self.wait(), _counted: Task::begin(&self.counters) }
+        ActiveConnection { waits: self.wait(), _counted: ActiveTask::begin(&self.counters) }
     }
 }
 

@@ -40,14 +40,14 @@ use crate::channel::message::Message;
 use crate::config::{Config, KeeperKind};
 use crate::listen::Bound;
 use crate::log::{Event, Level, Report};
-use ledger::{CHANNELS, ChannelRecord, Ledger, decode_message};
+use records::{CHANNELS, ChannelRecord, RecordStore, decode_message};
 use state::ConnectionRecord;
 
-pub(crate) mod ledger;
+pub(crate) mod records;
 pub(crate) mod state;
 
 /// Receives the error by which the keeper was lost, once.
-type Told = Box<dyn Fn(&superpoll_sit::Error) + Send + Sync>;
+type LossHandler = Box<dyn Fn(&superpoll_sit::Error) + Send + Sync>;
 
 /// A server's side of its succession.
 pub(crate) struct Succession {
@@ -56,7 +56,7 @@ pub(crate) struct Succession {
     next_space: AtomicU64,
     /// Wakes the task that sends records for which the keeper's line had no room.
     sender: Mutex<Option<Waker>>,
-    told: Told,
+    on_loss: LossHandler,
 }
 
 /// A channel that another server had.
@@ -72,7 +72,7 @@ pub(crate) struct Channel {
 
 /// The state that another server has left, decoded.
 #[derive(Debug, Default)]
-pub(crate) struct Estate {
+pub(crate) struct PredecessorState {
     pub connections: Vec<(OwnedFd, ConnectionRecord)>,
     pub channels: Vec<Channel>,
     /// Descriptors that are of no more use, or for which there was no room.
@@ -102,19 +102,19 @@ impl Succession {
             return Ok(None);
         };
         let report = report.clone();
-        let told = move |error: &superpoll_sit::Error| {
+        let on_loss = move |error: &superpoll_sit::Error| {
             let message =
                 format!("{error}; nobody goes on with this server's connections after it");
             report(&Event::new(Level::Error, "keeper-lost", message));
         };
-        Succession::begin(socket, Box::new(told)).map(|begun| Some(Arc::new(begun)))
+        Succession::begin(socket, Box::new(on_loss)).map(|begun| Some(Arc::new(begun)))
     }
 
     /// Introduces a server to the keeper that listens at a path.
-    pub fn begin(path: &Path, told: Told) -> Result<Succession, superpoll_sit::Error> {
+    pub fn begin(path: &Path, on_loss: LossHandler) -> Result<Succession, superpoll_sit::Error> {
         let control = Control::connect(path, session())?;
         let (control, sender) = (Mutex::new(Some(control)), Mutex::default());
-        Ok(Succession { control, next_space: AtomicU64::new(1), sender, told })
+        Ok(Succession { control, next_space: AtomicU64::new(1), sender, on_loss })
     }
 
     fn control(&self) -> MutexGuard<'_, Option<Control>> {
@@ -148,7 +148,7 @@ impl Succession {
                 // over.
                 control.take().into_iter().for_each(Control::give_up);
                 drop(control);
-                (self.told)(&error);
+                (self.on_loss)(&error);
                 None
             }
         }
@@ -165,15 +165,15 @@ impl Succession {
 
     /// Takes the state that other servers have left. If `upgrades`, a server that is at work is
     /// told to yield.
-    pub fn inherit(&self, upgrades: bool) -> Result<Estate, superpoll_sit::Error> {
+    pub fn inherit(&self, upgrades: bool) -> Result<PredecessorState, superpoll_sit::Error> {
         let adopted = match &mut *self.control() {
             Some(control) => control.adopt(upgrades)?,
             None => Adopted::default(),
         };
-        let estate = Estate::of(adopted);
-        let spaces = estate.channels.iter().map(|channel| channel.space);
+        let predecessor = PredecessorState::of(adopted);
+        let spaces = predecessor.channels.iter().map(|channel| channel.space);
         self.next_space.store(spaces.max().unwrap_or(CHANNELS) + 1, Ordering::Relaxed);
-        Ok(estate)
+        Ok(predecessor)
     }
 
     /// Returns a number for the records of a channel.
@@ -225,28 +225,28 @@ impl Succession {
 
     /// Returns a duplicate of the line, to be watched: it becomes readable when another server
     /// wants to go on.
-    pub fn ear(&self) -> Option<OwnedFd> {
+    pub fn control_socket(&self) -> Option<OwnedFd> {
         use std::os::fd::AsFd;
         self.control().as_ref()?.as_fd().try_clone_to_owned().ok()
     }
 
     /// Whether another server wants to go on.
-    pub fn is_to_yield(&self) -> bool {
+    pub fn should_yield(&self) -> bool {
         self.with(|control| control.is_to_yield()).unwrap_or(false)
     }
 
     /// Reports that all idle connections have been left.
-    pub fn yielded(&self) {
+    pub fn report_yielded(&self) {
         self.with(Control::yielded);
     }
 
     /// Reports that this server has taken over all that it inherited.
-    pub fn settled(&self) {
+    pub fn report_adopted(&self) {
         self.with(Control::settled);
     }
 
     /// Ends the succession: there will be no successor.
-    pub fn bye(&self) {
+    pub fn end(&self) {
         if let Some(control) = self.control().take() {
             // If the keeper has gone, there is nothing to end.
             let _ = control.bye();
@@ -254,7 +254,7 @@ impl Succession {
     }
 }
 
-impl Ledger for Succession {
+impl RecordStore for Succession {
     fn keep(&self, space: u64, id: u64, bytes: &[u8]) {
         self.with(|control| control.keep(space, id, bytes));
     }
@@ -278,16 +278,17 @@ impl fmt::Debug for Succession {
     }
 }
 
-impl Estate {
-    fn of(adopted: Adopted) -> Estate {
-        let mut estate = Estate { lost: adopted.without_room, ..Estate::default() };
+impl PredecessorState {
+    fn of(adopted: Adopted) -> PredecessorState {
+        let mut predecessor =
+            PredecessorState { lost: adopted.without_room, ..PredecessorState::default() };
         for orphan in adopted.orphans {
             if orphan.state == LISTENER || orphan.state == WITH_FILE {
                 // A listener was shown before.
             } else if let Some(left) = ConnectionRecord::decode(&orphan.state) {
-                estate.connections.push((orphan.descriptor, left));
+                predecessor.connections.push((orphan.descriptor, left));
             } else {
-                estate.lost += 1;
+                predecessor.lost += 1;
             }
         }
         // In the order of their spaces and ids: channels first.
@@ -295,11 +296,11 @@ impl Estate {
             if space == CHANNELS {
                 if let Some(ChannelRecord { names, epoch }) = ChannelRecord::decode(&bytes) {
                     let messages = Vec::new();
-                    estate.channels.push(Channel { space: id, epoch, names, messages });
+                    predecessor.channels.push(Channel { space: id, epoch, names, messages });
                 }
                 continue;
             }
-            let mut channels = estate.channels.iter_mut();
+            let mut channels = predecessor.channels.iter_mut();
             let Some(channel) = channels.find(|channel| channel.space == space) else { continue };
             let Some(message) = decode_message(id, &bytes) else { continue };
             // After a gap only the messages that follow it are of use.
@@ -308,14 +309,14 @@ impl Estate {
             }
             channel.messages.push(message);
         }
-        estate
+        predecessor
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ledger::encode_message;
+    use records::encode_message;
     use superpoll_sit::Orphan;
 
     #[test]
@@ -340,7 +341,7 @@ mod tests {
             let message = Message { id, data: text.into(), is_text: true };
             encode_message(&message)
         };
-        let estate = Estate::of(Adopted {
+        let predecessor = PredecessorState::of(Adopted {
             orphans: vec![
                 orphan(LISTENER),
                 orphan(WITH_FILE),
@@ -357,12 +358,12 @@ mod tests {
             ],
             without_room: 2,
         });
-        assert_eq!(estate.lost, 3);
-        assert_eq!(estate.connections.len(), 1);
-        assert_eq!(estate.connections[0].1, left);
+        assert_eq!(predecessor.lost, 3);
+        assert_eq!(predecessor.connections.len(), 1);
+        assert_eq!(predecessor.connections[0].1, left);
         let ids = |channel: &Channel| channel.messages.iter().map(|one| one.id).collect::<Vec<_>>();
-        assert_eq!(estate.channels.len(), 2);
-        assert_eq!((ids(&estate.channels[0]), estate.channels[0].epoch), (vec![6, 7], 7));
-        assert_eq!(estate.channels[1].messages, []);
+        assert_eq!(predecessor.channels.len(), 2);
+        assert_eq!((ids(&predecessor.channels[0]), predecessor.channels[0].epoch), (vec![6, 7], 7));
+        assert_eq!(predecessor.channels[1].messages, []);
     }
 }

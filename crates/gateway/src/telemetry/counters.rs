@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A number that one thread changes and all may read.
 #[derive(Debug, Default)]
-pub struct Count(AtomicU64);
+pub struct Counter(AtomicU64);
 
-impl Count {
+impl Counter {
     /// Adds to it; only its own thread may.
     pub(crate) fn add(&self, count: u64) {
         self.0.store(self.get().wrapping_add(count), Ordering::Relaxed);
@@ -29,17 +29,17 @@ impl Count {
 }
 
 /// A connection's task, which is counted until this is dropped, on the engine's own thread.
-pub(crate) struct Task(Arc<Engine>);
+pub(crate) struct ActiveTask(Arc<EngineCounters>);
 
-impl Task {
+impl ActiveTask {
     /// Counts one task in.
-    pub(crate) fn begin(engine: &Arc<Engine>) -> Task {
+    pub(crate) fn begin(engine: &Arc<EngineCounters>) -> ActiveTask {
         engine.active.add(1);
-        Task(engine.clone())
+        ActiveTask(engine.clone())
     }
 }
 
-impl Drop for Task {
+impl Drop for ActiveTask {
     fn drop(&mut self) {
         self.0.active.set(self.0.active.get() - 1);
     }
@@ -48,31 +48,31 @@ impl Drop for Task {
 /// The counters of one engine.
 #[derive(Debug, Default)]
 #[non_exhaustive]
-pub struct Engine {
+pub struct EngineCounters {
     /// Connections accepted.
-    pub accepted: Count,
+    pub accepted: Counter,
     /// Connections closed at once, for lack of descriptors or because of a limit.
-    pub refused: Count,
+    pub refused: Counter,
     /// Connections that have a task now.
-    pub active: Count,
+    pub active: Counter,
     /// Connections that are parked now.
-    pub parked: Count,
+    pub parked: Counter,
     /// Parked connections that a keeper watches.
-    pub away: Count,
+    pub away: Counter,
     /// Times a parked connection left for the keeper.
-    pub leavings: Count,
+    pub leavings: Counter,
     /// Times a connection came back.
-    pub returns: Count,
+    pub returns: Counter,
     /// Times a connection was parked.
-    pub parkings: Count,
+    pub parkings: Counter,
     /// Requests by the first digit of their response's status, 1 to 5.
-    pub responses: [Count; 5],
+    pub responses: [Counter; 5],
     /// Requests under way now.
-    pub running: Count,
+    pub running: Counter,
     /// Bytes of responses' bodies.
-    pub body_bytes: Count,
+    pub body_bytes: Counter,
     /// Connections closed because they took too long.
-    pub timed_out: Count,
+    pub timed_out: Counter,
     /// Connections that broke, or on which the client spoke something other than HTTP.
-    pub broken: Count,
+    pub broken: Counter,
 }

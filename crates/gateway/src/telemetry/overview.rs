@@ -11,7 +11,7 @@ use serde::Serialize;
 use superpoll::diagnostics::{Costs, Kind};
 use superpoll_rt::{Handle, Stats};
 
-use super::counters::Engine;
+use super::counters::EngineCounters;
 use crate::connection_limits::ConnectionLimits;
 
 /// Where the page is.
@@ -21,7 +21,7 @@ pub(crate) const PAGE: &str = "/_superpoll/";
 pub(crate) struct Overview {
     handle: Handle,
     backend: &'static str,
-    engines: Vec<Arc<Engine>>,
+    engines: Vec<Arc<EngineCounters>>,
     connection_limits: Arc<ConnectionLimits>,
     started: Instant,
     since: SystemTime,
@@ -125,7 +125,7 @@ fn prices(costs: &Costs) -> Vec<Price> {
 }
 
 impl EngineState {
-    fn new(engine: &Engine, stats: &Stats) -> EngineState {
+    fn new(engine: &EngineCounters, stats: &Stats) -> EngineState {
         let poller = &stats.poller;
         let set = |set: &superpoll::diagnostics::SetStats| SetState {
             len: set.len,
@@ -172,7 +172,7 @@ impl Overview {
     pub(crate) fn new(
         handle: Handle,
         backend: &'static str,
-        engines: Vec<Arc<Engine>>,
+        engines: Vec<Arc<EngineCounters>>,
         connection_limits: Arc<ConnectionLimits>,
     ) -> Overview {
         let (started, since) = (Instant::now(), SystemTime::now());

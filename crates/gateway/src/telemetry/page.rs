@@ -85,13 +85,13 @@ fn live(overview: Arc<Overview>, request: Request<Upload>, exchange: &Exchange) 
             // The peer holds its seat as long as the page goes on.
             let _peer = peer;
             // A page that is closed is no failure.
-            let _ = tell(overview, transport, before).await;
+            let _ = send_snapshots(overview, transport, before).await;
         })
     });
     response
 }
 
-async fn tell(
+async fn send_snapshots(
     overview: Arc<Overview>,
     transport: Transport,
     before: Bytes,

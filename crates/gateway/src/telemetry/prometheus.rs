@@ -76,9 +76,9 @@ type OfSet = (&'static str, &'static str, fn(&SetState) -> u64);
 
 /// The status at one moment, as the registry takes it.
 #[derive(Debug)]
-struct Figures(Snapshot);
+struct PrometheusCollector(Snapshot);
 
-impl Figures {
+impl PrometheusCollector {
     fn engines(&self) -> impl Iterator<Item = ([(&'static str, String); 1], &EngineState)> {
         let engines = self.0.engines.iter().enumerate();
         engines.map(|(index, engine)| ([("engine", index.to_string())], engine))
@@ -155,7 +155,7 @@ impl Figures {
     }
 }
 
-impl Collector for Figures {
+impl Collector for PrometheusCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         self.write(&mut encoder)
     }
@@ -201,7 +201,7 @@ impl Overview {
 /// Returns the counters of one moment.
 fn response(snapshot: Snapshot, is_open: bool) -> Response<Body> {
     let mut registry = Registry::with_prefix("superpoll");
-    registry.register_collector(Box::new(Figures(snapshot)));
+    registry.register_collector(Box::new(PrometheusCollector(snapshot)));
     let mut text = String::new();
     if encode(&mut text, &registry).is_err() {
         return reply::status(StatusCode::INTERNAL_SERVER_ERROR);

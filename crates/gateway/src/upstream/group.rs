@@ -210,7 +210,13 @@ impl Group {
     }
 
     /// Reports the reason for which a request below a path has failed on a server.
-    pub(super) fn tell(&self, index: usize, route: &str, fault: &Fault, outcome: Outcome) {
+    pub(super) fn report_failure(
+        &self,
+        index: usize,
+        route: &str,
+        fault: &Fault,
+        outcome: Outcome,
+    ) {
         let member = &self.members[index];
         let (number, kind) = fault.kind();
         let Some(left_out) = member.faults[number].admit() else { return };
@@ -442,11 +448,11 @@ mod tests {
         let group = telling("", move |event| hears.lock().unwrap().push(event.clone()));
         let refused = || Fault::Connect(std::io::ErrorKind::ConnectionRefused.into());
         for _ in 0..1000 {
-            group.tell(0, "/api", &refused(), Outcome::Retried);
+            group.report_failure(0, "/api", &refused(), Outcome::Retried);
             group.failed(0);
         }
         let answered = Outcome::Answered(http::StatusCode::GATEWAY_TIMEOUT);
-        group.tell(0, "/api", &Fault::Silent(Duration::from_secs(60)), answered);
+        group.report_failure(0, "/api", &Fault::Silent(Duration::from_secs(60)), answered);
         group.turned_away("/");
         let told = told.lock().unwrap();
         let names: Vec<_> = told.iter().map(Event::name).collect();

@@ -56,22 +56,22 @@ impl Wake for Flag {
 }
 
 /// The stream below hyper, polled with the waker of the task that polls the channel.
-struct Below {
+struct DriverIo {
     stream: Upstream,
     task: Rc<RefCell<Waker>>,
 }
 
-impl Below {
+impl DriverIo {
     fn poll<T>(
         self: Pin<&mut Self>,
         poll: impl FnOnce(Pin<&mut Upstream>, &mut Context<'_>) -> Poll<T>,
     ) -> Poll<T> {
-        let Below { stream, task } = self.get_mut();
+        let DriverIo { stream, task } = self.get_mut();
         poll(Pin::new(stream), &mut Context::from_waker(&task.borrow()))
     }
 }
 
-impl Read for Below {
+impl Read for DriverIo {
     fn poll_read(
         self: Pin<&mut Self>,
         _: &mut Context<'_>,
@@ -81,7 +81,7 @@ impl Read for Below {
     }
 }
 
-impl Write for Below {
+impl Write for DriverIo {
     fn poll_write(
         self: Pin<&mut Self>,
         _: &mut Context<'_>,
@@ -112,7 +112,7 @@ impl Write for Below {
 }
 
 /// The reason for which there is no response.
-pub(super) enum Lost {
+pub(super) enum SendFailure {
     /// The connection was over before anything of the request was sent.
     Unsent,
     /// The connection broke, or the bytes on it are not HTTP.
@@ -121,19 +121,19 @@ pub(super) enum Lost {
     TimedOut,
 }
 
-impl Lost {
+impl SendFailure {
     /// Classifies an error of hyper; a request that was not sent goes back to its place.
     pub fn of(
         mut error: TrySendError<Request<Outgoing>>,
         slot: &mut Option<Request<Outgoing>>,
-    ) -> Lost {
+    ) -> SendFailure {
         *slot = error.take_message();
-        if slot.is_some() { Lost::Unsent } else { Lost::Broken(error.into_error()) }
+        if slot.is_some() { SendFailure::Unsent } else { SendFailure::Broken(error.into_error()) }
     }
 }
 
 /// A limit on the time that the head of a response may take, from the end of the request.
-pub(super) struct Patience {
+pub(super) struct ResponseTimer {
     limit: Duration,
     timer: Option<Sleep>,
     report: Option<Rc<Report>>,
@@ -141,9 +141,9 @@ pub(super) struct Patience {
     was_over: bool,
 }
 
-impl Patience {
-    pub fn new(limit: Duration, report: Option<Rc<Report>>) -> Patience {
-        Patience { limit, timer: None, report, frames: 0, was_over: false }
+impl ResponseTimer {
+    pub fn new(limit: Duration, report: Option<Rc<Report>>) -> ResponseTimer {
+        ResponseTimer { limit, timer: None, report, frames: 0, was_over: false }
     }
 
     /// Ready when the time is over.
@@ -163,7 +163,7 @@ impl Patience {
 }
 
 /// A connection to a server.
-pub(super) struct Channel {
+pub(super) struct Http1Connection {
     sender: SendRequest<Outgoing>,
     driver: Driver,
 }
@@ -171,7 +171,7 @@ pub(super) struct Channel {
 struct Driver {
     /// `None` when it is over and no part of a response is left in it: only then does hyper give
     /// back requests that it has not sent.
-    connection: Option<Connection<Below, Outgoing>>,
+    connection: Option<Connection<DriverIo, Outgoing>>,
     task: Rc<RefCell<Waker>>,
     flag: Arc<Flag>,
     waker: Waker,
@@ -211,18 +211,18 @@ impl Driver {
     }
 }
 
-impl Channel {
+impl Http1Connection {
     /// Speaks HTTP/1.1 over a stream.
-    pub async fn open(stream: Upstream) -> hyper::Result<Channel> {
+    pub async fn open(stream: Upstream) -> hyper::Result<Http1Connection> {
         let task = Rc::new(RefCell::new(Waker::noop().clone()));
-        let below = Below { stream, task: task.clone() };
+        let below = DriverIo { stream, task: task.clone() };
         let mut builder = Builder::new();
         builder.max_buf_size(MOST_AHEAD).max_header_size(LARGEST_HEAD);
         let (sender, connection) = builder.handshake(below).await?;
         let flag = Arc::new(Flag(AtomicBool::new(false)));
         let waker = Waker::from(flag.clone());
         let driver = Driver { connection: Some(connection), task, flag, waker, is_over: false };
-        Ok(Channel { sender, driver })
+        Ok(Http1Connection { sender, driver })
     }
 
     /// Sends a request and waits for the head of its response. The request is taken from its place;
@@ -231,20 +231,20 @@ impl Channel {
         &mut self,
         slot: &mut Option<Request<Outgoing>>,
         limit: Duration,
-    ) -> Result<Response<Incoming>, Lost> {
-        let Some(request) = slot.take() else { return Err(Lost::Unsent) };
+    ) -> Result<Response<Incoming>, SendFailure> {
+        let Some(request) = slot.take() else { return Err(SendFailure::Unsent) };
         let report = request.body().report();
-        let mut patience = Patience::new(limit, report.clone());
-        let Channel { sender, driver } = self;
+        let mut timer = ResponseTimer::new(limit, report.clone());
+        let Http1Connection { sender, driver } = self;
         let mut reply = pin!(sender.try_send_request(request));
         poll_fn(|cx| {
             if let Some(report) = &report {
                 report.remember(cx.waker());
             }
             if let Poll::Ready(reply) = driver.poll(cx.waker(), |cx| reply.as_mut().poll(cx)) {
-                return Poll::Ready(reply.map_err(|error| Lost::of(error, slot)));
+                return Poll::Ready(reply.map_err(|error| SendFailure::of(error, slot)));
             }
-            patience.poll(cx).map(|()| Err(Lost::TimedOut))
+            timer.poll(cx).map(|()| Err(SendFailure::TimedOut))
         })
         .await
     }

@@ -9,7 +9,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::http2::{Builder, SendRequest};
 use superpoll_rt::hyper::{EngineExecutor, EngineTimer};
 
-use super::http1::{Lost, Patience};
+use super::http1::{ResponseTimer, SendFailure};
 use super::outgoing::Outgoing;
 use crate::transport::Upstream;
 
@@ -27,11 +27,11 @@ const PONG: Duration = Duration::from_secs(10);
 
 /// A handle to a connection. All clones share it; the connection ends with the last.
 #[derive(Clone)]
-pub(super) struct Channel2(SendRequest<Outgoing>);
+pub(super) struct Http2Connection(SendRequest<Outgoing>);
 
-impl Channel2 {
+impl Http2Connection {
     /// Speaks HTTP/2 over a stream.
-    pub async fn open(stream: Upstream) -> hyper::Result<Channel2> {
+    pub async fn open(stream: Upstream) -> hyper::Result<Http2Connection> {
         let mut builder = Builder::new(EngineExecutor);
         builder
             .timer(EngineTimer)
@@ -42,7 +42,7 @@ impl Channel2 {
         let (sender, connection) = builder.handshake(stream).await?;
         // Each request on the connection learns how it has ended.
         superpoll_rt::spawn(async { drop(connection.await) }).detach();
-        Ok(Channel2(sender))
+        Ok(Http2Connection(sender))
     }
 
     /// Whether another request can be sent, as far as is known.
@@ -50,20 +50,20 @@ impl Channel2 {
         !self.0.is_closed()
     }
 
-    /// As [`Channel::send`](super::http1::Channel::send).
+    /// As [`Http1Connection::send`](super::http1::Http1Connection::send).
     pub async fn send(
         &mut self,
         slot: &mut Option<Request<Outgoing>>,
         limit: Duration,
-    ) -> Result<Response<Incoming>, Lost> {
-        let Some(request) = slot.take() else { return Err(Lost::Unsent) };
-        let mut patience = Patience::new(limit, request.body().report());
+    ) -> Result<Response<Incoming>, SendFailure> {
+        let Some(request) = slot.take() else { return Err(SendFailure::Unsent) };
+        let mut timer = ResponseTimer::new(limit, request.body().report());
         let mut reply = pin!(self.0.try_send_request(request));
         std::future::poll_fn(|cx| {
             if let Poll::Ready(reply) = reply.as_mut().poll(cx) {
-                return Poll::Ready(reply.map_err(|error| Lost::of(error, slot)));
+                return Poll::Ready(reply.map_err(|error| SendFailure::of(error, slot)));
             }
-            patience.poll(cx).map(|()| Err(Lost::TimedOut))
+            timer.poll(cx).map(|()| Err(SendFailure::TimedOut))
         })
         .await
     }

@@ -8,7 +8,7 @@
 //! | module | purpose |
 //! |---|---|
 //! | `forwarder` | a request's way to a server and back, with retries |
-//! | `spare` | a copy of a request that may have to be sent again |
+//! | `retry_copy` | a copy of a request that may have to be sent again |
 //! | `strict`, `fields` | requests that are refused, and changes of heads on their way |
 //! | `group`, `balance`, `health` | the servers that are up, the choice among them, and their checks |
 //! | `fault` | reasons for which a request has failed |
@@ -29,7 +29,7 @@ mod http2;
 mod incoming;
 mod outgoing;
 mod pool;
-mod spare;
+mod retry_copy;
 mod strict;
 mod tunnel;
 

@@ -17,7 +17,7 @@ use superpoll_gateway::Config;
 use superpoll_gateway::relay::{Options, Relay};
 use superpoll_gateway::serve::Server;
 use superpoll_gateway::telemetry::socket::{
-    CLIENTS, Failure, Place, SCHEMA, Snapshot, Socket, Subject,
+    CLIENTS, Failure, SCHEMA, Snapshot, Socket, SocketPath, Subject,
 };
 use superpoll_rt::{BackendKind, Handle, Runtime, time};
 use tempfile::TempDir;
@@ -68,7 +68,7 @@ impl Stage {
     ) -> Stage {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("stats");
-        let (at, end) = (Place::At(path.clone()), Arc::new(AtomicBool::new(false)));
+        let (at, end) = (SocketPath::At(path.clone()), Arc::new(AtomicBool::new(false)));
         let (sender, receiver) = mpsc::channel();
         let ends = end.clone();
         let run = move || {
@@ -320,7 +320,7 @@ fn a_closed_socket_goes_and_its_clients_stay() {
     let path = folder.path().join("stats");
     let runtime = Runtime::builder().backend(BackendKind::Epoll).build().unwrap();
     let (subject, _, _at_work) = server(&runtime);
-    let socket = Socket::bind(&Place::At(path.clone()), false).unwrap().unwrap();
+    let socket = Socket::bind(&SocketPath::At(path.clone()), false).unwrap().unwrap();
     assert_eq!(socket.path(), path);
     let statistics = socket.open(subject).unwrap();
     let client = UnixStream::connect(&path).unwrap();
@@ -340,5 +340,5 @@ fn a_closed_socket_goes_and_its_clients_stay() {
         })
         .unwrap();
     reads.join().unwrap();
-    assert!(Socket::bind(&Place::Off, false).unwrap().is_none());
+    assert!(Socket::bind(&SocketPath::Off, false).unwrap().is_none());
 }

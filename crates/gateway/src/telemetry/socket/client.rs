@@ -38,9 +38,9 @@ const LINES: u32 = 32;
 const ROOM: usize = 32 << 10;
 
 /// A client's place among the clients that there may be.
-struct Place(Rc<Cell<usize>>);
+struct ClientSlot(Rc<Cell<usize>>);
 
-impl Drop for Place {
+impl Drop for ClientSlot {
     fn drop(&mut self) {
         self.0.set(self.0.get() - 1);
     }
@@ -51,25 +51,25 @@ pub(super) async fn serve(stream: UnixStream, subject: Arc<Subject>, clients: Rc
     // Only a hint: with more room the server notices a slow client later.
     let _ = SockRef::from(&stream).set_send_buffer_size(ROOM);
     clients.set(clients.get() + 1);
-    let place = Place(clients);
-    let error = if place.0.get() > CLIENTS {
+    let slot = ClientSlot(clients);
+    let error = if slot.0.get() > CLIENTS {
         format!("there are {CLIENTS} clients already, expected to be tried again later")
     } else if !is_own(&stream) {
         "this process is another user's".to_owned()
     } else {
-        match tell(&stream, subject).await {
+        match send_snapshots(&stream, subject).await {
             Ok(error) => error,
             // The client has gone, or does not read.
             Err(_) => return,
         }
     };
     if write(&stream, &Failure { schema: SCHEMA, error }).await.is_ok() {
-        part(&stream).await;
+        drain(&stream).await;
     }
 }
 
 /// Reads the bytes that are still on their way, so that the client sees an end and no reset.
-async fn part(stream: &UnixStream) {
+async fn drain(stream: &UnixStream) {
     let takes = async {
         let mut stream = stream;
         let mut room = [0; LINE];
@@ -96,7 +96,7 @@ async fn write(mut stream: &UnixStream, what: &impl Serialize) -> io::Result<()>
 }
 
 /// Sends snapshots for as long as nothing is wrong.
-async fn tell(stream: &UnixStream, subject: Arc<Subject>) -> io::Result<String> {
+async fn send_snapshots(stream: &UnixStream, subject: Arc<Subject>) -> io::Result<String> {
     let mut look = Collector::new(subject);
     let mut lines = Lines::default();
     let mut interval = INTERVAL;
@@ -105,21 +105,21 @@ async fn tell(stream: &UnixStream, subject: Arc<Subject>) -> io::Result<String> 
         let mut snapshot = look.take().await;
         snapshot.interval_ms = interval;
         write(stream, &snapshot).await?;
-        let mut heard = 0;
+        let mut lines_read = 0;
         loop {
             let next = began + Duration::from_millis(interval);
             let waits = async {
                 time::sleep_until(next).await;
                 Ok(None)
             };
-            let hears = async { lines.next(stream).await.map(Some) };
-            let Some(line) = or(waits, hears).await? else { break };
-            heard += 1;
-            if heard > LINES {
+            let reads = async { lines.next(stream).await.map(Some) };
+            let Some(line) = or(waits, reads).await? else { break };
+            lines_read += 1;
+            if lines_read > LINES {
                 return Ok(format!("more than {LINES} lines came before a snapshot was due"));
             }
-            match asked(line) {
-                Ok(asked) => interval = asked,
+            match requested_interval(line) {
+                Ok(requested_interval) => interval = requested_interval,
                 Err(error) => return Ok(error),
             }
         }
@@ -127,7 +127,7 @@ async fn tell(stream: &UnixStream, subject: Arc<Subject>) -> io::Result<String> 
 }
 
 /// Returns the interval that a line asks for; a line is `None` if it is too long.
-fn asked(line: Option<Vec<u8>>) -> Result<u64, String> {
+fn requested_interval(line: Option<Vec<u8>>) -> Result<u64, String> {
     let (least, most) = (INTERVALS.start(), INTERVALS.end());
     let expected = format!("expected {{\"interval_ms\": N}} with N from {least} to {most}");
     let Some(line) = line else {
@@ -175,14 +175,14 @@ impl Lines {
 mod tests {
     use super::*;
 
-    fn asks(line: &str) -> Result<u64, String> {
-        asked(Some(line.as_bytes().to_vec()))
+    fn request(line: &str) -> Result<u64, String> {
+        requested_interval(Some(line.as_bytes().to_vec()))
     }
 
     #[test]
     fn an_interval_within_the_bounds_is_taken_and_anything_else_is_named() {
         for good in [50, 1000, 60_000] {
-            assert_eq!(asks(&format!("{{\"interval_ms\":{good}}}")), Ok(good));
+            assert_eq!(request(&format!("{{\"interval_ms\":{good}}}")), Ok(good));
         }
         for (bad, said) in [
             ("{\"interval_ms\":49}", "the interval is 49 milliseconds, expected"),
@@ -194,9 +194,9 @@ mod tests {
             ("\u{0}", "cannot be read"),
             ("GET / HTTP/1.1", "expected {\"interval_ms\": N} with N from 50 to 60000"),
         ] {
-            let error = asks(bad).unwrap_err();
+            let error = request(bad).unwrap_err();
             assert!(error.contains(said) && error.lines().count() == 1, "{bad:?}: {error}");
         }
-        assert!(asked(None).unwrap_err().contains("more than 256 bytes"));
+        assert!(requested_interval(None).unwrap_err().contains("more than 256 bytes"));
     }
 }

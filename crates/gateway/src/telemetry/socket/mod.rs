@@ -43,7 +43,7 @@ use superpoll_rt::net::unix::UnixListener;
 use superpoll_rt::{spawn, time};
 
 pub use client::CLIENTS;
-pub use path::{Found, Place, found, of_process};
+pub use path::{ProcessSocket, SocketPath, list, of_process};
 pub use snapshot::{
     Connections, Costs, Engine, Failure, INTERVALS, Request, SCHEMA, Set, Snapshot, Thresholds,
     Turn,
@@ -61,7 +61,7 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Listens at a place; nowhere, if it is [`Place::Off`]. A socket that an ended process has
+    /// Listens at a place; nowhere, if it is [`SocketPath::Off`]. A socket that an ended process has
     /// left there is replaced. With `takes_over`, the socket of a running process is replaced as
     /// well, when the new one is [opened](Socket::open).
     ///
@@ -69,11 +69,11 @@ impl Socket {
     ///
     /// The attempt and the system's error, in one line; if the folder belongs to another user or is
     /// open to other users; if another process listens there.
-    pub fn bind(place: &Place, takes_over: bool) -> io::Result<Option<Socket>> {
+    pub fn bind(place: &SocketPath, takes_over: bool) -> io::Result<Option<Socket>> {
         let path = match place {
-            Place::Off => return Ok(None),
-            Place::At(path) => std::path::absolute(path)?,
-            Place::Usual => path::own()?,
+            SocketPath::Off => return Ok(None),
+            SocketPath::At(path) => std::path::absolute(path)?,
+            SocketPath::Default => path::default_path()?,
         };
         let bound = path::listen(&path, takes_over).map_err(|error| {
             let what = format!("listening for statistics at {}: {error}", path.display());

@@ -33,30 +33,30 @@ const MOST: usize = 1024;
 
 /// The place of a process's statistics socket.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub enum Place {
+pub enum SocketPath {
     /// In a folder of the user's, by the number of the process.
     #[default]
-    Usual,
+    Default,
     /// Nowhere.
     Off,
     /// At a path.
     At(PathBuf),
 }
 
-impl FromStr for Place {
+impl FromStr for SocketPath {
     type Err = &'static str;
 
-    fn from_str(text: &str) -> Result<Place, &'static str> {
+    fn from_str(text: &str) -> Result<SocketPath, &'static str> {
         match text {
             "" => Err("the path of the statistics socket is empty, expected a path or \"off\""),
-            "off" => Ok(Place::Off),
-            path => Ok(Place::At(path.into())),
+            "off" => Ok(SocketPath::Off),
+            path => Ok(SocketPath::At(path.into())),
         }
     }
 }
 
-impl<'de> Deserialize<'de> for Place {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Place, D::Error> {
+impl<'de> Deserialize<'de> for SocketPath {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<SocketPath, D::Error> {
         String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
     }
 }
@@ -68,12 +68,12 @@ fn of_session() -> Option<PathBuf> {
 }
 
 /// Returns the folder among those for temporary files.
-fn temporary() -> PathBuf {
+fn temporary_folder() -> PathBuf {
     std::env::temp_dir().join(format!("superpoll-{}", geteuid().as_raw()))
 }
 
 /// Returns the reason for which a folder is not used, if there is one.
-fn examine(found: &Metadata) -> Result<(), &'static str> {
+fn check_folder(found: &Metadata) -> Result<(), &'static str> {
     if found.file_type().is_symlink() {
         Err("it is a symbolic link")
     } else if !found.is_dir() {
@@ -89,7 +89,7 @@ fn examine(found: &Metadata) -> Result<(), &'static str> {
 
 /// Whether it is a folder of this user's alone.
 fn is_private(folder: &Path) -> bool {
-    fs::symlink_metadata(folder).is_ok_and(|found| examine(&found).is_ok())
+    fs::symlink_metadata(folder).is_ok_and(|found| check_folder(&found).is_ok())
 }
 
 /// Returns the folder for the sockets of this user, made if need be.
@@ -97,7 +97,7 @@ fn folder() -> io::Result<PathBuf> {
     if let Some(folder) = of_session().filter(|folder| is_private(folder)) {
         return Ok(folder);
     }
-    let folder = temporary();
+    let folder = temporary_folder();
     let failed = |error: io::Error| {
         let what = format!("making the folder {} for statistics: {error}", folder.display());
         io::Error::new(error.kind(), what)
@@ -107,7 +107,7 @@ fn folder() -> io::Result<PathBuf> {
         _ => {}
     }
     let found = fs::symlink_metadata(&folder).map_err(failed)?;
-    examine(&found).map_err(|why| {
+    check_folder(&found).map_err(|why| {
         let what = format!("not using the folder {} for statistics: {why}", folder.display());
         io::Error::new(io::ErrorKind::PermissionDenied, what)
     })?;
@@ -119,9 +119,9 @@ fn name(process: u32) -> String {
 }
 
 /// Returns the path of this process's socket, in a folder that was made and cleaned for it.
-pub(super) fn own() -> io::Result<PathBuf> {
+pub(super) fn default_path() -> io::Result<PathBuf> {
     let folder = folder()?;
-    for Found { process, path } in sockets(&folder) {
+    for ProcessSocket { process, path } in sockets(&folder) {
         // A process that has just begun to listen would refuse as well.
         if !Path::new(&format!("/proc/{process}")).exists() && is_left(&path) {
             let _ = fs::remove_file(path);
@@ -132,33 +132,33 @@ pub(super) fn own() -> io::Result<PathBuf> {
 
 /// A socket that was found.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct Found {
+pub struct ProcessSocket {
     /// The process that it is named after.
     pub process: u32,
     /// The path of the socket.
     pub path: PathBuf,
 }
 
-fn sockets(folder: &Path) -> Vec<Found> {
+fn sockets(folder: &Path) -> Vec<ProcessSocket> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let socket = |entry: fs::DirEntry| {
         let name = entry.file_name();
         let number = name.to_str()?.strip_prefix("superpoll-")?.strip_suffix(".sock")?;
-        Some(Found { process: number.parse().ok()?, path: entry.path() })
+        Some(ProcessSocket { process: number.parse().ok()?, path: entry.path() })
     };
     entries.filter_map(socket).take(MOST).collect()
 }
 
 fn folders() -> impl Iterator<Item = PathBuf> {
-    of_session().into_iter().chain([temporary()]).filter(|folder| is_private(folder))
+    of_session().into_iter().chain([temporary_folder()]).filter(|folder| is_private(folder))
 }
 
 /// Returns the sockets in the usual places at which a process of this user listens, by the number
 /// of the process. Callers have to know the sockets in other places.
 #[must_use]
-pub fn found() -> Vec<Found> {
+pub fn list() -> Vec<ProcessSocket> {
     let all = folders().flat_map(|folder| sockets(&folder));
-    let mut alive: Vec<Found> = all.filter(|found| !is_left(&found.path)).collect();
+    let mut alive: Vec<ProcessSocket> = all.filter(|found| !is_left(&found.path)).collect();
     alive.sort();
     alive
 }
@@ -231,15 +231,15 @@ pub(super) fn listen(path: &Path, takes_over: bool) -> io::Result<(UnixListener,
         let mut aside = path.as_os_str().to_owned();
         aside.push(format!(".{}", std::process::id()));
         let aside = PathBuf::from(aside);
-        let listener = bind_anew(&aside)?;
+        let listener = replace_stale(&aside)?;
         return Ok((listener, File::new(path, Some(aside))?));
     }
-    let listener = bind_anew(path)?;
+    let listener = replace_stale(path)?;
     Ok((listener, File::new(path, None)?))
 }
 
 /// Listens at a path, in the place of a stale socket at which no process listens any more.
-fn bind_anew(path: &Path) -> io::Result<UnixListener> {
+fn replace_stale(path: &Path) -> io::Result<UnixListener> {
     match bind(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse && is_left(path) => {
             fs::remove_file(path)?;
@@ -259,7 +259,7 @@ mod tests {
     fn a_folder_that_is_not_this_users_alone_is_not_used() {
         let home = tempfile::tempdir().unwrap();
         let path = |name: &str| home.path().join(name);
-        let why = |name: &str| examine(&fs::symlink_metadata(path(name)).unwrap());
+        let why = |name: &str| check_folder(&fs::symlink_metadata(path(name)).unwrap());
         DirBuilder::new().mode(0o700).create(path("good")).unwrap();
         assert_eq!(why("good"), Ok(()));
         assert!(is_private(&path("good")) && !is_private(&path("none")));
@@ -332,10 +332,10 @@ mod tests {
 
     #[test]
     fn places_are_read_as_they_are_written() {
-        assert_eq!("off".parse(), Ok(Place::Off));
-        assert_eq!("./off".parse(), Ok(Place::At("./off".into())));
-        assert!("".parse::<Place>().is_err());
-        assert_eq!("a/b".parse(), Ok(Place::At("a/b".into())));
+        assert_eq!("off".parse(), Ok(SocketPath::Off));
+        assert_eq!("./off".parse(), Ok(SocketPath::At("./off".into())));
+        assert!("".parse::<SocketPath>().is_err());
+        assert_eq!("a/b".parse(), Ok(SocketPath::At("a/b".into())));
     }
 
     #[test]

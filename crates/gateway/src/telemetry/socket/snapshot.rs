@@ -243,7 +243,7 @@ impl Engine {
         number: usize,
         at: std::time::Duration,
         stats: &Stats,
-        counters: Option<&counters::Engine>,
+        counters: Option<&counters::EngineCounters>,
     ) -> Engine {
         let poller = &stats.poller;
         Engine {
@@ -336,7 +336,7 @@ impl Turn {
 }
 
 impl Connections {
-    fn new(counters: &counters::Engine) -> Connections {
+    fn new(counters: &counters::EngineCounters) -> Connections {
         Connections {
             accepted: counters.accepted.get(),
             refused: counters.refused.get(),
@@ -344,7 +344,7 @@ impl Connections {
             parked: counters.parked.get(),
             away: counters.away.get(),
             running: counters.running.get(),
-            responses: counters.responses.iter().map(counters::Count::get).sum(),
+            responses: counters.responses.iter().map(counters::Counter::get).sum(),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use superpoll_rt::Handle;
 
-use crate::telemetry::counters::Engine as Counters;
+use crate::telemetry::counters::EngineCounters;
 
 /// The engines that statistics are about, and further facts about their process.
 pub struct Subject {
@@ -15,7 +15,7 @@ pub struct Subject {
     pub(super) handle: Handle,
     pub(super) started: Instant,
     /// The gateway's counters on each engine; empty for a program that does not count by engine.
-    pub(super) counters: Vec<Arc<Counters>>,
+    pub(super) counters: Vec<Arc<EngineCounters>>,
     pub(super) connections: Box<dyn Fn() -> u64 + Send + Sync>,
 }
 
@@ -24,7 +24,7 @@ impl Subject {
         program: &'static str,
         backend: &'static str,
         handle: Handle,
-        counters: Vec<Arc<Counters>>,
+        counters: Vec<Arc<EngineCounters>>,
         connections: impl Fn() -> u64 + Send + Sync + 'static,
     ) -> Subject {
         let started = Instant::now();

@@ -10,7 +10,7 @@ pub(crate) const CHANNELS: u64 = 0;
 
 /// The keeper of records for a successor. It is called under a channel's lock, in the order of the
 /// channel's messages.
-pub(crate) trait Ledger: Send + Sync {
+pub(crate) trait RecordStore: Send + Sync {
     /// Keeps a record, in the place of the record of the same name.
     fn keep(&self, space: u64, id: u64, bytes: &[u8]);
 

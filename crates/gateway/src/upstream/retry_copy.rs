@@ -13,7 +13,7 @@ use super::outgoing::Outgoing;
 const ROOM: usize = 480;
 
 /// A copy of a request.
-pub(super) struct Spare {
+pub(super) struct RetryCopy {
     method: Method,
     uri: Uri,
     body: Outgoing,
@@ -34,9 +34,9 @@ fn take<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(bytes)
 }
 
-impl Spare {
+impl RetryCopy {
     /// Copies a request, if its body can be sent once more.
-    pub fn of(request: &Request<Outgoing>) -> Option<Spare> {
+    pub fn of(request: &Request<Outgoing>) -> Option<RetryCopy> {
         let body = request.body().again()?;
         let mut fields = Vec::with_capacity(ROOM);
         for (name, value) in request.headers() {
@@ -44,7 +44,12 @@ impl Spare {
             put(&mut fields, name.as_str().as_bytes());
             put(&mut fields, value.as_bytes());
         }
-        Some(Spare { method: request.method().clone(), uri: request.uri().clone(), body, fields })
+        Some(RetryCopy {
+            method: request.method().clone(),
+            uri: request.uri().clone(),
+            body,
+            fields,
+        })
     }
 
     /// Returns the request.
@@ -81,7 +86,7 @@ mod tests {
         headers.append("x-own", secret);
         headers.append("x-own", HeaderValue::from_static(""));
         headers.append("x-long", HeaderValue::from_bytes(&[b'x'; 70_000]).unwrap());
-        let copy = Spare::of(&request).unwrap().request().unwrap();
+        let copy = RetryCopy::of(&request).unwrap().request().unwrap();
         assert_eq!(copy.headers(), request.headers());
         let sensitive = |request: &Request<Outgoing>| {
             request.headers().values().map(HeaderValue::is_sensitive).collect::<Vec<_>>()
