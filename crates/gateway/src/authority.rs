@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_readers_may_read_differently_is_refused() {
+    fn ambiguous_authorities_are_refused() {
         for text in [
             "",
             ":80",

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The counts of connections that the engines of a server share. Limits may change while they are
-/// in use; a connection that has a seat keeps it.
+/// in use; a connection that has a permit keeps it.
 #[derive(Debug, Default)]
 pub(crate) struct ConnectionLimits {
     in_use: AtomicU32,
@@ -18,14 +18,14 @@ pub(crate) struct ConnectionLimits {
     clients: Mutex<HashMap<IpAddr, u32>>,
 }
 
-/// The reason for which there is no seat.
+/// The reason for which there is no permit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum LimitReached {
     Total,
     Client,
 }
 
-/// A connection's seat, left on drop.
+/// A connection's permit, given back on drop.
 #[derive(Debug)]
 pub(crate) struct ConnectionPermit {
     connection_limits: Arc<ConnectionLimits>,
@@ -54,14 +54,14 @@ impl ConnectionLimits {
         self.in_use.load(Ordering::Relaxed)
     }
 
-    /// Returns a seat for a connection of a client, whose address is unknown in the Unix domain.
+    /// Returns a permit for a connection of a client, whose address is unknown in the Unix domain.
     pub(crate) fn acquire(
         self: &Arc<ConnectionLimits>,
         address: Option<IpAddr>,
     ) -> Result<ConnectionPermit, LimitReached> {
         let most = self.most.load(Ordering::Relaxed);
         let before = self.in_use.fetch_add(1, Ordering::Relaxed);
-        // From here on, dropping the seat gives the count back.
+        // From here on, dropping the permit gives the count back.
         let mut permit = ConnectionPermit { connection_limits: self.clone(), counted: None };
         if most > 0 && before >= most {
             return Err(LimitReached::Total);
@@ -72,7 +72,7 @@ impl ConnectionLimits {
 }
 
 impl ConnectionPermit {
-    /// Counts the seat as the seat of a client, as soon as the client is known.
+    /// Counts the permit as a permit of a client, as soon as the client is known.
     pub(crate) fn count(&mut self, address: Option<IpAddr>) -> Result<(), LimitReached> {
         let most = self.connection_limits.most_of_one.load(Ordering::Relaxed);
         let Some(address) = address.map(client).filter(|_| most > 0 && self.counted.is_none())
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seat_is_free_again_when_it_was_left() {
+    fn a_dropped_permit_can_be_acquired_again() {
         let connection_limits = Arc::new(ConnectionLimits::default());
         connection_limits.limit(NonZeroU32::new(3), NonZeroU32::new(2));
         let one = Some(IpAddr::from([192, 0, 2, 1]));
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_network_of_the_newer_kind_is_one_client() {
+    fn an_ipv6_network_is_one_client() {
         let connection_limits = Arc::new(ConnectionLimits::default());
         connection_limits.limit(None, NonZeroU32::new(1));
         let _seat = connection_limits.acquire(Some("2001:db8::1".parse().unwrap())).unwrap();

@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_site_is_its_host_and_port_whatever_the_scheme() {
+    fn origins_are_compared_by_host_and_port_and_not_by_scheme() {
         let asks = |origin: &str, host: &str, uri: &str| {
             let mut headers = HeaderMap::new();
             for (name, value) in [(ORIGIN, origin), (HOST, host)] {

@@ -2,7 +2,7 @@
 //!
 //! Most of the cost of a large response is the copy from the program into the socket. `sendfile(2)`
 //! has none, but it takes the bytes that the file has at that moment, which may differ from those
-//! that the head of the response has promised; and hyper wants bytes. A window is both: the
+//! that the head of the response has promised; and hyper wants bytes. A file region is both: the
 //! contents of a file as they were read, and the file. To hyper it is `Bytes` like any other, and
 //! whatever hyper does with them is right. If such bytes reach the transport unchanged, the
 //! transport recognises them by their address. If the file is still the same, as its size and its
@@ -19,13 +19,13 @@ use std::sync::{Arc, PoisonError, RwLock};
 use bytes::Bytes;
 use rustix::fs::{Stat, fstat};
 
-/// From this many bytes on a window pays: below, the further system calls cost more than the copy.
+/// From this many bytes on a region pays: below, the further system calls cost more than the copy.
 const LEAST: usize = 32 * 1024;
 
-/// The most windows at a time, as each costs a descriptor.
+/// The most regions at a time, as each costs a descriptor.
 const MOST: usize = 1024;
 
-/// All windows, by where they begin.
+/// All regions, by where they begin.
 static ALL: RwLock<BTreeMap<usize, Arc<FileRegion>>> = RwLock::new(BTreeMap::new());
 
 /// A file, and the stamp that tells whether it is still the same.
@@ -78,7 +78,7 @@ pub(crate) fn bytes(contents: Vec<u8>, file: &File) -> Bytes {
     Bytes::from_owner(Contents(contents))
 }
 
-/// Returns the window that a slice is a part of, and the position in it; `None` also if the file
+/// Returns the region that a slice is a part of, and the position in it; `None` also if the file
 /// has changed.
 pub(crate) fn find(slice: &[u8]) -> Option<(Arc<FileRegion>, u64)> {
     if slice.len() < LEAST {
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_small_is_kept_as_it_is() {
+    fn small_contents_have_no_region() {
         let file = tempfile::tempfile().unwrap();
         let small = bytes(vec![1; LEAST - 1], &file);
         assert!(find(&small).is_none());

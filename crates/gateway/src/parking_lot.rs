@@ -2,7 +2,7 @@
 //!
 //! A parked connection is a descriptor, the addresses of its peer, and a few bytes of state. It
 //! owns no task, no buffer and no object of a protocol; those are made again when the connection
-//! becomes readable. Each engine has one lot, which is a poller nested in the engine's poller. Ten
+//! becomes readable. Each engine has one parking lot, which is a poller nested in the engine's poller. Ten
 //! thousand idle connections are one descriptor to the engine, and cost it nothing while they are
 //! idle.
 //!
@@ -15,7 +15,7 @@
 //! connections as well, and gives them to the next server if this server ends (`succession`). The
 //! poller manages the keeper by itself.
 //!
-//! The owner of a parked connection is its [`ConnectionOwner`]. The guest gets the connection back, once,
+//! The owner of a parked connection is its [`ConnectionOwner`]. The owner gets the connection back, once,
 //! when the peer has sent something or has hung up, or when its time is over. Time is kept in
 //! seconds, so that a deadline is four bytes and no timer.
 
@@ -88,7 +88,7 @@ pub struct ParkedConnection {
     pub socket: Socket,
     /// The peer of the connection.
     pub peer: Rc<Peer>,
-    /// The guest's identifier of the connection.
+    /// The owner's identifier of the connection.
     pub token: u64,
     /// Where the connection goes on with HTTP, if it does.
     pub(crate) pending: Option<PendingRequest>,
@@ -576,6 +576,6 @@ impl Drop for ParkingLot {
 
 impl fmt::Debug for ParkingLot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lot").field("parked", &self.parked.get()).finish_non_exhaustive()
+        f.debug_struct("ParkingLot").field("parked", &self.parked.get()).finish_non_exhaustive()
     }
 }

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_however_it_is_cut() {
+    fn headers_round_trip_however_they_are_split() {
         for version in [ProxyVersion::V1, ProxyVersion::V2] {
             for (client, local) in addresses() {
                 let bytes = header(version, client, local);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_header_is_refused_as_soon_as_it_shows() {
+    fn invalid_headers_are_refused_as_early_as_possible() {
         let endless = [TEXT, &[b'x'; 200]].concat();
         let long = [SIGNATURE, &[0x21, 0x11, 0xff, 0xff], &[0; LONGEST]].concat();
         for bytes in [b"G".as_slice(), b"PROXX", b"\r\n\r\n\0\r\nQUIX", &endless, &long] {

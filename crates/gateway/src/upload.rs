@@ -79,7 +79,7 @@ pub struct Upload {
     /// Whether the service waits for the body now: the time in which it asks for no more does not
     /// count against the client.
     is_waited_for: bool,
-    /// Notified when all of the body was read, if a tally is kept.
+    /// Notified when all of the body was read, if activity is recorded.
     io_activity: Option<Rc<IoActivity>>,
 }
 

@@ -181,7 +181,7 @@ fn nine_thousand_idle_connections_live_through_an_upgrade_and_a_crash() {
     let (status, said) = first.ended();
     assert!(status.success() && said.contains("another server takes over"), "{status}: {said}");
     until("something is published", || publish(nursery.at(), "between"));
-    second.says("going on with");
+    second.says("took over");
     // A subscriber that received a message it had missed is left with the babysitter when it is
     // idle again.
     nursery.until_held(9000);
@@ -190,7 +190,7 @@ fn nine_thousand_idle_connections_live_through_an_upgrade_and_a_crash() {
     drop(second.ended());
     let third = nursery.server(&[]);
     until("something is published", || publish(nursery.at(), "after"));
-    third.says("going on with");
+    third.says("took over");
     let (confirmed, doubtful) = publisher.end();
     let mut doubtful = doubtful;
     doubtful.extend(["before", "between", "after"].map(str::to_owned));
@@ -210,7 +210,7 @@ fn nobody_misses_a_message_in_an_upgrade_however_few_a_channel_keeps() {
     until("something is published", || publish(nursery.at(), "before"));
     let second = nursery.server(&["--upgrade"]);
     assert!(first.ended().0.success());
-    second.says("going on with");
+    second.says("took over");
     until("something is published", || publish(nursery.at(), "after"));
     let (confirmed, mut doubtful) = publisher.end();
     doubtful.extend(["before", "after"].map(str::to_owned));

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_can_be_read() {
+    fn cursors_round_trip() {
         for cursor in [
             Cursor { id: 0, epoch: None },
             Cursor { id: 17, epoch: Some(0xabc) },

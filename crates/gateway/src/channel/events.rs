@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_lines_whatever_ends_them() {
+    fn all_line_endings_are_recognised() {
         let cursor = Cursor { id: 3, epoch: Some(10) };
         let mut text = String::new();
         let message = Message { id: 3, data: "a\r\nb\rc\n\n d".into(), is_text: true };
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kind_is_found_among_others() {
+    fn event_streams_are_found_in_a_list_of_media_types() {
         let asked = |accept: &'static str| {
             let mut headers = HeaderMap::new();
             headers.insert(http::header::ACCEPT, HeaderValue::from_static(accept));

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_frame_never_ends() {
+    fn an_invalid_frame_never_completes() {
         let mut track = Track::default();
         track.follow(&[0x83, 0x80, 0, 0, 0, 0]);
         track.follow(&[0x81, 0x80, 0, 0, 0, 0]);

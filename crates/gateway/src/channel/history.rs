@@ -10,7 +10,7 @@ use super::cursor::Cursor;
 use super::message::{Message, cost};
 use crate::succession::records::{RecordStore, encode_message};
 
-/// After this many messages the oldest are taken out of the ledger.
+/// After this many messages the oldest are removed from the record store.
 const TRIMMED_EVERY: u64 = 32;
 
 /// The most bytes of messages that are kept beyond the history for subscribers of another server
@@ -32,7 +32,7 @@ pub struct Since {
 pub(super) struct History {
     log: VecDeque<Message>,
     last: u64,
-    /// The ledger that records messages, and the space there, if there is one.
+    /// The store that records messages, and the space in it, if there is one.
     records: Option<(Arc<dyn RecordStore>, u64)>,
     /// The bytes that were published since this server continued the channel of another one, until
     /// the subscribers of that server are all here. Nothing is dropped from the log meanwhile.
@@ -52,7 +52,7 @@ impl History {
         self.last
     }
 
-    /// Records messages in a space of the ledger from now on, and the existing ones at once.
+    /// Records messages in a space of the record store from now on, and the existing ones at once.
     pub fn record_in(&mut self, records: Arc<dyn RecordStore>, space: u64) {
         for message in &self.log {
             records.keep(space, message.id, &encode_message(message));
@@ -70,12 +70,12 @@ impl History {
         self.records.take().map(|(_, space)| space)
     }
 
-    /// Returns the ledger that records messages.
+    /// Returns the store that records messages.
     pub fn records(&self) -> Option<Arc<dyn RecordStore>> {
         self.records.as_ref().map(|(records, _)| records.clone())
     }
 
-    /// Returns the space of the ledger.
+    /// Returns the space in the record store.
     pub fn space(&self) -> Option<u64> {
         self.records.as_ref().map(|(_, space)| *space)
     }
@@ -146,7 +146,7 @@ impl History {
         }
     }
 
-    /// Takes the messages that are not kept any more out of the ledger.
+    /// Removes the messages that are not kept any more from the record store.
     fn trim(&self) {
         if let Some((records, space)) = &self.records {
             // The last one is kept in any case: it shows the position of the channel.

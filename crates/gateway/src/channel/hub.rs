@@ -39,13 +39,13 @@ pub struct Counters {
     pub refused: AtomicU64,
 }
 
-/// One desk's part of a hub.
+/// The messages on their way to one engine's subscribers.
 #[derive(Default)]
 struct EngineQueue {
     subscribers: usize,
-    /// The messages that the desk has not taken yet; empty if there are no subscribers.
+    /// The messages that the engine has not taken yet; empty if there are no subscribers.
     messages: Vec<Message>,
-    /// The cost of the messages in the queue, and of those that the desk has taken and not
+    /// The cost of the messages in the queue, and of those that the engine has taken and not
     /// delivered yet.
     bytes: u64,
     waker: Option<Waker>,
@@ -62,7 +62,7 @@ pub(super) struct Kept {
 struct State {
     options: Channel,
     history: History,
-    /// By numbers that are used once: a desk that has ended takes no messages of another desk.
+    /// By numbers that are used once: an engine whose queue was closed takes no messages from another queue.
     queues: BTreeMap<usize, EngineQueue>,
     opened: usize,
     /// Publishers that wait.
@@ -109,7 +109,7 @@ impl Hub {
         Arc::new(Hub { epoch, state, counters })
     }
 
-    /// Records messages in a space of the ledger from now on, and the existing ones at once.
+    /// Records messages in a space of the record store from now on, and the existing ones at once.
     pub(crate) fn record_in(&self, records: Arc<dyn RecordStore>, space: u64) {
         self.state().history.record_in(records, space);
     }
@@ -306,7 +306,7 @@ impl Hub {
         self.state().has_room()
     }
 
-    /// Returns the cost of the messages on their way to a desk.
+    /// Returns the cost of the messages on their way to an engine.
     #[cfg(test)]
     pub(super) fn on_their_way(&self, queue_id: usize) -> u64 {
         let state = self.state();
@@ -314,7 +314,7 @@ impl Hub {
         if queue.subscribers > 0 { queue.bytes } else { 0 }
     }
 
-    /// Notes that a desk has delivered messages of this cost.
+    /// Notes that an engine has delivered messages of this cost.
     pub(super) fn delivered(&self, queue_id: usize, bytes: u64) {
         let mut state = self.state();
         if let Some(queue) = state.queues.get_mut(&queue_id) {
@@ -339,7 +339,7 @@ impl Hub {
         self.state().history.since(after, self.epoch)
     }
 
-    /// Opens an queue for a desk.
+    /// Opens a queue for the subscribers of one engine, and returns its id.
     pub(super) fn open(&self) -> usize {
         let mut state = self.state();
         let number = state.opened;
@@ -348,7 +348,7 @@ impl Hub {
         number
     }
 
-    /// Closes an queue, and wakes the task that takes from it.
+    /// Closes a queue, and wakes the task that takes from it.
     pub(super) fn close(&self, queue_id: usize) {
         let mut state = self.state();
         let closed = state.queues.remove(&queue_id);
@@ -381,7 +381,7 @@ impl Hub {
         next.into_iter().for_each(Waker::wake);
     }
 
-    /// Takes the messages for a desk, as soon as there are any; `None` if its queue was closed.
+    /// Takes the messages from a queue, as soon as there are any; `None` if the queue was closed.
     pub(super) fn poll_take(
         &self,
         queue_id: usize,
@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_what_is_utf8() {
+    fn valid_utf8_is_published_as_text() {
         let hub = hub(9);
         assert_eq!(hub.publish("ä"), Some(1));
         assert_eq!(hub.publish(&b"\xe4"[..]), Some(2));
@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_with_an_id_of_before_a_restart_is_told_so() {
+    fn an_id_from_before_a_restart_counts_as_missed() {
         let hub = hub(9);
         hub.publish("a");
         let epoch = Some(hub.epoch());
@@ -499,7 +499,7 @@ mod tests {
     }
 
     #[test]
-    fn a_desk_without_subscribers_is_not_told() {
+    fn an_engine_without_subscribers_gets_no_messages() {
         let hub = hub(9);
         let (one, other) = (hub.open(), hub.open());
         hub.join(one, None);
@@ -517,7 +517,7 @@ mod tests {
     proptest! {
         /// Against a list of all messages that were ever published.
         #[test]
-        fn what_is_kept_is_the_end_of_what_was_published(
+        fn the_history_is_the_end_of_the_published_messages(
             steps in prop::collection::vec((0_usize..6, 0_usize..8, 0_u64..40), 0..60),
         ) {
             let hub = hub(3);

@@ -56,7 +56,7 @@ const METHODS: &str = "GET, HEAD, OPTIONS, POST";
 /// The fields of responses that a page of another site may read.
 const EXPOSED: &str = "channel-next, channel-epoch";
 
-/// One engine's desk at a hub.
+/// One engine's subscribers of a channel.
 pub struct LocalSubscribers {
     pub(super) hub: Arc<Hub>,
     pub(super) parking_lot: Rc<ParkingLot>,
@@ -125,7 +125,7 @@ impl Subscription {
 }
 
 impl LocalSubscribers {
-    /// Opens a desk on the engine of this thread, with the engine's lot.
+    /// Joins a channel on the engine of this thread, with the engine's parking lot.
     #[must_use]
     pub fn new(hub: Arc<Hub>, parking_lot: Rc<ParkingLot>) -> Rc<LocalSubscribers> {
         let queue_id = hub.open();
@@ -262,7 +262,7 @@ impl LocalSubscribers {
         }
     }
 
-    /// Ends the desk: all subscribers are told so.
+    /// Ends all subscriptions, and accepts no new ones.
     pub fn retire(self: &Rc<LocalSubscribers>) {
         self.is_retired.set(true);
         let mut parked = Vec::new();
@@ -403,7 +403,7 @@ fn next_broadcast(messages: &mut VecDeque<Message>, options: &Channel) -> Broadc
     Broadcast { messages, cost, options: options.clone(), frames: None, answer: None }
 }
 
-/// Takes published messages to the subscribers of a desk, until it is closed.
+/// Takes published messages to the subscribers of one engine, until its queue is closed.
 async fn deliver(local_subscribers: Weak<LocalSubscribers>, hub: Arc<Hub>, queue_id: usize) {
     while let Some(messages) = poll_fn(|cx| hub.poll_take(queue_id, cx)).await {
         let options = hub.options();
@@ -443,7 +443,7 @@ impl Drop for LocalSubscribers {
 
 impl fmt::Debug for LocalSubscribers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Desk")
+        f.debug_struct("LocalSubscribers")
             .field("hub", &self.hub)
             .field("subscribers", &self.subscribers.borrow().len())
             .finish_non_exhaustive()
@@ -460,7 +460,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_letter_has_one_message_at_least() {
+    fn a_broadcast_has_at_least_one_message() {
         let message = |id, length| Message { id, data: vec![0; length].into(), is_text: false };
         let lengths = [100, BROADCAST_BYTES, BROADCAST_BYTES + 1, 1, BROADCAST_BYTES - 1, 1];
         let mut messages: VecDeque<Message> =

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_slow_is_disconnected() {
+    fn a_slow_subscriber_is_disconnected() {
         let (mailbox, options) = (Mailbox::default(), options(Slow::Disconnect));
         assert_eq!(mailbox.put(message(1, 10 + 2 * EACH as usize), &options), Put::default());
         let put = mailbox.put(message(2, 1), &options);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_missed_stays_in_the_history_until_it_is_wanted() {
+    fn missed_messages_stay_in_the_history_until_they_are_taken() {
         for slow in [Slow::Disconnect, Slow::DropOldest] {
             let options =
                 Channel { history: 100, backlog_bytes: 10 * 1100, slow, ..Channel::default() };
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_come_before_the_end_is_kept() {
+    fn messages_before_the_end_are_kept() {
         let (mailbox, options) = (Mailbox::default(), options(Slow::Disconnect));
         mailbox.put(message(1, 1), &options);
         mailbox.end(EndReason::Retired);

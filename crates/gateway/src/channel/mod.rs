@@ -1,9 +1,9 @@
 //! Channels: every subscriber gets the messages that any client publishes.
 //!
 //! A [`Hub`] is the channel itself. All engines share it: it numbers the messages from 1 and keeps
-//! the last of them for subscribers that come back. Each engine has a [`LocalSubscribers`] at the hub, where
-//! its own clients publish and subscribe. A message is put before each desk that has subscribers,
-//! and the desk's task is woken: one message between threads, however many are published meanwhile.
+//! the last of them for subscribers that come back. Each engine has its own
+//! [`LocalSubscribers`], through which its clients publish and subscribe. A message is appended to
+//! the queue of each engine that has subscribers, and the engine's delivery task is woken: one message between threads, however many are published meanwhile.
 //! The task then serves its subscribers, some at a time.
 //!
 //! There are three ways to subscribe. A **long-poll** gets the messages that are there, or else the
@@ -11,7 +11,7 @@
 //! it sends. **Server-sent events** come as their specification says, with ids.
 //!
 //! An idle long-poll or WebSocket is parked, see `park.rs`: all that remains of the subscriber is a
-//! place in the desk's table, with the last message that it was sent. A message for a parked
+//! entry in the table of [`LocalSubscribers`], with the last message that it was sent. A message for a parked
 //! WebSocket is written to its socket as one frame that is made once for all. A protocol object is
 //! made when the client sends something. A task is made when the work does not fit into one turn,
 //! or when the socket has no room: from then on messages wait for the subscriber, up to the

@@ -64,7 +64,7 @@ impl LocalSubscribers {
             }
         }
         let Some(id) = self.hub.publish(data) else {
-            let text = "another server goes on with this channel; connect again\n";
+            let text = "another server has taken over this channel; connect again\n";
             let mut response = reply::text(StatusCode::SERVICE_UNAVAILABLE, text);
             let headers = response.headers_mut();
             headers.insert(CONNECTION, HeaderValue::from_static("close"));

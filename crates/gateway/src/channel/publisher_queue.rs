@@ -154,7 +154,7 @@ mod tests {
         }
     }
 
-    /// Puts a message of `length` bytes before each desk that has subscribers.
+    /// Appends a message of `length` bytes to the queue of each engine that has subscribers.
     fn enqueue(queued: &mut [u64; 2], joined: [usize; 2], length: usize) {
         for (queued, _) in queued.iter_mut().zip(joined).filter(|(_, count)| *count > 0) {
             *queued += length as u64 + EACH;
@@ -162,10 +162,10 @@ mod tests {
     }
 
     proptest! {
-        /// Publishers come, are asked again when they are woken, and go; desks take and deliver,
+        /// Publishers come, are asked again when they are woken, and go; engines take and deliver,
         /// are joined and left.
         #[test]
-        fn publishers_have_their_turn_in_order_and_no_engine_has_more_than_it_may(
+        fn publishers_proceed_in_order_within_each_engines_limit(
             steps in prop::collection::vec((0_usize..8, 0_usize..100), 1..300),
         ) {
             let hub = hub(1000);
@@ -173,7 +173,7 @@ mod tests {
             let mut joined = [0_usize; 2];
             let mut taken: [Vec<Message>; 2] = Default::default();
             let mut delivered: [Vec<u64>; 2] = Default::default();
-            // The cost of the messages that each desk has not taken yet.
+            // The cost of the messages that each engine has not taken yet.
             let mut queued = [0_u64; 2];
             let mut waiting: VecDeque<Publisher> = VecDeque::new();
             let mut published = 0;
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_overtakes_a_publisher_that_was_woken() {
+    fn no_publisher_overtakes_one_that_was_woken() {
         let hub = hub(10);
         let queue_id = hub.open();
         hub.join(queue_id, None);
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn a_subscriber_that_goes_gives_the_bytes_before_it_back() {
+    fn a_leaving_subscriber_releases_its_undelivered_bytes() {
         let hub = hub(10);
         let queue_id = hub.open();
         hub.join(queue_id, None);
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_for_another_server_is_told_so() {
+    fn waiting_publishers_learn_that_another_server_took_over() {
         let hub = hub(10);
         let queue_id = hub.open();
         hub.join(queue_id, None);
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_has_a_bound_as_well() {
+    fn the_publisher_queue_has_a_limit() {
         let hub = hub(10);
         let queue_id = hub.open();
         hub.join(queue_id, None);

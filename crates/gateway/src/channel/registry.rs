@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_down_of_a_channel_goes_with_it() {
+    fn the_records_of_a_channel_are_removed_with_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sit");
         let mut babysitter = Babysitter::new(Options::default(), |_| {}).unwrap();
@@ -175,7 +175,7 @@ mod tests {
         published(&first, "/y");
         next.record_in(&first, &by);
         published(&next, "/z");
-        // A channel that keeps fewer messages keeps fewer in the ledger as well.
+        // A channel that keeps fewer messages keeps fewer in the record store as well.
         let hub = next.find("a", "/z").unwrap();
         hub.change(Channel { history: 2, ..Channel::default() });
         drop(by);

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_can_be_said_can_be_said_in_json() {
+    fn every_setting_can_be_written_in_json() {
         let messages = [
             message(7, "\"\u{0}\n\u{1f600}", true),
             message(8, &b"\xff"[..], false),
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_ends_before_what_the_history_has_dropped() {
+    fn an_answer_ends_before_messages_that_the_history_has_dropped() {
         let hub = Hub::new(Channel { history: 10, ..Channel::default() });
         let publish = |count: u64| {
             for _ in 0..count {

@@ -71,11 +71,11 @@ mod tests {
         // TCP moves the bytes that still fit at the other end.
         let end = Instant::now() + PATIENCE;
         while queue.has_moved(&server) || queue == SendQueue::default() {
-            assert!(Instant::now() < end, "it goes on moving");
+            assert!(Instant::now() < end, "the queue still moves");
             std::thread::sleep(Duration::from_millis(20));
             queue = SendQueue::look(&server);
         }
-        assert!(!queue.has_moved(&server), "nobody has read");
+        assert!(!queue.has_moved(&server), "the peer has read nothing");
         // Bytes that are read have left, though new bytes come in their place.
         client.read_exact(&mut vec![0; written / 2]).unwrap();
         while !queue.has_moved(&server) {

@@ -157,7 +157,7 @@ impl Session {
     fn publish(&mut self, hub: &Hub, data: Bytes, is_text: bool) {
         if hub.publish_as(data, is_text).is_none() {
             // The client learns that its last message was not published.
-            self.close(CloseCode::Restart, "another server goes on; connect again");
+            self.close(CloseCode::Restart, "another server has taken over; connect again");
         }
     }
 
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn who_breaks_the_rules_is_told_which() {
+    fn protocol_violations_are_answered_with_their_close_code() {
         let hub = Hub::new(Channel::default());
         for (bytes, code) in [
             (frame(0x81, &[b'x'; 101]), 1009_u16),

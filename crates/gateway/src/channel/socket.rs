@@ -108,7 +108,7 @@ impl LocalSubscribers {
         }
         let version = headers.get(SEC_WEBSOCKET_VERSION);
         if version.is_none_or(|version| version.as_bytes() != b"13") {
-            let text = "version 13 of WebSocket is spoken here\n";
+            let text = "only version 13 of WebSocket is supported\n";
             let mut response = reply::text(StatusCode::UPGRADE_REQUIRED, text);
             let headers = response.headers_mut();
             headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
@@ -432,7 +432,7 @@ impl SocketSession {
                 (Some(message), _) => self.session.send(&message),
                 (None, None) => return,
                 (None, Some(EndReason::Slow)) => {
-                    self.session.close(CloseCode::Again, "more waits for you than may");
+                    self.session.close(CloseCode::Again, "too many messages wait for you");
                 }
                 (None, Some(EndReason::Retired)) => self.session.close(CloseCode::Away, ""),
             }

@@ -115,7 +115,7 @@ impl<'a> Check<'a> {
                     let what = if other == address {
                         format!("another listener has the address {address}, expected each once")
                     } else {
-                        let what = format!("{address} cannot be listened on beside {other}");
+                        let what = format!("{address} cannot be listened on together with {other}");
                         format!("{what}, expected addresses that do not overlap")
                     };
                     self.wrong(place, what);
@@ -207,7 +207,7 @@ impl<'a> Check<'a> {
         let address_place = address.span();
         let address = self.address(address_place, address.into_inner().0);
         if let (Some(mode), Address::Tcp { .. }) = (&raw.mode, &address) {
-            let what = "a TCP port has no permissions, expected mode beside unix:PATH only";
+            let what = "a TCP port has no permissions, expected mode only with unix:PATH";
             self.wrong(mode.span(), what);
         }
         let mode = raw.mode.map(|mode| mode.into_inner().0);
@@ -226,12 +226,12 @@ impl<'a> Check<'a> {
                 return Some(Tls { certificate, key });
             }
             raw::Tls { certificate: Some(_), key: None } => {
-                self.missing(place, "a certificate without a key, expected key = FILE beside it");
+                self.missing(place, "a certificate without a key, expected key = FILE next to it");
             }
             raw::Tls { certificate: None, key: Some(_) } => {
                 self.missing(
                     place,
-                    "a key without a certificate, expected certificate = FILE beside it",
+                    "a key without a certificate, expected certificate = FILE next to it",
                 );
             }
             raw::Tls { certificate: None, key: None } => {
@@ -401,7 +401,7 @@ impl<'a> Check<'a> {
         let place = proxy.span();
         let proxy = proxy.into_inner();
         let Some(upstream) = proxy.upstream else {
-            self.missing(place, "a proxy to nobody, expected upstream = NAME");
+            self.missing(place, "a proxy without an upstream, expected upstream = NAME");
             return None;
         };
         if !self.upstreams.contains(upstream.get_ref()) {

@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_keeps_whom_away() {
+    fn overlapping_addresses_are_found() {
         for (one, other, expected) in [
             (":80", ":80", true),
             (":80", ":81", false),

@@ -110,7 +110,7 @@ impl ErrorLog {
 
 impl std::fmt::Debug for ErrorLog {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Journal").finish_non_exhaustive()
+        f.debug_struct("ErrorLog").finish_non_exhaustive()
     }
 }
 

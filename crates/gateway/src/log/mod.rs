@@ -4,7 +4,7 @@
 //! requests many at a time. If the thread cannot keep up, lines are left out rather than requests
 //! delayed. If it cannot write, because the disk is full or the file system gone, it reports that
 //! once in a while and goes on trying. A log that was moved away is begun anew when the
-//! configuration is read again, as `logrotate` expects. Frequent events are logged seldom.
+//! configuration is read again, as `logrotate` expects. Frequent events are rate-limited.
 
 mod error_log;
 mod event;

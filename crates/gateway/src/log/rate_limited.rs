@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_in_a_period_is_told_and_the_others_are_counted() {
+    fn one_event_per_period_passes_and_the_rest_are_counted() {
         let rate_limited = RateLimited::new(Duration::from_secs(1));
         assert_eq!(rate_limited.admit_at(5), Some(0));
         for at in [5, 6, 1004] {

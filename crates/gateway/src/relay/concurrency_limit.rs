@@ -1,10 +1,10 @@
-//! The gate: how many clients may come in at a time, and when no more may.
+//! The limit on the number of clients that are relayed at a time, and its end.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// The gate that the accepting tasks of all engines pass through.
+/// The limit that the accepting tasks of all engines share.
 #[derive(Debug)]
 pub(super) struct ConcurrencyLimit {
     most: usize,
@@ -13,7 +13,7 @@ pub(super) struct ConcurrencyLimit {
     waiting: Mutex<Vec<Waker>>,
 }
 
-/// A place inside, left on drop.
+/// The permission to relay one client, given back on drop.
 #[derive(Debug)]
 pub(super) struct Permit(Arc<ConcurrencyLimit>);
 
@@ -28,7 +28,7 @@ impl ConcurrencyLimit {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stops: no more clients may come in.
+    /// Stops: no more permits are given.
     pub fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
         self.wake();
@@ -43,7 +43,7 @@ impl ConcurrencyLimit {
         self.stopped.load(Ordering::SeqCst)
     }
 
-    /// Remembers a task, to be woken when the gate is stopped, or when there is a place again.
+    /// Remembers a task, to be woken when accepting is stopped, or when there is a permit again.
     pub fn remember(&self, cx: &Context<'_>) {
         let mut waiting = self.waiting();
         if !waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
@@ -57,13 +57,14 @@ impl ConcurrencyLimit {
         entered.is_ok().then(|| Permit(self.clone()))
     }
 
-    /// Returns a place for a client that the kernel let in before the gate was stopped.
+    /// Returns a permit, whatever the limit, for a client that the kernel has accepted before the
+    /// stop.
     pub fn acquire_unchecked(self: &Arc<ConcurrencyLimit>) -> Permit {
         self.in_use.fetch_add(1, Ordering::SeqCst);
         Permit(self.clone())
     }
 
-    /// Waits for a place; `None` if the gate is stopped.
+    /// Waits for a permit; `None` if accepting is stopped.
     pub fn poll_acquire(self: &Arc<ConcurrencyLimit>, cx: &Context<'_>) -> Poll<Option<Permit>> {
         if self.is_stopped() {
             return Poll::Ready(None);
@@ -93,10 +94,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_leaves_lets_the_next_in_and_a_stopped_gate_nobody() {
+    fn a_dropped_permit_goes_to_the_next_client_and_none_after_the_stop() {
         let limit = Arc::new(ConcurrencyLimit::new(1));
         let cx = Context::from_waker(Waker::noop());
-        let Poll::Ready(Some(permit)) = limit.poll_acquire(&cx) else { panic!("it is empty") };
+        let Poll::Ready(Some(permit)) = limit.poll_acquire(&cx) else {
+            panic!("no permit is in use")
+        };
         assert!(limit.poll_acquire(&cx).is_pending());
         drop(permit);
         assert!(matches!(limit.poll_acquire(&cx), Poll::Ready(Some(_))));

@@ -131,7 +131,8 @@ impl Settings {
         let target = match to {
             Address::Unix(path) => Target::Unix(path.clone()),
             Address::Tcp { port: 0, .. } => {
-                let error = io::Error::new(io::ErrorKind::InvalidInput, "nobody listens on port 0");
+                let error =
+                    io::Error::new(io::ErrorKind::InvalidInput, "port 0 cannot be connected to");
                 return Err(Error::new(format!("relaying to {to}"))(error));
             }
             Address::Tcp { host, port } => {

@@ -175,7 +175,7 @@ impl Pair {
         }
     }
 
-    /// Plans a try for each side that is not watched, where the guesses say that it is worth it.
+    /// Plans a try for each side that is not watched, where the predictor says that it is worth it.
     /// Returns whether there is one.
     fn plan(&self, after: After) -> bool {
         let mut any = false;

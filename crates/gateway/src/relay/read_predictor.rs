@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_goes_badly_is_left_alone_and_found_again_when_it_goes_well() {
+    fn failing_reads_are_rarely_tried_and_successful_ones_again() {
         let predictor = ReadPredictor::new();
         let turn = |hit| {
             let tried = predictor.is_worth(After::Up, Side::Upstream);

@@ -382,7 +382,7 @@ impl ActivePair {
         self.local.shared.not_connected(&self.local.settings.to, error);
     }
 
-    /// The guesses that the engine has learnt.
+    /// The predictor of reads, which learns on this engine.
     pub fn predictor(&self) -> &ReadPredictor {
         &self.local.predictor
     }
@@ -404,7 +404,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_of_a_kind_is_told_of_in_a_second_and_the_others_are_counted() {
+    fn one_failure_of_a_kind_per_second_is_reported_and_the_rest_are_counted() {
         let reports = ReportLimiter::default();
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
@@ -417,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_says_what_was_tried_and_how_many_more_there_were() {
+    fn a_failure_names_the_attempt_and_the_number_left_out() {
         let to: Address = "127.0.0.1:1".parse().unwrap();
         let error = || io::Error::from_raw_os_error(111);
         let one = Failure::Connect { to: to.clone(), error: error(), left_out: 0 }.to_string();

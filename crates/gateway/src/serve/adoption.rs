@@ -3,7 +3,7 @@
 //! The state that is left with the keeper, and the reason for which it is enough, are described
 //! in `succession`. This module has the tasks. The thread that starts a server takes the
 //! connections from the keeper and deals them out to the engines. Each engine parks its part as
-//! if it had served those connections itself. The keeper is told that all is settled when the
+//! if it had served those connections itself. The server reports to the keeper that it has adopted all connections when the
 //! last engine has left its part with the keeper again.
 //!
 //! A server that is to yield accepts no more connections, gives busy connections a moment to come
@@ -69,7 +69,7 @@ impl Server {
     /// Returns the parking lot of an engine.
     pub(super) fn parking_lot(&self, config: &Config) -> Result<PreparedLot, Error> {
         let cannot = |error: &dyn fmt::Display| {
-            failed(format!("making what watches idle connections: {error}"))
+            failed(format!("creating the poller of idle connections: {error}"))
         };
         let tuning = config.keeper.as_ref().map(Keeper::tuning);
         let topology = match (&self.succession, tuning) {
@@ -136,7 +136,7 @@ impl Server {
                     let closed = all_closed.load(Ordering::Relaxed);
                     let kept = all - closed;
                     let message = format!(
-                        "going on with {kept} connections of another server; {closed} could not go on"
+                        "took over {kept} connections of another server; closed {closed} that it could not take over"
                     );
                     let event = Event::new(Level::Notice, "adopted", message);
                     report(&event.with("connections", kept as u64).with("closed", closed as u64));

@@ -432,7 +432,7 @@ impl Server {
     /// Returns how many connections there are, parked ones included.
     #[must_use]
     pub fn connections(&self) -> u64 {
-        // Connections that are relayed have seats, too.
+        // Connections that are relayed have permits, too.
         u64::from(self.connection_limits.in_use())
     }
 

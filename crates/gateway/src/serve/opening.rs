@@ -29,7 +29,7 @@ pub(super) struct Prepared {
 
 /// An engine's part of them.
 pub(super) struct Part {
-    /// For an engine that has no lot yet.
+    /// For an engine that has no parking lot yet.
     pub parking_lot: Option<parking_lot::PreparedLot>,
     pub openings: Vec<Opening>,
 }
@@ -56,7 +56,7 @@ impl Server {
         let groups = self.groups(config)?;
         let mut parts = Vec::new();
         for _ in &self.engines {
-            // Each engine has its own lot from the start on.
+            // Each engine has its own parking lot from the start on.
             let parking_lot = match self.fronts.is_empty() {
                 true => Some(self.parking_lot(config)?),
                 false => None,

@@ -211,7 +211,7 @@ impl Router {
             })
     }
 
-    /// Returns the desk of the channel that is recorded under this number.
+    /// Returns the subscribers of the channel that is recorded under this number.
     pub fn local_subscribers(&self, space: u64) -> Option<Rc<LocalSubscribers>> {
         self.desks
             .iter()
@@ -415,7 +415,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_that_is_another_routes_in_the_usual_spelling_is_told() {
+    fn a_path_that_normalizes_to_another_route_is_found() {
         let route = |path: &str| {
             let to = config::Redirect { to: path.to_owned(), status: 308 };
             Route { path: path.to_owned(), handler: Handler::Redirect(to) }

@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_a_frame_each_streams_share_what_the_connection_may_hold() {
+    fn beyond_one_frame_each_streams_share_the_connections_budget() {
         let streams: Rc<Streams> = Rc::default();
         let cx = Context::from_waker(Waker::noop());
         let members: Vec<Member> = (0..100).map(|_| streams.begin()).collect();
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_move_is_found_and_who_does_is_not() {
+    fn only_streams_without_progress_are_found() {
         let streams: Rc<Streams> = Rc::default();
         let limit = Duration::from_secs(5);
         let (slow, stuck, done) = (streams.begin(), streams.begin(), streams.begin());

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_task_moves_its_share_and_then_others_are_run() {
+    fn a_task_moves_its_share_and_then_yields() {
         for is_read in [true, false] {
             Runtime::new()
                 .unwrap()

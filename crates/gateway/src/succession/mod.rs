@@ -104,7 +104,7 @@ impl Succession {
         let report = report.clone();
         let on_loss = move |error: &superpoll_sit::Error| {
             let message =
-                format!("{error}; nobody goes on with this server's connections after it");
+                format!("{error}; no other server can take over this server's connections");
             report(&Event::new(Level::Error, "keeper-lost", message));
         };
         Succession::begin(socket, Box::new(on_loss)).map(|begun| Some(Arc::new(begun)))
@@ -320,7 +320,7 @@ mod tests {
     use superpoll_sit::Orphan;
 
     #[test]
-    fn an_estate_is_sorted() {
+    fn predecessor_state_is_sorted() {
         let orphan = |state: &[u8]| {
             let (reader, _) = std::io::pipe().unwrap();
             Orphan { descriptor: reader.into(), state: state.to_vec() }

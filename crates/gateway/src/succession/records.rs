@@ -1,4 +1,4 @@
-//! The ledger: messages of channels that are recorded as they are published, for a successor to
+//! Records of channels and their messages, made as the messages are published, for a successor to
 //! read.
 
 use serde::{Deserialize, Serialize};
@@ -8,7 +8,7 @@ use crate::channel::message::Message;
 /// The space of the records of channels; the records of their messages are in spaces of their own.
 pub(crate) const CHANNELS: u64 = 0;
 
-/// The keeper of records for a successor. It is called under a channel's lock, in the order of the
+/// A store of records for a successor. It is called under a channel's lock, in the order of the
 /// channel's messages.
 pub(crate) trait RecordStore: Send + Sync {
     /// Keeps a record, in the place of the record of the same name.

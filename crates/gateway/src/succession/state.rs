@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_is_found() {
+    fn connection_records_round_trip() {
         let form = RequestForm { is_1_0: true, closes: false };
         let address = "[2001:db8::1]:65535".parse().ok();
         let poll =
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_since_is_not_explained_by_what_was_written() {
+    fn bytes_read_since_make_a_record_unusable() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let mut server = listener.accept().unwrap().0;

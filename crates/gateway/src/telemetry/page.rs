@@ -82,7 +82,7 @@ fn live(overview: Arc<Overview>, request: Request<Upload>, exchange: &Exchange) 
     let peer: Rc<Peer> = exchange.peer().clone();
     exchange.take_over(move |transport, before| {
         Box::pin(async move {
-            // The peer holds its seat as long as the page goes on.
+            // The peer holds its permit as long as the page goes on.
             let _peer = peer;
             // A page that is closed is no failure.
             let _ = send_snapshots(overview, transport, before).await;

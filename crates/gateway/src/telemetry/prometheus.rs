@@ -45,7 +45,7 @@ const COUNTERS: &[Counter] = &[
     ("reads_fetched", "Reads made for tasks before they were woken", |engine| engine.fetched),
     ("waits", "Waits of the poller", |engine| engine.waits),
     ("events", "Events delivered by the poller", |engine| engine.events),
-    ("events_unwanted", "Events that nobody wanted", |engine| engine.unwanted),
+    ("events_unwanted", "Events without interest in them", |engine| engine.unwanted),
     ("slots_scanned", "Descriptors that poll was asked about", |engine| engine.slots_scanned),
     ("changes_saved", "Changes that cost no system call", |engine| engine.changes_saved),
     ("moves_to_hot", "Moves from epoll to the poll array", |engine| engine.moves_to_hot),
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn who_prefers_openmetrics_gets_it() {
+    fn clients_that_prefer_openmetrics_get_it() {
         for (accept, expected) in [
             (None, false),
             (Some("*/*"), false),

@@ -419,7 +419,8 @@ impl Forwarder {
             let connection = lease.connection.take().filter(|_| context.upgrades);
             let stream = connection.and_then(|connection| connection.into_stream());
             let (Some(protocol), Some((stream, before))) = (protocol, stream) else {
-                return self.refuse(&lease, "it changes to a protocol that nobody asked for");
+                return self
+                    .refuse(&lease, "it changes to a protocol that the request did not ask for");
             };
             head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
             head.headers.insert(UPGRADE, protocol);

@@ -9,7 +9,7 @@
 //! forward to. A passive conclusion is not: one slow minute must not turn all clients away, so the
 //! server whose pause ends first is tried anyway.
 //!
-//! Failures and changes of state are reported, the same kind seldom, as clients may cause as many
+//! Failures and changes of state are reported, the same kind at a limited rate, as clients may cause as many
 //! as they like.
 //!
 //! A response is not a failure, whatever its status: a server that answers 500 to one path may well
@@ -224,7 +224,7 @@ impl Group {
         let (then, status) = match outcome {
             Outcome::Retried => ("it is sent again".to_owned(), None),
             Outcome::Answered(status) => {
-                (format!("the client is told {}", status.as_u16()), Some(status.as_u16()))
+                (format!("the client gets {}", status.as_u16()), Some(status.as_u16()))
             }
             Outcome::CutOff => ("the client is cut off".to_owned(), None),
         };
@@ -245,7 +245,7 @@ impl Group {
         let upstream = &self.name;
         let others = others(left_out);
         let message = format!(
-            "forwarding a request below {route} to {upstream}: no server is up; the client is told 503{others}"
+            "forwarding a request below {route} to {upstream}: no server is up; the client gets 503{others}"
         );
         let event = Event::new(Level::Warning, "upstream-failed", message);
         let event = event.with("upstream", upstream.as_str()).with("route", route);
@@ -441,7 +441,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_is_told_once_in_a_while_and_changes_are() {
+    fn failures_are_rate_limited_and_state_changes_are_not() {
         use std::sync::Mutex;
         let told: Arc<Mutex<Vec<Event>>> = Arc::default();
         let hears = told.clone();
@@ -469,6 +469,6 @@ mod tests {
         assert_eq!(field(&told[1], "server").unwrap(), "a:1");
         assert_eq!(field(&told[2], "status").unwrap(), 504);
         let text = told[2].to_string();
-        assert!(text.contains("did not come within 1m; the client is told 504"), "{text}");
+        assert!(text.contains("did not come within 1m; the client gets 504"), "{text}");
     }
 }

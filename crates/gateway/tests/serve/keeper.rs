@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::stage::{BACKENDS, PATIENCE, Stage};
 
 #[test]
-fn who_is_idle_is_left_to_a_thread_and_comes_back() {
+fn idle_connections_move_to_the_keeper_thread_and_come_back() {
     for backend in BACKENDS {
         let text = "[keeper]\nkind = \"thread\"\n\
                     [timeouts]\npark = \"40ms\"\n\

@@ -132,7 +132,7 @@ impl Client {
     fn failure(&mut self) -> String {
         let failure: Failure = loop {
             let line = self.line();
-            assert!(!line.is_empty(), "it ends without a word");
+            assert!(!line.is_empty(), "the connection ends without a message");
             if let Ok(failure) = serde_json::from_str(&line) {
                 break failure;
             }
@@ -196,7 +196,7 @@ fn snapshots_come_at_once_and_then_as_asked_for_with_figures_that_go_up() {
 }
 
 #[test]
-fn a_relay_tells_of_itself_without_connections_by_engine() {
+fn a_relay_reports_no_connections_by_engine() {
     let stage = Stage::of(BackendKind::Adaptive, 1, relay);
     let _pair = std::net::TcpStream::connect(&stage.address).unwrap();
     let mut client = stage.client().asks(50);
@@ -267,7 +267,7 @@ fn a_client_that_does_not_read_is_dropped_and_costs_no_memory() {
     // All places are taken until a client loses its place by not reading.
     let end = Instant::now() + PATIENCE;
     while serde_json::from_str::<Snapshot>(&stage.client().line()).is_err() {
-        assert!(Instant::now() < end, "nobody was dropped");
+        assert!(Instant::now() < end, "no client was dropped");
         std::thread::sleep(Duration::from_millis(50));
     }
     let mut ended = 0;

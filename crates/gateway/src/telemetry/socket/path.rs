@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_over_has_the_place_when_it_wants_it_and_keeps_it() {
+    fn a_successor_replaces_the_socket_when_it_is_ready_and_keeps_it() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("stats");
         let connects = |listener: &UnixListener| {
@@ -325,7 +325,7 @@ mod tests {
         new_file.put_in_place().unwrap();
         assert!(connects(&new));
         drop(old_file);
-        assert!(connects(&new), "the other server has removed what is not its own");
+        assert!(connects(&new), "the other server has removed a socket that is not its own");
         drop(new_file);
         assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0);
     }

@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_is_read_again_and_what_never_is_has_no_number() {
+    fn snapshots_round_trip_and_infinite_thresholds_are_absent() {
         let mut stats = Stats::default();
         stats.poller.calls.epoll_wait = 3;
         let mut costs = superpoll::diagnostics::Costs::ASSUMED;
