@@ -23,7 +23,8 @@ pub(crate) struct IoActivity {
     pub(crate) unflushed: Cell<bool>,
     /// A write found no room, or bytes that are encrypted already found none.
     pub(crate) stuck: Cell<bool>,
-    /// The request under way is given up when the client ends its side: see [`IoActivity::watches`].
+    /// The request under way is given up when the client ends its side: see
+    /// [`IoActivity::watches`].
     pub(crate) ends_with_client: Cell<bool>,
     /// Some of the body of the request under way has not come yet.
     pub(crate) has_upload: Cell<bool>,

@@ -2,9 +2,9 @@
 //!
 //! A parked connection is a descriptor, the addresses of its peer, and a few bytes of state. It
 //! owns no task, no buffer and no object of a protocol; those are made again when the connection
-//! becomes readable. Each engine has one parking lot, which is a poller nested in the engine's poller. Ten
-//! thousand idle connections are one descriptor to the engine, and cost it nothing while they are
-//! idle.
+//! becomes readable. Each engine has one parking lot, which is a poller nested in the engine's
+//! poller. Ten thousand idle connections are one descriptor to the engine, and cost it nothing
+//! while they are idle.
 //!
 //! Memory follows a moment later, once a second. Each peer is moved into the lot's own table: left
 //! where it was made, among the buffers of its connection, each peer would keep a page of the heap.
@@ -15,9 +15,10 @@
 //! connections as well, and gives them to the next server if this server ends (`succession`). The
 //! poller manages the keeper by itself.
 //!
-//! The owner of a parked connection is its [`ConnectionOwner`]. The owner gets the connection back, once,
-//! when the peer has sent something or has hung up, or when its time is over. Time is kept in
-//! seconds, so that a deadline is four bytes and no timer.
+//! The owner of a parked connection is its [`ConnectionOwner`]. The owner gets the connection back,
+//! once, when the peer has sent something or has hung up, or when its time is over. Time is kept in
+//! seconds, so that a deadline is four bytes and no timer. `serve/connection.rs` has a diagram of
+//! all states of a connection.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -384,8 +385,8 @@ impl ParkingLot {
 
     /// Leaves all connections to another server, and takes no new ones. Connections that cannot be
     /// left are given back. From here on the lot does nothing with the connections that it has
-    /// left. [`drop_handed_over`](ParkingLot::drop_handed_over) closes them, and must not come before the keeper has
-    /// been told that they belong to another server.
+    /// left. [`drop_handed_over`](ParkingLot::drop_handed_over) closes them, and must not come
+    /// before the keeper has been told that they belong to another server.
     pub(crate) fn hand_over(&self) {
         self.draining.set(true);
         self.move_all_to_keeper();

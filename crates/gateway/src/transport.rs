@@ -105,8 +105,8 @@ macro_rules! of {
 }
 
 impl Plain {
-    /// Sends the first parts as usual, and the part behind them, if it is a file region, without a copy.
-    /// Ready with `None` if there is no region among them.
+    /// Sends the first parts as usual, and the part behind them, if it is a file region, without a
+    /// copy. Ready with `None` if there is no region among them.
     fn poll_send_region(
         &self,
         cx: &mut Context<'_>,

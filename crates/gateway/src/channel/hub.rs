@@ -62,7 +62,8 @@ pub(super) struct Kept {
 struct State {
     options: Channel,
     history: History,
-    /// By numbers that are used once: an engine whose queue was closed takes no messages from another queue.
+    /// By numbers that are used once: an engine whose queue was closed takes no messages from
+    /// another queue.
     queues: BTreeMap<usize, EngineQueue>,
     opened: usize,
     /// Publishers that wait.

@@ -1,10 +1,10 @@
 //! Taking over the connections of another server, and leaving connections to a next server.
 //!
-//! The state that is left with the keeper, and the reason for which it is enough, are described
-//! in `succession`. This module has the tasks. The thread that starts a server takes the
-//! connections from the keeper and deals them out to the engines. Each engine parks its part as
-//! if it had served those connections itself. The server reports to the keeper that it has adopted all connections when the
-//! last engine has left its part with the keeper again.
+//! The state that is left with the keeper, and the reason for which it is enough, are described in
+//! `succession`. This module has the tasks. The thread that starts a server takes the connections
+//! from the keeper and deals them out to the engines. Each engine parks its part as if it had
+//! served those connections itself. The server reports to the keeper that it has adopted all
+//! connections when the last engine has left its part with the keeper again.
 //!
 //! A server that is to yield accepts no more connections, gives busy connections a moment to come
 //! to rest, and closes its channels to publishers. Then each engine leaves its parked connections,

@@ -1,5 +1,60 @@
-//! A connection from its acceptance to the protocol that is spoken on it, and from the parking lot
-//! back to that protocol.
+//! The life of a connection, from its acceptance to its end: which part of the server has it, and
+//! the events that pass it on. This module begins connections, parks those that are between two
+//! requests, and resumes them.
+//!
+//! ```text
+//!        accepted                                   left by another server
+//!            |                                                |
+//!            v                                                v
+//!        BEGINNING                                         ADOPTED
+//!            |                                                |
+//!            | HTTP/2                      bytes do not match |
+//!            +---------> MULTIPLEXED          closed <--------+
+//!            |                                                |
+//!            | HTTP/1                                         |
+//!            v       101 Switching Protocols                  |
+//!   +---> SERVED ----------------------> TAKEN OVER           |
+//!   |        |                               |                |
+//!   |        | between two requests,         | an idle        |
+//!   |        | or a long-poll waits          | WebSocket      |
+//!   |        v                               v                v
+//!   |   +-----------------------------------------------------------+
+//!   |   |                          PARKED                           |
+//!   |   +-----------------------------------------------------------+
+//!   |        |            |                    |            |
+//!   +--------+            | time over,         |            | a WebSocket with work
+//!    readable, or the     | hang-up            |            | for more than a turn
+//!    response of a        v                    |            v
+//!    long-poll          closed                 |        TAKEN OVER
+//!                                              |
+//!                                              | another server takes over
+//!                                              v
+//!                                         HANDED OVER ---> SERVED or TAKEN OVER, if the
+//!                                              |           keeper gives it back (reclaim_rest)
+//!                                              | drop_handed_over
+//!                                              v
+//!                                         closed here, ADOPTED there
+//! ```
+//!
+//! Every state may also end in *closed*: the client goes, breaks the protocol or runs out of time.
+//!
+//! | state | held by | code |
+//! |---|---|---|
+//! | beginning | a task | [`ListenerContext::begin`] |
+//! | served | a task, with hyper | [`http1::serve`], limits of time in `clock` |
+//! | multiplexed | a task, with hyper | [`http2::serve`], a task more for each request |
+//! | taken over | a task, without hyper | `channel::socket`, `upstream::tunnel`, `telemetry::page` |
+//! | parked | the engine's parking lot; no task | [`ParkingLot`](crate::parking_lot::ParkingLot) |
+//! | handed over | the parking lot, which leaves it alone | `ParkingLot::hand_over` |
+//! | adopted | the engine that it is dealt to | `adoption` |
+//!
+//! Each parked connection has a [`ConnectionOwner`], which resumes it. The listener resumes a
+//! connection between two requests as served.
+//! [`LocalSubscribers`](crate::channel::LocalSubscribers) answers a long-poll, which makes the
+//! connection served, and writes messages to a parked WebSocket without resuming it as long as the
+//! socket has room. When the server ends (`Worker::drain`), every parked connection is resumed with
+//! [`ResumeReason::Draining`]: idle ones are closed, long-polls are answered and WebSockets closed
+//! with a reason.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};

@@ -5,9 +5,9 @@
 //! leaves out: `clock` has the limits of time, and `answer` has the requests with their responses.
 //!
 //! A connection on which nothing happens for a while is taken from hyper and parked, see
-//! [`park`](crate::parking_lot). [`Watched`] shows, by hyper's use of the transport, whether hyper holds
-//! bytes of the connection. If hyper gives back the beginning of another request, the connection
-//! goes on with that instead.
+//! [`park`](crate::parking_lot). [`Watched`] shows, by hyper's use of the transport, whether hyper
+//! holds bytes of the connection. If hyper gives back the beginning of another request, the
+//! connection goes on with that instead.
 
 use std::any::Any;
 use std::future::{Future, poll_fn};

@@ -13,8 +13,8 @@
 //!
 //! hyper reads while there are bytes and writes while there is room, so a client at the speed of
 //! the loopback would keep the engine. The transport therefore limits the bytes of each run of a
-//! task ([`SHARE`](crate::io_activity::SHARE)). At the limit it reports that it is not ready, and wakes
-//! the task, which runs again behind the other tasks.
+//! task ([`SHARE`](crate::io_activity::SHARE)). At the limit it reports that it is not ready, and
+//! wakes the task, which runs again behind the other tasks.
 //!
 //! A request that may take indefinitely is nevertheless given up with that end, if its service says
 //! so ([`Exchange::end_with_client`](crate::exchange::Exchange::end_with_client)): for such a

@@ -9,8 +9,8 @@
 //! forward to. A passive conclusion is not: one slow minute must not turn all clients away, so the
 //! server whose pause ends first is tried anyway.
 //!
-//! Failures and changes of state are reported, the same kind at a limited rate, as clients may cause as many
-//! as they like.
+//! Failures and changes of state are reported, the same kind at a limited rate, as clients may
+//! cause as many as they like.
 //!
 //! A response is not a failure, whatever its status: a server that answers 500 to one path may well
 //! serve other paths.

@@ -61,9 +61,9 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Listens at a place; nowhere, if it is [`SocketPath::Off`]. A socket that an ended process has
-    /// left there is replaced. With `takes_over`, the socket of a running process is replaced as
-    /// well, when the new one is [opened](Socket::open).
+    /// Listens at a place; nowhere, if it is [`SocketPath::Off`]. A socket that an ended process
+    /// has left there is replaced. With `takes_over`, the socket of a running process is replaced
+    /// as well, when the new one is [opened](Socket::open).
     ///
     /// # Errors
     ///
