@@ -190,7 +190,7 @@ mod tests {
             ("localhost:65536", "at most 65535"),
             ("::1:80", "needs brackets"),
             ("[::1:80", "not closed"),
-            ("[localhost]:80", "no IPv6 address"),
+            ("[localhost]:80", "not an IPv6 address"),
             ("a b:80", "a character that no host name has"),
             ("http://a:80", "needs brackets"),
             ("unix:", "missing after unix:"),

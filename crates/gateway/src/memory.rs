@@ -129,7 +129,7 @@ fn resident(file: &File) -> Option<usize> {
 
 /// Gives free memory back, if it is time. Each engine calls this about once a second, with its
 /// load.
-pub(crate) fn look(load: u64) {
+pub(crate) fn check(load: u64) {
     let mut state = match STATE.try_lock() {
         Ok(state) => state,
         // Another engine is at it.

@@ -471,7 +471,7 @@ impl ParkingLot {
                 if part == PARTS {
                     parking_lot.return_memory();
                     let EngineCounters { active, running, parked, .. } = &*parking_lot.counters;
-                    memory::look(active.get() + running.get() + parked.get());
+                    memory::check(active.get() + running.get() + parked.get());
                     parking_lot.resume_expired();
                 }
             }

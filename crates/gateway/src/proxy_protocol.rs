@@ -38,7 +38,7 @@ pub enum ProxyVersion {
 
 /// The content of a header.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct ProxyHeader {
     /// The client and the address that it connected to; `None` if the sender speaks for itself.
     pub addresses: Option<(SocketAddr, SocketAddr)>,
     /// The bytes that were read behind the header.
@@ -113,7 +113,7 @@ fn parse(bytes: &[u8]) -> io::Result<Option<(Addresses, usize)>> {
 ///
 /// The error of the read; `UnexpectedEof` if the stream ends within the header; `InvalidData` if
 /// the stream does not begin with a header.
-pub(crate) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Said> {
+pub(crate) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<ProxyHeader> {
     let mut bytes = BytesMut::new();
     loop {
         let mut room = [0; 512];
@@ -123,7 +123,7 @@ pub(crate) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Sa
         }
         if let Some((addresses, length)) = parse(&bytes)? {
             bytes.advance(length);
-            return Ok(Said { addresses, rest: bytes.freeze() });
+            return Ok(ProxyHeader { addresses, rest: bytes.freeze() });
         }
     }
 }
@@ -163,14 +163,14 @@ pub(crate) fn header(
 
 /// A stream from which some bytes were read already.
 #[derive(Debug)]
-pub struct Rest<T> {
+pub struct Rewind<T> {
     before: Bytes,
     stream: T,
 }
 
-impl<T> Rest<T> {
-    pub(crate) fn new(before: Bytes, stream: T) -> Rest<T> {
-        Rest { before, stream }
+impl<T> Rewind<T> {
+    pub(crate) fn new(before: Bytes, stream: T) -> Rewind<T> {
+        Rewind { before, stream }
     }
 
     /// Returns the stream itself.
@@ -179,7 +179,7 @@ impl<T> Rest<T> {
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Rest<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for Rewind<T> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -195,7 +195,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Rest<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Rest<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for Rewind<T> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,

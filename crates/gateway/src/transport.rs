@@ -18,7 +18,7 @@ use superpoll_rt::net::TcpStream;
 use superpoll_rt::net::unix::UnixStream;
 use superpoll_rt::transfer::poll_sendfile;
 
-use crate::proxy_protocol::Rest;
+use crate::proxy_protocol::Rewind;
 use crate::{file_region, sys};
 
 /// The most bytes that are copied together to be written in one piece: the kernel takes longer to
@@ -238,7 +238,7 @@ pub enum Layered<T> {
 }
 
 /// A stream with a client.
-pub type Transport = Layered<server::TlsStream<Rest<Plain>>>;
+pub type Transport = Layered<server::TlsStream<Rewind<Plain>>>;
 
 /// A stream with a server that requests are forwarded to.
 pub type Upstream = Layered<client::TlsStream<Plain>>;

@@ -21,7 +21,7 @@ pub(super) struct SendQueue(u32);
 
 impl SendQueue {
     /// Checks the queue. It counts as empty if the kernel does not report its length.
-    pub fn look(socket: impl AsFd) -> SendQueue {
+    pub fn of(socket: impl AsFd) -> SendQueue {
         let waiting = sys::unsent(socket).unwrap_or(0);
         SendQueue(u32::try_from(waiting).unwrap_or(u32::MAX))
     }
@@ -35,7 +35,7 @@ impl SendQueue {
 
     /// Whether some of the bytes that waited at the last check, or were written since, have left.
     pub fn has_moved(self, socket: impl AsFd) -> bool {
-        SendQueue::look(socket).0 < self.0
+        SendQueue::of(socket).0 < self.0
     }
 }
 
@@ -63,17 +63,17 @@ mod tests {
     where
         for<'a> &'a S: Write,
     {
-        let empty = SendQueue::look(&server);
+        let empty = SendQueue::of(&server);
         assert_eq!(empty, SendQueue::default());
         let written = fill(&server);
         assert!(!empty.has_moved(&server), "nothing waited");
-        let mut queue = SendQueue::look(&server);
+        let mut queue = SendQueue::of(&server);
         // TCP moves the bytes that still fit at the other end.
         let end = Instant::now() + PATIENCE;
         while queue.has_moved(&server) || queue == SendQueue::default() {
             assert!(Instant::now() < end, "the queue still moves");
             std::thread::sleep(Duration::from_millis(20));
-            queue = SendQueue::look(&server);
+            queue = SendQueue::of(&server);
         }
         assert!(!queue.has_moved(&server), "the peer has read nothing");
         // Bytes that are read have left, though new bytes come in their place.
@@ -102,7 +102,7 @@ mod tests {
     fn written_bytes_alone_do_not_count() {
         let (mut server, _client) = UnixStream::pair().unwrap();
         server.write_all(b"waits").unwrap();
-        let mut queue = SendQueue::look(&server);
+        let mut queue = SendQueue::of(&server);
         assert_ne!(queue, SendQueue::default());
         queue.wrote(server.write(b"more").unwrap());
         assert!(!queue.has_moved(&server));

@@ -192,7 +192,7 @@ impl LocalSubscribers {
                 if self.hub.is_gathering() {
                     return self.park_socket(index, parked, None);
                 }
-                let mut queue = SendQueue::look(&parked.socket);
+                let mut queue = SendQueue::of(&parked.socket);
                 match write(&parked.socket, PING) {
                     Err(_) => self.remove(index),
                     Ok(count) if count == PING.len() => {
@@ -293,7 +293,7 @@ impl LocalSubscribers {
         let index = subscription.index;
         subscription.detach();
         if rest.is_empty() && mailbox.is_empty() && mailbox.ended().is_none() {
-            let pinged = pinged.then(|| SendQueue::look(&parked.socket));
+            let pinged = pinged.then(|| SendQueue::of(&parked.socket));
             self.clone().park_socket(index, parked, pinged);
         } else {
             self.continue_in_task(index, parked, mailbox, &rest);
@@ -546,7 +546,7 @@ impl SocketSession {
             if self.ends || !(lives || self.sends.has_moved(transport.plain())) {
                 return Poll::Ready(Next::Gone);
             }
-            self.sends = SendQueue::look(transport.plain());
+            self.sends = SendQueue::of(transport.plain());
             if !self.subscription.local_subscribers.hub.is_gathering() {
                 self.heard = false;
                 self.session.send_raw(PING);

@@ -19,7 +19,7 @@ use crate::address::Address;
 use crate::telemetry::socket::SocketPath;
 
 /// A mistake and its place in the text, in bytes.
-pub(super) type Found = (Range<usize>, String);
+pub(super) type LocatedMistake = (Range<usize>, String);
 
 /// Stands for the whole text where tables are named by their beginning: a table may begin at 0.
 pub(super) const ROOT: usize = usize::MAX;
@@ -41,7 +41,7 @@ pub(super) struct Check<'a> {
     /// Whether the live page takes its path.
     has_page: bool,
     /// The mistakes.
-    pub(super) found: Vec<Found>,
+    pub(super) found: Vec<LocatedMistake>,
 }
 
 impl<'a> Check<'a> {
@@ -49,7 +49,7 @@ impl<'a> Check<'a> {
         upstreams: &'a BTreeSet<String>,
         holes: &'a BTreeSet<usize>,
         base: Option<&'a Path>,
-        found: Vec<Found>,
+        found: Vec<LocatedMistake>,
     ) -> Check<'a> {
         Check { upstreams, holes, base, metrics: None, has_page: true, found }
     }

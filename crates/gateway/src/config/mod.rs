@@ -29,7 +29,7 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use self::check::{Check, Found};
+use self::check::{Check, LocatedMistake};
 pub use self::model::{
     AccessLog, Action, Balance, Channel, Config, Files, Health, Host, Keeper, KeeperKind, Limits,
     Listener, Log, LogFormat, MessageFormat, Metrics, Process, Proxy, Redirect, Relay, Route,
@@ -131,7 +131,7 @@ impl Config {
     }
 
     fn parse_in(name: &str, text: &str, base: Option<&Path>) -> Result<Config, ConfigError> {
-        let wrong = |mut found: Vec<Found>| {
+        let wrong = |mut found: Vec<LocatedMistake>| {
             found.sort_by_key(|(place, _)| place.start);
             found.dedup();
             let mistakes = found.into_iter().map(|(place, what)| locate(text, place, &what));
@@ -141,7 +141,7 @@ impl Config {
         if !errors.is_empty() {
             let errors = errors.iter().take(MOST_MISTAKES);
             return wrong(
-                errors.map(|error| (error.span().unwrap_or(0..0), said(error))).collect(),
+                errors.map(|error| (error.span().unwrap_or(0..0), message_of(error))).collect(),
             );
         }
         let upstreams = match tree.get_ref().get("upstreams").map(Spanned::get_ref) {
@@ -157,7 +157,7 @@ impl Config {
                 Ok(raw) => break raw,
                 Err(error) => {
                     let place = error.span().unwrap_or(0..0);
-                    found.push((place.clone(), said(&error)));
+                    found.push((place.clone(), message_of(&error)));
                     let hole = take_out(tree.get_mut(), &place, check::ROOT);
                     match hole {
                         Some(hole) if found.len() < MOST_MISTAKES => holes.insert(hole),
@@ -287,7 +287,7 @@ const RENAMED_KEYS: [(&str, &str); 2] = [
 ];
 
 /// Returns the message of an error, in one line and in the words of operators.
-fn said(error: &toml::de::Error) -> String {
+fn message_of(error: &toml::de::Error) -> String {
     let message =
         error.message().replace("unknown field", "unknown key").replace(['\n', '\r'], " ");
     let unknown = message.strip_prefix("unknown key `").and_then(|rest| rest.split_once('`'));

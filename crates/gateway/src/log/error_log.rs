@@ -29,7 +29,7 @@ enum Form {
 }
 
 /// Reports on standard error, as the last resort.
-fn complain(failure: &LogFailure) {
+fn report_on_stderr(failure: &LogFailure) {
     let _ = stderr().write_all(format!("superpoll: {failure}\n").as_bytes());
 }
 
@@ -67,7 +67,7 @@ impl Open {
             MessageFormat::Text if is_stderr(&config.path) => Form::Terminal,
             MessageFormat::Text => Form::Text,
         };
-        Ok(Open { writer: Writer::open(&config.path, "log", complain)?, form })
+        Ok(Open { writer: Writer::open(&config.path, "log", report_on_stderr)?, form })
     }
 }
 

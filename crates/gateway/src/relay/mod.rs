@@ -403,14 +403,14 @@ async fn introduce(mut client: Plain, mut address: Option<SocketAddr>, mut activ
     let (mut local, mut rest) = (None, Bytes::new());
     if let Some(patience) = rules.header {
         let read = time::timeout(patience, proxy_protocol::read(&mut client)).await;
-        let Ok(said) = read.map_err(io::Error::from).and_then(|outcome| outcome) else {
+        let Ok(header) = read.map_err(io::Error::from).and_then(|outcome| outcome) else {
             active.totals().broken.fetch_add(1, Ordering::Relaxed);
             return;
         };
-        if let Some((from, to)) = said.addresses {
+        if let Some((from, to)) = header.addresses {
             (address, local) = (Some(from), Some(to));
         }
-        rest = said.rest;
+        rest = header.rest;
         if !active.count(address.map(|address| address.ip())) {
             active.totals().refused.fetch_add(1, Ordering::Relaxed);
             return;

@@ -109,7 +109,7 @@ impl fmt::Display for Failure {
         };
         match left_out {
             0 => Ok(()),
-            more => write!(f, " (and {more} more since this was last said)"),
+            more => write!(f, " (and {more} more since the last report)"),
         }
     }
 }
@@ -423,7 +423,7 @@ mod tests {
         let one = Failure::Connect { to: to.clone(), error: error(), left_out: 0 }.to_string();
         assert!(one.starts_with("connecting to 127.0.0.1:1: ") && !one.contains("more"), "{one}");
         let many = Failure::Connect { to, error: error(), left_out: 7 }.to_string();
-        assert!(many.ends_with("(and 7 more since this was last said)"), "{many}");
+        assert!(many.ends_with("(and 7 more since the last report)"), "{many}");
         let shed = Failure::Shed { on: "[::]:80".to_owned(), left_out: 0 }.to_string();
         assert!(shed.contains("[::]:80") && shed.contains("ulimit -n"), "{shed}");
     }

@@ -25,7 +25,7 @@ use superpoll::backend::Topology;
 
 use superpoll_rt::{AsyncFd, spawn, time, yield_now};
 
-use super::{Error, Front, Kind, Local, Server, failed, local};
+use super::{Error, Frontend, Kind, Local, Server, failed, local};
 use crate::config::{Config, Keeper};
 use crate::connection_limits::ConnectionLimits;
 use crate::log::{Event, Level};
@@ -87,7 +87,7 @@ impl Server {
 
     /// Leaves the listeners with the keeper, so that no client is refused however this server
     /// ends.
-    pub(super) fn hold(&self, fronts: &[Front]) {
+    pub(super) fn hold(&self, fronts: &[Frontend]) {
         let Some(succession) = &self.succession else { return };
         // A key for each position in the configuration.
         for key in fronts.len()..self.fronts.len() {

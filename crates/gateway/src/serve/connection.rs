@@ -69,7 +69,7 @@ use super::listener_context::ListenerContext;
 use super::{http1, http2};
 use crate::parking_lot::{ConnectionOwner, ParkedConnection, ResumeReason, WakeOn};
 use crate::peer::Peer;
-use crate::proxy_protocol::{self, Rest};
+use crate::proxy_protocol::{self, Rewind};
 use crate::succession::state::Activity;
 use crate::transport::{Plain, Transport};
 
@@ -84,9 +84,9 @@ impl ListenerContext {
         let counters = &self.worker.counters;
         if self.is_behind_proxy() {
             match timeout_at(until, proxy_protocol::read(&mut plain)).await {
-                Ok(Ok(said)) => {
-                    before = said.rest;
-                    if let Some((client, local)) = said.addresses {
+                Ok(Ok(header)) => {
+                    before = header.rest;
+                    if let Some((client, local)) = header.addresses {
                         (peer.client, peer.local) = (Some(client), Some(local));
                     }
                 }
@@ -103,7 +103,7 @@ impl ListenerContext {
             return http1::serve(self, Transport::Plain(plain), Rc::new(peer), initial).await;
         };
         peer.is_encrypted = true;
-        let stream = Rest::new(before, plain);
+        let stream = Rewind::new(before, plain);
         match timeout_at(until, tls.accept(stream)).await {
             Ok(Ok(stream)) => {
                 let is_h2 = stream.get_ref().1.alpn_protocol() == Some(H2);

@@ -88,7 +88,7 @@ impl Kind {
 }
 
 /// An address that is served.
-struct Front {
+struct Frontend {
     asked: config::Listener,
     listening: Address,
     kind: Kind,
@@ -108,7 +108,7 @@ pub struct Server {
     handle: Handle,
     backend: &'static str,
     on_epoll: bool,
-    fronts: Vec<Front>,
+    fronts: Vec<Frontend>,
     channels: Registry,
     groups: BTreeMap<String, Arc<Group>>,
     /// The connection to the keeper process, if there is one: the state that is left there, and
@@ -233,7 +233,7 @@ impl Server {
             }
             None => (Vec::new(), 0),
         };
-        if let Err(error) = server.take_on(config, prepared) {
+        if let Err(error) = server.apply_configuration(config, prepared) {
             // The connections that the server was given wait for the next server.
             server.has_yielded = true;
             return Err(error);
@@ -250,11 +250,11 @@ impl Server {
     /// As [`start`](Server::start).
     pub fn change(&mut self, runtime: &Runtime, config: &Config) -> Result<(), Error> {
         let prepared = self.prepare(runtime, config)?;
-        self.take_on(config, prepared)
+        self.apply_configuration(config, prepared)
     }
 
     /// Makes the engines apply a configuration.
-    fn take_on(&mut self, config: &Config, prepared: Prepared) -> Result<(), Error> {
+    fn apply_configuration(&mut self, config: &Config, prepared: Prepared) -> Result<(), Error> {
         let Prepared { groups, parts, engines, fronts, relayed, log } = prepared;
         let shared = Arc::new(config.clone());
         let channels = self.channels.next(config);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use futures_rustls::TlsAcceptor;
 use superpoll_rt::Runtime;
 
-use super::{Error, Front, Kind, Server, failed, tls};
+use super::{Error, Frontend, Kind, Server, failed, tls};
 use crate::address::Address;
 use crate::config::{self, Config};
 use crate::listen::{Bound, Listener};
@@ -22,7 +22,7 @@ pub(super) struct Prepared {
     pub groups: BTreeMap<String, Arc<Group>>,
     pub parts: Vec<Part>,
     pub engines: relay::Engines,
-    pub fronts: Vec<Front>,
+    pub fronts: Vec<Frontend>,
     pub relayed: Vec<Relayed>,
     pub log: Option<Arc<Log>>,
 }
@@ -123,7 +123,7 @@ impl Server {
         asked: &config::Listener,
         engines: &relay::Engines,
         relayed: &mut Vec<Relayed>,
-    ) -> Result<Front, Error> {
+    ) -> Result<Frontend, Error> {
         let address = &asked.address;
         let cannot = |error| cannot_listen(address, error);
         let kept = self.fronts.iter().find(|front| {
@@ -142,7 +142,7 @@ impl Server {
             }
         };
         let Some(to) = &asked.relay else {
-            return Ok(Front { asked: asked.clone(), listening, kind: Kind::Http(bound) });
+            return Ok(Frontend { asked: asked.clone(), listening, kind: Kind::Http(bound) });
         };
         let settings = self.settings(config, asked, to)?;
         let relay = match kept.map(|(front, _)| &front.kind) {
@@ -162,7 +162,7 @@ impl Server {
                 relay
             }
         };
-        Ok(Front { asked: asked.clone(), listening, kind: Kind::Relay(bound, relay) })
+        Ok(Frontend { asked: asked.clone(), listening, kind: Kind::Relay(bound, relay) })
     }
 
     /// Returns the settings of a relay in a configuration.

@@ -328,11 +328,11 @@ impl Forwarder {
             }
         }
         // Rare cases are kept out of the future that each request has.
-        Box::pin(self.attempt_anew(lease, request, must_dial)).await
+        Box::pin(self.attempt_on_new_connection(lease, request, must_dial)).await
     }
 
     /// Sends a request to a server on a connection that is shared, or new.
-    async fn attempt_anew(
+    async fn attempt_on_new_connection(
         &self,
         mut lease: Lease,
         request: &mut Option<Request<Outgoing>>,

@@ -30,7 +30,7 @@ use hyper::client::conn::http1::{Builder, Connection, SendRequest};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use superpoll_rt::time::{Sleep, sleep};
 
-use super::outgoing::{Outgoing, Report};
+use super::outgoing::{Outgoing, UploadProgress};
 use crate::transport::Upstream;
 
 /// How often the parts of a connection may wake each other before other tasks have their turn.
@@ -136,13 +136,13 @@ impl SendFailure {
 pub(super) struct ResponseTimer {
     limit: Duration,
     timer: Option<Sleep>,
-    report: Option<Rc<Report>>,
+    report: Option<Rc<UploadProgress>>,
     frames: u64,
     was_over: bool,
 }
 
 impl ResponseTimer {
-    pub fn new(limit: Duration, report: Option<Rc<Report>>) -> ResponseTimer {
+    pub fn new(limit: Duration, report: Option<Rc<UploadProgress>>) -> ResponseTimer {
         ResponseTimer { limit, timer: None, report, frames: 0, was_over: false }
     }
 

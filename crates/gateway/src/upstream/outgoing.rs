@@ -13,7 +13,7 @@ use crate::upload::{Upload, UploadError};
 
 /// The progress of an upload while hyper sends it.
 #[derive(Default)]
-pub(super) struct Report {
+pub(super) struct UploadProgress {
     /// The reason for which the upload has ended too early.
     pub fault: Cell<Option<UploadError>>,
     /// The task that waits for more of it; `None` if hyper's own task does.
@@ -23,7 +23,7 @@ pub(super) struct Report {
     pub is_over: Cell<bool>,
 }
 
-impl Report {
+impl UploadProgress {
     /// Remembers a task, to be woken when there is more.
     pub fn remember(&self, waker: &Waker) {
         let mut known = self.waker.borrow_mut();
@@ -38,7 +38,7 @@ pub(super) enum Outgoing {
     /// Sent as often as necessary.
     Memory { bytes: Bytes, trailers: Option<Box<HeaderMap>> },
     /// Sent as it comes.
-    Upload { upload: Box<Upload>, report: Rc<Report> },
+    Upload { upload: Box<Upload>, report: Rc<UploadProgress> },
 }
 
 impl Outgoing {
@@ -48,7 +48,7 @@ impl Outgoing {
 
     /// Sent as it comes.
     pub fn upload(upload: Upload) -> Outgoing {
-        Outgoing::Upload { upload: Box::new(upload), report: Rc::new(Report::default()) }
+        Outgoing::Upload { upload: Box::new(upload), report: Rc::new(UploadProgress::default()) }
     }
 
     /// Returns the same body once more, if possible.
@@ -61,7 +61,7 @@ impl Outgoing {
         }
     }
 
-    pub fn report(&self) -> Option<Rc<Report>> {
+    pub fn report(&self) -> Option<Rc<UploadProgress>> {
         match self {
             Outgoing::Memory { .. } => None,
             Outgoing::Upload { report, .. } => Some(report.clone()),
