@@ -21,7 +21,7 @@ use crate::peer::Peer;
 use crate::transport::Transport;
 
 /// A future that stays on its engine.
-pub type LocalFuture<T = ()> = Pin<Box<dyn Future<Output = T>>>;
+pub(crate) type LocalFuture<T = ()> = Pin<Box<dyn Future<Output = T>>>;
 
 /// Continues a connection that has left HTTP, with the bytes that were read of it beyond the
 /// request.

@@ -59,7 +59,7 @@ const SOME: usize = 16;
 
 /// The reason for which a connection is given back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ResumeReason {
+pub(crate) enum ResumeReason {
     /// The connection is readable, or the peer has hung up; a read tells which.
     Ready,
     /// The connection's time is over.
@@ -69,14 +69,14 @@ pub enum ResumeReason {
 }
 
 /// The owner of parked connections.
-pub trait ConnectionOwner {
+pub(crate) trait ConnectionOwner {
     /// Takes a connection back.
     fn resume(self: Rc<Self>, parked: ParkedConnection, why: ResumeReason);
 }
 
 /// The event that ends a stay, in addition to time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum WakeOn {
+pub(crate) enum WakeOn {
     /// Bytes, or a hang-up.
     Readable,
     /// A hang-up; bytes stay unread.

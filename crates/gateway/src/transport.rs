@@ -238,10 +238,10 @@ pub enum Layered<T> {
 }
 
 /// A stream with a client.
-pub type Transport = Layered<server::TlsStream<Rewind<Plain>>>;
+pub(crate) type Transport = Layered<server::TlsStream<Rewind<Plain>>>;
 
 /// A stream with a server that requests are forwarded to.
-pub type Upstream = Layered<client::TlsStream<Plain>>;
+pub(crate) type Upstream = Layered<client::TlsStream<Plain>>;
 
 /// Calls a method of the stream, of either kind.
 macro_rules! layer {

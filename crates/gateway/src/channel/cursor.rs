@@ -57,7 +57,7 @@ pub(super) struct SubscribeRequest {
 
 impl SubscribeRequest {
     /// Reads a request; the error says why it is wrong.
-    pub fn read(uri: &Uri, headers: &HeaderMap) -> Result<SubscribeRequest, String> {
+    pub(super) fn read(uri: &Uri, headers: &HeaderMap) -> Result<SubscribeRequest, String> {
         let mut request = SubscribeRequest::default();
         for pair in uri.query().unwrap_or("").split('&') {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));

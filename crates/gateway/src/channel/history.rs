@@ -41,19 +41,19 @@ pub(super) struct History {
 
 impl History {
     /// Begins with messages that are in order and without gaps.
-    pub fn new(messages: Vec<Message>, is_gathering: bool) -> History {
+    pub(super) fn new(messages: Vec<Message>, is_gathering: bool) -> History {
         let last = messages.last().map_or(0, |message| message.id);
         let gathered = is_gathering.then_some(0);
         History { log: messages.into(), last, records: None, gathered }
     }
 
     /// Returns the number of the last message; zero before the first.
-    pub fn last(&self) -> u64 {
+    pub(super) fn last(&self) -> u64 {
         self.last
     }
 
     /// Records messages in a space of the record store from now on, and the existing ones at once.
-    pub fn record_in(&mut self, records: Arc<dyn RecordStore>, space: u64) {
+    pub(super) fn record_in(&mut self, records: Arc<dyn RecordStore>, space: u64) {
         for message in &self.log {
             records.keep(space, message.id, &encode_message(message));
         }
@@ -61,39 +61,39 @@ impl History {
     }
 
     /// The same for existing messages that come from that space.
-    pub fn continue_in(&mut self, records: Arc<dyn RecordStore>, space: u64) {
+    pub(super) fn continue_in(&mut self, records: Arc<dyn RecordStore>, space: u64) {
         self.records = Some((records, space));
     }
 
     /// Records no messages any more, and returns the space.
-    pub fn stop_recording(&mut self) -> Option<u64> {
+    pub(super) fn stop_recording(&mut self) -> Option<u64> {
         self.records.take().map(|(_, space)| space)
     }
 
     /// Returns the store that records messages.
-    pub fn records(&self) -> Option<Arc<dyn RecordStore>> {
+    pub(super) fn records(&self) -> Option<Arc<dyn RecordStore>> {
         self.records.as_ref().map(|(records, _)| records.clone())
     }
 
     /// Returns the space in the record store.
-    pub fn space(&self) -> Option<u64> {
+    pub(super) fn space(&self) -> Option<u64> {
         self.records.as_ref().map(|(_, space)| *space)
     }
 
     /// Whether messages are still kept for subscribers of another server.
-    pub fn is_gathering(&self) -> bool {
+    pub(super) fn is_gathering(&self) -> bool {
         self.gathered.is_some()
     }
 
     /// Keeps `length` messages from now on.
-    pub fn change(&mut self, length: usize) {
+    pub(super) fn change(&mut self, length: usize) {
         if self.gathered.is_none() {
             self.shorten(length);
         }
     }
 
     /// Ends the time in which nothing is dropped.
-    pub fn finish_gathering(&mut self, length: usize) {
+    pub(super) fn finish_gathering(&mut self, length: usize) {
         if self.gathered.take().is_some() {
             self.shorten(length);
         }
@@ -101,7 +101,7 @@ impl History {
 
     /// Gives a message the next number, and records it. [`keep`](History::keep) follows when the
     /// subscribers have it.
-    pub fn number(&mut self, data: Bytes, is_text: bool) -> Message {
+    pub(super) fn number(&mut self, data: Bytes, is_text: bool) -> Message {
         self.last += 1;
         let message = Message { id: self.last, data, is_text };
         // Before any subscriber gets it: this server may end at any time, and a message that a
@@ -114,7 +114,7 @@ impl History {
 
     /// Keeps the last message that was numbered, and drops older messages for it if there are
     /// `length` already.
-    pub fn keep(&mut self, message: Message, length: usize) {
+    pub(super) fn keep(&mut self, message: Message, length: usize) {
         if let Some(gathered) = &mut self.gathered {
             *gathered += message.data.len();
             if *gathered > GATHERED {
@@ -162,7 +162,7 @@ impl History {
 
     /// Returns messages from one id up to another, with at most this cost, but at least one
     /// message. If the first ones are gone, it begins with the oldest that is kept.
-    pub fn some(&self, from: u64, last: u64, bytes: u64) -> Vec<Message> {
+    pub(super) fn some(&self, from: u64, last: u64, bytes: u64) -> Vec<Message> {
         let skip = usize::try_from(from.saturating_sub(self.first())).unwrap_or(usize::MAX);
         let mut sum = 0;
         let messages = self.log.iter().skip(skip).take_while(|message| {
@@ -175,7 +175,7 @@ impl History {
 
     /// Returns the messages that were published after a place, or, without a place, none: those
     /// that are published from now on.
-    pub fn since(&self, after: Option<Cursor>, epoch: u64) -> Since {
+    pub(super) fn since(&self, after: Option<Cursor>, epoch: u64) -> Since {
         let last = self.last;
         let Some(Cursor { id, epoch: of }) = after else {
             return Since { messages: Vec::new(), missed: false, last };

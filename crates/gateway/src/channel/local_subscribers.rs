@@ -114,12 +114,12 @@ impl Drop for Subscription {
 
 impl Subscription {
     /// Takes over a place.
-    pub fn of(local_subscribers: &Rc<LocalSubscribers>, index: usize) -> Subscription {
+    pub(super) fn of(local_subscribers: &Rc<LocalSubscribers>, index: usize) -> Subscription {
         Subscription { local_subscribers: local_subscribers.clone(), index, is_detached: false }
     }
 
     /// Leaves the place to the parked subscriber.
-    pub fn detach(mut self) {
+    pub(super) fn detach(mut self) {
         self.is_detached = true;
     }
 }

@@ -48,7 +48,7 @@ pub(super) struct Put {
 
 impl Mailbox {
     /// Begins with the messages that were missed.
-    pub fn new(since: Since, options: &Channel) -> Mailbox {
+    pub(super) fn new(since: Since, options: &Channel) -> Mailbox {
         let Since { mut messages, last, .. } = since;
         let mut sum = 0;
         let fits = messages.iter().take_while(|message| {
@@ -64,7 +64,7 @@ impl Mailbox {
 
     /// Adds a message. If it does not fit, the channel's treatment of slow subscribers applies; a
     /// single message always fits.
-    pub fn put(&self, message: Message, options: &Channel) -> Put {
+    pub(super) fn put(&self, message: Message, options: &Channel) -> Put {
         let mut put = Put::default();
         if self.end.get().is_some() {
             return put;
@@ -112,7 +112,7 @@ impl Mailbox {
     }
 
     /// Takes the oldest message.
-    pub fn take(&self, hub: &Hub) -> Option<Message> {
+    pub(super) fn take(&self, hub: &Hub) -> Option<Message> {
         if self.replay.borrow().is_empty() {
             self.fetch(hub);
         }
@@ -124,14 +124,14 @@ impl Mailbox {
         Some(message)
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.queue.borrow().is_empty()
             && self.replay.borrow().is_empty()
             && self.rest.get().is_none()
     }
 
     /// Ends the mailbox. A slow subscriber does not get the rest.
-    pub fn end(&self, end: EndReason) {
+    pub(super) fn end(&self, end: EndReason) {
         if end == EndReason::Slow {
             self.queue.take();
             self.replay.take();
@@ -144,12 +144,12 @@ impl Mailbox {
 
     /// Returns the reason for which the mailbox has ended, if it has. The messages in it can still
     /// be taken.
-    pub fn ended(&self) -> Option<EndReason> {
+    pub(super) fn ended(&self) -> Option<EndReason> {
         self.end.get()
     }
 
     /// Remembers a task, to be woken by the next message, or by the end.
-    pub fn remember(&self, cx: &Context<'_>) {
+    pub(super) fn remember(&self, cx: &Context<'_>) {
         let mut known = self.waker.borrow_mut();
         if !known.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
             *known = Some(cx.waker().clone());

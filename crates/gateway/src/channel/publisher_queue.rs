@@ -38,29 +38,29 @@ struct WaitingPublisher {
 }
 
 impl PublisherQueue {
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    pub fn bytes(&self) -> u64 {
+    pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// Returns the first one's waker.
-    pub fn first(&self) -> Option<Waker> {
+    pub(super) fn first(&self) -> Option<Waker> {
         self.waiting.front().map(|waiting| waiting.waker.clone())
     }
 
     /// Returns all of their wakers.
-    pub fn all(&self) -> Vec<Waker> {
+    pub(super) fn all(&self) -> Vec<Waker> {
         self.waiting.iter().map(|waiting| waiting.waker.clone()).collect()
     }
 
-    pub fn is_first(&self, ticket: Option<u64>) -> bool {
+    pub(super) fn is_first(&self, ticket: Option<u64>) -> bool {
         self.waiting.front().map(|first| first.ticket) == ticket
     }
 
-    pub fn enter(&mut self, bytes: u64, cx: &Context<'_>) -> u64 {
+    pub(super) fn enter(&mut self, bytes: u64, cx: &Context<'_>) -> u64 {
         let ticket = self.next;
         self.next += 1;
         self.bytes += bytes;
@@ -72,13 +72,13 @@ impl PublisherQueue {
         self.waiting.binary_search_by_key(&ticket, |waiting| waiting.ticket).ok()
     }
 
-    pub fn remember(&mut self, ticket: u64, cx: &Context<'_>) {
+    pub(super) fn remember(&mut self, ticket: u64, cx: &Context<'_>) {
         if let Some(index) = self.index(ticket) {
             self.waiting[index].waker.clone_from(cx.waker());
         }
     }
 
-    pub fn leave(&mut self, ticket: u64) {
+    pub(super) fn leave(&mut self, ticket: u64) {
         let left = self.index(ticket).and_then(|index| self.waiting.remove(index));
         self.bytes -= left.map_or(0, |left| left.bytes);
     }
@@ -91,13 +91,13 @@ pub(super) struct PublishTurn {
 }
 
 impl PublishTurn {
-    pub fn new(hub: &Arc<Hub>) -> PublishTurn {
+    pub(super) fn new(hub: &Arc<Hub>) -> PublishTurn {
         PublishTurn { hub: hub.clone(), ticket: None }
     }
 
     /// Ready when a message may be published, or when waiting is pointless. `bytes` is the memory
     /// that the publisher holds meanwhile.
-    pub fn poll(&mut self, bytes: u64, cx: &Context<'_>) -> Poll<Result<(), QueueFull>> {
+    pub(super) fn poll(&mut self, bytes: u64, cx: &Context<'_>) -> Poll<Result<(), QueueFull>> {
         self.hub.poll_turn(&mut self.ticket, bytes, cx)
     }
 }

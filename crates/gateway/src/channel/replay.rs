@@ -120,13 +120,18 @@ pub(super) struct Replay {
 
 impl Replay {
     /// Creates an answer of all messages after a place, taken from the history bit by bit.
-    pub fn of(hub: &Arc<Hub>, since: &Since) -> Replay {
+    pub(super) fn of(hub: &Arc<Hub>, since: &Since) -> Replay {
         let rest = since.messages.first().map(|first| (first.id, since.last));
         Replay { rest, ..Replay::given(hub, VecDeque::new(), since.missed, since.last) }
     }
 
     /// Creates an answer of messages that the history may not have; `last` is the last of them.
-    pub fn given(hub: &Arc<Hub>, queue: VecDeque<Message>, missed: bool, last: u64) -> Replay {
+    pub(super) fn given(
+        hub: &Arc<Hub>,
+        queue: VecDeque<Message>,
+        missed: bool,
+        last: u64,
+    ) -> Replay {
         Replay {
             hub: hub.clone(),
             queue,

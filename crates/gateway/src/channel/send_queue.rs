@@ -21,20 +21,20 @@ pub(super) struct SendQueue(u32);
 
 impl SendQueue {
     /// Checks the queue. It counts as empty if the kernel does not report its length.
-    pub fn of(socket: impl AsFd) -> SendQueue {
+    pub(super) fn of(socket: impl AsFd) -> SendQueue {
         let waiting = sys::unsent(socket).unwrap_or(0);
         SendQueue(u32::try_from(waiting).unwrap_or(u32::MAX))
     }
 
     /// Adds bytes that were written since the last check.
-    pub fn wrote(&mut self, count: usize) {
+    pub(super) fn wrote(&mut self, count: usize) {
         if self.0 > 0 {
             self.0 = self.0.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
         }
     }
 
     /// Whether some of the bytes that waited at the last check, or were written since, have left.
-    pub fn has_moved(self, socket: impl AsFd) -> bool {
+    pub(super) fn has_moved(self, socket: impl AsFd) -> bool {
         SendQueue::of(socket).0 < self.0
     }
 }

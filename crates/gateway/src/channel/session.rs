@@ -88,7 +88,7 @@ pub(super) struct Session {
 
 impl Session {
     /// Begins, or continues a session in which nothing is under way.
-    pub fn new(message_bytes: u64) -> Session {
+    pub(super) fn new(message_bytes: u64) -> Session {
         let limit = usize::try_from(message_bytes).unwrap_or(usize::MAX);
         let config = WebSocketConfig::default()
             .read_buffer_size(READ_BUFFER)
@@ -104,12 +104,12 @@ impl Session {
         self.socket.get_mut()
     }
 
-    pub fn state(&self) -> SessionState {
+    pub(super) fn state(&self) -> SessionState {
         self.state
     }
 
     /// Whether the session can be dropped and made anew without a loss.
-    pub fn is_idle(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         let memory = self.socket.get_ref();
         self.state == SessionState::Open
             && !self.is_held_up
@@ -122,7 +122,7 @@ impl Session {
 
     /// Takes in bytes that were read from the socket (no bytes: its end), and publishes the
     /// messages in them, as far as the channel has room for them.
-    pub fn read(&mut self, bytes: Bytes, hub: &Hub) {
+    pub(super) fn read(&mut self, bytes: Bytes, hub: &Hub) {
         let memory = self.memory();
         memory.has_ended |= bytes.is_empty();
         memory.input = bytes;
@@ -131,13 +131,13 @@ impl Session {
 
     /// Whether [`go_on`](Session::go_on) has to be called when the channel has room, with no read
     /// before that.
-    pub fn is_held_up(&self) -> bool {
+    pub(super) fn is_held_up(&self) -> bool {
         self.is_held_up
     }
 
     /// Continues with the bytes that were read. `may_publish` says that it is the turn of this
     /// WebSocket to publish a message.
-    pub fn go_on(&mut self, hub: &Hub, mut may_publish: bool) {
+    pub(super) fn go_on(&mut self, hub: &Hub, mut may_publish: bool) {
         self.is_held_up = false;
         while self.state != SessionState::Over {
             if !std::mem::take(&mut may_publish) && !hub.has_room() {
@@ -178,7 +178,7 @@ impl Session {
     }
 
     /// Tells the client that the session ends.
-    pub fn close(&mut self, code: CloseCode, reason: &'static str) {
+    pub(super) fn close(&mut self, code: CloseCode, reason: &'static str) {
         if self.state == SessionState::Open {
             self.state = SessionState::Closing;
             // The output accepts any number of bytes.
@@ -187,7 +187,7 @@ impl Session {
     }
 
     /// Sends a message.
-    pub fn send(&mut self, message: &message::Message) {
+    pub(super) fn send(&mut self, message: &message::Message) {
         let memory = self.memory();
         if message.data.len() < SHARED {
             return frames::write(message, &mut memory.output);
@@ -199,12 +199,12 @@ impl Session {
     }
 
     /// Sends bytes that are frames, or the rest of one, already.
-    pub fn send_raw(&mut self, bytes: &[u8]) {
+    pub(super) fn send_raw(&mut self, bytes: &[u8]) {
         self.memory().output.extend_from_slice(bytes);
     }
 
     /// Returns how many bytes are still to be written to the socket.
-    pub fn left(&self) -> usize {
+    pub(super) fn left(&self) -> usize {
         let memory = self.socket.get_ref();
         let pieces = memory.pieces.iter().map(Bytes::len).sum::<usize>();
         pieces + memory.output.len() - memory.taken
@@ -212,7 +212,7 @@ impl Session {
 
     /// Passes the first of these bytes to a function that writes them, and returns how many it
     /// wrote.
-    pub fn write<E>(
+    pub(super) fn write<E>(
         &mut self,
         by: impl FnOnce(&[IoSlice<'_>]) -> Result<usize, E>,
     ) -> Result<usize, E> {

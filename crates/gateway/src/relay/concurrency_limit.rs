@@ -18,7 +18,7 @@ pub(super) struct ConcurrencyLimit {
 pub(super) struct Permit(Arc<ConcurrencyLimit>);
 
 impl ConcurrencyLimit {
-    pub fn new(most: usize) -> ConcurrencyLimit {
+    pub(super) fn new(most: usize) -> ConcurrencyLimit {
         let (in_use, stopped) = (AtomicUsize::new(0), AtomicBool::new(false));
         ConcurrencyLimit { most, in_use, stopped, waiting: Mutex::default() }
     }
@@ -29,7 +29,7 @@ impl ConcurrencyLimit {
     }
 
     /// Stops: no more permits are given.
-    pub fn stop(&self) {
+    pub(super) fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
         self.wake();
     }
@@ -39,12 +39,12 @@ impl ConcurrencyLimit {
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    pub fn is_stopped(&self) -> bool {
+    pub(super) fn is_stopped(&self) -> bool {
         self.stopped.load(Ordering::SeqCst)
     }
 
     /// Remembers a task, to be woken when accepting is stopped, or when there is a permit again.
-    pub fn remember(&self, cx: &Context<'_>) {
+    pub(super) fn remember(&self, cx: &Context<'_>) {
         let mut waiting = self.waiting();
         if !waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
             waiting.push(cx.waker().clone());
@@ -59,13 +59,16 @@ impl ConcurrencyLimit {
 
     /// Returns a permit, whatever the limit, for a client that the kernel has accepted before the
     /// stop.
-    pub fn acquire_unchecked(self: &Arc<ConcurrencyLimit>) -> Permit {
+    pub(super) fn acquire_unchecked(self: &Arc<ConcurrencyLimit>) -> Permit {
         self.in_use.fetch_add(1, Ordering::SeqCst);
         Permit(self.clone())
     }
 
     /// Waits for a permit; `None` if accepting is stopped.
-    pub fn poll_acquire(self: &Arc<ConcurrencyLimit>, cx: &Context<'_>) -> Poll<Option<Permit>> {
+    pub(super) fn poll_acquire(
+        self: &Arc<ConcurrencyLimit>,
+        cx: &Context<'_>,
+    ) -> Poll<Option<Permit>> {
         if self.is_stopped() {
             return Poll::Ready(None);
         }

@@ -76,7 +76,7 @@ pub(super) struct Flow {
 
 impl Flow {
     /// Creates a direction; `inherits` says that its target has `TCP_NODELAY` already.
-    pub fn new(inherits: bool) -> Flow {
+    pub(super) fn new(inherits: bool) -> Flow {
         let delay = if inherits { Delay::Off } else { Delay::First };
         Flow {
             held: None,
@@ -91,7 +91,7 @@ impl Flow {
 
     /// Moves bytes until there are none to move; ready when the source has ended and all was
     /// written.
-    pub fn poll(
+    pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
         source: &impl End,
@@ -174,7 +174,7 @@ impl Flow {
     }
 
     /// Takes the bytes that were read before there was a target, and whether they end the stream.
-    pub fn begin_with(&mut self, buffer: Box<Buffer>, ended: bool) {
+    pub(super) fn begin_with(&mut self, buffer: Box<Buffer>, ended: bool) {
         self.ended = ended;
         match buffer.used().is_empty() {
             true => buffer.give_back(),
@@ -183,12 +183,12 @@ impl Flow {
     }
 
     /// Whether the source has ended.
-    pub fn has_ended(&self) -> bool {
+    pub(super) fn has_ended(&self) -> bool {
         self.ended
     }
 
     /// Whether there are bytes to write.
-    pub fn holds(&self) -> bool {
+    pub(super) fn holds(&self) -> bool {
         self.held.is_some()
     }
 

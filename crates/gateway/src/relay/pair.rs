@@ -116,7 +116,7 @@ fn read_first(client: &Stream, buffer: &mut Buffer, active: &ActivePair) -> io::
 impl Pair {
     /// Begins to connect a client by TCP; `None` if that failed, which has been reported then.
     /// `ahead` goes ahead of all bytes from the client, and is no longer than `BUFFER`.
-    pub fn connect(client: Stream, ahead: &[u8], active: ActivePair) -> Option<Pair> {
+    pub(super) fn connect(client: Stream, ahead: &[u8], active: ActivePair) -> Option<Pair> {
         let mut up = Half::new(false);
         if active.options().speculative || !ahead.is_empty() {
             let mut buffer = Buffer::holding(ahead);
@@ -148,7 +148,12 @@ impl Pair {
     }
 
     /// As [`connect`](Pair::connect), with an upstream that is connected.
-    pub fn connected(upstream: Stream, client: Stream, ahead: &[u8], active: ActivePair) -> Pair {
+    pub(super) fn connected(
+        upstream: Stream,
+        client: Stream,
+        ahead: &[u8],
+        active: ActivePair,
+    ) -> Pair {
         let mut pair = Pair::connected_to(upstream, client, active);
         if !ahead.is_empty() {
             pair.up.flow.begin_with(Buffer::holding(ahead), false);

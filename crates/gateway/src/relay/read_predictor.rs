@@ -48,7 +48,7 @@ struct Score {
 pub(super) struct ReadPredictor([[Score; 2]; 4]);
 
 impl ReadPredictor {
-    pub fn new() -> ReadPredictor {
+    pub(super) fn new() -> ReadPredictor {
         let new = |_| Score { hits: Cell::new(u8::MAX / 2), asked: Cell::new(0) };
         ReadPredictor(std::array::from_fn(|_| std::array::from_fn(new)))
     }
@@ -58,7 +58,7 @@ impl ReadPredictor {
     }
 
     /// Whether a try is worth it.
-    pub fn is_worth(&self, after: After, side: Side) -> bool {
+    pub(super) fn is_worth(&self, after: After, side: Side) -> bool {
         let score = self.of(after, side);
         let asked = score.asked.get().wrapping_add(1) % PROBE;
         score.asked.set(asked);
@@ -66,7 +66,7 @@ impl ReadPredictor {
     }
 
     /// Records whether a try found something.
-    pub fn learn(&self, after: After, side: Side, hit: bool) {
+    pub(super) fn learn(&self, after: After, side: Side, hit: bool) {
         let score = self.of(after, side);
         let hits = score.hits.get();
         score.hits.set(match hit {

@@ -195,7 +195,7 @@ pub(super) struct Totals {
 
 impl Totals {
     /// Adds the bytes that a pair has moved.
-    pub fn moved(&self, up: &Moved, down: &Moved) {
+    pub(super) fn moved(&self, up: &Moved, down: &Moved) {
         for (total, moved) in [
             (&self.bytes_up, up.written),
             (&self.bytes_down, down.written),
@@ -207,7 +207,7 @@ impl Totals {
         }
     }
 
-    pub fn read(&self) -> Counters {
+    pub(super) fn read(&self) -> Counters {
         let of = |total: &AtomicU64| total.load(Ordering::Relaxed);
         Counters {
             accepted: of(&self.accepted),
@@ -262,14 +262,14 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub fn new(settings: Settings, report: Box<dyn Fn(&Failure) + Send + Sync>) -> Shared {
+    pub(super) fn new(settings: Settings, report: Box<dyn Fn(&Failure) + Send + Sync>) -> Shared {
         let settings = Mutex::new((0, Arc::new(settings)));
         let (totals, reports) = (Totals::default(), ReportLimiter::default());
         Shared { settings, version: AtomicU64::new(0), totals, report, reports }
     }
 
     /// Applies these settings to new connections; existing pairs keep their settings.
-    pub fn change(&self, settings: Settings) {
+    pub(super) fn change(&self, settings: Settings) {
         let mut current = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
         *current = (current.0 + 1, Arc::new(settings));
         self.version.store(current.0, Ordering::Release);
@@ -280,7 +280,7 @@ impl Shared {
     }
 
     /// Returns the address that clients are relayed to now.
-    pub fn to(&self) -> Address {
+    pub(super) fn to(&self) -> Address {
         self.current().1.to.clone()
     }
 
@@ -295,7 +295,7 @@ impl Shared {
 
     /// Reports clients that were closed for lack of descriptors.
     #[cold]
-    pub fn shed(&self, on: &str, clients: u64) {
+    pub(super) fn shed(&self, on: &str, clients: u64) {
         self.totals.shed.fetch_add(clients, Ordering::Relaxed);
         for _ in 0..clients {
             if let Some(left_out) = self.reports.admit((1, None), Instant::now()) {
@@ -306,7 +306,7 @@ impl Shared {
 
     /// Reports a listener that failed to accept.
     #[cold]
-    pub fn not_accepted(&self, on: &str, error: io::Error) {
+    pub(super) fn not_accepted(&self, on: &str, error: io::Error) {
         if let Some(left_out) = self.reports.admit((2, error.raw_os_error()), Instant::now()) {
             (self.report)(&Failure::Accept { on: on.to_owned(), error, left_out });
         }
@@ -324,18 +324,18 @@ pub(super) struct Local {
 
 impl Local {
     /// `watching_costs` says that a system call is needed to watch a descriptor.
-    pub fn new(shared: Arc<Shared>, watching_costs: bool) -> Local {
+    pub(super) fn new(shared: Arc<Shared>, watching_costs: bool) -> Local {
         let (version, settings) = shared.current();
         Local { shared, version, settings, predictor: ReadPredictor::new(), watching_costs }
     }
 
     /// Returns a new [`Local`] with the current settings, if this one's settings are outdated.
-    pub fn renewed(&self) -> Option<Local> {
+    pub(super) fn renewed(&self) -> Option<Local> {
         let is_current = self.version == self.shared.version.load(Ordering::Acquire);
         (!is_current).then(|| Local::new(self.shared.clone(), self.watching_costs))
     }
 
-    pub fn settings(&self) -> &Settings {
+    pub(super) fn settings(&self) -> &Settings {
         &self.settings
     }
 }
@@ -350,7 +350,11 @@ pub(super) struct ActivePair {
 impl ActivePair {
     /// Returns `None` if there are too many connections of this client, as far as it is known, or
     /// of all clients.
-    pub fn new(local: Rc<Local>, permit: Permit, client: Option<IpAddr>) -> Option<ActivePair> {
+    pub(super) fn new(
+        local: Rc<Local>,
+        permit: Permit,
+        client: Option<IpAddr>,
+    ) -> Option<ActivePair> {
         let connection_permit = match &local.settings.rules.connection_limits {
             Some(connection_limits) => Some(connection_limits.acquire(client).ok()?),
             None => None,
@@ -360,35 +364,35 @@ impl ActivePair {
     }
 
     /// Counts the pair as a connection of a client. Returns whether the client may have this many.
-    pub fn count(&mut self, client: Option<IpAddr>) -> bool {
+    pub(super) fn count(&mut self, client: Option<IpAddr>) -> bool {
         self.connection_permit.as_mut().is_none_or(|permit| permit.count(client).is_ok())
     }
 
-    pub fn totals(&self) -> &Totals {
+    pub(super) fn totals(&self) -> &Totals {
         &self.local.shared.totals
     }
 
-    pub fn settings(&self) -> &Settings {
+    pub(super) fn settings(&self) -> &Settings {
         &self.local.settings
     }
 
-    pub fn options(&self) -> &Options {
+    pub(super) fn options(&self) -> &Options {
         &self.local.settings.options
     }
 
     /// Reports an upstream that could not be reached.
     #[cold]
-    pub fn not_connected(&self, error: io::Error) {
+    pub(super) fn not_connected(&self, error: io::Error) {
         self.local.shared.not_connected(&self.local.settings.to, error);
     }
 
     /// The predictor of reads, which learns on this engine.
-    pub fn predictor(&self) -> &ReadPredictor {
+    pub(super) fn predictor(&self) -> &ReadPredictor {
         &self.local.predictor
     }
 
     /// Whether the relay looks at a descriptor again before it watches the descriptor.
-    pub fn looks_again(&self) -> bool {
+    pub(super) fn looks_again(&self) -> bool {
         self.local.watching_costs && self.options().speculative
     }
 }

@@ -46,7 +46,7 @@ pub(super) struct Accepting {
 }
 
 impl Accepting {
-    pub async fn run(self, listener: Listener) {
+    pub(super) async fn run(self, listener: Listener) {
         let waits = self.worker.wait();
         let counters = &self.worker.counters;
         let mut shed = 0;

@@ -63,7 +63,7 @@ pub(super) struct ConnectionState {
 }
 
 impl ConnectionState {
-    pub fn new(
+    pub(super) fn new(
         context: Rc<ListenerContext>,
         peer: Rc<Peer>,
         allowed: (bool, bool),
@@ -126,7 +126,7 @@ impl ConnectionState {
 
     /// Logs a request that was refused before it was understood: the part of its first line that
     /// has come.
-    pub fn refused(&self, status: u16, read: &Bytes) {
+    pub(super) fn refused(&self, status: u16, read: &Bytes) {
         let Some(access_log) = self.context.worker.access_log() else { return };
         let is_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
         let start = read.iter().position(|byte| !is_end(byte)).unwrap_or(read.len());
@@ -152,7 +152,7 @@ impl ConnectionState {
     /// Forgets the rest of the last request's body when hyper has thrown it away, which it does
     /// with the turn after the body was dropped. If hyper cannot, it ends the connection behind the
     /// response.
-    pub fn finish_upload(&self, cx: &Context<'_>) {
+    pub(super) fn finish_upload(&self, cx: &Context<'_>) {
         let io_activity = &self.io_activity;
         let is_over = self.running.get() == 0 && io_activity.uploads.get() == 0;
         if !is_over
@@ -173,7 +173,7 @@ impl ConnectionState {
     }
 
     /// Whether there is no request, and no byte of a next request that hyper has read.
-    pub fn is_idle(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         let io_activity = &self.io_activity;
         let is_written = !io_activity.unflushed.get() && !io_activity.stuck.get();
         self.running.get() == 0
@@ -183,7 +183,7 @@ impl ConnectionState {
     }
 
     /// Returns the number of requests so far.
-    pub fn requests(&self) -> u32 {
+    pub(super) fn requests(&self) -> u32 {
         self.earlier.get().wrapping_add(self.requests.get())
     }
 }
@@ -264,7 +264,7 @@ impl Drop for Entry {
 
 impl Answer {
     /// Limits each read of a file to this many bytes.
-    pub fn limit_reads(&mut self, most: usize) {
+    pub(super) fn limit_reads(&mut self, most: usize) {
         self.body.limit_reads(most);
     }
 }

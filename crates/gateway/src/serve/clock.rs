@@ -46,14 +46,14 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    pub fn new(state: &ConnectionState) -> Clock {
+    pub(super) fn new(state: &ConnectionState) -> Clock {
         let (moved, requests) = (state.io_activity.moved.get(), state.requests.get());
         let (written, now) = (state.io_activity.written.get(), Instant::now());
         Clock { moved, written, unstuck: now, queued: None, requests, since: now, head: None }
     }
 
     /// Checks for events since the last tick.
-    pub fn tick(&mut self, state: &ConnectionState, now: Instant) -> Option<ExitReason> {
+    pub(super) fn tick(&mut self, state: &ConnectionState, now: Instant) -> Option<ExitReason> {
         let timeouts = state.context.worker.timeouts.get();
         let io_activity = &state.io_activity;
         if (io_activity.moved.get(), state.requests.get()) != (self.moved, self.requests) {

@@ -78,7 +78,7 @@ const H2: &[u8] = b"h2";
 
 impl ListenerContext {
     /// Begins a connection that has just been accepted.
-    pub async fn begin(self: Rc<ListenerContext>, mut plain: Plain, mut peer: Peer) {
+    pub(super) async fn begin(self: Rc<ListenerContext>, mut plain: Plain, mut peer: Peer) {
         let until = Instant::now() + self.worker.timeouts.get().header;
         let mut before = Bytes::new();
         let counters = &self.worker.counters;
@@ -120,7 +120,7 @@ impl ListenerContext {
     }
 
     /// Parks a connection between two requests.
-    pub fn park(self: Rc<ListenerContext>, parked: ParkedConnection, limit: Duration) {
+    pub(super) fn park(self: Rc<ListenerContext>, parked: ParkedConnection, limit: Duration) {
         let worker = self.worker.clone();
         // A connection that cannot be parked is closed, as idle connections may be at any time.
         let requests = u32::try_from(parked.token).unwrap_or(u32::MAX);

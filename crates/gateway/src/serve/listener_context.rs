@@ -17,7 +17,7 @@ pub(super) struct ListenerContext {
 }
 
 impl ListenerContext {
-    pub fn new(
+    pub(super) fn new(
         worker: Rc<Worker>,
         tls: Option<TlsAcceptor>,
         proxy_protocol: bool,
@@ -36,12 +36,12 @@ impl ListenerContext {
     }
 
     /// Whether connections are encrypted.
-    pub fn is_encrypted(&self) -> bool {
+    pub(super) fn is_encrypted(&self) -> bool {
         self.tls.is_some()
     }
 
     /// Whether a proxy connects in the name of clients.
-    pub fn is_behind_proxy(&self) -> bool {
+    pub(super) fn is_behind_proxy(&self) -> bool {
         self.proxy_protocol
     }
 }

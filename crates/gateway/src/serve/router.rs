@@ -75,7 +75,7 @@ pub(super) struct Router {
 
 impl Blueprint {
     /// Opens everything that a configuration names.
-    pub fn new(
+    pub(super) fn new(
         config: &Arc<Config>,
         overview: &Arc<Overview>,
         channels: &Registry,
@@ -88,7 +88,7 @@ impl Blueprint {
 
     /// Builds the routes, on the engine that they are for. Channels that `before` has as well go
     /// on.
-    pub fn build(self, parking_lot: &Rc<ParkingLot>, before: Option<&Router>) -> Router {
+    pub(super) fn build(self, parking_lot: &Rc<ParkingLot>, before: Option<&Router>) -> Router {
         let mut folders = self.folders.into_iter();
         let mut router = Router {
             names: HashMap::new(),
@@ -212,7 +212,7 @@ impl Router {
     }
 
     /// Returns the subscribers of the channel that is recorded under this number.
-    pub fn local_subscribers(&self, space: u64) -> Option<Rc<LocalSubscribers>> {
+    pub(super) fn local_subscribers(&self, space: u64) -> Option<Rc<LocalSubscribers>> {
         self.desks
             .iter()
             .find(|local_subscribers| local_subscribers.hub().space() == Some(space))
@@ -220,7 +220,7 @@ impl Router {
     }
 
     /// Ends the channels that another does not have.
-    pub fn retire(&self, after: Option<&Router>) {
+    pub(super) fn retire(&self, after: Option<&Router>) {
         for local_subscribers in &self.desks {
             let mut desks = after.into_iter().flat_map(|after| &after.desks);
             if !desks.any(|other| Rc::ptr_eq(local_subscribers, other)) {
@@ -251,7 +251,7 @@ impl Router {
     }
 
     /// Answers a request. `prepare` is called if that needs the request's body or its connection.
-    pub fn respond(
+    pub(super) fn respond(
         &self,
         request: Request<Incoming>,
         peer: &Peer,

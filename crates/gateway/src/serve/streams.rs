@@ -79,7 +79,7 @@ pub(super) struct Member(Rc<Stream>);
 
 impl Streams {
     /// Begins a stream, whose task is spawned next.
-    pub fn begin(self: &Rc<Streams>) -> Member {
+    pub(super) fn begin(self: &Rc<Streams>) -> Member {
         let stream = Rc::new(Stream {
             streams: self.clone(),
             index: Cell::new(0),
@@ -100,7 +100,7 @@ impl Streams {
     /// be reset.
     ///
     /// While the connection itself is stuck, no stream can move.
-    pub fn end_stalled(&self, now: Instant, limit: Duration, is_stuck: bool) -> bool {
+    pub(super) fn end_stalled(&self, now: Instant, limit: Duration, is_stuck: bool) -> bool {
         let mut tasks = Vec::new();
         let mut is_left = false;
         for (_, stream) in self.all.borrow().iter() {

@@ -48,7 +48,7 @@ pub(super) struct ActiveConnection {
 }
 
 impl Worker {
-    pub fn new(
+    pub(super) fn new(
         parking_lot: Rc<ParkingLot>,
         router: Router,
         access_log: Option<Rc<AccessLogWriter>>,
@@ -69,16 +69,16 @@ impl Worker {
         }
     }
 
-    pub fn router(&self) -> Rc<Router> {
+    pub(super) fn router(&self) -> Rc<Router> {
         self.router.borrow().clone()
     }
 
-    pub fn access_log(&self) -> Option<Rc<AccessLogWriter>> {
+    pub(super) fn access_log(&self) -> Option<Rc<AccessLogWriter>> {
         self.access_log.borrow().clone()
     }
 
     /// Serves requests by another configuration from now on.
-    pub fn change(
+    pub(super) fn change(
         &self,
         router: Router,
         access_log: Option<Rc<AccessLogWriter>>,
@@ -95,18 +95,18 @@ impl Worker {
     }
 
     /// How often a connection's task looks at the time.
-    pub fn tick(&self) -> Duration {
+    pub(super) fn tick(&self) -> Duration {
         let timeouts = self.timeouts.get();
         let shortest = timeouts.park.min(timeouts.idle).min(timeouts.header).min(timeouts.body);
         (shortest / 4).clamp(Duration::from_millis(5), Duration::from_secs(1))
     }
 
-    pub fn is_draining(&self) -> bool {
+    pub(super) fn is_draining(&self) -> bool {
         self.draining.get()
     }
 
     /// Closes idle connections, and busy connections as soon as they have answered.
-    pub fn drain(&self) {
+    pub(super) fn drain(&self) {
         self.draining.set(true);
         self.router().retire(None);
         self.parking_lot.drain();
@@ -114,7 +114,7 @@ impl Worker {
     }
 
     /// Parks idle connections at once: they are about to belong to another server.
-    pub fn park_idle_connections(&self) {
+    pub(super) fn park_idle_connections(&self) {
         let timeouts = self.timeouts.get();
         self.timeouts.set(Timeouts { park: Duration::ZERO, ..timeouts });
         self.is_parking_at_once.set(true);
@@ -123,38 +123,38 @@ impl Worker {
 
     /// Leaves idle connections to another server; clients that are answered from here on are told
     /// to connect again.
-    pub fn hand_over(&self) {
+    pub(super) fn hand_over(&self) {
         self.parking_lot.hand_over();
         self.draining.set(true);
         self.wake();
     }
 
-    pub fn is_parking_at_once(&self) -> bool {
+    pub(super) fn is_parking_at_once(&self) -> bool {
         self.is_parking_at_once.get()
     }
 
     /// Makes all tasks check for changes.
-    pub fn wake(&self) {
+    pub(super) fn wake(&self) {
         let wakers: Vec<Waker> =
             self.tasks.borrow().iter().map(|(_, waker)| waker.clone()).collect();
         wakers.into_iter().for_each(Waker::wake);
     }
 
     /// Counts a task in.
-    pub fn wait(self: &Rc<Worker>) -> TaskRegistration {
+    pub(super) fn wait(self: &Rc<Worker>) -> TaskRegistration {
         let index = self.tasks.borrow_mut().insert(Waker::noop().clone());
         TaskRegistration { worker: self.clone(), index }
     }
 
     /// Counts a connection that has a task.
-    pub fn begin(self: &Rc<Worker>) -> ActiveConnection {
+    pub(super) fn begin(self: &Rc<Worker>) -> ActiveConnection {
         ActiveConnection { waits: self.wait(), _counted: ActiveTask::begin(&self.counters) }
     }
 }
 
 impl TaskRegistration {
     /// Remembers a task, to be woken by the next change.
-    pub fn remember(&self, waker: &Waker) {
+    pub(super) fn remember(&self, waker: &Waker) {
         if let Some(known) = self.worker.tasks.borrow_mut().get_mut(self.index)
             && !known.will_wake(waker)
         {
@@ -165,7 +165,7 @@ impl TaskRegistration {
 
 impl ActiveConnection {
     /// As [`TaskRegistration::remember`].
-    pub fn remember(&self, waker: &Waker) {
+    pub(super) fn remember(&self, waker: &Waker) {
         self.waits.remember(waker);
     }
 }

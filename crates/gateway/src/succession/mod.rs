@@ -93,7 +93,7 @@ fn session() -> u64 {
 
 impl Succession {
     /// Returns the succession of a server with this configuration, if it has a keeper process.
-    pub fn of(
+    pub(crate) fn of(
         config: &Config,
         report: &Report,
     ) -> Result<Option<Arc<Succession>>, superpoll_sit::Error> {
@@ -111,7 +111,10 @@ impl Succession {
     }
 
     /// Introduces a server to the keeper that listens at a path.
-    pub fn begin(path: &Path, on_loss: LossHandler) -> Result<Succession, superpoll_sit::Error> {
+    pub(crate) fn begin(
+        path: &Path,
+        on_loss: LossHandler,
+    ) -> Result<Succession, superpoll_sit::Error> {
         let control = Control::connect(path, session())?;
         let (control, sender) = (Mutex::new(Some(control)), Mutex::default());
         Ok(Succession { control, next_space: AtomicU64::new(1), sender, on_loss })
@@ -157,7 +160,7 @@ impl Succession {
     /// Returns the listeners that are left with the keeper, and whether their server has made
     /// their files. They are there before any server has yielded, so that this server can find out
     /// whether it can go on.
-    pub fn listeners(&self) -> Result<Vec<(OwnedFd, bool)>, superpoll_sit::Error> {
+    pub(crate) fn listeners(&self) -> Result<Vec<(OwnedFd, bool)>, superpoll_sit::Error> {
         let shown = self.control().as_mut().map_or_else(|| Ok(Vec::new()), Control::listeners)?;
         let shown = shown.into_iter().map(|shown| (shown.descriptor, shown.state == WITH_FILE));
         Ok(shown.collect())
@@ -165,7 +168,7 @@ impl Succession {
 
     /// Takes the state that other servers have left. If `upgrades`, a server that is at work is
     /// told to yield.
-    pub fn inherit(&self, upgrades: bool) -> Result<PredecessorState, superpoll_sit::Error> {
+    pub(crate) fn inherit(&self, upgrades: bool) -> Result<PredecessorState, superpoll_sit::Error> {
         let adopted = match &mut *self.control() {
             Some(control) => control.adopt(upgrades)?,
             None => Adopted::default(),
@@ -177,24 +180,24 @@ impl Succession {
     }
 
     /// Returns a number for the records of a channel.
-    pub fn new_space(&self) -> u64 {
+    pub(crate) fn new_space(&self) -> u64 {
         self.next_space.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Keeps the record of a channel, without its messages.
-    pub fn keep_channel(&self, space: u64, record: &ChannelRecord) {
+    pub(crate) fn keep_channel(&self, space: u64, record: &ChannelRecord) {
         self.keep(CHANNELS, space, &record.encode());
     }
 
     /// Removes the records of a channel that no longer exists.
-    pub fn forget_channel(&self, space: u64) {
+    pub(crate) fn forget_channel(&self, space: u64) {
         // An empty record takes its place.
         self.keep(CHANNELS, space, &[]);
         self.trim(space, u64::MAX);
     }
 
     /// Waits until there are records to send for which the keeper's line had no room.
-    pub async fn is_behind(&self) {
+    pub(crate) async fn is_behind(&self) {
         poll_fn(|cx| {
             // The waker is stored before the check, so that a record that comes in between wakes
             // the task.
@@ -208,45 +211,45 @@ impl Succession {
     }
 
     /// Returns a line for an engine.
-    pub fn line(&self) -> Result<Option<Line>, superpoll_sit::Error> {
+    pub(crate) fn line(&self) -> Result<Option<Line>, superpoll_sit::Error> {
         self.control().as_ref().map(Control::line).transpose()
     }
 
     /// Leaves a listener.
-    pub fn hold(&self, key: u64, listener: &Bound) {
+    pub(crate) fn hold(&self, key: u64, listener: &Bound) {
         let state = if listener.has_file() { WITH_FILE } else { LISTENER };
         self.with(|control| control.hold(key, listener, state));
     }
 
     /// Takes a listener back.
-    pub fn release(&self, key: u64) {
+    pub(crate) fn release(&self, key: u64) {
         self.with(|control| control.release(key));
     }
 
     /// Returns a duplicate of the line, to be watched: it becomes readable when another server
     /// wants to go on.
-    pub fn control_socket(&self) -> Option<OwnedFd> {
+    pub(crate) fn control_socket(&self) -> Option<OwnedFd> {
         use std::os::fd::AsFd;
         self.control().as_ref()?.as_fd().try_clone_to_owned().ok()
     }
 
     /// Whether another server wants to go on.
-    pub fn should_yield(&self) -> bool {
+    pub(crate) fn should_yield(&self) -> bool {
         self.with(|control| control.is_to_yield()).unwrap_or(false)
     }
 
     /// Reports that all idle connections have been left.
-    pub fn report_yielded(&self) {
+    pub(crate) fn report_yielded(&self) {
         self.with(Control::yielded);
     }
 
     /// Reports that this server has taken over all that it inherited.
-    pub fn report_adopted(&self) {
+    pub(crate) fn report_adopted(&self) {
         self.with(Control::settled);
     }
 
     /// Ends the succession: there will be no successor.
-    pub fn end(&self) {
+    pub(crate) fn end(&self) {
         if let Some(control) = self.control().take() {
             // If the keeper has gone, there is nothing to end.
             let _ = control.bye();

@@ -32,12 +32,12 @@ pub(crate) struct ChannelRecord {
 }
 
 impl ChannelRecord {
-    pub fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         // No field can be refused.
         postcard::to_stdvec(self).unwrap_or_default()
     }
 
-    pub fn decode(bytes: &[u8]) -> Option<ChannelRecord> {
+    pub(crate) fn decode(bytes: &[u8]) -> Option<ChannelRecord> {
         postcard::from_bytes(bytes).ok()
     }
 }

@@ -65,7 +65,7 @@ const FORMAT: u8 = 2;
 impl ConnectionRecord {
     /// Returns the state of a connection as it is now; `None` if the kernel does not say how many
     /// bytes were read and written.
-    pub fn new(
+    pub(crate) fn new(
         peer: &Peer,
         seconds: u32,
         stream: impl AsFd,
@@ -84,19 +84,19 @@ impl ConnectionRecord {
 
     /// Returns how many bytes have been written to the connection since it was left. `None` if
     /// anything was read since: the fate of the bytes read is unknown.
-    pub fn sent_since(&self, stream: impl AsFd) -> Option<u64> {
+    pub(crate) fn sent_since(&self, stream: impl AsFd) -> Option<u64> {
         let written = sys::written(&stream).ok()?.checked_sub(self.written)?;
         (sys::read(&stream).ok()? == self.read).then_some(written)
     }
 
     /// Encodes the state for the keeper.
-    pub fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         // No field can be refused.
         postcard::to_extend(self, vec![FORMAT]).unwrap_or_default()
     }
 
     /// Decodes the output of [`encode`](ConnectionRecord::encode).
-    pub fn decode(bytes: &[u8]) -> Option<ConnectionRecord> {
+    pub(crate) fn decode(bytes: &[u8]) -> Option<ConnectionRecord> {
         postcard::from_bytes(bytes.strip_prefix(&[FORMAT])?).ok()
     }
 }

@@ -118,7 +118,12 @@ impl FailedAttempt {
 
 impl Forwarder {
     /// Creates the forwarder of a route.
-    pub fn new(group: &Arc<Group>, proxy: &Proxy, path: &str, timeouts: &Timeouts) -> Forwarder {
+    pub(crate) fn new(
+        group: &Arc<Group>,
+        proxy: &Proxy,
+        path: &str,
+        timeouts: &Timeouts,
+    ) -> Forwarder {
         let prefix = path.trim_end_matches('/');
         let prefix = (proxy.strip_path && !prefix.is_empty())
             .then(|| HeaderValue::from_str(prefix).ok().map(|value| (prefix.to_owned(), value)));
@@ -142,7 +147,7 @@ impl Forwarder {
     ///
     /// Everything that needs no waiting is done here, so that the future is small: each request
     /// makes a new one.
-    pub fn answer(
+    pub(crate) fn answer(
         self: Rc<Forwarder>,
         request: Request<Upload>,
         exchange: Exchange,

@@ -123,7 +123,7 @@ pub(super) enum SendFailure {
 
 impl SendFailure {
     /// Classifies an error of hyper; a request that was not sent goes back to its place.
-    pub fn of(
+    pub(super) fn of(
         mut error: TrySendError<Request<Outgoing>>,
         slot: &mut Option<Request<Outgoing>>,
     ) -> SendFailure {
@@ -142,12 +142,12 @@ pub(super) struct ResponseTimer {
 }
 
 impl ResponseTimer {
-    pub fn new(limit: Duration, report: Option<Rc<UploadProgress>>) -> ResponseTimer {
+    pub(super) fn new(limit: Duration, report: Option<Rc<UploadProgress>>) -> ResponseTimer {
         ResponseTimer { limit, timer: None, report, frames: 0, was_over: false }
     }
 
     /// Ready when the time is over.
-    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let Some(report) = &self.report {
             // The time runs from the last frame that was sent.
             let (frames, is_over) = (report.frames.get(), report.is_over.get());
@@ -213,7 +213,7 @@ impl Driver {
 
 impl Http1Connection {
     /// Speaks HTTP/1.1 over a stream.
-    pub async fn open(stream: Upstream) -> hyper::Result<Http1Connection> {
+    pub(super) async fn open(stream: Upstream) -> hyper::Result<Http1Connection> {
         let task = Rc::new(RefCell::new(Waker::noop().clone()));
         let below = DriverIo { stream, task: task.clone() };
         let mut builder = Builder::new();
@@ -227,7 +227,7 @@ impl Http1Connection {
 
     /// Sends a request and waits for the head of its response. The request is taken from its place;
     /// if it is there again, nothing of it was sent.
-    pub async fn send(
+    pub(super) async fn send(
         &mut self,
         slot: &mut Option<Request<Outgoing>>,
         limit: Duration,
@@ -250,7 +250,7 @@ impl Http1Connection {
     }
 
     /// Polls for a part of a response, for a task.
-    pub fn poll<T>(
+    pub(super) fn poll<T>(
         &mut self,
         task: &Waker,
         poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
@@ -259,14 +259,14 @@ impl Http1Connection {
     }
 
     /// Whether another request can be sent, as far as is known.
-    pub fn is_reusable(&mut self) -> bool {
+    pub(super) fn is_reusable(&mut self) -> bool {
         let _: Poll<()> = self.driver.poll(Waker::noop(), |_| Poll::Pending);
         !self.driver.is_over && self.sender.is_ready()
     }
 
     /// Returns the stream and the bytes that were read of it, once the server has agreed to another
     /// protocol.
-    pub fn into_stream(self) -> Option<(Upstream, Bytes)> {
+    pub(super) fn into_stream(self) -> Option<(Upstream, Bytes)> {
         let parts = self.driver.connection?.into_parts();
         Some((parts.io.stream, parts.read_buf))
     }

@@ -31,7 +31,7 @@ pub(super) struct Http2Connection(SendRequest<Outgoing>);
 
 impl Http2Connection {
     /// Speaks HTTP/2 over a stream.
-    pub async fn open(stream: Upstream) -> hyper::Result<Http2Connection> {
+    pub(super) async fn open(stream: Upstream) -> hyper::Result<Http2Connection> {
         let mut builder = Builder::new(EngineExecutor);
         builder
             .timer(EngineTimer)
@@ -46,12 +46,12 @@ impl Http2Connection {
     }
 
     /// Whether another request can be sent, as far as is known.
-    pub fn is_usable(&self) -> bool {
+    pub(super) fn is_usable(&self) -> bool {
         !self.0.is_closed()
     }
 
     /// As [`Http1Connection::send`](super::http1::Http1Connection::send).
-    pub async fn send(
+    pub(super) async fn send(
         &mut self,
         slot: &mut Option<Request<Outgoing>>,
         limit: Duration,

@@ -32,7 +32,7 @@ pub(super) struct Relayed {
 }
 
 impl Relayed {
-    pub fn new(incoming: Incoming, lease: Lease, timeout: Duration) -> Relayed {
+    pub(super) fn new(incoming: Incoming, lease: Lease, timeout: Duration) -> Relayed {
         Relayed {
             incoming,
             lease: Some(lease),
@@ -44,7 +44,7 @@ impl Relayed {
     }
 
     /// Returns the body to be sent: in memory, if it is all there.
-    pub fn into_body(mut self, cx: &mut Context<'_>) -> io::Result<Body> {
+    pub(super) fn into_body(mut self, cx: &mut Context<'_>) -> io::Result<Body> {
         if self.incoming.is_end_stream() {
             self.end();
             return Ok(Body::empty());

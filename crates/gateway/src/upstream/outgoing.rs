@@ -25,7 +25,7 @@ pub(super) struct UploadProgress {
 
 impl UploadProgress {
     /// Remembers a task, to be woken when there is more.
-    pub fn remember(&self, waker: &Waker) {
+    pub(super) fn remember(&self, waker: &Waker) {
         let mut known = self.waker.borrow_mut();
         if !known.as_ref().is_some_and(|known| known.will_wake(waker)) {
             *known = Some(waker.clone());
@@ -42,17 +42,17 @@ pub(super) enum Outgoing {
 }
 
 impl Outgoing {
-    pub fn empty() -> Outgoing {
+    pub(super) fn empty() -> Outgoing {
         Outgoing::Memory { bytes: Bytes::new(), trailers: None }
     }
 
     /// Sent as it comes.
-    pub fn upload(upload: Upload) -> Outgoing {
+    pub(super) fn upload(upload: Upload) -> Outgoing {
         Outgoing::Upload { upload: Box::new(upload), report: Rc::new(UploadProgress::default()) }
     }
 
     /// Returns the same body once more, if possible.
-    pub fn again(&self) -> Option<Outgoing> {
+    pub(super) fn again(&self) -> Option<Outgoing> {
         match self {
             Outgoing::Memory { bytes, trailers } => {
                 Some(Outgoing::Memory { bytes: bytes.clone(), trailers: trailers.clone() })
@@ -61,7 +61,7 @@ impl Outgoing {
         }
     }
 
-    pub fn report(&self) -> Option<Rc<UploadProgress>> {
+    pub(super) fn report(&self) -> Option<Rc<UploadProgress>> {
         match self {
             Outgoing::Memory { .. } => None,
             Outgoing::Upload { report, .. } => Some(report.clone()),

@@ -60,7 +60,7 @@ thread_local! {
 
 impl Pool {
     /// Returns the pool of this engine for a group: all routes have the same.
-    pub fn of(group: &Arc<Group>) -> Rc<Pool> {
+    pub(super) fn of(group: &Arc<Group>) -> Rc<Pool> {
         POOLS.with(|pools| {
             let mut pools = pools.borrow_mut();
             pools.retain(|pool| pool.strong_count() > 0);
@@ -81,18 +81,22 @@ impl Pool {
     }
 
     /// Chooses a server for a client, but none among `tried`.
-    pub fn choose(&self, client: Option<IpAddr>, tried: &[usize]) -> Option<usize> {
+    pub(super) fn choose(&self, client: Option<IpAddr>, tried: &[usize]) -> Option<usize> {
         self.group.choose(&mut self.credit.borrow_mut(), client, tried)
     }
 
     /// Whether there is an idle connection to a server, as far as is known.
-    pub fn has_idle(&self, index: usize) -> bool {
+    pub(super) fn has_idle(&self, index: usize) -> bool {
         let server = self.servers[index].borrow();
         !server.idle.is_empty() || !server.shared.is_empty()
     }
 
     /// Takes out the idle connection that was used last.
-    pub fn take(&self, index: usize, addresses: ClientAddresses) -> Option<Box<Http1Connection>> {
+    pub(super) fn take(
+        &self,
+        index: usize,
+        addresses: ClientAddresses,
+    ) -> Option<Box<Http1Connection>> {
         let idle = &mut self.servers[index].borrow_mut().idle;
         let last = idle.back()?;
         if last.addresses == addresses {
@@ -103,7 +107,7 @@ impl Pool {
     }
 
     /// Keeps a connection for another request, if it can have one.
-    pub fn keep(
+    pub(super) fn keep(
         self: &Rc<Pool>,
         index: usize,
         addresses: ClientAddresses,
@@ -124,7 +128,11 @@ impl Pool {
     }
 
     /// Returns a connection that requests share.
-    pub fn shared(&self, index: usize, addresses: ClientAddresses) -> Option<Http2Connection> {
+    pub(super) fn shared(
+        &self,
+        index: usize,
+        addresses: ClientAddresses,
+    ) -> Option<Http2Connection> {
         let shared = &mut self.servers[index].borrow_mut().shared;
         shared.retain(|shared| shared.connection.is_usable());
         let found = shared.iter_mut().find(|shared| shared.addresses == addresses)?;
@@ -133,7 +141,7 @@ impl Pool {
     }
 
     /// Makes requests share a connection, if there is no other for them.
-    pub fn share(
+    pub(super) fn share(
         self: &Rc<Pool>,
         index: usize,
         addresses: ClientAddresses,
@@ -197,7 +205,12 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    pub fn new(pool: Rc<Pool>, index: usize, addresses: ClientAddresses, route: Rc<str>) -> Lease {
+    pub(super) fn new(
+        pool: Rc<Pool>,
+        index: usize,
+        addresses: ClientAddresses,
+        route: Rc<str>,
+    ) -> Lease {
         let member = &pool.group.members()[index];
         member.requests.fetch_add(1, Ordering::Relaxed);
         member.active.fetch_add(1, Ordering::Relaxed);
@@ -205,14 +218,14 @@ impl Lease {
     }
 
     /// Ends the hold: the response has broken off.
-    pub fn cut_off(self, error: io::Error) {
+    pub(super) fn cut_off(self, error: io::Error) {
         let group = &self.pool.group;
         group.failed(self.index);
         group.report_failure(self.index, &self.route, &Fault::Body(error), Outcome::CutOff);
     }
 
     /// Ends the hold: the response has come to its end.
-    pub fn end(mut self) {
+    pub(super) fn end(mut self) {
         if let Some(connection) = self.connection.take() {
             self.pool.keep(self.index, self.addresses, connection);
         }

@@ -36,7 +36,7 @@ fn take<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
 
 impl RetryCopy {
     /// Copies a request, if its body can be sent once more.
-    pub fn of(request: &Request<Outgoing>) -> Option<RetryCopy> {
+    pub(super) fn of(request: &Request<Outgoing>) -> Option<RetryCopy> {
         let body = request.body().again()?;
         let mut fields = Vec::with_capacity(ROOM);
         for (name, value) in request.headers() {
@@ -53,7 +53,7 @@ impl RetryCopy {
     }
 
     /// Returns the request.
-    pub fn request(self) -> Option<Request<Outgoing>> {
+    pub(super) fn request(self) -> Option<Request<Outgoing>> {
         let mut headers = HeaderMap::new();
         let all = Bytes::from(self.fields);
         let mut rest = &all[..];
