@@ -45,7 +45,7 @@ use superpoll_rt::{spawn, time};
 pub use client::CLIENTS;
 pub use path::{ProcessSocket, SocketPath, list, of_process};
 pub use snapshot::{
-    Connections, Costs, Engine, Failure, INTERVALS, Request, SCHEMA, Set, Snapshot, Thresholds,
+    Connections, Costs, Engine, Failure, INTERVALS, PlacementCosts, Request, SCHEMA, Set, Snapshot,
     Turn,
 };
 pub use subject::Subject;
