@@ -8,7 +8,7 @@ use std::time::Duration;
 use superpoll::BackendKind;
 use superpoll_gateway::config::check_workers;
 use superpoll_gateway::relay::{self, Relay};
-use superpoll_gateway::statistics::Place;
+use superpoll_gateway::telemetry::socket::SocketPath;
 use superpoll_gateway::{Address, Inherited};
 use superpoll_rt::Runtime;
 use superpoll_rt::signal::{SignalKind, signal};
@@ -48,7 +48,7 @@ pub struct Options {
     /// Place of the statistics socket for `superpoll top`: a path, which only this user can open,
     /// or "off" [default: by its number in a folder of the user's]
     #[arg(long, value_name = "PATH|off")]
-    pub stats: Option<Place>,
+    pub stats: Option<SocketPath>,
     /// Watch each direction of each socket before it is tried: slower, for comparison
     #[arg(long, hide = true)]
     pub no_speculation: bool,

@@ -12,8 +12,8 @@ use sd_notify::NotifyState;
 use superpoll::backend::Profile;
 use superpoll::{BackendKind, limits};
 use superpoll_gateway::serve::Server;
-use superpoll_gateway::statistics::Place;
-use superpoll_gateway::{Address, Config, Event, Inherited, Journal, Level, config};
+use superpoll_gateway::telemetry::socket::SocketPath;
+use superpoll_gateway::{Address, Config, ErrorLog, Event, Inherited, Level, config};
 use superpoll_rt::Runtime;
 use superpoll_rt::signal::{SignalKind, signal};
 
@@ -48,8 +48,8 @@ pub struct Options {
     pub workers: Option<NonZeroUsize>,
     /// Leave idle connections with the keeper at this path, which is started if necessary, so
     /// that they outlive the server
-    #[arg(long, value_name = "PATH")]
-    pub sit: Option<PathBuf>,
+    #[arg(long, alias = "sit", value_name = "PATH")]
+    pub keeper: Option<PathBuf>,
     /// Take over the listeners, channels and idle connections of the server that is at work with
     /// the same keeper
     #[arg(long)]
@@ -57,7 +57,7 @@ pub struct Options {
     /// Place of the statistics socket for `superpoll top`: a path, which only this user can open,
     /// or "off" [default: that of the configuration, else by its number in a folder of the user's]
     #[arg(long, value_name = "PATH|off")]
-    pub stats: Option<Place>,
+    pub stats: Option<SocketPath>,
     /// The back-end [default: that of the configuration, else SUPERPOLL_BACKEND, else adaptive]
     #[arg(long, value_name = "NAME")]
     pub backend: Option<BackendKind>,
@@ -94,10 +94,10 @@ impl Options {
 }
 
 /// Notifies the service manager, if there is one.
-fn notify(journal: &Journal, states: &[NotifyState<'_>]) {
+fn notify(error_log: &ErrorLog, states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
         let message = format!("telling the service manager: {error}");
-        journal.write(&Event::new(Level::Warning, "notify-failed", message));
+        error_log.write(&Event::new(Level::Warning, "notify-failed", message));
     }
 }
 
@@ -110,7 +110,7 @@ enum Asked {
 }
 
 /// Raises the limit on descriptors as far as possible, and logs a note if it is low.
-fn raise_limit(journal: &Journal) {
+fn raise_limit(error_log: &ErrorLog) {
     let (_, hard) = limits::descriptors();
     let message = match limits::raise_descriptors() {
         Ok(limit) if limit >= FEW => return,
@@ -120,15 +120,15 @@ fn raise_limit(journal: &Journal) {
         ),
         Err(error) => format!("raising the limit of descriptors to {hard}: {error}"),
     };
-    journal.write(&Event::new(Level::Warning, "few-descriptors", message));
+    error_log.write(&Event::new(Level::Warning, "few-descriptors", message));
 }
 
-fn announce(journal: &Journal, server: &Server) -> std::io::Result<()> {
+fn announce(error_log: &ErrorLog, server: &Server) -> std::io::Result<()> {
     let mut output = stdout().lock();
     for front in server.fronts() {
         writeln!(output, "superpoll: serving {front}")?;
         let event = Event::new(Level::Info, "serving", format!("serving {front}"));
-        journal.write(&event.with("listener", front));
+        error_log.write(&event.with("listener", front));
     }
     output.flush()
 }
@@ -156,30 +156,30 @@ pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         }
         return Ok(());
     }
-    if let Some(socket) = &options.sit {
+    if let Some(socket) = &options.keeper {
         let socket = std::path::absolute(socket)?;
-        let profile = config.babysitter.as_ref().map_or(Profile::Chat, |one| one.profile);
-        config.babysitter =
-            Some(config::Babysitter { sitting: config::Sitting::Process { socket }, profile });
+        let profile = config.keeper.as_ref().map_or(Profile::Chat, |one| one.profile);
+        config.keeper =
+            Some(config::Keeper { kind: config::KeeperKind::Process { socket }, profile });
     }
     if options.upgrade && !has_keeper_process(&config) {
         let why = "--upgrade takes over from a server with the same keeper process; \
-                   name it with --sit, or in [babysitter] of the configuration";
+                   name it with --keeper, or in [keeper] of the configuration";
         return Err(why.into());
     }
     let path = config.log.path.display();
-    let journal =
-        Journal::open(&config.log).map_err(|error| format!("opening the log {path}: {error}"))?;
-    let journal = Arc::new(journal);
-    let outcome = serve(options, &config, inherited, &journal);
-    // Engines that are still at work may hold the journal, and the process does not wait for those.
-    journal.close();
+    let error_log =
+        ErrorLog::open(&config.log).map_err(|error| format!("opening the log {path}: {error}"))?;
+    let error_log = Arc::new(error_log);
+    let outcome = serve(options, &config, inherited, &error_log);
+    // Engines that are still at work may hold the log, and the process does not wait for those.
+    error_log.close();
     outcome
 }
 
 fn has_keeper_process(config: &Config) -> bool {
-    let sitting = config.babysitter.as_ref().map(|keeper| &keeper.sitting);
-    matches!(sitting, Some(config::Sitting::Process { .. }))
+    let kind = config.keeper.as_ref().map(|keeper| &keeper.kind);
+    matches!(kind, Some(config::KeeperKind::Process { .. }))
 }
 
 /// Starts the program that will take over, which may be another version by now.
@@ -195,13 +195,13 @@ fn start_successor() -> Result<Child, Box<dyn Error>> {
 }
 
 /// Logs an error if a successor ends before this process does, which then has no successor.
-fn await_end(mut child: Child, journal: Arc<Journal>) {
+fn await_end(mut child: Child, error_log: Arc<ErrorLog>) {
     let number = child.id();
     let waits = move || {
         let status =
             child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
         let message = format!("process {number}, which was to take over, has ended: {status}");
-        journal.write(&Event::new(Level::Error, "upgrade-failed", message));
+        error_log.write(&Event::new(Level::Error, "upgrade-failed", message));
     };
     // Without a thread to spare the end is not reported.
     let _ = std::thread::Builder::new().name("successor".to_owned()).spawn(waits);
@@ -211,9 +211,9 @@ fn serve(
     options: &Options,
     config: &Config,
     mut inherited: Inherited,
-    journal: &Arc<Journal>,
+    error_log: &Arc<ErrorLog>,
 ) -> Result<(), Box<dyn Error>> {
-    raise_limit(journal);
+    raise_limit(error_log);
     let workers = options.workers.unwrap_or(config.server.workers);
     let mut builder = Runtime::builder().workers(workers);
     if let Some(backend) = options.backend.or(config.server.backend) {
@@ -223,32 +223,32 @@ fn serve(
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hang_up = signal(SignalKind::hangup())?;
-    let told = journal.clone();
+    let told = error_log.clone();
     let report = move |event: &Event| told.write(event);
     let mut upgrade = signal(SignalKind::user_defined2())?;
-    if let Some(config::Babysitter { sitting: config::Sitting::Process { socket }, .. }) =
-        &config.babysitter
+    if let Some(config::Keeper { kind: config::KeeperKind::Process { socket }, .. }) =
+        &config.keeper
         && keep::start(socket)?
     {
         let message = format!("started a keeper at {}", socket.display());
-        journal.write(&Event::new(Level::Notice, "babysitter-started", message));
+        error_log.write(&Event::new(Level::Notice, "keeper-started", message));
     }
     if options.upgrade {
         inherited = inherited.by_upgrade();
     }
-    let warn = |what: String| journal.write(&Event::new(Level::Warning, "no-statistics", what));
+    let warn = |what: String| error_log.write(&Event::new(Level::Warning, "no-statistics", what));
     let place = options.stats.as_ref().unwrap_or(&config.server.stats).clone();
     let socket = stats::bind(&place, options.upgrade, warn)?;
     let mut server = Server::start_with(&runtime, config, inherited, report)?;
     let statistics = stats::open(socket, server.subject(), warn);
     let mut statistics = stats::Kept::new(place, statistics);
-    announce(journal, &server)?;
+    announce(error_log, &server)?;
     let mut drain = config.timeouts.drain;
     let left = runtime.block_on(async {
-        notify(journal, &[NotifyState::Ready]);
+        notify(error_log, &[NotifyState::Ready]);
         if options.upgrade {
             // The service manager knows the process from which this one has taken over.
-            notify(journal, &[NotifyState::MainPid(std::process::id())]);
+            notify(error_log, &[NotifyState::MainPid(std::process::id())]);
         }
         let (mut successor, mut has_yielded) = (None, false);
         loop {
@@ -272,7 +272,7 @@ fn serve(
                 Asked::End => break,
                 Asked::Change => {
                     if let Some(path) = &options.config
-                        && let Some(config) = reload(&runtime, &mut server, journal, path)
+                        && let Some(config) = reload(&runtime, &mut server, error_log, path)
                     {
                         drain = config.timeouts.drain;
                         let place = options.stats.clone().unwrap_or(config.server.stats);
@@ -280,32 +280,32 @@ fn serve(
                             let message =
                                 format!("{error}; telling statistics where it was before");
                             let event = Event::new(Level::Error, "statistics-failed", message);
-                            journal.write(&event);
+                            error_log.write(&event);
                         }
                     }
                 }
                 Asked::Upgrade if !has_keeper_process(config) => {
                     let why = "not upgrading: there is no keeper process; \
-                               name one with --sit, or in [babysitter] of the configuration";
-                    journal.write(&Event::new(Level::Error, "upgrade-refused", why));
+                               name one with --keeper, or in [keeper] of the configuration";
+                    error_log.write(&Event::new(Level::Error, "upgrade-refused", why));
                 }
                 Asked::Upgrade => match start_successor() {
                     Ok(child) => {
                         let message = format!("upgrading: process {} is to take over", child.id());
-                        journal.write(&Event::new(Level::Notice, "upgrading", message));
+                        error_log.write(&Event::new(Level::Notice, "upgrading", message));
                         successor = Some(child.id());
-                        await_end(child, journal.clone());
+                        await_end(child, error_log.clone());
                     }
                     Err(error) => {
                         let event = Event::new(Level::Error, "upgrade-failed", error.to_string());
-                        journal.write(&event);
+                        error_log.write(&event);
                     }
                 },
                 Asked::Yield => {
                     has_yielded = true;
                     // The manager might look for the process before the successor has named it.
                     if let Some(number) = successor {
-                        notify(journal, &[NotifyState::MainPid(number)]);
+                        notify(error_log, &[NotifyState::MainPid(number)]);
                     }
                     let handed = server.hand_over().await;
                     let (elsewhere, here) = (handed.elsewhere, handed.here);
@@ -313,18 +313,18 @@ fn serve(
                         "another server takes over: {elsewhere} connections go on there, {here} end here"
                     );
                     let event = Event::new(Level::Notice, "handed-over", message);
-                    journal.write(&event.with("connections", here).with("elsewhere", elsewhere));
+                    error_log.write(&event.with("connections", here).with("elsewhere", elsewhere));
                     break;
                 }
             }
         }
         // For a service manager, a server that a successor continues has not stopped.
         if !has_yielded {
-            notify(journal, &[NotifyState::Stopping]);
+            notify(error_log, &[NotifyState::Stopping]);
         }
         let open = server.connections();
         let message = format!("draining: asked to end, {open} connections are open");
-        journal.write(&Event::new(Level::Info, "draining", message).with("connections", open));
+        error_log.write(&Event::new(Level::Info, "draining", message).with("connections", open));
         server.stop();
         // A second signal ends the process at once.
         let asked = async {
@@ -340,7 +340,7 @@ fn serve(
             Event::new(Level::Warning, "ended", message)
         }
     };
-    journal.write(&event.with("connections", left));
+    error_log.write(&event.with("connections", left));
     Ok(())
 }
 
@@ -349,22 +349,22 @@ fn serve(
 fn reload(
     runtime: &Runtime,
     server: &mut Server,
-    journal: &Journal,
+    error_log: &ErrorLog,
     path: &Path,
 ) -> Option<Config> {
     if let Ok(now) = NotifyState::monotonic_usec_now() {
-        notify(journal, &[NotifyState::Reloading, now]);
+        notify(error_log, &[NotifyState::Reloading, now]);
     }
     let outcome = Config::read(path).map_err(|error| error.to_string()).and_then(|config| {
         server.change(runtime, &config).map_err(|error| error.to_string())?;
         Ok(config)
     });
-    notify(journal, &[NotifyState::Ready]);
+    notify(error_log, &[NotifyState::Ready]);
     let (event, config) = match outcome {
         Ok(config) => {
-            if let Err(error) = journal.change(&config.log) {
+            if let Err(error) = error_log.change(&config.log) {
                 let message = format!("opening the log {}: {error}", config.log.path.display());
-                journal.write(&Event::new(Level::Error, "log-failed", message));
+                error_log.write(&Event::new(Level::Error, "log-failed", message));
             }
             let message = format!("serving what {} says now", path.display());
             (Event::new(Level::Notice, "reloaded", message), Some(config))
@@ -375,6 +375,6 @@ fn reload(
             (event.with("error", error), None)
         }
     };
-    journal.write(&event.with("configuration", path.display().to_string()));
+    error_log.write(&event.with("configuration", path.display().to_string()));
     config
 }

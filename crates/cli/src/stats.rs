@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use superpoll_gateway::statistics::{Place, Socket, Statistics, Subject};
+use superpoll_gateway::telemetry::socket::{Socket, SocketPath, Statistics, Subject};
 
 /// Listens at a place. If that place is only the default, a process goes on without a socket and
 /// passes the error to `warn`.
@@ -11,12 +11,12 @@ use superpoll_gateway::statistics::{Place, Socket, Statistics, Subject};
 ///
 /// A place that was chosen explicitly and is not available.
 pub fn bind(
-    place: &Place,
+    place: &SocketPath,
     takes_over: bool,
     warn: impl FnOnce(String),
 ) -> Result<Option<Socket>, Box<dyn Error>> {
     match Socket::bind(place, takes_over) {
-        Err(error) if *place == Place::Usual => {
+        Err(error) if *place == SocketPath::Default => {
             warn(format!("{error}; `superpoll top` cannot show this process"));
             Ok(None)
         }
@@ -36,14 +36,14 @@ pub fn open(
 
 /// The statistics socket of a server, whose place a new configuration may change.
 pub struct Kept {
-    place: Place,
+    place: SocketPath,
     /// Closed, and its file removed, on drop.
     _at_work: Option<Statistics>,
 }
 
 impl Kept {
     /// Wraps a socket that is at work.
-    pub fn new(place: Place, at_work: Option<Statistics>) -> Kept {
+    pub fn new(place: SocketPath, at_work: Option<Statistics>) -> Kept {
         Kept { place, _at_work: at_work }
     }
 
@@ -52,7 +52,7 @@ impl Kept {
     /// # Errors
     ///
     /// A place that is not available; nothing has changed then.
-    pub fn change(&mut self, place: Place, subject: Subject) -> Result<(), Box<dyn Error>> {
+    pub fn change(&mut self, place: SocketPath, subject: Subject) -> Result<(), Box<dyn Error>> {
         if place == self.place {
             return Ok(());
         }

@@ -92,12 +92,12 @@ fn tcp(text: &str) -> Result<Address, &'static str> {
     let host = match host.strip_prefix('[').map(|rest| rest.strip_suffix(']')) {
         Some(Some(inner)) => {
             let is_v6 = inner.parse::<Ipv6Addr>().is_ok();
-            is_v6.then_some(inner).ok_or("what is in brackets is no IPv6 address")?
+            is_v6.then_some(inner).ok_or("the text in brackets is not an IPv6 address")?
         }
         Some(None) => return Err("the bracket of the IPv6 address is not closed"),
         None if host.contains(':') => return Err("an IPv6 address needs brackets, as in [::1]:80"),
         None if host.contains(|c: char| c.is_whitespace() || c.is_control() || c == '/') => {
-            return Err("the host contains what no name does");
+            return Err("the host has a character that no host name has");
         }
         None => host,
     };
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_address_covers_and_whether_it_is_the_only_one() {
+    fn wildcard_addresses_cover_others_and_are_not_unique() {
         let to: SocketAddr = "127.0.0.1:80".parse().unwrap();
         let mapped: SocketAddr = "[::ffff:127.0.0.1]:80".parse().unwrap();
         for (host, covers, only) in [
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn wrong_addresses_are_explained() {
         let long = format!("unix:{}", "x".repeat(108));
         for (text, reason) in [
             ("", "write HOST:PORT"),
@@ -190,8 +190,8 @@ mod tests {
             ("localhost:65536", "at most 65535"),
             ("::1:80", "needs brackets"),
             ("[::1:80", "not closed"),
-            ("[localhost]:80", "no IPv6 address"),
-            ("a b:80", "what no name does"),
+            ("[localhost]:80", "not an IPv6 address"),
+            ("a b:80", "a character that no host name has"),
             ("http://a:80", "needs brackets"),
             ("unix:", "missing after unix:"),
             (&long, "at most 107"),
@@ -204,7 +204,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_panics_and_what_is_read_is_written_alike(text in "\\PC{0,20}|[a-c:/\\[\\]0-9.]{0,12}") {
+        fn parsing_never_panics_and_addresses_round_trip(text in "\\PC{0,20}|[a-c:/\\[\\]0-9.]{0,12}") {
             if let Ok(address) = text.parse::<Address>() {
                 prop_assert_eq!(address.to_string().parse::<Address>(), Ok(address));
             }

@@ -25,7 +25,7 @@ pub(crate) struct Authority<'a> {
 
 impl<'a> Authority<'a> {
     /// Reads an authority; `None` if it is malformed.
-    pub fn parse(bytes: &'a [u8]) -> Option<Authority<'a>> {
+    pub(crate) fn parse(bytes: &'a [u8]) -> Option<Authority<'a>> {
         let text = std::str::from_utf8(bytes).ok()?;
         if let Some(rest) = text.strip_prefix('[') {
             let (host, rest) = rest.split_once(']')?;
@@ -40,13 +40,13 @@ impl<'a> Authority<'a> {
     }
 
     /// Returns the address that the host is, if it is no name.
-    pub fn address(&self) -> Option<IpAddr> {
+    pub(crate) fn address(&self) -> Option<IpAddr> {
         self.host.parse().ok()
     }
 
     /// Whether it names the machine that asks, whatever its resolver says: `localhost`, a name
     /// below it (RFC 6761, section 6.3) or a loopback address.
-    pub fn is_loopback(&self) -> bool {
+    pub(crate) fn is_loopback(&self) -> bool {
         let name = self.host.strip_suffix('.').unwrap_or(self.host);
         let ends_so = |end: &str| {
             let at = name.len().checked_sub(end.len());
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_readers_may_read_differently_is_refused() {
+    fn ambiguous_authorities_are_refused() {
         for text in [
             "",
             ":80",

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http_body::{Body as _, Frame, SizeHint};
 
-use crate::files::Pieces;
+use crate::files::pieces::Pieces;
 
 /// The body of a response: in memory, or made while it is sent.
 pub struct Body(Inner);

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_for_more_is_told_so() {
+    fn a_limit_above_the_descriptors_is_reported() {
         let config = config(
             "[limits]\nconnections = 1000\n[[hosts]]\n[[hosts.routes]]\nfiles.root = \"/tmp\"\n",
         );

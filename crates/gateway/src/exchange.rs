@@ -10,34 +10,18 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::future::Future;
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 
 use bytes::Bytes;
 
-use crate::park::Waiting;
-use crate::seats::Seat;
-use crate::tally::Tally;
+use crate::io_activity::IoActivity;
+use crate::parking_lot::WaitingRequest;
+use crate::peer::Peer;
 use crate::transport::Transport;
 
-/// The peer of a connection.
-#[derive(Debug)]
-pub struct Peer {
-    /// The client's address, from the PROXY protocol or the socket; none in the Unix domain.
-    pub client: Option<SocketAddr>,
-    /// The address that the client has connected to; none in the Unix domain.
-    pub local: Option<SocketAddr>,
-    /// Whether the connection is encrypted.
-    pub is_encrypted: bool,
-    /// Whether a proxy connects for the client and names the client by the PROXY protocol.
-    pub is_proxied: bool,
-    /// The connection's place among the connections that there may be.
-    pub(crate) seat: Option<Seat>,
-}
-
 /// A future that stays on its engine.
-pub type LocalFuture<T = ()> = Pin<Box<dyn Future<Output = T>>>;
+pub(crate) type LocalFuture<T = ()> = Pin<Box<dyn Future<Output = T>>>;
 
 /// Continues a connection that has left HTTP, with the bytes that were read of it beyond the
 /// request.
@@ -46,7 +30,7 @@ pub(crate) type TakeOver = Box<dyn FnOnce(Transport, Bytes) -> LocalFuture>;
 /// The plan of a service for the connection.
 pub(crate) enum Plan {
     TakeOver(TakeOver),
-    Wait(Box<dyn FnOnce(Waiting)>),
+    Wait(Box<dyn FnOnce(WaitingRequest)>),
 }
 
 /// One request's hold on its connection. All clones share it.
@@ -57,7 +41,7 @@ pub struct Exchange {
     pub(crate) can_wait: bool,
     pub(crate) plan: Rc<RefCell<Option<Plan>>>,
     /// The events on the connection, if the request is alone on it.
-    pub(crate) tally: Option<Rc<Tally>>,
+    pub(crate) io_activity: Option<Rc<IoActivity>>,
 }
 
 impl Exchange {
@@ -93,14 +77,14 @@ impl Exchange {
     ///
     /// A stream of HTTP/2 is ended with its connection in any case.
     pub fn end_with_client(&self) {
-        if let Some(tally) = &self.tally {
-            tally.ends_with_client.set(true);
+        if let Some(io_activity) = &self.io_activity {
+            io_activity.ends_with_client.set(true);
         }
     }
 
     /// Takes the connection out of hyper and gives it to `then`, which has to make sure that it is
     /// answered one day. The service then returns a future that is never ready; it is dropped.
-    pub fn wait(&self, then: impl FnOnce(Waiting) + 'static) {
+    pub fn wait(&self, then: impl FnOnce(WaitingRequest) + 'static) {
         *self.plan.borrow_mut() = Some(Plan::Wait(Box::new(then)));
     }
 }

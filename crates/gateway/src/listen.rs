@@ -15,7 +15,7 @@ use socket2::SockRef;
 use superpoll_rt::net::unix::UnixListener;
 use superpoll_rt::net::{ListenOptions, TcpListener};
 
-use crate::Address;
+use crate::address::Address;
 use crate::transport::{Plain, Socket};
 
 /// How long a listener that has ended is kept open; its engine's poller waits at least once in that
@@ -229,7 +229,7 @@ impl Inherited {
     }
 
     /// Returns the same sockets for a server that takes over from one that is at work, with a
-    /// babysitter that both have.
+    /// keeper that both have.
     #[must_use]
     pub fn by_upgrade(self) -> Inherited {
         Inherited { upgrades: true, ..self }

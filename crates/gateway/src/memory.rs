@@ -129,7 +129,7 @@ fn resident(file: &File) -> Option<usize> {
 
 /// Gives free memory back, if it is time. Each engine calls this about once a second, with its
 /// load.
-pub(crate) fn look(load: u64) {
+pub(crate) fn check(load: u64) {
     let mut state = match STATE.try_lock() {
         Ok(state) => state,
         // Another engine is at it.
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_flood_has_left_is_given_back_at_once() {
+    fn memory_is_given_back_soon_after_a_flood() {
         let mut process = Process::default();
         process.runs(20 * MIB, 10, 60);
         process.runs(600 * MIB, 1000, 1);
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_idle_or_always_busy_is_left_alone() {
+    fn idle_and_always_busy_processes_keep_their_memory() {
         let mut process = Process::default();
         process.runs(20 * MIB, 0, 3600);
         assert_eq!(process.given, 0);

@@ -14,8 +14,6 @@ use bytes::{Buf, Bytes, BytesMut};
 use futures_io::{AsyncRead, AsyncWrite};
 use ppp::{HeaderResult, PartialResult, v1, v2};
 
-use crate::config::ProxyVersion as Version;
-
 /// The longest header of version 1, which is text (section 2.1).
 const LONGEST_TEXT: usize = 107;
 
@@ -29,9 +27,18 @@ const TEXT: &[u8] = b"PROXY ";
 /// The first bytes of version 2.
 const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
 
+/// A version of the PROXY protocol.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ProxyVersion {
+    /// Text.
+    V1,
+    /// Binary.
+    V2,
+}
+
 /// The content of a header.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct ProxyHeader {
     /// The client and the address that it connected to; `None` if the sender speaks for itself.
     pub addresses: Option<(SocketAddr, SocketAddr)>,
     /// The bytes that were read behind the header.
@@ -106,7 +113,7 @@ fn parse(bytes: &[u8]) -> io::Result<Option<(Addresses, usize)>> {
 ///
 /// The error of the read; `UnexpectedEof` if the stream ends within the header; `InvalidData` if
 /// the stream does not begin with a header.
-pub(crate) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Said> {
+pub(crate) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<ProxyHeader> {
     let mut bytes = BytesMut::new();
     loop {
         let mut room = [0; 512];
@@ -116,7 +123,7 @@ pub(crate) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Sa
         }
         if let Some((addresses, length)) = parse(&bytes)? {
             bytes.advance(length);
-            return Ok(Said { addresses, rest: bytes.freeze() });
+            return Ok(ProxyHeader { addresses, rest: bytes.freeze() });
         }
     }
 }
@@ -125,13 +132,13 @@ pub(crate) async fn read(stream: &mut (impl AsyncRead + Unpin)) -> io::Result<Sa
 /// different families, the header says so.
 #[must_use]
 pub(crate) fn header(
-    version: Version,
+    version: ProxyVersion,
     client: Option<SocketAddr>,
     local: Option<SocketAddr>,
 ) -> Vec<u8> {
     let pair = client.zip(local).filter(|(client, local)| client.is_ipv4() == local.is_ipv4());
     match version {
-        Version::V1 => match pair {
+        ProxyVersion::V1 => match pair {
             None => b"PROXY UNKNOWN\r\n".to_vec(),
             Some((client, local)) => {
                 let kind = if client.is_ipv4() { "TCP4" } else { "TCP6" };
@@ -140,7 +147,7 @@ pub(crate) fn header(
                 format!("PROXY {kind} {from} {to} {from_port} {to_port}\r\n").into_bytes()
             }
         },
-        Version::V2 => {
+        ProxyVersion::V2 => {
             let addresses = pair.map_or(v2::Addresses::Unspecified, v2::Addresses::from);
             let protocol = match addresses {
                 v2::Addresses::Unspecified => v2::Protocol::Unspecified,
@@ -156,14 +163,14 @@ pub(crate) fn header(
 
 /// A stream from which some bytes were read already.
 #[derive(Debug)]
-pub struct Rest<T> {
+pub struct Rewind<T> {
     before: Bytes,
     stream: T,
 }
 
-impl<T> Rest<T> {
-    pub(crate) fn new(before: Bytes, stream: T) -> Rest<T> {
-        Rest { before, stream }
+impl<T> Rewind<T> {
+    pub(crate) fn new(before: Bytes, stream: T) -> Rewind<T> {
+        Rewind { before, stream }
     }
 
     /// Returns the stream itself.
@@ -172,7 +179,7 @@ impl<T> Rest<T> {
     }
 }
 
-impl<T: AsyncRead + Unpin> AsyncRead for Rest<T> {
+impl<T: AsyncRead + Unpin> AsyncRead for Rewind<T> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -188,7 +195,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for Rest<T> {
     }
 }
 
-impl<T: AsyncWrite + Unpin> AsyncWrite for Rest<T> {
+impl<T: AsyncWrite + Unpin> AsyncWrite for Rewind<T> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -228,8 +235,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_however_it_is_cut() {
-        for version in [Version::V1, Version::V2] {
+    fn headers_round_trip_however_they_are_split() {
+        for version in [ProxyVersion::V1, ProxyVersion::V2] {
             for (client, local) in addresses() {
                 let bytes = header(version, client, local);
                 for cut in 0..bytes.len() {
@@ -245,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_header_is_refused_as_soon_as_it_shows() {
+    fn invalid_headers_are_refused_as_early_as_possible() {
         let endless = [TEXT, &[b'x'; 200]].concat();
         let long = [SIGNATURE, &[0x21, 0x11, 0xff, 0xff], &[0; LONGEST]].concat();
         for bytes in [b"G".as_slice(), b"PROXX", b"\r\n\r\n\0\r\nQUIX", &endless, &long] {

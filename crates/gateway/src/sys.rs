@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_read_is_known_whatever_has_come_since() {
+    fn the_count_of_read_bytes_excludes_unread_ones() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let mut server = listener.accept().unwrap().0;
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_not_left_a_socket_becomes_less_when_it_is_read() {
+    fn the_unsent_bytes_shrink_when_the_peer_reads() {
         let (one, mut other) = UnixStream::pair().unwrap();
         assert_eq!(unsent(&one).unwrap(), 0);
         (&one).write_all(&[0; 5000]).unwrap();
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_is_known_whoever_has_read_of_it() {
+    fn the_count_of_written_bytes_does_not_depend_on_reads() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let mut server = listener.accept().unwrap().0;

@@ -18,8 +18,8 @@ use superpoll_rt::net::TcpStream;
 use superpoll_rt::net::unix::UnixStream;
 use superpoll_rt::transfer::poll_sendfile;
 
-use crate::proxy_protocol::Rest;
-use crate::{sys, window};
+use crate::proxy_protocol::Rewind;
+use crate::{file_region, sys};
 
 /// The most bytes that are copied together to be written in one piece: the kernel takes longer to
 /// look at a list of pieces than it takes to copy this little.
@@ -105,15 +105,17 @@ macro_rules! of {
 }
 
 impl Plain {
-    /// Sends the first parts as usual, and the part behind them, if it is a window, without a copy.
-    /// Ready with `None` if there is no window among them.
-    fn poll_send_window(
+    /// Sends the first parts as usual, and the part behind them, if it is a file region, without a
+    /// copy. Ready with `None` if there is no region among them.
+    fn poll_send_region(
         &self,
         cx: &mut Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<Option<usize>>> {
-        let Some((index, (window, offset))) =
-            parts.iter().enumerate().find_map(|(index, part)| Some((index, window::find(part)?)))
+        let Some((index, (region, offset))) = parts
+            .iter()
+            .enumerate()
+            .find_map(|(index, part)| Some((index, file_region::find(part)?)))
         else {
             return Poll::Ready(Ok(None));
         };
@@ -133,8 +135,8 @@ impl Plain {
         }
         let length = parts[index].len();
         let outcome = match self {
-            Plain::Tcp(stream) => poll_sendfile(cx, window.file(), offset, stream, length),
-            Plain::Unix(stream) => poll_sendfile(cx, window.file(), offset, stream, length),
+            Plain::Tcp(stream) => poll_sendfile(cx, region.file(), offset, stream, length),
+            Plain::Unix(stream) => poll_sendfile(cx, region.file(), offset, stream, length),
         };
         match outcome {
             // The file has become shorter just now: the bytes are still there.
@@ -173,7 +175,7 @@ impl AsyncWrite for Plain {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        if let Some(sent) = ready!(self.poll_send_window(cx, &[IoSlice::new(bytes)]))? {
+        if let Some(sent) = ready!(self.poll_send_region(cx, &[IoSlice::new(bytes)]))? {
             return Poll::Ready(Ok(sent));
         }
         of!(self.poll_write(cx, bytes))
@@ -184,7 +186,7 @@ impl AsyncWrite for Plain {
         cx: &mut Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        if let Some(sent) = ready!(self.poll_send_window(cx, parts))? {
+        if let Some(sent) = ready!(self.poll_send_region(cx, parts))? {
             return Poll::Ready(Ok(sent));
         }
         let mut filled = parts.iter().filter(|part| !part.is_empty());
@@ -236,10 +238,10 @@ pub enum Layered<T> {
 }
 
 /// A stream with a client.
-pub type Transport = Layered<server::TlsStream<Rest<Plain>>>;
+pub(crate) type Transport = Layered<server::TlsStream<Rewind<Plain>>>;
 
 /// A stream with a server that requests are forwarded to.
-pub type Upstream = Layered<client::TlsStream<Plain>>;
+pub(crate) type Upstream = Layered<client::TlsStream<Plain>>;
 
 /// Calls a method of the stream, of either kind.
 macro_rules! layer {

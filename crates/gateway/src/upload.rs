@@ -13,7 +13,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use superpoll_rt::time::{Sleep, sleep};
 
-use crate::tally::Tally;
+use crate::io_activity::IoActivity;
 
 /// The reason for which a request's body did not arrive in full.
 #[derive(Debug)]
@@ -79,8 +79,8 @@ pub struct Upload {
     /// Whether the service waits for the body now: the time in which it asks for no more does not
     /// count against the client.
     is_waited_for: bool,
-    /// Notified when all of the body was read, if a tally is kept.
-    tally: Option<Rc<Tally>>,
+    /// Notified when all of the body was read, if activity is recorded.
+    io_activity: Option<Rc<IoActivity>>,
 }
 
 impl Upload {
@@ -88,7 +88,7 @@ impl Upload {
         incoming: Incoming,
         limit: u64,
         patience: Duration,
-        tally: Option<Rc<Tally>>,
+        io_activity: Option<Rc<IoActivity>>,
     ) -> Upload {
         let mut upload = Upload {
             incoming,
@@ -97,10 +97,10 @@ impl Upload {
             patience,
             timer: None,
             is_waited_for: false,
-            tally,
+            io_activity,
         };
-        if let Some(tally) = &upload.tally {
-            tally.uploads.set(tally.uploads.get() + 1);
+        if let Some(io_activity) = &upload.io_activity {
+            io_activity.uploads.set(io_activity.uploads.get() + 1);
         }
         if upload.incoming.is_end_stream() {
             upload.ended();
@@ -110,18 +110,18 @@ impl Upload {
 
     /// Notes that the bytes read so far were used.
     fn ended(&mut self) {
-        if let Some(tally) = self.tally.take() {
-            tally.uploads.set(tally.uploads.get() - 1);
-            tally.unused.set(false);
-            tally.has_upload.set(false);
-            tally.arrived.set(0);
+        if let Some(io_activity) = self.io_activity.take() {
+            io_activity.uploads.set(io_activity.uploads.get() - 1);
+            io_activity.unused.set(false);
+            io_activity.has_upload.set(false);
+            io_activity.arrived.set(0);
         }
     }
 
     /// No more of it is read.
     fn give_up(&self, error: UploadError) -> Poll<Option<Result<Frame<Bytes>, UploadError>>> {
-        if let Some(tally) = &self.tally {
-            tally.given_up.set(true);
+        if let Some(io_activity) = &self.io_activity {
+            io_activity.given_up.set(true);
         }
         Poll::Ready(Some(Err(error)))
     }
@@ -143,8 +143,8 @@ impl Upload {
 
 impl Drop for Upload {
     fn drop(&mut self) {
-        if let Some(tally) = &self.tally {
-            tally.uploads.set(tally.uploads.get() - 1);
+        if let Some(io_activity) = &self.io_activity {
+            io_activity.uploads.set(io_activity.uploads.get() - 1);
         }
     }
 }

@@ -17,7 +17,7 @@ fn ask(site: &Site, path: &str) -> (u16, usize) {
 }
 
 #[test]
-fn no_descriptor_left_is_503_and_what_is_cached_goes_on() {
+fn without_descriptors_uncached_files_get_503_and_cached_ones_are_served() {
     let world = tempfile::tempdir().unwrap();
     let root = world.path().join("www");
     std::fs::create_dir(&root).unwrap();

@@ -147,7 +147,7 @@ pub const PROMISES: [Promise; 10] = [
         },
     },
     Promise {
-        says: "idle connections through an upgrade and a crash (`--sit`): dropped, lost or doubled",
+        says: "idle connections through an upgrade and a crash (`--keeper`): dropped, lost or doubled",
         bound: 0.0,
         experiment: "sit",
         measured: |records| {

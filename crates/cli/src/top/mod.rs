@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use futures_lite::future::or;
 use rustix::event::{PollFd, PollFlags};
 use superpoll::BackendKind;
-use superpoll_gateway::statistics::{INTERVALS, Snapshot};
+use superpoll_gateway::telemetry::socket::{INTERVALS, Snapshot};
 use superpoll_rt::signal::{Signal, SignalKind, signal};
 use superpoll_rt::{AsyncFd, Runtime, time};
 

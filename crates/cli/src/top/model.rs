@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use superpoll_gateway::statistics::{Engine, Set, Snapshot};
+use superpoll_gateway::telemetry::socket::{Engine, Set, Snapshot};
 
 /// The number of intervals that are remembered, which is more than fit on a screen.
 const REMEMBERED: usize = 512;
@@ -131,7 +131,7 @@ impl Model {
 
 #[cfg(test)]
 pub mod tests {
-    use superpoll_gateway::statistics::{Connections, Costs, PlacementCosts, Turn};
+    use superpoll_gateway::telemetry::socket::{Connections, Costs, PlacementCosts, Turn};
 
     use super::*;
 

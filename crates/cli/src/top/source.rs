@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use serde::Deserialize;
-use superpoll_gateway::statistics::{self, Failure, Request, SCHEMA, Snapshot};
+use superpoll_gateway::telemetry::socket::{self, Failure, Request, SCHEMA, Snapshot};
 use superpoll_rt::net::unix::UnixStream;
 
 use super::printable::{printable, printable_value};
@@ -37,9 +37,9 @@ impl Error for End {}
 /// Returns the path of the socket that the user means: by a process's number, a path, or the only
 /// one there is.
 pub fn locate(meant: Option<&str>) -> Result<PathBuf, String> {
-    let Some(meant) = meant else { return only(&statistics::found()) };
+    let Some(meant) = meant else { return only(&socket::list()) };
     match meant.parse() {
-        Ok(process) => statistics::of_process(process).ok_or_else(|| {
+        Ok(process) => socket::of_process(process).ok_or_else(|| {
             format!(
                 "process {process} has no statistics socket in this user's folder; \
                  name the path that it was started with (--stats PATH)"
@@ -49,7 +49,7 @@ pub fn locate(meant: Option<&str>) -> Result<PathBuf, String> {
     }
 }
 
-fn only(found: &[statistics::Found]) -> Result<PathBuf, String> {
+fn only(found: &[socket::ProcessSocket]) -> Result<PathBuf, String> {
     match found {
         [] => Err("no process of this user tells statistics in the usual place; start \
                    `superpoll serve` or `superpoll proxy`, or name the path of a socket"
@@ -167,13 +167,13 @@ impl Source {
 
 #[cfg(test)]
 mod tests {
-    use superpoll_gateway::statistics::Found;
+    use superpoll_gateway::telemetry::socket::ProcessSocket;
 
     use super::*;
 
     #[test]
     fn one_socket_is_meant_without_a_name_and_several_are_listed_in_one_line() {
-        let found = |process: u32| Found { process, path: format!("/x/{process}").into() };
+        let found = |process: u32| ProcessSocket { process, path: format!("/x/{process}").into() };
         assert_eq!(only(&[found(7)]), Ok("/x/7".into()));
         assert!(only(&[]).unwrap_err().contains("no process of this user"));
         let several = only(&[found(7), found(8)]).unwrap_err();

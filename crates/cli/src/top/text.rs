@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use superpoll_gateway::statistics::{Costs, Engine, Set, Turn};
+use superpoll_gateway::telemetry::socket::{Costs, Engine, Set, Turn};
 
 use super::figures::{ratio, time};
 use super::model::{Model, Rates, Track, calls};

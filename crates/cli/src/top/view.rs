@@ -9,7 +9,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Cell, Paragraph, Row, Sparkline, Table};
-use superpoll_gateway::statistics::{Snapshot, Turn};
+use superpoll_gateway::telemetry::socket::{Snapshot, Turn};
 
 use super::figures::{count, rate, ratio, time, whole};
 use super::model::{Model, Point, Track};
@@ -256,7 +256,7 @@ fn priced(frame: &mut Frame<'_>, area: Rect, track: &Track) {
     let header = Row::new(names).style(bold());
     // On a small screen, the kind that servers have most of comes first.
     let costs = track.engine.costs.iter().rev();
-    let row = |costs: &superpoll_gateway::statistics::Costs| {
+    let row = |costs: &superpoll_gateway::telemetry::socket::Costs| {
         let thresholds = costs.thresholds.as_ref();
         let learned = |value: Option<f64>| {
             value.map_or_else(|| "-".to_owned(), |value| format!("{value:.0}"))

@@ -42,7 +42,7 @@ fn a_successor_that_cannot_open_what_it_needs_leaves_all_as_it_was() {
     assert!(!said.contains("takes over"), "{said}");
     nursery.configure("[timeouts]\npark = \"50ms\"");
     let second = nursery.server(&["--upgrade"]);
-    second.says("going on with 2 connections");
+    second.says("took over 2 connections");
     assert!(server.ended().0.success());
     let known = get(&mut client, "/news?after=0");
     assert!(known.contains("before"), "{known}");
@@ -100,7 +100,7 @@ fn a_keeper_outlives_its_terminal() {
     server.signal("KILL");
     drop(server.ended());
     let next = nursery.server(&[]);
-    next.says("going on with 1 connections");
+    next.says("took over 1 connections");
     assert!(get(&mut client, "/small").ends_with("0123456789"));
     let said = next.errors();
     assert!(!said.contains("keeper") && !said.contains("babysitter"), "{said}");
@@ -131,7 +131,7 @@ fn a_keeper_serves_while_its_standard_error_is_full_and_not_read() {
     server.signal("KILL");
     drop(server.ended());
     let next = nursery.server(&[]);
-    next.says("going on with 1 connections");
+    next.says("took over 1 connections");
     assert!(get(&mut client, "/small").ends_with("0123456789"));
     next.signal("TERM");
     assert!(next.ended().0.success());
@@ -169,7 +169,7 @@ fn a_server_that_hands_over_says_how_many_connections_go_on_and_how_many_end() {
     get(&mut busy, "/small");
     busy.write_all(b"GET /small HTTP/1.1\r\n").unwrap();
     let second = nursery.server(&["--upgrade"]);
-    second.says("going on with 3 connections");
+    second.says("took over 3 connections");
     first.says("3 connections go on there, 1 end here");
     drop(busy);
     let (status, said) = first.ended();
@@ -196,8 +196,8 @@ fn a_keeper_that_was_stopped_for_a_while_has_missed_nothing() {
     assert!(publish(nursery.at(), "on"));
     let second = nursery.server(&["--upgrade"]);
     let (status, said) = first.ended();
-    assert!(status.success() && !said.contains("babysitter is lost"), "{said}");
-    second.says("going on with 2 connections");
+    assert!(status.success() && !said.contains("keeper is lost"), "{said}");
+    second.says("took over 2 connections");
     // The first has handed over all of them.
     let mut poll = connect(nursery.at());
     let known = get(&mut poll, "/news?after=0");

@@ -65,7 +65,7 @@ fn another_user_is_refused_by_permissions_and_by_name() {
     let serve = || {
         let mut command = program(superpoll);
         command
-            .args(["serve", "--listen", "127.0.0.1:0", "--sit"])
+            .args(["serve", "--listen", "127.0.0.1:0", "--keeper"])
             .arg(nursery.site.path("keeper"));
         command.uid(NOBODY).current_dir("/");
         command
@@ -90,7 +90,7 @@ fn another_user_is_refused_by_permissions_and_by_name() {
 fn what_cannot_be_is_said() {
     let site = Site::new();
     let said = refused(superpoll().args(["serve", "--listen", "127.0.0.1:0", "--upgrade"]));
-    assert!(said.contains("--sit"), "{said}");
+    assert!(said.contains("--keeper"), "{said}");
     let said =
         refused(superpoll().args(["keep", "--listen"]).arg(site.path("no/such/folder/keeper")));
     assert!(said.contains("no/such/folder"), "{said}");
@@ -109,7 +109,7 @@ fn what_cannot_be_is_said() {
     ] {
         let path = site.path(path);
         let mut command = superpoll();
-        command.args(["serve", "--listen", "127.0.0.1:0", "--sit"]).arg(&path);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--keeper"]).arg(&path);
         let said = refused(&mut command);
         for part in [path.to_str().unwrap(), error, way_out] {
             assert!(said.contains(part), "{part}: {said}");
@@ -120,6 +120,6 @@ fn what_cannot_be_is_said() {
     let socket = site.path("other");
     let _other = std::os::unix::net::UnixListener::bind(&socket).unwrap();
     let mut command = superpoll();
-    command.args(["serve", "--listen", "127.0.0.1:0", "--sit"]).arg(&socket);
+    command.args(["serve", "--listen", "127.0.0.1:0", "--keeper"]).arg(&socket);
     refused(&mut command);
 }

@@ -88,7 +88,7 @@ impl Nursery {
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = superpoll();
         command.args(["serve", "-c"]).arg(self.site.path("server.toml"));
-        command.arg("--sit").arg(self.site.path("keeper")).args(arguments);
+        command.arg("--keeper").arg(self.site.path("keeper")).args(arguments);
         command
     }
 
@@ -181,7 +181,7 @@ fn nine_thousand_idle_connections_live_through_an_upgrade_and_a_crash() {
     let (status, said) = first.ended();
     assert!(status.success() && said.contains("another server takes over"), "{status}: {said}");
     until("something is published", || publish(nursery.at(), "between"));
-    second.says("going on with");
+    second.says("took over");
     // A subscriber that received a message it had missed is left with the keeper when it is
     // idle again.
     nursery.until_held(9000);
@@ -190,7 +190,7 @@ fn nine_thousand_idle_connections_live_through_an_upgrade_and_a_crash() {
     drop(second.ended());
     let third = nursery.server(&[]);
     until("something is published", || publish(nursery.at(), "after"));
-    third.says("going on with");
+    third.says("took over");
     let (confirmed, doubtful) = publisher.end();
     let mut doubtful = doubtful;
     doubtful.extend(["before", "between", "after"].map(str::to_owned));
@@ -210,7 +210,7 @@ fn nobody_misses_a_message_in_an_upgrade_however_few_a_channel_keeps() {
     until("something is published", || publish(nursery.at(), "before"));
     let second = nursery.server(&["--upgrade"]);
     assert!(first.ended().0.success());
-    second.says("going on with");
+    second.says("took over");
     until("something is published", || publish(nursery.at(), "after"));
     let (confirmed, mut doubtful) = publisher.end();
     doubtful.extend(["before", "after"].map(str::to_owned));
@@ -291,7 +291,7 @@ fn a_server_goes_on_without_its_keeper_and_says_so() {
     let mut subscriber = Subscriber::new(nursery.at());
     nursery.until_held(51);
     signal(nursery.keeper(), "KILL");
-    server.says("the babysitter is lost");
+    server.says("the keeper is lost");
     for client in &mut idle {
         assert!(get(client, "/small").ends_with("0123456789"));
     }

@@ -177,7 +177,7 @@ fn who_takes_over_from_a_server_has_its_place_and_keeps_it() {
     let serve = |upgrade: bool| {
         let mut command = superpoll();
         command.arg("serve").arg(site.www()).arg("--listen").arg(format!("127.0.0.1:{port}"));
-        command.arg("--sit").arg(&keeper).arg("--stats").arg(&path);
+        command.arg("--keeper").arg(&keeper).arg("--stats").arg(&path);
         if upgrade {
             command.arg("--upgrade");
         }

@@ -48,17 +48,17 @@ impl fmt::Display for Cursor {
 
 /// The parameters of a subscriber's request.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(super) struct Asked {
+pub(super) struct SubscribeRequest {
     /// The place to begin after; without it, the subscriber gets messages from now on.
     pub after: Option<Cursor>,
     /// The seconds for which it waits.
     pub wait: Option<u64>,
 }
 
-impl Asked {
+impl SubscribeRequest {
     /// Reads a request; the error says why it is wrong.
-    pub fn read(uri: &Uri, headers: &HeaderMap) -> Result<Asked, String> {
-        let mut asked = Asked::default();
+    pub(super) fn read(uri: &Uri, headers: &HeaderMap) -> Result<SubscribeRequest, String> {
+        let mut request = SubscribeRequest::default();
         for pair in uri.query().unwrap_or("").split('&') {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let value = percent_decode_str(value).decode_utf8_lossy();
@@ -67,12 +67,12 @@ impl Asked {
                 "after" => {
                     let cursor = Cursor::parse(&value);
                     let cursor = cursor.ok_or_else(|| wrong("the id of a message is expected"))?;
-                    asked.after = Some(cursor);
+                    request.after = Some(cursor);
                 }
                 "wait" => {
                     let seconds = value.parse();
                     let seconds = seconds.map_err(|_| wrong("seconds are expected"))?;
-                    asked.wait = Some(seconds);
+                    request.wait = Some(seconds);
                 }
                 _ => {}
             }
@@ -82,9 +82,9 @@ impl Asked {
         // id out.
         if let Some(last) = headers.get("last-event-id").filter(|last| !last.is_empty()) {
             let cursor = last.to_str().ok().and_then(Cursor::parse);
-            asked.after = Some(cursor.unwrap_or(Cursor::foreign()));
+            request.after = Some(cursor.unwrap_or(Cursor::foreign()));
         }
-        Ok(asked)
+        Ok(request)
     }
 }
 
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_can_be_read() {
+    fn cursors_round_trip() {
         for cursor in [
             Cursor { id: 0, epoch: None },
             Cursor { id: 17, epoch: Some(0xabc) },
@@ -111,25 +111,25 @@ mod tests {
     #[test]
     fn the_field_counts_more_than_the_url() {
         let uri = Uri::from_static("/c?x=1&after=3%2d1f&wait=20");
-        let asked = Asked::read(&uri, &HeaderMap::new()).unwrap();
+        let request = SubscribeRequest::read(&uri, &HeaderMap::new()).unwrap();
         let after = Some(Cursor { id: 3, epoch: Some(0x1f) });
-        assert_eq!(asked, Asked { after, wait: Some(20) });
+        assert_eq!(request, SubscribeRequest { after, wait: Some(20) });
         let mut headers = HeaderMap::new();
         headers.insert("last-event-id", HeaderValue::from_static("9"));
-        let asked = Asked::read(&uri, &headers).unwrap();
-        assert_eq!(asked.after, Some(Cursor { id: 9, epoch: None }));
+        let request = SubscribeRequest::read(&uri, &headers).unwrap();
+        assert_eq!(request.after, Some(Cursor { id: 9, epoch: None }));
         headers.insert("last-event-id", HeaderValue::from_static("of another server"));
-        let asked = Asked::read(&uri, &headers).unwrap();
-        assert_eq!(asked.after, Some(Cursor::foreign()));
+        let request = SubscribeRequest::read(&uri, &headers).unwrap();
+        assert_eq!(request.after, Some(Cursor::foreign()));
     }
 
     #[test]
     fn mistakes_in_the_url_are_named() {
-        let read = |uri| Asked::read(&Uri::from_static(uri), &HeaderMap::new());
+        let read = |uri| SubscribeRequest::read(&Uri::from_static(uri), &HeaderMap::new());
         let error = read("/?after=now").unwrap_err();
         assert_eq!(error, "after=\"now\" in the URL: the id of a message is expected\n");
         let error = read("/?wait=-1").unwrap_err();
         assert_eq!(error, "wait=\"-1\" in the URL: seconds are expected\n");
-        assert_eq!(read("/?afterwards=1&"), Ok(Asked::default()));
+        assert_eq!(read("/?afterwards=1&"), Ok(SubscribeRequest::default()));
     }
 }

@@ -13,10 +13,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body::Frame;
 use superpoll_rt::time::{Sleep, sleep};
 
-use super::cursor::{Asked, Cursor};
-use super::desk::{At, Desk, Member};
-use super::history::Message;
+use super::cursor::{Cursor, SubscribeRequest};
+use super::local_subscribers::{Delivery, LocalSubscribers, Subscription};
 use super::mailbox::Mailbox;
+use super::message::Message;
 use super::unread::Unread;
 use crate::accept;
 use crate::body::Body;
@@ -39,17 +39,21 @@ pub(super) fn are_asked_for(headers: &HeaderMap) -> bool {
     accept::weight_of(headers, "text/event-stream").is_some_and(|weight| weight > 0)
 }
 
-impl Desk {
+impl LocalSubscribers {
     /// Answers with messages as long as there are any.
-    pub(super) fn stream(self: &Rc<Desk>, asked: &Asked, unread: Unread) -> Response<Body> {
+    pub(super) fn stream(
+        self: &Rc<LocalSubscribers>,
+        asked: &SubscribeRequest,
+        unread: Unread,
+    ) -> Response<Body> {
         if self.is_retired() {
             return reply::status(StatusCode::SERVICE_UNAVAILABLE);
         }
-        let since = self.hub.join(self.outlet, asked.after);
+        let since = self.hub.join(self.queue_id, asked.after);
         let start = since.messages.first().map_or(since.last, |message| message.id - 1);
         let (missed_some, last) = (since.missed, since.last);
         let mailbox = Rc::new(Mailbox::new(since, &self.hub.options()));
-        let member = self.enter(last, At::Task(mailbox.clone()));
+        let subscription = self.add(last, Delivery::Task(mailbox.clone()));
         // A client that loses the connection before the first message knows its place from this
         // event.
         let cursor = self.cursor(start);
@@ -59,7 +63,7 @@ impl Desk {
         }
         let silence = self.hub.silence();
         let timer = sleep(silence);
-        let events = Events { member, mailbox, unread, text, last: start, silence, timer };
+        let events = Events { subscription, mailbox, unread, text, last: start, silence, timer };
         let mut response = Response::new(Body::stream(events));
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
@@ -70,7 +74,7 @@ impl Desk {
 
 /// A subscriber's stream.
 struct Events {
-    member: Member,
+    subscription: Subscription,
     mailbox: Rc<Mailbox>,
     unread: Unread,
     /// The text to be written before the messages.
@@ -123,16 +127,16 @@ impl http_body::Body for Events {
         }
         let mut text = std::mem::take(&mut this.text);
         while text.len() < PIECE
-            && let Some(message) = this.mailbox.take(&this.member.desk.hub)
+            && let Some(message) = this.mailbox.take(&this.subscription.local_subscribers.hub)
         {
-            let desk = &this.member.desk;
+            let local_subscribers = &this.subscription.local_subscribers;
             if message.id > this.last + 1 {
-                missed(&mut text, desk.cursor(message.id - 1));
+                missed(&mut text, local_subscribers.cursor(message.id - 1));
             }
             this.last = message.id;
             // Growing step by step would leave the text with twice the memory that it needs.
             text.reserve_exact(message.data.len() + LINES);
-            event(&mut text, &message, desk.cursor(message.id));
+            event(&mut text, &message, local_subscribers.cursor(message.id));
         }
         if text.is_empty() && this.mailbox.ended().is_some() {
             return Poll::Ready(None);
@@ -153,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_are_lines_whatever_ends_them() {
+    fn all_line_endings_are_recognised() {
         let cursor = Cursor { id: 3, epoch: Some(10) };
         let mut text = String::new();
         let message = Message { id: 3, data: "a\r\nb\rc\n\n d".into(), is_text: true };
@@ -168,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kind_is_found_among_others() {
+    fn event_streams_are_found_in_a_list_of_media_types() {
         let asked = |accept: &'static str| {
             let mut headers = HeaderMap::new();
             headers.insert(http::header::ACCEPT, HeaderValue::from_static(accept));

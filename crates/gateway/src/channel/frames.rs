@@ -10,7 +10,7 @@ use bytes::Bytes;
 use tungstenite::protocol::frame::coding::{Data, OpCode};
 use tungstenite::protocol::frame::{Frame, FrameHeader};
 
-use super::history::Message;
+use super::message::Message;
 
 /// A ping without data.
 pub(super) const PING: &[u8] = &[0x89, 0];
@@ -42,7 +42,7 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    pub fn new(messages: &[Message]) -> Frames {
+    pub(super) fn new(messages: &[Message]) -> Frames {
         let mut bytes = Vec::new();
         let mut ends = Vec::with_capacity(messages.len());
         for message in messages {
@@ -53,12 +53,12 @@ impl Frames {
     }
 
     /// Returns the frames of the messages from one on.
-    pub fn from(&self, index: usize) -> Bytes {
+    pub(super) fn from(&self, index: usize) -> Bytes {
         self.bytes.slice(self.start(index)..)
     }
 
     /// Returns how many bytes all of them have.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.bytes.len()
     }
 
@@ -68,7 +68,7 @@ impl Frames {
 
     /// Returns the position after this many bytes of the frames from one message on were sent: how
     /// many messages have begun to be sent, and the rest of the last of these.
-    pub fn sent(&self, index: usize, count: usize) -> (usize, Bytes) {
+    pub(super) fn sent(&self, index: usize, count: usize) -> (usize, Bytes) {
         let at = self.start(index) + count;
         let whole = self.ends.partition_point(|&end| end <= at);
         if self.start(whole) == at {
@@ -94,12 +94,12 @@ pub(super) struct Track {
 
 impl Track {
     /// Whether every message that has begun has ended.
-    pub fn is_between_messages(&self) -> bool {
+    pub(super) fn is_between_messages(&self) -> bool {
         self.length == 0 && self.left == 0 && !self.in_message && !self.is_lost
     }
 
     /// Follows the bytes that were read.
-    pub fn follow(&mut self, mut bytes: &[u8]) {
+    pub(super) fn follow(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() && !self.is_lost {
             if self.left > 0 {
                 let step = usize::try_from(self.left).unwrap_or(usize::MAX).min(bytes.len());
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_frame_never_ends() {
+    fn an_invalid_frame_never_completes() {
         let mut track = Track::default();
         track.follow(&[0x83, 0x80, 0, 0, 0, 0]);
         track.follow(&[0x81, 0x80, 0, 0, 0, 0]);

@@ -7,25 +7,15 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::cursor::Cursor;
-use crate::succession::ledger::{Ledger, encode_message};
+use super::message::{Message, cost};
+use crate::succession::records::{RecordStore, encode_message};
 
-/// After this many messages the oldest are taken out of the ledger.
+/// After this many messages the oldest are removed from the record store.
 const TRIMMED_EVERY: u64 = 32;
 
 /// The most bytes of messages that are kept beyond the history for subscribers of another server
 /// that were not taken over yet.
 const GATHERED: usize = 16 << 20;
-
-/// A published message. Clones share the data.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Message {
-    /// Its number in the channel, from 1 and without gaps.
-    pub id: u64,
-    /// The data of the message.
-    pub data: Bytes,
-    /// Whether it is text, which then is UTF-8.
-    pub is_text: bool,
-}
 
 /// The messages after a place in a channel.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,20 +28,12 @@ pub struct Since {
     pub last: u64,
 }
 
-/// The cost of a message in addition to its data.
-pub(super) const EACH: u64 = size_of::<Message>() as u64;
-
-/// Returns the cost of a message.
-pub(super) fn cost(message: &Message) -> u64 {
-    message.data.len() as u64 + EACH
-}
-
 /// The last messages of a channel.
 pub(super) struct History {
     log: VecDeque<Message>,
     last: u64,
-    /// The ledger that records messages, and the space there, if there is one.
-    ledger: Option<(Arc<dyn Ledger>, u64)>,
+    /// The store that records messages, and the space in it, if there is one.
+    records: Option<(Arc<dyn RecordStore>, u64)>,
     /// The bytes that were published since this server continued the channel of another one, until
     /// the subscribers of that server are all here. Nothing is dropped from the log meanwhile.
     gathered: Option<usize>,
@@ -59,59 +41,59 @@ pub(super) struct History {
 
 impl History {
     /// Begins with messages that are in order and without gaps.
-    pub fn new(messages: Vec<Message>, is_gathering: bool) -> History {
+    pub(super) fn new(messages: Vec<Message>, is_gathering: bool) -> History {
         let last = messages.last().map_or(0, |message| message.id);
         let gathered = is_gathering.then_some(0);
-        History { log: messages.into(), last, ledger: None, gathered }
+        History { log: messages.into(), last, records: None, gathered }
     }
 
     /// Returns the number of the last message; zero before the first.
-    pub fn last(&self) -> u64 {
+    pub(super) fn last(&self) -> u64 {
         self.last
     }
 
-    /// Records messages in a space of the ledger from now on, and the existing ones at once.
-    pub fn write_down(&mut self, ledger: Arc<dyn Ledger>, space: u64) {
+    /// Records messages in a space of the record store from now on, and the existing ones at once.
+    pub(super) fn record_in(&mut self, records: Arc<dyn RecordStore>, space: u64) {
         for message in &self.log {
-            ledger.keep(space, message.id, &encode_message(message));
+            records.keep(space, message.id, &encode_message(message));
         }
-        self.ledger = Some((ledger, space));
+        self.records = Some((records, space));
     }
 
     /// The same for existing messages that come from that space.
-    pub fn go_on_in(&mut self, ledger: Arc<dyn Ledger>, space: u64) {
-        self.ledger = Some((ledger, space));
+    pub(super) fn continue_in(&mut self, records: Arc<dyn RecordStore>, space: u64) {
+        self.records = Some((records, space));
     }
 
     /// Records no messages any more, and returns the space.
-    pub fn is_dropped(&mut self) -> Option<u64> {
-        self.ledger.take().map(|(_, space)| space)
+    pub(super) fn stop_recording(&mut self) -> Option<u64> {
+        self.records.take().map(|(_, space)| space)
     }
 
-    /// Returns the ledger that records messages.
-    pub fn ledger(&self) -> Option<Arc<dyn Ledger>> {
-        self.ledger.as_ref().map(|(ledger, _)| ledger.clone())
+    /// Returns the store that records messages.
+    pub(super) fn records(&self) -> Option<Arc<dyn RecordStore>> {
+        self.records.as_ref().map(|(records, _)| records.clone())
     }
 
-    /// Returns the space of the ledger.
-    pub fn space(&self) -> Option<u64> {
-        self.ledger.as_ref().map(|(_, space)| *space)
+    /// Returns the space in the record store.
+    pub(super) fn space(&self) -> Option<u64> {
+        self.records.as_ref().map(|(_, space)| *space)
     }
 
     /// Whether messages are still kept for subscribers of another server.
-    pub fn is_gathering(&self) -> bool {
+    pub(super) fn is_gathering(&self) -> bool {
         self.gathered.is_some()
     }
 
     /// Keeps `length` messages from now on.
-    pub fn change(&mut self, length: usize) {
+    pub(super) fn change(&mut self, length: usize) {
         if self.gathered.is_none() {
             self.shorten(length);
         }
     }
 
     /// Ends the time in which nothing is dropped.
-    pub fn settle(&mut self, length: usize) {
+    pub(super) fn finish_gathering(&mut self, length: usize) {
         if self.gathered.take().is_some() {
             self.shorten(length);
         }
@@ -119,20 +101,20 @@ impl History {
 
     /// Gives a message the next number, and records it. [`keep`](History::keep) follows when the
     /// subscribers have it.
-    pub fn number(&mut self, data: Bytes, is_text: bool) -> Message {
+    pub(super) fn number(&mut self, data: Bytes, is_text: bool) -> Message {
         self.last += 1;
         let message = Message { id: self.last, data, is_text };
         // Before any subscriber gets it: this server may end at any time, and a message that a
         // subscriber has must be known to the successor.
-        if let Some((ledger, space)) = &self.ledger {
-            ledger.keep(*space, message.id, &encode_message(&message));
+        if let Some((records, space)) = &self.records {
+            records.keep(*space, message.id, &encode_message(&message));
         }
         message
     }
 
     /// Keeps the last message that was numbered, and drops older messages for it if there are
     /// `length` already.
-    pub fn keep(&mut self, message: Message, length: usize) {
+    pub(super) fn keep(&mut self, message: Message, length: usize) {
         if let Some(gathered) = &mut self.gathered {
             *gathered += message.data.len();
             if *gathered > GATHERED {
@@ -164,12 +146,12 @@ impl History {
         }
     }
 
-    /// Takes the messages that are not kept any more out of the ledger.
+    /// Removes the messages that are not kept any more from the record store.
     fn trim(&self) {
-        if let Some((ledger, space)) = &self.ledger {
+        if let Some((records, space)) = &self.records {
             // The last one is kept in any case: it shows the position of the channel.
             let first = self.log.front().map_or(self.last, |message| message.id);
-            ledger.trim(*space, first);
+            records.trim(*space, first);
         }
     }
 
@@ -180,7 +162,7 @@ impl History {
 
     /// Returns messages from one id up to another, with at most this cost, but at least one
     /// message. If the first ones are gone, it begins with the oldest that is kept.
-    pub fn some(&self, from: u64, last: u64, bytes: u64) -> Vec<Message> {
+    pub(super) fn some(&self, from: u64, last: u64, bytes: u64) -> Vec<Message> {
         let skip = usize::try_from(from.saturating_sub(self.first())).unwrap_or(usize::MAX);
         let mut sum = 0;
         let messages = self.log.iter().skip(skip).take_while(|message| {
@@ -193,7 +175,7 @@ impl History {
 
     /// Returns the messages that were published after a place, or, without a place, none: those
     /// that are published from now on.
-    pub fn since(&self, after: Option<Cursor>, epoch: u64) -> Since {
+    pub(super) fn since(&self, after: Option<Cursor>, epoch: u64) -> Since {
         let last = self.last;
         let Some(Cursor { id, epoch: of }) = after else {
             return Since { messages: Vec::new(), missed: false, last };

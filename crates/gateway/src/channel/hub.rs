@@ -12,12 +12,13 @@ use bytes::Bytes;
 use superpoll_rt::time;
 
 use super::cursor::Cursor;
-use super::history::{History, Message, Since, cost};
-use super::room::{Busy, LINE, Line, Turn};
+use super::history::{History, Since};
+use super::message::{Message, cost};
+use super::publisher_queue::{PublishTurn, PublisherQueue, QUEUE_FACTOR, QueueFull};
 use crate::config::{Channel, Slow};
-use crate::succession::ledger::Ledger;
+use crate::succession::records::RecordStore;
 
-/// How long a publisher waits at most for a babysitter that is behind, and the time between two
+/// How long a publisher waits at most for a keeper that is behind, and the time between two
 /// checks.
 const SAFE: Duration = Duration::from_secs(1);
 const NAP: Duration = Duration::from_millis(1);
@@ -38,13 +39,13 @@ pub struct Counters {
     pub refused: AtomicU64,
 }
 
-/// One desk's part of a hub.
+/// The messages on their way to one engine's subscribers.
 #[derive(Default)]
-struct Outlet {
+struct EngineQueue {
     subscribers: usize,
-    /// The messages that the desk has not taken yet; empty if there are no subscribers.
-    queue: Vec<Message>,
-    /// The cost of the messages in the queue, and of those that the desk has taken and not
+    /// The messages that the engine has not taken yet; empty if there are no subscribers.
+    messages: Vec<Message>,
+    /// The cost of the messages in the queue, and of those that the engine has taken and not
     /// delivered yet.
     bytes: u64,
     waker: Option<Waker>,
@@ -61,11 +62,12 @@ pub(super) struct Kept {
 struct State {
     options: Channel,
     history: History,
-    /// By numbers that are used once: a desk that has ended takes no messages of another desk.
-    outlets: BTreeMap<usize, Outlet>,
+    /// By numbers that are used once: an engine whose queue was closed takes no messages from
+    /// another queue.
+    queues: BTreeMap<usize, EngineQueue>,
     opened: usize,
     /// Publishers that wait.
-    line: Line,
+    publisher_queue: PublisherQueue,
     /// Whether another server goes on with the channel.
     is_closed: bool,
 }
@@ -90,7 +92,7 @@ impl Hub {
 
     /// Returns the channel that another server had, with the last of its messages, in order and
     /// without gaps. Its subscribers are still to come: it drops no message until they are all here
-    /// ([`settle`](Hub::settle)).
+    /// ([`finish_gathering`](Hub::finish_gathering)).
     pub(crate) fn restore(options: Channel, epoch: u64, messages: Vec<Message>) -> Arc<Hub> {
         Hub::with(options, epoch, messages, true)
     }
@@ -99,35 +101,35 @@ impl Hub {
         let state = State {
             options,
             history: History::new(messages, is_gathering),
-            outlets: BTreeMap::new(),
+            queues: BTreeMap::new(),
             opened: 0,
-            line: Line::default(),
+            publisher_queue: PublisherQueue::default(),
             is_closed: false,
         };
         let (state, counters) = (Mutex::new(state), Counters::default());
         Arc::new(Hub { epoch, state, counters })
     }
 
-    /// Records messages in a space of the ledger from now on, and the existing ones at once.
-    pub(crate) fn write_down(&self, ledger: Arc<dyn Ledger>, space: u64) {
-        self.state().history.write_down(ledger, space);
+    /// Records messages in a space of the record store from now on, and the existing ones at once.
+    pub(crate) fn record_in(&self, records: Arc<dyn RecordStore>, space: u64) {
+        self.state().history.record_in(records, space);
     }
 
     /// The same for existing messages that come from that space.
-    pub(crate) fn go_on_in(&self, ledger: Arc<dyn Ledger>, space: u64) {
-        self.state().history.go_on_in(ledger, space);
+    pub(crate) fn continue_in(&self, records: Arc<dyn RecordStore>, space: u64) {
+        self.state().history.continue_in(records, space);
     }
 
     /// Records no messages any more, and returns the space.
-    pub(crate) fn is_dropped(&self) -> Option<u64> {
-        self.state().history.is_dropped()
+    pub(crate) fn stop_recording(&self) -> Option<u64> {
+        self.state().history.stop_recording()
     }
 
     /// Waits until the published messages are available to a successor, at most for a moment.
-    pub(super) async fn is_safe(&self) {
-        let Some(ledger) = self.state().history.ledger() else { return };
+    pub(super) async fn wait_until_recorded(&self) {
+        let Some(records) = self.state().history.records() else { return };
         let end = Instant::now() + SAFE;
-        while !ledger.has_room() && Instant::now() < end {
+        while !records.has_room() && Instant::now() < end {
             time::sleep(NAP).await;
         }
     }
@@ -141,7 +143,7 @@ impl Hub {
     pub(crate) fn hand_over(&self) {
         let mut state = self.state();
         state.is_closed = true;
-        let wakers = state.line.all();
+        let wakers = state.publisher_queue.all();
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
     }
@@ -167,7 +169,7 @@ impl Hub {
     /// Returns how many subscribers there are.
     #[must_use]
     pub fn subscribers(&self) -> usize {
-        self.state().outlets.values().map(|outlet| outlet.subscribers).sum()
+        self.state().queues.values().map(|queue| queue.subscribers).sum()
     }
 
     /// Returns the last message's id; zero before the first.
@@ -199,13 +201,13 @@ impl Hub {
 
     /// Notes that all subscribers of the server before are here: from now on the log is as long as
     /// the configuration says.
-    pub(crate) fn settle(&self) {
+    pub(crate) fn finish_gathering(&self) {
         let mut state = self.state();
         let length = state.options.history;
-        state.history.settle(length);
+        state.history.finish_gathering(length);
     }
 
-    /// Whether the babysitter may still have subscribers of the server before, with the state that
+    /// Whether the keeper may still have subscribers of the server before, with the state that
     /// they had then. A successor takes the bytes that were written to them since for messages, so
     /// nothing but messages is written unasked.
     pub(crate) fn is_gathering(&self) -> bool {
@@ -233,11 +235,11 @@ impl Hub {
         }
         let message = state_now.history.number(data, is_text);
         let id = message.id;
-        for outlet in state_now.outlets.values_mut() {
-            if outlet.subscribers > 0 {
-                outlet.bytes += cost(&message);
-                outlet.queue.push(message.clone());
-                wakers.extend(outlet.waker.take());
+        for queue in state_now.queues.values_mut() {
+            if queue.subscribers > 0 {
+                queue.bytes += cost(&message);
+                queue.messages.push(message.clone());
+                wakers.extend(queue.waker.take());
             }
         }
         state_now.history.keep(message, state_now.options.history);
@@ -250,7 +252,7 @@ impl Hub {
     ///
     /// Cancel safe: nothing is published, and publishers that wait behind this one move up.
     pub async fn room(self: &Arc<Hub>) {
-        let mut turn = Turn::new(self);
+        let mut turn = PublishTurn::new(self);
         // The memory that a program holds meanwhile is its own.
         let _ = poll_fn(|cx| turn.poll(0, cx)).await;
     }
@@ -258,64 +260,66 @@ impl Hub {
     /// Whether a message may be published at once.
     pub(super) fn has_room(&self) -> bool {
         let state = self.state();
-        state.line.is_empty() && state.has_room()
+        state.publisher_queue.is_empty() && state.has_room()
     }
 
     /// Ready when a publisher, the holder of that place in the line, may publish a message.
-    pub(super) fn poll_room(
+    pub(super) fn poll_turn(
         &self,
         ticket: &mut Option<u64>,
         bytes: u64,
         cx: &Context<'_>,
-    ) -> Poll<Result<(), Busy>> {
+    ) -> Poll<Result<(), QueueFull>> {
         let mut state = self.state();
-        if state.is_closed || (state.line.is_first(*ticket) && state.has_room()) {
+        if state.is_closed || (state.publisher_queue.is_first(*ticket) && state.has_room()) {
             let next = ticket.take().and_then(|ticket| {
-                state.line.leave(ticket);
-                state.line.first()
+                state.publisher_queue.leave(ticket);
+                state.publisher_queue.first()
             });
             drop(state);
             next.into_iter().for_each(Waker::wake);
             return Poll::Ready(Ok(()));
         }
         match *ticket {
-            Some(ticket) => state.line.remember(ticket, cx),
-            None if state.line.bytes() + bytes > state.options.queue_bytes.saturating_mul(LINE) => {
-                return Poll::Ready(Err(Busy));
+            Some(ticket) => state.publisher_queue.remember(ticket, cx),
+            None if state.publisher_queue.bytes() + bytes
+                > state.options.queue_bytes.saturating_mul(QUEUE_FACTOR) =>
+            {
+                return Poll::Ready(Err(QueueFull));
             }
-            None => *ticket = Some(state.line.enter(bytes, cx)),
+            None => *ticket = Some(state.publisher_queue.enter(bytes, cx)),
         }
         Poll::Pending
     }
 
     /// Gives up a place in the line.
-    pub(super) fn leave_line(&self, ticket: u64) {
+    pub(super) fn leave_queue(&self, ticket: u64) {
         let mut state = self.state();
-        state.line.leave(ticket);
-        let next = state.line.first();
+        state.publisher_queue.leave(ticket);
+        let next = state.publisher_queue.first();
         drop(state);
         next.into_iter().for_each(Waker::wake);
     }
 
     /// Whether a message may be published if no publisher waits.
     #[cfg(test)]
-    pub(super) fn has_room_but_for_the_line(&self) -> bool {
+    pub(super) fn has_room_without_waiting(&self) -> bool {
         self.state().has_room()
     }
 
-    /// Returns the cost of the messages on their way to a desk.
+    /// Returns the cost of the messages on their way to an engine.
     #[cfg(test)]
-    pub(super) fn on_their_way(&self, outlet: usize) -> u64 {
+    pub(super) fn on_their_way(&self, queue_id: usize) -> u64 {
         let state = self.state();
-        let outlet = &state.outlets[&outlet];
-        if outlet.subscribers > 0 { outlet.bytes } else { 0 }
+        let queue = &state.queues[&queue_id];
+        if queue.subscribers > 0 { queue.bytes } else { 0 }
     }
 
-    /// Notes that a desk has delivered messages of this cost.
-    pub(super) fn delivered(&self, outlet: usize, bytes: u64) {
+    /// Notes that an engine has delivered messages of this cost.
+    pub(super) fn delivered(&self, queue_id: usize, bytes: u64) {
         let mut state = self.state();
-        if let Some(outlet) = state.outlets.get_mut(&outlet) {
-            outlet.bytes = outlet.bytes.saturating_sub(bytes);
+        if let Some(queue) = state.queues.get_mut(&queue_id) {
+            queue.bytes = queue.bytes.saturating_sub(bytes);
         }
         let next = state.next_publisher();
         drop(state);
@@ -336,61 +340,61 @@ impl Hub {
         self.state().history.since(after, self.epoch)
     }
 
-    /// Opens an outlet for a desk.
+    /// Opens a queue for the subscribers of one engine, and returns its id.
     pub(super) fn open(&self) -> usize {
         let mut state = self.state();
         let number = state.opened;
         state.opened += 1;
-        state.outlets.insert(number, Outlet::default());
+        state.queues.insert(number, EngineQueue::default());
         number
     }
 
-    /// Closes an outlet, and wakes the task that takes from it.
-    pub(super) fn close(&self, outlet: usize) {
+    /// Closes a queue, and wakes the task that takes from it.
+    pub(super) fn close(&self, queue_id: usize) {
         let mut state = self.state();
-        let closed = state.outlets.remove(&outlet);
+        let closed = state.queues.remove(&queue_id);
         let next = state.next_publisher();
         drop(state);
-        closed.and_then(|outlet| outlet.waker).into_iter().chain(next).for_each(Waker::wake);
+        closed.and_then(|queue| queue.waker).into_iter().chain(next).for_each(Waker::wake);
     }
 
     /// Counts a subscriber in, and returns the messages that it has missed. Later messages come
-    /// through the outlet, together with some of those that are returned now.
-    pub(super) fn join(&self, outlet: usize, after: Option<Cursor>) -> Since {
+    /// through the queue, together with some of those that are returned now.
+    pub(super) fn join(&self, queue_id: usize, after: Option<Cursor>) -> Since {
         let mut state = self.state();
-        if let Some(outlet) = state.outlets.get_mut(&outlet) {
-            outlet.subscribers += 1;
+        if let Some(queue) = state.queues.get_mut(&queue_id) {
+            queue.subscribers += 1;
         }
         state.history.since(after, self.epoch)
     }
 
     /// Counts a subscriber out.
-    pub(super) fn leave(&self, outlet: usize) {
+    pub(super) fn leave(&self, queue_id: usize) {
         let mut state = self.state();
-        let Some(outlet) = state.outlets.get_mut(&outlet) else { return };
-        outlet.subscribers -= 1;
-        if outlet.subscribers == 0 {
-            let dropped = std::mem::take(&mut outlet.queue);
-            outlet.bytes = outlet.bytes.saturating_sub(dropped.iter().map(cost).sum());
+        let Some(queue) = state.queues.get_mut(&queue_id) else { return };
+        queue.subscribers -= 1;
+        if queue.subscribers == 0 {
+            let dropped = std::mem::take(&mut queue.messages);
+            queue.bytes = queue.bytes.saturating_sub(dropped.iter().map(cost).sum());
         }
         let next = state.next_publisher();
         drop(state);
         next.into_iter().for_each(Waker::wake);
     }
 
-    /// Takes the messages for a desk, as soon as there are any; `None` if its outlet was closed.
+    /// Takes the messages from a queue, as soon as there are any; `None` if the queue was closed.
     pub(super) fn poll_take(
         &self,
-        outlet: usize,
+        queue_id: usize,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Vec<Message>>> {
         let mut state = self.state();
-        let Some(outlet) = state.outlets.get_mut(&outlet) else { return Poll::Ready(None) };
-        if outlet.queue.is_empty() {
-            outlet.waker = Some(cx.waker().clone());
+        let Some(queue) = state.queues.get_mut(&queue_id) else { return Poll::Ready(None) };
+        if queue.messages.is_empty() {
+            queue.waker = Some(cx.waker().clone());
             return Poll::Pending;
         }
-        Poll::Ready(Some(std::mem::take(&mut outlet.queue)))
+        Poll::Ready(Some(std::mem::take(&mut queue.messages)))
     }
 }
 
@@ -398,14 +402,14 @@ impl State {
     /// Whether each engine has at most its limit to deliver. One message always fits.
     fn has_room(&self) -> bool {
         let most = self.options.queue_bytes;
-        self.outlets
+        self.queues
             .values()
-            .all(|outlet| outlet.subscribers == 0 || outlet.bytes == 0 || outlet.bytes < most)
+            .all(|queue| queue.subscribers == 0 || queue.bytes == 0 || queue.bytes < most)
     }
 
     /// Returns the publisher whose turn it is, if it may publish.
     fn next_publisher(&self) -> Option<Waker> {
-        self.line.first().filter(|_| self.has_room())
+        self.publisher_queue.first().filter(|_| self.has_room())
     }
 }
 
@@ -438,16 +442,16 @@ mod tests {
         Some(Cursor { id, epoch: None })
     }
 
-    fn taken(hub: &Hub, outlet: usize) -> Option<Vec<u64>> {
+    fn taken(hub: &Hub, queue_id: usize) -> Option<Vec<u64>> {
         let mut cx = Context::from_waker(Waker::noop());
-        match hub.poll_take(outlet, &mut cx) {
+        match hub.poll_take(queue_id, &mut cx) {
             Poll::Pending => Some(Vec::new()),
             Poll::Ready(messages) => messages.map(|all| all.iter().map(|one| one.id).collect()),
         }
     }
 
     #[test]
-    fn text_is_what_is_utf8() {
+    fn valid_utf8_is_published_as_text() {
         let hub = hub(9);
         assert_eq!(hub.publish("ä"), Some(1));
         assert_eq!(hub.publish(&b"\xe4"[..]), Some(2));
@@ -457,7 +461,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_with_an_id_of_before_a_restart_is_told_so() {
+    fn an_id_from_before_a_restart_counts_as_missed() {
         let hub = hub(9);
         hub.publish("a");
         let epoch = Some(hub.epoch());
@@ -482,7 +486,7 @@ mod tests {
                 hub.publish("meanwhile");
             }
             assert_eq!((kept(&hub), hub.since(at(0)).missed), (7, false), "history {history}");
-            hub.settle();
+            hub.finish_gathering();
             assert_eq!(kept(&hub), history);
             hub.publish("after");
             assert_eq!(kept(&hub), history);
@@ -496,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn a_desk_without_subscribers_is_not_told() {
+    fn an_engine_without_subscribers_gets_no_messages() {
         let hub = hub(9);
         let (one, other) = (hub.open(), hub.open());
         hub.join(one, None);
@@ -514,7 +518,7 @@ mod tests {
     proptest! {
         /// Against a list of all messages that were ever published.
         #[test]
-        fn what_is_kept_is_the_end_of_what_was_published(
+        fn the_history_is_the_end_of_the_published_messages(
             steps in prop::collection::vec((0_usize..6, 0_usize..8, 0_u64..40), 0..60),
         ) {
             let hub = hub(3);

@@ -4,13 +4,14 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::task::{Context, Waker};
 
-use super::history::{Message, Since, cost};
+use super::history::Since;
 use super::hub::{self, Hub};
+use super::message::{Message, cost};
 use crate::config::{Channel, Slow};
 
 /// The reason for which a subscriber gets no more messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum End {
+pub(super) enum EndReason {
     /// More bytes wait for it than may.
     Slow,
     /// The channel, or the server, ends.
@@ -32,7 +33,7 @@ pub(super) struct Mailbox {
     rest: Cell<Option<(u64, u64)>>,
     queue: RefCell<VecDeque<Message>>,
     bytes: Cell<u64>,
-    end: Cell<Option<End>>,
+    end: Cell<Option<EndReason>>,
     waker: RefCell<Option<Waker>>,
 }
 
@@ -47,7 +48,7 @@ pub(super) struct Put {
 
 impl Mailbox {
     /// Begins with the messages that were missed.
-    pub fn new(since: Since, options: &Channel) -> Mailbox {
+    pub(super) fn new(since: Since, options: &Channel) -> Mailbox {
         let Since { mut messages, last, .. } = since;
         let mut sum = 0;
         let fits = messages.iter().take_while(|message| {
@@ -63,7 +64,7 @@ impl Mailbox {
 
     /// Adds a message. If it does not fit, the channel's treatment of slow subscribers applies; a
     /// single message always fits.
-    pub fn put(&self, message: Message, options: &Channel) -> Put {
+    pub(super) fn put(&self, message: Message, options: &Channel) -> Put {
         let mut put = Put::default();
         if self.end.get().is_some() {
             return put;
@@ -81,7 +82,7 @@ impl Mailbox {
                     put.left_out = queue.len() as u64 + 1;
                     put.disconnects = true;
                     drop(queue);
-                    self.end(End::Slow);
+                    self.end(EndReason::Slow);
                     return put;
                 }
             }
@@ -105,13 +106,13 @@ impl Mailbox {
         self.rest.set((next <= last).then_some((next, last)));
         if first > from && kept.slow == Slow::Disconnect {
             hub::count(&counters.disconnected, 1);
-            return self.end(End::Slow);
+            return self.end(EndReason::Slow);
         }
         self.replay.borrow_mut().extend(kept.messages);
     }
 
     /// Takes the oldest message.
-    pub fn take(&self, hub: &Hub) -> Option<Message> {
+    pub(super) fn take(&self, hub: &Hub) -> Option<Message> {
         if self.replay.borrow().is_empty() {
             self.fetch(hub);
         }
@@ -123,15 +124,15 @@ impl Mailbox {
         Some(message)
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.queue.borrow().is_empty()
             && self.replay.borrow().is_empty()
             && self.rest.get().is_none()
     }
 
     /// Ends the mailbox. A slow subscriber does not get the rest.
-    pub fn end(&self, end: End) {
-        if end == End::Slow {
+    pub(super) fn end(&self, end: EndReason) {
+        if end == EndReason::Slow {
             self.queue.take();
             self.replay.take();
             self.rest.set(None);
@@ -143,12 +144,12 @@ impl Mailbox {
 
     /// Returns the reason for which the mailbox has ended, if it has. The messages in it can still
     /// be taken.
-    pub fn ended(&self) -> Option<End> {
+    pub(super) fn ended(&self) -> Option<EndReason> {
         self.end.get()
     }
 
     /// Remembers a task, to be woken by the next message, or by the end.
-    pub fn remember(&self, cx: &Context<'_>) {
+    pub(super) fn remember(&self, cx: &Context<'_>) {
         let mut known = self.waker.borrow_mut();
         if !known.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
             *known = Some(cx.waker().clone());
@@ -166,7 +167,7 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use super::super::Cursor;
-    use super::super::history::EACH;
+    use super::super::message::EACH;
     use super::*;
 
     fn message(id: u64, length: usize) -> Message {
@@ -196,18 +197,18 @@ mod tests {
     }
 
     #[test]
-    fn who_is_slow_is_disconnected() {
+    fn a_slow_subscriber_is_disconnected() {
         let (mailbox, options) = (Mailbox::default(), options(Slow::Disconnect));
         assert_eq!(mailbox.put(message(1, 10 + 2 * EACH as usize), &options), Put::default());
         let put = mailbox.put(message(2, 1), &options);
         assert_eq!(put, Put { left_out: 2, disconnects: true });
-        assert_eq!(mailbox.ended(), Some(End::Slow));
+        assert_eq!(mailbox.ended(), Some(EndReason::Slow));
         assert_eq!(mailbox.put(message(3, 1), &options), Put::default());
         assert!(mailbox.is_empty());
     }
 
     #[test]
-    fn what_was_missed_stays_in_the_history_until_it_is_wanted() {
+    fn missed_messages_stay_in_the_history_until_they_are_taken() {
         for slow in [Slow::Disconnect, Slow::DropOldest] {
             let options =
                 Channel { history: 100, backlog_bytes: 10 * 1100, slow, ..Channel::default() };
@@ -242,7 +243,7 @@ mod tests {
             match slow {
                 Slow::Disconnect => {
                     assert_eq!(ids, (first + held..first + 2 * held).collect::<Vec<_>>());
-                    assert_eq!(mailbox.ended(), Some(End::Slow));
+                    assert_eq!(mailbox.ended(), Some(EndReason::Slow));
                 }
                 Slow::DropOldest => {
                     assert_eq!((ids.len(), mailbox.ended()), (90, None));
@@ -274,11 +275,11 @@ mod tests {
     }
 
     #[test]
-    fn what_has_come_before_the_end_is_kept() {
+    fn messages_before_the_end_are_kept() {
         let (mailbox, options) = (Mailbox::default(), options(Slow::Disconnect));
         mailbox.put(message(1, 1), &options);
-        mailbox.end(End::Retired);
+        mailbox.end(EndReason::Retired);
         mailbox.put(message(2, 1), &options);
-        assert_eq!((rest(&mailbox), mailbox.ended()), (vec![1], Some(End::Retired)));
+        assert_eq!((rest(&mailbox), mailbox.ended()), (vec![1], Some(EndReason::Retired)));
     }
 }

@@ -1,22 +1,23 @@
 //! Channels: every subscriber gets the messages that any client publishes.
 //!
 //! A [`Hub`] is the channel itself. All engines share it: it numbers the messages from 1 and keeps
-//! the last of them for subscribers that come back. Each engine has a [`Desk`] at the hub, where
-//! its own clients publish and subscribe. A message is put before each desk that has subscribers,
-//! and the desk's task is woken: one message between threads, however many are published meanwhile.
-//! The task then serves its subscribers, some at a time.
+//! the last of them for subscribers that come back. Each engine has its own [`LocalSubscribers`],
+//! through which its clients publish and subscribe. A message is appended to the queue of each
+//! engine that has subscribers, and the engine's delivery task is woken: one message between
+//! threads, however many are published meanwhile. The task then serves its subscribers, some at a
+//! time.
 //!
 //! There are three ways to subscribe. A **long-poll** gets the messages that are there, or else the
 //! next one, as JSON. A **WebSocket** gets each message as a frame, and publishes the messages that
 //! it sends. **Server-sent events** come as their specification says, with ids.
 //!
 //! An idle long-poll or WebSocket is parked, see `park.rs`: all that remains of the subscriber is a
-//! place in the desk's table, with the last message that it was sent. A message for a parked
-//! WebSocket is written to its socket as one frame that is made once for all. A protocol object is
-//! made when the client sends something. A task is made when the work does not fit into one turn,
-//! or when the socket has no room: from then on messages wait for the subscriber, up to the
-//! channel's limit. Subscribers that cannot be parked (encrypted connections, HTTP/2, server-sent
-//! events) have a task all along.
+//! entry in the table of [`LocalSubscribers`], with the last message that it was sent. A message
+//! for a parked WebSocket is written to its socket as one frame that is made once for all. A
+//! protocol object is made when the client sends something. A task is made when the work does not
+//! fit into one turn, or when the socket has no room: from then on messages wait for the
+//! subscriber, up to the channel's limit. Subscribers that cannot be parked (encrypted connections,
+//! HTTP/2, server-sent events) have a task all along.
 //!
 //! No message is lost or doubled between replay and live messages: a subscriber is entered into the
 //! table under the same lock under which it gets the messages that it has missed, and each
@@ -27,24 +28,26 @@
 //! that it has missed messages.
 
 mod cursor;
-mod desk;
 mod events;
 mod frames;
 mod history;
 mod hub;
+mod local_subscribers;
 mod mailbox;
+pub(crate) mod message;
 mod poll;
 mod publish;
+mod publisher_queue;
 mod registry;
 mod replay;
-mod room;
 mod send_queue;
 mod session;
 mod socket;
 mod unread;
 
 pub use cursor::Cursor;
-pub use desk::Desk;
-pub use history::{Message, Since};
+pub use history::Since;
 pub use hub::Hub;
+pub use local_subscribers::LocalSubscribers;
+pub use message::Message;
 pub(crate) use registry::Registry;

@@ -11,20 +11,21 @@ use http::{HeaderValue, Response, StatusCode};
 use http_body::Body as _;
 use superpoll_rt::time::timeout;
 
-use super::cursor::Asked;
-use super::desk::{At, Desk, Place};
-use super::history::{Message, Since};
+use super::cursor::SubscribeRequest;
+use super::history::Since;
+use super::local_subscribers::{Delivery, LocalSubscribers, Subscriber};
 use super::mailbox::Mailbox;
+use super::message::Message;
 use super::publish;
 use super::replay::{self, Replay};
 use super::unread::Unread;
 use crate::body::Body;
 use crate::exchange::Exchange;
-use crate::park::{Parked, Until, Waiting, Why};
+use crate::parking_lot::{ParkedConnection, ResumeReason, WaitingRequest, WakeOn};
 use crate::succession::state::Activity;
 
 /// Returns a response of JSON.
-pub(super) fn found(json: impl Into<Body>) -> Response<Body> {
+pub(super) fn json_response(json: impl Into<Body>) -> Response<Body> {
     let body = json.into();
     let length = body.size_hint().exact();
     let mut response = Response::new(body);
@@ -37,34 +38,34 @@ pub(super) fn found(json: impl Into<Body>) -> Response<Body> {
     response
 }
 
-impl Desk {
+impl LocalSubscribers {
     /// Answers with the messages that are there, or waits for one.
     pub(super) async fn poll(
-        self: Rc<Desk>,
-        asked: &Asked,
+        self: Rc<LocalSubscribers>,
+        asked: &SubscribeRequest,
         exchange: &Exchange,
         mut unread: Unread,
     ) -> Response<Body> {
         let since = self.hub.since(asked.after);
         let last = since.last;
         if since.missed || !since.messages.is_empty() {
-            return self.found_since(&since);
+            return self.respond_since(&since);
         }
         let longest = self.hub.options().poll;
         let wait = asked.wait.map_or(longest, |wait| Duration::from_secs(wait).min(longest));
         if wait.is_zero() || self.is_retired() {
-            return self.in_vain(last);
+            return self.no_content(last);
         }
         if exchange.can_wait() {
             exchange.wait(move |waiting| self.park_poll(waiting, last, wait));
             return pending().await;
         }
         exchange.end_with_client();
-        let since = self.hub.join(self.outlet, Some(self.cursor(last)));
+        let since = self.hub.join(self.queue_id, Some(self.cursor(last)));
         let mailbox = Rc::new(Mailbox::default());
-        let member = self.enter(since.last, At::Task(mailbox.clone()));
+        let subscription = self.add(since.last, Delivery::Task(mailbox.clone()));
         if since.missed || !since.messages.is_empty() {
-            return self.found_since(&since);
+            return self.respond_since(&since);
         }
         let some = poll_fn(|cx| {
             mailbox.remember(cx);
@@ -76,34 +77,34 @@ impl Desk {
         if let Ok(Some(error)) = timeout(wait, some).await {
             return publish::failed(&error);
         }
-        drop(member);
+        drop(subscription);
         let messages: Vec<Message> = std::iter::from_fn(|| mailbox.take(&self.hub)).collect();
         match messages.last() {
-            None => self.in_vain(last),
+            None => self.no_content(last),
             Some(message) => {
                 // Of a burst that is larger than the backlog, the oldest messages are left out.
                 let missed = messages[0].id > last + 1;
                 let last = message.id;
                 if replay::is_large(&messages) {
                     let replay = Replay::given(&self.hub, messages.into(), missed, last);
-                    return found(Body::stream(replay));
+                    return json_response(Body::stream(replay));
                 }
-                found(replay::json(&messages, missed, self.cursor(last)))
+                json_response(replay::json(&messages, missed, self.cursor(last)))
             }
         }
     }
 
     /// Answers with the messages that are there.
-    fn found_since(&self, since: &Since) -> Response<Body> {
+    fn respond_since(&self, since: &Since) -> Response<Body> {
         if replay::is_large(&since.messages) {
-            return found(Body::stream(Replay::of(&self.hub, since)));
+            return json_response(Body::stream(Replay::of(&self.hub, since)));
         }
-        found(replay::json(&since.messages, since.missed, self.cursor(since.last)))
+        json_response(replay::json(&since.messages, since.missed, self.cursor(since.last)))
     }
 
     /// Returns the answer if no message came in all this time.
-    fn in_vain(&self, last: u64) -> Response<Body> {
-        let mut response = self.nothing(StatusCode::NO_CONTENT, last);
+    fn no_content(&self, last: u64) -> Response<Body> {
+        let mut response = self.empty_response(StatusCode::NO_CONTENT, last);
         let headers = response.headers_mut();
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if self.is_retired() {
@@ -115,50 +116,57 @@ impl Desk {
     }
 
     /// Parks a request that has read all messages up to `last`.
-    pub(crate) fn park_poll(self: Rc<Desk>, waiting: Waiting, last: u64, wait: Duration) {
-        let Waiting { mut parked } = waiting;
-        let since = self.hub.join(self.outlet, Some(self.cursor(last)));
+    pub(crate) fn park_poll(
+        self: Rc<LocalSubscribers>,
+        waiting: WaitingRequest,
+        last: u64,
+        wait: Duration,
+    ) {
+        let WaitingRequest { mut parked } = waiting;
+        let since = self.hub.join(self.queue_id, Some(self.cursor(last)));
         if since.missed || !since.messages.is_empty() {
-            self.hub.leave(self.outlet);
-            return Waiting { parked }.answer(self.found_since(&since));
+            self.hub.leave(self.queue_id);
+            return WaitingRequest { parked }.answer(self.respond_since(&since));
         }
-        let index = self.places.borrow().vacant_key();
+        let index = self.subscribers.borrow().vacant_key();
         parked.token = index as u64;
-        let resume = parked.resume.as_ref();
-        let form = resume.map(|resume| (resume.form, resume.requests, resume.before.clone()));
+        let pending = parked.pending.as_ref();
+        let form = pending.map(|pending| (pending.form, pending.requests, pending.before.clone()));
         let activity = || {
             let (form, requests, before) = form?;
             let before = before.map_or(Vec::new(), |before| before.to_vec());
             Some(Activity::Poll { space: self.hub.space()?, last, form, requests, before })
         };
-        match self.lot.park(parked, self.clone(), Until::HungUp, Some(wait), activity) {
+        match self.parking_lot.park(parked, self.clone(), WakeOn::HungUp, Some(wait), activity) {
             Ok(key) => {
-                self.places.borrow_mut().insert(Place { last, at: At::Poll(key) });
+                self.subscribers
+                    .borrow_mut()
+                    .insert(Subscriber { last, delivery: Delivery::Poll(key) });
             }
             Err((parked, _)) => {
-                self.hub.leave(self.outlet);
-                self.end_poll(parked, last, Why::Draining);
+                self.hub.leave(self.queue_id);
+                self.end_poll(parked, last, ResumeReason::Draining);
             }
         }
     }
 
     /// Answers a request that was parked.
-    pub(super) fn answer_poll(parked: Parked, json: Bytes) {
-        Waiting { parked }.answer(found(json));
+    pub(super) fn answer_poll(parked: ParkedConnection, json: Bytes) {
+        WaitingRequest { parked }.answer(json_response(json));
     }
 
     /// Answers a parked request without a message. It counts as not having read messages that it
     /// was not given, even if they were published.
-    pub(super) fn end_poll(&self, parked: Parked, last: u64, why: Why) {
+    pub(super) fn end_poll(&self, parked: ParkedConnection, last: u64, why: ResumeReason) {
         match why {
             // The client has gone.
-            Why::Ready => {}
-            Why::TimedOut => Waiting { parked }.answer(self.in_vain(last)),
-            Why::Draining => {
-                let mut response = self.in_vain(last);
+            ResumeReason::Ready => {}
+            ResumeReason::TimedOut => WaitingRequest { parked }.answer(self.no_content(last)),
+            ResumeReason::Draining => {
+                let mut response = self.no_content(last);
                 let close = HeaderValue::from_static("close");
                 response.headers_mut().insert(CONNECTION, close);
-                Waiting { parked }.answer(response);
+                WaitingRequest { parked }.answer(response);
             }
         }
     }

@@ -12,8 +12,8 @@ use http_body::Body as _;
 use http_body_util::BodyExt;
 use superpoll_rt::time::timeout;
 
-use super::desk::Desk;
-use super::room::Turn;
+use super::local_subscribers::LocalSubscribers;
+use super::publisher_queue::PublishTurn;
 use crate::body::Body;
 use crate::reply;
 use crate::upload::{Upload, UploadError};
@@ -43,7 +43,7 @@ pub(super) fn failed(error: &UploadError) -> Response<Body> {
     reply::text(status, format!("{error}\n"))
 }
 
-impl Desk {
+impl LocalSubscribers {
     /// Publishes the body of a request.
     pub(super) async fn publish(&self, head: &Parts, body: Upload) -> Response<Body> {
         if body.is_end_stream() && !head.headers.contains_key(CONTENT_LENGTH) {
@@ -56,7 +56,7 @@ impl Desk {
             Err(response) => return response,
         };
         if !self.hub.has_room() {
-            let (mut turn, length) = (Turn::new(&self.hub), data.len() as u64);
+            let (mut turn, length) = (PublishTurn::new(&self.hub), data.len() as u64);
             let waited = timeout(WAIT, poll_fn(|cx| turn.poll(length, cx))).await;
             if !matches!(waited, Ok(Ok(()))) {
                 self.hub.counters().refused.fetch_add(1, Ordering::Relaxed);
@@ -64,16 +64,16 @@ impl Desk {
             }
         }
         let Some(id) = self.hub.publish(data) else {
-            let text = "another server goes on with this channel; connect again\n";
+            let text = "another server has taken over this channel; connect again\n";
             let mut response = reply::text(StatusCode::SERVICE_UNAVAILABLE, text);
             let headers = response.headers_mut();
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
             headers.insert(RETRY_AFTER, HeaderValue::from_static("0"));
             return response;
         };
-        self.hub.is_safe().await;
+        self.hub.wait_until_recorded().await;
         let json = format!("{{\"id\":{id},\"epoch\":\"{:x}\"}}\n", self.hub.epoch());
-        let mut response = self.nothing(StatusCode::CREATED, id);
+        let mut response = self.empty_response(StatusCode::CREATED, id);
         *response.body_mut() = json.into();
         let json = HeaderValue::from_static("application/json");
         response.headers_mut().insert(CONTENT_TYPE, json);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::hub::Hub;
 use crate::config::{Action, Channel, Config, Host};
-use crate::succession::ledger::ChannelRecord;
+use crate::succession::records::ChannelRecord;
 use crate::succession::{self, Succession};
 
 /// The channels of a configuration, by host and path.
@@ -25,15 +25,15 @@ impl Registry {
         let mut restored = Registry::default();
         for channel in channels {
             let hub = Hub::restore(Channel::default(), channel.epoch, channel.messages);
-            hub.go_on_in(by.clone(), channel.space);
+            hub.continue_in(by.clone(), channel.space);
             restored.0.extend(channel.names.into_iter().map(|name| (name, hub.clone())));
         }
         restored
     }
 
     /// Notes that all subscribers that another server had are here.
-    pub(crate) fn settle(&self) {
-        self.0.values().for_each(|hub| hub.settle());
+    pub(crate) fn finish_gathering(&self) {
+        self.0.values().for_each(|hub| hub.finish_gathering());
     }
 
     /// Returns each of the channels once.
@@ -49,11 +49,11 @@ impl Registry {
 
     /// Records the channels for another server, in place of the channels of the configuration
     /// before.
-    pub(crate) fn write_down(&self, before: &Registry, by: &Arc<Succession>) {
+    pub(crate) fn record_in(&self, before: &Registry, by: &Arc<Succession>) {
         let hubs = self.hubs();
         for gone in before.hubs() {
             if !hubs.iter().any(|hub| Arc::ptr_eq(hub, gone))
-                && let Some(space) = gone.is_dropped()
+                && let Some(space) = gone.stop_recording()
             {
                 by.forget_channel(space);
             }
@@ -65,7 +65,7 @@ impl Registry {
             let space = known.unwrap_or_else(|| by.new_space());
             by.keep_channel(space, &ChannelRecord { names, epoch: hub.epoch() });
             if known.is_none() {
-                hub.write_down(by.clone(), space);
+                hub.record_in(by.clone(), space);
             }
         }
     }
@@ -127,7 +127,7 @@ mod tests {
     use superpoll_keeper::{Control, Keeper, Listener, Options};
 
     use super::*;
-    use crate::succession::ledger::CHANNELS;
+    use crate::succession::records::CHANNELS;
 
     fn config(names: &str, paths: &[&str]) -> Config {
         let mut text = "[[listeners]]\naddress = \"127.0.0.1:0\"\n[[hosts]]\n".to_owned();
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_down_of_a_channel_goes_with_it() {
+    fn the_records_of_a_channel_are_removed_with_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sit");
         let mut keeper = Keeper::new(Options::default(), |_| {}).unwrap();
@@ -162,7 +162,7 @@ mod tests {
         let thread = std::thread::spawn(|| keeper.run());
         let by = Arc::new(Succession::begin(&path, Box::new(|error| panic!("{error}"))).unwrap());
         let first = Registry::default().next(&config("\"a\"", &["/x", "/y"]));
-        first.write_down(&Registry::default(), &by);
+        first.record_in(&Registry::default(), &by);
         let next = first.next(&config("\"a\"", &["/y", "/z"]));
         let published = |registry: &Registry, path: &str| {
             let hub = registry.find("a", path).unwrap();
@@ -173,9 +173,9 @@ mod tests {
         };
         published(&first, "/x");
         published(&first, "/y");
-        next.write_down(&first, &by);
+        next.record_in(&first, &by);
         published(&next, "/z");
-        // A channel that keeps fewer messages keeps fewer in the ledger as well.
+        // A channel that keeps fewer messages keeps fewer in the record store as well.
         let hub = next.find("a", "/z").unwrap();
         hub.change(Channel { history: 2, ..Channel::default() });
         drop(by);

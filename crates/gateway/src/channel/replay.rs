@@ -17,8 +17,9 @@ use data_encoding::BASE64;
 use http_body::Frame;
 
 use super::cursor::Cursor;
-use super::history::{Message, Since};
+use super::history::Since;
 use super::hub::Hub;
+use super::message::Message;
 
 /// From this many bytes of messages on, an answer is made while it is sent.
 const LARGE: usize = 32 << 10;
@@ -119,13 +120,18 @@ pub(super) struct Replay {
 
 impl Replay {
     /// Creates an answer of all messages after a place, taken from the history bit by bit.
-    pub fn of(hub: &Arc<Hub>, since: &Since) -> Replay {
+    pub(super) fn of(hub: &Arc<Hub>, since: &Since) -> Replay {
         let rest = since.messages.first().map(|first| (first.id, since.last));
         Replay { rest, ..Replay::given(hub, VecDeque::new(), since.missed, since.last) }
     }
 
     /// Creates an answer of messages that the history may not have; `last` is the last of them.
-    pub fn given(hub: &Arc<Hub>, queue: VecDeque<Message>, missed: bool, last: u64) -> Replay {
+    pub(super) fn given(
+        hub: &Arc<Hub>,
+        queue: VecDeque<Message>,
+        missed: bool,
+        last: u64,
+    ) -> Replay {
         Replay {
             hub: hub.clone(),
             queue,
@@ -233,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn all_that_can_be_said_can_be_said_in_json() {
+    fn every_setting_can_be_written_in_json() {
         let messages = [
             message(7, "\"\u{0}\n\u{1f600}", true),
             message(8, &b"\xff"[..], false),
@@ -280,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_ends_before_what_the_history_has_dropped() {
+    fn an_answer_ends_before_messages_that_the_history_has_dropped() {
         let hub = Hub::new(Channel { history: 10, ..Channel::default() });
         let publish = |count: u64| {
             for _ in 0..count {

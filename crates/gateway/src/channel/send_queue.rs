@@ -21,21 +21,21 @@ pub(super) struct SendQueue(u32);
 
 impl SendQueue {
     /// Checks the queue. It counts as empty if the kernel does not report its length.
-    pub fn look(socket: impl AsFd) -> SendQueue {
+    pub(super) fn of(socket: impl AsFd) -> SendQueue {
         let waiting = sys::unsent(socket).unwrap_or(0);
         SendQueue(u32::try_from(waiting).unwrap_or(u32::MAX))
     }
 
     /// Adds bytes that were written since the last check.
-    pub fn wrote(&mut self, count: usize) {
+    pub(super) fn wrote(&mut self, count: usize) {
         if self.0 > 0 {
             self.0 = self.0.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
         }
     }
 
     /// Whether some of the bytes that waited at the last check, or were written since, have left.
-    pub fn has_moved(self, socket: impl AsFd) -> bool {
-        SendQueue::look(socket).0 < self.0
+    pub(super) fn has_moved(self, socket: impl AsFd) -> bool {
+        SendQueue::of(socket).0 < self.0
     }
 }
 
@@ -63,19 +63,19 @@ mod tests {
     where
         for<'a> &'a S: Write,
     {
-        let empty = SendQueue::look(&server);
+        let empty = SendQueue::of(&server);
         assert_eq!(empty, SendQueue::default());
         let written = fill(&server);
         assert!(!empty.has_moved(&server), "nothing waited");
-        let mut queue = SendQueue::look(&server);
+        let mut queue = SendQueue::of(&server);
         // TCP moves the bytes that still fit at the other end.
         let end = Instant::now() + PATIENCE;
         while queue.has_moved(&server) || queue == SendQueue::default() {
-            assert!(Instant::now() < end, "it goes on moving");
+            assert!(Instant::now() < end, "the queue still moves");
             std::thread::sleep(Duration::from_millis(20));
-            queue = SendQueue::look(&server);
+            queue = SendQueue::of(&server);
         }
-        assert!(!queue.has_moved(&server), "nobody has read");
+        assert!(!queue.has_moved(&server), "the peer has read nothing");
         // Bytes that are read have left, though new bytes come in their place.
         client.read_exact(&mut vec![0; written / 2]).unwrap();
         while !queue.has_moved(&server) {
@@ -102,7 +102,7 @@ mod tests {
     fn written_bytes_alone_do_not_count() {
         let (mut server, _client) = UnixStream::pair().unwrap();
         server.write_all(b"waits").unwrap();
-        let mut queue = SendQueue::look(&server);
+        let mut queue = SendQueue::of(&server);
         assert_ne!(queue, SendQueue::default());
         queue.wrote(server.write(b"more").unwrap());
         assert!(!queue.has_moved(&server));

@@ -15,8 +15,8 @@ use tungstenite::protocol::{Role, WebSocket, WebSocketConfig};
 use tungstenite::{Error, Message};
 
 use super::frames::{self, Track};
-use super::history;
 use super::hub::Hub;
+use super::message;
 
 /// tungstenite's buffer, which is made with each session.
 const READ_BUFFER: usize = 4096;
@@ -68,7 +68,7 @@ impl Write for Memory {
 
 /// The stage of a session.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Stage {
+pub(super) enum SessionState {
     /// Messages go both ways.
     Open,
     /// We have sent the end; the client has not.
@@ -80,7 +80,7 @@ pub(super) enum Stage {
 /// One end of a WebSocket.
 pub(super) struct Session {
     socket: WebSocket<Memory>,
-    stage: Stage,
+    state: SessionState,
     /// The client's next message, if there is one, has to wait until messages before it are
     /// delivered.
     is_held_up: bool,
@@ -88,7 +88,7 @@ pub(super) struct Session {
 
 impl Session {
     /// Begins, or continues a session in which nothing is under way.
-    pub fn new(message_bytes: u64) -> Session {
+    pub(super) fn new(message_bytes: u64) -> Session {
         let limit = usize::try_from(message_bytes).unwrap_or(usize::MAX);
         let config = WebSocketConfig::default()
             .read_buffer_size(READ_BUFFER)
@@ -97,21 +97,21 @@ impl Session {
             .max_frame_size(Some(limit));
         let memory = Memory::default();
         let socket = WebSocket::from_raw_socket(memory, Role::Server, Some(config));
-        Session { socket, stage: Stage::Open, is_held_up: false }
+        Session { socket, state: SessionState::Open, is_held_up: false }
     }
 
     fn memory(&mut self) -> &mut Memory {
         self.socket.get_mut()
     }
 
-    pub fn stage(&self) -> Stage {
-        self.stage
+    pub(super) fn state(&self) -> SessionState {
+        self.state
     }
 
     /// Whether the session can be dropped and made anew without a loss.
-    pub fn is_idle(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         let memory = self.socket.get_ref();
-        self.stage == Stage::Open
+        self.state == SessionState::Open
             && !self.is_held_up
             && memory.pieces.is_empty()
             && memory.input.is_empty()
@@ -122,7 +122,7 @@ impl Session {
 
     /// Takes in bytes that were read from the socket (no bytes: its end), and publishes the
     /// messages in them, as far as the channel has room for them.
-    pub fn read(&mut self, bytes: Bytes, hub: &Hub) {
+    pub(super) fn read(&mut self, bytes: Bytes, hub: &Hub) {
         let memory = self.memory();
         memory.has_ended |= bytes.is_empty();
         memory.input = bytes;
@@ -131,15 +131,15 @@ impl Session {
 
     /// Whether [`go_on`](Session::go_on) has to be called when the channel has room, with no read
     /// before that.
-    pub fn is_held_up(&self) -> bool {
+    pub(super) fn is_held_up(&self) -> bool {
         self.is_held_up
     }
 
     /// Continues with the bytes that were read. `may_publish` says that it is the turn of this
     /// WebSocket to publish a message.
-    pub fn go_on(&mut self, hub: &Hub, mut may_publish: bool) {
+    pub(super) fn go_on(&mut self, hub: &Hub, mut may_publish: bool) {
         self.is_held_up = false;
-        while self.stage != Stage::Over {
+        while self.state != SessionState::Over {
             if !std::mem::take(&mut may_publish) && !hub.has_room() {
                 self.is_held_up = true;
                 return;
@@ -157,7 +157,7 @@ impl Session {
     fn publish(&mut self, hub: &Hub, data: Bytes, is_text: bool) {
         if hub.publish_as(data, is_text).is_none() {
             // The client learns that its last message was not published.
-            self.close(CloseCode::Restart, "another server goes on; connect again");
+            self.close(CloseCode::Restart, "another server has taken over; connect again");
         }
     }
 
@@ -174,20 +174,20 @@ impl Session {
         if let Some(code) = code {
             self.close(code, "");
         }
-        self.stage = Stage::Over;
+        self.state = SessionState::Over;
     }
 
     /// Tells the client that the session ends.
-    pub fn close(&mut self, code: CloseCode, reason: &'static str) {
-        if self.stage == Stage::Open {
-            self.stage = Stage::Closing;
+    pub(super) fn close(&mut self, code: CloseCode, reason: &'static str) {
+        if self.state == SessionState::Open {
+            self.state = SessionState::Closing;
             // The output accepts any number of bytes.
             let _ = self.socket.close(Some(CloseFrame { code, reason: reason.into() }));
         }
     }
 
     /// Sends a message.
-    pub fn send(&mut self, message: &history::Message) {
+    pub(super) fn send(&mut self, message: &message::Message) {
         let memory = self.memory();
         if message.data.len() < SHARED {
             return frames::write(message, &mut memory.output);
@@ -199,12 +199,12 @@ impl Session {
     }
 
     /// Sends bytes that are frames, or the rest of one, already.
-    pub fn send_raw(&mut self, bytes: &[u8]) {
+    pub(super) fn send_raw(&mut self, bytes: &[u8]) {
         self.memory().output.extend_from_slice(bytes);
     }
 
     /// Returns how many bytes are still to be written to the socket.
-    pub fn left(&self) -> usize {
+    pub(super) fn left(&self) -> usize {
         let memory = self.socket.get_ref();
         let pieces = memory.pieces.iter().map(Bytes::len).sum::<usize>();
         pieces + memory.output.len() - memory.taken
@@ -212,7 +212,7 @@ impl Session {
 
     /// Passes the first of these bytes to a function that writes them, and returns how many it
     /// wrote.
-    pub fn write<E>(
+    pub(super) fn write<E>(
         &mut self,
         by: impl FnOnce(&[IoSlice<'_>]) -> Result<usize, E>,
     ) -> Result<usize, E> {
@@ -315,7 +315,7 @@ mod tests {
                 (1..).zip([10, SHARED, 0, 9 * SHARED, SHARED + 1, SHARED - 1, 70_000])
             {
                 let data = Bytes::from(vec![id as u8; length]);
-                let message = history::Message { id, data: data.clone(), is_text: false };
+                let message = message::Message { id, data: data.clone(), is_text: false };
                 session.send(&message);
                 session.send_raw(b"between");
                 frames::write(&message, &mut expected);
@@ -347,8 +347,8 @@ mod tests {
     fn messages_wait_until_the_channel_has_room() {
         let options = Channel { queue_bytes: 100, ..Channel::default() };
         let hub = Hub::new(options);
-        let outlet = hub.open();
-        hub.join(outlet, None);
+        let queue_id = hub.open();
+        hub.join(queue_id, None);
         let mut session = Session::new(200);
         let mut stream = Vec::new();
         for byte in 0..6 {
@@ -364,9 +364,9 @@ mod tests {
             session.go_on(&hub, true);
             assert_eq!(published(&hub).len(), count);
         }
-        hub.leave(outlet);
+        hub.leave(queue_id);
         session.go_on(&hub, false);
-        assert!(!session.is_held_up() && session.stage() == Stage::Over);
+        assert!(!session.is_held_up() && session.state() == SessionState::Over);
         assert_eq!(published(&hub), (0..6).map(|byte| vec![byte; 90]).collect::<Vec<_>>());
     }
 
@@ -375,12 +375,12 @@ mod tests {
         let hub = Hub::new(Channel::default());
         let mut session = Session::new(100);
         session.read(frame(0x88, &1000_u16.to_be_bytes()).into(), &hub);
-        assert_eq!(session.stage(), Stage::Over);
+        assert_eq!(session.state(), SessionState::Over);
         assert_eq!(output(&mut session), [0x88, 2, 0x03, 0xe8]);
     }
 
     #[test]
-    fn who_breaks_the_rules_is_told_which() {
+    fn protocol_violations_are_answered_with_their_close_code() {
         let hub = Hub::new(Channel::default());
         for (bytes, code) in [
             (frame(0x81, &[b'x'; 101]), 1009_u16),
@@ -390,12 +390,12 @@ mod tests {
         ] {
             let mut session = Session::new(100);
             session.read(bytes.into(), &hub);
-            assert_eq!(session.stage(), Stage::Over);
+            assert_eq!(session.state(), SessionState::Over);
             assert_eq!(output(&mut session), [&[0x88, 2][..], &code.to_be_bytes()].concat());
         }
         let mut session = Session::new(100);
         session.read(Bytes::new(), &hub);
-        assert_eq!((session.stage(), session.left()), (Stage::Over, 0));
+        assert_eq!((session.state(), session.left()), (SessionState::Over, 0));
         assert_eq!(published(&hub).len(), 0);
     }
 
@@ -407,8 +407,8 @@ mod tests {
         assert_eq!(output(&mut session), b"\x88\x05\x03\xe9bye");
         // Messages that the client had sent before it knew are not lost.
         session.read(frame(0x81, b"late").into(), &hub);
-        assert_eq!((published(&hub).len(), session.stage()), (1, Stage::Closing));
+        assert_eq!((published(&hub).len(), session.state()), (1, SessionState::Closing));
         session.read(frame(0x88, &1001_u16.to_be_bytes()).into(), &hub);
-        assert_eq!(session.stage(), Stage::Over);
+        assert_eq!(session.state(), SessionState::Over);
     }
 }

@@ -19,19 +19,20 @@ use superpoll_rt::time::{Sleep, sleep, timeout};
 use tungstenite::handshake::derive_accept_key;
 use tungstenite::protocol::frame::coding::CloseCode;
 
-use super::cursor::Asked;
-use super::desk::{At, Desk, Member, is_later};
+use super::cursor::SubscribeRequest;
 use super::frames::{Frames, PING};
 use super::history::Since;
 use super::hub;
-use super::mailbox::{End, Mailbox};
-use super::room::Turn;
+use super::local_subscribers::{Delivery, LocalSubscribers, Subscription, is_later};
+use super::mailbox::{EndReason, Mailbox};
+use super::publisher_queue::PublishTurn;
 use super::send_queue::SendQueue;
-use super::session::{Session, Stage};
+use super::session::{Session, SessionState};
 use crate::body::Body;
 use crate::config::Slow;
-use crate::exchange::{Exchange, Peer};
-use crate::park::{Parked, Until, Why};
+use crate::exchange::Exchange;
+use crate::parking_lot::{ParkedConnection, ResumeReason, WakeOn};
+use crate::peer::Peer;
 use crate::reply;
 use crate::succession::state::Activity;
 use crate::transport::{Plain, Socket, Transport};
@@ -94,12 +95,12 @@ fn read(socket: &Socket, room: &mut [u8]) -> io::Result<usize> {
     }
 }
 
-impl Desk {
+impl LocalSubscribers {
     /// Answers the handshake, and continues the connection as a subscriber.
     pub(super) fn accept(
-        self: Rc<Desk>,
+        self: Rc<LocalSubscribers>,
         headers: &HeaderMap,
-        asked: &Asked,
+        asked: &SubscribeRequest,
         exchange: &Exchange,
     ) -> Response<Body> {
         if self.is_retired() {
@@ -107,7 +108,7 @@ impl Desk {
         }
         let version = headers.get(SEC_WEBSOCKET_VERSION);
         if version.is_none_or(|version| version.as_bytes() != b"13") {
-            let text = "version 13 of WebSocket is spoken here\n";
+            let text = "only version 13 of WebSocket is supported\n";
             let mut response = reply::text(StatusCode::UPGRADE_REQUIRED, text);
             let headers = response.headers_mut();
             headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
@@ -124,7 +125,7 @@ impl Desk {
         let since = self.hub.since(asked.after);
         let start = since.messages.first().map_or(since.last, |message| message.id - 1);
         // Frames have no ids. A client that needs them counts from here.
-        let mut response = self.nothing(StatusCode::SWITCHING_PROTOCOLS, start);
+        let mut response = self.empty_response(StatusCode::SWITCHING_PROTOCOLS, start);
         let headers = response.headers_mut();
         headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
         headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
@@ -139,98 +140,122 @@ impl Desk {
     }
 
     /// Begins to send the messages after a given one.
-    async fn begin(self: Rc<Desk>, transport: Transport, peer: Rc<Peer>, read: Bytes, start: u64) {
+    async fn begin(
+        self: Rc<LocalSubscribers>,
+        transport: Transport,
+        peer: Rc<Peer>,
+        read: Bytes,
+        start: u64,
+    ) {
         let options = self.hub.options();
-        let since = self.hub.join(self.outlet, Some(self.cursor(start)));
+        let since = self.hub.join(self.queue_id, Some(self.cursor(start)));
         let (missed, last) = (since.missed, since.last);
         let mailbox = Rc::new(Mailbox::new(since, &options));
-        let member = self.enter(last, At::Task(mailbox.clone()));
+        let subscription = self.add(last, Delivery::Task(mailbox.clone()));
         if missed && options.slow == Slow::Disconnect {
             hub::count(&self.hub.counters().disconnected, 1);
-            mailbox.end(End::Slow);
+            mailbox.end(EndReason::Slow);
         }
         if self.is_retired() {
-            mailbox.end(End::Retired);
+            mailbox.end(EndReason::Retired);
         }
         let mut session = Session::new(options.message_bytes);
         if !read.is_empty() {
             session.read(read, &self.hub);
         }
-        Awake::new(member, mailbox, session, peer).run(transport).await;
+        SocketSession::new(subscription, mailbox, session, peer).run(transport).await;
     }
 
     /// Takes a parked WebSocket back after an event.
-    pub(super) fn stir(self: Rc<Desk>, index: usize, parked: Parked, why: Why) {
+    pub(super) fn resume_socket(
+        self: Rc<LocalSubscribers>,
+        index: usize,
+        parked: ParkedConnection,
+        why: ResumeReason,
+    ) {
         match why {
-            Why::Ready => self.hear(index, parked),
-            Why::TimedOut => {
-                let pinged = match self.places.borrow().get(index).map(|place| &place.at) {
-                    Some(At::Socket(_, pinged)) => *pinged,
+            ResumeReason::Ready => self.read_parked(index, parked),
+            ResumeReason::TimedOut => {
+                let pinged = match self
+                    .subscribers
+                    .borrow()
+                    .get(index)
+                    .map(|subscriber| &subscriber.delivery)
+                {
+                    Some(Delivery::Socket(_, pinged)) => *pinged,
                     _ => None,
                 };
                 if pinged.is_some_and(|queue| !queue.has_moved(&parked.socket)) {
                     // A client that neither answers nor reads has gone.
-                    return self.leave(index);
+                    return self.remove(index);
                 }
                 if self.hub.is_gathering() {
                     return self.park_socket(index, parked, None);
                 }
-                let mut queue = SendQueue::look(&parked.socket);
+                let mut queue = SendQueue::of(&parked.socket);
                 match write(&parked.socket, PING) {
-                    Err(_) => self.leave(index),
+                    Err(_) => self.remove(index),
                     Ok(count) if count == PING.len() => {
                         queue.wrote(count);
                         self.park_socket(index, parked, Some(queue));
                     }
-                    Ok(count) => self.resume(index, parked, Rc::default(), &PING[count..]),
+                    Ok(count) => {
+                        self.continue_in_task(index, parked, Rc::default(), &PING[count..])
+                    }
                 }
             }
-            Why::Draining => {
+            ResumeReason::Draining => {
                 let mailbox = Rc::new(Mailbox::default());
-                mailbox.end(End::Retired);
-                self.resume(index, parked, mailbox, &[]);
+                mailbox.end(EndReason::Retired);
+                self.continue_in_task(index, parked, mailbox, &[]);
             }
         }
     }
 
     /// Reads from a parked WebSocket, and parks it again if that was all.
-    fn hear(self: Rc<Desk>, index: usize, parked: Parked) {
-        let mut room = self.room.borrow_mut();
+    fn read_parked(self: Rc<LocalSubscribers>, index: usize, parked: ParkedConnection) {
+        let mut room = self.read_buffer.borrow_mut();
         let bytes = match read(&parked.socket, &mut room) {
             Err(error) if is_later(&error) => {
                 drop(room);
                 return self.park_socket(index, parked, None);
             }
-            Ok(0) | Err(_) => return self.leave(index),
+            Ok(0) | Err(_) => return self.remove(index),
             Ok(count) => Bytes::copy_from_slice(&room[..count]),
         };
         drop(room);
         let mut session = Session::new(self.hub.options().message_bytes);
         session.read(bytes, &self.hub);
         if session.left() > 0 && session.write(|parts| write(&parked.socket, &parts[0])).is_err() {
-            return self.leave(index);
+            return self.remove(index);
         }
         if session.is_idle() {
             self.park_socket(index, parked, None);
         } else {
-            self.wake(index, parked, Rc::default(), session);
+            self.spawn_session(index, parked, Rc::default(), session);
         }
     }
 
     /// Parks a WebSocket that has nothing under way.
-    fn park_socket(self: Rc<Desk>, index: usize, mut parked: Parked, pinged: Option<SendQueue>) {
+    fn park_socket(
+        self: Rc<LocalSubscribers>,
+        index: usize,
+        mut parked: ParkedConnection,
+        pinged: Option<SendQueue>,
+    ) {
         parked.token = index as u64;
         let silence = self.hub.silence();
         let activity = || {
-            let last = self.places.borrow().get(index).map_or(0, |place| place.last);
+            let last = self.subscribers.borrow().get(index).map_or(0, |subscriber| subscriber.last);
             Some(Activity::Socket { space: self.hub.space()?, last, pinged: pinged.is_some() })
         };
-        match self.lot.park(parked, self.clone(), Until::Readable, Some(silence), activity) {
-            Ok(key) => self.set(index, At::Socket(key, pinged)),
+        match self.parking_lot.park(parked, self.clone(), WakeOn::Readable, Some(silence), activity)
+        {
+            Ok(key) => self.set(index, Delivery::Socket(key, pinged)),
             Err((parked, _)) => {
                 let mailbox = Rc::new(Mailbox::default());
-                mailbox.end(End::Retired);
-                self.resume(index, parked, mailbox, &[]);
+                mailbox.end(EndReason::Retired);
+                self.continue_in_task(index, parked, mailbox, &[]);
             }
         }
     }
@@ -240,62 +265,68 @@ impl Desk {
     /// most one more, of the messages that follow. Otherwise its position is unknown, and the
     /// client has to come again.
     pub(crate) fn adopt_socket(
-        self: &Rc<Desk>,
-        parked: Parked,
+        self: &Rc<LocalSubscribers>,
+        parked: ParkedConnection,
         last: u64,
         pinged: bool,
         sent: u64,
     ) {
         let options = self.hub.options();
-        let since = self.hub.join(self.outlet, Some(self.cursor(last)));
+        let since = self.hub.join(self.queue_id, Some(self.cursor(last)));
         let sent = usize::try_from(sent).unwrap_or(usize::MAX);
         let frames = Frames::new(&since.messages);
         let (begun, rest) = match sent {
             0 => (0, Bytes::new()),
             // The messages that it was sent are not kept.
-            _ if since.missed => return self.hub.leave(self.outlet),
+            _ if since.missed => return self.hub.leave(self.queue_id),
             sent if sent <= frames.len() => frames.sent(0, sent),
-            _ => return self.hub.leave(self.outlet),
+            _ => return self.hub.leave(self.queue_id),
         };
         let Since { messages, missed, last } = since;
         let messages = messages[begun..].to_vec();
         let mailbox = Rc::new(Mailbox::new(Since { messages, missed, last }, &options));
-        let member = self.enter(last, At::Task(mailbox.clone()));
+        let subscription = self.add(last, Delivery::Task(mailbox.clone()));
         if missed && options.slow == Slow::Disconnect {
             hub::count(&self.hub.counters().disconnected, 1);
-            mailbox.end(End::Slow);
+            mailbox.end(EndReason::Slow);
         }
-        let index = member.index;
-        member.stay();
+        let index = subscription.index;
+        subscription.detach();
         if rest.is_empty() && mailbox.is_empty() && mailbox.ended().is_none() {
-            let pinged = pinged.then(|| SendQueue::look(&parked.socket));
+            let pinged = pinged.then(|| SendQueue::of(&parked.socket));
             self.clone().park_socket(index, parked, pinged);
         } else {
-            self.resume(index, parked, mailbox, &rest);
+            self.continue_in_task(index, parked, mailbox, &rest);
         }
     }
 
     /// Continues a parked WebSocket in a task, beginning with the rest of a frame.
-    pub(super) fn resume(
-        self: &Rc<Desk>,
+    pub(super) fn continue_in_task(
+        self: &Rc<LocalSubscribers>,
         index: usize,
-        parked: Parked,
+        parked: ParkedConnection,
         mailbox: Rc<Mailbox>,
         rest: &[u8],
     ) {
         let mut session = Session::new(self.hub.options().message_bytes);
         session.send_raw(rest);
-        self.wake(index, parked, mailbox, session);
+        self.spawn_session(index, parked, mailbox, session);
     }
 
-    fn wake(self: &Rc<Desk>, index: usize, parked: Parked, mailbox: Rc<Mailbox>, session: Session) {
-        let member = Member::of(self, index);
+    fn spawn_session(
+        self: &Rc<LocalSubscribers>,
+        index: usize,
+        parked: ParkedConnection,
+        mailbox: Rc<Mailbox>,
+        session: Session,
+    ) {
+        let subscription = Subscription::of(self, index);
         let Ok(plain) = Plain::new(parked.socket) else { return };
-        self.set(index, At::Task(mailbox.clone()));
-        let counted = self.lot.task();
-        let awake = Awake::new(member, mailbox, session, parked.peer);
+        self.set(index, Delivery::Task(mailbox.clone()));
+        let counted = self.parking_lot.task();
+        let session_task = SocketSession::new(subscription, mailbox, session, parked.peer);
         let goes_on = async move {
-            awake.run(Transport::Plain(plain)).await;
+            session_task.run(Transport::Plain(plain)).await;
             drop(counted);
         };
         spawn(goes_on).detach();
@@ -303,8 +334,8 @@ impl Desk {
 }
 
 /// A WebSocket with a task.
-struct Awake {
-    member: Member,
+struct SocketSession {
+    subscription: Subscription,
     mailbox: Rc<Mailbox>,
     session: Session,
     peer: Rc<Peer>,
@@ -315,7 +346,7 @@ struct Awake {
     /// The timer limits the end of the connection.
     ends: bool,
     /// Its place among the publishers that wait.
-    turn: Option<Turn>,
+    turn: Option<PublishTurn>,
 }
 
 /// The next step of the task.
@@ -329,10 +360,15 @@ enum Next {
     Gone,
 }
 
-impl Awake {
-    fn new(member: Member, mailbox: Rc<Mailbox>, session: Session, peer: Rc<Peer>) -> Awake {
-        Awake {
-            member,
+impl SocketSession {
+    fn new(
+        subscription: Subscription,
+        mailbox: Rc<Mailbox>,
+        session: Session,
+        peer: Rc<Peer>,
+    ) -> SocketSession {
+        SocketSession {
+            subscription,
             mailbox,
             session,
             peer,
@@ -348,7 +384,7 @@ impl Awake {
     }
 
     async fn run(mut self, mut transport: Transport) {
-        let silence = self.member.desk.hub.silence();
+        let silence = self.subscription.local_subscribers.hub.silence();
         let mut timer = pin!(sleep(silence));
         loop {
             match transport {
@@ -357,7 +393,7 @@ impl Awake {
                     if ahead.is_empty() {
                         return self.park(socket);
                     }
-                    self.session.read(ahead.into(), &self.member.desk.hub);
+                    self.session.read(ahead.into(), &self.subscription.local_subscribers.hub);
                     let Ok(plain) = Plain::new(socket) else { return };
                     transport = Transport::Plain(plain);
                 }
@@ -371,26 +407,34 @@ impl Awake {
             }
         }
         // From here on it is not a subscriber.
-        drop(self.member);
+        drop(self.subscription);
         let _ = timeout(CLOSE, linger(transport)).await;
     }
 
     fn park(self, socket: Socket) {
-        let (desk, index) = (self.member.desk.clone(), self.member.index);
-        self.member.stay();
-        desk.park_socket(index, Parked { socket, peer: self.peer, token: 0, resume: None }, None);
+        let (local_subscribers, index) =
+            (self.subscription.local_subscribers.clone(), self.subscription.index);
+        self.subscription.detach();
+        local_subscribers.park_socket(
+            index,
+            ParkedConnection { socket, peer: self.peer, token: 0, pending: None },
+            None,
+        );
     }
 
     /// Makes frames of messages, as many as there is room for, and of the end.
     fn fill(&mut self) {
-        while self.session.stage() == Stage::Open && self.session.left() < OUTPUT {
-            match (self.mailbox.take(&self.member.desk.hub), self.mailbox.ended()) {
+        while self.session.state() == SessionState::Open && self.session.left() < OUTPUT {
+            match (
+                self.mailbox.take(&self.subscription.local_subscribers.hub),
+                self.mailbox.ended(),
+            ) {
                 (Some(message), _) => self.session.send(&message),
                 (None, None) => return,
-                (None, Some(End::Slow)) => {
-                    self.session.close(CloseCode::Again, "more waits for you than may");
+                (None, Some(EndReason::Slow)) => {
+                    self.session.close(CloseCode::Again, "too many messages wait for you");
                 }
-                (None, Some(End::Retired)) => self.session.close(CloseCode::Away, ""),
+                (None, Some(EndReason::Retired)) => self.session.close(CloseCode::Away, ""),
             }
         }
     }
@@ -424,25 +468,25 @@ impl Awake {
 
     /// Continues with messages that had to wait, if it is their turn; returns whether it was.
     fn publish_on(&mut self, cx: &mut Context<'_>) -> bool {
-        if !self.session.is_held_up() || self.session.stage() == Stage::Over {
+        if !self.session.is_held_up() || self.session.state() == SessionState::Over {
             self.turn = None;
             return false;
         }
-        let hub = &self.member.desk.hub;
+        let hub = &self.subscription.local_subscribers.hub;
         // The memory that it holds is bounded like that of any connection.
-        let turn = self.turn.get_or_insert_with(|| Turn::new(hub));
+        let turn = self.turn.get_or_insert_with(|| PublishTurn::new(hub));
         if turn.poll(0, cx).is_pending() {
             return false;
         }
         self.turn = None;
-        self.session.go_on(&self.member.desk.hub, true);
+        self.session.go_on(&self.subscription.local_subscribers.hub, true);
         true
     }
 
     /// Reads once; `false` if no bytes have come.
     fn read(&mut self, cx: &mut Context<'_>, transport: &mut Transport) -> io::Result<bool> {
-        let desk = &self.member.desk;
-        let mut room = desk.room.borrow_mut();
+        let local_subscribers = &self.subscription.local_subscribers;
+        let mut room = local_subscribers.read_buffer.borrow_mut();
         match Pin::new(transport).poll_read(cx, &mut room) {
             Poll::Pending => Ok(false),
             Poll::Ready(Err(error)) => Err(error),
@@ -450,7 +494,7 @@ impl Awake {
                 let bytes = Bytes::copy_from_slice(&room[..count]);
                 drop(room);
                 self.heard = true;
-                self.session.read(bytes, &desk.hub);
+                self.session.read(bytes, &local_subscribers.hub);
                 Ok(true)
             }
         }
@@ -467,13 +511,13 @@ impl Awake {
         for round in 0.. {
             self.fill();
             let Ok(wrote) = self.write(cx, transport) else { return Poll::Ready(Next::Gone) };
-            if self.session.stage() == Stage::Over && self.session.left() == 0 {
+            if self.session.state() == SessionState::Over && self.session.left() == 0 {
                 return Poll::Ready(Next::Over);
             }
             let went_on = self.publish_on(cx);
             // The task reads nothing from a client that does not read, nor from a client that
             // publishes more than the channel can deliver.
-            let reads = self.session.stage() != Stage::Over
+            let reads = self.session.state() != SessionState::Over
                 && self.session.left() < OUTPUT
                 && !self.session.is_held_up();
             let came = match reads.then(|| self.read(cx, transport)) {
@@ -492,7 +536,7 @@ impl Awake {
         if matches!(transport, Transport::Plain(_)) && self.is_idle() {
             return Poll::Ready(Next::Idle);
         }
-        if self.session.stage() != Stage::Open && !self.ends {
+        if self.session.state() != SessionState::Open && !self.ends {
             self.ends = true;
             timer.as_mut().get_mut().reset(Instant::now() + CLOSE);
         }
@@ -502,8 +546,8 @@ impl Awake {
             if self.ends || !(lives || self.sends.has_moved(transport.plain())) {
                 return Poll::Ready(Next::Gone);
             }
-            self.sends = SendQueue::look(transport.plain());
-            if !self.member.desk.hub.is_gathering() {
+            self.sends = SendQueue::of(transport.plain());
+            if !self.subscription.local_subscribers.hub.is_gathering() {
                 self.heard = false;
                 self.session.send_raw(PING);
             }

@@ -13,7 +13,7 @@ use crate::upload::{Upload, UploadError};
 pub(super) struct Unread(Option<Box<Upload>>);
 
 impl Unread {
-    pub fn new(body: Upload) -> Unread {
+    pub(super) fn new(body: Upload) -> Unread {
         Unread((!body.is_end_stream()).then(|| Box::new(body)))
     }
 
@@ -21,7 +21,7 @@ impl Unread {
     /// of its client, or is too large.
     ///
     /// A body that does not come at all does no harm: its client may still read.
-    pub fn poll_failed(&mut self, cx: &mut Context<'_>) -> Poll<UploadError> {
+    pub(super) fn poll_failed(&mut self, cx: &mut Context<'_>) -> Poll<UploadError> {
         while let Some(body) = &mut self.0 {
             match Pin::new(&mut **body).poll_frame(cx) {
                 Poll::Pending | Poll::Ready(Some(Err(UploadError::TimedOut(_)))) => break,

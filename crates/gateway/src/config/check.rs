@@ -10,16 +10,16 @@ use futures_rustls::rustls::pki_types::ServerName;
 use toml::Spanned;
 
 use super::model::{
-    Action, Babysitter, Config, Host, Listener, Log, Process, Proxy, Redirect, Relay, Route,
-    Server, Sitting, Tls, Upstream, UpstreamTls,
+    Action, Config, Host, Keeper, KeeperKind, Listener, Log, Process, Proxy, Redirect, Relay,
+    Route, Server, Tls, Upstream, UpstreamTls,
 };
 use super::overlap::overlap;
 use super::{disk, raw};
-use crate::Address;
-use crate::statistics::Place;
+use crate::address::Address;
+use crate::telemetry::socket::SocketPath;
 
 /// A mistake and its place in the text, in bytes.
-pub(super) type Found = (Range<usize>, String);
+pub(super) type LocatedMistake = (Range<usize>, String);
 
 /// Stands for the whole text where tables are named by their beginning: a table may begin at 0.
 pub(super) const ROOT: usize = usize::MAX;
@@ -41,7 +41,7 @@ pub(super) struct Check<'a> {
     /// Whether the live page takes its path.
     has_page: bool,
     /// The mistakes.
-    pub(super) found: Vec<Found>,
+    pub(super) found: Vec<LocatedMistake>,
 }
 
 impl<'a> Check<'a> {
@@ -49,7 +49,7 @@ impl<'a> Check<'a> {
         upstreams: &'a BTreeSet<String>,
         holes: &'a BTreeSet<usize>,
         base: Option<&'a Path>,
-        found: Vec<Found>,
+        found: Vec<LocatedMistake>,
     ) -> Check<'a> {
         Check { upstreams, holes, base, metrics: None, has_page: true, found }
     }
@@ -115,7 +115,7 @@ impl<'a> Check<'a> {
                     let what = if other == address {
                         format!("another listener has the address {address}, expected each once")
                     } else {
-                        let what = format!("{address} cannot be listened on beside {other}");
+                        let what = format!("{address} cannot be listened on together with {other}");
                         format!("{what}, expected addresses that do not overlap")
                     };
                     self.wrong(place, what);
@@ -155,10 +155,12 @@ impl<'a> Check<'a> {
                 log
             }),
             metrics: raw.metrics.map(Spanned::into_inner),
-            babysitter: raw.babysitter.map(|one| Babysitter {
-                sitting: match one.sitting {
-                    raw::Sitting::Thread => Sitting::Thread,
-                    raw::Sitting::Process => Sitting::Process { socket: self.resolved(one.socket) },
+            keeper: raw.keeper.map(|one| Keeper {
+                kind: match one.kind {
+                    raw::KeeperKind::Thread => KeeperKind::Thread,
+                    raw::KeeperKind::Process => {
+                        KeeperKind::Process { socket: self.resolved(one.socket) }
+                    }
                 },
                 profile: one.profile,
             }),
@@ -166,8 +168,8 @@ impl<'a> Check<'a> {
     }
 
     fn process(&self, mut process: Process) -> Process {
-        if let Place::At(path) = process.stats {
-            process.stats = Place::At(self.resolved(path));
+        if let SocketPath::At(path) = process.stats {
+            process.stats = SocketPath::At(self.resolved(path));
         }
         process
     }
@@ -205,7 +207,7 @@ impl<'a> Check<'a> {
         let address_place = address.span();
         let address = self.address(address_place, address.into_inner().0);
         if let (Some(mode), Address::Tcp { .. }) = (&raw.mode, &address) {
-            let what = "a TCP port has no permissions, expected mode beside unix:PATH only";
+            let what = "a TCP port has no permissions, expected mode only with unix:PATH";
             self.wrong(mode.span(), what);
         }
         let mode = raw.mode.map(|mode| mode.into_inner().0);
@@ -224,12 +226,12 @@ impl<'a> Check<'a> {
                 return Some(Tls { certificate, key });
             }
             raw::Tls { certificate: Some(_), key: None } => {
-                self.missing(place, "a certificate without a key, expected key = FILE beside it");
+                self.missing(place, "a certificate without a key, expected key = FILE next to it");
             }
             raw::Tls { certificate: None, key: Some(_) } => {
                 self.missing(
                     place,
-                    "a key without a certificate, expected certificate = FILE beside it",
+                    "a key without a certificate, expected certificate = FILE next to it",
                 );
             }
             raw::Tls { certificate: None, key: None } => {
@@ -399,7 +401,7 @@ impl<'a> Check<'a> {
         let place = proxy.span();
         let proxy = proxy.into_inner();
         let Some(upstream) = proxy.upstream else {
-            self.missing(place, "a proxy to nobody, expected upstream = NAME");
+            self.missing(place, "a proxy without an upstream, expected upstream = NAME");
             return None;
         };
         if !self.upstreams.contains(upstream.get_ref()) {

@@ -7,7 +7,7 @@ use std::path::Path;
 use futures_rustls::rustls::pki_types::pem::{self, PemObject};
 use futures_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-fn said(path: &Path, what: &str, error: pem::Error) -> String {
+fn describe(path: &Path, what: &str, error: pem::Error) -> String {
     let path = path.display();
     match error {
         pem::Error::Io(error) => format!("cannot read the {what} {path}: {error}"),
@@ -20,7 +20,7 @@ fn said(path: &Path, what: &str, error: pem::Error) -> String {
 
 /// Checks a file of certificates; the error says why it is wrong.
 pub(super) fn certificate(path: &Path) -> Result<(), String> {
-    let wrong = |error| said(path, "certificate", error);
+    let wrong = |error| describe(path, "certificate", error);
     let mut found = false;
     for certificate in CertificateDer::pem_file_iter(path).map_err(wrong)? {
         certificate.map_err(wrong)?;
@@ -32,7 +32,7 @@ pub(super) fn certificate(path: &Path) -> Result<(), String> {
 /// Checks the file of a private key; the error says why it is wrong.
 pub(super) fn key(path: &Path) -> Result<(), String> {
     let key = PrivateKeyDer::from_pem_file(path);
-    key.map(drop).map_err(|error| said(path, "private key", error))
+    key.map(drop).map_err(|error| describe(path, "private key", error))
 }
 
 /// Checks a folder; the error says why it is wrong.

@@ -29,15 +29,16 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use self::check::{Check, Found};
+use self::check::{Check, LocatedMistake};
 pub use self::model::{
-    AccessLog, Action, Babysitter, Balance, Channel, Config, Files, Health, Host, Limits, Listener,
-    Log, LogFormat, MessageFormat, Metrics, Process, Proxy, ProxyVersion, Redirect, Relay, Route,
-    Server, Sitting, Slow, Timeouts, Tls, Upstream, UpstreamTls,
+    AccessLog, Action, Balance, Channel, Config, Files, Health, Host, Keeper, KeeperKind, Limits,
+    Listener, Log, LogFormat, MessageFormat, Metrics, Process, Proxy, Redirect, Relay, Route,
+    Server, Slow, Timeouts, Tls, Upstream, UpstreamTls,
 };
 pub use self::origins::Origins;
 pub use self::scalar::check_workers;
-use crate::Address;
+use crate::address::Address;
+pub use crate::proxy_protocol::ProxyVersion;
 
 /// The most mistakes of one file that are reported, as each costs another reading of the whole.
 const MOST_MISTAKES: usize = 100;
@@ -130,7 +131,7 @@ impl Config {
     }
 
     fn parse_in(name: &str, text: &str, base: Option<&Path>) -> Result<Config, ConfigError> {
-        let wrong = |mut found: Vec<Found>| {
+        let wrong = |mut found: Vec<LocatedMistake>| {
             found.sort_by_key(|(place, _)| place.start);
             found.dedup();
             let mistakes = found.into_iter().map(|(place, what)| locate(text, place, &what));
@@ -140,7 +141,7 @@ impl Config {
         if !errors.is_empty() {
             let errors = errors.iter().take(MOST_MISTAKES);
             return wrong(
-                errors.map(|error| (error.span().unwrap_or(0..0), said(error))).collect(),
+                errors.map(|error| (error.span().unwrap_or(0..0), message_of(error))).collect(),
             );
         }
         let upstreams = match tree.get_ref().get("upstreams").map(Spanned::get_ref) {
@@ -156,7 +157,7 @@ impl Config {
                 Ok(raw) => break raw,
                 Err(error) => {
                     let place = error.span().unwrap_or(0..0);
-                    found.push((place.clone(), said(&error)));
+                    found.push((place.clone(), message_of(&error)));
                     let hole = take_out(tree.get_mut(), &place, check::ROOT);
                     match hole {
                         Some(hole) if found.len() < MOST_MISTAKES => holes.insert(hole),
@@ -202,7 +203,7 @@ impl Config {
             log: Log::default(),
             access_log: None,
             metrics: None,
-            babysitter: None,
+            keeper: None,
         }
     }
 
@@ -279,9 +280,22 @@ fn read_text(path: &Path) -> std::io::Result<String> {
     })
 }
 
+/// Keys that had another name in earlier versions: the old name, and the advice for it.
+const RENAMED_KEYS: [(&str, &str); 2] = [
+    ("babysitter", "is called `keeper` now, and its key `sitting` is called `kind`"),
+    ("sitting", "is called `kind` now"),
+];
+
 /// Returns the message of an error, in one line and in the words of operators.
-fn said(error: &toml::de::Error) -> String {
-    error.message().replace("unknown field", "unknown key").replace(['\n', '\r'], " ")
+fn message_of(error: &toml::de::Error) -> String {
+    let message =
+        error.message().replace("unknown field", "unknown key").replace(['\n', '\r'], " ");
+    let unknown = message.strip_prefix("unknown key `").and_then(|rest| rest.split_once('`'));
+    let renamed = unknown.and_then(|(key, _)| RENAMED_KEYS.iter().find(|(old, _)| *old == key));
+    match renamed {
+        Some((old, advice)) => format!("the key `{old}` {advice}"),
+        None => message,
+    }
 }
 
 /// Takes the key, value or element at a place out, and returns where the table or array begins that

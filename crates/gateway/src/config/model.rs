@@ -11,8 +11,9 @@ use superpoll_rt::BackendKind;
 
 use super::origins::Origins;
 use super::scalar;
-use crate::Address;
-use crate::statistics;
+use crate::address::Address;
+use crate::proxy_protocol::ProxyVersion;
+use crate::telemetry::socket;
 
 /// A valid configuration of the gateway.
 #[derive(Clone, PartialEq, Debug)]
@@ -35,24 +36,24 @@ pub struct Config {
     pub access_log: Option<AccessLog>,
     /// The counters, in the format of Prometheus. Default: not served.
     pub metrics: Option<Metrics>,
-    /// The babysitter, which watches idle connections in the server's place. Default: the server
+    /// The keeper, which watches idle connections in the server's place. Default: the server
     /// itself watches them.
-    pub babysitter: Option<Babysitter>,
+    pub keeper: Option<Keeper>,
 }
 
-/// The babysitter, which watches idle connections in the server's place.
+/// The keeper, which watches idle connections in the server's place.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Babysitter {
-    /// Where the babysitter runs.
-    pub sitting: Sitting,
-    /// When connections are left to the babysitter: `chat`, early, since most connections are idle;
+pub struct Keeper {
+    /// Where the keeper runs.
+    pub kind: KeeperKind,
+    /// When connections are left to the keeper: `chat`, early, since most connections are idle;
     /// or `media`, late. Default: `chat`.
     pub profile: Profile,
 }
 
-/// Where a babysitter runs.
+/// Where a keeper runs.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Sitting {
+pub enum KeeperKind {
     /// In a thread for each engine.
     Thread,
     /// In a process of its own (`superpoll sit`), which has the connections as well. They outlive
@@ -63,10 +64,10 @@ pub enum Sitting {
     },
 }
 
-impl Babysitter {
+impl Keeper {
     /// The tuning of the profile: when connections leave the engine.
     pub(crate) fn tuning(&self) -> Tuning {
-        let only_with_state = matches!(self.sitting, Sitting::Process { .. });
+        let only_with_state = matches!(self.kind, KeeperKind::Process { .. });
         Tuning { only_with_state, ..self.profile.into() }
     }
 }
@@ -88,7 +89,7 @@ pub struct Process {
     pub page: Option<bool>,
     /// The socket with the statistics, for programs of the same user. Default: in a folder of the
     /// user's.
-    pub stats: statistics::Place,
+    pub stats: socket::SocketPath,
 }
 
 impl Default for Process {
@@ -97,7 +98,7 @@ impl Default for Process {
             workers: NonZeroUsize::MIN,
             backend: None,
             page: None,
-            stats: statistics::Place::Usual,
+            stats: socket::SocketPath::Default,
         }
     }
 }
@@ -351,15 +352,6 @@ pub struct Upstream {
     pub h2: bool,
     /// How connections are encrypted. Default: they are not.
     pub tls: Option<UpstreamTls>,
-}
-
-/// A version of the PROXY protocol.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ProxyVersion {
-    /// Text.
-    V1,
-    /// Binary.
-    V2,
 }
 
 /// The identity that servers have to prove.

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use crate::Address;
+use crate::address::Address;
 
 /// The addresses of this machine that an address stands for.
 enum Scope<'a> {
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_keeps_whom_away() {
+    fn overlapping_addresses_are_found() {
         for (one, other, expected) in [
             (":80", ":80", true),
             (":80", ":81", false),

@@ -27,29 +27,29 @@ pub(super) struct Config {
     pub(super) log: Option<Spanned<Log>>,
     pub(super) access_log: Option<Spanned<AccessLog>>,
     pub(super) metrics: Option<Spanned<Metrics>>,
-    pub(super) babysitter: Option<Babysitter>,
+    pub(super) keeper: Option<Keeper>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Sitting {
+pub(super) enum KeeperKind {
     Thread,
     Process,
 }
 
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct Babysitter {
-    pub(super) sitting: Sitting,
+pub(super) struct Keeper {
+    pub(super) kind: KeeperKind,
     pub(super) socket: PathBuf,
     #[serde(deserialize_with = "scalar::profile")]
     pub(super) profile: Profile,
 }
 
-impl Default for Babysitter {
-    fn default() -> Babysitter {
+impl Default for Keeper {
+    fn default() -> Keeper {
         let profile = Profile::Chat;
-        Babysitter { sitting: Sitting::Process, socket: "superpoll.sit".into(), profile }
+        Keeper { kind: KeeperKind::Process, socket: "superpoll.keeper".into(), profile }
     }
 }
 

@@ -9,8 +9,8 @@ use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use superpoll::backend::Profile;
 use superpoll_rt::BackendKind;
 
-use super::model::ProxyVersion;
-use crate::Address;
+use crate::address::Address;
+use crate::proxy_protocol::ProxyVersion;
 
 /// The longest duration: some clocks overflow beyond it.
 const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
@@ -127,7 +127,7 @@ pub(super) fn some_backend<'de, D: Deserializer<'de>>(
     deserializer.deserialize_any(BackendText).map(Some)
 }
 
-/// Reads the profile of a babysitter by its name: when connections are left to it.
+/// Reads the profile of a keeper by its name: when connections are left to it.
 pub(super) fn profile<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Profile, D::Error> {
     String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
 }

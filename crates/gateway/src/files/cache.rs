@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_stays_and_the_rest_goes() {
+    fn recently_used_entries_stay_and_the_rest_are_evicted() {
         let now = Duration::from_secs(9);
         let mut cache = Cache::new(10 * (OVERHEAD + 1002));
         for index in 0..10 {
@@ -228,7 +228,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_bytes_are_those_of_what_is_there(
+        fn the_bytes_are_those_of_the_resource(
             steps in prop::collection::vec((0..8_u8, 0..4_u8, 0..9_000_usize), 0..60),
         ) {
             let now = Duration::from_secs(9);

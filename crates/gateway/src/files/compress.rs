@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_shrink_stays() {
+    fn incompressible_data_stays_uncompressed() {
         let noise: Vec<u8> =
             (0..4096_u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
         let hashed: Vec<u8> = noise
@@ -89,7 +89,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_compressed_is_restored(
+        fn compression_round_trips(
             text in "([a-z]{1,8} ){0,200}", gzip in 1..=9_u32, brotli in 0..=11_u32,
         ) {
             let text = text.repeat(8);

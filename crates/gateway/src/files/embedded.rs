@@ -11,8 +11,8 @@ use super::compress::Levels;
 use super::path::{self, Refusal};
 use super::representation::Source;
 use super::resource::{Content, Resource};
-use super::{not_allowed, plain};
-use crate::Body;
+use super::status::{not_allowed, plain};
+use crate::body::Body;
 
 /// The demonstration, the page of the root first.
 const DEMO: &[(&str, &[u8])] = &[

@@ -29,42 +29,16 @@ mod folder;
 mod kind;
 mod listing;
 mod path;
-mod pieces;
+pub(crate) mod pieces;
 mod range;
 mod representation;
 mod resource;
 mod site;
+mod status;
 #[cfg(test)]
 mod tests;
 mod version;
 
-use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
-use http::{HeaderValue, Method, Response, StatusCode};
-
 pub use self::embedded::Embedded;
 pub use self::folder::Folder;
-pub(crate) use self::pieces::Pieces;
 pub use self::site::Site;
-use crate::Body;
-
-/// Returns a response whose body is its status.
-fn plain(status: StatusCode, method: &Method) -> Response<Body> {
-    let text = format!("{} {}\n", status.as_u16(), status.canonical_reason().unwrap_or(""));
-    let mut response = Response::new(Body::empty());
-    *response.status_mut() = status;
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    headers.insert(CONTENT_LENGTH, HeaderValue::from(text.len()));
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    if method != Method::HEAD {
-        *response.body_mut() = Body::from(text);
-    }
-    response
-}
-
-/// Answers a request that is no GET or HEAD.
-fn not_allowed(method: &Method) -> Response<Body> {
-    let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, method);
-    response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
-    response
-}

@@ -65,18 +65,18 @@ impl Piece {
 }
 
 /// A buffer with bytes in it. It goes back to the thread that drops it.
-struct Lent {
+struct LentBuffer {
     buffer: Box<[u8]>,
     length: usize,
     /// Signalled when the buffer is back, if a body waits for that.
-    back: Option<Arc<Back>>,
+    back: Option<Arc<BufferReturn>>,
 }
 
 /// The signal that a buffer is back.
 #[derive(Default)]
-struct Back(Mutex<(bool, Option<Waker>)>);
+struct BufferReturn(Mutex<(bool, Option<Waker>)>);
 
-impl Back {
+impl BufferReturn {
     fn poll(&self, cx: &Context<'_>) -> Poll<()> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if state.0 {
@@ -86,7 +86,7 @@ impl Back {
         Poll::Pending
     }
 
-    fn tell(&self) {
+    fn notify(&self) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.0 = true;
         let waker = state.1.take();
@@ -95,28 +95,28 @@ impl Back {
     }
 }
 
-impl Lent {
+impl LentBuffer {
     /// Makes room for this many bytes. Buffers for a whole frame are used again.
-    fn new(room: usize) -> Lent {
+    fn new(room: usize) -> LentBuffer {
         let kept = if room == FRAME { BUFFERS.with_borrow_mut(Vec::pop) } else { None };
         let buffer = kept.unwrap_or_else(|| vec![0; room].into_boxed_slice());
         IN_USE.fetch_add(buffer.len(), Ordering::Relaxed);
-        Lent { buffer, length: 0, back: None }
+        LentBuffer { buffer, length: 0, back: None }
     }
 }
 
-impl AsRef<[u8]> for Lent {
+impl AsRef<[u8]> for LentBuffer {
     fn as_ref(&self) -> &[u8] {
         &self.buffer[..self.length]
     }
 }
 
-impl Drop for Lent {
+impl Drop for LentBuffer {
     fn drop(&mut self) {
         let buffer = std::mem::take(&mut self.buffer);
         IN_USE.fetch_sub(buffer.len(), Ordering::Relaxed);
         if let Some(back) = self.back.take() {
-            back.tell();
+            back.notify();
         }
         if buffer.len() != FRAME {
             return;
@@ -134,8 +134,8 @@ impl Drop for Lent {
 
 /// Reads the next bytes that are available at once; `None` if there are none or the kernel cannot
 /// tell.
-fn read_now(file: &File, start: u64, most: usize, room: usize) -> io::Result<Option<Lent>> {
-    let mut lent = Lent::new(room);
+fn read_now(file: &File, start: u64, most: usize, room: usize) -> io::Result<Option<LentBuffer>> {
+    let mut lent = LentBuffer::new(room);
     loop {
         let mut parts = [IoSliceMut::new(&mut lent.buffer[..most])];
         match preadv2(file, &mut parts, start, ReadWriteFlags::NOWAIT) {
@@ -168,9 +168,14 @@ pub(super) fn fill(file: &File, buffer: &mut [u8], start: u64) -> io::Result<usi
     Ok(filled)
 }
 
-fn read_later(file: Arc<File>, start: u64, most: usize, room: usize) -> Blocking<io::Result<Lent>> {
+fn read_later(
+    file: Arc<File>,
+    start: u64,
+    most: usize,
+    room: usize,
+) -> Blocking<io::Result<LentBuffer>> {
     unblock(move || {
-        let mut lent = Lent::new(room);
+        let mut lent = LentBuffer::new(room);
         lent.length = fill(&file, &mut lent.buffer[..most], start)?;
         Ok(lent)
     })
@@ -180,11 +185,11 @@ fn read_later(file: Arc<File>, start: u64, most: usize, room: usize) -> Blocking
 pub(crate) struct Pieces {
     pieces: VecDeque<Piece>,
     left: u64,
-    reading: Option<Blocking<io::Result<Lent>>>,
+    reading: Option<Blocking<io::Result<LentBuffer>>>,
     /// The most bytes that are read at a time.
     most: usize,
     /// The buffer that has to be back before another buffer is used.
-    lent: Option<Arc<Back>>,
+    lent: Option<Arc<BufferReturn>>,
 }
 
 impl Pieces {
@@ -200,7 +205,7 @@ impl Pieces {
     }
 
     /// Takes the bytes that were read off the first piece, which is a file.
-    fn frame(&mut self, mut lent: Lent) -> io::Result<Frame<Bytes>> {
+    fn frame(&mut self, mut lent: LentBuffer) -> io::Result<Frame<Bytes>> {
         if lent.length == 0 {
             let what = "a file has become shorter while it was sent";
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, what));

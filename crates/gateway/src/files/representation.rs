@@ -20,10 +20,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, req
 use super::condition::{Validators, has_conditions};
 use super::encoding::Coding;
 use super::pieces::{Piece, Pieces};
-use super::plain;
 use super::range::{self, Wanted};
+use super::status::plain;
 use super::version::OnDisk;
-use crate::Body;
+use crate::body::Body;
 
 /// The location of the bytes.
 #[derive(Debug)]

@@ -20,7 +20,7 @@ use super::encoding::{Accepted, Coding};
 use super::kind::Kind;
 use super::pieces::fill;
 use super::representation::{Parts, Representation, Source};
-use crate::Body;
+use crate::body::Body;
 
 /// The bytes of a file or of a compressed sibling, and the marks that distinguish this version from
 /// other versions.

@@ -21,11 +21,11 @@ use super::path::{self, Refusal, RelativePath};
 use super::pieces::read_all;
 use super::representation::Source;
 use super::resource::{Content, Resource};
+use super::status::{not_allowed, plain};
 use super::version::{OnDisk, Opened, Stamp};
-use super::{not_allowed, plain};
-use crate::Body;
+use crate::body::Body;
 use crate::config::Files;
-use crate::window;
+use crate::file_region;
 
 /// How many times a file that changes while it is read is read.
 const TRIES: usize = 3;
@@ -46,7 +46,7 @@ impl fmt::Debug for Site {
 }
 
 /// The destination of a path.
-enum Place {
+enum Resolved {
     File(Located),
     /// A folder without an index, and its path.
     Folder(File, String),
@@ -169,19 +169,19 @@ impl Site {
             {
                 return response;
             }
-        } else if !matches!(place, Ok(Place::File(_))) {
+        } else if !matches!(place, Ok(Resolved::File(_))) {
             self.cache.borrow_mut().remove(path);
         }
         let answer = match place {
-            Ok(Place::File(located)) => self.send(head, path, located, now).await,
-            Ok(Place::Folder(opened, path)) => self.list(head, opened, path).await,
-            Ok(Place::Slashless) => Ok(to_folder(head)),
+            Ok(Resolved::File(located)) => self.send(head, path, located, now).await,
+            Ok(Resolved::Folder(opened, path)) => self.list(head, opened, path).await,
+            Ok(Resolved::Slashless) => Ok(to_folder(head)),
             Err(error) => Err(error),
         };
         answer.unwrap_or_else(|error| plain(status_of(&error), &head.method))
     }
 
-    async fn locate(&self, relative: &RelativePath) -> io::Result<Place> {
+    async fn locate(&self, relative: &RelativePath) -> io::Result<Resolved> {
         let RelativePath { path, is_folder } = relative;
         let file = self.folder.open_file(path).await?;
         if !file.metadata()?.is_dir() {
@@ -191,7 +191,7 @@ impl Site {
             };
         }
         if !is_folder {
-            return Ok(Place::Slashless);
+            return Ok(Resolved::Slashless);
         }
         for index in &self.options.index {
             let path = if path.is_empty() { index.clone() } else { format!("{path}/{index}") };
@@ -202,10 +202,10 @@ impl Site {
                 Err(error) => return Err(error),
             }
         }
-        Ok(Place::Folder(file, path.clone()))
+        Ok(Resolved::Folder(file, path.clone()))
     }
 
-    async fn with_siblings(&self, path: String, opened: Opened) -> io::Result<Place> {
+    async fn with_siblings(&self, path: String, opened: Opened) -> io::Result<Resolved> {
         let mut all = [Some(opened), None, None];
         if self.options.precompressed {
             for (place, coding) in all[1..].iter_mut().zip(Coding::ALL) {
@@ -214,7 +214,7 @@ impl Site {
                 *place = sibling.and_then(Opened::new).unwrap_or(None);
             }
         }
-        Ok(Place::File(Located { path, opened: all }))
+        Ok(Resolved::File(Located { path, opened: all }))
     }
 
     async fn send(
@@ -284,7 +284,7 @@ impl Site {
             let bytes = read_all(&opened.file, length as usize).await?;
             let now = opened.again()?;
             if now.stamp == opened.stamp && bytes.len() as u64 == length {
-                let source = Source::Memory(window::bytes(bytes, &opened.file));
+                let source = Source::Memory(file_region::bytes(bytes, &opened.file));
                 return Ok(Content::new(source, &opened.stamp));
             }
             *opened = now;

@@ -4,12 +4,12 @@
 //! requests many at a time. If the thread cannot keep up, lines are left out rather than requests
 //! delayed. If it cannot write, because the disk is full or the file system gone, it reports that
 //! once in a while and goes on trying. A log that was moved away is begun anew when the
-//! configuration is read again, as `logrotate` expects. Frequent events are logged seldom.
+//! configuration is read again, as `logrotate` expects. Frequent events are rate-limited.
 
+mod error_log;
 mod event;
-mod journal;
 mod line;
-mod seldom;
+mod rate_limited;
 #[cfg(test)]
 mod tests;
 mod writer;
@@ -23,10 +23,10 @@ use std::time::Duration;
 use superpoll_rt::{Handle, spawn, time};
 
 use crate::config::{AccessLog, LogFormat};
+pub use error_log::ErrorLog;
 pub use event::{Event, Level};
-pub use journal::Journal;
 pub(crate) use line::Record;
-pub(crate) use seldom::{Seldom, others};
+pub(crate) use rate_limited::{RateLimited, others};
 pub(crate) use writer::LogFailure;
 use writer::Writer;
 
@@ -57,31 +57,31 @@ impl Log {
 }
 
 /// One engine's part of a log.
-pub(crate) struct Pad {
+pub(crate) struct AccessLogWriter {
     log: Arc<Log>,
     lines: RefCell<Vec<u8>>,
     /// Whether a task will hand over the collected lines.
     is_due: Cell<bool>,
 }
 
-impl Pad {
-    pub(crate) fn new(log: Arc<Log>) -> Rc<Pad> {
-        Rc::new(Pad { log, lines: RefCell::default(), is_due: Cell::new(false) })
+impl AccessLogWriter {
+    pub(crate) fn new(log: Arc<Log>) -> Rc<AccessLogWriter> {
+        Rc::new(AccessLogWriter { log, lines: RefCell::default(), is_due: Cell::new(false) })
     }
 
     /// Writes a request to the log.
-    pub(crate) fn write(self: &Rc<Pad>, record: &Record) {
+    pub(crate) fn write(self: &Rc<AccessLogWriter>, record: &Record) {
         let mut lines = self.lines.borrow_mut();
         line::write(&mut lines, self.log.format, record);
         // Without an engine there is no task that could hand the lines over later.
         if lines.len() >= FULL || (!self.is_due.get() && Handle::current().is_err()) {
             self.log.writer.hand_over(std::mem::take(&mut *lines));
         } else if !self.is_due.replace(true) {
-            let pad = self.clone();
+            let access_log = self.clone();
             let later = async move {
                 time::sleep(PERIOD).await;
-                pad.is_due.set(false);
-                pad.flush();
+                access_log.is_due.set(false);
+                access_log.flush();
             };
             spawn(later).detach();
         }
@@ -95,7 +95,7 @@ impl Pad {
     }
 }
 
-impl Drop for Pad {
+impl Drop for AccessLogWriter {
     fn drop(&mut self) {
         self.flush();
     }

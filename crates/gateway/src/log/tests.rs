@@ -49,7 +49,7 @@ fn lines_of_each_format_say_the_same() {
 }
 
 #[test]
-fn what_was_no_request_is_written_as_it_came() {
+fn invalid_requests_are_logged_verbatim() {
     for (raw, combined, [method, target, protocol]) in [
         (&b"GET /a b HTTP/1.1"[..], "\"GET /a b HTTP/1.1\"", ["GET", "/a b", "HTTP/1.1"]),
         (b"\x16\x03\x01\"\x1b[2J\xff", "\"\\x16\\x03\\x01\\x22\\x1B[2J\\xFF\"", ["", "", ""]),
@@ -82,9 +82,9 @@ fn all_lines_are_written_by_the_end_and_a_log_that_is_there_goes_on() {
         let writing = log.clone();
         runtime
             .block_on(async move {
-                let pad = Pad::new(writing);
+                let access_log = AccessLogWriter::new(writing);
                 for _ in 0..3000 {
-                    pad.write(&record());
+                    access_log.write(&record());
                 }
             })
             .unwrap();
@@ -95,7 +95,7 @@ fn all_lines_are_written_by_the_end_and_a_log_that_is_there_goes_on() {
 }
 
 #[test]
-fn a_full_disk_is_told_once_and_loses_nothing_but_lines() {
+fn a_full_disk_is_reported_once_and_loses_only_log_lines() {
     let told: Arc<Mutex<Vec<String>>> = Arc::default();
     let hears = told.clone();
     let report = move |failure: &LogFailure| hears.lock().unwrap().push(failure.to_string());

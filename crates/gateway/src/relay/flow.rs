@@ -43,7 +43,7 @@ pub(super) struct Moved {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Way {
+enum TransferMode {
     /// After this many full reads in a row.
     Copy(u8),
     /// After this many small fills in a row.
@@ -67,7 +67,7 @@ pub(super) struct Flow {
     held: Option<Held>,
     pipe: Option<Pipe>,
     in_pipe: u32,
-    way: Way,
+    mode: TransferMode,
     delay: Delay,
     ended: bool,
     /// An error that was found while there were still bytes to write.
@@ -76,13 +76,13 @@ pub(super) struct Flow {
 
 impl Flow {
     /// Creates a direction; `inherits` says that its target has `TCP_NODELAY` already.
-    pub fn new(inherits: bool) -> Flow {
+    pub(super) fn new(inherits: bool) -> Flow {
         let delay = if inherits { Delay::Off } else { Delay::First };
         Flow {
             held: None,
             pipe: None,
             in_pipe: 0,
-            way: Way::Copy(0),
+            mode: TransferMode::Copy(0),
             delay,
             ended: false,
             failed: None,
@@ -91,7 +91,7 @@ impl Flow {
 
     /// Moves bytes until there are none to move; ready when the source has ended and all was
     /// written.
-    pub fn poll(
+    pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
         source: &impl End,
@@ -109,7 +109,7 @@ impl Flow {
                 return Poll::Ready(Ok(()));
             } else if moved.read >= SHARE {
                 break;
-            } else if matches!(self.way, Way::Splice(_)) {
+            } else if matches!(self.mode, TransferMode::Splice(_)) {
                 ready!(self.fill(cx, source, moved))?;
             } else {
                 ready!(self.read(cx, source, moved))?;
@@ -131,11 +131,11 @@ impl Flow {
         match source.poll_read(cx, &mut buffer.bytes) {
             Poll::Ready(Ok(count)) if count > 0 => {
                 moved.read += count as u64;
-                self.way = match self.way {
-                    Way::Copy(_) if count < BUFFER => Way::Copy(0),
-                    Way::Copy(full) if full + 1 >= FULL_READS => Way::Splice(0),
-                    Way::Copy(full) => Way::Copy(full + 1),
-                    way => way,
+                self.mode = match self.mode {
+                    TransferMode::Copy(_) if count < BUFFER => TransferMode::Copy(0),
+                    TransferMode::Copy(full) if full + 1 >= FULL_READS => TransferMode::Splice(0),
+                    TransferMode::Copy(full) => TransferMode::Copy(full + 1),
+                    mode => mode,
                 };
                 (buffer.start, buffer.end) = (0, count as u32);
                 if count < BUFFER && has_all {
@@ -174,7 +174,7 @@ impl Flow {
     }
 
     /// Takes the bytes that were read before there was a target, and whether they end the stream.
-    pub fn begin_with(&mut self, buffer: Box<Buffer>, ended: bool) {
+    pub(super) fn begin_with(&mut self, buffer: Box<Buffer>, ended: bool) {
         self.ended = ended;
         match buffer.used().is_empty() {
             true => buffer.give_back(),
@@ -183,12 +183,12 @@ impl Flow {
     }
 
     /// Whether the source has ended.
-    pub fn has_ended(&self) -> bool {
+    pub(super) fn has_ended(&self) -> bool {
         self.ended
     }
 
     /// Whether there are bytes to write.
-    pub fn holds(&self) -> bool {
+    pub(super) fn holds(&self) -> bool {
         self.held.is_some()
     }
 
@@ -235,20 +235,22 @@ impl Flow {
             Ok(pipe) => pipe,
             Err(_) => {
                 // There may be no descriptor left: copying needs none.
-                self.way = Way::Copy(0);
+                self.mode = TransferMode::Copy(0);
                 return Poll::Ready(Ok(()));
             }
         };
         match source.poll_fill(cx, &pipe.writer, PIPE) {
             Poll::Ready(Ok(count)) if count > 0 => {
                 moved.read += count as u64;
-                self.way = match self.way {
-                    Way::Splice(small) if count < BUFFER && small + 1 >= SMALL_FILLS => {
-                        Way::Copy(0)
+                self.mode = match self.mode {
+                    TransferMode::Splice(small) if count < BUFFER && small + 1 >= SMALL_FILLS => {
+                        TransferMode::Copy(0)
                     }
-                    Way::Splice(small) if count < BUFFER => Way::Splice(small + 1),
-                    Way::Splice(_) => Way::Splice(0),
-                    way => way,
+                    TransferMode::Splice(small) if count < BUFFER => {
+                        TransferMode::Splice(small + 1)
+                    }
+                    TransferMode::Splice(_) => TransferMode::Splice(0),
+                    mode => mode,
                 };
                 self.in_pipe = count as u32;
                 self.pipe = Some(pipe);
@@ -258,7 +260,7 @@ impl Flow {
                 pipe.give_back();
                 match outcome {
                     Poll::Ready(Err(error)) if is_refused(&error) => {
-                        self.way = Way::OnlyCopy;
+                        self.mode = TransferMode::OnlyCopy;
                         Poll::Ready(Ok(()))
                     }
                     outcome => outcome
@@ -275,7 +277,7 @@ impl Flow {
         moved: &mut Moved,
     ) -> Poll<Result<(), Broken>> {
         let Some(pipe) = &self.pipe else { return Poll::Ready(Ok(())) };
-        if self.way == Way::OnlyCopy {
+        if self.mode == TransferMode::OnlyCopy {
             // The target has refused the bytes in the pipe.
             let mut buffer = Buffer::take();
             count(Call::Read);
@@ -291,12 +293,12 @@ impl Flow {
                     moved.spliced += count as u64;
                     self.in_pipe -= count as u32;
                 }
-                Err(error) if is_refused(&error) => self.way = Way::OnlyCopy,
+                Err(error) if is_refused(&error) => self.mode = TransferMode::OnlyCopy,
                 Err(error) => return Poll::Ready(Err(Broken::Target(error))),
             }
         }
         if self.in_pipe == 0
-            && !matches!(self.way, Way::Splice(_))
+            && !matches!(self.mode, TransferMode::Splice(_))
             && let Some(pipe) = self.pipe.take()
         {
             pipe.give_back();

@@ -27,11 +27,11 @@
 //! ```
 
 mod calls;
+mod concurrency_limit;
 mod flow;
-mod gate;
-mod guess;
 mod pair;
 mod pool;
+mod read_predictor;
 mod shared;
 mod stream;
 
@@ -51,17 +51,17 @@ use bytes::Bytes;
 use superpoll_rt::net::unix::UnixStream;
 use superpoll_rt::{Handle, Runtime, spawn, time};
 
-use crate::Address;
+use crate::address::Address;
 use crate::listen::{Bound, Inherited, Listener};
 use crate::proxy_protocol;
-use crate::statistics::Subject;
+use crate::telemetry::socket::Subject;
 use crate::transport::Plain;
 use calls::{Call, count};
 pub use calls::{Calls, calls};
-use gate::{Gate, Place};
+use concurrency_limit::{ConcurrencyLimit, Permit};
 use pair::{Pair, Relaying};
+use shared::{ActivePair, Local, Shared, Target};
 pub use shared::{Counters, Failure, Options};
-use shared::{Local, Member, Shared, Target};
 pub(crate) use shared::{Rules, Settings};
 use stream::Stream;
 
@@ -112,7 +112,7 @@ impl std::error::Error for Error {
 /// A running relay. Dropping it stops listening; pairs go on as long as the runtime does.
 pub struct Relay {
     shared: Arc<Shared>,
-    gate: Arc<Gate>,
+    limit: Arc<ConcurrencyLimit>,
     listening: Address,
     /// `None` once the relay is stopped.
     bound: Mutex<Option<Arc<Bound>>>,
@@ -131,7 +131,8 @@ impl Settings {
         let target = match to {
             Address::Unix(path) => Target::Unix(path.clone()),
             Address::Tcp { port: 0, .. } => {
-                let error = io::Error::new(io::ErrorKind::InvalidInput, "nobody listens on port 0");
+                let error =
+                    io::Error::new(io::ErrorKind::InvalidInput, "port 0 cannot be connected to");
                 return Err(Error::new(format!("relaying to {to}"))(error));
             }
             Address::Tcp { host, port } => {
@@ -212,10 +213,10 @@ impl Relay {
         settings: Settings,
         report: impl Fn(&Failure) + Send + Sync + 'static,
     ) -> Relay {
-        let gate = Gate::new(settings.options.max_connections.unwrap_or(usize::MAX));
+        let limit = ConcurrencyLimit::new(settings.options.max_connections.unwrap_or(usize::MAX));
         Relay {
             shared: Arc::new(Shared::new(settings, Box::new(report))),
-            gate: Arc::new(gate),
+            limit: Arc::new(limit),
             listening,
             bound: Mutex::new(Some(bound)),
         }
@@ -237,12 +238,12 @@ impl Relay {
     /// Accepts clients.
     pub(crate) fn open(&self, engines: &Engines, listeners: Vec<Listener>) -> io::Result<()> {
         for (engine, listener) in listeners.into_iter().enumerate() {
-            let (shared, gate) = (self.shared.clone(), self.gate.clone());
+            let (shared, limit) = (self.shared.clone(), self.limit.clone());
             let on = self.listening.to_string();
             let watching_costs = engines.on_epoll;
             let accept = move || {
                 let local = RefCell::new(Rc::new(Local::new(shared, watching_costs)));
-                spawn(Accepting { listener, local, gate, on, shed: Cell::new(0) }.run()).detach();
+                spawn(Accepting { listener, local, limit, on, shed: Cell::new(0) }.run()).detach();
             };
             engines.handle.call_on(engine, accept).map_err(io::Error::other)?;
         }
@@ -277,7 +278,7 @@ impl Relay {
     pub fn stop(&self) {
         // A socket file is removed with the relay's socket.
         drop(self.bound().take());
-        self.gate.stop();
+        self.limit.stop();
     }
 
     /// Waits until there are no pairs left, for at most this long; returns how many there are.
@@ -316,7 +317,7 @@ impl fmt::Debug for Relay {
 struct Accepting {
     listener: Listener,
     local: RefCell<Rc<Local>>,
-    gate: Arc<Gate>,
+    limit: Arc<ConcurrencyLimit>,
     on: String,
     /// The number of clients that the listener has shed, as reported.
     shed: Cell<u64>,
@@ -324,10 +325,10 @@ struct Accepting {
 
 impl Accepting {
     async fn run(self) {
-        while let Some(place) = poll_fn(|cx| self.gate.poll_enter(cx)).await {
+        while let Some(permit) = poll_fn(|cx| self.limit.poll_acquire(cx)).await {
             match self.accept().await {
                 None => break,
-                Some(Ok((client, address))) => begin(self.local(), client, address, place),
+                Some(Ok((client, address))) => begin(self.local(), client, address, permit),
                 Some(Err(error)) => {
                     self.local().shared.not_accepted(&self.on, error);
                     time::sleep(PAUSE).await;
@@ -337,7 +338,7 @@ impl Accepting {
         let local = self.local();
         let (socket, accepted) = self.listener.into_accepted();
         for (client, address) in accepted {
-            begin(local.clone(), client, address, self.gate.enter_late());
+            begin(local.clone(), client, address, self.limit.acquire_unchecked());
         }
         time::sleep(crate::listen::CLOSING).await;
         drop(socket);
@@ -367,51 +368,51 @@ impl Accepting {
                 return Poll::Ready(Some(accepted));
             }
             if !std::mem::replace(&mut known, true) {
-                self.gate.remember(cx);
+                self.limit.remember(cx);
             }
-            if self.gate.is_stopped() { Poll::Ready(None) } else { Poll::Pending }
+            if self.limit.is_stopped() { Poll::Ready(None) } else { Poll::Pending }
         })
         .await
     }
 }
 
-fn begin(local: Rc<Local>, client: Plain, address: Option<SocketAddr>, place: Place) {
+fn begin(local: Rc<Local>, client: Plain, address: Option<SocketAddr>, permit: Permit) {
     local.shared.totals.accepted.fetch_add(1, Ordering::Relaxed);
     let Settings { rules, target, .. } = local.settings();
     let has_headers = rules.header.is_some() || rules.announces.is_some();
     // Behind a proxy, the peer of the connection is not the client.
     let counted = address.filter(|_| rules.header.is_none()).map(|address| address.ip());
     let is_simple = !has_headers && matches!(target, Target::Tcp(_));
-    let Some(member) = Member::new(local.clone(), place, counted) else {
+    let Some(active) = ActivePair::new(local.clone(), permit, counted) else {
         local.shared.totals.refused.fetch_add(1, Ordering::Relaxed);
         return;
     };
     if is_simple {
         let (client, read) = client.into_parts();
-        if let Some(pair) = Pair::connect(client.into(), &read, member) {
+        if let Some(pair) = Pair::connect(client.into(), &read, active) {
             spawn(Relaying::from(pair)).detach();
         }
     } else {
-        spawn(introduce(client, address, member)).detach();
+        spawn(introduce(client, address, active)).detach();
     }
 }
 
 /// Reads the header that names the client, makes the header for the upstream, and relays.
-async fn introduce(mut client: Plain, mut address: Option<SocketAddr>, mut member: Member) {
-    let rules = member.settings().rules.clone();
+async fn introduce(mut client: Plain, mut address: Option<SocketAddr>, mut active: ActivePair) {
+    let rules = active.settings().rules.clone();
     let (mut local, mut rest) = (None, Bytes::new());
     if let Some(patience) = rules.header {
         let read = time::timeout(patience, proxy_protocol::read(&mut client)).await;
-        let Ok(said) = read.map_err(io::Error::from).and_then(|outcome| outcome) else {
-            member.totals().broken.fetch_add(1, Ordering::Relaxed);
+        let Ok(header) = read.map_err(io::Error::from).and_then(|outcome| outcome) else {
+            active.totals().broken.fetch_add(1, Ordering::Relaxed);
             return;
         };
-        if let Some((from, to)) = said.addresses {
+        if let Some((from, to)) = header.addresses {
             (address, local) = (Some(from), Some(to));
         }
-        rest = said.rest;
-        if !member.count(address.map(|address| address.ip())) {
-            member.totals().refused.fetch_add(1, Ordering::Relaxed);
+        rest = header.rest;
+        if !active.count(address.map(|address| address.ip())) {
+            active.totals().refused.fetch_add(1, Ordering::Relaxed);
             return;
         }
     }
@@ -425,26 +426,26 @@ async fn introduce(mut client: Plain, mut address: Option<SocketAddr>, mut membe
     let (client, read) = client.into_parts();
     ahead.extend_from_slice(&read);
     let client = Stream::from(client);
-    if let Target::Unix(path) = &member.settings().target {
+    if let Target::Unix(path) = &active.settings().target {
         let path = path.clone();
-        if let Some(upstream) = connect_unix(&path, &member).await {
-            Relaying::from(Pair::connected(upstream, client, &ahead, member)).await;
+        if let Some(upstream) = connect_unix(&path, &active).await {
+            Relaying::from(Pair::connected(upstream, client, &ahead, active)).await;
         }
-    } else if let Some(pair) = Pair::connect(client, &ahead, member) {
+    } else if let Some(pair) = Pair::connect(client, &ahead, active) {
         Relaying::from(pair).await;
     }
 }
 
 /// Connects to a Unix socket, which waits while its queue is full.
-async fn connect_unix(path: &Path, member: &Member) -> Option<Stream> {
+async fn connect_unix(path: &Path, active: &ActivePair) -> Option<Stream> {
     count(Call::Socket);
     count(Call::Connect);
-    let limit = member.options().connect_timeout;
+    let limit = active.options().connect_timeout;
     let connected = time::timeout(limit, UnixStream::connect(path)).await;
     match connected.map_err(io::Error::from).and_then(|outcome| outcome) {
         Ok(upstream) => Some(upstream.into_std().into()),
         Err(error) => {
-            member.not_connected(error);
+            active.not_connected(error);
             None
         }
     }

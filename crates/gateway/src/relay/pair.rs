@@ -24,9 +24,9 @@ use superpoll_rt::Direction;
 use superpoll_rt::time::{Sleep, sleep_until};
 
 use super::flow::{Broken, Flow, Moved};
-use super::guess::{After, Side};
 use super::pool::Buffer;
-use super::shared::{Member, Target};
+use super::read_predictor::{After, Side};
+use super::shared::{ActivePair, Target};
 use super::stream::{Reading, Stream};
 
 /// A direction, and how far its end has come.
@@ -34,12 +34,12 @@ struct Half {
     flow: Flow,
     ended: bool,
     /// The end has been passed on to the target.
-    told: bool,
+    end_reported: bool,
 }
 
 impl Half {
     fn new(inherits: bool) -> Half {
-        Half { flow: Flow::new(inherits), ended: false, told: false }
+        Half { flow: Flow::new(inherits), ended: false, end_reported: false }
     }
 }
 
@@ -63,7 +63,7 @@ pub(super) struct Pair {
     /// The result of the previous turn.
     last: After,
     clock: Option<Box<Clock>>,
-    member: Member,
+    active: ActivePair,
 }
 
 /// How a pair goes on.
@@ -73,14 +73,14 @@ enum Step {
 }
 
 /// Begins to connect to the next address that can be tried.
-fn next(member: &Member, tried: &mut u32, sends: bool) -> Option<io::Result<Stream>> {
-    let Target::Tcp(addresses) = &member.settings().target else { return None };
+fn next(active: &ActivePair, tried: &mut u32, sends: bool) -> Option<io::Result<Stream>> {
+    let Target::Tcp(addresses) = &active.settings().target else { return None };
     let mut last = None;
     while let Some(&address) = addresses.get(*tried as usize) {
         *tried += 1;
         match Stream::begin(address, sends) {
             Ok(upstream) => {
-                if !member.options().speculative {
+                if !active.options().speculative {
                     upstream.doubt(Direction::Write);
                 }
                 return Some(Ok(upstream));
@@ -93,8 +93,8 @@ fn next(member: &Member, tried: &mut u32, sends: bool) -> Option<io::Result<Stre
 
 /// Reads the bytes that a client has sent already, behind the content of the buffer. Returns
 /// whether they end the stream.
-fn read_first(client: &Stream, buffer: &mut Buffer, member: &Member) -> io::Result<bool> {
-    if !member.options().speculative {
+fn read_first(client: &Stream, buffer: &mut Buffer, active: &ActivePair) -> io::Result<bool> {
+    if !active.options().speculative {
         return Ok(false);
     }
     let room = &mut buffer.bytes[buffer.end as usize..];
@@ -116,48 +116,53 @@ fn read_first(client: &Stream, buffer: &mut Buffer, member: &Member) -> io::Resu
 impl Pair {
     /// Begins to connect a client by TCP; `None` if that failed, which has been reported then.
     /// `ahead` goes ahead of all bytes from the client, and is no longer than `BUFFER`.
-    pub fn connect(client: Stream, ahead: &[u8], member: Member) -> Option<Pair> {
+    pub(super) fn connect(client: Stream, ahead: &[u8], active: ActivePair) -> Option<Pair> {
         let mut up = Half::new(false);
-        if member.options().speculative || !ahead.is_empty() {
+        if active.options().speculative || !ahead.is_empty() {
             let mut buffer = Buffer::holding(ahead);
-            match read_first(&client, &mut buffer, &member) {
+            match read_first(&client, &mut buffer, &active) {
                 Ok(ended) => up.flow.begin_with(buffer, ended),
                 Err(_) => {
                     buffer.give_back();
-                    member.totals().broken.fetch_add(1, Ordering::Relaxed);
+                    active.totals().broken.fetch_add(1, Ordering::Relaxed);
                     return None;
                 }
             }
         }
         let mut tried = 0;
         let none = || Err(io::ErrorKind::AddrNotAvailable.into());
-        match next(&member, &mut tried, up.flow.holds()).unwrap_or_else(none) {
+        match next(&active, &mut tried, up.flow.holds()).unwrap_or_else(none) {
             Ok(upstream) => {
-                let pair = Pair::connected_to(upstream, client, member);
-                if pair.member.looks_again() {
+                let pair = Pair::connected_to(upstream, client, active);
+                if pair.active.looks_again() {
                     pair.client.set_reading(Reading::Later);
                     pair.upstream.set_reading(Reading::Later);
                 }
                 Some(Pair { connecting: true, tried, up, ..pair })
             }
             Err(error) => {
-                member.not_connected(error);
+                active.not_connected(error);
                 None
             }
         }
     }
 
     /// As [`connect`](Pair::connect), with an upstream that is connected.
-    pub fn connected(upstream: Stream, client: Stream, ahead: &[u8], member: Member) -> Pair {
-        let mut pair = Pair::connected_to(upstream, client, member);
+    pub(super) fn connected(
+        upstream: Stream,
+        client: Stream,
+        ahead: &[u8],
+        active: ActivePair,
+    ) -> Pair {
+        let mut pair = Pair::connected_to(upstream, client, active);
         if !ahead.is_empty() {
             pair.up.flow.begin_with(Buffer::holding(ahead), false);
         }
         pair
     }
 
-    fn connected_to(upstream: Stream, client: Stream, member: Member) -> Pair {
-        if !member.options().speculative {
+    fn connected_to(upstream: Stream, client: Stream, active: ActivePair) -> Pair {
+        if !active.options().speculative {
             client.doubt(Direction::Read);
             client.doubt(Direction::Write);
         }
@@ -171,11 +176,11 @@ impl Pair {
             tried: 0,
             last: After::Up,
             clock: None,
-            member,
+            active,
         }
     }
 
-    /// Plans a try for each side that is not watched, where the guesses say that it is worth it.
+    /// Plans a try for each side that is not watched, where the predictor says that it is worth it.
     /// Returns whether there is one.
     fn plan(&self, after: After) -> bool {
         let mut any = false;
@@ -183,8 +188,8 @@ impl Pair {
             [(Side::Client, &self.client, &self.up), (Side::Upstream, &self.upstream, &self.down)]
         {
             if stream.reading() != Reading::Watched && !half.ended {
-                let worth = self.member.guesses().is_worth(after, side);
-                let twice = worth && self.member.guesses().is_worth(After::Short, side);
+                let worth = self.active.predictor().is_worth(after, side);
+                let twice = worth && self.active.predictor().is_worth(After::Short, side);
                 stream.set_reading(if worth { Reading::Tried { twice } } else { Reading::Later });
                 any |= worth;
             }
@@ -195,9 +200,9 @@ impl Pair {
     /// Records whether a try found something.
     fn learn(&self, side: Side, reading: Reading, read: bool, ended: bool) {
         if let Reading::Tried { twice } = reading {
-            self.member.guesses().learn(self.last, side, read || ended);
+            self.active.predictor().learn(self.last, side, read || ended);
             if twice && read {
-                self.member.guesses().learn(After::Short, side, ended);
+                self.active.predictor().learn(After::Short, side, ended);
             }
         }
     }
@@ -234,21 +239,21 @@ impl Pair {
 
     fn is_connected(&mut self) {
         self.connecting = false;
-        if self.member.options().idle_timeout.is_none() {
+        if self.active.options().idle_timeout.is_none() {
             self.clock = None;
         }
     }
 
     /// The upstream could not be reached: tries its next address, or gives up.
     fn not_connected(&mut self, error: io::Error) -> Step {
-        match next(&self.member, &mut self.tried, self.up.flow.holds()).unwrap_or(Err(error)) {
+        match next(&self.active, &mut self.tried, self.up.flow.holds()).unwrap_or(Err(error)) {
             Ok(upstream) => {
                 self.upstream = upstream;
                 self.clock = None;
                 Step::On
             }
             Err(last) => {
-                self.member.not_connected(last);
+                self.active.not_connected(last);
                 Step::Over
             }
         }
@@ -265,7 +270,7 @@ impl Pair {
         }
         self.client.reset_on_close();
         self.upstream.reset_on_close();
-        self.member.totals().broken.fetch_add(1, Ordering::Relaxed);
+        self.active.totals().broken.fetch_add(1, Ordering::Relaxed);
         Step::Over
     }
 
@@ -306,7 +311,7 @@ impl Pair {
         if self.up.ended && self.down.ended {
             return Poll::Ready(Step::Over);
         }
-        if self.up.ended && !self.up.told {
+        if self.up.ended && !self.up.end_reported {
             if self.connecting {
                 // Ending a direction of a socket that is still connecting would give the connection
                 // up.
@@ -316,11 +321,11 @@ impl Pair {
                     Poll::Ready(Ok(())) => self.is_connected(),
                 }
             }
-            self.up.told = true;
+            self.up.end_reported = true;
             self.upstream.end_writing();
         }
-        if self.down.ended && !self.down.told {
-            self.down.told = true;
+        if self.down.ended && !self.down.end_reported {
+            self.down.end_reported = true;
             self.client.end_writing();
         }
         Poll::Pending
@@ -328,7 +333,7 @@ impl Pair {
 
     /// Returns the timeout that applies now, if any.
     fn limit(&self) -> Option<Duration> {
-        let options = self.member.options();
+        let options = self.active.options();
         match self.connecting {
             // If neither side speaks, only a check shows that the upstream is connected.
             true => Some(
@@ -351,7 +356,7 @@ impl Pair {
         if Pin::new(&mut clock.sleep).poll(cx).is_pending() {
             return Poll::Pending;
         }
-        let options = self.member.options();
+        let options = self.active.options();
         let limit = match self.connecting {
             true if self.upstream.is_connected() => {
                 self.connecting = false;
@@ -373,7 +378,7 @@ impl Pair {
             let text = format!("no answer within {} s", limit.as_secs_f64());
             return Poll::Ready(self.not_connected(io::Error::new(io::ErrorKind::TimedOut, text)));
         }
-        self.member.totals().timed_out.fetch_add(1, Ordering::Relaxed);
+        self.active.totals().timed_out.fetch_add(1, Ordering::Relaxed);
         Poll::Ready(Step::Over)
     }
 }
@@ -386,7 +391,7 @@ impl Pair {
             let ends = self.ends();
             let mut step = self.relay(cx, &mut moved);
             let [up, down] = &moved;
-            self.member.totals().moved(up, down);
+            self.active.totals().moved(up, down);
             if (up.read | up.written | down.read | down.written) > 0
                 && let Some(clock) = &mut self.clock
             {

@@ -46,14 +46,14 @@ pub(super) struct Buffer {
 
 impl Buffer {
     /// Takes a buffer, with arbitrary content.
-    pub fn take() -> Box<Buffer> {
+    pub(super) fn take() -> Box<Buffer> {
         let _ = LENT.try_with(|counts| counts.set((counts.get().0 + 1, counts.get().1)));
         let kept = BUFFERS.try_with(|kept| kept.borrow_mut().pop()).ok().flatten();
         kept.unwrap_or_else(|| Box::new(Buffer { start: 0, end: 0, bytes: [0; BUFFER] }))
     }
 
     /// Takes a buffer that holds these bytes, as many as there is room for.
-    pub fn holding(bytes: &[u8]) -> Box<Buffer> {
+    pub(super) fn holding(bytes: &[u8]) -> Box<Buffer> {
         let mut buffer = Buffer::take();
         let count = bytes.len().min(BUFFER);
         buffer.bytes[..count].copy_from_slice(&bytes[..count]);
@@ -62,7 +62,7 @@ impl Buffer {
     }
 
     /// Gives the buffer back.
-    pub fn give_back(self: Box<Buffer>) {
+    pub(super) fn give_back(self: Box<Buffer>) {
         // While the thread ends there is no pool any more, and the buffer is freed.
         let freed = BUFFERS.try_with(|kept| {
             let mut kept = kept.borrow_mut();
@@ -87,7 +87,7 @@ impl Buffer {
     }
 
     /// Returns the part that is in use.
-    pub fn used(&self) -> &[u8] {
+    pub(super) fn used(&self) -> &[u8] {
         &self.bytes[self.start as usize..self.end as usize]
     }
 }
@@ -100,7 +100,7 @@ pub(super) enum Held {
 }
 
 impl Held {
-    pub fn used(&self) -> &[u8] {
+    pub(super) fn used(&self) -> &[u8] {
         match self {
             Held::Whole(buffer) => buffer.used(),
             Held::Small(bytes, start) => &bytes[*start as usize..],
@@ -108,7 +108,7 @@ impl Held {
     }
 
     /// Removes the bytes that were written; returns whether those were all.
-    pub fn advance(&mut self, count: usize) -> bool {
+    pub(super) fn advance(&mut self, count: usize) -> bool {
         match self {
             Held::Whole(buffer) => buffer.start += count as u32,
             Held::Small(_, start) => *start += count as u32,
@@ -117,7 +117,7 @@ impl Held {
     }
 
     /// Prepares for a wait: gives up memory beyond the bytes that are held.
-    pub fn shrink(&mut self) {
+    pub(super) fn shrink(&mut self) {
         if matches!(self, Held::Whole(_)) && self.used().len() <= SMALL {
             let small = Held::Small(self.used().into(), 0);
             std::mem::replace(self, small).give_back();
@@ -125,7 +125,7 @@ impl Held {
     }
 
     /// Gives back the buffer that was lent.
-    pub fn give_back(self) {
+    pub(super) fn give_back(self) {
         if let Held::Whole(buffer) = self {
             buffer.give_back();
         }
@@ -140,7 +140,7 @@ pub(super) struct Pipe {
 
 impl Pipe {
     /// Takes an empty pipe.
-    pub fn take() -> io::Result<Pipe> {
+    pub(super) fn take() -> io::Result<Pipe> {
         if let Some(pipe) = PIPES.try_with(|kept| kept.borrow_mut().pop()).ok().flatten() {
             return Ok(pipe);
         }
@@ -154,7 +154,7 @@ impl Pipe {
     }
 
     /// Gives the pipe back, empty.
-    pub fn give_back(self) {
+    pub(super) fn give_back(self) {
         let _ = PIPES.try_with(|kept| {
             let mut kept = kept.borrow_mut();
             if kept.len() < KEPT {

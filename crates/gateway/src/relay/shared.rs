@@ -14,12 +14,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::concurrency_limit::Permit;
 use super::flow::Moved;
-use super::gate::Place;
-use super::guess::Guesses;
-use crate::Address;
-use crate::config::ProxyVersion;
-use crate::seats::{Seat, Seats};
+use super::read_predictor::ReadPredictor;
+use crate::address::Address;
+use crate::connection_limits::{ConnectionLimits, ConnectionPermit};
+use crate::proxy_protocol::ProxyVersion;
 
 /// How a relay treats its connections.
 #[derive(Clone, Debug)]
@@ -109,7 +109,7 @@ impl fmt::Display for Failure {
         };
         match left_out {
             0 => Ok(()),
-            more => write!(f, " (and {more} more since this was last said)"),
+            more => write!(f, " (and {more} more since the last report)"),
         }
     }
 }
@@ -128,15 +128,15 @@ type Kind = (u8, Option<i32>);
 
 /// The failures that were reported lately.
 #[derive(Debug, Default)]
-struct Told(Mutex<Vec<(Kind, Instant, u64)>>);
+struct ReportLimiter(Mutex<Vec<(Kind, Instant, u64)>>);
 
-impl Told {
+impl ReportLimiter {
     /// Returns the number of failures since the last report, if this failure is to report.
     fn admit(&self, kind: Kind, now: Instant) -> Option<u64> {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match told.iter_mut().find(|(other, ..)| *other == kind) {
+        let mut reports = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match reports.iter_mut().find(|(other, ..)| *other == kind) {
             None => {
-                told.push((kind, now, 0));
+                reports.push((kind, now, 0));
                 Some(0)
             }
             Some((_, last, left_out)) if now.duration_since(*last) < SILENCE => {
@@ -195,7 +195,7 @@ pub(super) struct Totals {
 
 impl Totals {
     /// Adds the bytes that a pair has moved.
-    pub fn moved(&self, up: &Moved, down: &Moved) {
+    pub(super) fn moved(&self, up: &Moved, down: &Moved) {
         for (total, moved) in [
             (&self.bytes_up, up.written),
             (&self.bytes_down, down.written),
@@ -207,7 +207,7 @@ impl Totals {
         }
     }
 
-    pub fn read(&self) -> Counters {
+    pub(super) fn read(&self) -> Counters {
         let of = |total: &AtomicU64| total.load(Ordering::Relaxed);
         Counters {
             accepted: of(&self.accepted),
@@ -236,7 +236,7 @@ pub(super) enum Target {
 pub(crate) struct Rules {
     /// The limits on connections, of all clients and of one client. A connection above a limit is
     /// closed.
-    pub seats: Option<Arc<Seats>>,
+    pub connection_limits: Option<Arc<ConnectionLimits>>,
     /// Connections begin with a header of the PROXY protocol, which has this long to arrive.
     pub header: Option<Duration>,
     /// The upstream is sent such a header.
@@ -258,18 +258,18 @@ pub(super) struct Shared {
     version: AtomicU64,
     pub totals: Totals,
     report: Box<dyn Fn(&Failure) + Send + Sync>,
-    told: Told,
+    reports: ReportLimiter,
 }
 
 impl Shared {
-    pub fn new(settings: Settings, report: Box<dyn Fn(&Failure) + Send + Sync>) -> Shared {
+    pub(super) fn new(settings: Settings, report: Box<dyn Fn(&Failure) + Send + Sync>) -> Shared {
         let settings = Mutex::new((0, Arc::new(settings)));
-        let (totals, told) = (Totals::default(), Told::default());
-        Shared { settings, version: AtomicU64::new(0), totals, report, told }
+        let (totals, reports) = (Totals::default(), ReportLimiter::default());
+        Shared { settings, version: AtomicU64::new(0), totals, report, reports }
     }
 
     /// Applies these settings to new connections; existing pairs keep their settings.
-    pub fn change(&self, settings: Settings) {
+    pub(super) fn change(&self, settings: Settings) {
         let mut current = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
         *current = (current.0 + 1, Arc::new(settings));
         self.version.store(current.0, Ordering::Release);
@@ -280,7 +280,7 @@ impl Shared {
     }
 
     /// Returns the address that clients are relayed to now.
-    pub fn to(&self) -> Address {
+    pub(super) fn to(&self) -> Address {
         self.current().1.to.clone()
     }
 
@@ -288,17 +288,17 @@ impl Shared {
     #[cold]
     fn not_connected(&self, to: &Address, error: io::Error) {
         self.totals.connect_failures.fetch_add(1, Ordering::Relaxed);
-        if let Some(left_out) = self.told.admit((0, error.raw_os_error()), Instant::now()) {
+        if let Some(left_out) = self.reports.admit((0, error.raw_os_error()), Instant::now()) {
             (self.report)(&Failure::Connect { to: to.clone(), error, left_out });
         }
     }
 
     /// Reports clients that were closed for lack of descriptors.
     #[cold]
-    pub fn shed(&self, on: &str, clients: u64) {
+    pub(super) fn shed(&self, on: &str, clients: u64) {
         self.totals.shed.fetch_add(clients, Ordering::Relaxed);
         for _ in 0..clients {
-            if let Some(left_out) = self.told.admit((1, None), Instant::now()) {
+            if let Some(left_out) = self.reports.admit((1, None), Instant::now()) {
                 (self.report)(&Failure::Shed { on: on.to_owned(), left_out });
             }
         }
@@ -306,8 +306,8 @@ impl Shared {
 
     /// Reports a listener that failed to accept.
     #[cold]
-    pub fn not_accepted(&self, on: &str, error: io::Error) {
-        if let Some(left_out) = self.told.admit((2, error.raw_os_error()), Instant::now()) {
+    pub(super) fn not_accepted(&self, on: &str, error: io::Error) {
+        if let Some(left_out) = self.reports.admit((2, error.raw_os_error()), Instant::now()) {
             (self.report)(&Failure::Accept { on: on.to_owned(), error, left_out });
         }
     }
@@ -318,82 +318,86 @@ pub(super) struct Local {
     pub shared: Arc<Shared>,
     version: u64,
     settings: Arc<Settings>,
-    guesses: Guesses,
+    predictor: ReadPredictor,
     watching_costs: bool,
 }
 
 impl Local {
     /// `watching_costs` says that a system call is needed to watch a descriptor.
-    pub fn new(shared: Arc<Shared>, watching_costs: bool) -> Local {
+    pub(super) fn new(shared: Arc<Shared>, watching_costs: bool) -> Local {
         let (version, settings) = shared.current();
-        Local { shared, version, settings, guesses: Guesses::new(), watching_costs }
+        Local { shared, version, settings, predictor: ReadPredictor::new(), watching_costs }
     }
 
     /// Returns a new [`Local`] with the current settings, if this one's settings are outdated.
-    pub fn renewed(&self) -> Option<Local> {
+    pub(super) fn renewed(&self) -> Option<Local> {
         let is_current = self.version == self.shared.version.load(Ordering::Acquire);
         (!is_current).then(|| Local::new(self.shared.clone(), self.watching_costs))
     }
 
-    pub fn settings(&self) -> &Settings {
+    pub(super) fn settings(&self) -> &Settings {
         &self.settings
     }
 }
 
 /// One of the pairs that exist now.
-pub(super) struct Member {
+pub(super) struct ActivePair {
     local: Rc<Local>,
-    seat: Option<Seat>,
-    _place: Place,
+    connection_permit: Option<ConnectionPermit>,
+    _permit: Permit,
 }
 
-impl Member {
+impl ActivePair {
     /// Returns `None` if there are too many connections of this client, as far as it is known, or
     /// of all clients.
-    pub fn new(local: Rc<Local>, place: Place, client: Option<IpAddr>) -> Option<Member> {
-        let seat = match &local.settings.rules.seats {
-            Some(seats) => Some(seats.take(client).ok()?),
+    pub(super) fn new(
+        local: Rc<Local>,
+        permit: Permit,
+        client: Option<IpAddr>,
+    ) -> Option<ActivePair> {
+        let connection_permit = match &local.settings.rules.connection_limits {
+            Some(connection_limits) => Some(connection_limits.acquire(client).ok()?),
             None => None,
         };
         local.shared.totals.active.fetch_add(1, Ordering::Relaxed);
-        Some(Member { local, seat, _place: place })
+        Some(ActivePair { local, connection_permit, _permit: permit })
     }
 
     /// Counts the pair as a connection of a client. Returns whether the client may have this many.
-    pub fn count(&mut self, client: Option<IpAddr>) -> bool {
-        self.seat.as_mut().is_none_or(|seat| seat.count(client).is_ok())
+    pub(super) fn count(&mut self, client: Option<IpAddr>) -> bool {
+        self.connection_permit.as_mut().is_none_or(|permit| permit.count(client).is_ok())
     }
 
-    pub fn totals(&self) -> &Totals {
+    pub(super) fn totals(&self) -> &Totals {
         &self.local.shared.totals
     }
 
-    pub fn settings(&self) -> &Settings {
+    pub(super) fn settings(&self) -> &Settings {
         &self.local.settings
     }
 
-    pub fn options(&self) -> &Options {
+    pub(super) fn options(&self) -> &Options {
         &self.local.settings.options
     }
 
     /// Reports an upstream that could not be reached.
     #[cold]
-    pub fn not_connected(&self, error: io::Error) {
+    pub(super) fn not_connected(&self, error: io::Error) {
         self.local.shared.not_connected(&self.local.settings.to, error);
     }
 
-    /// The guesses that the engine has learnt.
-    pub fn guesses(&self) -> &Guesses {
-        &self.local.guesses
+    /// The predictor of reads, which learns on this engine.
+    pub(super) fn predictor(&self) -> &ReadPredictor {
+        &self.local.predictor
     }
 
     /// Whether the relay looks at a descriptor again before it watches the descriptor.
-    pub fn looks_again(&self) -> bool {
+    pub(super) fn looks_again(&self) -> bool {
         self.local.watching_costs && self.options().speculative
     }
 }
 
-impl Drop for Member {
+impl Drop for ActivePair {
     fn drop(&mut self) {
         self.local.shared.totals.active.fetch_sub(1, Ordering::Relaxed);
     }
@@ -404,26 +408,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_of_a_kind_is_told_of_in_a_second_and_the_others_are_counted() {
-        let told = Told::default();
+    fn one_failure_of_a_kind_per_second_is_reported_and_the_rest_are_counted() {
+        let reports = ReportLimiter::default();
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
-        assert_eq!(told.admit((0, Some(111)), at(0)), Some(0));
-        assert_eq!(told.admit((0, Some(111)), at(1)), None);
-        assert_eq!(told.admit((0, Some(110)), at(2)), Some(0));
-        assert_eq!(told.admit((0, Some(111)), at(999)), None);
-        assert_eq!(told.admit((0, Some(111)), at(1000)), Some(2));
-        assert_eq!(told.admit((0, Some(111)), at(2500)), Some(0));
+        assert_eq!(reports.admit((0, Some(111)), at(0)), Some(0));
+        assert_eq!(reports.admit((0, Some(111)), at(1)), None);
+        assert_eq!(reports.admit((0, Some(110)), at(2)), Some(0));
+        assert_eq!(reports.admit((0, Some(111)), at(999)), None);
+        assert_eq!(reports.admit((0, Some(111)), at(1000)), Some(2));
+        assert_eq!(reports.admit((0, Some(111)), at(2500)), Some(0));
     }
 
     #[test]
-    fn a_failure_says_what_was_tried_and_how_many_more_there_were() {
+    fn a_failure_names_the_attempt_and_the_number_left_out() {
         let to: Address = "127.0.0.1:1".parse().unwrap();
         let error = || io::Error::from_raw_os_error(111);
         let one = Failure::Connect { to: to.clone(), error: error(), left_out: 0 }.to_string();
         assert!(one.starts_with("connecting to 127.0.0.1:1: ") && !one.contains("more"), "{one}");
         let many = Failure::Connect { to, error: error(), left_out: 7 }.to_string();
-        assert!(many.ends_with("(and 7 more since this was last said)"), "{many}");
+        assert!(many.ends_with("(and 7 more since the last report)"), "{many}");
         let shed = Failure::Shed { on: "[::]:80".to_owned(), left_out: 0 }.to_string();
         assert!(shed.contains("[::]:80") && shed.contains("ulimit -n"), "{shed}");
     }

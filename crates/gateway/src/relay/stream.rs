@@ -192,7 +192,7 @@ macro_rules! either {
 impl Stream {
     /// Begins to connect by TCP. If there are bytes to send at once, the kernel does not
     /// acknowledge the connection on its own before them, which spares a packet.
-    pub fn begin(address: SocketAddr, sends: bool) -> io::Result<Stream> {
+    pub(super) fn begin(address: SocketAddr, sends: bool) -> io::Result<Stream> {
         let kind = Type::STREAM.nonblocking().cloexec();
         count(Call::Socket);
         let socket = socket2::Socket::new(Domain::for_address(address), kind, Some(Protocol::TCP))?;
@@ -217,40 +217,40 @@ impl Stream {
     }
 
     /// Makes the next operation of a direction wait until it is reported.
-    pub fn doubt(&self, direction: Direction) {
+    pub(super) fn doubt(&self, direction: Direction) {
         let refuse = || -> io::Result<()> { Err(io::ErrorKind::WouldBlock.into()) };
         let _ = either!(self, stream => stream.try_perform(direction, |_| refuse()));
     }
 
     /// Returns how the stream is read.
-    pub fn reading(&self) -> Reading {
+    pub(super) fn reading(&self) -> Reading {
         self.reading.get()
     }
 
     /// Sets how the stream is read from now on. When the stream begins to be watched, it reports
     /// bytes that have arrived meanwhile.
-    pub fn set_reading(&self, reading: Reading) {
+    pub(super) fn set_reading(&self, reading: Reading) {
         if self.reading.replace(reading) != Reading::Watched && reading == Reading::Watched {
             self.doubt(Direction::Read);
         }
     }
 
     /// Reads the bytes that are available now.
-    pub fn try_read(&self, room: &mut [u8]) -> io::Result<usize> {
+    pub(super) fn try_read(&self, room: &mut [u8]) -> io::Result<usize> {
         either!(self, stream => stream.try_perform(Direction::Read, |mut socket| socket.read(room)))
     }
 
     /// Notes that a read has returned less than it could while the stream is not watched yet: the
     /// next read need not be tried. When the stream begins to be watched, it reports all bytes that
     /// are there.
-    pub fn is_drained(&self) {
+    pub(super) fn is_drained(&self) {
         if matches!(self.kind, Kind::Tcp(_)) {
             self.doubt(Direction::Read);
         }
     }
 
     /// Waits until the stream is connected, or returns the reason for which the connection failed.
-    pub fn poll_connected(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    pub(super) fn poll_connected(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &self.kind {
             Kind::Unix(_) => Poll::Ready(Ok(())),
             Kind::Tcp(stream) => stream.poll_perform(cx, Direction::Write, |stream| {
@@ -272,7 +272,7 @@ impl Stream {
     }
 
     /// Whether the stream is connected now.
-    pub fn is_connected(&self) -> bool {
+    pub(super) fn is_connected(&self) -> bool {
         match &self.kind {
             Kind::Unix(_) => true,
             Kind::Tcp(stream) => {
@@ -283,13 +283,13 @@ impl Stream {
     }
 
     /// Ends the writing direction. A connection that is gone has none; its next read reports that.
-    pub fn end_writing(&self) {
+    pub(super) fn end_writing(&self) {
         count(Call::Shutdown);
         let _ = either!(self, stream => stream.get_ref().0.shutdown(Shutdown::Write));
     }
 
     /// Closes two streams, with one call if possible.
-    pub fn close_both(self, other: Stream) {
+    pub(super) fn close_both(self, other: Stream) {
         let at_once = match (self.kind, other.kind) {
             (Kind::Tcp(one), Kind::Tcp(other)) => one.close_both(other),
             (Kind::Tcp(one), Kind::Unix(other)) => one.close_both(other),
@@ -304,7 +304,7 @@ impl Stream {
 
     /// Makes closing reset the connection, so that the peer does not take a broken stream for a
     /// whole one. The Unix domain has no reset.
-    pub fn reset_on_close(&self) {
+    pub(super) fn reset_on_close(&self) {
         if let Kind::Tcp(stream) = &self.kind {
             count(Call::SetOption);
             let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));

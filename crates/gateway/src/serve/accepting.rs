@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use superpoll_rt::{spawn, time};
 
-use super::home::Home;
+use super::listener_context::ListenerContext;
 use super::worker::Worker;
-use crate::Address;
-use crate::exchange::Peer;
+use crate::address::Address;
+use crate::connection_limits::{ConnectionLimits, LimitReached};
 use crate::listen::{self, Listener};
-use crate::log::{Event, Level, Report, Seldom, others};
-use crate::seats::{Full, Seats};
+use crate::log::{Event, Level, RateLimited, Report, others};
+use crate::peer::Peer;
 use crate::transport::Plain;
 
 /// The time between two reports that connections are refused.
@@ -28,8 +28,8 @@ const REFUSALS: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Limits the reports that connections are refused.
-pub(super) fn refusals() -> Seldom {
-    Seldom::new(REFUSALS)
+pub(super) fn refusals() -> RateLimited {
+    RateLimited::new(REFUSALS)
 }
 
 /// A listener on one engine.
@@ -38,15 +38,15 @@ pub(super) struct Accepting {
     /// The address that clients connect to, if there is only one.
     pub local: Option<SocketAddr>,
     pub worker: Rc<Worker>,
-    pub home: Rc<Home>,
+    pub context: Rc<ListenerContext>,
     pub closed: Rc<Cell<bool>>,
-    pub seats: Arc<Seats>,
+    pub connection_limits: Arc<ConnectionLimits>,
     pub report: Report,
-    pub refusals: Seldom,
+    pub refusals: RateLimited,
 }
 
 impl Accepting {
-    pub async fn run(self, listener: Listener) {
+    pub(super) async fn run(self, listener: Listener) {
         let waits = self.worker.wait();
         let counters = &self.worker.counters;
         let mut shed = 0;
@@ -97,26 +97,26 @@ impl Accepting {
         let counters = &self.worker.counters;
         counters.accepted.add(1);
         // With the PROXY protocol the peer of the connection is not the client.
-        let counted = client.filter(|_| !self.home.is_behind_proxy()).map(|client| client.ip());
-        let seat = match self.seats.take(counted) {
-            Ok(seat) => seat,
+        let counted = client.filter(|_| !self.context.is_behind_proxy()).map(|client| client.ip());
+        let permit = match self.connection_limits.acquire(counted) {
+            Ok(permit) => permit,
             Err(full) => {
                 counters.refused.add(1);
                 return self.refused(match full {
-                    Full::All => {
+                    LimitReached::Total => {
                         "there are as many as limits.connections and the limit of descriptors \
                          (ulimit -n) allow"
                     }
-                    Full::Client => {
+                    LimitReached::Client => {
                         "its client has as many as limits.connections_per_client allows"
                     }
                 });
             }
         };
         let local = self.local.or_else(|| plain.local_address());
-        let is_proxied = self.home.is_behind_proxy();
-        let peer = Peer { client, local, is_encrypted: false, is_proxied, seat: Some(seat) };
-        spawn(self.home.clone().begin(plain, peer)).detach();
+        let is_proxied = self.context.is_behind_proxy();
+        let peer = Peer { client, local, is_encrypted: false, is_proxied, permit: Some(permit) };
+        spawn(self.context.clone().begin(plain, peer)).detach();
     }
 }
 

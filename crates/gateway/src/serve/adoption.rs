@@ -1,14 +1,14 @@
 //! Taking over the connections of another server, and leaving connections to a next server.
 //!
-//! The state that is left with the babysitter, and the reason for which it is enough, are described
-//! in `succession`. This module has the tasks. The thread that starts a server takes the
-//! connections from the babysitter and deals them out to the engines. Each engine parks its part as
-//! if it had served those connections itself. The babysitter is told that all is settled when the
-//! last engine has left its part with the babysitter again.
+//! The state that is left with the keeper, and the reason for which it is enough, are described in
+//! `succession`. This module has the tasks. The thread that starts a server takes the connections
+//! from the keeper and deals them out to the engines. Each engine parks its part as if it had
+//! served those connections itself. The server reports to the keeper that it has adopted all
+//! connections when the last engine has left its part with the keeper again.
 //!
 //! A server that is to yield accepts no more connections, gives busy connections a moment to come
 //! to rest, and closes its channels to publishers. Then each engine leaves its parked connections,
-//! all at once, so that it sends nothing to any client from then on. Only when the babysitter has
+//! all at once, so that it sends nothing to any client from then on. Only when the keeper has
 //! heard that this was all does the server close the descriptors.
 
 use std::fmt;
@@ -25,15 +25,17 @@ use superpoll::backend::Topology;
 
 use superpoll_rt::{AsyncFd, spawn, time, yield_now};
 
-use super::{Error, Front, Kind, Local, Server, failed, local};
-use crate::config::{Babysitter, Config};
-use crate::exchange::Peer;
+use super::{Error, Frontend, Kind, Local, Server, failed, local};
+use crate::config::{Config, Keeper};
+use crate::connection_limits::ConnectionLimits;
 use crate::log::{Event, Level};
-use crate::park::{Lot, Parked, Prepared, Resume, Waiting};
-use crate::seats::Seats;
+use crate::parking_lot::{
+    ParkedConnection, ParkingLot, PendingRequest, PreparedLot, WaitingRequest,
+};
+use crate::peer::Peer;
 use crate::succession::Succession;
-use crate::succession::ledger::Ledger;
-use crate::succession::state::{Activity, Left};
+use crate::succession::records::RecordStore;
+use crate::succession::state::{Activity, ConnectionRecord};
 use crate::transport::Socket;
 
 /// How long busy connections may take to come to rest before the idle ones are left.
@@ -61,31 +63,31 @@ pub struct HandedOver {
 }
 
 /// The connections that are dealt out to an engine.
-type Hand = Vec<(OwnedFd, Left)>;
+type EngineShare = Vec<(OwnedFd, ConnectionRecord)>;
 
 impl Server {
     /// Returns the parking lot of an engine.
-    pub(super) fn lot(&self, config: &Config) -> Result<Prepared, Error> {
+    pub(super) fn parking_lot(&self, config: &Config) -> Result<PreparedLot, Error> {
         let cannot = |error: &dyn fmt::Display| {
-            failed(format!("making what watches idle connections: {error}"))
+            failed(format!("creating the poller of idle connections: {error}"))
         };
-        let tuning = config.babysitter.as_ref().map(Babysitter::tuning);
+        let tuning = config.keeper.as_ref().map(Keeper::tuning);
         let topology = match (&self.succession, tuning) {
             (_, None) => Topology::Nested,
             (None, Some(tuning)) => Topology::Thread(tuning),
             (Some(succession), Some(tuning)) => match succession.line() {
                 Ok(Some(line)) => Topology::Process(line, tuning),
-                // The babysitter is lost already, which was reported.
+                // The keeper is lost already, which was reported.
                 Ok(None) => Topology::Nested,
                 Err(error) => return Err(cannot(&error)),
             },
         };
-        Lot::prepare(topology).map_err(|error| cannot(&error))
+        ParkingLot::prepare(topology).map_err(|error| cannot(&error))
     }
 
-    /// Leaves the listeners with the babysitter, so that no client is refused however this server
+    /// Leaves the listeners with the keeper, so that no client is refused however this server
     /// ends.
-    pub(super) fn hold(&self, fronts: &[Front]) {
+    pub(super) fn hold(&self, fronts: &[Frontend]) {
         let Some(succession) = &self.succession else { return };
         // A key for each position in the configuration.
         for key in fronts.len()..self.fronts.len() {
@@ -101,10 +103,10 @@ impl Server {
 
     /// Deals out connections that another server has left to the engines; `lost` more were lost on
     /// the way.
-    pub(super) fn adopt(&self, connections: Hand, lost: usize) {
+    pub(super) fn adopt(&self, connections: EngineShare, lost: usize) {
         let Some(succession) = &self.succession else { return };
         let engines = self.engines.len();
-        let mut hands: Vec<Hand> = (0..engines).map(|_| Vec::new()).collect();
+        let mut hands: Vec<EngineShare> = (0..engines).map(|_| Vec::new()).collect();
         let all = connections.len() + lost;
         for (index, connection) in connections.into_iter().enumerate() {
             hands[index % engines].push(connection);
@@ -112,8 +114,8 @@ impl Server {
         let (busy, adopting) = (Arc::new(AtomicUsize::new(engines)), self.adopting.clone());
         adopting.store(true, Ordering::Release);
         let closed = Arc::new(AtomicUsize::new(lost));
-        for (engine, hand) in hands.into_iter().enumerate() {
-            let (number, seats) = (self.number, self.seats.clone());
+        for (engine, share) in hands.into_iter().enumerate() {
+            let (number, connection_limits) = (self.number, self.connection_limits.clone());
             let (succession, report) = (succession.clone(), self.report.clone());
             let (busy, adopting) = (busy.clone(), adopting.clone());
             let (all_closed, closed) = (closed.clone(), closed.clone());
@@ -122,19 +124,19 @@ impl Server {
                 if busy.fetch_sub(1, Ordering::AcqRel) > 1 {
                     return;
                 }
-                succession.settled();
-                // Before the babysitter has these records, it may hand the connections over as the
+                succession.report_adopted();
+                // Before the keeper has these records, it may hand the connections over as the
                 // other server had left them.
                 while !succession.has_room() {
                     time::sleep(BEHIND).await;
                 }
-                channels.settle();
+                channels.finish_gathering();
                 adopting.store(false, Ordering::Release);
                 if all > 0 {
                     let closed = all_closed.load(Ordering::Relaxed);
                     let kept = all - closed;
                     let message = format!(
-                        "going on with {kept} connections of another server; {closed} could not go on"
+                        "took over {kept} connections of another server; closed {closed} that it could not take over"
                     );
                     let event = Event::new(Level::Notice, "adopted", message);
                     report(&event.with("connections", kept as u64).with("closed", closed as u64));
@@ -144,7 +146,7 @@ impl Server {
             let adopt = move || {
                 let adopts = async move {
                     if let (Some(local), Some(succession)) = (local(number), succession) {
-                        let lost = local.adopt(hand, &seats, &succession).await;
+                        let lost = local.adopt(share, &connection_limits, &succession).await;
                         closed.fetch_add(lost, Ordering::Relaxed);
                     }
                     settles.await;
@@ -157,23 +159,23 @@ impl Server {
     }
 
     /// Waits until another server wants to go on with the connections of this one; indefinitely, if
-    /// there is no babysitter between the two.
+    /// there is no keeper between the two.
     ///
     /// # Cancel safety
     ///
     /// Cancelling loses nothing.
     pub async fn asked_to_yield(&self) {
         if let Some(succession) = &self.succession
-            && let Some(ear) = succession.ear()
+            && let Some(control_socket) = succession.control_socket()
         {
-            let ear = AsyncFd::nonblocking(ear);
+            let control_socket = AsyncFd::nonblocking(control_socket);
             let listens = async {
-                while let Ok(ready) = ear.readable().await {
+                while let Ok(ready) = control_socket.readable().await {
                     ready.clear();
-                    if succession.is_to_yield() {
+                    if succession.should_yield() {
                         return true;
                     }
-                    if succession.ear().is_none() {
+                    if succession.control_socket().is_none() {
                         break;
                     }
                 }
@@ -182,7 +184,7 @@ impl Server {
             let sends = async {
                 loop {
                     succession.is_behind().await;
-                    let Ok(ready) = ear.writable().await else { return false };
+                    let Ok(ready) = control_socket.writable().await else { return false };
                     ready.clear();
                     if !succession.has_room() {
                         time::sleep(BEHIND).await;
@@ -218,23 +220,23 @@ impl Server {
         }
         self.on_engines(|local| {
             local.closed.borrow().set(true);
-            local.worker.rest();
+            local.worker.park_idle_connections();
         });
         let end = Instant::now() + REST;
         while self.engines.iter().any(|engine| engine.active.get() > 0) && Instant::now() < end {
             time::sleep(NAP).await;
         }
         self.channels.hand_over();
-        let left = self.on_engines(|local| local.worker.leave());
+        let left = self.on_engines(|local| local.worker.hand_over());
         let end = Instant::now() + LEAVING;
         while left.load(Ordering::Acquire) > 0 && Instant::now() < end {
             time::sleep(NAP).await;
         }
-        succession.yielded();
+        succession.report_yielded();
         let elsewhere = Arc::new(AtomicUsize::new(0));
         let counted = elsewhere.clone();
         let busy = self.on_engines(move |local| {
-            counted.fetch_add(local.worker.lot.abandon(), Ordering::AcqRel);
+            counted.fetch_add(local.worker.parking_lot.drop_handed_over(), Ordering::AcqRel);
         });
         // Only then does the other server alone count them.
         let end = Instant::now() + LEAVING;
@@ -268,50 +270,65 @@ impl Server {
 impl Local {
     /// Takes over connections, with turns for new ones in between; returns how many could not go
     /// on.
-    async fn adopt(&self, hand: Hand, seats: &Arc<Seats>, succession: &Succession) -> usize {
-        let all = hand.len();
-        let (mut adopted, mut hand) = (0, hand.into_iter());
-        while hand.len() > 0 {
-            let some = hand.by_ref().take(TOGETHER).filter_map(|(descriptor, left)| {
-                self.adopt_one(TcpStream::from(descriptor), left, seats)
+    async fn adopt(
+        &self,
+        share: EngineShare,
+        connection_limits: &Arc<ConnectionLimits>,
+        succession: &Succession,
+    ) -> usize {
+        let all = share.len();
+        let (mut adopted, mut share) = (0, share.into_iter());
+        while share.len() > 0 {
+            let some = share.by_ref().take(TOGETHER).filter_map(|(descriptor, left)| {
+                self.adopt_one(TcpStream::from(descriptor), left, connection_limits)
             });
             adopted += some.count();
             yield_now().await;
         }
-        if all > 0 && succession.ear().is_some() {
-            self.worker.lot.leave_all();
+        if all > 0 && succession.control_socket().is_some() {
+            self.worker.parking_lot.move_all_to_keeper();
         }
         all - adopted
     }
 
     /// Takes over one connection, if the bytes that were written to it since it was left can be
     /// explained.
-    fn adopt_one(&self, stream: TcpStream, left: Left, seats: &Arc<Seats>) -> Option<()> {
+    fn adopt_one(
+        &self,
+        stream: TcpStream,
+        left: ConnectionRecord,
+        connection_limits: &Arc<ConnectionLimits>,
+    ) -> Option<()> {
         let sent = left.sent_since(&stream)?;
         let address = stream.local_addr().ok()?;
-        let home = self.home(address)?;
-        let seat = seats.take(left.client.map(|client| client.ip())).ok()?;
+        let context = self.context(address)?;
+        let permit = connection_limits.acquire(left.client.map(|client| client.ip())).ok()?;
         let (client, local) = (left.client, left.local);
-        let is_proxied = home.is_behind_proxy();
-        let peer = Peer { client, local, is_encrypted: false, is_proxied, seat: Some(seat) };
+        let is_proxied = context.is_behind_proxy();
+        let peer = Peer { client, local, is_encrypted: false, is_proxied, permit: Some(permit) };
         let peer = Rc::new(peer);
-        let mut parked = Parked { socket: Socket::Tcp(stream), peer, token: 0, resume: None };
+        let mut parked =
+            ParkedConnection { socket: Socket::Tcp(stream), peer, token: 0, pending: None };
         let limit = Duration::from_secs(left.seconds.into());
         match left.activity {
             // A response was under way when the other server ended.
             Activity::Idle { .. } | Activity::Poll { .. } if sent > 0 => return None,
             Activity::Idle { requests } => {
                 parked.token = requests.into();
-                home.park(parked, limit);
+                context.park(parked, limit);
             }
             Activity::Poll { space, last, form, requests, before } => {
-                let desk = self.worker.router().desk(space)?;
+                let local_subscribers = self.worker.router().local_subscribers(space)?;
                 let before = (!before.is_empty()).then(|| Box::new(Bytes::from(before)));
-                parked.resume = Some(Resume { by: home, form, before, requests, note: None });
-                desk.park_poll(Waiting { parked }, last, limit);
+                parked.pending =
+                    Some(PendingRequest { by: context, form, before, requests, note: None });
+                local_subscribers.park_poll(WaitingRequest { parked }, last, limit);
             }
             Activity::Socket { space, last, pinged } => {
-                self.worker.router().desk(space)?.adopt_socket(parked, last, pinged, sent);
+                self.worker
+                    .router()
+                    .local_subscribers(space)?
+                    .adopt_socket(parked, last, pinged, sent);
             }
         }
         Some(())

@@ -18,13 +18,14 @@ use http::{HeaderName, HeaderValue, Method, Request, Response, Uri, Version};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 
-use super::home::Home;
+use super::listener_context::ListenerContext;
 use super::router::Reply;
 use crate::body::Body;
-use crate::exchange::{Exchange, LocalFuture, Peer, Plan};
-use crate::log::{Pad, Record};
-use crate::park::Form;
-use crate::tally::Tally;
+use crate::exchange::{Exchange, LocalFuture, Plan};
+use crate::io_activity::IoActivity;
+use crate::log::{AccessLogWriter, Record};
+use crate::peer::Peer;
+use crate::peer::RequestForm;
 use crate::upload::Upload;
 
 /// The logged status of a request whose client did not wait for the answer, as in nginx; analysers
@@ -35,10 +36,10 @@ const CLIENT_GONE: u16 = 499;
 const LONGEST_LINE: usize = 1024;
 
 /// The state that the requests of a connection share.
-pub(super) struct Line {
-    pub home: Rc<Home>,
+pub(super) struct ConnectionState {
+    pub context: Rc<ListenerContext>,
     pub peer: Rc<Peer>,
-    pub tally: Rc<Tally>,
+    pub io_activity: Rc<IoActivity>,
     pub plan: Rc<RefCell<Option<Plan>>>,
     /// Whether the socket below has no further state in this process.
     pub can_park: bool,
@@ -50,32 +51,36 @@ pub(super) struct Line {
     pub requests: Cell<u32>,
     /// Requests before.
     pub earlier: Cell<u32>,
-    pub form: Cell<Form>,
+    pub form: Cell<RequestForm>,
     /// All of the body of the request under way had come with its head.
     is_here: Cell<bool>,
     /// hyper has had no turn yet since the last request's body was given up.
-    settles: Cell<bool>,
+    is_finishing_upload: Cell<bool>,
     /// The answer to the first request, if it is known already.
     pub first: RefCell<Option<Response<Body>>>,
     /// The log entry of the request under way, on a connection with one request at a time.
     pub entry: RefCell<Option<Box<Entry>>>,
 }
 
-impl Line {
-    pub fn new(home: Rc<Home>, peer: Rc<Peer>, allowed: (bool, bool)) -> Line {
-        Line {
-            home,
+impl ConnectionState {
+    pub(super) fn new(
+        context: Rc<ListenerContext>,
+        peer: Rc<Peer>,
+        allowed: (bool, bool),
+    ) -> ConnectionState {
+        ConnectionState {
+            context,
             peer,
-            tally: Rc::default(),
+            io_activity: Rc::default(),
             plan: Rc::default(),
             can_park: allowed.0,
             can_take_over: allowed.1,
             running: Cell::new(0),
             requests: Cell::new(0),
             earlier: Cell::new(0),
-            form: Cell::new(Form { is_1_0: false, closes: false }),
+            form: Cell::new(RequestForm { is_1_0: false, closes: false }),
             is_here: Cell::new(false),
-            settles: Cell::new(false),
+            is_finishing_upload: Cell::new(false),
             first: RefCell::new(None),
             entry: RefCell::new(None),
         }
@@ -89,7 +94,7 @@ impl Line {
         entry: Option<Box<Entry>>,
         mut response: Response<Body>,
     ) -> Response<Answer> {
-        let worker = &self.home.worker;
+        let worker = &self.context.worker;
         let mut entry = if self.can_park { self.entry.take() } else { entry };
         if let Some(entry) = &mut entry {
             entry.record.status = response.status().as_u16();
@@ -112,20 +117,22 @@ impl Line {
     /// When the service has dropped the body, hyper throws away the bytes that it has read already,
     /// and reads no more.
     fn is_cut(&self) -> bool {
-        let tally = &self.tally;
-        let is_left = tally.uploads.get() == 0 && !self.is_here.get();
-        tally.unused.get() && tally.has_upload.get() && (is_left || tally.given_up.get())
+        let io_activity = &self.io_activity;
+        let is_left = io_activity.uploads.get() == 0 && !self.is_here.get();
+        io_activity.unused.get()
+            && io_activity.has_upload.get()
+            && (is_left || io_activity.given_up.get())
     }
 
     /// Logs a request that was refused before it was understood: the part of its first line that
     /// has come.
-    pub fn refused(&self, status: u16, read: &Bytes) {
-        let Some(pad) = self.home.worker.pad() else { return };
+    pub(super) fn refused(&self, status: u16, read: &Bytes) {
+        let Some(access_log) = self.context.worker.access_log() else { return };
         let is_end = |byte: &u8| matches!(byte, b'\r' | b'\n');
         let start = read.iter().position(|byte| !is_end(byte)).unwrap_or(read.len());
         let rest = read.slice(start..);
         let end = rest.iter().position(is_end).unwrap_or(rest.len()).min(LONGEST_LINE);
-        pad.write(&Record {
+        access_log.write(&Record {
             at: SystemTime::now(),
             client: self.peer.client,
             method: Method::GET,
@@ -145,55 +152,62 @@ impl Line {
     /// Forgets the rest of the last request's body when hyper has thrown it away, which it does
     /// with the turn after the body was dropped. If hyper cannot, it ends the connection behind the
     /// response.
-    pub fn settle_upload(&self, cx: &Context<'_>) {
-        let tally = &self.tally;
-        let is_over = self.running.get() == 0 && tally.uploads.get() == 0;
-        if !is_over || !tally.has_upload.get() || tally.stuck.get() || tally.unflushed.get() {
+    pub(super) fn finish_upload(&self, cx: &Context<'_>) {
+        let io_activity = &self.io_activity;
+        let is_over = self.running.get() == 0 && io_activity.uploads.get() == 0;
+        if !is_over
+            || !io_activity.has_upload.get()
+            || io_activity.stuck.get()
+            || io_activity.unflushed.get()
+        {
             return;
         }
-        if self.settles.replace(true) {
-            self.settles.set(false);
-            tally.has_upload.set(false);
-            tally.unused.set(false);
-            tally.arrived.set(0);
+        if self.is_finishing_upload.replace(true) {
+            self.is_finishing_upload.set(false);
+            io_activity.has_upload.set(false);
+            io_activity.unused.set(false);
+            io_activity.arrived.set(0);
         } else {
             cx.waker().wake_by_ref();
         }
     }
 
     /// Whether there is no request, and no byte of a next request that hyper has read.
-    pub fn is_idle(&self) -> bool {
-        let tally = &self.tally;
-        let is_written = !tally.unflushed.get() && !tally.stuck.get();
-        self.running.get() == 0 && !tally.unused.get() && is_written && tally.waits.get()
+    pub(super) fn is_idle(&self) -> bool {
+        let io_activity = &self.io_activity;
+        let is_written = !io_activity.unflushed.get() && !io_activity.stuck.get();
+        self.running.get() == 0
+            && !io_activity.unused.get()
+            && is_written
+            && io_activity.waits.get()
     }
 
     /// Returns the number of requests so far.
-    pub fn requests(&self) -> u32 {
+    pub(super) fn requests(&self) -> u32 {
         self.earlier.get().wrapping_add(self.requests.get())
     }
 }
 
 /// A request that has not been answered to the end.
-struct Running(Rc<Line>);
+struct Running(Rc<ConnectionState>);
 
 impl Running {
-    fn new(line: &Rc<Line>) -> Running {
-        line.running.set(line.running.get() + 1);
-        line.requests.set(line.requests.get().wrapping_add(1));
-        let running = &line.home.worker.counters.running;
+    fn new(state: &Rc<ConnectionState>) -> Running {
+        state.running.set(state.running.get() + 1);
+        state.requests.set(state.requests.get().wrapping_add(1));
+        let running = &state.context.worker.counters.running;
         running.set(running.get() + 1);
-        Running(line.clone())
+        Running(state.clone())
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
         self.0.running.set(self.0.running.get() - 1);
-        let running = &self.0.home.worker.counters.running;
+        let running = &self.0.context.worker.counters.running;
         running.set(running.get() - 1);
         // Later bytes belong to another request, and hyper reads them.
-        self.0.tally.ends_with_client.set(false);
+        self.0.io_activity.ends_with_client.set(false);
     }
 }
 
@@ -207,17 +221,21 @@ pub(super) struct Answer {
 
 /// The log entry to be written when the response is over.
 pub(super) struct Entry {
-    pad: Rc<Pad>,
+    access_log: Rc<AccessLogWriter>,
     record: Record,
     begun: Instant,
 }
 
 impl Entry {
-    fn new(pad: Rc<Pad>, line: &Line, request: &Request<Incoming>) -> Entry {
+    fn new(
+        access_log: Rc<AccessLogWriter>,
+        state: &ConnectionState,
+        request: &Request<Incoming>,
+    ) -> Entry {
         let field = |name| request.headers().get(name).cloned();
         let record = Record {
             at: SystemTime::now(),
-            client: line.peer.client,
+            client: state.peer.client,
             method: request.method().clone(),
             uri: request.uri().clone(),
             version: request.version(),
@@ -230,7 +248,7 @@ impl Entry {
             took: Duration::ZERO,
             raw: None,
         };
-        Entry { pad, record, begun: Instant::now() }
+        Entry { access_log, record, begun: Instant::now() }
     }
 }
 
@@ -240,20 +258,20 @@ impl Drop for Entry {
             self.record.status = CLIENT_GONE;
         }
         self.record.took = self.begun.elapsed();
-        self.pad.write(&self.record);
+        self.access_log.write(&self.record);
     }
 }
 
 impl Answer {
     /// Limits each read of a file to this many bytes.
-    pub fn limit_reads(&mut self, most: usize) {
+    pub(super) fn limit_reads(&mut self, most: usize) {
         self.body.limit_reads(most);
     }
 }
 
 impl Drop for Answer {
     fn drop(&mut self) {
-        self.running.0.home.worker.counters.body_bytes.add(self.bytes);
+        self.running.0.context.worker.counters.body_bytes.add(self.bytes);
         if let Some(entry) = &mut self.entry {
             entry.record.bytes = self.bytes;
             entry.record.is_whole = self.body.is_end_stream();
@@ -288,14 +306,14 @@ impl http_body::Body for Answer {
 }
 
 /// Returns the parts of a request that its response depends on.
-fn form(request: &Request<Incoming>) -> Form {
+fn form(request: &Request<Incoming>) -> RequestForm {
     let is_1_0 = request.version() == Version::HTTP_10;
     let says = |token: &str| {
         let fields = request.headers().get_all(CONNECTION).into_iter();
         let mut tokens = fields.flat_map(|field| field.to_str().unwrap_or("").split(','));
         tokens.any(|said| said.trim().eq_ignore_ascii_case(token))
     };
-    Form { is_1_0, closes: if is_1_0 { !says("keep-alive") } else { says("close") } }
+    RequestForm { is_1_0, closes: if is_1_0 { !says("keep-alive") } else { says("close") } }
 }
 
 /// Whether the bytes that came with a request's head contain all of its body. The length of the
@@ -304,13 +322,13 @@ fn form(request: &Request<Incoming>) -> Form {
 fn has_come(request: &Request<Incoming>, arrived: usize) -> bool {
     // A body in chunks does not say how long it is.
     let Some(body) = request.body().size_hint().exact() else { return false };
-    let line = request.method().as_str().len() + " HTTP/1.1\r\n".len() + 1;
+    let state = request.method().as_str().len() + " HTTP/1.1\r\n".len() + 1;
     let target = request.uri().to_string().len();
     let field = |(name, value): (&HeaderName, &HeaderValue)| {
         name.as_str().len() + ": \r\n".len() + value.len()
     };
     let fields = request.headers().iter().map(field).sum::<usize>() + "\r\n".len();
-    let rest = arrived.saturating_sub(line + target + fields);
+    let rest = arrived.saturating_sub(state + target + fields);
     rest as u64 >= body
 }
 
@@ -340,54 +358,55 @@ impl Future for Serving {
                 let Some(Rest { running, version, entry }) = rest.take() else {
                     return Poll::Pending;
                 };
-                let line = running.0.clone();
-                Poll::Ready(Ok(line.finish(running, version, entry, response)))
+                let state = running.0.clone();
+                Poll::Ready(Ok(state.finish(running, version, entry, response)))
             }
         }
     }
 }
 
 /// Answers one request.
-pub(super) fn serve_one(line: &Rc<Line>, request: Request<Incoming>) -> Serving {
-    let running = Running::new(line);
-    let worker = &line.home.worker;
+pub(super) fn serve_one(state: &Rc<ConnectionState>, request: Request<Incoming>) -> Serving {
+    let running = Running::new(state);
+    let worker = &state.context.worker;
     let (version, is_empty) = (request.version(), request.body().is_end_stream());
     // On a connection with one request at a time, the unread rest of the request is known.
     let is_alone = version < Version::HTTP_2;
-    if line.can_park {
-        line.form.set(form(&request));
+    if state.can_park {
+        state.form.set(form(&request));
     }
     if is_alone {
-        line.settles.set(false);
-        line.tally.has_upload.set(!is_empty);
-        line.tally.unused.set(!is_empty);
-        line.tally.given_up.set(false);
-        let arrived = line.tally.arrived.replace(0);
-        line.is_here.set(is_empty || has_come(&request, arrived));
+        state.is_finishing_upload.set(false);
+        state.io_activity.has_upload.set(!is_empty);
+        state.io_activity.unused.set(!is_empty);
+        state.io_activity.given_up.set(false);
+        let arrived = state.io_activity.arrived.replace(0);
+        state.is_here.set(is_empty || has_come(&request, arrived));
     }
-    if let Some(response) = line.first.take() {
-        line.tally.unused.set(false);
-        return Serving::Now(Some(line.finish(running, version, None, response)));
+    if let Some(response) = state.first.take() {
+        state.io_activity.unused.set(false);
+        return Serving::Now(Some(state.finish(running, version, None, response)));
     }
-    let mut entry = worker.pad().map(|pad| Box::new(Entry::new(pad, line, &request)));
-    if line.can_park {
+    let mut entry =
+        worker.access_log().map(|access_log| Box::new(Entry::new(access_log, state, &request)));
+    if state.can_park {
         // A request that waits takes its entry along.
-        line.entry.replace(entry.take());
+        state.entry.replace(entry.take());
     }
     let prepare = |request: Request<Incoming>| {
-        let tally = is_alone.then(|| line.tally.clone());
+        let io_activity = is_alone.then(|| state.io_activity.clone());
         let exchange = Exchange {
-            peer: line.peer.clone(),
-            can_take_over: line.can_take_over && version == Version::HTTP_11,
-            can_wait: line.can_park && is_empty,
-            plan: line.plan.clone(),
-            tally: tally.clone(),
+            peer: state.peer.clone(),
+            can_take_over: state.can_take_over && version == Version::HTTP_11,
+            can_wait: state.can_park && is_empty,
+            plan: state.plan.clone(),
+            io_activity: io_activity.clone(),
         };
         let (limit, patience) = (worker.limits.get().body_bytes, worker.timeouts.get().body);
-        (request.map(|body| Upload::new(body, limit, patience, tally)), exchange)
+        (request.map(|body| Upload::new(body, limit, patience, io_activity)), exchange)
     };
-    match worker.router().respond(request, &line.peer, prepare) {
-        Reply::Now(response) => Serving::Now(Some(line.finish(running, version, entry, response))),
+    match worker.router().respond(request, &state.peer, prepare) {
+        Reply::Now(response) => Serving::Now(Some(state.finish(running, version, entry, response))),
         Reply::Later(response) => {
             Serving::Later { response, rest: Some(Rest { running, version, entry }) }
         }

@@ -10,11 +10,11 @@
 
 use std::time::{Duration, Instant};
 
-use super::answer::Line;
+use super::answer::ConnectionState;
 
 /// The reason for which a connection leaves hyper.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum End {
+pub(super) enum ExitReason {
     /// It is over, or broken.
     Closed,
     /// The service has taken it over.
@@ -46,32 +46,32 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    pub fn new(line: &Line) -> Clock {
-        let (moved, requests) = (line.tally.moved.get(), line.requests.get());
-        let (written, now) = (line.tally.written.get(), Instant::now());
+    pub(super) fn new(state: &ConnectionState) -> Clock {
+        let (moved, requests) = (state.io_activity.moved.get(), state.requests.get());
+        let (written, now) = (state.io_activity.written.get(), Instant::now());
         Clock { moved, written, unstuck: now, queued: None, requests, since: now, head: None }
     }
 
     /// Checks for events since the last tick.
-    pub fn tick(&mut self, line: &Line, now: Instant) -> Option<End> {
-        let timeouts = line.home.worker.timeouts.get();
-        let tally = &line.tally;
-        if (tally.moved.get(), line.requests.get()) != (self.moved, self.requests) {
-            if line.requests.get() != self.requests {
+    pub(super) fn tick(&mut self, state: &ConnectionState, now: Instant) -> Option<ExitReason> {
+        let timeouts = state.context.worker.timeouts.get();
+        let io_activity = &state.io_activity;
+        if (io_activity.moved.get(), state.requests.get()) != (self.moved, self.requests) {
+            if state.requests.get() != self.requests {
                 self.head = None;
             }
-            (self.moved, self.requests) = (tally.moved.get(), line.requests.get());
+            (self.moved, self.requests) = (io_activity.moved.get(), state.requests.get());
             self.since = now;
         }
         let quiet = now.saturating_duration_since(self.since);
-        if !tally.stuck.get() || tally.written.get() != self.written {
-            (self.written, self.unstuck, self.queued) = (tally.written.get(), now, None);
-            tally.queued.set(None);
+        if !io_activity.stuck.get() || io_activity.written.get() != self.written {
+            (self.written, self.unstuck, self.queued) = (io_activity.written.get(), now, None);
+            io_activity.queued.set(None);
         } else {
             // The next write that finds no room looks at the queue.
-            tally.asks_queued.set(true);
+            io_activity.asks_queued.set(true);
         }
-        if let Some(queued) = tally.queued.take()
+        if let Some(queued) = io_activity.queued.take()
             && let Some(before) = self.queued.replace(queued)
             && before != queued
         {
@@ -79,30 +79,30 @@ impl Clock {
         }
         // A client that goes on sending but does not read is no better than one that does neither.
         if now.saturating_duration_since(self.unstuck) >= timeouts.body {
-            return Some(End::Stalled);
+            return Some(ExitReason::Stalled);
         }
-        if line.running.get() > 0 || tally.stuck.get() {
+        if state.running.get() > 0 || io_activity.stuck.get() {
             // A client that has been waiting for an answer may have gone.
-            tally.doubted.set(!quiet.is_zero());
+            io_activity.doubted.set(!quiet.is_zero());
             self.head = None;
             return None;
         }
-        if tally.unused.get() || tally.unflushed.get() {
+        if io_activity.unused.get() || io_activity.unflushed.get() {
             let head = *self.head.get_or_insert(now);
             let took = now.saturating_duration_since(head);
-            return (took >= timeouts.header).then_some(End::TooSlow);
+            return (took >= timeouts.header).then_some(ExitReason::TooSlow);
         }
         self.head = None;
-        let limit = limit_of_idleness(line);
-        if line.can_park && quiet >= timeouts.park && tally.waits.get() {
-            return Some(End::Idle);
+        let limit = limit_of_idleness(state);
+        if state.can_park && quiet >= timeouts.park && io_activity.waits.get() {
+            return Some(ExitReason::Idle);
         }
-        (quiet >= limit).then_some(End::Closed)
+        (quiet >= limit).then_some(ExitReason::Closed)
     }
 }
 
 /// Returns for how long the connection may be idle now.
-pub(super) fn limit_of_idleness(line: &Line) -> Duration {
-    let timeouts = line.home.worker.timeouts.get();
-    if line.requests.get() == 0 { timeouts.header } else { timeouts.idle }
+pub(super) fn limit_of_idleness(state: &ConnectionState) -> Duration {
+    let timeouts = state.context.worker.timeouts.get();
+    if state.requests.get() == 0 { timeouts.header } else { timeouts.idle }
 }

@@ -1,260 +1,147 @@
-//! A connection on which HTTP/1 is spoken, from its first byte until it is closed, parked or taken
-//! over.
+//! The life of a connection, from its acceptance to its end: which part of the server has it, and
+//! the events that pass it on. This module begins connections, parks those that are between two
+//! requests, and resumes them.
 //!
-//! hyper implements the protocol. This module and two modules next to it do the parts that hyper
-//! leaves out: `clock` has the limits of time, and `answer` has the requests with their responses.
+//! ```text
+//!        accepted                                   left by another server
+//!            |                                                |
+//!            v                                                v
+//!        BEGINNING                                         ADOPTED
+//!            |                                                |
+//!            | HTTP/2                      bytes do not match |
+//!            +---------> MULTIPLEXED          closed <--------+
+//!            |                                                |
+//!            | HTTP/1                                         |
+//!            v       101 Switching Protocols                  |
+//!   +---> SERVED ----------------------> TAKEN OVER           |
+//!   |        |                               |                |
+//!   |        | between two requests,         | an idle        |
+//!   |        | or a long-poll waits          | WebSocket      |
+//!   |        v                               v                v
+//!   |   +-----------------------------------------------------------+
+//!   |   |                          PARKED                           |
+//!   |   +-----------------------------------------------------------+
+//!   |        |            |                    |            |
+//!   +--------+            | time over,         |            | a WebSocket with work
+//!    readable, or the     | hang-up            |            | for more than a turn
+//!    response of a        v                    |            v
+//!    long-poll          closed                 |        TAKEN OVER
+//!                                              |
+//!                                              | another server takes over
+//!                                              v
+//!                                         HANDED OVER ---> SERVED or TAKEN OVER, if the
+//!                                              |           keeper gives it back (reclaim_rest)
+//!                                              | drop_handed_over
+//!                                              v
+//!                                         closed here, ADOPTED there
+//! ```
 //!
-//! A connection on which nothing happens for a while is taken from hyper and parked, see
-//! [`park`](crate::park). [`Watched`] shows, by hyper's use of the transport, whether hyper holds
-//! bytes of the connection. If hyper gives back the beginning of another request, the connection
-//! goes on with that instead.
+//! Every state may also end in *closed*: the client goes, breaks the protocol or runs out of time.
+//!
+//! | state | held by | code |
+//! |---|---|---|
+//! | beginning | a task | [`ListenerContext::begin`] |
+//! | served | a task, with hyper | [`http1::serve`], limits of time in `clock` |
+//! | multiplexed | a task, with hyper | [`http2::serve`], a task more for each request |
+//! | taken over | a task, without hyper | `channel::socket`, `upstream::tunnel`, `telemetry::page` |
+//! | parked | the engine's parking lot; no task | [`ParkingLot`](crate::parking_lot::ParkingLot) |
+//! | handed over | the parking lot, which leaves it alone | `ParkingLot::hand_over` |
+//! | adopted | the engine that it is dealt to | `adoption` |
+//!
+//! Each parked connection has a [`ConnectionOwner`], which resumes it. The listener resumes a
+//! connection between two requests as served.
+//! [`LocalSubscribers`](crate::channel::LocalSubscribers) answers a long-poll, which makes the
+//! connection served, and writes messages to a parked WebSocket without resuming it as long as the
+//! socket has room. When the server ends (`Worker::drain`), every parked connection is resumed with
+//! [`ResumeReason::Draining`]: idle ones are closed, long-polls are answered and WebSockets closed
+//! with a reason.
 
-use std::any::Any;
-use std::future::{Future, poll_fn};
-use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use bytes::{Bytes, BytesMut};
-use futures_io::AsyncWrite;
-use http::Response;
-use hyper::service::service_fn;
-use superpoll_rt::time::{sleep, timeout};
+use bytes::Bytes;
+use superpoll_rt::hyper::FuturesIo;
+use superpoll_rt::spawn;
+use superpoll_rt::time::timeout_at;
 
-use super::answer::{Entry, Line, serve_one};
-use super::clock::{Clock, End, limit_of_idleness};
-use super::home::Home;
-use super::linger::linger;
-use super::watched::Watched;
-use super::worker::Working;
-use crate::body::Body;
-use crate::exchange::{Peer, Plan};
-use crate::park::{Form, Parked, Resume, Resumes, Waiting};
+use super::http1::InitialState;
+use super::listener_context::ListenerContext;
+use super::{http1, http2};
+use crate::parking_lot::{ConnectionOwner, ParkedConnection, ResumeReason, WakeOn};
+use crate::peer::Peer;
+use crate::proxy_protocol::{self, Rewind};
+use crate::succession::state::Activity;
 use crate::transport::{Plain, Transport};
 
-/// How long an encrypted connection may take to send its end.
-const GOODBYE: Duration = Duration::from_secs(2);
+/// The protocol name of HTTP/2 in ALPN (RFC 9113, section 3.2).
+const H2: &[u8] = b"h2";
 
-/// The longest target that hyper accepts; it refuses a longer one by 414.
-const LONGEST_TARGET: usize = 65_534;
-
-/// Sent to a client whose request head does not arrive in time.
-const TOO_SLOW: &[u8] =
-    b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
-
-/// The state of a connection before it was given a task.
-#[derive(Default)]
-pub(super) struct Past {
-    /// Bytes that were read and not used.
-    pub before: Bytes,
-    /// Requests so far.
-    pub requests: u32,
-    /// The client has sent bytes, which are answered even if the server is about to end.
-    pub speaks: bool,
-    /// The answer to the first request that comes, and its log entry.
-    pub first: Option<(Response<Body>, Option<Box<Entry>>)>,
-}
-
-/// Speaks HTTP/1 with a client.
-pub(super) async fn serve(home: Rc<Home>, mut transport: Transport, peer: Rc<Peer>, past: Past) {
-    let Past { mut before, requests, speaks, first } = past;
-    let working = home.worker.begin();
-    let can_park = matches!(transport, Transport::Plain(_));
-    let line = Rc::new(Line::new(home.clone(), peer, (can_park, true)));
-    line.earlier.set(requests);
-    if let Some((response, entry)) = first {
-        line.first.replace(Some(response));
-        line.entry.replace(entry);
-    }
-    loop {
-        line.tally.unused.set(!before.is_empty());
-        let service = {
-            let line = line.clone();
-            // hyper can give back only a service that can be moved, as this one.
-            service_fn(move |request| serve_one(&line, request))
+impl ListenerContext {
+    /// Begins a connection that has just been accepted.
+    pub(super) async fn begin(self: Rc<ListenerContext>, mut plain: Plain, mut peer: Peer) {
+        let until = Instant::now() + self.worker.timeouts.get().header;
+        let mut before = Bytes::new();
+        let counters = &self.worker.counters;
+        if self.is_behind_proxy() {
+            match timeout_at(until, proxy_protocol::read(&mut plain)).await {
+                Ok(Ok(header)) => {
+                    before = header.rest;
+                    if let Some((client, local)) = header.addresses {
+                        (peer.client, peer.local) = (Some(client), Some(local));
+                    }
+                }
+                Ok(Err(_)) => return counters.broken.add(1),
+                Err(_) => return counters.timed_out.add(1),
+            }
+            let address = peer.client.map(|client| client.ip());
+            if peer.permit.as_mut().is_some_and(|permit| permit.count(address).is_err()) {
+                return counters.refused.add(1);
+            }
+        }
+        let Some(tls) = &self.tls else {
+            let initial = InitialState { before, ..InitialState::default() };
+            return http1::serve(self, Transport::Plain(plain), Rc::new(peer), initial).await;
         };
-        let io = Watched { transport, before, tally: line.tally.clone() };
-        let mut connection = home.http1.serve_connection(io, service);
-        let mut clock = Clock::new(&line);
-        let period = home.worker.tick();
-        let mut timer = pin!(sleep(period));
-        let mut refusal = None;
-        let end = poll_fn(|cx| {
-            line.tally.begin_turn();
-            if let Poll::Ready(outcome) = connection.poll_without_shutdown(cx) {
-                let taken = matches!(*line.plan.borrow(), Some(Plan::TakeOver(_)));
-                if let Err(error) = &outcome {
-                    home.worker.counters.broken.add(1);
-                    // hyper has answered the request.
-                    refusal = error.is_parse().then(|| error.is_parse_too_large());
-                }
-                return Poll::Ready(if outcome.is_ok() && taken {
-                    End::TakenOver
+        peer.is_encrypted = true;
+        let stream = Rewind::new(before, plain);
+        match timeout_at(until, tls.accept(stream)).await {
+            Ok(Ok(stream)) => {
+                let is_h2 = stream.get_ref().1.alpn_protocol() == Some(H2);
+                let transport = Transport::Tls(Box::new(FuturesIo::new(stream)));
+                if is_h2 {
+                    http2::serve(self, transport, Rc::new(peer)).await;
                 } else {
-                    End::Closed
-                });
-            }
-            working.remember(cx.waker());
-            line.settle_upload(cx);
-            let tally = &line.tally;
-            let waits = matches!(*line.plan.borrow(), Some(Plan::Wait(_)));
-            // A request that can wait was read to its end, and hyper gives back the bytes that
-            // follow it.
-            if waits && !tally.unflushed.get() && !tally.stuck.get() {
-                return Poll::Ready(End::Waits);
-            }
-            // A request that has come in part is answered before the end, and its response says
-            // that it is the last one. hyper's own graceful end would throw the beginning of a head
-            // away.
-            let is_awaited = speaks && line.requests() == requests;
-            if home.worker.is_draining() && !is_awaited && line.is_idle() {
-                return Poll::Ready(End::Idle);
-            }
-            if home.worker.is_resting() {
-                let now = Instant::now();
-                // The first look notes the bytes that have moved since the last.
-                let end = clock.tick(&line, now).or_else(|| clock.tick(&line, now));
-                if let Some(end) = end {
-                    return Poll::Ready(end);
+                    http1::serve(self, transport, Rc::new(peer), InitialState::default()).await;
                 }
             }
-            while timer.as_mut().poll(cx).is_ready() {
-                let now = Instant::now();
-                if let Some(end) = clock.tick(&line, now) {
-                    return Poll::Ready(end);
-                }
-                timer.as_mut().get_mut().reset(now + period);
-            }
-            Poll::Pending
-        })
-        .await;
-        let parts = connection.into_parts();
-        let Watched { transport: below, before: rest, .. } = parts.io;
-        let read = joined(parts.read_buf, rest);
-        if let Some(is_too_large) = refusal {
-            line.refused(status_of_refusal(is_too_large, &read), &read);
-        }
-        match (end, below) {
-            (End::TakenOver, below) => {
-                if let Some(Plan::TakeOver(then)) = line.plan.take() {
-                    // The task of the connection goes on as that of the other protocol.
-                    drop(parts.service);
-                    then(below, read).await;
-                }
-                return;
-            }
-            (End::Waits, Transport::Plain(plain)) => {
-                let Some(Plan::Wait(then)) = line.plan.take() else { return };
-                let (socket, ahead) = plain.into_parts();
-                let before = joined(read, ahead.into());
-                let before = (!before.is_empty()).then(|| Box::new(before));
-                let note = line.entry.take().map(|entry| entry as Box<dyn Any>);
-                let (form, requests) = (line.form.get(), line.requests());
-                let resume = Some(Resume { by: home, form, before, requests, note });
-                let peer = line.peer.clone();
-                then(Waiting { parked: Parked { socket, peer, token: 0, resume } });
-                return;
-            }
-            (End::Idle, Transport::Plain(plain)) if read.is_empty() => {
-                let (socket, ahead) = plain.into_parts();
-                if ahead.is_empty() {
-                    let quiet = clock.since.elapsed();
-                    let limit = limit_of_idleness(&line).saturating_sub(quiet);
-                    let peer = line.peer.clone();
-                    let token = u64::from(line.requests());
-                    home.park(Parked { socket, peer, token, resume: None }, limit);
-                    return;
-                }
-                let Ok(plain) = Plain::new(socket) else { return };
-                transport = Transport::Plain(plain);
-                before = ahead.into();
-            }
-            // An encrypted connection is not parked: the server is about to end.
-            (End::Idle, below) if read.is_empty() => return close(below, &line, &working).await,
-            (End::Idle, below) => {
-                transport = below;
-                before = read;
-            }
-            (End::TooSlow, below) => {
-                home.worker.counters.timed_out.add(1);
-                line.refused(408, &read);
-                return too_slow(below, &home, &working).await;
-            }
-            (End::Stalled, _) => return home.worker.counters.timed_out.add(1),
-            (End::Closed | End::Waits, below) => return close(below, &line, &working).await,
+            Ok(Err(_)) => counters.broken.add(1),
+            Err(_) => counters.timed_out.add(1),
         }
     }
-}
 
-/// Returns the status with which hyper has refused a head.
-fn status_of_refusal(is_too_large: bool, read: &[u8]) -> u16 {
-    let target = read.split(|&byte| byte == b' ').nth(1);
-    match (is_too_large, target) {
-        (false, _) => 400,
-        (true, Some(target)) if target.len() > LONGEST_TARGET => 414,
-        (true, _) => 431,
+    /// Parks a connection between two requests.
+    pub(super) fn park(self: Rc<ListenerContext>, parked: ParkedConnection, limit: Duration) {
+        let worker = self.worker.clone();
+        // A connection that cannot be parked is closed, as idle connections may be at any time.
+        let requests = u32::try_from(parked.token).unwrap_or(u32::MAX);
+        let activity = || Some(Activity::Idle { requests });
+        drop(worker.parking_lot.park(parked, self, WakeOn::Readable, Some(limit), activity));
     }
 }
 
-/// Joins two pieces, without a copy if one of them is empty.
-fn joined(first: Bytes, second: Bytes) -> Bytes {
-    if first.is_empty() {
-        return second;
-    }
-    if second.is_empty() {
-        return first;
-    }
-    let mut all = BytesMut::with_capacity(first.len() + second.len());
-    all.extend_from_slice(&first);
-    all.extend_from_slice(&second);
-    all.freeze()
-}
-
-async fn too_slow(mut transport: Transport, home: &Home, working: &Working) {
-    // The client may not be reading either, so this is one try.
-    let write = poll_fn(|cx| match Pin::new(&mut transport).poll_write(cx, TOO_SLOW) {
-        Poll::Pending => Poll::Ready(Ok(0)),
-        outcome => outcome,
-    });
-    let _ = write.await;
-    linger(transport, home, working).await;
-}
-
-/// Closes a connection so that the last response arrives.
-async fn close(mut transport: Transport, line: &Line, working: &Working) {
-    if line.tally.unused.get() {
-        linger(transport, &line.home, working).await;
-    } else if let Transport::Tls(_) = transport {
-        let closed = poll_fn(|cx| Pin::new(&mut transport).poll_close(cx));
-        let _ = timeout(GOODBYE, closed).await;
-    }
-}
-
-/// Returns the head of a request that has the same effect on its response as the request that
-/// waited for it.
-fn stand_in(form: Form) -> &'static [u8] {
-    match form {
-        Form { is_1_0: false, closes: false } => b"GET / HTTP/1.1\r\nhost: a\r\n\r\n",
-        Form { is_1_0: false, closes: true } => {
-            b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"
+impl ConnectionOwner for ListenerContext {
+    fn resume(self: Rc<ListenerContext>, parked: ParkedConnection, why: ResumeReason) {
+        let counters = &self.worker.counters;
+        match why {
+            ResumeReason::Ready => {
+                let Ok(plain) = Plain::new(parked.socket) else { return };
+                let transport = Transport::Plain(plain);
+                let requests = u32::try_from(parked.token).unwrap_or(u32::MAX);
+                let initial = InitialState { requests, speaks: true, ..InitialState::default() };
+                spawn(http1::serve(self, transport, parked.peer, initial)).detach();
+            }
+            ResumeReason::TimedOut => counters.timed_out.add(1),
+            ResumeReason::Draining => {}
         }
-        Form { is_1_0: true, closes: false } => b"GET / HTTP/1.0\r\nconnection: keep-alive\r\n\r\n",
-        Form { is_1_0: true, closes: true } => b"GET / HTTP/1.0\r\n\r\n",
-    }
-}
-
-impl Resumes for Home {
-    /// hyper is given a request like the one that was taken from it, and the response at once.
-    fn answer(self: Rc<Home>, parked: Parked, resume: Resume, response: Response<Body>) {
-        let Resume { form, before, note, requests, .. } = resume;
-        let Parked { socket, peer, .. } = parked;
-        let Ok(plain) = Plain::new(socket) else { return };
-        let head = Bytes::from_static(stand_in(form));
-        let before = joined(head, before.map_or_else(Bytes::new, |before| *before));
-        let transport = Transport::Plain(plain);
-        let first = Some((response, note.and_then(|note| note.downcast().ok())));
-        let past = Past { before, requests, speaks: false, first };
-        superpoll_rt::spawn(serve(self, transport, peer, past)).detach();
     }
 }

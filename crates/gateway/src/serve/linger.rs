@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 use futures_io::{AsyncRead, AsyncWrite};
 use superpoll_rt::time::sleep;
 
-use super::home::Home;
-use super::worker::Working;
-use crate::tally::SHARE;
+use super::listener_context::ListenerContext;
+use super::worker::ActiveConnection;
+use crate::io_activity::SHARE;
 use crate::transport::Transport;
 
 /// The most bytes that are thrown away.
@@ -35,13 +35,17 @@ const ROOM: usize = 16 << 10;
 
 /// Ends the sending side, and throws bytes away until the client has ended its side or a limit is
 /// reached.
-pub(super) async fn linger(mut transport: Transport, home: &Home, working: &Working) {
+pub(super) async fn linger(
+    mut transport: Transport,
+    context: &ListenerContext,
+    active: &ActiveConnection,
+) {
     let begun = Instant::now();
     let (mut moved, mut ending) = (begun, None);
     let (mut is_closed, mut left) = (false, MOST);
     let mut timer = pin!(sleep(PAUSE));
     poll_fn(|cx| {
-        working.remember(cx.waker());
+        active.remember(cx.waker());
         if !is_closed {
             match Pin::new(&mut transport).poll_close(cx) {
                 Poll::Pending => {}
@@ -68,7 +72,7 @@ pub(super) async fn linger(mut transport: Transport, home: &Home, working: &Work
             moved = Instant::now();
         }
         let mut end = (moved + PAUSE).min(begun + LONGEST);
-        if home.worker.is_draining() {
+        if context.worker.is_draining() {
             end = end.min(*ending.get_or_insert_with(Instant::now) + ENDING);
         }
         if timer.deadline() != end {

@@ -15,9 +15,10 @@ mod adoption;
 mod answer;
 mod clock;
 mod connection;
-mod connection2;
-mod home;
+mod http1;
+mod http2;
 mod linger;
+mod listener_context;
 mod opening;
 mod router;
 mod streams;
@@ -39,22 +40,22 @@ use std::time::{Duration, Instant};
 
 use superpoll_rt::{Handle, Runtime, spawn, time};
 
-use crate::Address;
+use crate::address::Address;
 use crate::channel::{Hub, Registry};
 use crate::config::{self, Config};
+use crate::connection_limits::ConnectionLimits;
 use crate::descriptors;
 use crate::listen::{Bound, Inherited};
-use crate::log::{Event, Level, Pad, Report};
-use crate::metrics::Engine;
-use crate::park::Lot;
+use crate::log::{AccessLogWriter, Event, Level, Report};
+use crate::parking_lot::ParkingLot;
 use crate::relay::Relay;
-use crate::seats::Seats;
-use crate::statistics::Subject;
-use crate::status::Overview;
 use crate::succession::Succession;
+use crate::telemetry::counters::EngineCounters;
+use crate::telemetry::overview::Overview;
+use crate::telemetry::socket::Subject;
 use crate::upstream::{self, Group};
 use accepting::Accepting;
-use home::Home;
+use listener_context::ListenerContext;
 use opening::{Part, Prepared, Relayed};
 use router::Blueprint;
 use worker::Worker;
@@ -87,7 +88,7 @@ impl Kind {
 }
 
 /// An address that is served.
-struct Front {
+struct Frontend {
     asked: config::Listener,
     listening: Address,
     kind: Kind,
@@ -107,17 +108,17 @@ pub struct Server {
     handle: Handle,
     backend: &'static str,
     on_epoll: bool,
-    fronts: Vec<Front>,
+    fronts: Vec<Frontend>,
     channels: Registry,
     groups: BTreeMap<String, Arc<Group>>,
-    /// The connection to the babysitter process, if there is one: the state that is left there, and
+    /// The connection to the keeper process, if there is one: the state that is left there, and
     /// the wish of another server to go on with it.
     succession: Option<Arc<Succession>>,
     /// Engines still have connections of another server to go on with.
     adopting: Arc<AtomicBool>,
     has_yielded: bool,
-    seats: Arc<Seats>,
-    engines: Vec<Arc<Engine>>,
+    connection_limits: Arc<ConnectionLimits>,
+    engines: Vec<Arc<EngineCounters>>,
     overview: Arc<Overview>,
     /// The sockets that were passed on and are not used yet.
     inherited: RefCell<Inherited>,
@@ -130,15 +131,15 @@ struct Local {
     /// If it is set to true, the tasks that accept end.
     closed: RefCell<Rc<Cell<bool>>>,
     /// The listeners that speak HTTP.
-    homes: RefCell<Vec<(Address, Rc<Home>)>>,
+    contexts: RefCell<Vec<(Address, Rc<ListenerContext>)>>,
 }
 
 impl Local {
     /// Returns the listener, without TLS, that a connection to an address belongs to.
-    fn home(&self, to: SocketAddr) -> Option<Rc<Home>> {
-        let homes = self.homes.borrow();
-        let mut plain = homes.iter().filter(|(_, home)| !home.is_encrypted());
-        plain.find(|(address, _)| address.covers(to)).map(|(_, home)| home.clone())
+    fn context(&self, to: SocketAddr) -> Option<Rc<ListenerContext>> {
+        let contexts = self.contexts.borrow();
+        let mut plain = contexts.iter().filter(|(_, context)| !context.is_encrypted());
+        plain.find(|(address, _)| address.covers(to)).map(|(_, context)| context.clone())
     }
 }
 
@@ -153,7 +154,7 @@ fn local(server: u64) -> Option<Rc<Local>> {
 impl Server {
     /// Starts to serve a configuration, on all engines of a runtime and as long as it runs.
     /// `report` receives later events, on the thread where they happen, and must not block; a
-    /// [`Journal`](crate::Journal) logs them.
+    /// [`ErrorLog`](crate::ErrorLog) logs them.
     ///
     /// # Errors
     ///
@@ -168,13 +169,13 @@ impl Server {
     }
 
     /// As [`start`](Server::start), on sockets that listen already where the configuration has
-    /// their address. If the configuration has a babysitter process, the server also goes on with
+    /// their address. If the configuration has a keeper process, the server also goes on with
     /// the connections that other servers have left there.
     ///
     /// # Errors
     ///
     /// As [`start`](Server::start); if a socket was passed on whose address no listener has; if the
-    /// babysitter refuses. It refuses while another server is at work, unless this one [takes
+    /// keeper refuses. It refuses while another server is at work, unless this one [takes
     /// over](Inherited::by_upgrade) from it.
     /// one [takes over](Inherited::by_upgrade) from it.
     pub fn start_with(
@@ -185,10 +186,15 @@ impl Server {
     ) -> Result<Server, Error> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let handle = runtime.handle();
-        let engines: Vec<Arc<Engine>> = (0..handle.engines()).map(|_| Arc::default()).collect();
-        let seats: Arc<Seats> = Arc::default();
-        let overview =
-            Overview::new(handle.clone(), runtime.backend(), engines.clone(), seats.clone());
+        let engines: Vec<Arc<EngineCounters>> =
+            (0..handle.engines()).map(|_| Arc::default()).collect();
+        let connection_limits: Arc<ConnectionLimits> = Arc::default();
+        let overview = Overview::new(
+            handle.clone(),
+            runtime.backend(),
+            engines.clone(),
+            connection_limits.clone(),
+        );
         let overview = Arc::new(overview);
         let report: Report = Arc::new(report);
         let succession =
@@ -209,7 +215,7 @@ impl Server {
             succession,
             adopting: Arc::default(),
             has_yielded: false,
-            seats,
+            connection_limits,
             engines,
             overview,
             inherited: RefCell::new(inherited),
@@ -218,21 +224,21 @@ impl Server {
         // Another server may be about to end for this one, which then has to be able to go on.
         let prepared = server.prepare(runtime, config)?;
         server.inherited.borrow().all_used().map_err(failed)?;
-        let estate = match &server.succession {
+        let predecessor = match &server.succession {
             Some(succession) => {
                 Server::check(config)?;
-                let estate = succession.inherit(upgrades).map_err(lost)?;
-                server.channels = Registry::restore(estate.channels, succession);
-                (estate.connections, estate.lost)
+                let predecessor = succession.inherit(upgrades).map_err(lost)?;
+                server.channels = Registry::restore(predecessor.channels, succession);
+                (predecessor.connections, predecessor.lost)
             }
             None => (Vec::new(), 0),
         };
-        if let Err(error) = server.take_on(config, prepared) {
+        if let Err(error) = server.apply_configuration(config, prepared) {
             // The connections that the server was given wait for the next server.
             server.has_yielded = true;
             return Err(error);
         }
-        server.adopt(estate.0, estate.1);
+        server.adopt(predecessor.0, predecessor.1);
         Ok(server)
     }
 
@@ -244,11 +250,11 @@ impl Server {
     /// As [`start`](Server::start).
     pub fn change(&mut self, runtime: &Runtime, config: &Config) -> Result<(), Error> {
         let prepared = self.prepare(runtime, config)?;
-        self.take_on(config, prepared)
+        self.apply_configuration(config, prepared)
     }
 
     /// Makes the engines apply a configuration.
-    fn take_on(&mut self, config: &Config, prepared: Prepared) -> Result<(), Error> {
+    fn apply_configuration(&mut self, config: &Config, prepared: Prepared) -> Result<(), Error> {
         let Prepared { groups, parts, engines, fronts, relayed, log } = prepared;
         let shared = Arc::new(config.clone());
         let channels = self.channels.next(config);
@@ -265,33 +271,41 @@ impl Server {
         }
         channels.apply(config);
         if let Some(succession) = &self.succession {
-            channels.write_down(&self.channels, succession);
+            channels.record_in(&self.channels, succession);
         }
         self.channels = channels;
         self.limit(config);
         for (index, (part, blueprint)) in parts.into_iter().zip(blueprints).enumerate() {
-            let Part { lot, openings } = part;
+            let Part { parking_lot, openings } = part;
             let (number, timeouts, limits) = (self.number, config.timeouts, config.limits);
-            let seats = self.seats.clone();
+            let connection_limits = self.connection_limits.clone();
             let counters = self.engines[index].clone();
             let report = self.report.clone();
             let log = log.clone();
             let begin = move || {
-                let pad = log.map(Pad::new);
+                let access_log = log.map(AccessLogWriter::new);
                 let local = match local(number) {
                     Some(local) => {
                         let before = local.worker.router();
-                        let router = blueprint.build(&local.worker.lot, Some(&before));
-                        local.worker.change(router, pad, timeouts, limits);
+                        let router = blueprint.build(&local.worker.parking_lot, Some(&before));
+                        local.worker.change(router, access_log, timeouts, limits);
                         local
                     }
                     None => {
-                        let Some(lot) = lot else { return };
-                        let lot = Lot::open(lot, counters.clone(), report.clone());
-                        let router = blueprint.build(&lot, None);
-                        let worker = Worker::new(lot, router, pad, counters, timeouts, limits);
-                        let (closed, homes) = (RefCell::default(), RefCell::default());
-                        let local = Rc::new(Local { worker: Rc::new(worker), closed, homes });
+                        let Some(parking_lot) = parking_lot else { return };
+                        let parking_lot =
+                            ParkingLot::open(parking_lot, counters.clone(), report.clone());
+                        let router = blueprint.build(&parking_lot, None);
+                        let worker = Worker::new(
+                            parking_lot,
+                            router,
+                            access_log,
+                            counters,
+                            timeouts,
+                            limits,
+                        );
+                        let (closed, contexts) = (RefCell::default(), RefCell::default());
+                        let local = Rc::new(Local { worker: Rc::new(worker), closed, contexts });
                         SERVERS.with(|servers| servers.borrow_mut().insert(number, local.clone()));
                         local
                     }
@@ -299,24 +313,28 @@ impl Server {
                 let closed = Rc::new(Cell::new(false));
                 local.closed.replace(closed.clone()).set(true);
                 local.worker.wake();
-                let mut homes = Vec::new();
+                let mut contexts = Vec::new();
                 for opening in openings {
-                    let home = Home::new(local.worker.clone(), opening.tls, opening.proxy_protocol);
-                    let home = Rc::new(home);
-                    homes.push((opening.on.clone(), home.clone()));
+                    let context = ListenerContext::new(
+                        local.worker.clone(),
+                        opening.tls,
+                        opening.proxy_protocol,
+                    );
+                    let context = Rc::new(context);
+                    contexts.push((opening.on.clone(), context.clone()));
                     let accepting = Accepting {
                         local: opening.on.only(),
                         on: opening.on,
                         worker: local.worker.clone(),
-                        home,
+                        context,
                         closed: closed.clone(),
-                        seats: seats.clone(),
+                        connection_limits: connection_limits.clone(),
                         report: report.clone(),
                         refusals: accepting::refusals(),
                     };
                     spawn(accepting.run(opening.listener)).detach();
                 }
-                local.homes.replace(homes);
+                local.contexts.replace(contexts);
             };
             self.handle
                 .call_on(index, begin)
@@ -345,7 +363,7 @@ impl Server {
         }
         let connections = descriptors::connections(config, descriptors);
         let limits = &config.limits;
-        self.seats.limit(NonZeroU32::new(connections), limits.connections_per_client);
+        self.connection_limits.limit(NonZeroU32::new(connections), limits.connections_per_client);
     }
 
     /// Returns the setting of a configuration that the process cannot satisfy with this many
@@ -407,22 +425,22 @@ impl Server {
 
     /// Returns the counters of each engine.
     #[must_use]
-    pub fn engines(&self) -> &[Arc<Engine>] {
+    pub fn engines(&self) -> &[Arc<EngineCounters>] {
         &self.engines
     }
 
     /// Returns how many connections there are, parked ones included.
     #[must_use]
     pub fn connections(&self) -> u64 {
-        // Connections that are relayed have seats, too.
-        u64::from(self.seats.taken())
+        // Connections that are relayed have permits, too.
+        u64::from(self.connection_limits.in_use())
     }
 
     /// Returns the subject for a statistics socket.
     #[must_use]
     pub fn subject(&self) -> Subject {
-        let (handle, seats) = (self.handle.clone(), self.seats.clone());
-        let connections = move || u64::from(seats.taken());
+        let (handle, connection_limits) = (self.handle.clone(), self.connection_limits.clone());
+        let connections = move || u64::from(connection_limits.in_use());
         Subject::new("serve", self.backend, handle, self.engines.clone(), connections)
     }
 
@@ -432,7 +450,7 @@ impl Server {
         self.groups.values().for_each(|group| group.end());
         self.overview.end();
         if let Some(succession) = self.succession.take_if(|_| !self.has_yielded) {
-            succession.bye();
+            succession.end();
         }
         for front in &mut self.fronts {
             // New clients are refused rather than left waiting until all connections have ended.

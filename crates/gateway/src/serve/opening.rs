@@ -8,12 +8,12 @@ use std::sync::Arc;
 use futures_rustls::TlsAcceptor;
 use superpoll_rt::Runtime;
 
-use super::{Error, Front, Kind, Server, failed, tls};
-use crate::Address;
+use super::{Error, Frontend, Kind, Server, failed, tls};
+use crate::address::Address;
 use crate::config::{self, Config};
 use crate::listen::{Bound, Listener};
 use crate::log::{Event, Level, Log, LogFailure};
-use crate::park;
+use crate::parking_lot;
 use crate::relay::{self, Relay};
 use crate::upstream::Group;
 
@@ -22,15 +22,15 @@ pub(super) struct Prepared {
     pub groups: BTreeMap<String, Arc<Group>>,
     pub parts: Vec<Part>,
     pub engines: relay::Engines,
-    pub fronts: Vec<Front>,
+    pub fronts: Vec<Frontend>,
     pub relayed: Vec<Relayed>,
     pub log: Option<Arc<Log>>,
 }
 
 /// An engine's part of them.
 pub(super) struct Part {
-    /// For an engine that has no lot yet.
-    pub lot: Option<park::Prepared>,
+    /// For an engine that has no parking lot yet.
+    pub parking_lot: Option<parking_lot::PreparedLot>,
     pub openings: Vec<Opening>,
 }
 
@@ -56,12 +56,12 @@ impl Server {
         let groups = self.groups(config)?;
         let mut parts = Vec::new();
         for _ in &self.engines {
-            // Each engine has its own lot from the start on.
-            let lot = match self.fronts.is_empty() {
-                true => Some(self.lot(config)?),
+            // Each engine has its own parking lot from the start on.
+            let parking_lot = match self.fronts.is_empty() {
+                true => Some(self.parking_lot(config)?),
                 false => None,
             };
-            parts.push(Part { lot, openings: Vec::new() });
+            parts.push(Part { parking_lot, openings: Vec::new() });
         }
         let engines = relay::Engines::new(runtime.handle(), runtime.backend());
         let (mut fronts, mut relayed) = (Vec::new(), Vec::new());
@@ -123,7 +123,7 @@ impl Server {
         asked: &config::Listener,
         engines: &relay::Engines,
         relayed: &mut Vec<Relayed>,
-    ) -> Result<Front, Error> {
+    ) -> Result<Frontend, Error> {
         let address = &asked.address;
         let cannot = |error| cannot_listen(address, error);
         let kept = self.fronts.iter().find(|front| {
@@ -142,7 +142,7 @@ impl Server {
             }
         };
         let Some(to) = &asked.relay else {
-            return Ok(Front { asked: asked.clone(), listening, kind: Kind::Http(bound) });
+            return Ok(Frontend { asked: asked.clone(), listening, kind: Kind::Http(bound) });
         };
         let settings = self.settings(config, asked, to)?;
         let relay = match kept.map(|(front, _)| &front.kind) {
@@ -162,7 +162,7 @@ impl Server {
                 relay
             }
         };
-        Ok(Front { asked: asked.clone(), listening, kind: Kind::Relay(bound, relay) })
+        Ok(Frontend { asked: asked.clone(), listening, kind: Kind::Relay(bound, relay) })
     }
 
     /// Returns the settings of a relay in a configuration.
@@ -178,7 +178,7 @@ impl Server {
             ..relay::Options::default()
         };
         let rules = relay::Rules {
-            seats: Some(self.seats.clone()),
+            connection_limits: Some(self.connection_limits.clone()),
             header: asked.proxy_protocol.then_some(config.timeouts.header),
             announces: relay.proxy_protocol,
         };

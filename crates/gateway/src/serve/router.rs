@@ -12,13 +12,15 @@ use hyper::body::Incoming;
 
 use crate::authority;
 use crate::body::Body;
-use crate::channel::{Desk, Registry};
+use crate::channel::{LocalSubscribers, Registry};
 use crate::config::{self, Config};
-use crate::exchange::{Exchange, LocalFuture, Peer};
+use crate::exchange::{Exchange, LocalFuture};
 use crate::files::{Embedded, Folder, Site};
-use crate::park::Lot;
+use crate::parking_lot::ParkingLot;
+use crate::peer::Peer;
 use crate::reply;
-use crate::status::{Overview, PAGE, guard};
+use crate::telemetry::guard;
+use crate::telemetry::overview::{Overview, PAGE};
 use crate::upload::Upload;
 use crate::upstream::{Forwarder, Group};
 
@@ -38,7 +40,7 @@ const METRICS_ARE_LOCAL: &str = "403 Forbidden: these metrics are for programs o
 
 /// The handler of the requests below a path.
 enum Handler {
-    Channel(Rc<Desk>),
+    Channel(Rc<LocalSubscribers>),
     Demo(Rc<Embedded>),
     Files(Rc<Site>),
     Redirect(config::Redirect),
@@ -63,7 +65,7 @@ pub(super) struct Router {
     addresses: Option<Routes>,
     /// The Host field of the last request, and its routes.
     last: RefCell<Option<(HeaderValue, Routes)>>,
-    desks: Vec<Rc<Desk>>,
+    desks: Vec<Rc<LocalSubscribers>>,
     overview: Arc<Overview>,
     /// The path of the counters, if they are served.
     metrics: Option<config::Metrics>,
@@ -73,7 +75,7 @@ pub(super) struct Router {
 
 impl Blueprint {
     /// Opens everything that a configuration names.
-    pub fn new(
+    pub(super) fn new(
         config: &Arc<Config>,
         overview: &Arc<Overview>,
         channels: &Registry,
@@ -86,7 +88,7 @@ impl Blueprint {
 
     /// Builds the routes, on the engine that they are for. Channels that `before` has as well go
     /// on.
-    pub fn build(self, lot: &Rc<Lot>, before: Option<&Router>) -> Router {
+    pub(super) fn build(self, parking_lot: &Rc<ParkingLot>, before: Option<&Router>) -> Router {
         let mut folders = self.folders.into_iter();
         let mut router = Router {
             names: HashMap::new(),
@@ -116,10 +118,14 @@ impl Blueprint {
                     config::Action::Channel(_) => match self.channels.of(host, &route.path) {
                         Some(hub) => {
                             let mut desks = before.into_iter().flat_map(|before| &before.desks);
-                            let desk = desks.find(|desk| Arc::ptr_eq(desk.hub(), hub)).cloned();
-                            let desk = desk.unwrap_or_else(|| Desk::new(hub.clone(), lot.clone()));
-                            router.desks.push(desk.clone());
-                            Handler::Channel(desk)
+                            let local_subscribers = desks
+                                .find(|local_subscribers| Arc::ptr_eq(local_subscribers.hub(), hub))
+                                .cloned();
+                            let local_subscribers = local_subscribers.unwrap_or_else(|| {
+                                LocalSubscribers::new(hub.clone(), parking_lot.clone())
+                            });
+                            router.desks.push(local_subscribers.clone());
+                            Handler::Channel(local_subscribers)
                         }
                         None => continue,
                     },
@@ -205,17 +211,20 @@ impl Router {
             })
     }
 
-    /// Returns the desk of the channel that is recorded under this number.
-    pub fn desk(&self, space: u64) -> Option<Rc<Desk>> {
-        self.desks.iter().find(|desk| desk.hub().space() == Some(space)).cloned()
+    /// Returns the subscribers of the channel that is recorded under this number.
+    pub(super) fn local_subscribers(&self, space: u64) -> Option<Rc<LocalSubscribers>> {
+        self.desks
+            .iter()
+            .find(|local_subscribers| local_subscribers.hub().space() == Some(space))
+            .cloned()
     }
 
     /// Ends the channels that another does not have.
-    pub fn retire(&self, after: Option<&Router>) {
-        for desk in &self.desks {
+    pub(super) fn retire(&self, after: Option<&Router>) {
+        for local_subscribers in &self.desks {
             let mut desks = after.into_iter().flat_map(|after| &after.desks);
-            if !desks.any(|other| Rc::ptr_eq(desk, other)) {
-                desk.retire();
+            if !desks.any(|other| Rc::ptr_eq(local_subscribers, other)) {
+                local_subscribers.retire();
             }
         }
     }
@@ -242,7 +251,7 @@ impl Router {
     }
 
     /// Answers a request. `prepare` is called if that needs the request's body or its connection.
-    pub fn respond(
+    pub(super) fn respond(
         &self,
         request: Request<Incoming>,
         peer: &Peer,
@@ -278,7 +287,7 @@ impl Router {
             if !matches!(*request.method(), Method::GET | Method::HEAD) {
                 return Reply::Now(reply::not_allowed("GET, HEAD"));
             }
-            return Reply::Later(self.overview.figures(request.headers()));
+            return Reply::Later(self.overview.prometheus(request.headers()));
         }
         if is_page && (self.page == Some(true) || is_local) {
             let overview = self.overview.clone();
@@ -299,9 +308,12 @@ impl Router {
             Handler::Channel(_) if !matches!(&path[below..], "" | "/") => {
                 StatusCode::NOT_FOUND.into()
             }
-            Handler::Channel(desk) => {
-                let (desk, (request, exchange)) = (desk.clone(), prepare(request));
-                Reply::Later(Box::pin(async move { desk.answer(request, &exchange).await }))
+            Handler::Channel(local_subscribers) => {
+                let (local_subscribers, (request, exchange)) =
+                    (local_subscribers.clone(), prepare(request));
+                Reply::Later(Box::pin(
+                    async move { local_subscribers.answer(request, &exchange).await },
+                ))
             }
             Handler::Files(site) => {
                 let (head, _) = request.into_parts();
@@ -403,7 +415,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_path_that_is_another_routes_in_the_usual_spelling_is_told() {
+    fn a_path_that_normalizes_to_another_route_is_found() {
         let route = |path: &str| {
             let to = config::Redirect { to: path.to_owned(), status: 308 };
             Route { path: path.to_owned(), handler: Handler::Redirect(to) }

@@ -79,7 +79,7 @@ pub(super) struct Member(Rc<Stream>);
 
 impl Streams {
     /// Begins a stream, whose task is spawned next.
-    pub fn begin(self: &Rc<Streams>) -> Member {
+    pub(super) fn begin(self: &Rc<Streams>) -> Member {
         let stream = Rc::new(Stream {
             streams: self.clone(),
             index: Cell::new(0),
@@ -100,7 +100,7 @@ impl Streams {
     /// be reset.
     ///
     /// While the connection itself is stuck, no stream can move.
-    pub fn end_stalled(&self, now: Instant, limit: Duration, is_stuck: bool) -> bool {
+    pub(super) fn end_stalled(&self, now: Instant, limit: Duration, is_stuck: bool) -> bool {
         let mut tasks = Vec::new();
         let mut is_left = false;
         for (_, stream) in self.all.borrow().iter() {
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_a_frame_each_streams_share_what_the_connection_may_hold() {
+    fn beyond_one_frame_each_streams_share_the_connections_budget() {
         let streams: Rc<Streams> = Rc::default();
         let cx = Context::from_waker(Waker::noop());
         let members: Vec<Member> = (0..100).map(|_| streams.begin()).collect();
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_move_is_found_and_who_does_is_not() {
+    fn only_streams_without_progress_are_found() {
         let streams: Rc<Streams> = Rc::default();
         let limit = Duration::from_secs(5);
         let (slow, stuck, done) = (streams.begin(), streams.begin(), streams.begin());

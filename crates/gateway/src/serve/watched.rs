@@ -13,8 +13,8 @@
 //!
 //! hyper reads while there are bytes and writes while there is room, so a client at the speed of
 //! the loopback would keep the engine. The transport therefore limits the bytes of each run of a
-//! task ([`SHARE`](crate::tally::SHARE)). At the limit it reports that it is not ready, and wakes
-//! the task, which runs again behind the other tasks.
+//! task ([`SHARE`](crate::io_activity::SHARE)). At the limit it reports that it is not ready, and
+//! wakes the task, which runs again behind the other tasks.
 //!
 //! A request that may take indefinitely is nevertheless given up with that end, if its service says
 //! so ([`Exchange::end_with_client`](crate::exchange::Exchange::end_with_client)): for such a
@@ -29,8 +29,8 @@ use bytes::{Buf, Bytes};
 use futures_io::AsyncRead;
 use hyper::rt::{Read, ReadBufCursor, Write};
 
+use crate::io_activity::IoActivity;
 use crate::sys;
-use crate::tally::Tally;
 use crate::transport::Transport;
 
 /// A transport, the bytes that were read of it before, and the events on it.
@@ -38,7 +38,7 @@ use crate::transport::Transport;
 pub(super) struct Watched {
     pub transport: Transport,
     pub before: Bytes,
-    pub tally: std::rc::Rc<Tally>,
+    pub io_activity: std::rc::Rc<IoActivity>,
 }
 
 /// The most bytes that are read in search of the end.
@@ -56,8 +56,8 @@ impl Watched {
             Poll::Ready(Ok(0) | Err(_)) => true,
             Poll::Ready(Ok(count)) => {
                 self.before = Bytes::copy_from_slice(&room[..count]);
-                self.tally.unused.set(true);
-                self.tally.read(count);
+                self.io_activity.unused.set(true);
+                self.io_activity.read(count);
                 false
             }
         }
@@ -66,8 +66,8 @@ impl Watched {
     /// Records how much the kernel has still to send, if there is no room and the clock has asked
     /// for it.
     fn look_at_queue<T>(&self, outcome: &Poll<io::Result<T>>) {
-        if outcome.is_pending() && self.tally.asks_queued.take() {
-            self.tally.queued.set(self.transport.unsent());
+        if outcome.is_pending() && self.io_activity.asks_queued.take() {
+            self.io_activity.queued.set(self.transport.unsent());
         }
     }
 }
@@ -83,24 +83,24 @@ impl Read for Watched {
             let count = this.before.len().min(room.remaining());
             room.put_slice(&this.before[..count]);
             this.before.advance(count);
-            this.tally.arrived.set(this.tally.arrived.get().saturating_add(count));
-            this.tally.unused.set(true);
-            this.tally.waits.set(false);
+            this.io_activity.arrived.set(this.io_activity.arrived.get().saturating_add(count));
+            this.io_activity.unused.set(true);
+            this.io_activity.waits.set(false);
             return Poll::Ready(Ok(()));
         }
-        if this.tally.has_read_enough(cx) {
+        if this.io_activity.has_read_enough(cx) {
             // There may be more.
-            this.tally.waits.set(false);
+            this.io_activity.waits.set(false);
             return Poll::Pending;
         }
         let outcome = sys::read_counted(room, |room| {
             Read::poll_read(Pin::new(&mut this.transport), cx, room)
         });
-        this.tally.waits.set(outcome.is_pending());
+        this.io_activity.waits.set(outcome.is_pending());
         if let Poll::Ready(Ok(count)) = outcome {
             // An end counts as well: it is no longer idle.
-            this.tally.unused.set(true);
-            this.tally.read(count);
+            this.io_activity.unused.set(true);
+            this.io_activity.read(count);
         }
         outcome.map_ok(|_| ())
     }
@@ -113,11 +113,11 @@ impl Write for Watched {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        if this.tally.has_written_enough(cx) {
+        if this.io_activity.has_written_enough(cx) {
             return Poll::Pending;
         }
         let outcome = Pin::new(&mut this.transport).poll_write(cx, bytes);
-        this.tally.wrote(&outcome);
+        this.io_activity.wrote(&outcome);
         this.look_at_queue(&outcome);
         outcome
     }
@@ -128,11 +128,11 @@ impl Write for Watched {
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        if this.tally.has_written_enough(cx) {
+        if this.io_activity.has_written_enough(cx) {
             return Poll::Pending;
         }
         let outcome = Pin::new(&mut this.transport).poll_write_vectored(cx, parts);
-        this.tally.wrote(&outcome);
+        this.io_activity.wrote(&outcome);
         this.look_at_queue(&outcome);
         outcome
     }
@@ -143,14 +143,14 @@ impl Write for Watched {
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if this.tally.doubted.take() && this.transport.is_gone() {
+        if this.io_activity.doubted.take() && this.transport.is_gone() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
         }
-        if this.tally.watches() && this.has_ended(cx) {
+        if this.io_activity.watches() && this.has_ended(cx) {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
         }
         let outcome = Pin::new(&mut this.transport).poll_flush(cx);
-        this.tally.flushed(&outcome);
+        this.io_activity.flushed(&outcome);
         this.look_at_queue(&outcome);
         outcome
     }
@@ -172,7 +172,7 @@ mod tests {
     use superpoll_rt::{Runtime, spawn};
 
     use super::*;
-    use crate::tally::SHARE;
+    use crate::io_activity::SHARE;
     use crate::transport::{Plain, Socket};
 
     /// The most bytes that a test reads or writes at a time.
@@ -184,7 +184,7 @@ mod tests {
             socket.set_nonblocking(true).unwrap();
         }
         let transport = Transport::Plain(Plain::new(Socket::Unix(one)).unwrap());
-        (Watched { transport, before: Bytes::new(), tally: Rc::default() }, other)
+        (Watched { transport, before: Bytes::new(), io_activity: Rc::default() }, other)
     }
 
     fn read(watched: &mut Watched, cx: &mut Context<'_>) -> Poll<usize> {
@@ -216,7 +216,7 @@ mod tests {
         poll_fn(move |cx| {
             let _ = &other;
             seen.push(runs.get());
-            watched.tally.begin_turn();
+            watched.io_activity.begin_turn();
             let mut count = 0;
             while let Poll::Ready(some) = step(&mut watched, cx) {
                 count += some;
@@ -224,16 +224,16 @@ mod tests {
             times.push(count);
             // In the end there are no bytes to read, or there is no room.
             if count >= SHARE {
-                assert!(!watched.tally.waits.get() && !watched.tally.stuck.get());
+                assert!(!watched.io_activity.waits.get() && !watched.io_activity.stuck.get());
                 return Poll::Pending;
             }
-            assert!(watched.tally.waits.get() || watched.tally.stuck.get());
+            assert!(watched.io_activity.waits.get() || watched.io_activity.stuck.get());
             Poll::Ready((std::mem::take(&mut times), std::mem::take(&mut seen)))
         })
     }
 
     #[test]
-    fn a_task_moves_its_share_and_then_others_are_run() {
+    fn a_task_moves_its_share_and_then_yields() {
         for is_read in [true, false] {
             Runtime::new()
                 .unwrap()

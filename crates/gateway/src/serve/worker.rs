@@ -10,76 +10,82 @@ use std::time::Duration;
 use slab::Slab;
 
 use crate::config::{Limits, Timeouts};
-use crate::log::Pad;
-use crate::metrics::{Engine, Task};
-use crate::park::Lot;
+use crate::log::AccessLogWriter;
+use crate::parking_lot::ParkingLot;
+use crate::telemetry::counters::{ActiveTask, EngineCounters};
 
 use super::router::Router;
 
 /// One engine's part of a server.
 pub(super) struct Worker {
-    pub lot: Rc<Lot>,
-    pub counters: Arc<Engine>,
+    pub parking_lot: Rc<ParkingLot>,
+    pub counters: Arc<EngineCounters>,
     /// Exchanged as a whole when the configuration is read again; a request keeps the router that
     /// it began with.
     router: RefCell<Rc<Router>>,
     /// The access log, if there is one.
-    pad: RefCell<Option<Rc<Pad>>>,
+    access_log: RefCell<Option<Rc<AccessLogWriter>>>,
     pub timeouts: Cell<Timeouts>,
     pub limits: Cell<Limits>,
     draining: Cell<bool>,
     /// Whether connections come to rest at once.
-    resting: Cell<bool>,
+    is_parking_at_once: Cell<bool>,
     /// The tasks of connections and listeners, to be woken when the server changes or is about to
     /// end.
     tasks: RefCell<Slab<Waker>>,
 }
 
 /// A task that is woken by changes.
-pub(super) struct Waits {
+pub(super) struct TaskRegistration {
     worker: Rc<Worker>,
     index: usize,
 }
 
 /// A connection with a task.
-pub(super) struct Working {
-    waits: Waits,
-    _counted: Task,
+pub(super) struct ActiveConnection {
+    waits: TaskRegistration,
+    _counted: ActiveTask,
 }
 
 impl Worker {
-    pub fn new(
-        lot: Rc<Lot>,
+    pub(super) fn new(
+        parking_lot: Rc<ParkingLot>,
         router: Router,
-        pad: Option<Rc<Pad>>,
-        counters: Arc<Engine>,
+        access_log: Option<Rc<AccessLogWriter>>,
+        counters: Arc<EngineCounters>,
         timeouts: Timeouts,
         limits: Limits,
     ) -> Worker {
         Worker {
-            lot,
+            parking_lot,
             counters,
             router: RefCell::new(Rc::new(router)),
-            pad: RefCell::new(pad),
+            access_log: RefCell::new(access_log),
             timeouts: Cell::new(timeouts),
             limits: Cell::new(limits),
             draining: Cell::new(false),
-            resting: Cell::new(false),
+            is_parking_at_once: Cell::new(false),
             tasks: RefCell::default(),
         }
     }
 
-    pub fn router(&self) -> Rc<Router> {
+    pub(super) fn router(&self) -> Rc<Router> {
         self.router.borrow().clone()
     }
 
-    pub fn pad(&self) -> Option<Rc<Pad>> {
-        self.pad.borrow().clone()
+    pub(super) fn access_log(&self) -> Option<Rc<AccessLogWriter>> {
+        self.access_log.borrow().clone()
     }
 
     /// Serves requests by another configuration from now on.
-    pub fn change(&self, router: Router, pad: Option<Rc<Pad>>, timeouts: Timeouts, limits: Limits) {
-        let _old = self.pad.replace(pad);
+    pub(super) fn change(
+        &self,
+        router: Router,
+        access_log: Option<Rc<AccessLogWriter>>,
+        timeouts: Timeouts,
+        limits: Limits,
+    ) {
+        let _old = self.access_log.replace(access_log);
         self.timeouts.set(timeouts);
         self.limits.set(limits);
         let new = Rc::new(router);
@@ -89,66 +95,66 @@ impl Worker {
     }
 
     /// How often a connection's task looks at the time.
-    pub fn tick(&self) -> Duration {
+    pub(super) fn tick(&self) -> Duration {
         let timeouts = self.timeouts.get();
         let shortest = timeouts.park.min(timeouts.idle).min(timeouts.header).min(timeouts.body);
         (shortest / 4).clamp(Duration::from_millis(5), Duration::from_secs(1))
     }
 
-    pub fn is_draining(&self) -> bool {
+    pub(super) fn is_draining(&self) -> bool {
         self.draining.get()
     }
 
     /// Closes idle connections, and busy connections as soon as they have answered.
-    pub fn drain(&self) {
+    pub(super) fn drain(&self) {
         self.draining.set(true);
         self.router().retire(None);
-        self.lot.drain();
+        self.parking_lot.drain();
         self.wake();
     }
 
     /// Parks idle connections at once: they are about to belong to another server.
-    pub fn rest(&self) {
+    pub(super) fn park_idle_connections(&self) {
         let timeouts = self.timeouts.get();
         self.timeouts.set(Timeouts { park: Duration::ZERO, ..timeouts });
-        self.resting.set(true);
+        self.is_parking_at_once.set(true);
         self.wake();
     }
 
     /// Leaves idle connections to another server; clients that are answered from here on are told
     /// to connect again.
-    pub fn leave(&self) {
-        self.lot.leave();
+    pub(super) fn hand_over(&self) {
+        self.parking_lot.hand_over();
         self.draining.set(true);
         self.wake();
     }
 
-    pub fn is_resting(&self) -> bool {
-        self.resting.get()
+    pub(super) fn is_parking_at_once(&self) -> bool {
+        self.is_parking_at_once.get()
     }
 
     /// Makes all tasks check for changes.
-    pub fn wake(&self) {
+    pub(super) fn wake(&self) {
         let wakers: Vec<Waker> =
             self.tasks.borrow().iter().map(|(_, waker)| waker.clone()).collect();
         wakers.into_iter().for_each(Waker::wake);
     }
 
     /// Counts a task in.
-    pub fn wait(self: &Rc<Worker>) -> Waits {
+    pub(super) fn wait(self: &Rc<Worker>) -> TaskRegistration {
         let index = self.tasks.borrow_mut().insert(Waker::noop().clone());
-        Waits { worker: self.clone(), index }
+        TaskRegistration { worker: self.clone(), index }
     }
 
     /// Counts a connection that has a task.
-    pub fn begin(self: &Rc<Worker>) -> Working {
-        Working { waits: self.wait(), _counted: Task::begin(&self.counters) }
+    pub(super) fn begin(self: &Rc<Worker>) -> ActiveConnection {
+        ActiveConnection { waits: self.wait(), _counted: ActiveTask::begin(&self.counters) }
     }
 }
 
-impl Waits {
+impl TaskRegistration {
     /// Remembers a task, to be woken by the next change.
-    pub fn remember(&self, waker: &Waker) {
+    pub(super) fn remember(&self, waker: &Waker) {
         if let Some(known) = self.worker.tasks.borrow_mut().get_mut(self.index)
             && !known.will_wake(waker)
         {
@@ -157,14 +163,14 @@ impl Waits {
     }
 }
 
-impl Working {
-    /// As [`Waits::remember`].
-    pub fn remember(&self, waker: &Waker) {
+impl ActiveConnection {
+    /// As [`TaskRegistration::remember`].
+    pub(super) fn remember(&self, waker: &Waker) {
         self.waits.remember(waker);
     }
 }
 
-impl Drop for Waits {
+impl Drop for TaskRegistration {
     fn drop(&mut self) {
         self.worker.tasks.borrow_mut().remove(self.index);
     }

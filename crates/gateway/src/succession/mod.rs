@@ -1,7 +1,7 @@
 //! One server after another, with the same connections.
 //!
-//! A server with a babysitter process (`superpoll-keeper`) leaves the state that the next server needs
-//! with the babysitter. It does so while it is at work and not when it ends, so that the way in
+//! A server with a keeper process (`superpoll-keeper`) leaves the state that the next server needs
+//! with the keeper. It does so while it is at work and not when it ends, so that the way in
 //! which it ends does not matter. The server leaves three things:
 //!
 //! * its listeners, so that no client is refused meanwhile;
@@ -36,27 +36,27 @@ use std::task::{Poll, Waker};
 
 use superpoll_keeper::{Adopted, Control, KeeperLink};
 
-use crate::channel::Message;
-use crate::config::{Config, Sitting};
+use crate::channel::message::Message;
+use crate::config::{Config, KeeperKind};
 use crate::listen::Bound;
 use crate::log::{Event, Level, Report};
-use ledger::{CHANNELS, ChannelRecord, Ledger, decode_message};
-use state::Left;
+use records::{CHANNELS, ChannelRecord, RecordStore, decode_message};
+use state::ConnectionRecord;
 
-pub(crate) mod ledger;
+pub(crate) mod records;
 pub(crate) mod state;
 
-/// Receives the error by which the babysitter was lost, once.
-type Told = Box<dyn Fn(&superpoll_keeper::Error) + Send + Sync>;
+/// Receives the error by which the keeper was lost, once.
+type LossHandler = Box<dyn Fn(&superpoll_keeper::Error) + Send + Sync>;
 
 /// A server's side of its succession.
 pub(crate) struct Succession {
-    /// `None`: the babysitter is lost, and the server goes on alone.
+    /// `None`: the keeper is lost, and the server goes on alone.
     control: Mutex<Option<Control>>,
     next_space: AtomicU64,
-    /// Wakes the task that sends records for which the babysitter's line had no room.
+    /// Wakes the task that sends records for which the keeper's line had no room.
     sender: Mutex<Option<Waker>>,
-    told: Told,
+    on_loss: LossHandler,
 }
 
 /// A channel that another server had.
@@ -72,14 +72,14 @@ pub(crate) struct Channel {
 
 /// The state that another server has left, decoded.
 #[derive(Debug, Default)]
-pub(crate) struct Estate {
-    pub connections: Vec<(OwnedFd, Left)>,
+pub(crate) struct PredecessorState {
+    pub connections: Vec<(OwnedFd, ConnectionRecord)>,
     pub channels: Vec<Channel>,
     /// Descriptors that are of no more use, or for which there was no room.
     pub lost: usize,
 }
 
-/// The state that the babysitter keeps with a listener, and with a listener whose file the server
+/// The state that the keeper keeps with a listener, and with a listener whose file the server
 /// has made.
 const LISTENER: &[u8] = b"listener";
 const WITH_FILE: &[u8] = b"listener with its file";
@@ -92,29 +92,32 @@ fn session() -> u64 {
 }
 
 impl Succession {
-    /// Returns the succession of a server with this configuration, if it has a babysitter process.
-    pub fn of(
+    /// Returns the succession of a server with this configuration, if it has a keeper process.
+    pub(crate) fn of(
         config: &Config,
         report: &Report,
     ) -> Result<Option<Arc<Succession>>, superpoll_keeper::Error> {
-        let Some(Sitting::Process { socket }) = config.babysitter.as_ref().map(|one| &one.sitting)
+        let Some(KeeperKind::Process { socket }) = config.keeper.as_ref().map(|one| &one.kind)
         else {
             return Ok(None);
         };
         let report = report.clone();
-        let told = move |error: &superpoll_keeper::Error| {
+        let on_loss = move |error: &superpoll_keeper::Error| {
             let message =
-                format!("{error}; nobody goes on with this server's connections after it");
-            report(&Event::new(Level::Error, "babysitter-lost", message));
+                format!("{error}; no other server can take over this server's connections");
+            report(&Event::new(Level::Error, "keeper-lost", message));
         };
-        Succession::begin(socket, Box::new(told)).map(|begun| Some(Arc::new(begun)))
+        Succession::begin(socket, Box::new(on_loss)).map(|begun| Some(Arc::new(begun)))
     }
 
-    /// Introduces a server to the babysitter that listens at a path.
-    pub fn begin(path: &Path, told: Told) -> Result<Succession, superpoll_keeper::Error> {
+    /// Introduces a server to the keeper that listens at a path.
+    pub(crate) fn begin(
+        path: &Path,
+        on_loss: LossHandler,
+    ) -> Result<Succession, superpoll_keeper::Error> {
         let control = Control::connect(path, session())?;
         let (control, sender) = (Mutex::new(Some(control)), Mutex::default());
-        Ok(Succession { control, next_space: AtomicU64::new(1), sender, told })
+        Ok(Succession { control, next_space: AtomicU64::new(1), sender, on_loss })
     }
 
     fn control(&self) -> MutexGuard<'_, Option<Control>> {
@@ -126,7 +129,7 @@ impl Succession {
         self.sender.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls the babysitter. If the babysitter is lost, or this call finds that it is, returns
+    /// Calls the keeper. If the keeper is lost, or this call finds that it is, returns
     /// `None`.
     fn with<R>(
         &self,
@@ -148,16 +151,16 @@ impl Succession {
                 // over.
                 control.take().into_iter().for_each(Control::give_up);
                 drop(control);
-                (self.told)(&error);
+                (self.on_loss)(&error);
                 None
             }
         }
     }
 
-    /// Returns the listeners that are left with the babysitter, and whether their server has made
+    /// Returns the listeners that are left with the keeper, and whether their server has made
     /// their files. They are there before any server has yielded, so that this server can find out
     /// whether it can go on.
-    pub fn listeners(&self) -> Result<Vec<(OwnedFd, bool)>, superpoll_keeper::Error> {
+    pub(crate) fn listeners(&self) -> Result<Vec<(OwnedFd, bool)>, superpoll_keeper::Error> {
         let shown = self.control().as_mut().map_or_else(|| Ok(Vec::new()), Control::listeners)?;
         let shown = shown.into_iter().map(|shown| (shown.descriptor, shown.state == WITH_FILE));
         Ok(shown.collect())
@@ -165,36 +168,39 @@ impl Succession {
 
     /// Takes the state that other servers have left. If `upgrades`, a server that is at work is
     /// told to yield.
-    pub fn inherit(&self, upgrades: bool) -> Result<Estate, superpoll_keeper::Error> {
+    pub(crate) fn inherit(
+        &self,
+        upgrades: bool,
+    ) -> Result<PredecessorState, superpoll_keeper::Error> {
         let adopted = match &mut *self.control() {
             Some(control) => control.adopt(upgrades)?,
             None => Adopted::default(),
         };
-        let estate = Estate::of(adopted);
-        let spaces = estate.channels.iter().map(|channel| channel.space);
+        let predecessor = PredecessorState::of(adopted);
+        let spaces = predecessor.channels.iter().map(|channel| channel.space);
         self.next_space.store(spaces.max().unwrap_or(CHANNELS) + 1, Ordering::Relaxed);
-        Ok(estate)
+        Ok(predecessor)
     }
 
     /// Returns a number for the records of a channel.
-    pub fn new_space(&self) -> u64 {
+    pub(crate) fn new_space(&self) -> u64 {
         self.next_space.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Keeps the record of a channel, without its messages.
-    pub fn keep_channel(&self, space: u64, record: &ChannelRecord) {
+    pub(crate) fn keep_channel(&self, space: u64, record: &ChannelRecord) {
         self.keep(CHANNELS, space, &record.encode());
     }
 
     /// Removes the records of a channel that no longer exists.
-    pub fn forget_channel(&self, space: u64) {
+    pub(crate) fn forget_channel(&self, space: u64) {
         // An empty record takes its place.
         self.keep(CHANNELS, space, &[]);
         self.trim(space, u64::MAX);
     }
 
-    /// Waits until there are records to send for which the babysitter's line had no room.
-    pub async fn is_behind(&self) {
+    /// Waits until there are records to send for which the keeper's line had no room.
+    pub(crate) async fn is_behind(&self) {
         poll_fn(|cx| {
             // The waker is stored before the check, so that a record that comes in between wakes
             // the task.
@@ -208,53 +214,53 @@ impl Succession {
     }
 
     /// Returns a line for an engine.
-    pub fn line(&self) -> Result<Option<KeeperLink>, superpoll_keeper::Error> {
+    pub(crate) fn line(&self) -> Result<Option<KeeperLink>, superpoll_keeper::Error> {
         self.control().as_ref().map(Control::link).transpose()
     }
 
     /// Leaves a listener.
-    pub fn hold(&self, key: u64, listener: &Bound) {
+    pub(crate) fn hold(&self, key: u64, listener: &Bound) {
         let state = if listener.has_file() { WITH_FILE } else { LISTENER };
         self.with(|control| control.hold(key, listener, state));
     }
 
     /// Takes a listener back.
-    pub fn release(&self, key: u64) {
+    pub(crate) fn release(&self, key: u64) {
         self.with(|control| control.release(key));
     }
 
     /// Returns a duplicate of the line, to be watched: it becomes readable when another server
     /// wants to go on.
-    pub fn ear(&self) -> Option<OwnedFd> {
+    pub(crate) fn control_socket(&self) -> Option<OwnedFd> {
         use std::os::fd::AsFd;
         self.control().as_ref()?.as_fd().try_clone_to_owned().ok()
     }
 
     /// Whether another server wants to go on.
-    pub fn is_to_yield(&self) -> bool {
+    pub(crate) fn should_yield(&self) -> bool {
         self.with(|control| control.is_to_yield()).unwrap_or(false)
     }
 
     /// Reports that all idle connections have been left.
-    pub fn yielded(&self) {
+    pub(crate) fn report_yielded(&self) {
         self.with(Control::yielded);
     }
 
     /// Reports that this server has taken over all that it inherited.
-    pub fn settled(&self) {
+    pub(crate) fn report_adopted(&self) {
         self.with(Control::settled);
     }
 
     /// Ends the succession: there will be no successor.
-    pub fn bye(&self) {
+    pub(crate) fn end(&self) {
         if let Some(control) = self.control().take() {
-            // If the babysitter has gone, there is nothing to end.
+            // If the keeper has gone, there is nothing to end.
             let _ = control.bye();
         }
     }
 }
 
-impl Ledger for Succession {
+impl RecordStore for Succession {
     fn keep(&self, space: u64, id: u64, bytes: &[u8]) {
         self.with(|control| control.keep(space, id, bytes));
     }
@@ -278,16 +284,17 @@ impl fmt::Debug for Succession {
     }
 }
 
-impl Estate {
-    fn of(adopted: Adopted) -> Estate {
-        let mut estate = Estate { lost: adopted.without_room, ..Estate::default() };
+impl PredecessorState {
+    fn of(adopted: Adopted) -> PredecessorState {
+        let mut predecessor =
+            PredecessorState { lost: adopted.without_room, ..PredecessorState::default() };
         for orphan in adopted.orphans {
             if orphan.state == LISTENER || orphan.state == WITH_FILE {
                 // A listener was shown before.
-            } else if let Some(left) = Left::decode(&orphan.state) {
-                estate.connections.push((orphan.descriptor, left));
+            } else if let Some(left) = ConnectionRecord::decode(&orphan.state) {
+                predecessor.connections.push((orphan.descriptor, left));
             } else {
-                estate.lost += 1;
+                predecessor.lost += 1;
             }
         }
         // In the order of their spaces and ids: channels first.
@@ -295,11 +302,11 @@ impl Estate {
             if space == CHANNELS {
                 if let Some(ChannelRecord { names, epoch }) = ChannelRecord::decode(&bytes) {
                     let messages = Vec::new();
-                    estate.channels.push(Channel { space: id, epoch, names, messages });
+                    predecessor.channels.push(Channel { space: id, epoch, names, messages });
                 }
                 continue;
             }
-            let mut channels = estate.channels.iter_mut();
+            let mut channels = predecessor.channels.iter_mut();
             let Some(channel) = channels.find(|channel| channel.space == space) else { continue };
             let Some(message) = decode_message(id, &bytes) else { continue };
             // After a gap only the messages that follow it are of use.
@@ -308,25 +315,31 @@ impl Estate {
             }
             channel.messages.push(message);
         }
-        estate
+        predecessor
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ledger::encode_message;
+    use records::encode_message;
     use superpoll_keeper::Orphan;
 
     #[test]
-    fn an_estate_is_sorted() {
+    fn predecessor_state_is_sorted() {
         let orphan = |state: &[u8]| {
             let (reader, _) = std::io::pipe().unwrap();
             Orphan { descriptor: reader.into(), state: state.to_vec() }
         };
         let idle = state::Activity::Idle { requests: 3 };
-        let left =
-            Left { client: None, local: None, seconds: 1, written: 2, read: 3, activity: idle };
+        let left = ConnectionRecord {
+            client: None,
+            local: None,
+            seconds: 1,
+            written: 2,
+            read: 3,
+            activity: idle,
+        };
         let record = |name: &str| {
             ChannelRecord { names: vec![(name.to_owned(), "/".to_owned())], epoch: 7 }.encode()
         };
@@ -334,7 +347,7 @@ mod tests {
             let message = Message { id, data: text.into(), is_text: true };
             encode_message(&message)
         };
-        let estate = Estate::of(Adopted {
+        let predecessor = PredecessorState::of(Adopted {
             orphans: vec![
                 orphan(LISTENER),
                 orphan(WITH_FILE),
@@ -351,12 +364,12 @@ mod tests {
             ],
             without_room: 2,
         });
-        assert_eq!(estate.lost, 3);
-        assert_eq!(estate.connections.len(), 1);
-        assert_eq!(estate.connections[0].1, left);
+        assert_eq!(predecessor.lost, 3);
+        assert_eq!(predecessor.connections.len(), 1);
+        assert_eq!(predecessor.connections[0].1, left);
         let ids = |channel: &Channel| channel.messages.iter().map(|one| one.id).collect::<Vec<_>>();
-        assert_eq!(estate.channels.len(), 2);
-        assert_eq!((ids(&estate.channels[0]), estate.channels[0].epoch), (vec![6, 7], 7));
-        assert_eq!(estate.channels[1].messages, []);
+        assert_eq!(predecessor.channels.len(), 2);
+        assert_eq!((ids(&predecessor.channels[0]), predecessor.channels[0].epoch), (vec![6, 7], 7));
+        assert_eq!(predecessor.channels[1].messages, []);
     }
 }

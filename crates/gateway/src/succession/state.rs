@@ -1,12 +1,12 @@
-//! The state of a connection for a successor: the few bytes that a babysitter keeps with it.
+//! The state of a connection for a successor: the few bytes that a keeper keeps with it.
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
 use serde::{Deserialize, Serialize};
 
-use crate::exchange::Peer;
-use crate::park::Form;
+use crate::peer::Peer;
+use crate::peer::RequestForm;
 use crate::sys;
 
 /// The activity of a connection.
@@ -24,7 +24,7 @@ pub(crate) enum Activity {
         /// The last message that it has read.
         last: u64,
         /// The parts of the request that the response depends on.
-        form: Form,
+        form: RequestForm,
         /// The requests so far.
         requests: u32,
         /// Bytes that were read of requests that follow.
@@ -43,7 +43,7 @@ pub(crate) enum Activity {
 
 /// A connection, as it was when the server left it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub(crate) struct Left {
+pub(crate) struct ConnectionRecord {
     /// The client's address, from the PROXY protocol or the socket.
     pub client: Option<SocketAddr>,
     /// The address that the client has connected to.
@@ -62,29 +62,41 @@ pub(crate) struct Left {
 /// servers do not accept them, nor do earlier servers accept this format.
 const FORMAT: u8 = 2;
 
-impl Left {
+impl ConnectionRecord {
     /// Returns the state of a connection as it is now; `None` if the kernel does not say how many
     /// bytes were read and written.
-    pub fn new(peer: &Peer, seconds: u32, stream: impl AsFd, activity: Activity) -> Option<Left> {
+    pub(crate) fn new(
+        peer: &Peer,
+        seconds: u32,
+        stream: impl AsFd,
+        activity: Activity,
+    ) -> Option<ConnectionRecord> {
         let (written, read) = (sys::written(&stream).ok()?, sys::read(&stream).ok()?);
-        Some(Left { client: peer.client, local: peer.local, seconds, written, read, activity })
+        Some(ConnectionRecord {
+            client: peer.client,
+            local: peer.local,
+            seconds,
+            written,
+            read,
+            activity,
+        })
     }
 
     /// Returns how many bytes have been written to the connection since it was left. `None` if
     /// anything was read since: the fate of the bytes read is unknown.
-    pub fn sent_since(&self, stream: impl AsFd) -> Option<u64> {
+    pub(crate) fn sent_since(&self, stream: impl AsFd) -> Option<u64> {
         let written = sys::written(&stream).ok()?.checked_sub(self.written)?;
         (sys::read(&stream).ok()? == self.read).then_some(written)
     }
 
-    /// Encodes the state for the babysitter.
-    pub fn encode(&self) -> Vec<u8> {
+    /// Encodes the state for the keeper.
+    pub(crate) fn encode(&self) -> Vec<u8> {
         // No field can be refused.
         postcard::to_extend(self, vec![FORMAT]).unwrap_or_default()
     }
 
-    /// Decodes the output of [`encode`](Left::encode).
-    pub fn decode(bytes: &[u8]) -> Option<Left> {
+    /// Decodes the output of [`encode`](ConnectionRecord::encode).
+    pub(crate) fn decode(bytes: &[u8]) -> Option<ConnectionRecord> {
         postcard::from_bytes(bytes.strip_prefix(&[FORMAT])?).ok()
     }
 }
@@ -97,8 +109,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_is_found() {
-        let form = Form { is_1_0: true, closes: false };
+    fn connection_records_round_trip() {
+        let form = RequestForm { is_1_0: true, closes: false };
         let address = "[2001:db8::1]:65535".parse().ok();
         let poll =
             Activity::Poll { space: 9, last: u64::MAX, form, requests: 3, before: b"GET".into() };
@@ -108,26 +120,39 @@ mod tests {
             Activity::Socket { space: 1, last: 2, pinged: true },
         ] {
             let (written, read) = (1 << 40, 1 << 30);
-            let left = Left { client: address, local: None, seconds: 60, written, read, activity };
+            let left = ConnectionRecord {
+                client: address,
+                local: None,
+                seconds: 60,
+                written,
+                read,
+                activity,
+            };
             let bytes = left.encode();
             assert!(bytes.len() < 64, "{}", bytes.len());
-            assert_eq!(Left::decode(&bytes), Some(left));
+            assert_eq!(ConnectionRecord::decode(&bytes), Some(left));
         }
-        assert_eq!(Left::decode(b""), None);
-        assert_eq!(Left::decode(b"listener 1.2.3.4:80"), None);
+        assert_eq!(ConnectionRecord::decode(b""), None);
+        assert_eq!(ConnectionRecord::decode(b"listener 1.2.3.4:80"), None);
         // The format of earlier servers, with or without addresses.
-        assert_eq!(Left::decode(&[0, 0, 60, 9, 0, 3]), None);
-        assert_eq!(Left::decode(&[1, 0, 127, 0, 0, 1, 80, 0, 60, 9, 0, 3]), None);
+        assert_eq!(ConnectionRecord::decode(&[0, 0, 60, 9, 0, 3]), None);
+        assert_eq!(ConnectionRecord::decode(&[1, 0, 127, 0, 0, 1, 80, 0, 60, 9, 0, 3]), None);
     }
 
     #[test]
-    fn what_was_read_since_is_not_explained_by_what_was_written() {
+    fn bytes_read_since_make_a_record_unusable() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let mut server = listener.accept().unwrap().0;
-        let peer =
-            Peer { client: None, local: None, is_encrypted: false, is_proxied: false, seat: None };
-        let left = Left::new(&peer, 1, &server, Activity::Idle { requests: 1 }).unwrap();
+        let peer = Peer {
+            client: None,
+            local: None,
+            is_encrypted: false,
+            is_proxied: false,
+            permit: None,
+        };
+        let left =
+            ConnectionRecord::new(&peer, 1, &server, Activity::Idle { requests: 1 }).unwrap();
         client.write_all(b"question").unwrap();
         // The peer of a server that was killed has not read the bytes that the server sent, which
         // does not matter.

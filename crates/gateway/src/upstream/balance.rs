@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn hashing_keeps_to_weights_and_moves_only_who_has_to() {
+    fn hashing_follows_weights_and_moves_as_few_clients_as_possible() {
         let weights = [1, 2, 1];
         let key = |index: usize| hash(&[b'a' + u8::try_from(index).unwrap()]);
         let clients: Vec<u64> = (0..30_000_u32).map(|client| hash(&client.to_be_bytes())).collect();

@@ -15,13 +15,13 @@ use superpoll_rt::net::{TcpStream, lookup_host};
 use superpoll_rt::time::timeout;
 
 use super::group::Group;
-use crate::Address;
+use crate::address::Address;
 use crate::proxy_protocol;
 use crate::transport::{Plain, Upstream};
 
 /// A client's address and the address that it has connected to, as connections tell servers. A
 /// connection that tells them is for requests of that client only.
-pub(super) type Told = Option<(SocketAddr, SocketAddr)>;
+pub(super) type ClientAddresses = Option<(SocketAddr, SocketAddr)>;
 
 /// A new connection, and whether HTTP/2 is spoken on it.
 pub(super) struct Dialled {
@@ -33,14 +33,14 @@ pub(super) struct Dialled {
 pub(super) async fn dial(
     group: &Group,
     index: usize,
-    told: Told,
+    addresses: ClientAddresses,
     limit: Duration,
 ) -> io::Result<Dialled> {
     let address = &group.members()[index].address;
     let mut plain = connect(address, limit).await?;
     let config = group.config();
     if let Some(version) = config.proxy_protocol {
-        let (client, local) = told.unzip();
+        let (client, local) = addresses.unzip();
         let header = proxy_protocol::header(version, client, local);
         let mut rest = header.as_slice();
         let written = async {

@@ -27,7 +27,7 @@ pub(super) enum Fault {
 
 impl Fault {
     /// Returns its number among the kinds, and its name.
-    pub fn kind(&self) -> (usize, &'static str) {
+    pub(super) fn kind(&self) -> (usize, &'static str) {
         match self {
             Fault::Connect(error) if error.kind() == io::ErrorKind::TimedOut => (0, "timeout"),
             Fault::Connect(error) if error.kind() == io::ErrorKind::ConnectionRefused => {

@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_trusted_is_added_to() {
+    fn trusted_forwarding_fields_are_extended() {
         let said = [
             ("x-forwarded-for", "1.1.1.1"),
             ("x-forwarded-proto", "http"),

@@ -24,18 +24,18 @@ use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
 
-use super::channel::{Channel, Lost};
-use super::channel2::Channel2;
-use super::dial::{Dialled, Told, dial};
+use super::dial::{ClientAddresses, Dialled, dial};
 use super::fault::{Fault, Outcome};
 use super::fields::{self, Asker};
 use super::group::Group;
+use super::http1::{Http1Connection, SendFailure};
+use super::http2::Http2Connection;
 use super::incoming::Relayed;
 use super::outgoing::Outgoing;
 use super::pool::{Lease, Pool};
-use super::spare::Spare;
+use super::retry_copy::RetryCopy;
 use super::{strict, tunnel};
-use crate::Address;
+use crate::address::Address;
 use crate::body::Body;
 use crate::config::{Proxy, Timeouts};
 use crate::exchange::{Exchange, LocalFuture};
@@ -65,12 +65,12 @@ pub(crate) struct Forwarder {
 }
 
 /// The facts about a request in addition to the request itself.
-struct Way {
+struct RequestContext {
     /// It may be sent again.
     repeats: bool,
     /// It asks for another protocol.
     upgrades: bool,
-    told: Told,
+    addresses: ClientAddresses,
     client: Option<IpAddr>,
     /// The client speaks HTTP/2, which has trailers of its own.
     is_h2: bool,
@@ -79,7 +79,7 @@ struct Way {
 }
 
 /// The reason for which a server did not answer a request.
-struct Failed {
+struct FailedAttempt {
     fault: Fault,
     /// The connection was idle before, so that its failure says little about the server.
     was_idle: bool,
@@ -87,19 +87,21 @@ struct Failed {
     may_go_on: bool,
 }
 
-impl Failed {
-    fn unsent(error: io::Error) -> Failed {
-        Failed { fault: Fault::Connect(error), was_idle: false, may_go_on: true }
+impl FailedAttempt {
+    fn unsent(error: io::Error) -> FailedAttempt {
+        FailedAttempt { fault: Fault::Connect(error), was_idle: false, may_go_on: true }
     }
 
-    fn lost(lost: Lost, was_idle: bool, limit: Duration) -> Failed {
+    fn lost(lost: SendFailure, was_idle: bool, limit: Duration) -> FailedAttempt {
         let (fault, may_go_on) = match lost {
-            Lost::Unsent => (Fault::Connect(io::ErrorKind::ConnectionAborted.into()), true),
-            Lost::Broken(error) if error.is_parse() => (Fault::Head(error.to_string()), false),
-            Lost::Broken(error) => (Fault::Broken(error), true),
-            Lost::TimedOut => (Fault::Silent(limit), false),
+            SendFailure::Unsent => (Fault::Connect(io::ErrorKind::ConnectionAborted.into()), true),
+            SendFailure::Broken(error) if error.is_parse() => {
+                (Fault::Head(error.to_string()), false)
+            }
+            SendFailure::Broken(error) => (Fault::Broken(error), true),
+            SendFailure::TimedOut => (Fault::Silent(limit), false),
         };
-        Failed { fault, was_idle: was_idle && may_go_on, may_go_on }
+        FailedAttempt { fault, was_idle: was_idle && may_go_on, may_go_on }
     }
 
     /// Returns the status for the client.
@@ -116,7 +118,12 @@ impl Failed {
 
 impl Forwarder {
     /// Creates the forwarder of a route.
-    pub fn new(group: &Arc<Group>, proxy: &Proxy, path: &str, timeouts: &Timeouts) -> Forwarder {
+    pub(crate) fn new(
+        group: &Arc<Group>,
+        proxy: &Proxy,
+        path: &str,
+        timeouts: &Timeouts,
+    ) -> Forwarder {
         let prefix = path.trim_end_matches('/');
         let prefix = (proxy.strip_path && !prefix.is_empty())
             .then(|| HeaderValue::from_str(prefix).ok().map(|value| (prefix.to_owned(), value)));
@@ -140,7 +147,7 @@ impl Forwarder {
     ///
     /// Everything that needs no waiting is done here, so that the future is small: each request
     /// makes a new one.
-    pub fn answer(
+    pub(crate) fn answer(
         self: Rc<Forwarder>,
         request: Request<Upload>,
         exchange: Exchange,
@@ -196,17 +203,18 @@ impl Forwarder {
         head.version = Version::HTTP_11;
         head.extensions.clear();
         let repeats = is_idempotent(&head.method);
-        let told = match self.pool.group.config().proxy_protocol {
+        let addresses = match self.pool.group.config().proxy_protocol {
             Some(_) => peer.client.zip(peer.local),
             None => None,
         };
-        let way = Way { repeats, upgrades, told, client, is_h2, takes_trailers };
+        let context =
+            RequestContext { repeats, upgrades, addresses, client, is_h2, takes_trailers };
         if !upload.is_end_stream() && repeats && !expects && is_small(&upload) {
             return Ok(Box::pin(async move {
                 match kept(upload).await {
                     Ok(body) => {
                         let mut request = Some(Request::from_parts(head, body));
-                        self.relay(&mut request, &way, &exchange).await
+                        self.relay(&mut request, &context, &exchange).await
                     }
                     Err(error) => reply::status(status_of(&error)),
                 }
@@ -217,22 +225,22 @@ impl Forwarder {
             false => Outgoing::upload(upload),
         };
         let mut request = Some(Request::from_parts(head, body));
-        Ok(Box::pin(async move { self.relay(&mut request, &way, &exchange).await }))
+        Ok(Box::pin(async move { self.relay(&mut request, &context, &exchange).await }))
     }
 
     /// Forwards a request and passes the response on.
     async fn relay(
         &self,
         request: &mut Option<Request<Outgoing>>,
-        way: &Way,
+        context: &RequestContext,
         exchange: &Exchange,
     ) -> Response<Body> {
-        match self.forward(request, way).await {
+        match self.forward(request, context).await {
             Ok(answered) => {
                 let mut answered = Some(answered);
                 poll_fn(|cx| match answered.take() {
                     Some((response, lease)) => {
-                        Poll::Ready(self.pass(cx, response, lease, way, exchange))
+                        Poll::Ready(self.pass(cx, response, lease, context, exchange))
                     }
                     None => Poll::Pending,
                 })
@@ -246,9 +254,9 @@ impl Forwarder {
     async fn forward(
         &self,
         request: &mut Option<Request<Outgoing>>,
-        way: &Way,
+        context: &RequestContext,
     ) -> Result<(Response<Incoming>, Lease), Response<Body>> {
-        let (group, client) = (&self.pool.group, way.client);
+        let (group, client) = (&self.pool.group, context.client);
         let Some(mut index) = self.pool.choose(client, &[]) else {
             group.turned_away(&self.route);
             let mut response = reply::status(StatusCode::SERVICE_UNAVAILABLE);
@@ -261,12 +269,12 @@ impl Forwarder {
         let mut must_dial = false;
         loop {
             let may_need = (left > 0 && group.members().len() > 1) || self.pool.has_idle(index);
-            let spare = match way.repeats && may_need {
-                true => request.as_ref().and_then(Spare::of),
+            let spare = match context.repeats && may_need {
+                true => request.as_ref().and_then(RetryCopy::of),
                 false => None,
             };
             let report = request.as_ref().and_then(|request| request.body().report());
-            let failed = match self.attempt(index, request, way.told, must_dial).await {
+            let failed = match self.attempt(index, request, context.addresses, must_dial).await {
                 Ok(answered) => {
                     group.worked(index);
                     return Ok(answered);
@@ -277,8 +285,8 @@ impl Forwarder {
                 return Err(reply::status(status_of(&fault)));
             }
             let status = failed.status();
-            let Failed { fault, was_idle, may_go_on } = failed;
-            let next = request.take().or_else(|| spare.and_then(Spare::request));
+            let FailedAttempt { fault, was_idle, may_go_on } = failed;
+            let next = request.take().or_else(|| spare.and_then(RetryCopy::request));
             let was_idle = was_idle && !must_dial;
             if was_idle && let Some(next) = next {
                 (*request, must_dial) = (Some(next), true);
@@ -293,10 +301,10 @@ impl Forwarder {
                 false => None,
             };
             let (Some(next), Some(other)) = (next, other) else {
-                group.tell(index, &self.route, &fault, Outcome::Answered(status));
+                group.report_failure(index, &self.route, &fault, Outcome::Answered(status));
                 return Err(reply::status(status));
             };
-            group.tell(index, &self.route, &fault, Outcome::Retried);
+            group.report_failure(index, &self.route, &fault, Outcome::Retried);
             (*request, index, must_dial) = (Some(next), other, false);
             left -= 1;
         }
@@ -307,80 +315,81 @@ impl Forwarder {
         &self,
         index: usize,
         request: &mut Option<Request<Outgoing>>,
-        told: Told,
+        addresses: ClientAddresses,
         must_dial: bool,
-    ) -> Result<(Response<Incoming>, Lease), Failed> {
+    ) -> Result<(Response<Incoming>, Lease), FailedAttempt> {
         let pool = &self.pool;
-        let mut lease = Lease::new(pool.clone(), index, told, self.route.clone());
+        let mut lease = Lease::new(pool.clone(), index, addresses, self.route.clone());
         if !must_dial {
-            while let Some(mut channel) = pool.take(index, told) {
-                match self.send(&mut channel, request).await {
+            while let Some(mut connection) = pool.take(index, addresses) {
+                match self.send(&mut connection, request).await {
                     Ok(response) => {
-                        lease.channel = Some(channel);
+                        lease.connection = Some(connection);
                         return Ok((response, lease));
                     }
-                    Err(Lost::Unsent) => {}
-                    Err(lost) => return Err(Failed::lost(lost, true, self.response)),
+                    Err(SendFailure::Unsent) => {}
+                    Err(lost) => return Err(FailedAttempt::lost(lost, true, self.response)),
                 }
             }
         }
         // Rare cases are kept out of the future that each request has.
-        Box::pin(self.attempt_anew(lease, request, must_dial)).await
+        Box::pin(self.attempt_on_new_connection(lease, request, must_dial)).await
     }
 
     /// Sends a request to a server on a connection that is shared, or new.
-    async fn attempt_anew(
+    async fn attempt_on_new_connection(
         &self,
         mut lease: Lease,
         request: &mut Option<Request<Outgoing>>,
         must_dial: bool,
-    ) -> Result<(Response<Incoming>, Lease), Failed> {
-        let (pool, index, told) = (&self.pool, lease.index, lease.told);
-        if !must_dial && let Some(mut channel) = pool.shared(index, told) {
+    ) -> Result<(Response<Incoming>, Lease), FailedAttempt> {
+        let (pool, index, addresses) = (&self.pool, lease.index, lease.addresses);
+        if !must_dial && let Some(mut connection) = pool.shared(index, addresses) {
             if let Some(request) = request {
                 for_h2(request, pool.group.tls.is_some());
             }
-            match channel.send(request, self.response).await {
+            match connection.send(request, self.response).await {
                 Ok(response) => return Ok((response, lease)),
-                Err(Lost::Unsent) => {}
-                Err(lost) => return Err(Failed::lost(lost, true, self.response)),
+                Err(SendFailure::Unsent) => {}
+                Err(lost) => return Err(FailedAttempt::lost(lost, true, self.response)),
             }
         }
-        let Dialled { stream, is_h2 } = match dial(&pool.group, index, told, self.connect).await {
-            Ok(dialled) => dialled,
-            Err(error) => return Err(Failed::unsent(error)),
-        };
-        let failed = |lost| Failed::lost(lost, false, self.response);
-        if is_h2 {
-            let opened = Channel2::open(stream).await;
-            let Ok(mut channel) = opened else {
-                return Err(failed(Lost::Unsent));
+        let Dialled { stream, is_h2 } =
+            match dial(&pool.group, index, addresses, self.connect).await {
+                Ok(dialled) => dialled,
+                Err(error) => return Err(FailedAttempt::unsent(error)),
             };
-            pool.share(index, told, &channel);
+        let failed = |lost| FailedAttempt::lost(lost, false, self.response);
+        if is_h2 {
+            let opened = Http2Connection::open(stream).await;
+            let Ok(mut connection) = opened else {
+                return Err(failed(SendFailure::Unsent));
+            };
+            pool.share(index, addresses, &connection);
             if let Some(request) = request {
                 for_h2(request, pool.group.tls.is_some());
             }
-            let response = channel.send(request, self.response).await.map_err(failed)?;
+            let response = connection.send(request, self.response).await.map_err(failed)?;
             return Ok((response, lease));
         }
-        let Ok(channel) = Channel::open(stream).await else {
-            return Err(failed(Lost::Unsent));
+        let Ok(connection) = Http1Connection::open(stream).await else {
+            return Err(failed(SendFailure::Unsent));
         };
-        let mut channel = Box::new(channel);
-        let response = self.send(&mut channel, request).await.map_err(failed)?;
-        lease.channel = Some(channel);
+        let mut connection = Box::new(connection);
+        let response = self.send(&mut connection, request).await.map_err(failed)?;
+        lease.connection = Some(connection);
         Ok((response, lease))
     }
 
     async fn send(
         &self,
-        channel: &mut Channel,
+        connection: &mut Http1Connection,
         request: &mut Option<Request<Outgoing>>,
-    ) -> Result<Response<Incoming>, Lost> {
+    ) -> Result<Response<Incoming>, SendFailure> {
         if let Some(request) = request {
             for_h1(request, &self.pool, self.host.as_ref());
         }
-        channel.send(request, self.response).await
+        connection.send(request, self.response).await
     }
 
     /// Answers in place of a server whose response cannot be passed on.
@@ -388,7 +397,7 @@ impl Forwarder {
         let (group, status) = (&lease.pool.group, StatusCode::BAD_GATEWAY);
         group.failed(lease.index);
         let fault = Fault::Head(why.to_owned());
-        group.tell(lease.index, &self.route, &fault, Outcome::Answered(status));
+        group.report_failure(lease.index, &self.route, &fault, Outcome::Answered(status));
         reply::status(status)
     }
 
@@ -398,24 +407,25 @@ impl Forwarder {
         cx: &mut Context<'_>,
         response: Response<Incoming>,
         mut lease: Lease,
-        way: &Way,
+        context: &RequestContext,
         exchange: &Exchange,
     ) -> Response<Body> {
         let (mut head, incoming) = response.into_parts();
         let protocol = head.headers.get(UPGRADE).cloned();
         // HTTP/1.1 has trailers only after chunks, and for clients that accept them (RFC 9110,
         // section 6.5.1).
-        let has_trailers = way.is_h2
-            || (way.takes_trailers && !head.headers.contains_key(http::header::CONTENT_LENGTH));
+        let has_trailers = context.is_h2
+            || (context.takes_trailers && !head.headers.contains_key(http::header::CONTENT_LENGTH));
         if let Err(why) = fields::response(&mut head.headers, has_trailers) {
             return self.refuse(&lease, why);
         }
         head.version = Version::HTTP_11;
         if head.status == StatusCode::SWITCHING_PROTOCOLS {
-            let channel = lease.channel.take().filter(|_| way.upgrades);
-            let stream = channel.and_then(|channel| channel.into_stream());
+            let connection = lease.connection.take().filter(|_| context.upgrades);
+            let stream = connection.and_then(|connection| connection.into_stream());
             let (Some(protocol), Some((stream, before))) = (protocol, stream) else {
-                return self.refuse(&lease, "it changes to a protocol that nobody asked for");
+                return self
+                    .refuse(&lease, "it changes to a protocol that the request did not ask for");
             };
             head.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
             head.headers.insert(UPGRADE, protocol);

@@ -9,8 +9,8 @@
 //! forward to. A passive conclusion is not: one slow minute must not turn all clients away, so the
 //! server whose pause ends first is tried anyway.
 //!
-//! Failures and changes of state are reported, the same kind seldom, as clients may cause as many
-//! as they like.
+//! Failures and changes of state are reported, the same kind at a limited rate, as clients may
+//! cause as many as they like.
 //!
 //! A response is not a failure, whatever its status: a server that answers 500 to one path may well
 //! serve other paths.
@@ -29,9 +29,9 @@ use futures_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::balance::{self, Candidate};
 use super::fault::{Fault, KINDS, Outcome};
-use crate::Address;
+use crate::address::Address;
 use crate::config::{Balance, Health, Upstream, UpstreamTls};
-use crate::log::{Event, Level, Report, Seldom, others};
+use crate::log::{Event, Level, RateLimited, Report, others};
 
 /// How long a server is left out after failures, without active checks.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -65,8 +65,8 @@ pub struct Member {
     /// The time until which the server is left out, in ms since the group began; 0 if it is not.
     paused_until: AtomicU64,
     /// Limits the reports of each kind of failure.
-    faults: [Seldom; KINDS],
-    changes: Seldom,
+    faults: [RateLimited; KINDS],
+    changes: RateLimited,
 }
 
 /// The parameters of TLS to the servers.
@@ -87,7 +87,7 @@ pub struct Group {
     ended: AtomicBool,
     report: Report,
     /// Requests that found no server.
-    turned_away: Seldom,
+    turned_away: RateLimited,
 }
 
 impl Group {
@@ -114,8 +114,8 @@ impl Group {
             good_checks: AtomicU32::new(0),
             bad_checks: AtomicU32::new(0),
             paused_until: AtomicU64::new(0),
-            faults: [const { Seldom::new(FAILURES) }; KINDS],
-            changes: Seldom::new(CHANGES),
+            faults: [const { RateLimited::new(FAILURES) }; KINDS],
+            changes: RateLimited::new(CHANGES),
         });
         Ok(Arc::new(Group {
             name: name.to_owned(),
@@ -125,7 +125,7 @@ impl Group {
             began: Instant::now(),
             ended: AtomicBool::new(false),
             report,
-            turned_away: Seldom::new(FAILURES),
+            turned_away: RateLimited::new(FAILURES),
         }))
     }
 
@@ -210,7 +210,13 @@ impl Group {
     }
 
     /// Reports the reason for which a request below a path has failed on a server.
-    pub(super) fn tell(&self, index: usize, route: &str, fault: &Fault, outcome: Outcome) {
+    pub(super) fn report_failure(
+        &self,
+        index: usize,
+        route: &str,
+        fault: &Fault,
+        outcome: Outcome,
+    ) {
         let member = &self.members[index];
         let (number, kind) = fault.kind();
         let Some(left_out) = member.faults[number].admit() else { return };
@@ -218,7 +224,7 @@ impl Group {
         let (then, status) = match outcome {
             Outcome::Retried => ("it is sent again".to_owned(), None),
             Outcome::Answered(status) => {
-                (format!("the client is told {}", status.as_u16()), Some(status.as_u16()))
+                (format!("the client gets {}", status.as_u16()), Some(status.as_u16()))
             }
             Outcome::CutOff => ("the client is cut off".to_owned(), None),
         };
@@ -239,7 +245,7 @@ impl Group {
         let upstream = &self.name;
         let others = others(left_out);
         let message = format!(
-            "forwarding a request below {route} to {upstream}: no server is up; the client is told 503{others}"
+            "forwarding a request below {route} to {upstream}: no server is up; the client gets 503{others}"
         );
         let event = Event::new(Level::Warning, "upstream-failed", message);
         let event = event.with("upstream", upstream.as_str()).with("route", route);
@@ -435,18 +441,18 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_is_told_once_in_a_while_and_changes_are() {
+    fn failures_are_rate_limited_and_state_changes_are_not() {
         use std::sync::Mutex;
         let told: Arc<Mutex<Vec<Event>>> = Arc::default();
         let hears = told.clone();
         let group = telling("", move |event| hears.lock().unwrap().push(event.clone()));
         let refused = || Fault::Connect(std::io::ErrorKind::ConnectionRefused.into());
         for _ in 0..1000 {
-            group.tell(0, "/api", &refused(), Outcome::Retried);
+            group.report_failure(0, "/api", &refused(), Outcome::Retried);
             group.failed(0);
         }
         let answered = Outcome::Answered(http::StatusCode::GATEWAY_TIMEOUT);
-        group.tell(0, "/api", &Fault::Silent(Duration::from_secs(60)), answered);
+        group.report_failure(0, "/api", &Fault::Silent(Duration::from_secs(60)), answered);
         group.turned_away("/");
         let told = told.lock().unwrap();
         let names: Vec<_> = told.iter().map(Event::name).collect();
@@ -463,6 +469,6 @@ mod tests {
         assert_eq!(field(&told[1], "server").unwrap(), "a:1");
         assert_eq!(field(&told[2], "status").unwrap(), 504);
         let text = told[2].to_string();
-        assert!(text.contains("did not come within 1m; the client is told 504"), "{text}");
+        assert!(text.contains("did not come within 1m; the client gets 504"), "{text}");
     }
 }

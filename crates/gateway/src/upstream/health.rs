@@ -18,12 +18,12 @@ use superpoll_rt::Handle;
 use superpoll_rt::time::{sleep, timeout};
 
 use super::balance::{hash, mix};
-use super::channel::{Channel, Lost};
-use super::channel2::Channel2;
 use super::dial::{Dialled, dial};
 use super::fault::Fault;
 use super::forwarder::{address_as_host, for_h2};
 use super::group::Group;
+use super::http1::{Http1Connection, SendFailure};
+use super::http2::Http2Connection;
 use super::outgoing::Outgoing;
 use crate::config::Health;
 
@@ -75,24 +75,24 @@ async fn is_well(group: &Group, index: usize, health: &Health) -> Result<(), Str
     let limit = health.timeout;
     let dialled = dial(group, index, None, limit).await;
     let Dialled { stream, is_h2 } = dialled.map_err(|error| Fault::Connect(error).to_string())?;
-    let told = |error: hyper::Error| Fault::Broken(error).to_string();
-    let lost = |lost: Lost| match lost {
-        Lost::Unsent => "the connection was closed at once".to_owned(),
-        Lost::Broken(error) => told(error),
-        Lost::TimedOut => Fault::Silent(limit).to_string(),
+    let describe = |error: hyper::Error| Fault::Broken(error).to_string();
+    let lost = |lost: SendFailure| match lost {
+        SendFailure::Unsent => "the connection was closed at once".to_owned(),
+        SendFailure::Broken(error) => describe(error),
+        SendFailure::TimedOut => Fault::Silent(limit).to_string(),
     };
     let status = if is_h2 {
-        let mut channel = Channel2::open(stream).await.map_err(told)?;
+        let mut connection = Http2Connection::open(stream).await.map_err(describe)?;
         for_h2(&mut request, group.tls.is_some());
-        channel.send(&mut Some(request), limit).await.map_err(lost)?.status()
+        connection.send(&mut Some(request), limit).await.map_err(lost)?.status()
     } else {
-        let mut channel = Channel::open(stream).await.map_err(told)?;
-        let response = channel.send(&mut Some(request), limit).await.map_err(lost)?;
+        let mut connection = Http1Connection::open(stream).await.map_err(describe)?;
+        let response = connection.send(&mut Some(request), limit).await.map_err(lost)?;
         let status = response.status();
         // If the connection is closed with its response half read, a server may log a broken
         // connection.
         let mut body = response.into_body();
-        let read = poll_fn(|cx| channel.poll(cx.waker(), |cx| read_to_end(&mut body, cx)));
+        let read = poll_fn(|cx| connection.poll(cx.waker(), |cx| read_to_end(&mut body, cx)));
         if !read.await {
             return Err("its answer has ended before its end".to_owned());
         }

@@ -26,25 +26,25 @@ pub(super) struct Relayed {
     lease: Option<Lease>,
     /// Pieces that have come and were not asked for yet.
     ahead: VecDeque<Frame<Bytes>>,
-    patience: Duration,
+    timeout: Duration,
     timer: Option<Sleep>,
     is_waiting: bool,
 }
 
 impl Relayed {
-    pub fn new(incoming: Incoming, lease: Lease, patience: Duration) -> Relayed {
+    pub(super) fn new(incoming: Incoming, lease: Lease, timeout: Duration) -> Relayed {
         Relayed {
             incoming,
             lease: Some(lease),
             ahead: VecDeque::new(),
-            patience,
+            timeout,
             timer: None,
             is_waiting: false,
         }
     }
 
     /// Returns the body to be sent: in memory, if it is all there.
-    pub fn into_body(mut self, cx: &mut Context<'_>) -> io::Result<Body> {
+    pub(super) fn into_body(mut self, cx: &mut Context<'_>) -> io::Result<Body> {
         if self.incoming.is_end_stream() {
             self.end();
             return Ok(Body::empty());
@@ -77,8 +77,10 @@ impl Relayed {
 
     fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let Relayed { incoming, lease: Some(lease), .. } = self else { return Poll::Ready(None) };
-        let frame = match &mut lease.channel {
-            Some(channel) => channel.poll(cx.waker(), |cx| Pin::new(&mut *incoming).poll_frame(cx)),
+        let frame = match &mut lease.connection {
+            Some(connection) => {
+                connection.poll(cx.waker(), |cx| Pin::new(&mut *incoming).poll_frame(cx))
+            }
             None => Pin::new(incoming).poll_frame(cx),
         };
         match frame {
@@ -104,8 +106,8 @@ impl Relayed {
 
     /// Whether no bytes have come for too long while the client waited for them.
     fn has_waited(&mut self, cx: &mut Context<'_>) -> bool {
-        let due = Instant::now() + self.patience;
-        let timer = self.timer.get_or_insert_with(|| sleep(self.patience));
+        let due = Instant::now() + self.timeout;
+        let timer = self.timer.get_or_insert_with(|| sleep(self.timeout));
         if !std::mem::replace(&mut self.is_waiting, true) {
             timer.reset(due);
         }

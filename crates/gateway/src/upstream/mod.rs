@@ -8,28 +8,28 @@
 //! | module | purpose |
 //! |---|---|
 //! | `forwarder` | a request's way to a server and back, with retries |
-//! | `spare` | a copy of a request that may have to be sent again |
+//! | `retry_copy` | a copy of a request that may have to be sent again |
 //! | `strict`, `fields` | requests that are refused, and changes of heads on their way |
 //! | `group`, `balance`, `health` | the servers that are up, the choice among them, and their checks |
 //! | `fault` | reasons for which a request has failed |
 //! | `pool`, `dial` | connections: kept and new |
-//! | `channel`, `channel2` | HTTP/1.1 without a task, HTTP/2 with one |
+//! | `http1`, `http2` | HTTP/1.1 without a task, HTTP/2 with one |
 //! | `outgoing`, `incoming` | the bodies of requests and of responses |
 //! | `tunnel` | connections that have left HTTP: WebSocket |
 
 mod balance;
-mod channel;
-mod channel2;
 mod dial;
 mod fault;
 mod fields;
 mod forwarder;
 mod group;
 mod health;
+mod http1;
+mod http2;
 mod incoming;
 mod outgoing;
 mod pool;
-mod spare;
+mod retry_copy;
 mod strict;
 mod tunnel;
 

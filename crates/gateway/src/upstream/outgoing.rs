@@ -13,7 +13,7 @@ use crate::upload::{Upload, UploadError};
 
 /// The progress of an upload while hyper sends it.
 #[derive(Default)]
-pub(super) struct Report {
+pub(super) struct UploadProgress {
     /// The reason for which the upload has ended too early.
     pub fault: Cell<Option<UploadError>>,
     /// The task that waits for more of it; `None` if hyper's own task does.
@@ -23,9 +23,9 @@ pub(super) struct Report {
     pub is_over: Cell<bool>,
 }
 
-impl Report {
+impl UploadProgress {
     /// Remembers a task, to be woken when there is more.
-    pub fn remember(&self, waker: &Waker) {
+    pub(super) fn remember(&self, waker: &Waker) {
         let mut known = self.waker.borrow_mut();
         if !known.as_ref().is_some_and(|known| known.will_wake(waker)) {
             *known = Some(waker.clone());
@@ -38,21 +38,21 @@ pub(super) enum Outgoing {
     /// Sent as often as necessary.
     Memory { bytes: Bytes, trailers: Option<Box<HeaderMap>> },
     /// Sent as it comes.
-    Upload { upload: Box<Upload>, report: Rc<Report> },
+    Upload { upload: Box<Upload>, report: Rc<UploadProgress> },
 }
 
 impl Outgoing {
-    pub fn empty() -> Outgoing {
+    pub(super) fn empty() -> Outgoing {
         Outgoing::Memory { bytes: Bytes::new(), trailers: None }
     }
 
     /// Sent as it comes.
-    pub fn upload(upload: Upload) -> Outgoing {
-        Outgoing::Upload { upload: Box::new(upload), report: Rc::new(Report::default()) }
+    pub(super) fn upload(upload: Upload) -> Outgoing {
+        Outgoing::Upload { upload: Box::new(upload), report: Rc::new(UploadProgress::default()) }
     }
 
     /// Returns the same body once more, if possible.
-    pub fn again(&self) -> Option<Outgoing> {
+    pub(super) fn again(&self) -> Option<Outgoing> {
         match self {
             Outgoing::Memory { bytes, trailers } => {
                 Some(Outgoing::Memory { bytes: bytes.clone(), trailers: trailers.clone() })
@@ -61,7 +61,7 @@ impl Outgoing {
         }
     }
 
-    pub fn report(&self) -> Option<Rc<Report>> {
+    pub(super) fn report(&self) -> Option<Rc<UploadProgress>> {
         match self {
             Outgoing::Memory { .. } => None,
             Outgoing::Upload { report, .. } => Some(report.clone()),

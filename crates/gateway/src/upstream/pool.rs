@@ -15,42 +15,42 @@ use std::time::{Duration, Instant};
 
 use superpoll_rt::time::sleep;
 
-use super::channel::Channel;
-use super::channel2::Channel2;
-use super::dial::Told;
+use super::dial::ClientAddresses;
 use super::fault::{Fault, Outcome};
 use super::group::Group;
+use super::http1::Http1Connection;
+use super::http2::Http2Connection;
 
 /// For how long an idle connection is kept: less than servers commonly do.
-const KEPT: Duration = Duration::from_secs(50);
+const KEEP_ALIVE: Duration = Duration::from_secs(50);
 
 /// The time between two checks of the idle connections.
-const LOOK: Duration = Duration::from_secs(5);
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
-struct Idle {
-    channel: Box<Channel>,
-    told: Told,
+struct IdleConnection {
+    connection: Box<Http1Connection>,
+    addresses: ClientAddresses,
     since: Instant,
 }
 
-struct Shared {
-    channel: Channel2,
-    told: Told,
+struct SharedConnection {
+    connection: Http2Connection,
+    addresses: ClientAddresses,
     used: Instant,
 }
 
 #[derive(Default)]
-struct Place {
+struct ServerConnections {
     /// The connections that have been idle for the longest time come first.
-    idle: VecDeque<Idle>,
-    shared: Vec<Shared>,
+    idle: VecDeque<IdleConnection>,
+    shared: Vec<SharedConnection>,
 }
 
 /// The connections of one engine to the servers of a group, and the turns of the servers there.
 pub(super) struct Pool {
     pub group: Arc<Group>,
     credit: RefCell<Vec<i64>>,
-    places: Vec<RefCell<Place>>,
+    servers: Vec<RefCell<ServerConnections>>,
     is_watched: Cell<bool>,
 }
 
@@ -60,7 +60,7 @@ thread_local! {
 
 impl Pool {
     /// Returns the pool of this engine for a group: all routes have the same.
-    pub fn of(group: &Arc<Group>) -> Rc<Pool> {
+    pub(super) fn of(group: &Arc<Group>) -> Rc<Pool> {
         POOLS.with(|pools| {
             let mut pools = pools.borrow_mut();
             pools.retain(|pool| pool.strong_count() > 0);
@@ -72,7 +72,7 @@ impl Pool {
             let pool = Rc::new(Pool {
                 group: group.clone(),
                 credit: RefCell::new(vec![0; count]),
-                places: (0..count).map(|_| RefCell::default()).collect(),
+                servers: (0..count).map(|_| RefCell::default()).collect(),
                 is_watched: Cell::new(false),
             });
             pools.push(Rc::downgrade(&pool));
@@ -81,59 +81,78 @@ impl Pool {
     }
 
     /// Chooses a server for a client, but none among `tried`.
-    pub fn choose(&self, client: Option<IpAddr>, tried: &[usize]) -> Option<usize> {
+    pub(super) fn choose(&self, client: Option<IpAddr>, tried: &[usize]) -> Option<usize> {
         self.group.choose(&mut self.credit.borrow_mut(), client, tried)
     }
 
     /// Whether there is an idle connection to a server, as far as is known.
-    pub fn has_idle(&self, index: usize) -> bool {
-        let place = self.places[index].borrow();
-        !place.idle.is_empty() || !place.shared.is_empty()
+    pub(super) fn has_idle(&self, index: usize) -> bool {
+        let server = self.servers[index].borrow();
+        !server.idle.is_empty() || !server.shared.is_empty()
     }
 
     /// Takes out the idle connection that was used last.
-    pub fn take(&self, index: usize, told: Told) -> Option<Box<Channel>> {
-        let idle = &mut self.places[index].borrow_mut().idle;
+    pub(super) fn take(
+        &self,
+        index: usize,
+        addresses: ClientAddresses,
+    ) -> Option<Box<Http1Connection>> {
+        let idle = &mut self.servers[index].borrow_mut().idle;
         let last = idle.back()?;
-        if last.told == told {
-            return idle.pop_back().map(|idle| idle.channel);
+        if last.addresses == addresses {
+            return idle.pop_back().map(|idle| idle.connection);
         }
-        let found = idle.iter().rposition(|idle| idle.told == told)?;
-        idle.remove(found).map(|idle| idle.channel)
+        let found = idle.iter().rposition(|idle| idle.addresses == addresses)?;
+        idle.remove(found).map(|idle| idle.connection)
     }
 
     /// Keeps a connection for another request, if it can have one.
-    pub fn keep(self: &Rc<Pool>, index: usize, told: Told, mut channel: Box<Channel>) {
+    pub(super) fn keep(
+        self: &Rc<Pool>,
+        index: usize,
+        addresses: ClientAddresses,
+        mut connection: Box<Http1Connection>,
+    ) {
         let most = self.group.config().keep_alive;
-        if most == 0 || !channel.is_reusable() {
+        if most == 0 || !connection.is_reusable() {
             return;
         }
         let oldest;
         {
-            let idle = &mut self.places[index].borrow_mut().idle;
+            let idle = &mut self.servers[index].borrow_mut().idle;
             oldest = (idle.len() >= most).then(|| idle.pop_front());
-            idle.push_back(Idle { channel, told, since: Instant::now() });
+            idle.push_back(IdleConnection { connection, addresses, since: Instant::now() });
         }
         drop(oldest);
         self.watch();
     }
 
     /// Returns a connection that requests share.
-    pub fn shared(&self, index: usize, told: Told) -> Option<Channel2> {
-        let shared = &mut self.places[index].borrow_mut().shared;
-        shared.retain(|shared| shared.channel.is_usable());
-        let found = shared.iter_mut().find(|shared| shared.told == told)?;
+    pub(super) fn shared(
+        &self,
+        index: usize,
+        addresses: ClientAddresses,
+    ) -> Option<Http2Connection> {
+        let shared = &mut self.servers[index].borrow_mut().shared;
+        shared.retain(|shared| shared.connection.is_usable());
+        let found = shared.iter_mut().find(|shared| shared.addresses == addresses)?;
         found.used = Instant::now();
-        Some(found.channel.clone())
+        Some(found.connection.clone())
     }
 
     /// Makes requests share a connection, if there is no other for them.
-    pub fn share(self: &Rc<Pool>, index: usize, told: Told, channel: &Channel2) {
-        if self.group.config().keep_alive == 0 || self.shared(index, told).is_some() {
+    pub(super) fn share(
+        self: &Rc<Pool>,
+        index: usize,
+        addresses: ClientAddresses,
+        connection: &Http2Connection,
+    ) {
+        if self.group.config().keep_alive == 0 || self.shared(index, addresses).is_some() {
             return;
         }
-        let shared = Shared { channel: channel.clone(), told, used: Instant::now() };
-        self.places[index].borrow_mut().shared.push(shared);
+        let shared =
+            SharedConnection { connection: connection.clone(), addresses, used: Instant::now() };
+        self.servers[index].borrow_mut().shared.push(shared);
         self.watch();
     }
 
@@ -144,9 +163,9 @@ impl Pool {
         let pool = Rc::downgrade(self);
         let watch = async move {
             loop {
-                sleep(LOOK).await;
+                sleep(CHECK_INTERVAL).await;
                 let Some(pool) = pool.upgrade() else { return };
-                if !pool.look(Instant::now()) {
+                if !pool.drop_expired(Instant::now()) {
                     return pool.is_watched.set(false);
                 }
             }
@@ -156,17 +175,19 @@ impl Pool {
 
     /// Closes connections that were idle for too long or are closed at the other end; returns
     /// whether any connection is left.
-    fn look(&self, now: Instant) -> bool {
+    fn drop_expired(&self, now: Instant) -> bool {
         let mut is_left = false;
-        for place in &self.places {
-            let place = &mut place.borrow_mut();
-            place.idle.retain_mut(|idle| {
-                now.saturating_duration_since(idle.since) < KEPT && idle.channel.is_reusable()
+        for server in &self.servers {
+            let server = &mut server.borrow_mut();
+            server.idle.retain_mut(|idle| {
+                now.saturating_duration_since(idle.since) < KEEP_ALIVE
+                    && idle.connection.is_reusable()
             });
-            place.shared.retain(|shared| {
-                now.saturating_duration_since(shared.used) < KEPT && shared.channel.is_usable()
+            server.shared.retain(|shared| {
+                now.saturating_duration_since(shared.used) < KEEP_ALIVE
+                    && shared.connection.is_usable()
             });
-            is_left |= !place.idle.is_empty() || !place.shared.is_empty();
+            is_left |= !server.idle.is_empty() || !server.shared.is_empty();
         }
         is_left
     }
@@ -176,32 +197,37 @@ impl Pool {
 pub(super) struct Lease {
     pub pool: Rc<Pool>,
     pub index: usize,
-    pub told: Told,
+    pub addresses: ClientAddresses,
     /// The route that forwarded the request.
     pub route: Rc<str>,
     /// The request's connection, if the request has it alone.
-    pub channel: Option<Box<Channel>>,
+    pub connection: Option<Box<Http1Connection>>,
 }
 
 impl Lease {
-    pub fn new(pool: Rc<Pool>, index: usize, told: Told, route: Rc<str>) -> Lease {
+    pub(super) fn new(
+        pool: Rc<Pool>,
+        index: usize,
+        addresses: ClientAddresses,
+        route: Rc<str>,
+    ) -> Lease {
         let member = &pool.group.members()[index];
         member.requests.fetch_add(1, Ordering::Relaxed);
         member.active.fetch_add(1, Ordering::Relaxed);
-        Lease { pool, index, told, route, channel: None }
+        Lease { pool, index, addresses, route, connection: None }
     }
 
     /// Ends the hold: the response has broken off.
-    pub fn cut_off(self, error: io::Error) {
+    pub(super) fn cut_off(self, error: io::Error) {
         let group = &self.pool.group;
         group.failed(self.index);
-        group.tell(self.index, &self.route, &Fault::Body(error), Outcome::CutOff);
+        group.report_failure(self.index, &self.route, &Fault::Body(error), Outcome::CutOff);
     }
 
     /// Ends the hold: the response has come to its end.
-    pub fn end(mut self) {
-        if let Some(channel) = self.channel.take() {
-            self.pool.keep(self.index, self.told, channel);
+    pub(super) fn end(mut self) {
+        if let Some(connection) = self.connection.take() {
+            self.pool.keep(self.index, self.addresses, connection);
         }
     }
 }

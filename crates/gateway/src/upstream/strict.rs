@@ -17,7 +17,7 @@
 //! - dots as a part of the path, plain or percent-encoded: routes are found by the path as it is
 //!   written, and a server that resolves `/a/../b` would answer for a path that the route does not
 //!   have.
-//! - fields with an underscore that stand for an important field: CGI and its heirs call
+//! - fields with an underscore that stand for an important field: CGI and its successors call
 //!   `X_Forwarded_For` and `X-Forwarded-For` the same. They are left out; see
 //!   [`fields`](super::fields).
 //! - an upgrade to HTTP/2 (`h2c`), in which requests would go past the routes: the field is left
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_has_one_meaning_passes() {
+    fn only_unambiguous_requests_pass() {
         let of = |name: &str, value: &str| checked(Request::post("/a").header(name, value));
         assert_eq!(of("transfer-encoding", "chunked"), Ok(()));
         assert_eq!(of("transfer-encoding", "Chunked"), Ok(()));

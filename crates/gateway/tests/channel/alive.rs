@@ -84,7 +84,7 @@ fn a_client_that_reads_slowly_is_not_ended_for_a_pong_that_comes_late() {
 }
 
 #[test]
-fn nor_is_one_whose_ping_waits_behind_messages_in_the_kernel() {
+fn a_client_whose_ping_is_queued_in_the_kernel_is_not_ended() {
     thread::scope(|scope| {
         for backend in BACKENDS {
             scope.spawn(move || slow_client(backend, 1, 600_000));
@@ -93,7 +93,7 @@ fn nor_is_one_whose_ping_waits_behind_messages_in_the_kernel() {
 }
 
 #[test]
-fn a_client_that_neither_reads_nor_answers_is_ended_whatever_is_published() {
+fn an_unresponsive_client_is_ended_even_while_messages_are_published() {
     thread::scope(|scope| {
         for backend in BACKENDS {
             for (count, length) in [(0, 0), (1, 600_000), (24, 1 << 20)] {

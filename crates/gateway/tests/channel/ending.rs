@@ -18,7 +18,7 @@ fn goes_away(client: &mut WebSocket<TcpStream>) {
 }
 
 #[test]
-fn all_are_told_that_it_ends() {
+fn all_subscribers_learn_that_the_server_ends() {
     for backend in BACKENDS {
         for workers in [1, 2] {
             let stage = stage(backend, workers, "");
@@ -44,7 +44,7 @@ fn all_are_told_that_it_ends() {
 }
 
 #[test]
-fn who_cannot_answer_is_not_waited_for_long() {
+fn unresponsive_clients_do_not_delay_the_end() {
     let stage = stage(BACKENDS[3], 1, "");
     let (mut client, _) = socket(&stage, "");
     stage.until(|engine| &engine.parked, 1);

@@ -70,7 +70,7 @@ fn a_page_that_is_loaded_again_does_not_lock_itself_out() {
 }
 
 #[test]
-fn who_comes_back_gets_what_it_missed() {
+fn a_returning_client_gets_the_missed_messages() {
     for backend in BACKENDS {
         let stage = stage(backend, 1, "history = 3");
         let (mut events, _) = Events::new(&stage, "", "");

@@ -39,7 +39,7 @@ fn the_page_of_another_site_is_refused_by_default() {
 }
 
 #[test]
-fn the_page_of_a_site_that_is_named_may_read_what_it_is_answered() {
+fn the_page_of_a_named_site_may_read_responses() {
     let stage = stage(BACKENDS[3], 1, &format!("origins = [\"{ELSEWHERE}\"]"));
     let mut client = stage.connect();
     client.send(from(ELSEWHERE, "OPTIONS /c", "access-control-request-method: POST\r\n"));

@@ -10,7 +10,7 @@ fn some(messages: &[(u64, &str)]) -> Vec<(u64, String)> {
 }
 
 #[test]
-fn who_waits_is_parked_and_answered() {
+fn a_waiting_long_poll_is_parked_and_answered() {
     for backend in BACKENDS {
         let stage = stage(backend, 1, "");
         let mut client = stage.connect();
@@ -60,7 +60,7 @@ fn nothing_is_lost_between_two_answers() {
 }
 
 #[test]
-fn who_waits_in_vain_is_told_where_it_is() {
+fn a_long_poll_without_messages_gets_its_position() {
     for backend in [BackendKind::Poll, BackendKind::Adaptive] {
         let stage = stage(backend, 1, "poll = \"1s\"");
         publish(&stage, "old");
@@ -78,7 +78,7 @@ fn who_waits_in_vain_is_told_where_it_is() {
 }
 
 #[test]
-fn who_was_away_for_too_long_is_told_so() {
+fn a_client_that_was_away_too_long_learns_that_messages_are_missing() {
     let stage = stage(BACKENDS[2], 1, "history = 2");
     for text in ["a", "b", "c", "d"] {
         publish(&stage, text);

@@ -207,7 +207,7 @@ fn check(backend: BackendKind, workers: usize, slow: &str) {
         next.len() as u64 == POSTERS + SOCKETS && next.values().all(|count| *count == rounds())
     );
     for other in &found[1..] {
-        assert!(other == all, "{backend:?}: subscribers were told different things");
+        assert!(other == all, "{backend:?}: subscribers got different messages");
     }
     // A slow subscriber gets some of them, in order: all up to its end, or with some left out.
     stage.channel.as_ref().unwrap().publish("end");
@@ -222,7 +222,7 @@ fn check(backend: BackendKind, workers: usize, slow: &str) {
 }
 
 #[test]
-fn who_keeps_up_is_told_all_of_it_once_and_in_order() {
+fn fast_subscribers_get_every_message_once_and_in_order() {
     for (index, backend) in BACKENDS.into_iter().enumerate() {
         check(backend, 1 + index % 2, ["disconnect", "drop-oldest"][index % 2]);
         check(backend, 2 - index % 2, ["drop-oldest", "disconnect"][index % 2]);

@@ -48,7 +48,7 @@ fn too_much_is_refused_and_not_published() {
 }
 
 #[test]
-fn what_is_no_message_is_refused() {
+fn invalid_messages_are_refused() {
     let stage = stage(BACKENDS[2], 1, "");
     let mut client = stage.connect();
     client.send("POST /c HTTP/1.1\r\nhost: a\r\n\r\n");

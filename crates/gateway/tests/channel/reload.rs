@@ -31,7 +31,7 @@ fn a_channel_that_stays_keeps_its_messages_and_subscribers() {
 }
 
 #[test]
-fn the_subscribers_of_one_that_goes_are_told_so() {
+fn the_subscribers_of_a_removed_channel_are_disconnected() {
     for backend in BACKENDS {
         let stage = stage(backend, 1, "");
         let (mut client, _) = socket(&stage, "");

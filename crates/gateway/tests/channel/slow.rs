@@ -29,7 +29,7 @@ fn publish_until(hub: &Hub, mut reads: impl FnMut(u64), mut is_over: impl FnMut(
 }
 
 #[test]
-fn who_is_slow_is_disconnected_and_nobody_else() {
+fn only_the_slow_subscriber_is_disconnected() {
     for backend in BACKENDS {
         let stage = stage(backend, 1, "history = 1, backlog_bytes = \"200KiB\"");
         let hub = stage.channel.clone().unwrap();

@@ -25,7 +25,7 @@ fn text(is_final: bool, data: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_published_comes_as_frames_to_who_is_parked() {
+fn parked_clients_get_messages_as_frames() {
     for backend in BACKENDS {
         let stage = stage(backend, 1, "");
         let (mut client, response) = socket(&stage, "");
@@ -54,7 +54,7 @@ fn what_is_published_comes_as_frames_to_who_is_parked() {
 }
 
 #[test]
-fn who_does_not_speak_it_is_told_so() {
+fn requests_without_a_valid_handshake_are_refused() {
     let stage = stage(BACKENDS[2], 1, "");
     let ask = |fields: &str| {
         let mut client = stage.connect();
@@ -127,7 +127,7 @@ fn text_end(data: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn who_is_in_the_middle_of_a_message_still_hears() {
+fn a_client_in_the_middle_of_a_message_still_receives() {
     for backend in BACKENDS {
         let stage = stage(backend, 1, "");
         let (mut client, _) = socket(&stage, "");
@@ -143,7 +143,7 @@ fn who_is_in_the_middle_of_a_message_still_hears() {
 }
 
 #[test]
-fn what_follows_the_handshake_at_once_is_read() {
+fn bytes_right_behind_the_handshake_are_read() {
     for backend in BACKENDS {
         let stage = stage(backend, 1, "");
         let mut client = stage.connect();
@@ -158,7 +158,7 @@ fn what_follows_the_handshake_at_once_is_read() {
 }
 
 #[test]
-fn what_was_missed_is_replayed() {
+fn missed_messages_are_replayed() {
     for backend in BACKENDS {
         let stage = stage(backend, 1, "history = 3");
         for id in 1..=5 {
@@ -209,7 +209,7 @@ fn nothing_is_lost_or_doubled_between_replay_and_live() {
 }
 
 #[test]
-fn who_breaks_the_rules_is_told_which() {
+fn protocol_violations_are_answered_with_their_close_code() {
     let stage = stage(BACKENDS[3], 1, "message_bytes = \"100\"");
     let large = [text(false, &[b'x'; 60]), text_end(&[b'x'; 60])].concat();
     for (bytes, code) in [
@@ -258,7 +258,7 @@ fn a_hang_up_is_noticed() {
 }
 
 #[test]
-fn who_is_silent_is_asked_whether_it_lives() {
+fn silent_clients_are_pinged() {
     let stage = stage(BackendKind::Poll, 1, "poll = \"1s\"");
     let (mut alive, _) = socket(&stage, "");
     let (mut dead, _) = socket(&stage, "");
@@ -281,7 +281,7 @@ fn who_is_silent_is_asked_whether_it_lives() {
 }
 
 #[test]
-fn text_and_bytes_are_told_apart_by_poll_as_well() {
+fn long_polls_distinguish_text_from_bytes() {
     let stage = stage(BACKENDS[2], 1, "");
     let (mut client, _) = socket(&stage, "");
     client.send(Message::text("a")).unwrap();

@@ -12,7 +12,7 @@ use crate::clients::{ask, messages, next, publish, socket, stage, until_subscrib
 use crate::stage::BACKENDS;
 
 #[test]
-fn a_thousand_of_each_kind_are_all_told() {
+fn a_thousand_subscribers_of_each_kind_all_get_the_message() {
     for backend in BACKENDS {
         // select has room for fewer, of both ends in one process.
         let each = if backend == BACKENDS[0] { 200 } else { 1000 };

@@ -35,7 +35,7 @@ fn post(mut stream: &TcpStream, request: &[u8]) -> u16 {
 }
 
 #[test]
-fn publishers_wait_for_what_is_on_its_way() {
+fn publishers_wait_for_undelivered_messages() {
     const SUBSCRIBERS: usize = 200;
     const PUBLISHERS: usize = 50;
     const EACH: usize = 60;
@@ -74,7 +74,7 @@ fn publishers_wait_for_what_is_on_its_way() {
 }
 
 #[test]
-fn the_history_is_not_copied_for_who_does_not_read_it() {
+fn the_history_is_not_copied_for_clients_that_do_not_read() {
     const CLIENTS: usize = 60;
     const HISTORY: usize = 100;
     let _alone = alone();

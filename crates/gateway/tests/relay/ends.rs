@@ -83,7 +83,7 @@ fn an_end_behind_more_than_a_buffer_loses_nothing_of_it() {
 }
 
 #[test]
-fn what_comes_behind_an_urgent_byte_is_not_taken_for_the_end() {
+fn bytes_behind_an_urgent_byte_are_not_mistaken_for_the_end() {
     each(|relay, listener, which| {
         for round in 0..10 {
             let (mut client, mut server) = (relay.connect(), accept(listener));

@@ -12,7 +12,7 @@ use superpoll_rt::{BackendKind, Runtime};
 use super::*;
 
 #[test]
-fn what_breaks_on_one_side_is_reset_on_the_other() {
+fn a_break_on_one_side_resets_the_other() {
     for backend in backends() {
         let (listener, to) = upstream();
         let relay = start(backend, "127.0.0.1:0", &to, Options::default());
@@ -40,7 +40,7 @@ fn what_breaks_on_one_side_is_reset_on_the_other() {
 }
 
 #[test]
-fn who_cannot_be_reached_costs_the_client_and_nothing_else() {
+fn an_unreachable_upstream_costs_only_that_client() {
     for backend in backends() {
         let (listener, to) = upstream();
         drop(listener);
@@ -156,7 +156,7 @@ fn an_upstream_that_does_not_answer_is_given_up_in_time() {
 }
 
 #[test]
-fn failures_of_a_kind_are_told_once_in_a_while_and_all_are_counted() {
+fn failures_of_a_kind_are_rate_limited_and_all_are_counted() {
     let (listener, to) = upstream();
     drop(listener);
     let relay = start(BackendKind::Adaptive, "127.0.0.1:0", &to, Options::default());
@@ -164,7 +164,7 @@ fn failures_of_a_kind_are_told_once_in_a_while_and_all_are_counted() {
         assert!(!relay.connect().read(&mut [0]).is_ok_and(|count| count > 0));
     }
     let told = relay.failures.try_iter().count();
-    assert!((1..50).contains(&told), "{told} of 50 were told of");
+    assert!((1..50).contains(&told), "{told} of 50 were reported");
     assert_eq!(relay.counters().connect_failures, 50);
 }
 
@@ -199,7 +199,7 @@ fn names_without_an_address_and_ports_that_cannot_be_are_refused_at_once() {
     for (listen, to, reason) in [
         ("127.0.0.1:0", "name.invalid:80", "looking up name.invalid:80"),
         ("name.invalid:80", "127.0.0.1:1", "listening on name.invalid:80"),
-        ("127.0.0.1:0", "127.0.0.1:0", "nobody listens on port 0"),
+        ("127.0.0.1:0", "127.0.0.1:0", "port 0 cannot be connected to"),
     ] {
         let (listen, to) = (listen.parse().unwrap(), to.parse().unwrap());
         let outcome = Relay::start(&runtime, &listen, &to, Options::default(), |_| {});

@@ -28,7 +28,7 @@ fn idle_pairs_end_in_time_and_no_more_come_in_than_may() {
 }
 
 #[test]
-fn who_speaks_now_and_then_is_not_idle() {
+fn occasional_traffic_keeps_a_pair_alive() {
     const PAUSE: Duration = Duration::from_millis(100);
     for backend in backends() {
         let (listener, to) = upstream();
@@ -89,7 +89,7 @@ fn a_slow_reader_is_waited_for_and_the_other_direction_goes_on() {
 }
 
 #[test]
-fn a_relay_that_is_stopped_takes_nobody_in_and_lets_everybody_end() {
+fn a_stopped_relay_accepts_no_client_and_finishes_all() {
     for backend in backends() {
         let (listener, to) = upstream();
         let relay = start(backend, "127.0.0.1:0", &to, Options::default());

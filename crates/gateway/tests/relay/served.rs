@@ -104,7 +104,7 @@ fn says(letter: u8) -> Address {
 }
 
 #[test]
-fn a_relay_that_is_sent_elsewhere_keeps_its_connections_and_refuses_nobody() {
+fn a_redirected_relay_keeps_its_connections_and_refuses_no_client() {
     for backend in backends() {
         let (first, to) = upstream();
         let server = serve(backend, &relay("127.0.0.1:0", &to, ""));
@@ -235,7 +235,7 @@ fn the_limits_of_connections_hold_for_those_that_are_relayed() {
 }
 
 #[test]
-fn what_is_idle_ends_and_an_upstream_that_does_not_answer_is_given_up() {
+fn idle_pairs_end_and_silent_upstreams_are_given_up() {
     let (_listener, deaf, _inside) = super::failures::deaf();
     for backend in backends() {
         let (listener, to) = upstream();
@@ -330,7 +330,7 @@ fn a_socket_file_has_the_permissions_that_are_asked_for_and_is_kept_by_a_change(
 }
 
 #[test]
-fn what_is_given_up_is_listened_on_no_more() {
+fn removed_addresses_are_no_longer_listened_on() {
     let to = says(b'a');
     for backend in backends() {
         let server = serve(backend, &relay("127.0.0.1:0", &to, ""));

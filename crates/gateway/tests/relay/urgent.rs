@@ -19,7 +19,7 @@ fn send(mut from: &TcpStream, bytes: &[u8]) {
 }
 
 #[test]
-fn what_is_behind_an_urgent_byte_is_passed_on_without_more() {
+fn bytes_behind_an_urgent_byte_are_passed_on_at_once() {
     for backend in backends() {
         let (listener, to) = upstream();
         let relay = start(backend, "127.0.0.1:0", &to, Options::default());

@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use crate::stage::{BACKENDS, Stage, folder};
 
 #[test]
-fn what_is_under_way_is_finished_and_the_rest_closed() {
+fn requests_under_way_finish_and_other_connections_close() {
     let folder = folder();
     for backend in BACKENDS {
         let stage = Stage::of_files(backend, 2, folder.path());

@@ -29,7 +29,7 @@ fn keep_alive_pipelined_head_and_1_0() {
 }
 
 #[test]
-fn a_client_that_has_said_all_it_wants_gets_its_response() {
+fn a_half_closed_client_gets_its_response() {
     let folder = folder();
     let stage = Stage::of_files(BACKENDS[2], 1, folder.path());
     let mut client = stage.connect();
@@ -40,7 +40,7 @@ fn a_client_that_has_said_all_it_wants_gets_its_response() {
 }
 
 #[test]
-fn hosts_are_told_apart_and_bad_ones_refused() {
+fn hosts_are_distinguished_and_invalid_ones_refused() {
     let folder = folder();
     let other = tempfile::tempdir().unwrap();
     std::fs::write(other.path().join("small.txt"), "other\n").unwrap();
@@ -83,7 +83,7 @@ fn hosts_are_told_apart_and_bad_ones_refused() {
 }
 
 #[test]
-fn what_is_not_http_ends_that_connection_only() {
+fn bytes_that_are_not_http_end_only_their_connection() {
     let folder = folder();
     for backend in BACKENDS {
         let stage = Stage::of_files(backend, 1, folder.path());

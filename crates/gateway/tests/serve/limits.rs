@@ -55,7 +55,7 @@ fn an_idle_connection_is_closed_in_the_end() {
 }
 
 #[test]
-fn who_does_not_read_is_not_waited_for() {
+fn clients_that_do_not_read_are_disconnected() {
     let folder = folder();
     let stage = Stage::new(
         BACKENDS[2],
@@ -74,7 +74,7 @@ fn who_does_not_read_is_not_waited_for() {
 }
 
 #[test]
-fn a_head_that_is_too_large_is_told_so() {
+fn a_head_that_is_too_large_gets_431() {
     let folder = folder();
     let stage =
         Stage::new(BACKENDS[2], 1, &text(folder.path(), "[limits]\nheader_bytes = \"8KiB\""));
@@ -127,7 +127,7 @@ fn a_response_arrives_though_the_request_goes_on() {
 
 /// Most clients read no response before they have sent their whole request.
 #[test]
-fn a_client_that_sends_a_large_body_in_vain_is_told_so() {
+fn a_client_whose_large_body_is_refused_gets_the_response() {
     const LARGE: usize = 48 << 20;
     let folder = folder();
     let more = "[limits]\nbody_bytes = \"1MiB\"\nheader_bytes = \"8KiB\"";
@@ -182,7 +182,7 @@ fn a_connection_may_make_so_many_requests_parked_or_not() {
 }
 
 #[test]
-fn what_is_refused_in_its_head_is_in_the_access_log() {
+fn requests_refused_by_their_head_are_in_the_access_log() {
     let folder = folder();
     let log = folder.path().join("log");
     for backend in [BACKENDS[2], BACKENDS[3]] {
@@ -254,7 +254,7 @@ fn a_dot_in_a_path_is_the_folder_itself() {
 }
 
 #[test]
-fn a_connection_whose_last_upload_nobody_wanted_is_idle() {
+fn a_connection_with_a_discarded_upload_becomes_idle() {
     let folder = folder();
     let text = text(folder.path(), "[timeouts]\nheader = \"300ms\"\npark = \"50ms\"");
     for backend in BACKENDS {

@@ -1,11 +1,11 @@
 //! The web server, from the outside, on each back-end: connections and their fates.
 
-mod babysitter;
 mod ending;
 mod frames2;
 mod guarded;
 mod http1;
 mod http2;
+mod keeper;
 mod limits;
 mod parking;
 mod slow;

@@ -9,8 +9,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use superpoll_gateway::channel::Hub;
-use superpoll_gateway::metrics::{Count, Engine};
 use superpoll_gateway::serve::Server;
+use superpoll_gateway::telemetry::counters::{Counter, EngineCounters};
 use superpoll_gateway::{Address, Config, Event, Level};
 use superpoll_rt::{BackendKind, Runtime, time};
 
@@ -32,7 +32,7 @@ const END: u8 = 2;
 
 pub struct Stage {
     pub addresses: Vec<Address>,
-    pub engines: Vec<Arc<Engine>>,
+    pub engines: Vec<Arc<EngineCounters>>,
     /// The channel at `/c`.
     #[allow(dead_code, reason = "only the tests of channels have one")]
     pub channel: Option<Arc<Hub>>,
@@ -99,12 +99,12 @@ impl Stage {
     }
 
     /// The sum of a counter over all engines.
-    pub fn count(&self, of: impl Fn(&Engine) -> &Count) -> u64 {
+    pub fn count(&self, of: impl Fn(&EngineCounters) -> &Counter) -> u64 {
         self.engines.iter().map(|engine| of(engine).get()).sum()
     }
 
     /// Waits until a counter has a value.
-    pub fn until(&self, of: impl Fn(&Engine) -> &Count, value: u64) {
+    pub fn until(&self, of: impl Fn(&EngineCounters) -> &Counter, value: u64) {
         let end = Instant::now() + PATIENCE;
         while self.count(&of) != value {
             assert!(Instant::now() < end, "{} is not {value}", self.count(&of));

@@ -114,7 +114,7 @@ fn checks_find_servers_down_and_up_again() {
 }
 
 #[test]
-fn if_all_are_found_down_nobody_is_asked() {
+fn if_all_servers_are_down_none_gets_a_request() {
     let a = Origin::start(|line| {
         loop {
             line.request()?;

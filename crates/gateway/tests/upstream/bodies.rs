@@ -104,7 +104,7 @@ fn a_body_that_ends_with_its_connection_is_passed_on() {
 }
 
 #[test]
-fn what_has_no_body_has_none() {
+fn responses_without_a_body_stay_without_one() {
     for backend in MOST {
         let origin = Origin::start(|line| {
             loop {
@@ -205,7 +205,7 @@ fn stands_at(count: &AtomicUsize) -> usize {
 const LARGE: usize = 64 << 20;
 
 #[test]
-fn nothing_is_read_that_nobody_takes() {
+fn an_upload_is_read_no_faster_than_the_server_takes_it() {
     for backend in MOST {
         let sent = Arc::new(AtomicUsize::new(0));
         let count = sent.clone();

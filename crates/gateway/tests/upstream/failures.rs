@@ -92,7 +92,7 @@ fn a_retry_goes_to_another_server() {
 }
 
 #[test]
-fn what_was_not_sent_is_sent_to_another_server_whatever_it_is() {
+fn unsent_requests_of_any_method_go_to_another_server() {
     let (_gone, address) = crate::origin::refuses();
     let good = Origin::echo();
     let gateway = Gateway::start(BackendKind::Epoll, &config(&[&address, &good.address], "", ""));
@@ -109,7 +109,7 @@ fn what_was_not_sent_is_sent_to_another_server_whatever_it_is() {
 }
 
 #[test]
-fn a_server_that_breaks_off_is_told_to_the_client() {
+fn the_client_notices_a_server_that_breaks_off() {
     for backend in all() {
         // Before the head, within it, and with bytes that are no head.
         let starts: [&[u8]; 5] = [
@@ -320,7 +320,7 @@ fn a_client_that_goes_while_its_server_is_silent_takes_its_request_along() {
 }
 
 #[test]
-fn a_client_that_has_only_said_all_is_answered_where_that_is_configured() {
+fn a_half_closed_client_is_answered_where_configured() {
     for backend in all() {
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let ended = std::sync::Mutex::new(ended);
@@ -438,7 +438,7 @@ fn an_upload_that_breaks_off_is_not_a_request() {
 }
 
 #[test]
-fn why_requests_fail_is_told_and_a_flood_is_not() {
+fn the_reasons_of_failed_requests_are_logged_at_a_limited_rate() {
     let (_gone, refusing) = crate::origin::refuses();
     let servers = |address: &str| format!("servers = [{{ address = \"{address}\" }}]");
     let closes = does(|_| Ok(()));

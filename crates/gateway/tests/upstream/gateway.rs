@@ -137,7 +137,7 @@ impl Gateway {
 pub fn wait(mut is_so: impl FnMut() -> bool) {
     let until = std::time::Instant::now() + LIMIT;
     while !is_so() {
-        assert!(std::time::Instant::now() < until, "it does not come to be");
+        assert!(std::time::Instant::now() < until, "the condition does not become true");
         thread::sleep(Duration::from_millis(2));
     }
 }

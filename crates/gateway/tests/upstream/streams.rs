@@ -29,7 +29,7 @@ fn a_server_may_be_in_the_unix_domain() {
 }
 
 #[test]
-fn servers_are_told_of_clients_ahead_of_the_stream() {
+fn the_proxy_header_goes_ahead_of_the_stream() {
     for backend in MOST {
         for (said, is_text) in [("true", true), ("\"v1\"", true), ("\"v2\"", false)] {
             let origin = Origin::echo();
@@ -172,7 +172,7 @@ fn a_tunnel_on_which_nothing_moves_is_closed() {
 }
 
 #[test]
-fn an_upgrade_that_nobody_asked_for_is_a_fault() {
+fn an_unrequested_upgrade_is_a_fault() {
     let origin = Origin::start(|line| {
         line.request()?;
         line.send("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")?;

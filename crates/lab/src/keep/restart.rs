@@ -117,7 +117,7 @@ impl Site {
             .map_err(|e| Error::system("writing what a server is told", e))?;
         let (file, keep) = (file.to_string_lossy(), self.keeper.path());
         let keep = keep.to_string_lossy();
-        let all = [&["serve", "-c", &*file, "--sit", &*keep][..], arguments].concat();
+        let all = [&["serve", "-c", &*file, "--keeper", &*keep][..], arguments].concat();
         program::superpoll("superpoll serve", PLACE, &all).map(|(server, _)| server)
     }
 

@@ -3,7 +3,7 @@
 use super::super::*;
 
 #[test]
-fn what_cannot_be_read_is_said() {
+fn unreadable_files_are_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.toml");
     let error = Config::read(&path).unwrap_err().to_string();
@@ -65,7 +65,7 @@ servers = [{ address = "unix:c.sock" }]
 }
 
 #[test]
-fn what_is_not_there_is_told_with_its_place() {
+fn missing_files_are_reported_with_their_place() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     with_certificate(root);

@@ -65,7 +65,7 @@ fn blamed(text: &str) -> Vec<(usize, usize, String)> {
 }
 
 #[test]
-fn all_that_can_be_said_is_read() {
+fn every_key_is_read() {
     let config = Config::parse("x", WHOLE).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(config.listeners.len(), 3);
     assert_eq!(config.listeners[1].tls.as_ref().unwrap().key, Path::new("a.key"));
@@ -124,7 +124,7 @@ fn hosts_and_routes_are_found() {
 }
 
 #[test]
-fn what_is_built_in_serves() {
+fn the_built_in_configurations_serve() {
     let config = Config::demo();
     assert_eq!(config.listeners[0].address.to_string(), "127.0.0.1:8080");
     for name in ["localhost:8080", "a.localhost", "127.0.0.1:8080", "[::1]", "192.0.2.1", ""] {
@@ -154,6 +154,13 @@ fn each_mistake_has_its_place() {
         // Keys and types.
         ("nonsense = 1", 3, 1, "unknown key `nonsense`, expected one of `server`, `listeners`"),
         ("[limits]\nheader = 1", 4, 1, "unknown key `header`"),
+        (
+            "[babysitter]\nsitting = \"thread\"",
+            3,
+            2,
+            "the key `babysitter` is called `keeper` now, and its key `sitting` is called `kind`",
+        ),
+        ("[keeper]\nsitting = \"thread\"", 4, 1, "the key `sitting` is called `kind` now"),
         ("access_log = 3", 3, 14, "invalid type: integer `3`, expected"),
         (
             "access_log = { format = \"xml\" }",
@@ -271,7 +278,7 @@ fn listeners_hosts_and_routes_are_checked() {
             23,
             "is no origin, expected",
         ),
-        (listener, "[[hosts]]\n[[hosts.routes]]\nproxy = {}", 4, 9, "to nobody"),
+        (listener, "[[hosts]]\n[[hosts.routes]]\nproxy = {}", 4, 9, "a proxy without an upstream"),
         (
             listener,
             "[[hosts]]\n[[hosts.routes]]\nproxy = { upstream = \"gone\" }",
@@ -344,7 +351,7 @@ fn listeners_hosts_and_routes_are_checked() {
 }
 
 #[test]
-fn all_mistakes_are_told_in_order_and_none_twice() {
+fn all_mistakes_are_reported_once_and_in_order() {
     let text = r#"
 [[listeners]]
 address = "nowhere"
@@ -379,7 +386,7 @@ fn columns_count_characters() {
 }
 
 #[test]
-fn what_cannot_be_reached_is_told() {
+fn unreachable_hosts_and_routes_are_reported() {
     let listener = "listeners = [{ address = \":1\" }]\n";
     let host = "hosts = [{ routes = [{ channel = {} }] }]\n";
     for (text, line, column, what) in [
@@ -389,7 +396,7 @@ fn what_cannot_be_reached_is_told() {
             ),
             1,
             54,
-            "127.0.0.1:80 cannot be listened on beside 0.0.0.0:80",
+            "127.0.0.1:80 cannot be listened on together with 0.0.0.0:80",
         ),
         (
             format!("listeners = [{{ address = \":1\", relay = {{ to = \":2\" }} }}]\n{host}"),
@@ -476,7 +483,7 @@ proptest! {
     }
 
     #[test]
-    fn no_change_to_a_whole_one_makes_it_panic(
+    fn no_change_to_a_valid_configuration_makes_it_panic(
         at in 0..WHOLE.len(),
         length in 0..40_usize,
         text in "[a-z0-9\\[\\]{}=\",.é\n ]{0,10}",

@@ -35,7 +35,7 @@ fn upstreams_say_how_they_are_spoken_to() {
     assert_eq!(upstream.tls.as_ref().unwrap().server_name.as_deref(), Some("b.example"));
     let Action::Proxy(proxy) = &full.hosts[0].routes[0].action else { panic!("{full:?}") };
     assert_eq!((proxy.host.as_deref(), proxy.trust_forwarded), (Some("c.example"), true));
-    assert!(!proxy.abort_on_close, "it is yes unless something else is said");
+    assert!(!proxy.abort_on_close, "it is true by default");
     for (upstream, proxy, what) in [
         ("proxy_protocol = \"v3\"", "", "\"v3\" is no version of the PROXY protocol"),
         ("proxy_protocol = 3", "", "expected true, false, \"v1\" or \"v2\""),

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn what_is_cached_is_asked_for_again_after_a_second() {
+fn cached_files_are_checked_again_after_a_second() {
     let world = world();
     let file = world.path().join("www/a.txt");
     let site = Site::open(options(world.path())).unwrap();

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn text_is_compressed_for_who_takes_it() {
+fn text_is_compressed_for_clients_that_accept_it() {
     let world = world();
     let root = world.path().join("www");
     let long: String = (0..100_000).map(|number| format!("{number} ")).collect();
@@ -81,7 +81,7 @@ fn text_is_compressed_for_who_takes_it() {
 }
 
 #[test]
-fn who_comes_while_it_is_compressed_gets_the_file_as_it_is() {
+fn requests_during_compression_get_the_uncompressed_file() {
     let world = world();
     std::fs::write(world.path().join("www/b.txt"), "text ".repeat(10_000)).unwrap();
     let site = Site::open(options(world.path())).unwrap();

@@ -10,12 +10,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use futures_lite::future::block_on;
-use http::{Request, request};
+use http::{Request, Response, StatusCode, request};
 use http_body_util::BodyExt;
 use proptest::prelude::*;
 use tempfile::TempDir;
 
 use super::*;
+use crate::body::Body;
 use crate::config::Files;
 
 type Answer = Response<Vec<u8>>;

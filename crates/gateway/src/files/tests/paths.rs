@@ -57,7 +57,7 @@ fn no_path_of_the_corpus_gets_out() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     #[test]
-    fn no_path_opens_what_is_outside(
+    fn no_path_opens_a_file_outside_the_folder(
         parts in prop::collection::vec(
             prop::sample::select(vec![
                 "/", "..", ".", "%2e", "%2f", "%5c", "\\", "%00", "secret", "out", "up", "www", "absolute", "sub",
@@ -86,7 +86,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_no_regular_file_is_not_there() {
+fn only_regular_files_are_found() {
     use rustix::fs::{CWD, FileType, Mode, mknodat};
 
     let world = world();

@@ -161,7 +161,7 @@ fn run(source: &Model, target: &Model) -> (Result<(), Broken>, Moved) {
             return (outcome, all);
         }
     }
-    panic!("it goes on for ever");
+    panic!("the flow does not end");
 }
 
 fn bytes(length: usize) -> Vec<u8> {
@@ -185,7 +185,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn what_goes_in_comes_out_whole_and_in_order(
+    fn all_bytes_come_out_in_order(
         length in prop_oneof![0_usize..100, 0_usize..4_000_000],
         gives in moves(),
         takes in moves(),
@@ -205,7 +205,7 @@ proptest! {
     }
 
     #[test]
-    fn who_breaks_is_named_and_nothing_comes_out_that_did_not_go_in(
+    fn the_broken_end_is_named_and_no_bytes_are_invented(
         length in 1_usize..2_000_000,
         gives in moves(),
         takes in moves(),
@@ -280,7 +280,7 @@ fn an_end_that_is_known_is_not_looked_for_behind_the_last_bytes() {
 }
 
 #[test]
-fn what_waits_takes_no_more_memory_than_it_needs() {
+fn a_small_remainder_takes_a_small_buffer() {
     let polled = |length: usize, writes: Vec<Option<usize>>| {
         let source = Model::new(vec![Some(length), None, None, None], bytes(length));
         let (target, mut flow) = (Model::new(writes, Vec::new()), Flow::new(false));

@@ -1,0 +1,113 @@
+//! The events on a connection.
+
+use std::cell::Cell;
+use std::io;
+use std::task::{Context, Poll};
+
+/// The bytes that a connection reads, and the bytes that it writes, before other tasks run. The
+/// read or the write that passes it is the last.
+pub(crate) const SHARE: usize = 64 << 10;
+
+/// The events on a transport.
+#[derive(Debug, Default)]
+pub(crate) struct IoActivity {
+    /// Reads and writes that moved bytes.
+    pub(crate) moved: Cell<u32>,
+    /// Writes that moved bytes.
+    pub(crate) written: Cell<u32>,
+    /// Bytes have come that belong to no request yet.
+    pub(crate) unused: Cell<bool>,
+    /// The last read found nothing.
+    pub(crate) waits: Cell<bool>,
+    /// Bytes were written and not flushed.
+    pub(crate) unflushed: Cell<bool>,
+    /// A write found no room, or bytes that are encrypted already found none.
+    pub(crate) stuck: Cell<bool>,
+    /// The request under way is given up when the client ends its side: see
+    /// [`IoActivity::watches`].
+    pub(crate) ends_with_client: Cell<bool>,
+    /// Some of the body of the request under way has not come yet.
+    pub(crate) has_upload: Cell<bool>,
+    /// The number of bodies that are in use and have not come in full. A body may outlive its
+    /// request.
+    pub(crate) uploads: Cell<u32>,
+    /// The body of the request under way is read no further: it is too large, or came too slowly.
+    pub(crate) given_up: Cell<bool>,
+    /// Bytes that have come since the last request was known to be over.
+    pub(crate) arrived: Cell<usize>,
+    /// The bytes that the kernel had still to send when a write found no room, if the clock has
+    /// asked for them.
+    pub(crate) queued: Cell<Option<u64>>,
+    /// The next write that finds no room looks at the queue of the kernel.
+    pub(crate) asks_queued: Cell<bool>,
+    /// The bytes that were read, and those that were written, since the connection's task was last
+    /// run.
+    pub(crate) spent: Cell<(usize, usize)>,
+    /// A task asks whether the peer is gone; the next flush checks it.
+    pub(crate) doubted: Cell<bool>,
+}
+
+impl IoActivity {
+    pub(crate) fn count(&self) {
+        self.moved.set(self.moved.get().wrapping_add(1));
+    }
+
+    /// Whether the transport is read while a request is answered, in search of the end of the
+    /// client's side. As long as a body is expected, hyper reads.
+    pub(crate) fn watches(&self) -> bool {
+        self.ends_with_client.get() && !self.has_upload.get()
+    }
+
+    /// The connection's task is run: it has its share again.
+    pub(crate) fn begin_turn(&self) {
+        self.spent.set((0, 0));
+    }
+
+    /// Whether the task has read its share. If so it runs again behind the other tasks.
+    pub(crate) fn has_read_enough(&self, cx: &Context<'_>) -> bool {
+        let is_enough = self.spent.get().0 >= SHARE;
+        if is_enough {
+            cx.waker().wake_by_ref();
+        }
+        is_enough
+    }
+
+    /// Whether the task has written its share. If so it runs again behind the other tasks.
+    pub(crate) fn has_written_enough(&self, cx: &Context<'_>) -> bool {
+        let is_enough = self.spent.get().1 >= SHARE;
+        if is_enough {
+            self.unflushed.set(true);
+            cx.waker().wake_by_ref();
+        }
+        is_enough
+    }
+
+    pub(crate) fn read(&self, bytes: usize) {
+        let (read, written) = self.spent.get();
+        self.spent.set((read + bytes, written));
+        self.arrived.set(self.arrived.get().saturating_add(bytes));
+        self.count();
+    }
+
+    pub(crate) fn wrote(&self, outcome: &Poll<io::Result<usize>>) {
+        match outcome {
+            Poll::Pending => self.stuck.set(true),
+            Poll::Ready(outcome) => {
+                let (read, written) = self.spent.get();
+                self.spent.set((read, written + outcome.as_ref().copied().unwrap_or(0)));
+                self.stuck.set(false);
+                self.written.set(self.written.get().wrapping_add(1));
+                self.count();
+            }
+        }
+        self.unflushed.set(true);
+    }
+
+    /// Notes that the written bytes are on their way to the kernel, or wait for room there.
+    pub(crate) fn flushed(&self, outcome: &Poll<io::Result<()>>) {
+        self.stuck.set(outcome.is_pending());
+        if outcome.is_ready() {
+            self.unflushed.set(false);
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The server's own log: the events of the server, a line each.
+
+use std::io::{self, Write, stderr};
+use std::sync::{PoisonError, RwLock};
+use std::time::SystemTime;
+
+use serde::Serializer;
+use serde_json::Value;
+
+use super::event::{Event, Level};
+use super::writer::{LogFailure, Writer, is_stderr};
+use crate::config::{self, MessageFormat};
+
+/// The log of events, which any thread can write to without waiting for a disk.
+pub struct ErrorLog(RwLock<Option<Open>>);
+
+struct Open {
+    writer: Writer,
+    form: Form,
+}
+
+/// The form of a line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Form {
+    /// For people who read it at once, and need no message that all is well.
+    Terminal,
+    Text,
+    Json,
+}
+
+/// Reports on standard error, as the last resort.
+fn report_on_stderr(failure: &LogFailure) {
+    let _ = stderr().write_all(format!("superpoll: {failure}\n").as_bytes());
+}
+
+fn line(form: Form, at: SystemTime, event: &Event) -> Vec<u8> {
+    let mut out = Vec::new();
+    let time = humantime::format_rfc3339_millis(at);
+    if form == Form::Json {
+        let own = [
+            ("time", Value::from(time.to_string())),
+            ("level", Value::from(event.level().name())),
+            ("event", Value::from(event.name())),
+            ("message", Value::from(event.to_string())),
+        ];
+        let all = own.iter().chain(event.fields()).map(|(key, value)| (key, value));
+        // Neither a vector nor these types refuse.
+        let _ = serde_json::Serializer::new(&mut out).collect_map(all);
+        out.push(b'\n');
+        return out;
+    }
+    for part in event.to_string().lines() {
+        // Text from other machines must not reach a terminal as anything but text.
+        let part = part.replace(char::is_control, "\u{fffd}");
+        let _ = match form {
+            Form::Terminal => writeln!(out, "superpoll: {part}"),
+            _ => writeln!(out, "{time} {} {part}", event.level().name()),
+        };
+    }
+    out
+}
+
+impl Open {
+    fn new(config: &config::Log) -> io::Result<Open> {
+        let form = match config.format {
+            MessageFormat::Json => Form::Json,
+            MessageFormat::Text if is_stderr(&config.path) => Form::Terminal,
+            MessageFormat::Text => Form::Text,
+        };
+        Ok(Open { writer: Writer::open(&config.path, "log", report_on_stderr)?, form })
+    }
+}
+
+impl ErrorLog {
+    /// Opens the log that a configuration names.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be opened or created.
+    pub fn open(config: &config::Log) -> io::Result<ErrorLog> {
+        Open::new(config).map(|open| ErrorLog(RwLock::new(Some(open))))
+    }
+
+    /// Writes to the log that a configuration names from now on; the file is begun anew if it was
+    /// moved away.
+    ///
+    /// # Errors
+    ///
+    /// It cannot be opened or created; the current log then goes on.
+    pub fn change(&self, config: &config::Log) -> io::Result<()> {
+        let open = Open::new(config)?;
+        drop(self.0.write().unwrap_or_else(PoisonError::into_inner).replace(open));
+        Ok(())
+    }
+
+    /// Writes an event to the log.
+    pub fn write(&self, event: &Event) {
+        let open = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(Open { writer, form }) = &*open else { return };
+        if *form != Form::Terminal || event.level() > Level::Info {
+            writer.hand_over(line(*form, SystemTime::now(), event));
+        }
+    }
+
+    /// Waits until all lines are written; later lines are lost.
+    pub fn close(&self) {
+        drop(self.0.write().unwrap_or_else(PoisonError::into_inner).take());
+    }
+}
+
+impl std::fmt::Debug for ErrorLog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ErrorLog").finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::time::Duration;
+
+    use super::*;
+
+    fn event() -> Event {
+        Event::new(Level::Warning, "upstream-failed", "it is\nlate \x1b[1m").with("status", 504)
+    }
+
+    #[test]
+    fn each_form_has_its_lines() {
+        let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_321_211);
+        let text = |form| String::from_utf8(line(form, at, &event())).unwrap();
+        let expected = "superpoll: it is\nsuperpoll: late \u{fffd}[1m\n";
+        assert_eq!(text(Form::Terminal), expected);
+        let first = text(Form::Text).lines().next().unwrap().to_owned();
+        assert_eq!(first, "2026-11-22T04:20:11.000Z warning it is");
+        let json = text(Form::Json);
+        assert_eq!(json.matches('\n').count(), 1);
+        let value: Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(value["time"], "2026-11-22T04:20:11.000Z");
+        assert_eq!((&value["level"], &value["status"]), (&"warning".into(), &504.into()));
+        assert_eq!(value["event"], "upstream-failed");
+        assert_eq!(value["message"], "it is\nlate \x1b[1m");
+    }
+
+    #[test]
+    fn a_log_goes_on_elsewhere_and_ends() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let log = |path: &Path| config::Log { path: path.to_owned(), format: MessageFormat::Json };
+        let error_log = ErrorLog::open(&log(&at("a"))).unwrap();
+        error_log.write(&Event::new(Level::Info, "one", "1"));
+        assert!(error_log.change(&log(&at("no/such"))).is_err());
+        error_log.write(&event());
+        error_log.change(&log(&at("b"))).unwrap();
+        error_log.write(&event());
+        error_log.close();
+        error_log.write(&event());
+        let lines = |name| std::fs::read_to_string(at(name)).unwrap().lines().count();
+        assert_eq!((lines("a"), lines("b")), (2, 1));
+    }
+}

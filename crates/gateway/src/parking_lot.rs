@@ -1,0 +1,582 @@
+//! The parking lot: connections on which nothing happens.
+//!
+//! A parked connection is a descriptor, the addresses of its peer, and a few bytes of state. It
+//! owns no task, no buffer and no object of a protocol; those are made again when the connection
+//! becomes readable. Each engine has one parking lot, which is a poller nested in the engine's
+//! poller. Ten thousand idle connections are one descriptor to the engine, and cost it nothing
+//! while they are idle.
+//!
+//! Memory follows a moment later, once a second. Each peer is moved into the lot's own table: left
+//! where it was made, among the buffers of its connection, each peer would keep a page of the heap.
+//! And when many connections have been parked, the allocator is told to give back the free memory
+//! of their buffers, which it would otherwise keep for as long as the process runs.
+//!
+//! A thread or a keeper process may watch the parked connections instead. The process has the
+//! connections as well, and gives them to the next server if this server ends (`succession`). The
+//! poller manages the keeper by itself.
+//!
+//! The owner of a parked connection is its [`ConnectionOwner`]. The owner gets the connection back,
+//! once, when the peer has sent something or has hung up, or when its time is over. Time is kept in
+//! seconds, so that a deadline is four bytes and no timer. `serve/connection.rs` has a diagram of
+//! all states of a connection.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::Response;
+use superpoll::backend::{KeeperStatus, Topology};
+use superpoll::{BackendKind, Events, Interest, Key, Mode, Poller, Watch};
+use superpoll_rt::{AsyncFd, JoinHandle, spawn, time};
+
+use crate::body::Body;
+use crate::log::{Event, Level, Report};
+use crate::memory;
+use crate::peer::{Peer, RequestForm};
+use crate::succession::state::{Activity, ConnectionRecord};
+use crate::sys;
+use crate::telemetry::counters::{ActiveTask, EngineCounters};
+use crate::transport::Socket;
+
+/// The most connections that are called back in one go before other tasks have their turn.
+const BATCH: usize = 256;
+
+/// How many times a second connections that are due are left to the keeper.
+const PARTS: u32 = 4;
+
+/// Memory is given back when this many more connections are parked than before: it is some
+/// milliseconds of work.
+const FLOOD: usize = 256;
+
+/// This many are enough when no further connections come.
+const SOME: usize = 16;
+
+/// The reason for which a connection is given back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ResumeReason {
+    /// The connection is readable, or the peer has hung up; a read tells which.
+    Ready,
+    /// The connection's time is over.
+    TimedOut,
+    /// The server is about to end.
+    Draining,
+}
+
+/// The owner of parked connections.
+pub(crate) trait ConnectionOwner {
+    /// Takes a connection back.
+    fn resume(self: Rc<Self>, parked: ParkedConnection, why: ResumeReason);
+}
+
+/// The event that ends a stay, in addition to time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum WakeOn {
+    /// Bytes, or a hang-up.
+    Readable,
+    /// A hang-up; bytes stay unread.
+    HungUp,
+}
+
+/// A connection as it is parked.
+pub struct ParkedConnection {
+    /// The stream; it is non-blocking.
+    pub socket: Socket,
+    /// The peer of the connection.
+    pub peer: Rc<Peer>,
+    /// The owner's identifier of the connection.
+    pub token: u64,
+    /// Where the connection goes on with HTTP, if it does.
+    pub(crate) pending: Option<PendingRequest>,
+}
+
+/// The sender of the response to a waiting request, which then goes on with the connection.
+pub(crate) trait Responder {
+    fn answer(
+        self: Rc<Self>,
+        parked: ParkedConnection,
+        pending: PendingRequest,
+        response: Response<Body>,
+    );
+}
+
+/// The parts of a waiting request that its response depends on.
+pub(crate) struct PendingRequest {
+    pub(crate) by: Rc<dyn Responder>,
+    pub(crate) form: RequestForm,
+    /// Bytes that were read of the requests that follow; rarely any.
+    pub(crate) before: Option<Box<Bytes>>,
+    /// Requests of the connection so far.
+    pub(crate) requests: u32,
+    /// The note to be logged with the response, if any.
+    pub(crate) note: Option<Box<dyn Any>>,
+}
+
+/// A request whose answer may take long, without hyper and without a task.
+pub struct WaitingRequest {
+    /// The connection, to be parked until the client hangs up or there is an answer.
+    pub parked: ParkedConnection,
+}
+
+impl WaitingRequest {
+    /// Answers the request; the connection goes on after that.
+    pub fn answer(mut self, response: Response<Body>) {
+        if let Some(pending) = self.parked.pending.take() {
+            pending.by.clone().answer(self.parked, pending, response);
+        }
+    }
+}
+
+/// The peer of a connection: shared, as the lot got it, or owned by the table once the lot is the
+/// only owner.
+enum PeerRef {
+    Shared(Rc<Peer>),
+    Owned(Peer),
+}
+
+struct ParkedEntry {
+    socket: Socket,
+    peer: PeerRef,
+    token: u64,
+    pending: Option<PendingRequest>,
+    owner: Rc<dyn ConnectionOwner>,
+    key: Key,
+    /// In seconds since the lot was opened; zero: none.
+    deadline: u32,
+}
+
+impl ParkedEntry {
+    /// Moves the peer into the table, if it is not shared, so that it no longer pins memory
+    /// elsewhere.
+    fn own_peer(self) -> ParkedEntry {
+        let peer = match self.peer {
+            PeerRef::Shared(peer) => {
+                Rc::try_unwrap(peer).map_or_else(PeerRef::Shared, PeerRef::Owned)
+            }
+            owned @ PeerRef::Owned(_) => owned,
+        };
+        ParkedEntry { peer, ..self }
+    }
+
+    fn into_parked(self) -> ParkedConnection {
+        let peer = match self.peer {
+            PeerRef::Shared(peer) => peer,
+            PeerRef::Owned(peer) => Rc::new(peer),
+        };
+        ParkedConnection { socket: self.socket, peer, token: self.token, pending: self.pending }
+    }
+}
+
+/// A lot that is not on an engine yet.
+#[derive(Debug)]
+pub struct PreparedLot {
+    poller: Poller,
+    nested: OwnedFd,
+    outlives: bool,
+    is_kept: bool,
+}
+
+/// The connections that are parked on one engine.
+pub struct ParkingLot {
+    poller: RefCell<Poller>,
+    entries: RefCell<Vec<Option<ParkedEntry>>>,
+    parked: Cell<usize>,
+    /// The connections that have come since memory was last looked after.
+    fresh: RefCell<Vec<u32>>,
+    /// The number of connections when memory was last given back, or the lowest number since.
+    given_back_at: Cell<usize>,
+    /// Whether connections may go on with another server.
+    outlives: bool,
+    /// Whether a keeper watches the connections.
+    is_kept: bool,
+    /// Whether the loss of the keeper has been reported.
+    has_reported_loss: Cell<bool>,
+    report: Report,
+    counters: Arc<EngineCounters>,
+    opened: Instant,
+    /// The earliest deadline, or an earlier one that is out of date; zero: none.
+    soonest: Cell<u32>,
+    draining: Cell<bool>,
+    /// The tasks end with the lot, and hold only a weak reference to it while they wait.
+    tasks: RefCell<Vec<JoinHandle<()>>>,
+    /// The connections that go on with another server, until they are closed here.
+    handed_over: RefCell<Vec<ParkedEntry>>,
+}
+
+impl ParkingLot {
+    /// Creates everything that can fail, on any thread.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's error for another epoll object, or for another thread.
+    pub fn prepare(topology: Topology) -> io::Result<PreparedLot> {
+        let outlives = matches!(topology, Topology::Process(..));
+        let is_kept = !matches!(topology, Topology::Nested);
+        let builder = match topology {
+            Topology::Nested => Poller::builder().backend(BackendKind::Epoll),
+            topology => Poller::builder().topology(topology),
+        };
+        let mut poller = builder.build()?;
+        let nested = poller.nest()?.try_clone_to_owned()?;
+        Ok(PreparedLot { poller, nested, outlives, is_kept })
+    }
+
+    /// Opens a lot on the engine of this thread, which counts the connections in it.
+    #[must_use]
+    pub(crate) fn open(
+        prepared: PreparedLot,
+        counters: Arc<EngineCounters>,
+        report: Report,
+    ) -> Rc<ParkingLot> {
+        let PreparedLot { poller, nested, outlives, is_kept } = prepared;
+        let parking_lot = Rc::new(ParkingLot {
+            poller: RefCell::new(poller),
+            entries: RefCell::default(),
+            parked: Cell::new(0),
+            fresh: RefCell::default(),
+            given_back_at: Cell::new(0),
+            outlives,
+            is_kept,
+            has_reported_loss: Cell::new(false),
+            report,
+            counters,
+            opened: Instant::now(),
+            soonest: Cell::new(0),
+            draining: Cell::new(false),
+            tasks: RefCell::default(),
+            handed_over: RefCell::default(),
+        });
+        let watches =
+            spawn(ParkingLot::watch(Rc::downgrade(&parking_lot), AsyncFd::nonblocking(nested)));
+        let keeps_time = spawn(ParkingLot::keep_time(Rc::downgrade(&parking_lot)));
+        *parking_lot.tasks.borrow_mut() = vec![watches, keeps_time];
+        parking_lot
+    }
+
+    /// Counts a task that goes on with a connection.
+    pub(crate) fn task(&self) -> ActiveTask {
+        ActiveTask::begin(&self.counters)
+    }
+
+    /// Returns the number of connections.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.parked.get()
+    }
+
+    /// Whether there are no connections.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn now(&self) -> u32 {
+        u32::try_from(self.opened.elapsed().as_secs()).unwrap_or(u32::MAX)
+    }
+
+    /// Parks a connection. After `limit`, rounded up to seconds, it is given back in any case.
+    /// `activity` tells another server how to go on with the connection; without it the connection
+    /// ends with this server.
+    ///
+    /// # Errors
+    ///
+    /// The connection, if it cannot be watched.
+    pub(crate) fn park(
+        &self,
+        parked: ParkedConnection,
+        owner: Rc<dyn ConnectionOwner>,
+        until: WakeOn,
+        limit: Option<Duration>,
+        activity: impl FnOnce() -> Option<Activity>,
+    ) -> Result<Key, (ParkedConnection, io::Error)> {
+        if self.draining.get() {
+            return Err((parked, io::Error::other("the server is about to end")));
+        }
+        let interest = match until {
+            WakeOn::Readable => Interest::READABLE,
+            WakeOn::HungUp => Interest::READ_CLOSED,
+        };
+        let mut poller = self.poller.borrow_mut();
+        let key = match poller.register(&parked.socket, Watch::new(interest).mode(Mode::Level)) {
+            Ok(key) => key,
+            Err(error) => return Err((parked, error.into())),
+        };
+        if self.outlives
+            && let Socket::Tcp(stream) = &parked.socket
+            && let Some(activity) = activity()
+            && let seconds =
+                limit.map_or(0, |limit| u32::try_from(limit.as_secs()).unwrap_or(u32::MAX).max(1))
+            && let Some(record) = ConnectionRecord::new(&parked.peer, seconds, stream, activity)
+        {
+            // Without it the connection ends with this server.
+            let _ = poller.leave_state(key, &record.encode());
+        }
+        let deadline = match limit {
+            None => 0,
+            Some(limit) => {
+                let seconds = limit.as_secs().saturating_add(u64::from(limit.subsec_nanos() > 0));
+                let seconds = u32::try_from(seconds).unwrap_or(u32::MAX);
+                self.now().saturating_add(seconds).saturating_add(1)
+            }
+        };
+        if deadline > 0 && (self.soonest.get() == 0 || deadline < self.soonest.get()) {
+            self.soonest.set(deadline);
+        }
+        let mut entries = self.entries.borrow_mut();
+        let index = key.index() as usize;
+        if entries.len() <= index {
+            entries.resize_with(index + 1, || None);
+        }
+        let ParkedConnection { socket, peer, token, pending } = parked;
+        let peer = PeerRef::Shared(peer);
+        entries[index] = Some(ParkedEntry { socket, peer, token, pending, owner, key, deadline });
+        self.fresh.borrow_mut().push(key.index());
+        self.count(self.parked.get() + 1);
+        self.counters.parkings.add(1);
+        Ok(key)
+    }
+
+    /// Takes a connection back; `None` if it has been given back already.
+    pub fn take(&self, key: Key) -> Option<ParkedConnection> {
+        self.remove(key).map(ParkedEntry::into_parked)
+    }
+
+    /// Looks at a parked connection's stream; `None` if it has been given back already.
+    pub fn with_socket<R>(&self, key: Key, at: impl FnOnce(&Socket) -> R) -> Option<R> {
+        let entries = self.entries.borrow();
+        let entry = entries.get(key.index() as usize)?.as_ref()?;
+        (entry.key == key).then(|| at(&entry.socket))
+    }
+
+    fn count(&self, parked: usize) {
+        self.parked.set(parked);
+        self.counters.parked.set(parked as u64);
+    }
+
+    fn remove(&self, key: Key) -> Option<ParkedEntry> {
+        let mut entries = self.entries.borrow_mut();
+        let slot = entries.get_mut(key.index() as usize)?;
+        if slot.as_ref().is_none_or(|entry| entry.key != key) {
+            return None;
+        }
+        let entry = slot.take()?;
+        self.count(self.parked.get() - 1);
+        // Cannot fail: the key belongs to a place.
+        let _ = self.poller.borrow_mut().deregister(key);
+        Some(entry)
+    }
+
+    fn resume(&self, key: Key, why: ResumeReason) {
+        if let Some(entry) = self.remove(key) {
+            entry.owner.clone().resume(entry.into_parked(), why);
+        }
+    }
+
+    /// Makes the keeper take every connection that it can, including those that came a moment
+    /// ago.
+    pub(crate) fn move_all_to_keeper(&self) {
+        self.poller.borrow_mut().move_all_to_keeper();
+    }
+
+    /// Leaves all connections to another server, and takes no new ones. Connections that cannot be
+    /// left are given back. From here on the lot does nothing with the connections that it has
+    /// left. [`drop_handed_over`](ParkingLot::drop_handed_over) closes them, and must not come
+    /// before the keeper has been told that they belong to another server.
+    pub(crate) fn hand_over(&self) {
+        self.draining.set(true);
+        self.move_all_to_keeper();
+        let handed_over = self.entries.take().into_iter().flatten().collect();
+        self.count(0);
+        self.handed_over.replace(handed_over);
+        self.reclaim_rest();
+    }
+
+    /// Gives back connections that could not be left; most of them are readable or hung up.
+    fn reclaim_rest(&self) {
+        let poller = self.poller.borrow();
+        let all = self.handed_over.take();
+        let (handed_over, stays): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|entry| poller.is_away(entry.key));
+        drop(poller);
+        self.handed_over.replace(handed_over);
+        for entry in stays {
+            // Cannot fail: the key belongs to a place.
+            let _ = self.poller.borrow_mut().deregister(entry.key);
+            // A request that waits for an answer is told that there is none; another may have come
+            // with a new one.
+            let why =
+                if entry.pending.is_some() { ResumeReason::Draining } else { ResumeReason::Ready };
+            entry.owner.clone().resume(entry.into_parked(), why);
+        }
+    }
+
+    /// Closes the connections that were left, except those that the keeper has given back
+    /// since. Returns how many were closed.
+    pub(crate) fn drop_handed_over(&self) -> usize {
+        // This wait reports each connection that became ready before the keeper heard that the
+        // connections belong to another server.
+        let _ = self.poller.borrow_mut().wait(&mut Events::with_limit(BATCH), Some(Duration::ZERO));
+        self.reclaim_rest();
+        let handed_over = self.handed_over.take();
+        let count = handed_over.len();
+        for entry in handed_over {
+            // Cannot fail: the key belongs to a place.
+            let _ = self.poller.borrow_mut().deregister(entry.key);
+        }
+        count
+    }
+
+    /// Gives every connection back, and takes no new ones.
+    pub fn drain(&self) {
+        self.draining.set(true);
+        let keys: Vec<Key> =
+            self.entries.borrow().iter().flatten().map(|entry| entry.key).collect();
+        for key in keys {
+            self.resume(key, ResumeReason::Draining);
+        }
+    }
+
+    async fn watch(parking_lot: Weak<ParkingLot>, nested: AsyncFd<OwnedFd>) {
+        let mut events = Events::with_limit(BATCH);
+        loop {
+            let Ok(ready) = nested.readable().await else { return };
+            let Some(parking_lot) = parking_lot.upgrade() else { return };
+            if parking_lot.wake_ready(&mut events) < BATCH {
+                // Level-triggered by epoll's own rule: later events are reported again.
+                ready.clear();
+            }
+            drop(parking_lot);
+            superpoll_rt::yield_now().await;
+        }
+    }
+
+    async fn keep_time(parking_lot: Weak<ParkingLot>) {
+        loop {
+            for part in 1..=PARTS {
+                time::sleep(Duration::from_secs(1) / PARTS).await;
+                // At most one batch of connections leaves at a time, so that other tasks have their
+                // turn in between.
+                while parking_lot
+                    .upgrade()
+                    .is_some_and(|parking_lot| parking_lot.is_kept && parking_lot.service_keeper())
+                {
+                    superpoll_rt::yield_now().await;
+                }
+                let Some(parking_lot) = parking_lot.upgrade() else { return };
+                if part == PARTS {
+                    parking_lot.return_memory();
+                    let EngineCounters { active, running, parked, .. } = &*parking_lot.counters;
+                    memory::check(active.get() + running.get() + parked.get());
+                    parking_lot.resume_expired();
+                }
+            }
+        }
+    }
+
+    /// Leaves some of the connections that are due to the keeper, and reports its loss if it is
+    /// gone. Returns whether any have left, in which case more may follow.
+    fn service_keeper(&self) -> bool {
+        let poller = self.poller.borrow_mut();
+        if let KeeperStatus::Lost(why) = poller.keeper_status()
+            && !self.has_reported_loss.replace(true)
+        {
+            let message = format!(
+                "the keeper is lost ({why}); idle connections are watched here from now on"
+            );
+            (self.report)(&Event::new(Level::Error, "keeper-lost", message));
+        }
+        drop(poller);
+        // Each wait goes on with the search for connections that are due to leave.
+        let before = self.counters.leavings.get();
+        self.wake_ready(&mut Events::with_limit(BATCH));
+        self.counters.leavings.get() > before
+    }
+
+    /// Responder every parked connection that is readable or hung up. Returns how many there were.
+    fn wake_ready(&self, events: &mut Events) -> usize {
+        let mut poller = self.poller.borrow_mut();
+        let outcome = poller.wait(events, Some(Duration::ZERO));
+        if self.is_kept {
+            let stats = poller.stats();
+            self.counters.away.set(stats.away.len as u64);
+            self.counters.leavings.set(stats.moves_away);
+            self.counters.returns.set(stats.moves_back);
+        }
+        drop(poller);
+        for event in &*events {
+            self.resume(event.key(), ResumeReason::Ready);
+        }
+        // After a failure no connection was called; the next look may succeed.
+        outcome.unwrap_or(0)
+    }
+
+    /// Gives back the connections whose time is over.
+    fn resume_expired(&self) {
+        let now = self.now();
+        if self.soonest.get() == 0 || self.soonest.get() > now {
+            return;
+        }
+        // Bytes that have arrived take precedence over a time that is over: the process may have
+        // been stopped for a while.
+        let mut events = Events::with_limit(BATCH);
+        for _ in 0..=self.parked.get() / BATCH {
+            if self.wake_ready(&mut events) < BATCH {
+                break;
+            }
+        }
+        let mut due = Vec::new();
+        let mut soonest = 0;
+        for entry in self.entries.borrow().iter().flatten() {
+            if entry.deadline > 0 && entry.deadline <= now {
+                due.push(entry.key);
+            } else if entry.deadline > 0 && (soonest == 0 || entry.deadline < soonest) {
+                soonest = entry.deadline;
+            }
+        }
+        self.soonest.set(soonest);
+        for key in due {
+            self.resume(key, ResumeReason::TimedOut);
+        }
+    }
+
+    /// See the top of this module.
+    fn return_memory(&self) {
+        let fresh = self.fresh.take();
+        let enough = if fresh.is_empty() { SOME } else { FLOOD };
+        let mut entries = self.entries.borrow_mut();
+        for index in fresh {
+            // The connection may have been given back since, or be a new one in the same place, to
+            // which this does no harm.
+            if let Some(slot) = entries.get_mut(index as usize) {
+                *slot = slot.take().map(ParkedEntry::own_peer);
+            }
+        }
+        drop(entries);
+        let (now, before) = (self.parked.get(), self.given_back_at.get());
+        if now >= before.saturating_add(enough) {
+            self.given_back_at.set(now);
+            sys::give_memory_back();
+        } else {
+            self.given_back_at.set(before.min(now));
+        }
+    }
+}
+
+impl Drop for ParkingLot {
+    fn drop(&mut self) {
+        for task in self.tasks.get_mut() {
+            task.abort();
+        }
+    }
+}
+
+impl fmt::Debug for ParkingLot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ParkingLot").field("parked", &self.parked.get()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,32 @@
+//! The parts of a connection that outlive its protocol: its peer, and the form of a request that
+//! waits for its response.
+
+use std::net::SocketAddr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::connection_limits::ConnectionPermit;
+
+/// The peer of a connection.
+#[derive(Debug)]
+pub struct Peer {
+    /// The client's address, from the PROXY protocol or the socket; none in the Unix domain.
+    pub client: Option<SocketAddr>,
+    /// The address that the client has connected to; none in the Unix domain.
+    pub local: Option<SocketAddr>,
+    /// Whether the connection is encrypted.
+    pub is_encrypted: bool,
+    /// Whether a proxy connects for the client and names the client by the PROXY protocol.
+    pub is_proxied: bool,
+    /// The connection's place among the connections that there may be.
+    pub(crate) permit: Option<ConnectionPermit>,
+}
+
+/// The parts of a request that its response depends on, when nothing else of the request is kept.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct RequestForm {
+    /// HTTP/1.0 rather than 1.1.
+    pub(crate) is_1_0: bool,
+    /// The connection is closed after the response.
+    pub(crate) closes: bool,
+}

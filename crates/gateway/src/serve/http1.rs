@@ -1,0 +1,280 @@
+//! A connection on which HTTP/1 is spoken, from its first byte until it is closed, parked or taken
+//! over.
+//!
+//! hyper implements the protocol. This module and two modules next to it do the parts that hyper
+//! leaves out: `clock` has the limits of time, and `answer` has the requests with their responses.
+//!
+//! A connection on which nothing happens for a while is taken from hyper and parked, see
+//! [`park`](crate::parking_lot). [`Watched`] shows, by hyper's use of the transport, whether hyper
+//! holds bytes of the connection. If hyper gives back the beginning of another request, the
+//! connection goes on with that instead.
+
+use std::any::Any;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use futures_io::AsyncWrite;
+use http::Response;
+use hyper::service::service_fn;
+use superpoll_rt::time::{sleep, timeout};
+
+use super::answer::{ConnectionState, Entry, serve_one};
+use super::clock::{Clock, ExitReason, limit_of_idleness};
+use super::linger::linger;
+use super::listener_context::ListenerContext;
+use super::watched::Watched;
+use super::worker::ActiveConnection;
+use crate::body::Body;
+use crate::exchange::Plan;
+use crate::parking_lot::{ParkedConnection, PendingRequest, Responder, WaitingRequest};
+use crate::peer::Peer;
+use crate::peer::RequestForm;
+use crate::transport::{Plain, Transport};
+
+/// How long an encrypted connection may take to send its end.
+const GOODBYE: Duration = Duration::from_secs(2);
+
+/// The longest target that hyper accepts; it refuses a longer one by 414.
+const LONGEST_TARGET: usize = 65_534;
+
+/// Sent to a client whose request head does not arrive in time.
+const TOO_SLOW: &[u8] =
+    b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+
+/// The state of a connection before it was given a task.
+#[derive(Default)]
+pub(super) struct InitialState {
+    /// Bytes that were read and not used.
+    pub before: Bytes,
+    /// Requests so far.
+    pub requests: u32,
+    /// The client has sent bytes, which are answered even if the server is about to end.
+    pub speaks: bool,
+    /// The answer to the first request that comes, and its log entry.
+    pub first: Option<(Response<Body>, Option<Box<Entry>>)>,
+}
+
+/// Speaks HTTP/1 with a client.
+pub(super) async fn serve(
+    context: Rc<ListenerContext>,
+    mut transport: Transport,
+    peer: Rc<Peer>,
+    initial: InitialState,
+) {
+    let InitialState { mut before, requests, speaks, first } = initial;
+    let active = context.worker.begin();
+    let can_park = matches!(transport, Transport::Plain(_));
+    let state = Rc::new(ConnectionState::new(context.clone(), peer, (can_park, true)));
+    state.earlier.set(requests);
+    if let Some((response, entry)) = first {
+        state.first.replace(Some(response));
+        state.entry.replace(entry);
+    }
+    loop {
+        state.io_activity.unused.set(!before.is_empty());
+        let service = {
+            let state = state.clone();
+            // hyper can give back only a service that can be moved, as this one.
+            service_fn(move |request| serve_one(&state, request))
+        };
+        let io = Watched { transport, before, io_activity: state.io_activity.clone() };
+        let mut connection = context.http1.serve_connection(io, service);
+        let mut clock = Clock::new(&state);
+        let period = context.worker.tick();
+        let mut timer = pin!(sleep(period));
+        let mut refusal = None;
+        let end = poll_fn(|cx| {
+            state.io_activity.begin_turn();
+            if let Poll::Ready(outcome) = connection.poll_without_shutdown(cx) {
+                let taken = matches!(*state.plan.borrow(), Some(Plan::TakeOver(_)));
+                if let Err(error) = &outcome {
+                    context.worker.counters.broken.add(1);
+                    // hyper has answered the request.
+                    refusal = error.is_parse().then(|| error.is_parse_too_large());
+                }
+                return Poll::Ready(if outcome.is_ok() && taken {
+                    ExitReason::TakenOver
+                } else {
+                    ExitReason::Closed
+                });
+            }
+            active.remember(cx.waker());
+            state.finish_upload(cx);
+            let io_activity = &state.io_activity;
+            let waits = matches!(*state.plan.borrow(), Some(Plan::Wait(_)));
+            // A request that can wait was read to its end, and hyper gives back the bytes that
+            // follow it.
+            if waits && !io_activity.unflushed.get() && !io_activity.stuck.get() {
+                return Poll::Ready(ExitReason::Waits);
+            }
+            // A request that has come in part is answered before the end, and its response says
+            // that it is the last one. hyper's own graceful end would throw the beginning of a head
+            // away.
+            let is_awaited = speaks && state.requests() == requests;
+            if context.worker.is_draining() && !is_awaited && state.is_idle() {
+                return Poll::Ready(ExitReason::Idle);
+            }
+            if context.worker.is_parking_at_once() {
+                let now = Instant::now();
+                // The first look notes the bytes that have moved since the last.
+                let end = clock.tick(&state, now).or_else(|| clock.tick(&state, now));
+                if let Some(end) = end {
+                    return Poll::Ready(end);
+                }
+            }
+            while timer.as_mut().poll(cx).is_ready() {
+                let now = Instant::now();
+                if let Some(end) = clock.tick(&state, now) {
+                    return Poll::Ready(end);
+                }
+                timer.as_mut().get_mut().reset(now + period);
+            }
+            Poll::Pending
+        })
+        .await;
+        let parts = connection.into_parts();
+        let Watched { transport: below, before: rest, .. } = parts.io;
+        let read = joined(parts.read_buf, rest);
+        if let Some(is_too_large) = refusal {
+            state.refused(status_of_refusal(is_too_large, &read), &read);
+        }
+        match (end, below) {
+            (ExitReason::TakenOver, below) => {
+                if let Some(Plan::TakeOver(then)) = state.plan.take() {
+                    // The task of the connection goes on as that of the other protocol.
+                    drop(parts.service);
+                    then(below, read).await;
+                }
+                return;
+            }
+            (ExitReason::Waits, Transport::Plain(plain)) => {
+                let Some(Plan::Wait(then)) = state.plan.take() else { return };
+                let (socket, ahead) = plain.into_parts();
+                let before = joined(read, ahead.into());
+                let before = (!before.is_empty()).then(|| Box::new(before));
+                let note = state.entry.take().map(|entry| entry as Box<dyn Any>);
+                let (form, requests) = (state.form.get(), state.requests());
+                let pending = Some(PendingRequest { by: context, form, before, requests, note });
+                let peer = state.peer.clone();
+                then(WaitingRequest {
+                    parked: ParkedConnection { socket, peer, token: 0, pending },
+                });
+                return;
+            }
+            (ExitReason::Idle, Transport::Plain(plain)) if read.is_empty() => {
+                let (socket, ahead) = plain.into_parts();
+                if ahead.is_empty() {
+                    let quiet = clock.since.elapsed();
+                    let limit = limit_of_idleness(&state).saturating_sub(quiet);
+                    let peer = state.peer.clone();
+                    let token = u64::from(state.requests());
+                    context.park(ParkedConnection { socket, peer, token, pending: None }, limit);
+                    return;
+                }
+                let Ok(plain) = Plain::new(socket) else { return };
+                transport = Transport::Plain(plain);
+                before = ahead.into();
+            }
+            // An encrypted connection is not parked: the server is about to end.
+            (ExitReason::Idle, below) if read.is_empty() => {
+                return close(below, &state, &active).await;
+            }
+            (ExitReason::Idle, below) => {
+                transport = below;
+                before = read;
+            }
+            (ExitReason::TooSlow, below) => {
+                context.worker.counters.timed_out.add(1);
+                state.refused(408, &read);
+                return too_slow(below, &context, &active).await;
+            }
+            (ExitReason::Stalled, _) => return context.worker.counters.timed_out.add(1),
+            (ExitReason::Closed | ExitReason::Waits, below) => {
+                return close(below, &state, &active).await;
+            }
+        }
+    }
+}
+
+/// Returns the status with which hyper has refused a head.
+fn status_of_refusal(is_too_large: bool, read: &[u8]) -> u16 {
+    let target = read.split(|&byte| byte == b' ').nth(1);
+    match (is_too_large, target) {
+        (false, _) => 400,
+        (true, Some(target)) if target.len() > LONGEST_TARGET => 414,
+        (true, _) => 431,
+    }
+}
+
+/// Joins two pieces, without a copy if one of them is empty.
+fn joined(first: Bytes, second: Bytes) -> Bytes {
+    if first.is_empty() {
+        return second;
+    }
+    if second.is_empty() {
+        return first;
+    }
+    let mut all = BytesMut::with_capacity(first.len() + second.len());
+    all.extend_from_slice(&first);
+    all.extend_from_slice(&second);
+    all.freeze()
+}
+
+async fn too_slow(mut transport: Transport, context: &ListenerContext, active: &ActiveConnection) {
+    // The client may not be reading either, so this is one try.
+    let write = poll_fn(|cx| match Pin::new(&mut transport).poll_write(cx, TOO_SLOW) {
+        Poll::Pending => Poll::Ready(Ok(0)),
+        outcome => outcome,
+    });
+    let _ = write.await;
+    linger(transport, context, active).await;
+}
+
+/// Closes a connection so that the last response arrives.
+async fn close(mut transport: Transport, state: &ConnectionState, active: &ActiveConnection) {
+    if state.io_activity.unused.get() {
+        linger(transport, &state.context, active).await;
+    } else if let Transport::Tls(_) = transport {
+        let closed = poll_fn(|cx| Pin::new(&mut transport).poll_close(cx));
+        let _ = timeout(GOODBYE, closed).await;
+    }
+}
+
+/// Returns the head of a request that has the same effect on its response as the request that
+/// waited for it.
+fn stand_in(form: RequestForm) -> &'static [u8] {
+    match form {
+        RequestForm { is_1_0: false, closes: false } => b"GET / HTTP/1.1\r\nhost: a\r\n\r\n",
+        RequestForm { is_1_0: false, closes: true } => {
+            b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"
+        }
+        RequestForm { is_1_0: true, closes: false } => {
+            b"GET / HTTP/1.0\r\nconnection: keep-alive\r\n\r\n"
+        }
+        RequestForm { is_1_0: true, closes: true } => b"GET / HTTP/1.0\r\n\r\n",
+    }
+}
+
+impl Responder for ListenerContext {
+    /// hyper is given a request like the one that was taken from it, and the response at once.
+    fn answer(
+        self: Rc<ListenerContext>,
+        parked: ParkedConnection,
+        pending: PendingRequest,
+        response: Response<Body>,
+    ) {
+        let PendingRequest { form, before, note, requests, .. } = pending;
+        let ParkedConnection { socket, peer, .. } = parked;
+        let Ok(plain) = Plain::new(socket) else { return };
+        let head = Bytes::from_static(stand_in(form));
+        let before = joined(head, before.map_or_else(Bytes::new, |before| *before));
+        let transport = Transport::Plain(plain);
+        let first = Some((response, note.and_then(|note| note.downcast().ok())));
+        let initial = InitialState { before, requests, speaks: false, first };
+        superpoll_rt::spawn(serve(self, transport, peer, initial)).detach();
+    }
+}

@@ -1,0 +1,117 @@
+//! A connection on which HTTP/2 is spoken.
+//!
+//! Its state (windows, header compression, streams) is hyper's and cannot be parked; and it is one
+//! connection where HTTP/1 has six. Requests are tasks of their own, so this task looks after the
+//! connection. It ends the connection when that was idle or stuck for too long, and lets it finish
+//! its requests when the server is about to end. `streams` limits the bytes that responses hold on
+//! their way, and ends single streams that do not move.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Instant;
+
+use bytes::Bytes;
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use superpoll_rt::hyper::EngineTimer;
+use superpoll_rt::time::sleep;
+
+use super::answer::{ConnectionState, serve_one};
+use super::clock::{Clock, ExitReason};
+use super::listener_context::ListenerContext;
+use super::streams::{BUFFER, Spawner, Streams, portioned};
+use super::watched::Watched;
+use crate::peer::Peer;
+use crate::transport::Transport;
+
+/// The most requests of one HTTP/2 connection at a time.
+const STREAMS: u32 = 128;
+
+impl ListenerContext {
+    /// Returns HTTP/2 for a connection of these streams.
+    fn http2(&self, streams: &Rc<Streams>) -> http2::Builder<Spawner> {
+        let mut http2 = http2::Builder::new(Spawner(streams.clone()));
+        http2
+            .timer(EngineTimer)
+            .max_concurrent_streams(STREAMS)
+            .max_send_buf_size(BUFFER)
+            .max_header_list_size(self.header_bytes);
+        http2
+    }
+}
+
+/// Speaks HTTP/2 with a client.
+pub(super) async fn serve(context: Rc<ListenerContext>, transport: Transport, peer: Rc<Peer>) {
+    let active = context.worker.begin();
+    let state = Rc::new(ConnectionState::new(context.clone(), peer, (false, false)));
+    let streams: Rc<Streams> = Rc::default();
+    let service = {
+        let (state, streams) = (state.clone(), streams.clone());
+        service_fn(move |request| {
+            let member = streams.begin();
+            portioned(serve_one(&state, request), member)
+        })
+    };
+    let io = Watched { transport, before: Bytes::new(), io_activity: state.io_activity.clone() };
+    let mut connection = pin!(context.http2(&streams).serve_connection(io, service));
+    let mut clock = Clock::new(&state);
+    let period = context.worker.tick();
+    let mut timer = pin!(sleep(period));
+    let mut ends = false;
+    let is_broken = poll_fn(|cx| {
+        state.io_activity.begin_turn();
+        let most = context.worker.limits.get().requests_per_connection;
+        let is_over = most.is_some_and(|most| state.requests() >= most.get());
+        if (is_over || context.worker.is_draining()) && !ends {
+            ends = true;
+            connection.as_mut().graceful_shutdown();
+        }
+        if let Poll::Ready(outcome) = connection.as_mut().poll(cx) {
+            return Poll::Ready(outcome.is_err());
+        }
+        active.remember(cx.waker());
+        while timer.as_mut().poll(cx).is_ready() {
+            let now = Instant::now();
+            // Frames come and go without being requests.
+            state.io_activity.unused.set(false);
+            state.io_activity.unflushed.set(false);
+            let (limit, is_stuck) =
+                (context.worker.timeouts.get().body, state.io_activity.stuck.get());
+            if streams.end_stalled(now, limit, is_stuck) {
+                // The rest of a response that its client does not take: there is no other way to
+                // end it.
+                if state.running.get() == 0 {
+                    context.worker.counters.timed_out.add(1);
+                    return Poll::Ready(false);
+                }
+                if !ends {
+                    ends = true;
+                    connection.as_mut().graceful_shutdown();
+                    cx.waker().wake_by_ref();
+                }
+            }
+            match clock.tick(&state, now) {
+                // A client that does not take the end of an idle connection does not get a second
+                // one.
+                Some(ExitReason::Closed) if !ends => {
+                    ends = true;
+                    connection.as_mut().graceful_shutdown();
+                    cx.waker().wake_by_ref();
+                }
+                Some(_) => {
+                    context.worker.counters.timed_out.add(1);
+                    return Poll::Ready(false);
+                }
+                None => {}
+            }
+            timer.as_mut().get_mut().reset(now + period);
+        }
+        Poll::Pending
+    })
+    .await;
+    if is_broken {
+        context.worker.counters.broken.add(1);
+    }
+}

@@ -1,0 +1,47 @@
+//! The state that the connections of one listener on one engine share.
+
+use std::rc::Rc;
+
+use futures_rustls::TlsAcceptor;
+use hyper::server::conn::http1;
+
+use super::worker::Worker;
+
+/// One listener on one engine.
+pub(super) struct ListenerContext {
+    pub worker: Rc<Worker>,
+    pub http1: http1::Builder,
+    pub header_bytes: u32,
+    pub tls: Option<TlsAcceptor>,
+    proxy_protocol: bool,
+}
+
+impl ListenerContext {
+    pub(super) fn new(
+        worker: Rc<Worker>,
+        tls: Option<TlsAcceptor>,
+        proxy_protocol: bool,
+    ) -> ListenerContext {
+        let header_bytes = usize::try_from(worker.limits.get().header_bytes).unwrap_or(usize::MAX);
+        let mut http1 = http1::Builder::new();
+        // Each connection has its own limits of time, see there. hyper needs room for 8 KiB at
+        // least.
+        http1
+            .header_read_timeout(None)
+            .half_close(true)
+            .max_header_size(header_bytes)
+            .max_buf_size(header_bytes.max(64 * 1024));
+        let header_bytes = u32::try_from(header_bytes).unwrap_or(u32::MAX);
+        ListenerContext { worker, http1, header_bytes, tls, proxy_protocol }
+    }
+
+    /// Whether connections are encrypted.
+    pub(super) fn is_encrypted(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Whether a proxy connects in the name of clients.
+    pub(super) fn is_behind_proxy(&self) -> bool {
+        self.proxy_protocol
+    }
+}

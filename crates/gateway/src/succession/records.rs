@@ -1,0 +1,75 @@
+//! Records of channels and their messages, made as the messages are published, for a successor to
+//! read.
+
+use serde::{Deserialize, Serialize};
+
+use crate::channel::message::Message;
+
+/// The space of the records of channels; the records of their messages are in spaces of their own.
+pub(crate) const CHANNELS: u64 = 0;
+
+/// A store of records for a successor. It is called under a channel's lock, in the order of the
+/// channel's messages.
+pub(crate) trait RecordStore: Send + Sync {
+    /// Keeps a record, in the place of the record of the same name.
+    fn keep(&self, space: u64, id: u64, bytes: &[u8]);
+
+    /// Forgets the records of a space below an id.
+    fn trim(&self, space: u64, below: u64);
+
+    /// Sends the records that are still kept here because the line had no room. Returns whether
+    /// none is left: a successor then has every record that was kept so far, however this server
+    /// ends.
+    fn has_room(&self) -> bool;
+}
+
+/// The record of a channel.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct ChannelRecord {
+    /// The names of the channel's host and its path, for each name.
+    pub names: Vec<(String, String)>,
+    pub epoch: u64,
+}
+
+impl ChannelRecord {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        // No field can be refused.
+        postcard::to_stdvec(self).unwrap_or_default()
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<ChannelRecord> {
+        postcard::from_bytes(bytes).ok()
+    }
+}
+
+/// Encodes a message: whether it is text, and its data.
+pub(crate) fn encode_message(message: &Message) -> Vec<u8> {
+    [&[u8::from(message.is_text)], &message.data[..]].concat()
+}
+
+/// Decodes the output of [`encode_message`].
+pub(crate) fn decode_message(id: u64, bytes: &[u8]) -> Option<Message> {
+    let (kind, data) = bytes.split_first()?;
+    let is_text = *kind == 1 && std::str::from_utf8(data).is_ok();
+    Some(Message { id, data: data.to_vec().into(), is_text })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_and_channels_are_read_as_they_were_written() {
+        for (data, is_text) in [(&b""[..], true), (b"text", true), (b"\xff", false)] {
+            let message = Message { id: 7, data: data.into(), is_text };
+            assert_eq!(decode_message(7, &encode_message(&message)), Some(message));
+        }
+        assert_eq!(decode_message(1, b""), None);
+        // A message that is marked as text without being text would break its readers.
+        assert!(decode_message(1, b"\x01\xff").is_some_and(|message| !message.is_text));
+        let names = vec![("a".to_owned(), "/x".to_owned())];
+        let record = ChannelRecord { names, epoch: u64::MAX };
+        assert_eq!(ChannelRecord::decode(&record.encode()), Some(record));
+        assert_eq!(ChannelRecord::decode(b""), None);
+    }
+}

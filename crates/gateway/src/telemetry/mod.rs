@@ -1,0 +1,17 @@
+//! Telemetry: the activity of a server, for operators and for programs.
+//!
+//! | module | purpose |
+//! |---|---|
+//! | `counters` | the counters of each engine, which everything else here reads |
+//! | `overview` | the counters of all engines and the statistics of their pollers, at one moment |
+//! | `prometheus` | the overview as text for Prometheus, in the classic format or OpenMetrics |
+//! | `page` | the page at `/_superpoll/`, which shows the overview and refreshes it |
+//! | `guard` | whether a request comes from a program on this machine and may see the page |
+//! | `socket` | the statistics socket, which `superpoll top` reads |
+
+pub mod counters;
+pub(crate) mod guard;
+pub(crate) mod overview;
+mod page;
+mod prometheus;
+pub mod socket;

@@ -1,0 +1,255 @@
+//! The counters in the two text formats that Prometheus reads: the older format (version 0.0.4),
+//! which all collectors and `promtool` know, and OpenMetrics for collectors that prefer it.
+
+use std::fmt::{self, Write};
+use std::sync::Arc;
+
+use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, VARY};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry, Unit};
+
+use super::overview::{EngineState, Overview, SetState, Snapshot};
+use crate::accept;
+use crate::body::Body;
+use crate::exchange::LocalFuture;
+use crate::reply;
+
+const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+
+/// A counter of an engine, which only grows.
+type Counter = (&'static str, &'static str, fn(&EngineState) -> u64);
+
+const COUNTERS: &[Counter] = &[
+    ("connections_accepted", "Connections accepted", |engine| engine.accepted),
+    ("connections_refused", "Connections closed at once because of a limit", |engine| {
+        engine.refused
+    }),
+    ("connections_timed_out", "Connections closed because they took too long", |engine| {
+        engine.timed_out
+    }),
+    ("connections_broken", "Connections that broke or did not speak the protocol", |engine| {
+        engine.broken
+    }),
+    ("parkings", "Times a connection was parked", |engine| engine.parkings),
+    ("leavings", "Times a parked connection left for the keeper", |engine| engine.leavings),
+    ("returns", "Times one came back from the keeper", |engine| engine.returns),
+    ("response_body_bytes", "Bytes of responses' bodies", |engine| engine.body_bytes),
+    ("task_polls", "Times a task was run", |engine| engine.polls),
+    ("turns", "Turns of the engine's loop", |engine| engine.turns),
+    ("reads_fetched", "Reads made for tasks before they were woken", |engine| engine.fetched),
+    ("waits", "Waits of the poller", |engine| engine.waits),
+    ("events", "Events delivered by the poller", |engine| engine.events),
+    ("events_unwanted", "Events without interest in them", |engine| engine.unwanted),
+    ("slots_scanned", "Descriptors that poll was asked about", |engine| engine.slots_scanned),
+    ("changes_saved", "Changes that cost no system call", |engine| engine.changes_saved),
+    ("moves_to_hot", "Moves from epoll to the poll array", |engine| engine.moves_to_hot),
+    ("moves_to_cold", "Moves from the poll array to epoll", |engine| engine.moves_to_cold),
+    ("hand_offs", "Times a loop that went quiet gave its poll array to epoll", |engine| {
+        engine.handoffs
+    }),
+];
+
+/// A gauge of an engine, which goes up and down.
+type Gauge = (&'static str, &'static str, fn(&EngineState) -> f64);
+
+const GAUGES: &[Gauge] = &[
+    ("connections_active", "Connections that have a task", |engine| engine.active as f64),
+    ("connections_parked", "Connections that are parked", |engine| engine.parked as f64),
+    ("connections_away", "Parked connections that a keeper watches", |engine| engine.away as f64),
+    ("requests_running", "Requests under way", |engine| engine.running as f64),
+    ("tasks", "Tasks", |engine| engine.tasks as f64),
+    ("sources", "Descriptors that are waited for or were", |engine| engine.sources as f64),
+    ("timers", "Timers", |engine| engine.timers as f64),
+    ("longest_turn_seconds", "The longest turn of the engine's loop", |engine| {
+        engine.longest_turn_seconds
+    }),
+];
+
+/// A figure of a set.
+type OfSet = (&'static str, &'static str, fn(&SetState) -> u64);
+
+/// The status at one moment, as the registry takes it.
+#[derive(Debug)]
+struct PrometheusCollector(Snapshot);
+
+impl PrometheusCollector {
+    fn engines(&self) -> impl Iterator<Item = ([(&'static str, String); 1], &EngineState)> {
+        let engines = self.0.engines.iter().enumerate();
+        engines.map(|(index, engine)| ([("engine", index.to_string())], engine))
+    }
+
+    fn write(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        for (name, help, of) in COUNTERS {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for (labels, engine) in self.engines() {
+                family
+                    .encode_family(&labels)?
+                    .encode_counter::<NoLabelSet, _, u64>(&of(engine), None)?;
+            }
+        }
+        for (name, help, of) in GAUGES {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for (labels, engine) in self.engines() {
+                family.encode_family(&labels)?.encode_gauge(&of(engine))?;
+            }
+        }
+        self.write_by_label(encoder)
+    }
+
+    fn write_by_label(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Responses by the class of their status";
+        let mut family = encoder.encode_descriptor("responses", help, None, MetricType::Counter)?;
+        for ([(_, index)], engine) in self.engines() {
+            for (class, count) in engine.responses.iter().enumerate() {
+                let class = format!("{}xx", class + 1);
+                let labels = [("engine", index.clone()), ("class", class)];
+                family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(count, None)?;
+            }
+        }
+        let help = "System calls of the poller, by name";
+        let mut family =
+            encoder.encode_descriptor("system_calls", help, None, MetricType::Counter)?;
+        for ([(_, index)], engine) in self.engines() {
+            for (name, count) in &engine.calls {
+                let labels = [("engine", index.clone()), ("name", (*name).to_owned())];
+                family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(count, None)?;
+            }
+        }
+        let sets: [OfSet; 3] = [
+            ("set_descriptors", "Descriptors in a set", |set| set.len as u64),
+            ("set_watched", "Descriptors that were in a set, summed over its passes", |set| {
+                set.watched
+            }),
+            ("set_ready", "Descriptors that were ready, summed over its passes", |set| set.active),
+        ];
+        for (index, (name, help, of)) in sets.into_iter().enumerate() {
+            let kind = if index == 0 { MetricType::Gauge } else { MetricType::Counter };
+            let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+            for ([(_, engine)], state) in self.engines() {
+                for (set, state) in [("hot", &state.hot), ("cold", &state.cold)] {
+                    let labels = [("engine", engine.clone()), ("set", set.to_owned())];
+                    let mut family = family.encode_family(&labels)?;
+                    if index == 0 {
+                        family.encode_gauge(&(of(state) as i64))?;
+                    } else {
+                        family.encode_counter::<NoLabelSet, _, u64>(&of(state), None)?;
+                    }
+                }
+            }
+        }
+        let help = "When the server was started, in seconds since 1970";
+        let started = self.0.started_seconds as i64;
+        encoder
+            .encode_descriptor("start_time", help, Some(&Unit::Seconds), MetricType::Gauge)?
+            .encode_gauge(&started)?;
+        let help = "Connections of all kinds";
+        encoder
+            .encode_descriptor("connections", help, None, MetricType::Gauge)?
+            .encode_gauge(&i64::from(self.0.connections))
+    }
+}
+
+impl Collector for PrometheusCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        self.write(&mut encoder)
+    }
+}
+
+/// Whether a client prefers OpenMetrics.
+fn wants_open_metrics(headers: &HeaderMap) -> bool {
+    let open = accept::weight_of(headers, "application/openmetrics-text").unwrap_or(0);
+    open > 0 && accept::weight_of(headers, "text/plain").is_none_or(|plain| plain <= open)
+}
+
+/// Turns OpenMetrics into the older format, in which a counter has the name of its samples.
+fn as_text(open: &str) -> String {
+    let mut text = String::with_capacity(open.len() + open.len() / 8);
+    let mut help = "";
+    for line in open.lines() {
+        let comment = line.strip_prefix("# ").and_then(|rest| rest.split_once(' '));
+        match comment {
+            Some(("HELP", rest)) => help = rest,
+            Some(("TYPE", rest)) => {
+                let (name, kind) = rest.split_once(' ').unwrap_or((rest, "untyped"));
+                let end = if kind == "counter" { "_total" } else { "" };
+                let help = help.strip_prefix(name).unwrap_or("").trim_start();
+                // Writing to a string cannot fail.
+                let _ = writeln!(text, "# HELP {name}{end} {help}\n# TYPE {name}{end} {kind}");
+            }
+            Some(_) => {}
+            None if line.starts_with('#') => {}
+            None => text.extend([line, "\n"]),
+        }
+    }
+    text
+}
+
+impl Overview {
+    /// Answers a request for the counters.
+    pub(crate) fn prometheus(self: &Arc<Self>, headers: &HeaderMap) -> LocalFuture<Response<Body>> {
+        let (overview, is_open) = (self.clone(), wants_open_metrics(headers));
+        Box::pin(async move { response(overview.collect().await, is_open) })
+    }
+}
+
+/// Returns the counters of one moment.
+fn response(snapshot: Snapshot, is_open: bool) -> Response<Body> {
+    let mut registry = Registry::with_prefix("superpoll");
+    registry.register_collector(Box::new(PrometheusCollector(snapshot)));
+    let mut text = String::new();
+    if encode(&mut text, &registry).is_err() {
+        return reply::status(StatusCode::INTERNAL_SERVER_ERROR);
+    }
+    if !is_open {
+        text = as_text(&text);
+    }
+    let mut response = Response::new(Body::empty());
+    let headers = response.headers_mut();
+    let kind = if is_open { OPEN_METRICS } else { TEXT };
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    headers.insert(VARY, HeaderValue::from_static("accept"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(CONTENT_LENGTH, HeaderValue::from(text.len()));
+    response.map(|_| Body::from(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_older_format_calls_counters_as_their_samples() {
+        let open = "# HELP a_b Things.\n# TYPE a_b counter\na_b_total{e=\"0\"} 1\n\
+                    # HELP c_seconds Time.\n# TYPE c_seconds gauge\n# UNIT c_seconds seconds\n\
+                    c_seconds 2\n# EOF\n";
+        let text = "# HELP a_b_total Things.\n# TYPE a_b_total counter\na_b_total{e=\"0\"} 1\n\
+                    # HELP c_seconds Time.\n# TYPE c_seconds gauge\nc_seconds 2\n";
+        assert_eq!(as_text(open), text);
+    }
+
+    #[test]
+    fn clients_that_prefer_openmetrics_get_it() {
+        for (accept, expected) in [
+            (None, false),
+            (Some("*/*"), false),
+            (Some("text/plain"), false),
+            (Some("application/openmetrics-text;version=1.0.0"), true),
+            (Some("application/openmetrics-text;q=0"), false),
+            (
+                Some("application/openmetrics-text;version=1.0.0;q=0.5,text/plain;q=0.3,*/*;q=0.2"),
+                true,
+            ),
+            (Some("application/openmetrics-text;q=0.3,text/plain;version=0.0.4;q=0.5"), false),
+        ] {
+            let accept =
+                accept.map(|accept| (http::header::ACCEPT, HeaderValue::from_static(accept)));
+            assert_eq!(wants_open_metrics(&accept.into_iter().collect()), expected);
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! A connection to a server on which HTTP/1.1 is spoken, without a task of its own.
+//!
+//! hyper gives a client connection in two parts: a handle that requests are sent with, and a future
+//! that has to be polled for anything to happen. The usual way is a task for the future. Then each
+//! request and each part of its response goes from task to task, with wake-ups and another turn of
+//! the executor. Here the task that waits for something from the connection polls the connection's
+//! future as well: the request's task while it waits for the head, then the task of the response's
+//! body. No task polls it in the pool; events meanwhile show when it is taken out.
+//!
+//! The two parts still talk through channels of hyper's, and wake each other. These wake-ups never
+//! need to leave this module, as both parts are polled until neither has news for the other. So
+//! hyper is given a waker that sets a flag, and only the socket wakes the task itself: the stream
+//! below hyper is polled with the waker of the task that polls the channel now.
+
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
+use std::io::{self, IoSlice};
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::client::conn::TrySendError;
+use hyper::client::conn::http1::{Builder, Connection, SendRequest};
+use hyper::rt::{Read, ReadBufCursor, Write};
+use superpoll_rt::time::{Sleep, sleep};
+
+use super::outgoing::{Outgoing, UploadProgress};
+use crate::transport::Upstream;
+
+/// How often the parts of a connection may wake each other before other tasks have their turn.
+const ROUNDS: usize = 16;
+
+/// The most that hyper reads ahead of a response's body.
+const MOST_AHEAD: usize = 128 << 10;
+
+/// The largest head of a response.
+const LARGEST_HEAD: usize = 64 << 10;
+
+/// Remembers that it was woken.
+struct Flag(AtomicBool);
+
+impl Wake for Flag {
+    fn wake(self: Arc<Flag>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Flag>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The stream below hyper, polled with the waker of the task that polls the channel.
+struct DriverIo {
+    stream: Upstream,
+    task: Rc<RefCell<Waker>>,
+}
+
+impl DriverIo {
+    fn poll<T>(
+        self: Pin<&mut Self>,
+        poll: impl FnOnce(Pin<&mut Upstream>, &mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
+        let DriverIo { stream, task } = self.get_mut();
+        poll(Pin::new(stream), &mut Context::from_waker(&task.borrow()))
+    }
+}
+
+impl Read for DriverIo {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        room: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.poll(|stream, cx| Read::poll_read(stream, cx, room))
+    }
+}
+
+impl Write for DriverIo {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll(|stream, cx| Write::poll_write(stream, cx, bytes))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.poll(|stream, cx| Write::poll_write_vectored(stream, cx, parts))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll(Write::poll_flush)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.poll(Write::poll_shutdown)
+    }
+}
+
+/// The reason for which there is no response.
+pub(super) enum SendFailure {
+    /// The connection was over before anything of the request was sent.
+    Unsent,
+    /// The connection broke, or the bytes on it are not HTTP.
+    Broken(hyper::Error),
+    /// No bytes came for too long.
+    TimedOut,
+}
+
+impl SendFailure {
+    /// Classifies an error of hyper; a request that was not sent goes back to its place.
+    pub(super) fn of(
+        mut error: TrySendError<Request<Outgoing>>,
+        slot: &mut Option<Request<Outgoing>>,
+    ) -> SendFailure {
+        *slot = error.take_message();
+        if slot.is_some() { SendFailure::Unsent } else { SendFailure::Broken(error.into_error()) }
+    }
+}
+
+/// A limit on the time that the head of a response may take, from the end of the request.
+pub(super) struct ResponseTimer {
+    limit: Duration,
+    timer: Option<Sleep>,
+    report: Option<Rc<UploadProgress>>,
+    frames: u64,
+    was_over: bool,
+}
+
+impl ResponseTimer {
+    pub(super) fn new(limit: Duration, report: Option<Rc<UploadProgress>>) -> ResponseTimer {
+        ResponseTimer { limit, timer: None, report, frames: 0, was_over: false }
+    }
+
+    /// Ready when the time is over.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Some(report) = &self.report {
+            // The time runs from the last frame that was sent.
+            let (frames, is_over) = (report.frames.get(), report.is_over.get());
+            if (frames, is_over) != (self.frames, self.was_over) {
+                (self.frames, self.was_over) = (frames, is_over);
+                if let Some(timer) = &mut self.timer {
+                    timer.reset(Instant::now() + self.limit);
+                }
+            }
+        }
+        Pin::new(self.timer.get_or_insert_with(|| sleep(self.limit))).poll(cx)
+    }
+}
+
+/// A connection to a server.
+pub(super) struct Http1Connection {
+    sender: SendRequest<Outgoing>,
+    driver: Driver,
+}
+
+struct Driver {
+    /// `None` when it is over and no part of a response is left in it: only then does hyper give
+    /// back requests that it has not sent.
+    connection: Option<Connection<DriverIo, Outgoing>>,
+    task: Rc<RefCell<Waker>>,
+    flag: Arc<Flag>,
+    waker: Waker,
+    is_over: bool,
+}
+
+impl Driver {
+    /// Polls the connection and a caller's future on it, until neither gets any further.
+    fn poll<T>(
+        &mut self,
+        task: &Waker,
+        mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
+        if !self.task.borrow().will_wake(task) {
+            *self.task.borrow_mut() = task.clone();
+        }
+        let mut cx = Context::from_waker(&self.waker);
+        for _ in 0..ROUNDS {
+            self.flag.0.store(false, Ordering::Relaxed);
+            if !self.is_over
+                && let Some(connection) = &mut self.connection
+            {
+                self.is_over = connection.poll_without_shutdown(&mut cx).is_ready();
+            }
+            if let Poll::Ready(outcome) = poll(&mut cx) {
+                return Poll::Ready(outcome);
+            }
+            if self.is_over && self.connection.take().is_some() {
+                continue;
+            }
+            if !self.flag.0.load(Ordering::Relaxed) {
+                return Poll::Pending;
+            }
+        }
+        task.wake_by_ref();
+        Poll::Pending
+    }
+}
+
+impl Http1Connection {
+    /// Speaks HTTP/1.1 over a stream.
+    pub(super) async fn open(stream: Upstream) -> hyper::Result<Http1Connection> {
+        let task = Rc::new(RefCell::new(Waker::noop().clone()));
+        let below = DriverIo { stream, task: task.clone() };
+        let mut builder = Builder::new();
+        builder.max_buf_size(MOST_AHEAD).max_header_size(LARGEST_HEAD);
+        let (sender, connection) = builder.handshake(below).await?;
+        let flag = Arc::new(Flag(AtomicBool::new(false)));
+        let waker = Waker::from(flag.clone());
+        let driver = Driver { connection: Some(connection), task, flag, waker, is_over: false };
+        Ok(Http1Connection { sender, driver })
+    }
+
+    /// Sends a request and waits for the head of its response. The request is taken from its place;
+    /// if it is there again, nothing of it was sent.
+    pub(super) async fn send(
+        &mut self,
+        slot: &mut Option<Request<Outgoing>>,
+        limit: Duration,
+    ) -> Result<Response<Incoming>, SendFailure> {
+        let Some(request) = slot.take() else { return Err(SendFailure::Unsent) };
+        let report = request.body().report();
+        let mut timer = ResponseTimer::new(limit, report.clone());
+        let Http1Connection { sender, driver } = self;
+        let mut reply = pin!(sender.try_send_request(request));
+        poll_fn(|cx| {
+            if let Some(report) = &report {
+                report.remember(cx.waker());
+            }
+            if let Poll::Ready(reply) = driver.poll(cx.waker(), |cx| reply.as_mut().poll(cx)) {
+                return Poll::Ready(reply.map_err(|error| SendFailure::of(error, slot)));
+            }
+            timer.poll(cx).map(|()| Err(SendFailure::TimedOut))
+        })
+        .await
+    }
+
+    /// Polls for a part of a response, for a task.
+    pub(super) fn poll<T>(
+        &mut self,
+        task: &Waker,
+        poll: impl FnMut(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
+        self.driver.poll(task, poll)
+    }
+
+    /// Whether another request can be sent, as far as is known.
+    pub(super) fn is_reusable(&mut self) -> bool {
+        let _: Poll<()> = self.driver.poll(Waker::noop(), |_| Poll::Pending);
+        !self.driver.is_over && self.sender.is_ready()
+    }
+
+    /// Returns the stream and the bytes that were read of it, once the server has agreed to another
+    /// protocol.
+    pub(super) fn into_stream(self) -> Option<(Upstream, Bytes)> {
+        let parts = self.driver.connection?.into_parts();
+        Some((parts.io.stream, parts.read_buf))
+    }
+}

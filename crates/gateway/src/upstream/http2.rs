@@ -1,0 +1,70 @@
+//! A connection to a server on which HTTP/2 is spoken. Many requests share it, so it has a task.
+
+use std::pin::pin;
+use std::task::Poll;
+use std::time::Duration;
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::client::conn::http2::{Builder, SendRequest};
+use superpoll_rt::hyper::{EngineExecutor, EngineTimer};
+
+use super::http1::{ResponseTimer, SendFailure};
+use super::outgoing::Outgoing;
+use crate::transport::Upstream;
+
+/// The most bytes of one response that may be on their way.
+const STREAM_WINDOW: u32 = 256 << 10;
+
+/// The most bytes of all responses that may be on their way.
+const WINDOW: u32 = 1 << 20;
+
+/// The silence after which a server is asked whether it is there.
+const PING: Duration = Duration::from_secs(20);
+
+/// How long the answer to that may take.
+const PONG: Duration = Duration::from_secs(10);
+
+/// A handle to a connection. All clones share it; the connection ends with the last.
+#[derive(Clone)]
+pub(super) struct Http2Connection(SendRequest<Outgoing>);
+
+impl Http2Connection {
+    /// Speaks HTTP/2 over a stream.
+    pub(super) async fn open(stream: Upstream) -> hyper::Result<Http2Connection> {
+        let mut builder = Builder::new(EngineExecutor);
+        builder
+            .timer(EngineTimer)
+            .initial_stream_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(WINDOW)
+            .keep_alive_interval(PING)
+            .keep_alive_timeout(PONG);
+        let (sender, connection) = builder.handshake(stream).await?;
+        // Each request on the connection learns how it has ended.
+        superpoll_rt::spawn(async { drop(connection.await) }).detach();
+        Ok(Http2Connection(sender))
+    }
+
+    /// Whether another request can be sent, as far as is known.
+    pub(super) fn is_usable(&self) -> bool {
+        !self.0.is_closed()
+    }
+
+    /// As [`Http1Connection::send`](super::http1::Http1Connection::send).
+    pub(super) async fn send(
+        &mut self,
+        slot: &mut Option<Request<Outgoing>>,
+        limit: Duration,
+    ) -> Result<Response<Incoming>, SendFailure> {
+        let Some(request) = slot.take() else { return Err(SendFailure::Unsent) };
+        let mut timer = ResponseTimer::new(limit, request.body().report());
+        let mut reply = pin!(self.0.try_send_request(request));
+        std::future::poll_fn(|cx| {
+            if let Poll::Ready(reply) = reply.as_mut().poll(cx) {
+                return Poll::Ready(reply.map_err(|error| SendFailure::of(error, slot)));
+            }
+            timer.poll(cx).map(|()| Err(SendFailure::TimedOut))
+        })
+        .await
+    }
+}
