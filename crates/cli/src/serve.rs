@@ -96,7 +96,7 @@ impl Options {
 /// Notifies the service manager, if there is one.
 fn notify(error_log: &ErrorLog, states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        let message = format!("telling the service manager: {error}");
+        let message = format!("notifying the service manager: {error}");
         error_log.write(&Event::new(Level::Warning, "notify-failed", message));
     }
 }
@@ -278,7 +278,7 @@ fn serve(
                         let place = options.stats.clone().unwrap_or(config.server.stats);
                         if let Err(error) = statistics.change(place, server.subject()) {
                             let message =
-                                format!("{error}; telling statistics where it was before");
+                                format!("{error}; statistics stay at the previous socket");
                             let event = Event::new(Level::Error, "statistics-failed", message);
                             error_log.write(&event);
                         }
@@ -366,11 +366,11 @@ fn reload(
                 let message = format!("opening the log {}: {error}", config.log.path.display());
                 error_log.write(&Event::new(Level::Error, "log-failed", message));
             }
-            let message = format!("serving what {} says now", path.display());
+            let message = format!("reloaded the configuration {}", path.display());
             (Event::new(Level::Notice, "reloaded", message), Some(config))
         }
         Err(error) => {
-            let message = format!("{error}\nserving what was served before");
+            let message = format!("{error}\nstill serving the previous configuration");
             let event = Event::new(Level::Error, "reload-refused", message);
             (event.with("error", error), None)
         }

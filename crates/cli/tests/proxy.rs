@@ -108,7 +108,7 @@ fn five_hundred_connections_and_an_end_that_waits_for_the_last() {
 }
 
 #[test]
-fn an_upstream_that_refuses_is_one_line_and_what_is_wrong_from_the_start_another() {
+fn a_refusing_upstream_is_logged_and_a_wrong_address_is_refused_in_one_line() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let used = listener.local_addr().unwrap().to_string();
@@ -157,7 +157,7 @@ fn ticks(child: &Child) -> u64 {
 }
 
 #[test]
-fn out_of_descriptors_clients_are_closed_others_go_on_and_nothing_spins() {
+fn out_of_descriptors_new_clients_are_closed_old_pairs_go_on_and_nothing_spins() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = listener.local_addr().unwrap().to_string();
     for backend in BACKENDS.into_iter().filter(|backend| backend.is_available()) {

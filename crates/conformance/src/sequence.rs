@@ -251,7 +251,7 @@ fn resolve(model: &mut Model, step: &Step) -> Vec<Op> {
         Step::Tell(which, told) if capabilities.tell_and_wake => {
             // Once for each wait: the contract does not define the result of two in a row.
             let untold: Vec<_> =
-                registered.into_iter().filter(|&number| !model.is_told(number)).collect();
+                registered.into_iter().filter(|&number| !model.is_marked_ready(number)).collect();
             one(pick(&untold, which).map(|number| Op::Tell(number, Readiness::of(told))))
         }
         Step::Wake if capabilities.tell_and_wake => vec![Op::Wake],
@@ -377,7 +377,7 @@ fn compare_waits(
     for (tag, readiness) in told {
         // With a limit, an earlier report of the kernel may stand for the told readiness.
         if !seen.contains_key(&tag) {
-            return Err(format!("registration {tag} was told {readiness:?} and is not reported"));
+            return Err(format!("registration {tag} was marked {readiness:?} and is not reported"));
         }
     }
     model.reported(&seen);

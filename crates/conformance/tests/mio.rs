@@ -110,7 +110,11 @@ fn a_duplicate_keeps_a_closed_registration_alive() {
         assert_eq!(tokens(&mut poll, &mut events), [1], "events of the closed descriptor");
     }
     let gone = poll.registry().deregister(&mut SourceFd(&fd));
-    assert_eq!(gone.unwrap_err().raw_os_error(), Some(libc::EBADF), "nobody can end it");
+    assert_eq!(
+        gone.unwrap_err().raw_os_error(),
+        Some(libc::EBADF),
+        "no call can end the registration"
+    );
     drop(kept_open);
 }
 
@@ -140,7 +144,7 @@ fn read_closed_is_reported_without_being_asked_for() {
 }
 
 #[test]
-fn an_unchanged_interest_is_told_again_and_repeats_the_edge() {
+fn an_unchanged_interest_is_applied_again_and_repeats_the_edge() {
     let (mut poll, mut events) = setup();
     let (reader, mut writer) = pipe().unwrap();
     register(&poll, reader.as_raw_fd(), 1, Interest::READABLE).unwrap();

@@ -49,7 +49,7 @@ const TRIALS: &[(Fault, &str, &str)] = &[
     (Fault::DuplicateReplaces, "duplicate_registration_is_refused", "epoll"),
     (Fault::StaleKeyAccepted, "stale_key_is_refused", "poll"),
     (Fault::AbsentRemovesFirst, "absent_key_removes_nothing", "poll"),
-    (Fault::ToldReadyForgotten, "told_readiness_is_delivered", "epoll"),
+    (Fault::ToldReadyForgotten, "marked_readiness_is_delivered", "epoll"),
     (Fault::FilesReportedOnce, "regular_files_are_always_ready", "epoll"),
     (Fault::WritableHidden, "level_reports_directions_asked_for", "epoll"),
 ];
@@ -140,7 +140,7 @@ fn random_sequences_find_planted_bugs() {
 }
 
 #[test]
-fn the_whole_suite_says_which_check_failed() {
+fn the_whole_suite_names_the_check_that_failed() {
     let bench = named("poll").with_fault(Fault::ZeroLimitAccepted);
     let failure = superpoll_conformance::check_bench(&bench).unwrap_err();
     assert_eq!(failure.check, "zero_limit_is_refused");
@@ -151,7 +151,7 @@ fn the_whole_suite_says_which_check_failed() {
 }
 
 #[test]
-fn the_whole_suite_reports_what_it_ran() {
+fn the_whole_suite_reports_the_checks_and_sequences_that_ran() {
     let report = superpoll_conformance::check_bench(&named("poll")).unwrap();
     assert_eq!(report.passed.len() + report.skipped.len(), checks::CHECKS.len());
     assert!(report.passed.len() > 70 && report.sequences > 100);

@@ -49,7 +49,7 @@ mod ffi {
 }
 
 #[test]
-fn the_modes_mean_what_epoll_says() {
+fn modes_behave_as_with_epoll() {
     let (poller, mut events) = setup();
     let (reader, mut writer) = pipe().unwrap();
     add(&poller, &reader, Event::readable(1), PollMode::Level).unwrap();
@@ -157,7 +157,7 @@ fn a_duplicate_keeps_a_closed_registration_alive() {
     drop(reader);
     writer.write_all(b"x").unwrap();
     for _ in 0..3 {
-        assert_eq!(keys(&poller, &mut events), [1], "events of the closed descriptor, for ever");
+        assert_eq!(keys(&poller, &mut events), [1], "events of the closed descriptor, without end");
     }
     assert!(!sys::is_open(fd));
     drop(kept_open);

@@ -67,8 +67,8 @@ fn building_a_poller_without_descriptors() {
 }
 
 #[test]
-fn a_refused_io_uring_is_told_and_nothing_else_suffers() {
-    alone("a_refused_io_uring_is_told_and_nothing_else_suffers", || {
+fn a_refused_io_uring_is_reported_and_other_back_ends_work() {
+    alone("a_refused_io_uring_is_reported_and_other_back_ends_work", || {
         sys::refuse_io_uring(libc::EPERM)?;
         let refused = Poller::builder().backend(BackendKind::Uring).build();
         match refused {
@@ -95,8 +95,8 @@ fn a_refused_io_uring_is_told_and_nothing_else_suffers() {
 }
 
 #[test]
-fn a_ring_in_a_forked_child_says_what_to_do_and_works_after_that() {
-    alone("a_ring_in_a_forked_child_says_what_to_do_and_works_after_that", || {
+fn a_ring_in_a_forked_child_names_the_remedy_and_works_after_it() {
+    alone("a_ring_in_a_forked_child_names_the_remedy_and_works_after_it", || {
         if !BackendKind::Uring.is_available() {
             eprintln!("skipped: uring is not available here");
             return Ok(());

@@ -127,8 +127,8 @@ fn rings_that_may_be_made_and_not_used_are_a_refusal() {
 /// Newer kernels do not count rings as locked memory; with older ones the error says that there is
 /// none.
 #[test]
-fn without_locked_memory_it_works_or_says_what_to_raise() {
-    alone("without_locked_memory_it_works_or_says_what_to_raise", || {
+fn without_locked_memory_a_ring_works_or_names_the_limit_to_raise() {
+    alone("without_locked_memory_a_ring_works_or_names_the_limit_to_raise", || {
         sys::forbid_locked_memory()?;
         if sys::lock_memory().is_ok() {
             return Err("memory can still be locked".into());

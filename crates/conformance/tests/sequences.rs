@@ -126,7 +126,7 @@ fn a_keeper_that_ends_at_any_time_loses_and_doubles_nothing() {
 /// A hang-up waits for its turn while the readiness that the caller told for the same registration
 /// has had one.
 #[test]
-fn what_was_told_and_what_the_kernel_says_have_turns_of_their_own() {
+fn marked_readiness_and_kernel_events_take_separate_turns() {
     let read_write = Interest::READABLE | Interest::WRITABLE;
     let watch = |interest, mode| Watch::new(interest).mode(mode);
     let level = || watch(Interest::READABLE, Mode::Level);
@@ -186,7 +186,7 @@ fn an_interest_that_was_changed_while_it_waited_for_its_turn_is_kept() {
 
 /// Sequences that a fuzzer found, in its own notation, each with the bench it failed on.
 #[test]
-fn what_fuzzing_found_stays_mended() {
+fn defects_that_fuzzing_found_stay_fixed() {
     let found: [(&str, &[u8]); 2] = [
         (
             "adaptive-chaos-3",

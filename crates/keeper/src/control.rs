@@ -312,7 +312,7 @@ impl Control {
                 return Ok(());
             }
             if is_over {
-                let what = "it does not read what it is told";
+                let what = "it does not read its packets";
                 return Err(self.lost(doing, io::Error::new(io::ErrorKind::TimedOut, what)));
             }
             // A limit on descriptors under way says nothing about the link's room, so the wait is

@@ -78,7 +78,7 @@ impl fmt::Display for KeeperEvent {
                 write!(f, "handed {descriptors} connections and {records} records over to {peer}")
             }
             KeeperEvent::Dropped { orphans } => {
-                write!(f, "nobody has come in time: closed {orphans} connections")
+                write!(f, "no server has come in time: closed {orphans} connections")
             }
             KeeperEvent::Returned { descriptors, error } => {
                 let error = io::Error::from_raw_os_error(*error);

@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn last_words_are_heard_of_one_who_has_not_listened() {
+    fn the_last_packet_of_a_peer_that_left_packets_unread_is_received() {
         let (one, other) = KeeperLink::pair().unwrap();
         other.send(b"unheard", &[]).unwrap();
         one.send(b"last", &[]).unwrap();
@@ -467,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn of_many_who_want_to_listen_in_the_same_place_one_does() {
+    fn one_of_several_concurrent_listeners_gets_the_path() {
         let folder = tempfile::tempdir().unwrap();
         for round in 0..50 {
             let path = folder.path().join(format!("keeper{round}"));
@@ -487,7 +487,7 @@ mod tests {
             let link = KeeperLink::connect(&path).unwrap();
             let found = std::iter::repeat_with(|| listening[0].accept()).take(9);
             let found = found.filter_map(Result::ok).count();
-            assert!(found > 0, "somebody else listens: {link:?}");
+            assert!(found > 0, "another listener has the path: {link:?}");
         }
     }
 

@@ -322,7 +322,7 @@ pub(crate) fn decode<'a, T: Part<'a>>(packet: &'a [u8]) -> io::Result<T> {
     let mut from = Reader(packet);
     let message = from.take().filter(|_| from.0.is_empty());
     message.ok_or_else(|| {
-        io::Error::new(io::ErrorKind::InvalidData, "what came on the link is no message")
+        io::Error::new(io::ErrorKind::InvalidData, "a packet on the link is no message")
     })
 }
 
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_of_another_version_is_refused_and_told_both_versions() {
+    fn a_peer_of_another_version_is_refused_with_both_versions() {
         // The greeting of version 2: role 0, session 1, in an encoding that this version lacks.
         let error = decode_first::<Request<'_>>(b"superpollsit\x02\0\0\0\0\0\x01").unwrap_err();
         assert!(error.contains("version 2 ") && error.contains("version 3;"), "{error}");

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn they_come_in_parts_are_replaced_and_trimmed() {
+    fn records_come_in_parts_are_replaced_and_trimmed() {
         let mut records = Records::default();
         records.keep(&record(1, 1, true, b"one "));
         assert_eq!(records.len(), 0);

@@ -358,7 +358,7 @@ impl Registrations {
         assert_eq!(orphans.count(), self.orphans, "orphans");
         let mut by_link = vec![0; self.by_link.len()];
         for (index, registration) in &self.all {
-            assert!(!registration.is_reported, "told, and still here");
+            assert!(!registration.is_reported, "reported, and still here");
             if let Some(link) = registration.link {
                 by_link[link] += 1;
                 assert_eq!(self.by_key.get(&(link, registration.key)), Some(&index));

@@ -95,7 +95,7 @@ impl Server {
         }
     }
 
-    fn tell(&mut self, what: &str) {
+    fn send_command(&mut self, what: &str) {
         let input = self.child.stdin.as_mut().unwrap();
         writeln!(input, "{what}").unwrap();
         self.says(&format!("done: {what}"));
@@ -156,10 +156,10 @@ fn successor(path: &Path) -> std::thread::JoinHandle<Result<Adopted, Error>> {
 }
 
 #[test]
-fn what_a_server_has_left_that_lives_without_a_link_is_handed_over_when_it_has_ended() {
+fn descriptors_of_a_server_that_lost_its_link_are_handed_over_when_it_ends() {
     let keeper = keeper(PATIENCE);
     let mut server = Server::start(&keeper.path);
-    server.tell("lose the links");
+    server.send_command("lose the links");
     until("its link is still there", || keeper.waiting() == 1);
     let successor = successor(&keeper.path);
     // The successor has asked by then, unless the machine is busy; in that case the test shows
@@ -167,7 +167,7 @@ fn what_a_server_has_left_that_lives_without_a_link_is_handed_over_when_it_has_e
     for _ in 0..100 {
         keeper.waiting();
     }
-    assert!(!successor.is_finished(), "it is handed what another server still has");
+    assert!(!successor.is_finished(), "it is handed descriptors that another server still has");
     server.kill();
     let adopted = successor.join().unwrap().unwrap();
     assert_eq!((adopted.orphans.len(), adopted.records.len()), (1, 1));
@@ -175,10 +175,10 @@ fn what_a_server_has_left_that_lives_without_a_link_is_handed_over_when_it_has_e
 }
 
 #[test]
-fn a_server_that_lives_on_without_a_link_keeps_what_it_has_and_its_successor_is_told() {
+fn a_live_server_without_a_link_keeps_its_descriptors_and_a_successor_gets_none() {
     let keeper = keeper(Duration::from_millis(100));
     let mut server = Server::start(&keeper.path);
-    server.tell("lose the links");
+    server.send_command("lose the links");
     let successor = successor(&keeper.path);
     match successor.join().unwrap() {
         // After the grace period nothing is left of it; before, the keeper waits for it.
@@ -199,7 +199,7 @@ fn a_server_that_lives_on_without_a_link_keeps_what_it_has_and_its_successor_is_
 fn void_descriptors_are_handed_to_no_server_however_its_server_ends() {
     let keeper = keeper(PATIENCE);
     let mut server = Server::start(&keeper.path);
-    server.tell("revoke the loop's link");
+    server.send_command("revoke the loop's link");
     server.kill();
     let adopted = Control::connect(&keeper.path, 2).unwrap().adopt(true).unwrap();
     assert_eq!((adopted.orphans.len(), adopted.records.len()), (0, 1));
@@ -207,7 +207,7 @@ fn void_descriptors_are_handed_to_no_server_however_its_server_ends() {
 
     let keeper = self::keeper(PATIENCE);
     let mut server = Server::start(&keeper.path);
-    server.tell("give up");
+    server.send_command("give up");
     server.kill();
     let adopted = Control::connect(&keeper.path, 2).unwrap().adopt(true).unwrap();
     assert_eq!((adopted.orphans.len(), adopted.records.len()), (0, 0));

@@ -85,7 +85,7 @@ pub fn serve(listener: TcpListener) -> Result<(), Box<dyn Error>> {
             }
             let Some(client) = clients.get_mut(event.key()) else { continue };
             match client.read() {
-                Some(lines) => tell_others(&mut clients, event.key(), &lines),
+                Some(lines) => send_to_other_clients(&mut clients, event.key(), &lines),
                 None => drop(clients.remove(event.key())),
             }
         }
@@ -93,7 +93,7 @@ pub fn serve(listener: TcpListener) -> Result<(), Box<dyn Error>> {
     }
 }
 
-fn tell_others(clients: &mut KeyMap<Client>, from: Key, lines: &[u8]) {
+fn send_to_other_clients(clients: &mut KeyMap<Client>, from: Key, lines: &[u8]) {
     for (_, client) in clients.iter_mut().filter(|(key, _)| *key != from) {
         client.pending.extend_from_slice(lines);
     }

@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn break_even_is_a_scan_over_what_an_event_saves() {
+    fn break_even_is_the_cost_of_a_scan_over_the_saving_of_an_event() {
         let even = Costs::ASSUMED.break_even(Kind::Pipe);
         assert_eq!(even.own, 28.0 / 87.0);
         assert_eq!(even.with_writers, 28.0 / 211.0);
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_names_each_kind_and_says_what_was_not_measured() {
+    fn the_table_names_each_kind_and_marks_assumed_costs() {
         let table = Costs::ASSUMED.to_string();
         for word in ["pipe ", "unix ", "tcp ", "0.32 (0.13)", "assumed", "poll call 234"] {
             assert!(table.contains(word), "{word} in\n{table}");

@@ -226,7 +226,7 @@ impl fmt::Display for Error {
             }
             Error::NotOwned { fd } => write!(
                 f,
-                "descriptor {fd} could be closed before the kernel is told of the operation, which would \
+                "descriptor {fd} could be closed before the kernel receives the operation, which would \
                  then be carried out on another file: register it with Poller::share, which keeps it open"
             ),
             Error::NotAStream { fd, what, instead } => {
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_in_the_way_of_io_uring_is_told_by_what_the_kernel_says() {
+    fn the_obstacle_to_io_uring_follows_from_the_error_of_the_kernel() {
         let said = |source| Error::BackendUnavailable { backend: "uring", source }.to_string();
         let cases = [
             (libc::EPERM, "kernel.io_uring_disabled"),

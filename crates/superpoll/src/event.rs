@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mask_keeps_what_was_asked_for_and_trouble() {
+    fn a_mask_keeps_requested_readiness_hang_ups_and_errors() {
         let all = Readiness(63);
         assert_eq!(all.masked(Interest::NONE), Readiness::NONE);
         assert_eq!(

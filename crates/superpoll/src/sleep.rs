@@ -175,7 +175,7 @@ mod tests {
     fn a_wake_is_written_only_if_it_is_the_first_of_a_sleep() {
         for (first, second) in [(WOKEN, KICKED), (KICKED, WOKEN), (WOKEN, WOKEN)] {
             let state = State::new();
-            assert!(!state.signal(first), "nobody sleeps");
+            assert!(!state.signal(first), "no thread sleeps");
             assert!(!state.begin(), "it has come already");
             assert_eq!(state.take(), first);
             assert!(state.begin());
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn wakes_and_kicks_are_told_apart() {
+    fn wakes_and_kicks_are_distinguished() {
         let sleep = sleep();
         assert_eq!(sleep.take(), Signals::default());
         assert!(!sleep.is_signalled());
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn an_outer_loop_is_woken_for_what_has_come_before_its_sleep() {
+    fn an_outer_loop_is_woken_for_signals_from_before_its_sleep() {
         // Known to be ready, woken before: one write if either holds.
         for (known, woken, writes) in [(false, false, 0), (true, false, 1), (false, true, 1)] {
             let sleep = sleep();
@@ -344,7 +344,7 @@ mod model {
 
     /// Data that the waking thread wrote before its wake is visible once the wake was seen.
     #[test]
-    fn a_wake_publishes_what_was_written_before_it() {
+    fn a_wake_publishes_earlier_writes() {
         loom::model(|| {
             let state = Arc::new(State::new());
             let data = Arc::new(AtomicUsize::new(0));

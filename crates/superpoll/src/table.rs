@@ -536,13 +536,13 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_told_as_wanted_needs_no_second_look() {
+    fn only_an_applied_watch_takes_the_fast_path() {
         let applied = Some((Interest::READABLE, Mode::Level));
         let mut slot = Slot::vacant();
         slot.put(LIVE, true);
         slot.set_watch(readable().hint(Hint::Busy));
         slot.set_applied(applied);
-        assert!(slot.is(FAST), "told the same");
+        assert!(slot.is(FAST), "applied as wanted");
         slot.put(LIVE, false);
         slot.refresh_fast_path();
         assert!(!slot.is(FAST), "ended");
@@ -576,7 +576,7 @@ mod tests {
     fn an_event_under_an_old_name_needs_a_second_look() {
         let mut table = table();
         let old = table.insert(7, readable(), None);
-        assert!(!table.needs_no_check(old), "not told yet");
+        assert!(!table.needs_no_check(old), "not applied yet");
         table.slot_mut(old.index()).set_applied(Some((Interest::READABLE, Mode::Level)));
         assert!(table.needs_no_check(old));
         table.end(old.index(), false);
@@ -589,7 +589,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_counts_what_is_reserved() {
+    fn memory_counts_reserved_capacity() {
         let mut table = table();
         assert_eq!(table.memory(), 0);
         for fd in 0..1000 {

@@ -301,7 +301,7 @@ fn a_candidate_that_is_turned_down_stays_with_a_level() {
 }
 
 #[test]
-fn a_hang_up_of_a_parked_descriptor_is_told_by_the_array_alone() {
+fn a_hang_up_of_a_parked_descriptor_is_reported_by_the_array_alone() {
     let mut bench = Bench::new(2, level());
     bench.heat();
     let key = bench.pipes[0].0.key();
@@ -359,7 +359,7 @@ fn edge_and_exclusive_registrations_stay_in_epoll() {
 }
 
 #[test]
-fn a_busy_hint_starts_in_the_array_without_telling_epoll() {
+fn a_busy_hint_starts_in_the_array_without_a_call_for_epoll() {
     let mut bench = Bench::new(0, level());
     bench.pipes = pipes(&mut bench.poller, 5, level().hint(Hint::Busy));
     let calls = bench.calls(|bench| assert_eq!(bench.look(), 0));
@@ -377,7 +377,7 @@ fn the_policy_bounds_how_many_candidates_move() {
 }
 
 #[test]
-fn each_pass_is_tallied() {
+fn each_pass_is_counted() {
     let mut bench = Bench::new(5, level());
     bench.script.set(|script| (script.promote, script.admit) = (true, Some(2)));
     bench.write(0..5);
@@ -427,7 +427,7 @@ fn a_hand_over_does_not_keep_a_wakeable_poller_awake() {
 }
 
 #[test]
-fn what_happens_while_it_lingers_keeps_the_array() {
+fn an_event_during_the_linger_time_keeps_the_array() {
     let mut bench = Bench::new(6, level());
     bench.heat();
     bench.script.set(|script| script.linger = Some(Duration::from_secs(20)));

@@ -131,7 +131,7 @@ fn receive(poller: &mut Poller, receiver: &impl AsFd) -> (Key, Ticket) {
 }
 
 /// The end comes together with the bytes, before or after the kernel has received the operation.
-fn ends_are_told<S: Stream>() {
+fn ends_are_reported<S: Stream>() {
     let Some(mut poller) = poller() else { return };
     let mut events = Events::with_limit(4);
     let sizes = [(1, 1), (2, 1), (1, 5_000), (3, 4_096), (33, 4_096), (40, 4_096), (40, 1)];
@@ -156,7 +156,7 @@ fn ends_are_told<S: Stream>() {
                 assert!(poller.cancel_now(ticket).unwrap().is_empty());
                 poller.deregister(key).unwrap();
                 poller.wait(&mut events, Some(Duration::ZERO)).unwrap();
-                assert_eq!(events.progress().count(), 0, "told twice");
+                assert_eq!(events.progress().count(), 0, "reported twice");
                 drop(kept);
             }
         }
@@ -164,17 +164,17 @@ fn ends_are_told<S: Stream>() {
 }
 
 #[test]
-fn the_end_of_a_unix_stream_is_told_although_it_comes_with_the_last_bytes() {
-    ends_are_told::<UnixStream>();
+fn the_end_of_a_unix_stream_is_reported_even_with_its_last_bytes() {
+    ends_are_reported::<UnixStream>();
 }
 
 #[test]
-fn the_end_of_a_tcp_stream_is_told_although_it_comes_with_the_last_bytes() {
-    ends_are_told::<TcpStream>();
+fn the_end_of_a_tcp_stream_is_reported_even_with_its_last_bytes() {
+    ends_are_reported::<TcpStream>();
 }
 
 #[test]
-fn ends_are_told_while_others_write() {
+fn ends_are_reported_during_concurrent_writes() {
     let Some(mut poller) = poller() else { return };
     const STREAMS: usize = 200;
     const AT_ONCE: usize = 8;
@@ -224,7 +224,7 @@ fn ends_are_told_while_others_write() {
 }
 
 #[test]
-fn an_end_is_told_that_comes_while_many_messages_are_received() {
+fn an_end_that_comes_while_many_messages_are_received_is_reported() {
     let Some(mut poller) = poller() else { return };
     // From 128 on the kernel does not count arrivals one by one.
     const MANY: usize = 140;
@@ -258,7 +258,7 @@ fn an_end_is_told_that_comes_while_many_messages_are_received() {
 }
 
 #[test]
-fn a_busy_stream_does_not_keep_the_end_of_another_from_being_told() {
+fn a_busy_stream_does_not_delay_the_end_of_another_stream() {
     let Some(mut poller) = poller() else { return };
     let (busy, mut other) = UnixStream::pair().unwrap();
     receive(&mut poller, &busy);
@@ -318,7 +318,7 @@ fn connections_that_come_at_once_are_all_accepted() {
 }
 
 #[test]
-fn a_poll_that_stays_tells_bytes_and_end_that_come_at_once() {
+fn a_persistent_poll_reports_bytes_and_an_end_that_come_at_once() {
     let Some(mut poller) = poller() else { return };
     let mut events = Events::with_limit(4);
     for (round, mode) in (0..100).flat_map(|n| [Mode::Edge, Mode::Auto].map(|mode| (n, mode))) {

@@ -31,7 +31,7 @@ fn a_line_goes_to_all_other_clients() {
         client.get_ref().write_all(start.as_bytes()).unwrap();
         client.get_ref().write_all(end.as_bytes()).unwrap();
     };
-    let hear = |client: &mut BufReader<TcpStream>| {
+    let read_line = |client: &mut BufReader<TcpStream>| {
         let mut line = String::new();
         client.read_line(&mut line).unwrap();
         line
@@ -40,16 +40,22 @@ fn a_line_goes_to_all_other_clients() {
     let mut first = join();
     let mut second = join();
     say(&second, "hello\n");
-    assert_eq!(hear(&mut first), "hello\n");
+    assert_eq!(read_line(&mut first), "hello\n");
     let mut third = join();
     say(&third, "here, too\n");
-    assert_eq!((hear(&mut first), hear(&mut second)), ("here, too\n".into(), "here, too\n".into()));
+    assert_eq!(
+        (read_line(&mut first), read_line(&mut second)),
+        ("here, too\n".into(), "here, too\n".into())
+    );
     say(&first, "welcome\n");
-    assert_eq!((hear(&mut second), hear(&mut third)), ("welcome\n".into(), "welcome\n".into()));
+    assert_eq!(
+        (read_line(&mut second), read_line(&mut third)),
+        ("welcome\n".into(), "welcome\n".into())
+    );
     // The other clients go on without a client that leaves.
     drop(first);
     say(&second, "bye\n");
-    assert_eq!(hear(&mut third), "bye\n");
+    assert_eq!(read_line(&mut third), "bye\n");
 }
 
 #[test]

@@ -110,7 +110,7 @@ fn one_shots_come_once_through_a_limit() {
 }
 
 #[test]
-fn what_is_drained_while_it_waits_for_its_turn_is_not_reported() {
+fn a_descriptor_drained_while_it_waits_for_its_turn_is_not_reported() {
     each(|name, poller| {
         let mut pipes = ready_pipes(poller, 4, Watch::new(Interest::READABLE));
         let first = wait(poller, 1);
@@ -147,14 +147,14 @@ fn a_descriptor_closed_too_early_is_refused_and_nothing_else_is_lost() {
         assert_eq!(poller.stats().refused, 1, "{name}");
         assert!(matches!(poller.modify(key, Interest::READABLE), Err(Error::StaleKey { .. })));
         poller.wait(&mut events, NOW).unwrap();
-        assert!(events.refusals().is_empty(), "{name}: told once");
+        assert!(events.refusals().is_empty(), "{name}: reported once");
         assert_eq!(wait(poller, 8), [pipes[0].0.key()], "{name}");
         assert_eq!(poller.len(), 1, "{name}");
     });
 }
 
 #[test]
-fn counters_tell_of_what_was_not_delivered() {
+fn counters_include_undelivered_events() {
     let mut poller = Poller::builder().backend(BackendKind::Epoll).build().unwrap();
     let mut pipes = ready_pipes(&mut poller, 2, Watch::new(Interest::READABLE));
     assert_eq!(wait(&mut poller, 8).len(), 2);
@@ -181,7 +181,7 @@ fn counters_tell_of_what_was_not_delivered() {
 }
 
 #[test]
-fn an_event_nobody_wants_does_not_end_a_wait() {
+fn an_unwanted_event_does_not_end_a_wait() {
     let mut poller = Poller::builder().backend(BackendKind::Epoll).build().unwrap();
     let (reader, mut writer) = std::io::pipe().unwrap();
     let reader = poller.own(reader, Interest::READABLE).unwrap();
@@ -200,7 +200,7 @@ fn an_event_nobody_wants_does_not_end_a_wait() {
 }
 
 #[test]
-fn what_was_told_of_an_ended_registration_is_stale() {
+fn marked_readiness_of_an_ended_registration_is_stale() {
     each(|name, poller| {
         let (reader, _writer) = std::io::pipe().unwrap();
         let key = poller.register(&reader, Interest::READABLE).unwrap();

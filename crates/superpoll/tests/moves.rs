@@ -28,7 +28,7 @@ fn found(poller: &mut Poller) -> HashSet<Key> {
 }
 
 /// Waits until nothing holds the reader open, on a thread whose other pollers are not touched.
-fn until_nobody_reads(writer: &PipeWriter, of: &str) {
+fn wait_until_reader_is_closed(writer: &PipeWriter, of: &str) {
     let mut poller = poller(BackendKind::Poll);
     poller.register(writer, Interest::PRIORITY).unwrap();
     let mut events = Events::with_limit(1);
@@ -63,7 +63,7 @@ fn waited_with_and_dropped(mut poller: Poller, _: Key, reader: PipeReader) -> Op
 }
 
 #[test]
-fn what_a_poller_lets_go_of_on_another_thread_is_closed_while_the_first_lives() {
+fn a_file_released_on_another_thread_is_closed_while_the_first_thread_lives() {
     let fates: [(&str, Fate); 4] = [
         ("dropped", dropped),
         ("deregistered at once", deregistered_at_once),
@@ -79,7 +79,7 @@ fn what_a_poller_lets_go_of_on_another_thread_is_closed_while_the_first_lives() 
                 let key = poller.register(&reader, watch).unwrap();
                 assert!(found(&mut poller).is_empty());
                 let kept = thread::spawn(move || fate(poller, key, reader)).join().unwrap();
-                until_nobody_reads(&writer, &format!("{kind}, {mode:?}, {name}"));
+                wait_until_reader_is_closed(&writer, &format!("{kind}, {mode:?}, {name}"));
                 drop(kept);
             }
         }
@@ -87,7 +87,7 @@ fn what_a_poller_lets_go_of_on_another_thread_is_closed_while_the_first_lives() 
 }
 
 #[test]
-fn any_number_of_changes_before_the_first_wait_on_another_thread_is_told() {
+fn any_number_of_changes_before_the_first_wait_on_another_thread_is_applied() {
     for kind in BackendKind::available() {
         for (with_another, ends_one) in [(false, false), (true, false), (true, true)] {
             let mut moved = poller(kind);
@@ -129,7 +129,7 @@ fn any_number_of_changes_before_the_first_wait_on_another_thread_is_told() {
 }
 
 #[test]
-fn changes_made_on_a_thread_that_asks_the_kernel_nothing_are_told_on_the_first() {
+fn changes_made_on_a_thread_without_kernel_calls_are_applied_on_the_first() {
     for kind in BackendKind::available() {
         let mut poller = poller(kind);
         let pipes: Vec<(PipeReader, PipeWriter)> = (0..3).map(|_| pipe().unwrap()).collect();

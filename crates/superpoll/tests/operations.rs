@@ -75,7 +75,7 @@ fn send(text: &[u8]) -> Operation {
 }
 
 #[test]
-fn back_ends_without_operations_say_so_and_give_them_back() {
+fn back_ends_without_operations_refuse_them_and_return_their_memory() {
     for kind in BackendKind::available().into_iter().filter(|&kind| kind != BackendKind::Uring) {
         let mut poller = Poller::builder().backend(kind).build().unwrap();
         let (_one, _other, key) = pair(&mut poller);
@@ -208,7 +208,7 @@ fn connections_are_accepted_once_and_again_and_connected() {
 }
 
 #[test]
-fn a_refused_connection_says_so() {
+fn a_refused_connection_is_reported() {
     let Some(mut poller) = poller() else { return };
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
@@ -244,7 +244,7 @@ fn many_receives_bring_all_bytes_and_the_end() {
 }
 
 #[test]
-fn who_keeps_all_buffers_stops_the_others_until_they_are_given_back() {
+fn receives_stop_while_all_buffers_are_kept_and_resume_when_they_return() {
     let Some(mut poller) = poller() else { return };
     const ALL: usize = 1024;
     const MORE: usize = 40;
@@ -281,7 +281,7 @@ fn who_keeps_all_buffers_stops_the_others_until_they_are_given_back() {
         drop(take(&mut poller, 200));
     }
     drop(poller);
-    assert_eq!(rest[&starved[0]].len(), 4, "what was taken outlives the poller");
+    assert_eq!(rest[&starved[0]].len(), 4, "taken bytes outlive the poller");
 }
 
 #[test]
@@ -565,7 +565,7 @@ fn a_nonblocking_operation_comes_back_although_its_ring_was_another_threads() {
 }
 
 #[test]
-fn an_outer_loop_hears_of_operations_that_end_without_the_kernel() {
+fn an_outer_loop_is_woken_by_operations_that_end_without_the_kernel() {
     let Some(mut poller) = poller() else { return };
     let (_one, _other, key) = pair(&mut poller);
     let (third, _fourth) = UnixStream::pair().unwrap();
@@ -584,7 +584,7 @@ fn an_outer_loop_hears_of_operations_that_end_without_the_kernel() {
 }
 
 #[test]
-fn operations_that_are_given_up_before_they_are_told_leave_nothing() {
+fn operations_cancelled_before_their_submission_leave_nothing_behind() {
     let Some(mut poller) = poller() else { return };
     let (_one, _other, key) = pair(&mut poller);
     let mut memory = Vec::new();

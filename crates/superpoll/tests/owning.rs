@@ -61,7 +61,7 @@ fn nothing_is_begun_under_a_registration_that_does_not_keep_its_descriptor_open(
 }
 
 #[test]
-fn what_is_shared_is_kept_open_until_its_registration_has_ended() {
+fn a_shared_descriptor_stays_open_until_its_registration_has_ended() {
     for blocks in [false, true] {
         let Some(mut poller) = poller() else { return };
         poller.wait(&mut Events::with_limit(1), NOW).unwrap();
@@ -90,7 +90,7 @@ fn what_is_shared_is_kept_open_until_its_registration_has_ended() {
 }
 
 #[test]
-fn what_is_shared_is_given_up_with_the_poller_and_with_a_refusal() {
+fn a_shared_descriptor_is_released_with_the_poller_and_by_a_refusal() {
     let (mut reader, writer) = io::pipe().unwrap();
     let writer = Arc::new(writer);
     for kind in BackendKind::available() {

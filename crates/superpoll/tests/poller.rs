@@ -169,7 +169,7 @@ fn a_refusal_ends_a_registration_and_one_of_a_removal_is_none() {
 }
 
 #[test]
-fn what_cannot_be_registered_is_given_back_with_the_reason() {
+fn a_refused_descriptor_is_returned_with_the_reason() {
     let mut poller = Poller::builder().backend(BackendKind::Poll).build().unwrap();
     assert!(poller.is_empty());
     let (reader, _writer) = std::io::pipe().unwrap();
@@ -228,7 +228,7 @@ fn raw_descriptors_are_checked() {
 }
 
 #[test]
-fn memory_is_small_and_told_apart_from_mirrors() {
+fn memory_is_small_and_separate_from_mirrors() {
     let measure = |kind| {
         let mut poller = Poller::builder().backend(kind).build().unwrap();
         let pipes: Vec<_> = (0..200)

@@ -166,7 +166,7 @@ fn a_duplicate_of_a_registrar_is_refused_and_loses_nothing() {
 }
 
 #[test]
-fn a_registrar_takes_over_a_number_whose_removal_is_not_told_yet() {
+fn a_registrar_takes_over_a_number_whose_removal_is_not_applied_yet() {
     each(|poller, events| {
         let registrar = poller.registrar().unwrap();
         let (reader, mut writer) = std::io::pipe().unwrap();

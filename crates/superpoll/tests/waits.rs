@@ -117,7 +117,7 @@ fn a_signal_does_not_end_a_wait() {
 }
 
 #[test]
-fn a_failure_is_told_and_nothing_is_lost_with_it() {
+fn a_failure_is_reported_and_no_event_is_lost() {
     for usual in [true, false] {
         let mut bench = Bench::new();
         let _pipe = bench.ready();
@@ -190,7 +190,7 @@ fn a_nested_poller_can_be_woken_after_a_wait_that_found_something() {
             writer.write_all(b"x").unwrap();
             assert!(readable(&outer));
             assert_eq!(poller.wait(&mut events, NOW).unwrap(), 1);
-            assert!(!events.woken() && !readable(&outer), "an edge is told once");
+            assert!(!events.woken() && !readable(&outer), "an edge is reported once");
             waker.wake().unwrap();
             assert!(readable(&outer), "the outer loop sleeps in its stead");
             assert_eq!(poller.wait(&mut events, NOW).unwrap(), 0);
@@ -267,7 +267,7 @@ fn an_outer_loop_is_woken_for_each_thing_that_needs_no_kernel() {
 }
 
 #[test]
-fn what_needs_no_kernel_does_not_let_a_wait_sleep() {
+fn events_that_need_no_kernel_do_not_let_a_wait_sleep() {
     let mut poller = Poller::builder().backend(BackendKind::Epoll).build().unwrap();
     let mut events = Events::with_limit(8);
     let (reader, _writer) = std::io::pipe().unwrap();
@@ -288,7 +288,7 @@ fn what_needs_no_kernel_does_not_let_a_wait_sleep() {
 }
 
 #[test]
-fn a_one_shot_that_was_told_to_be_ready_is_disarmed_in_the_kernel() {
+fn a_one_shot_that_was_marked_ready_is_disarmed_in_the_kernel() {
     for (mode, told) in [(Mode::OneShot, 1), (Mode::Level, 0), (Mode::Edge, 0)] {
         let mut poller = Poller::builder().backend(BackendKind::Epoll).build().unwrap();
         let mut events = Events::with_limit(8);

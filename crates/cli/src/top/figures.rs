@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_short_and_keep_what_matters() {
+    fn numbers_are_short_and_keep_their_significant_digits() {
         let counts = [0.0, 0.25, 9.94, 9.96, 42.4, 999.4, 999.6, 12_345.0, 123_456.0, 5e9, 2e18];
         let texts = counts.map(count);
         assert_eq!(

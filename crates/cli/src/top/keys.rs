@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_key_means_one_thing_and_what_other_keys_send_means_nothing() {
+    fn each_key_has_one_meaning_and_sequences_of_other_keys_have_none() {
         assert_eq!(keys(b"q"), [Key::Quit]);
         assert_eq!(keys(b"\x03"), [Key::Quit]);
         assert_eq!(keys(b"\x1b"), [Key::Quit]);

@@ -120,7 +120,7 @@ fn patience(interval_ms: u64) -> Duration {
 /// Returns the error for a process that takes longer.
 fn silent(path: &Path, patience: Duration) -> String {
     let (path, seconds) = (path.display(), patience.as_secs());
-    format!("the process at {path} has told nothing for {seconds} seconds; it is busy or stopped")
+    format!("the process at {path} has sent nothing for {seconds} seconds; it is busy or stopped")
 }
 
 /// An event while the screen is shown.
@@ -277,7 +277,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_change_what_is_shown_and_stay_within_bounds() {
+    fn keys_change_the_view_and_stay_within_bounds() {
         let model = model::tests::model(3, 3);
         let mut state = State { interval_ms: 1000, ..State::default() };
         assert!(press(Key::Longer, &mut state, &model) && state.interval_ms == 2000);

@@ -249,7 +249,7 @@ pub mod tests {
     }
 
     #[test]
-    fn an_engine_that_does_not_answer_has_no_new_rates_and_no_past_grows_for_ever() {
+    fn an_engine_that_does_not_answer_has_no_new_rates_and_histories_are_bounded() {
         let mut model = model(1, 3);
         let before = model.tracks[&0].clone();
         model.take(snapshot(1, 3));

@@ -62,7 +62,7 @@ mod tests {
         "a\u{1b}]0;x\u{7}\u{1b}[2J\r\n\u{9b}5m\u{7f}\u{202e}\u{2066}\u{2028}\u{200f}b";
 
     #[test]
-    fn what_a_terminal_obeys_is_shown_instead() {
+    fn terminal_control_characters_are_escaped() {
         assert_eq!(printable("back-end \u{e9} \u{4e2d}"), "back-end \u{e9} \u{4e2d}");
         let shown = printable(EVIL);
         assert!(shown.starts_with("a\\u{1b}]0;x\\u{7}\\u{1b}[2J\\u{d}\\u{a}\\u{9b}5m"), "{shown}");

@@ -51,7 +51,7 @@ pub fn locate(meant: Option<&str>) -> Result<PathBuf, String> {
 
 fn only(found: &[socket::ProcessSocket]) -> Result<PathBuf, String> {
     match found {
-        [] => Err("no process of this user tells statistics in the usual place; start \
+        [] => Err("no process of this user publishes statistics in the usual place; start \
                    `superpoll serve` or `superpoll proxy`, or name the path of a socket"
             .to_owned()),
         [one] => Ok(one.path.clone()),
@@ -59,7 +59,7 @@ fn only(found: &[socket::ProcessSocket]) -> Result<PathBuf, String> {
             let named =
                 several.iter().map(|one| format!("{} ({})", one.process, one.path.display()));
             let (count, all) = (several.len(), named.collect::<Vec<_>>().join(", "));
-            Err(format!("{count} processes tell statistics, name one of them: {all}"))
+            Err(format!("{count} processes publish statistics, name one of them: {all}"))
         }
     }
 }
@@ -113,7 +113,7 @@ impl Source {
             }
             self.searched = self.read.len();
             if self.searched > LONGEST {
-                let what = format!("it tells no statistics: a line of more than {LONGEST} bytes");
+                let what = format!("it sends no statistics: a line of more than {LONGEST} bytes");
                 return Err(self.wrong(&what));
             }
             let mut room = [0; 16 << 10];
@@ -140,12 +140,12 @@ impl Source {
             Ok(Version { schema: SCHEMA }) => {}
             Ok(Version { schema }) => {
                 let what = format!(
-                    "it tells statistics of version {schema}, and this program knows version \
+                    "it sends statistics of version {schema}, and this program knows version \
                      {SCHEMA}; use the `superpoll` of that process"
                 );
                 return Err(self.wrong(&what));
             }
-            Err(error) => return Err(self.wrong(&format!("it tells no statistics: {error}"))),
+            Err(error) => return Err(self.wrong(&format!("it sends no statistics: {error}"))),
         }
         if let Ok(Failure { error, .. }) = serde_json::from_slice(line) {
             return Err(self.wrong(&error));
@@ -177,7 +177,7 @@ mod tests {
         assert_eq!(only(&[found(7)]), Ok("/x/7".into()));
         assert!(only(&[]).unwrap_err().contains("no process of this user"));
         let several = only(&[found(7), found(8)]).unwrap_err();
-        assert_eq!(several, "2 processes tell statistics, name one of them: 7 (/x/7), 8 (/x/8)");
+        assert_eq!(several, "2 processes publish statistics, name one of them: 7 (/x/7), 8 (/x/8)");
         assert_eq!(locate(Some("a/b")), Ok("a/b".into()));
         // Linux has no process of this number.
         assert!(locate(Some("4294967295")).unwrap_err().contains("process 4294967295 has no"));

@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_shows_and_so_does_what_was_chosen() {
+    fn the_view_shows_problems_and_the_chosen_settings() {
         let mut model = model(8, 3);
         let chosen =
             State { engine: 7, sort: Sort::Calls, paused: true, silent: Some(4), interval_ms: 250 };

@@ -55,7 +55,7 @@ fn auto_measured() -> Value {
 }
 
 #[test]
-fn doctor_explains_what_auto_is_here() {
+fn doctor_explains_the_choice_of_auto_in_figures() {
     let auto = auto_measured();
     let estimates = auto["estimates"].as_array().unwrap();
     if estimates.is_empty() {
@@ -83,7 +83,7 @@ fn doctor_explains_what_auto_is_here() {
 }
 
 #[test]
-fn doctor_says_in_words_what_auto_is_here() {
+fn doctor_explains_the_choice_of_auto_in_words() {
     let text = succeed(&["doctor"]);
     let auto = text.lines().find_map(|line| line.strip_prefix("auto is "));
     let (name, why) = auto.and_then(|line| line.split_once(" here: ")).expect(&text);
@@ -129,7 +129,7 @@ const REFUSALS: [(i32, &str); 3] = [
 ];
 
 #[test]
-fn doctor_says_why_there_is_no_io_uring_and_what_to_do() {
+fn doctor_names_the_cause_and_the_remedy_where_io_uring_is_refused() {
     for (error, way) in REFUSALS {
         for backend in ["", "auto", "adaptive"] {
             let output = run_refused(error, &["doctor"], backend);

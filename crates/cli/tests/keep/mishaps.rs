@@ -15,7 +15,7 @@ use crate::stage::{Server, connect, get, signal, until};
 use crate::succession::{AT_REST_SOON, Nursery};
 
 #[test]
-fn a_successor_that_cannot_open_what_it_needs_leaves_all_as_it_was() {
+fn a_successor_that_cannot_open_its_files_or_listeners_changes_nothing() {
     let nursery = Nursery::new("");
     let server = nursery.server(&[]);
     let mut client = connect(nursery.at());
@@ -156,7 +156,7 @@ fn a_keeper_writes_its_last_lines_before_it_ends() {
 }
 
 #[test]
-fn a_server_that_hands_over_says_how_many_connections_go_on_and_how_many_end() {
+fn a_server_that_hands_over_reports_how_many_connections_go_on_and_how_many_end() {
     let nursery = Nursery::new("");
     let first = nursery.server(&[]);
     let mut idle: Vec<_> = (0..3).map(|_| connect(nursery.at())).collect();

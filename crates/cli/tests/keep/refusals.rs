@@ -19,7 +19,7 @@ pub fn refused(command: &mut Command) -> String {
 }
 
 #[test]
-fn a_second_server_needs_to_be_told_to_take_over() {
+fn a_second_server_is_refused_without_the_upgrade_option() {
     let nursery = Nursery::new("");
     let server = nursery.server(&[]);
     let said = refused(&mut nursery.command(&[]));
@@ -29,7 +29,7 @@ fn a_second_server_needs_to_be_told_to_take_over() {
 }
 
 #[test]
-fn a_server_whose_successor_cannot_begin_goes_on_and_says_so() {
+fn a_server_whose_successor_cannot_start_goes_on_and_reports_it() {
     let nursery = Nursery::new("");
     let server = nursery.server(&[]);
     let mut client = connect(nursery.at());
@@ -54,7 +54,7 @@ fn a_server_whose_successor_cannot_begin_goes_on_and_says_so() {
 fn another_user_is_refused_by_permissions_and_by_name() {
     const NOBODY: u32 = 65534;
     if std::fs::metadata("/proc/self").unwrap().uid() == NOBODY {
-        return eprintln!("skipped: these tests are run by the user whom they would refuse");
+        return eprintln!("skipped: these tests run as the user that the server would refuse");
     }
     let nursery = Nursery::new("");
     let open = |path: &Path, mode| {
@@ -87,7 +87,7 @@ fn another_user_is_refused_by_permissions_and_by_name() {
 }
 
 #[test]
-fn what_cannot_be_is_said() {
+fn impossible_options_are_refused_with_cause_and_remedy() {
     let site = Site::new();
     let said = refused(superpoll().args(["serve", "--listen", "127.0.0.1:0", "--upgrade"]));
     assert!(said.contains("--keeper"), "{said}");

@@ -202,7 +202,7 @@ fn nine_thousand_idle_connections_live_through_an_upgrade_and_a_crash() {
 }
 
 #[test]
-fn nobody_misses_a_message_in_an_upgrade_however_few_a_channel_keeps() {
+fn no_subscriber_misses_a_message_in_an_upgrade_even_with_a_short_history() {
     let nursery = Nursery::keeping(1, AT_REST_SOON);
     let first = nursery.server(&[]);
     let crowd = Crowd::new(&nursery, 3000);
@@ -281,7 +281,7 @@ fn a_server_that_ends_as_it_was_asked_to_leaves_nothing() {
 }
 
 #[test]
-fn a_server_goes_on_without_its_keeper_and_says_so() {
+fn a_server_goes_on_without_its_keeper_and_reports_it() {
     let nursery = Nursery::new("");
     let server = nursery.server(&[]);
     let mut idle: Vec<TcpStream> = (0..50).map(|_| connect(nursery.at())).collect();
@@ -331,7 +331,7 @@ fn ask_on(at: SocketAddr, ends: &AtomicBool, pause: Duration) -> Result<usize, S
 }
 
 #[test]
-fn who_asks_while_servers_change_is_answered() {
+fn requests_during_an_upgrade_are_answered() {
     // With the default time-outs of a server.
     let nursery = Nursery::with("");
     let first = nursery.server(&[]);

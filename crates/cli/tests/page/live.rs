@@ -23,7 +23,7 @@ fn serve() -> (Running, u16) {
 }
 
 #[test]
-fn it_shows_what_happens_at_any_width_and_comes_back_by_itself() {
+fn the_page_shows_activity_at_any_width_and_reconnects_by_itself() {
     let Some(browser) = browser() else {
         println!("skipped: no Chromium to show the live page in");
         return;

@@ -25,7 +25,7 @@ fn status(head: &str) -> u16 {
 }
 
 #[test]
-fn files_heads_ranges_conditions_and_what_is_not_there() {
+fn files_heads_ranges_conditions_and_missing_files() {
     if tool("curl").is_none() {
         return;
     }

@@ -41,7 +41,7 @@ fn its_page_and_all_that_the_page_asks_for_are_there() {
 }
 
 #[test]
-fn what_is_published_reaches_all_who_wait_and_all_who_come_later() {
+fn published_messages_reach_waiting_and_later_clients() {
     if tool("curl").is_none() {
         return;
     }

@@ -63,7 +63,7 @@ fn a_second_signal_ends_it_at_once() {
 }
 
 #[test]
-fn who_does_not_end_in_time_is_closed() {
+fn connections_that_outlast_the_drain_timeout_are_closed() {
     let site = Site::new();
     site.large();
     let text = "

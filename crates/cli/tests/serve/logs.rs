@@ -40,7 +40,7 @@ fn a_log_that_was_moved_away_is_begun_anew_and_no_line_is_lost() {
     fs::rename(&log, &old).unwrap();
     get(&mut stream, "/sub/");
     server.signal("HUP");
-    server.says("serving what ");
+    server.says("reloaded the configuration ");
     get(&mut stream, "/index.html");
     until("the new log has a line", || !lines(&log).is_empty());
     drop(stream);
@@ -61,7 +61,7 @@ fn a_log_that_was_moved_away_is_begun_anew_and_no_line_is_lost() {
         assert_eq!((found.0, found.1), (&wanted.0, &wanted.1));
     }
     assert_eq!(all[0]["bytes"], json!(10));
-    assert_eq!(lines(&log).len(), 1, "the new log has more than what came later");
+    assert_eq!(lines(&log).len(), 1, "the new log has more than the later lines");
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn forwarding(port: u16, log: &str) -> String {
 }
 
 #[test]
-fn what_happens_to_the_server_is_an_object_a_line() {
+fn each_server_event_is_logged_as_one_json_line() {
     let site = Site::new();
     let wanted = forwarding(free_port(), "path = \"own\"\nformat = \"json\"");
     let path = site.write("own.toml", &wanted);
@@ -236,7 +236,7 @@ fn parse(body: &str) -> BTreeMap<String, f64> {
         let family = name.split('{').next().unwrap();
         let is_known = kinds.keys().any(|kind| family.starts_with(kind.as_str()));
         assert!(is_known && family.starts_with("superpoll_"), "{line} has no type");
-        assert!(found.insert(name.to_owned(), value).is_none(), "{name} is told twice");
+        assert!(found.insert(name.to_owned(), value).is_none(), "{name} occurs twice");
     }
     assert!(body.ends_with('\n'), "{body}");
     found

@@ -105,7 +105,7 @@ fn stopped(site: &Site, backend: &str) -> Option<Vec<String>> {
 }
 
 #[test]
-fn what_has_come_meanwhile_is_served() {
+fn requests_that_arrived_during_a_pause_are_served() {
     let site = Site::new();
     let names: Vec<_> = backends().map(|backend| backend.name()).collect();
     thread::scope(|scope| {

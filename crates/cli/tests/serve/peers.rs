@@ -101,7 +101,7 @@ fn behind_haproxy_the_header_of_the_proxy_protocol_names_the_client() {
 }
 
 #[test]
-fn nginx_behind_it_serves_what_is_asked_and_is_told_who_asks() {
+fn nginx_as_an_upstream_serves_requests_and_gets_the_client_address() {
     let Some(program) = tool("nginx") else { return };
     let site = Site::new();
     let bytes = noise(4 << 20);
@@ -169,7 +169,7 @@ fn nginx_behind_it_serves_what_is_asked_and_is_told_who_asks() {
 }
 
 #[test]
-fn what_nginx_before_it_says_of_the_client_is_replaced() {
+fn forwarded_fields_of_nginx_in_front_are_replaced() {
     let Some(program) = tool("nginx") else { return };
     let site = Site::new();
     let (outer, inner) = (free_port(), free_port());

@@ -19,7 +19,7 @@ fn refused(site: &Site, arguments: &[&str]) -> String {
 }
 
 #[test]
-fn what_is_asked_for_wrongly_is_refused_in_one_line() {
+fn wrong_arguments_are_refused_in_one_line() {
     let site = Site::new();
     let used = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let taken = TcpListener::bind(used).unwrap();
@@ -53,7 +53,7 @@ const HOST: &str = "\n[[hosts]]\n[[hosts.routes]]\nredirect = { to = \"/x\" }\n"
 const LISTENER: &str = "[[listeners]]\naddress = \"127.0.0.1:0\"\n";
 
 #[test]
-fn a_wrong_configuration_is_told_with_its_place() {
+fn a_wrong_configuration_is_reported_with_its_line_and_column() {
     let site = Site::new();
     site.write("garbage", "no PEM at all");
     site.certificate();
@@ -149,7 +149,7 @@ fn a_right_configuration_is_checked_without_being_served() {
 }
 
 #[test]
-fn a_socket_that_nobody_listens_on_is_replaced_and_another_is_not() {
+fn a_stale_socket_is_replaced_and_a_live_one_is_not() {
     let site = Site::new();
     let socket = format!("unix:{}", site.path("socket").display());
     let arguments = ["--listen", &*socket];

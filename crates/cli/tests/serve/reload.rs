@@ -47,7 +47,7 @@ fn another_configuration_takes_effect_on_connections_that_there_are() {
         let both = format!("[[listeners]]\naddress = \"127.0.0.1:{other}\"\n");
         site.write("reload.toml", &(both + &text(name, port, MOVED)));
         server.signal("HUP");
-        server.says("serving what ");
+        server.says("reloaded the configuration ");
         assert!(get(&mut idle, "/small").starts_with("HTTP/1.1 308"), "{backend:?}");
         let mut new = connect(([127, 0, 0, 1], other).into());
         assert!(get(&mut new, "/small").starts_with("HTTP/1.1 308"), "{backend:?}");
@@ -77,7 +77,7 @@ fn another_configuration_takes_effect_on_connections_that_there_are() {
 }
 
 #[test]
-fn nobody_is_refused_while_it_changes() {
+fn no_connection_is_refused_during_a_reload() {
     let site = Site::new();
     let path = site.write("reload.toml", &text("adaptive", 0, ""));
     let server = Server::configured(&path, 1);
@@ -94,11 +94,14 @@ fn nobody_is_refused_while_it_changes() {
     server.signal("TERM");
     let (status, errors) = server.ended();
     assert!(status.success());
-    assert!(errors.lines().all(|line| line.starts_with("superpoll: serving what ")), "{errors}");
+    assert!(
+        errors.lines().all(|line| line.starts_with("superpoll: reloaded the configuration ")),
+        "{errors}"
+    );
 }
 
 #[test]
-fn a_wrong_configuration_changes_nothing_and_is_told() {
+fn a_wrong_configuration_changes_nothing_and_is_reported() {
     let site = Site::new();
     let path = site.write("reload.toml", &text("adaptive", 0, ""));
     let server = Server::configured(&path, 1);
@@ -115,10 +118,10 @@ fn a_wrong_configuration_changes_nothing_and_is_told() {
         let before = server.errors().len();
         site.write("reload.toml", &wrong);
         server.signal("HUP");
-        crate::stage::until("it says what is wrong", || {
+        crate::stage::until("it names the mistake", || {
             let errors = server.errors();
             let told = errors[before..].to_owned();
-            told.contains(said) && told.contains("serving what was served before\n")
+            told.contains(said) && told.contains("still serving the previous configuration\n")
         });
         let told = server.errors()[before..].to_owned();
         assert_eq!(told.lines().count(), 2, "{told}");

@@ -148,7 +148,7 @@ fn notifying(path: &Path, arguments: &[&str]) -> Command {
 }
 
 #[test]
-fn a_service_manager_is_told_what_happens() {
+fn a_service_manager_is_notified_of_start_reload_and_stop() {
     let site = Site::new();
     let socket = site.path("notify");
     let manager = UnixDatagram::bind(&socket).unwrap();
@@ -172,7 +172,7 @@ fn a_service_manager_is_told_what_happens() {
     let reloading = told();
     assert!(reloading.contains("RELOADING=1\nMONOTONIC_USEC="), "{reloading}");
     assert_eq!(told().trim(), "READY=1");
-    server.says("serving what ");
+    server.says("reloaded the configuration ");
     server.signal("TERM");
     assert_eq!(told().trim(), "STOPPING=1");
     assert!(server.ended().0.success());
@@ -180,7 +180,7 @@ fn a_service_manager_is_told_what_happens() {
     // A manager that is gone does not keep it from serving.
     drop(manager);
     let server = Server::of(notifying(&socket, &arguments), 1);
-    server.says("telling the service manager: ");
+    server.says("notifying the service manager: ");
     assert!(get(&mut server.connect(), "/small").ends_with("0123456789"));
     server.signal("TERM");
     assert!(server.ended().0.success());

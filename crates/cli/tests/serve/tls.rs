@@ -65,7 +65,7 @@ fn both_versions_of_tls_carry_a_request() {
 }
 
 #[test]
-fn what_has_nothing_in_common_is_refused_and_others_are_served() {
+fn clients_without_common_parameters_are_refused_and_compatible_ones_served() {
     let Some(openssl) = tool("openssl") else { return };
     let site = Site::new();
     let server = serve(&site);
@@ -87,7 +87,7 @@ fn what_has_nothing_in_common_is_refused_and_others_are_served() {
 }
 
 #[test]
-fn what_is_no_tls_is_closed_with_an_alert_or_in_time() {
+fn connections_without_tls_end_with_an_alert_or_a_timeout() {
     let Some(openssl) = tool("openssl") else { return };
     let site = Site::new();
     let server = serve(&site);

@@ -23,7 +23,7 @@ fn top(arguments: &[&str]) -> Command {
 }
 
 /// Returns the snapshot from the socket at a path.
-fn told(path: &Path) -> serde_json::Value {
+fn read_snapshot(path: &Path) -> serde_json::Value {
     let mut command = top(&["--once", "--json"]);
     let output = command.arg(path).output().unwrap();
     let text = stage::succeeded(&command, &output).stdout.clone();

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::program::superpoll;
 use crate::stage::{Running, Server, Site, backends, get, run, signal};
-use crate::{refused, told, top};
+use crate::{read_snapshot, refused, top};
 
 /// Returns the sum of a figure over all engines.
 fn sum(told: &Value, of: impl Fn(&Value) -> u64) -> u64 {
@@ -22,7 +22,7 @@ fn number(value: &Value) -> u64 {
 }
 
 #[test]
-fn what_a_server_tells_goes_up_with_what_it_does() {
+fn reported_figures_grow_with_the_work_of_a_server() {
     let site = Site::new();
     let path = site.path("stats");
     let at = path.to_str().unwrap();
@@ -30,7 +30,7 @@ fn what_a_server_tells_goes_up_with_what_it_does() {
         let name = backend.name();
         let arguments = ["--workers", "2", "--backend", name, "--stats", at];
         let server = Server::folder(&site.www(), &arguments);
-        let before = told(&path);
+        let before = read_snapshot(&path);
         assert_eq!(before["schema"], 1);
         assert_eq!(before["process"], server.child().id());
         assert_eq!(
@@ -44,7 +44,7 @@ fn what_a_server_tells_goes_up_with_what_it_does() {
                 assert!(get(client, "/small").ends_with("0123456789"));
             }
         }
-        let after = told(&path);
+        let after = read_snapshot(&path);
         assert_eq!((number(&before["connections"]), number(&after["connections"])), (0, 10));
         let grown = |of: &dyn Fn(&Value) -> u64| sum(&after, of) - sum(&before, of);
         assert_eq!(grown(&|engine| number(&engine["connections"]["responses"])), 100);
@@ -76,7 +76,7 @@ fn what_a_server_tells_goes_up_with_what_it_does() {
 }
 
 #[test]
-fn a_proxy_tells_of_its_pairs() {
+fn a_proxy_reports_its_pairs() {
     let upstream = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = upstream.local_addr().unwrap().to_string();
     thread::spawn(move || {
@@ -98,7 +98,7 @@ fn a_proxy_tells_of_its_pairs() {
     let mut line = String::new();
     BufReader::new(proxy.0.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
     let address = line.split(' ').nth(3).unwrap().to_owned();
-    let before = told(&path);
+    let before = read_snapshot(&path);
     assert_eq!(before["program"], "proxy");
     let mut clients: Vec<_> = (0..5).map(|_| TcpStream::connect(&address).unwrap()).collect();
     for client in &mut clients {
@@ -107,7 +107,7 @@ fn a_proxy_tells_of_its_pairs() {
             client.read_exact(&mut [0; 3]).unwrap();
         }
     }
-    let after = told(&path);
+    let after = read_snapshot(&path);
     assert_eq!((number(&before["connections"]), number(&after["connections"])), (0, 5));
     let events = |told: &Value| sum(told, |engine| number(&engine["events"]));
     assert!(events(&after) >= events(&before) + 50, "{after}");
@@ -115,7 +115,7 @@ fn a_proxy_tells_of_its_pairs() {
     proxy.0.wait().unwrap();
     // A file that was left behind is no obstacle.
     let mut proxy = Running(command.spawn().unwrap());
-    crate::stage::until("it tells again", || {
+    crate::stage::until("it publishes again", || {
         std::os::unix::net::UnixStream::connect(&path).is_ok()
     });
     drop(clients);
@@ -125,7 +125,7 @@ fn a_proxy_tells_of_its_pairs() {
 }
 
 #[test]
-fn what_cannot_be_shown_is_said_in_one_line() {
+fn failures_of_top_are_reported_in_one_line() {
     let site = Site::new();
     let at = |name: &str| site.path(name).to_str().unwrap().to_owned();
     let line = refused(&mut top(&["--once", &at("nowhere")]));
@@ -140,13 +140,13 @@ fn what_cannot_be_shown_is_said_in_one_line() {
     assert!(line.contains("needs a terminal; use --once"), "{line}");
 
     for (number, (said, expected)) in [
-        ("SSH-2.0-OpenSSH_9.9\n", "tells no statistics"),
+        ("SSH-2.0-OpenSSH_9.9\n", "sends no statistics"),
         ("{\"schema\":2,\"engines\":7}\n", "version 2, and this program knows version 1"),
         ("{\"schema\":1,\"error\":\"go away\"}\n", "go away"),
         ("{\"schema\":1}\n", "cannot be read: missing field"),
         ("", "the server has ended"),
         (EVIL, "INJECTED"),
-        ("\u{1b}[2J\u{1b}]0;x\u{7} not json\n", "tells no statistics"),
+        ("\u{1b}[2J\u{1b}]0;x\u{7} not json\n", "sends no statistics"),
         ("{\"schema\":1,\"engines\":\"\\u001b[2J\\r\\n\\u202e\"}\n", "cannot be read"),
     ]
     .into_iter()
@@ -186,11 +186,11 @@ fn spoiled(value: Value) -> Value {
 }
 
 #[test]
-fn a_terminal_obeys_nothing_that_a_process_says() {
+fn control_characters_from_a_process_do_not_reach_the_terminal() {
     let site = Site::new();
     let path = site.path("stats");
     let server = Server::folder(&site.www(), &["--stats", path.to_str().unwrap()]);
-    let mut snapshot = told(&path);
+    let mut snapshot = read_snapshot(&path);
     server.finish();
     snapshot = spoiled(snapshot);
     for escaped in [true, false] {

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use crate::program::superpoll;
 use crate::stage::{Running, Server, Site, free_port, get, run, succeeded, until};
-use crate::{refused, told, top};
+use crate::{read_snapshot, refused, top};
 
 /// The folders for sockets: that of the session, and that for temporary files. Neither exists
 /// unless a test sets it, so that a test finds no other servers of the same user.
@@ -38,7 +38,7 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn the_only_process_is_found_several_are_named_and_what_a_killed_one_left_is_cleaned() {
+fn one_process_is_found_several_are_listed_and_a_stale_socket_is_removed() {
     const VARIABLE: &str = "XDG_RUNTIME_DIR";
     let site = Site::new();
     let home = tempfile::tempdir().unwrap();
@@ -150,23 +150,23 @@ fn a_reload_goes_on_at_another_place_and_stays_where_that_cannot_be_had() {
     let listens = |name: &str| UnixStream::connect(site.path(name)).is_ok();
     let server = Server::configured(&write("one"), 1);
     // Relative to the folder of the configuration.
-    assert_eq!(told(&site.path("one"))["process"], server.child().id());
+    assert_eq!(read_snapshot(&site.path("one"))["process"], server.child().id());
     write("two");
     server.signal("HUP");
-    until("it tells at the other place", || listens("two") && !site.path("one").exists());
-    assert_eq!(told(&site.path("two"))["process"], server.child().id());
+    until("it publishes at the other path", || listens("two") && !site.path("one").exists());
+    assert_eq!(read_snapshot(&site.path("two"))["process"], server.child().id());
     write("no/such/place");
     server.signal("HUP");
-    server.says("telling statistics where it was before");
-    assert_eq!(told(&site.path("two"))["process"], server.child().id());
+    server.says("statistics stay at the previous socket");
+    assert_eq!(read_snapshot(&site.path("two"))["process"], server.child().id());
     write("off");
     server.signal("HUP");
-    until("it tells nothing any more", || !site.path("two").exists());
-    server.finish_with(&["serving what", "listening for statistics at"]);
+    until("it publishes nothing any more", || !site.path("two").exists());
+    server.finish_with(&["reloaded the configuration", "listening for statistics at"]);
 }
 
 #[test]
-fn who_takes_over_from_a_server_has_its_place_and_keeps_it() {
+fn a_successor_takes_over_the_statistics_socket_and_keeps_it() {
     let site = Site::new();
     let port = free_port();
     let (keeper, path) = (site.path("keeper"), site.path("stats"));
@@ -184,7 +184,7 @@ fn who_takes_over_from_a_server_has_its_place_and_keeps_it() {
         Server::of(command, 1)
     };
     let first = serve(false);
-    assert_eq!(told(&path)["process"], first.child().id());
+    assert_eq!(read_snapshot(&path)["process"], first.child().id());
     // A viewer of the first server sees it until it exits.
     let mut watching = top(&["--once", "--interval", "60"]);
     let watching = watching.arg(&path).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
@@ -194,17 +194,17 @@ fn who_takes_over_from_a_server_has_its_place_and_keeps_it() {
     assert!(status.success() && errors.contains("another server takes over"), "{errors}");
     let line = crate::refusal(&watching.wait_with_output().unwrap());
     assert!(line.contains("the server has ended"), "{line}");
-    assert_eq!(told(&path)["process"], second.child().id());
+    assert_eq!(read_snapshot(&path)["process"], second.child().id());
     // The program that a signal starts gets the same place.
     second.signal("USR2");
     let before = second.child().id();
     second.says("is to take over");
-    until("the third one tells", || {
+    until("the third server publishes", || {
         let output = top(&["--once", "--json"]).arg(&path).output().unwrap();
         String::from_utf8_lossy(&output.stdout).contains("\"process\":")
             && !String::from_utf8_lossy(&output.stdout).contains(&format!("\"process\":{before},"))
     });
-    let third = told(&path)["process"].as_u64().unwrap();
+    let third = read_snapshot(&path)["process"].as_u64().unwrap();
     let mut command = Command::new("kill");
     let output = command.args(["-TERM", &third.to_string()]).output().unwrap();
     succeeded(&command, &output);

@@ -194,7 +194,7 @@ fn escape_control_c_and_signals_end_it_and_the_terminal_is_given_back() {
 }
 
 #[test]
-fn when_the_server_ends_it_says_so_on_a_terminal_that_is_given_back() {
+fn the_end_of_the_server_is_reported_on_a_restored_terminal() {
     for name in ["TERM", "KILL"] {
         let (_site, server, path) = server();
         let terminal = Terminal::new(&[&path]);

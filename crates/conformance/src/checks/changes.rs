@@ -149,7 +149,7 @@ pub fn disabling_is_lazy(bench: &Bench) -> Outcome {
         expect(&mut rig, &[], "an arrival in a pause")?;
     }
     let calls = rig.stats().calls.since(&before);
-    ensure!(calls.epoll_ctl() <= 1, "it is told once: {calls}");
+    ensure!(calls.epoll_ctl() <= 1, "the change is applied once: {calls}");
     rig.modify(key, Interest::READABLE)?;
     expect(&mut rig, &[(key, IN)], "resumed with a byte there")?;
     reader.read_exact(&mut [0])?;
@@ -166,7 +166,7 @@ pub fn a_lazily_disabled_direction_is_not_delivered(bench: &Bench) -> Outcome {
     right.write_all(b"x")?;
     right.shutdown(std::net::Shutdown::Write)?;
     for _ in 0..3 {
-        expect(&mut rig, &[(key, IN)], "only what is wanted")?;
+        expect(&mut rig, &[(key, IN)], "only wanted readiness")?;
     }
     rig.modify(key, Interest::NONE)?;
     for _ in 0..3 {

@@ -74,16 +74,16 @@ pub fn edge_counts_an_arrival_while_still_readable(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn edge_reports_what_is_ready_when_added(bench: &Bench) -> Outcome {
+pub fn edge_reports_existing_readiness_when_added(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (reader, mut writer) = pipe()?;
     writer.write_all(b"x")?;
     let key = rig.register(&reader, watch(Mode::Edge))?;
     expect(&mut rig, &[(key, IN)], "readable when registered")?;
-    expect(&mut rig, &[], "told already")
+    expect(&mut rig, &[], "reported already")
 }
 
-pub fn edge_reports_what_is_ready_when_modified(bench: &Bench) -> Outcome {
+pub fn edge_reports_existing_readiness_when_modified(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (left, mut right) = UnixStream::pair()?;
     let key = rig.register(&left, watch(Mode::Edge))?;
@@ -91,7 +91,7 @@ pub fn edge_reports_what_is_ready_when_modified(bench: &Bench) -> Outcome {
     expect(&mut rig, &[(key, IN)], "an arrival")?;
     rig.modify(key, Interest::READABLE | Interest::WRITABLE)?;
     expect(&mut rig, &[(key, IN | OUT)], "ready when the interest widened")?;
-    expect(&mut rig, &[], "told already")?;
+    expect(&mut rig, &[], "reported already")?;
     rig.modify(key, Interest::READABLE)?;
     expect(&mut rig, &[(key, IN)], "ready when the interest narrowed")
 }
@@ -211,7 +211,7 @@ pub fn regular_files_are_always_ready(bench: &Bench) -> Outcome {
         ensure!(batch == [(file_key, IN | OUT)], "a wait does not block: {batch:?}");
     }
     writer.write_all(b"x")?;
-    expect(&mut rig, &[(file_key, IN | OUT), (key, IN)], "a file does not hide others")?;
+    expect(&mut rig, &[(file_key, IN | OUT), (key, IN)], "a file does not hide other descriptors")?;
     rig.modify(file_key, Interest::WRITABLE)?;
     expect(&mut rig, &[(file_key, OUT), (key, IN)], "one direction")?;
     rig.modify(file_key, Interest::NONE)?;
@@ -245,7 +245,7 @@ pub fn devices_that_cannot_be_waited_for_are_as_files(bench: &Bench) -> Outcome 
         rig.modify(key, interest)?;
         writer.write_all(b"x")?;
         let batch = rig.wait(8, None)?;
-        ensure!(batch == [(other, IN)], "a device hides others: {batch:?}");
+        ensure!(batch == [(other, IN)], "a device hides other descriptors: {batch:?}");
         sys::read(reader.as_raw_fd(), 8).map_err(std::io::Error::from_raw_os_error)?;
     }
     Ok(())
@@ -280,29 +280,32 @@ fn obeys_its_mode(bench: &Bench, file: &File) -> Outcome {
     Ok(())
 }
 
-pub fn told_readiness_is_delivered(bench: &Bench) -> Outcome {
+pub fn marked_readiness_is_delivered(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (left, _right) = UnixStream::pair()?;
     let (other, mut writer) = pipe()?;
     let key = rig.register(&left, Interest::READABLE)?;
     let other_key = rig.register(&other, Interest::READABLE)?;
-    expect(&mut rig, &[], "nothing to tell")?;
+    expect(&mut rig, &[], "nothing to report")?;
     writer.write_all(b"x")?;
     rig.mark_ready(key, IN)?;
-    expect(&mut rig, &[(key, IN), (other_key, IN)], "told, together with what the kernel says")?;
-    expect(&mut rig, &[(other_key, IN)], "told once")?;
+    expect(&mut rig, &[(key, IN), (other_key, IN)], "marked, together with the kernel's event")?;
+    expect(&mut rig, &[(other_key, IN)], "delivered once")?;
     rig.mark_ready(key, OUT)?;
-    expect(&mut rig, &[(other_key, IN)], "told, but not wanted")?;
+    expect(&mut rig, &[(other_key, IN)], "marked, but not wanted")?;
     rig.mark_ready(key, IN)?;
     let batch = rig.wait(8, Some(bench.patience()))?;
-    ensure!(batch.contains(&(key, IN)), "a wait with a timeout delivers what was told: {batch:?}");
+    ensure!(
+        batch.contains(&(key, IN)),
+        "a wait with a timeout delivers marked readiness: {batch:?}"
+    );
     rig.mark_ready(key, IN)?;
     rig.deregister(key)?;
-    expect(&mut rig, &[(other_key, IN)], "told, then deregistered")?;
+    expect(&mut rig, &[(other_key, IN)], "marked, then deregistered")?;
     let outcome = rig.poller().mark_ready(key, IN);
     ensure!(
         matches!(outcome, Err(superpoll::Error::StaleKey { .. })),
-        "telling a stale key: {outcome:?}"
+        "marking a stale key: {outcome:?}"
     );
     Ok(())
 }

@@ -123,7 +123,7 @@ fn each_once(rig: &mut Rig, pipes: &[Ready], limit: usize) -> Outcome {
         ensure!(times == 1, "{:?} came {times} times", pipe.key);
     }
     let batch = rig.wait(limit, super::ZERO)?;
-    ensure!(batch.is_empty(), "told already: {batch:?}");
+    ensure!(batch.is_empty(), "reported already: {batch:?}");
     Ok(())
 }
 
@@ -161,7 +161,7 @@ pub fn one_shots_survive_the_limit(bench: &Bench) -> Outcome {
         }
         for pipe in &pipes {
             let times = seen.get(&pipe.key).copied().unwrap_or(0);
-            ensure!(times == 1, "one-shot {:?} came {times} times among others", pipe.key);
+            ensure!(times == 1, "one-shot {:?} came {times} times among other events", pipe.key);
         }
         for other in &others {
             ensure!(seen.contains_key(&other.key), "{:?} did not come", other.key);

@@ -119,7 +119,7 @@ pub fn a_reused_number_after_drop_is_a_stranger(bench: &Bench) -> Outcome {
         rig.close(old);
         let (new, mut new_writer) = sys::pipe().map(|(r, w)| (r, std::fs::File::from(w)))?;
         let new = sys::move_to(new, number)?;
-        expect(&mut rig, &[], "nobody registered the new file")?;
+        expect(&mut rig, &[], "the new file is not registered")?;
         let new = rig.own(new, watch)?;
         let key = new.key();
         expect(&mut rig, &[], "the new file is not readable")?;
@@ -209,7 +209,7 @@ pub fn a_duplicate_keeps_no_registration_alive(bench: &Bench) -> Outcome {
         let again = rig.register(&kept_open, Interest::READABLE)?;
         expect(&mut rig, &[(again, IN)], "the duplicate, registered")?;
         other_writer.write_all(b"x")?;
-        expect(&mut rig, &[(other_key, IN), (again, IN)], "all others")?;
+        expect(&mut rig, &[(other_key, IN), (again, IN)], "all other registrations")?;
     }
     Ok(())
 }

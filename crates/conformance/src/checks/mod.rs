@@ -126,8 +126,8 @@ checks! {
         level_reports_directions_asked_for if always;
         edge_is_reported_once_for_each_arrival if |caps| caps.edge;
         edge_counts_an_arrival_while_still_readable if |caps| caps.edge;
-        edge_reports_what_is_ready_when_added if |caps| caps.edge;
-        edge_reports_what_is_ready_when_modified if |caps| caps.edge;
+        edge_reports_existing_readiness_when_added if |caps| caps.edge;
+        edge_reports_existing_readiness_when_modified if |caps| caps.edge;
         one_shot_is_reported_once_until_modified if always;
         one_shot_may_be_modified_before_it_fires if always;
         exclusive_is_level if |caps| caps.exclusive;
@@ -137,7 +137,7 @@ checks! {
         regular_files_are_always_ready if always;
         regular_files_obey_their_mode if always;
         devices_that_cannot_be_waited_for_are_as_files if always;
-        told_readiness_is_delivered if always;
+        marked_readiness_is_delivered if always;
     }
     trouble {
         hang_up_is_reported_to_the_armed if always;
@@ -154,7 +154,7 @@ checks! {
         negative_descriptor_is_refused if always;
         closed_descriptor_is_refused if always;
         closed_before_the_wait_is_refused_there if always;
-        closed_while_watched_harms_no_other if always;
+        closing_a_watched_descriptor_harms_no_other if always;
         duplicate_registration_is_refused if always;
         stale_key_is_refused if always;
         absent_key_removes_nothing if always;
@@ -226,7 +226,7 @@ checks! {
         nested_poller_is_readable_when_ready if |caps| caps.nest;
         nested_poller_shows_later_registrations if |caps| caps.nest;
         nested_poller_shows_wakes if |caps| caps.nest;
-        nested_poller_shows_told_readiness if |caps| caps.nest;
+        nested_poller_shows_marked_readiness if |caps| caps.nest;
         nested_poller_shows_files if |caps| caps.nest;
         nested_poller_shows_a_drop_and_a_rebuild if |caps| caps.nest;
         nested_poller_shows_a_one_shot_that_was_passed_over if |caps| caps.nest;

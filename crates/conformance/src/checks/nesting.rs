@@ -65,12 +65,12 @@ pub fn nested_poller_shows_later_registrations(bench: &Bench) -> Outcome {
     let (reader, mut writer) = pipe()?;
     writer.write_all(b"x")?;
     let key = rig.register(&reader, Watch::new(Interest::READABLE).hint(Hint::Busy))?;
-    ensure!(calls(&set, &mut rig)?, "a registration is told at once");
+    ensure!(calls(&set, &mut rig)?, "a registration is applied at once");
     expect(&mut rig, &[(key, IN)], "registered while nested")?;
     rig.modify(key, Interest::NONE)?;
     settle(&set, &mut rig)?;
     rig.modify(key, Interest::READABLE)?;
-    ensure!(calls(&set, &mut rig)?, "a change is told at once");
+    ensure!(calls(&set, &mut rig)?, "a change is applied at once");
     rig.deregister(key)?;
     settle(&set, &mut rig)
 }
@@ -98,15 +98,15 @@ pub fn nested_poller_shows_wakes(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn nested_poller_shows_told_readiness(bench: &Bench) -> Outcome {
+pub fn nested_poller_shows_marked_readiness(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (reader, _writer) = pipe()?;
     let key = rig.register(&reader, Interest::READABLE)?;
     let set = outer(&mut rig)?;
     settle(&set, &mut rig)?;
     rig.mark_ready(key, IN)?;
-    ensure!(calls(&set, &mut rig)?, "what the caller told reaches the outer loop");
-    expect(&mut rig, &[(key, IN)], "told")?;
+    ensure!(calls(&set, &mut rig)?, "readiness that the caller marked reaches the outer loop");
+    expect(&mut rig, &[(key, IN)], "marked ready")?;
     settle(&set, &mut rig)
 }
 
@@ -144,7 +144,7 @@ pub fn nested_poller_shows_a_drop_and_a_rebuild(bench: &Bench) -> Outcome {
     }
     settle(&set, &mut rig)?;
     other_writer.write_all(b"x")?;
-    ensure!(calls(&set, &mut rig)?, "the outer loop still sees the others");
+    ensure!(calls(&set, &mut rig)?, "the outer loop still sees the other descriptors");
     expect(&mut rig, &[(key, IN)], "the other one")?;
     drop(kept_open);
     Ok(())

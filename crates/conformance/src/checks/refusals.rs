@@ -84,7 +84,7 @@ pub fn closed_before_the_wait_is_refused_there(bench: &Bench) -> Outcome {
         if *refused == key && *named == fd);
     ensure!(refused, "expected a refusal of {key:?}, got {:?}", rig.refusals());
     ensure!(batch.iter().all(|event| event.0 == kept), "no event of it: {batch:?}");
-    expect(&mut rig, &[(kept, IN)], "the others are unaffected")?;
+    expect(&mut rig, &[(kept, IN)], "other registrations are unaffected")?;
     ensure!(rig.refusals().is_empty(), "refused once: {:?}", rig.refusals());
     let stale = rig.deregister(key);
     ensure!(matches!(stale, Err(Error::StaleKey { .. })), "its registration ended: {stale:?}");
@@ -92,7 +92,7 @@ pub fn closed_before_the_wait_is_refused_there(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn closed_while_watched_harms_no_other(bench: &Bench) -> Outcome {
+pub fn closing_a_watched_descriptor_harms_no_other(bench: &Bench) -> Outcome {
     let _numbers = super::numbers();
     let mut rig = bench.rig();
     let (reader, mut writer) = pipe()?;
@@ -107,7 +107,7 @@ pub fn closed_while_watched_harms_no_other(bench: &Bench) -> Outcome {
         let batch = rig.wait(8, super::ZERO)?;
         ensure!(batch.iter().all(|event| event.0 == kept), "no event of the closed: {batch:?}");
     }
-    expect(&mut rig, &[(kept, IN)], "the others are unaffected")?;
+    expect(&mut rig, &[(kept, IN)], "other registrations are unaffected")?;
     // If the kernel forgot the file silently, the registration is still there to end.
     match rig.deregister(key) {
         Ok(()) | Err(Error::StaleKey { .. }) => {}
@@ -227,7 +227,7 @@ pub fn unsupported_modes_are_refused_by_name(bench: &Bench) -> Outcome {
             (false, outcome) => return Err(super::Problem(format!("{mode:?}: {outcome:?}"))),
         }
     }
-    ensure!(rig.poller().is_empty(), "what was refused is not registered");
+    ensure!(rig.poller().is_empty(), "a refused descriptor is not registered");
     Ok(())
 }
 

@@ -213,7 +213,7 @@ impl Trial<'_> {
 }
 
 /// Runs a scene with a new poller, and compares.
-pub(super) fn tell(
+pub(super) fn compare_scene(
     bench: &Bench,
     watch: Watch,
     kind: &str,

@@ -105,7 +105,7 @@ pub fn examine(bench: &Bench, first: usize, turns: usize, most: usize) -> io::Re
             if is_refused(bench, watch) {
                 refuse(bench, watch, kind.name, &scene, &mut findings);
             } else {
-                judge::tell(bench, watch, kind.name, scene, &mut findings)?;
+                judge::compare_scene(bench, watch, kind.name, scene, &mut findings)?;
             }
             if findings.differences.len() >= most {
                 return Ok(findings);

@@ -126,7 +126,7 @@ impl Model {
     }
 
     /// Whether the caller has told a registration to be ready since the last wait.
-    pub fn is_told(&self, number: Number) -> bool {
+    pub fn is_marked_ready(&self, number: Number) -> bool {
         self.registered.get(&number).is_some_and(|one| !one.marked_ready.is_empty())
     }
 

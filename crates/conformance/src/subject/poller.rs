@@ -106,7 +106,7 @@ impl Engine for RigEngine {
             .collect()
     }
 
-    fn tell(&mut self, tag: Tag, readiness: Readiness) -> Result<(), String> {
+    fn mark_ready(&mut self, tag: Tag, readiness: Readiness) -> Result<(), String> {
         let key = self.key(tag)?;
         self.rig.mark_ready(key, readiness).map_err(|error| error.to_string())
     }

@@ -58,14 +58,14 @@ impl RawEpoll {
         let tags: Vec<Tag> = self.entries.keys().copied().collect();
         for tag in tags {
             let Some(mut entry) = self.entries.remove(&tag) else { continue };
-            let outcome = self.tell_kernel(&mut entry, tag);
+            let outcome = self.update_kernel(&mut entry, tag);
             self.entries.insert(tag, entry);
             outcome?;
         }
         Ok(())
     }
 
-    fn tell_kernel(&self, entry: &mut Entry, tag: Tag) -> io::Result<()> {
+    fn update_kernel(&self, entry: &mut Entry, tag: Tag) -> io::Result<()> {
         let wanted = (entry.watch.interest, entry.watch.mode);
         if entry.told == Some(wanted) {
             return Ok(());

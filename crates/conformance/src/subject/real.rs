@@ -111,8 +111,8 @@ pub trait Engine {
     /// # Errors
     ///
     /// The reason of the refusal.
-    fn tell(&mut self, _tag: Tag, _readiness: Readiness) -> Result<(), String> {
-        Err("cannot be told".to_owned())
+    fn mark_ready(&mut self, _tag: Tag, _readiness: Readiness) -> Result<(), String> {
+        Err("cannot be marked ready".to_owned())
     }
 
     /// Makes the next wait return.
@@ -198,7 +198,7 @@ impl<E: Engine> Real<E> {
             }
             Op::Tell(number, readiness) => {
                 let tag = *self.registered.get(&number).ok_or_else(absent)?;
-                self.engine.tell(tag, readiness)?;
+                self.engine.mark_ready(tag, readiness)?;
             }
             Op::Wake => self.engine.wake()?,
             Op::Write(number, count) => {

@@ -197,14 +197,14 @@ fn run(seed: u64) {
 }
 
 #[test]
-fn its_counts_hold_whatever_is_said() {
+fn counters_stay_consistent_under_random_requests() {
     for seed in 1..=rounds(200) {
         run(seed);
     }
 }
 
 #[test]
-fn of_one_who_never_reads_no_more_is_kept_than_a_bound() {
+fn unsent_bytes_for_a_client_that_never_reads_are_bounded() {
     let mut keeper = Keeper::new(Options::default(), |_| {}).unwrap();
     let (link, theirs) = KeeperLink::pair().unwrap();
     keeper.work_for(theirs).unwrap();

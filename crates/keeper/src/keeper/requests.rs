@@ -133,7 +133,8 @@ impl Keeper {
             ClientKind::Thread | ClientKind::Unknown => 0,
         };
         if kind != ClientKind::Thread && !cut_off && descriptors.len() != all.len() {
-            return self.refuse(index, "as many descriptors have to come as are to be watched");
+            return self
+                .refuse(index, "a request to watch must carry as many descriptors as it names");
         }
         let mut files = descriptors.drain(..);
         let mut returned = Vec::new();

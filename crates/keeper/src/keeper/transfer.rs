@@ -164,7 +164,7 @@ impl Keeper {
     }
 
     fn abort_transfer(&mut self, index: usize, error: &io::Error) {
-        self.refuse(index, &format!("handing over what others have left: {error}"));
+        self.refuse(index, &format!("handing over the descriptors of other servers: {error}"));
     }
 
     /// Takes the orphans of an unfinished transfer back, for another successor. The first one has
@@ -191,7 +191,7 @@ impl Keeper {
                 continue;
             };
             if transfer.until <= now {
-                let what = "it does not read what it is sent";
+                let what = "it does not read its packets";
                 let error = io::Error::new(io::ErrorKind::TimedOut, what);
                 self.abort_transfer(index, &error);
             } else {

@@ -31,7 +31,7 @@ fn receive_any(link: &KeeperLink) -> (Vec<u8>, usize) {
 }
 
 #[test]
-fn what_a_full_link_has_no_room_for_is_said_later() {
+fn requests_that_do_not_fit_into_a_full_link_are_sent_later() {
     let (mut control, link) = greeted();
     let mut said = 0;
     while !control.is_behind() {
@@ -63,7 +63,7 @@ fn what_a_full_link_has_no_room_for_is_said_later() {
 }
 
 #[test]
-fn a_keeper_that_does_not_read_is_given_up_in_the_end_and_told_so() {
+fn a_keeper_that_does_not_read_is_given_up_with_a_goodbye() {
     let (mut control, link) = greeted();
     let much = vec![0; 1 << 20];
     for id in 0..80 {

@@ -113,7 +113,7 @@ fn sync(link: &KeeperLink) -> superpoll_keeper::Sums {
 }
 
 #[test]
-fn a_thread_is_told_numbers_and_tells_what_stirs() {
+fn a_keeper_thread_watches_numbers_and_reports_ready_ones() {
     let (link, theirs) = KeeperLink::pair().unwrap();
     let mut keeper = Keeper::new(Options::default(), |_| {}).unwrap();
     keeper.work_for(theirs).unwrap();
@@ -202,7 +202,7 @@ fn a_client_of_another_protocol_is_refused_with_the_reason() {
 }
 
 #[test]
-fn what_shares_an_inode_is_watched_apart() {
+fn descriptors_that_share_an_inode_are_watched_separately() {
     let keeper = keeper(PATIENCE);
     let control = Control::connect(&keeper.path, 1).unwrap();
     let link = control.link().unwrap();
@@ -229,7 +229,7 @@ fn what_shares_an_inode_is_watched_apart() {
 }
 
 #[test]
-fn a_hang_up_is_told_like_anything_else() {
+fn a_hang_up_is_reported_like_other_readiness() {
     let (link, theirs) = KeeperLink::pair().unwrap();
     let mut keeper = Keeper::new(Options::default(), |_| {}).unwrap();
     keeper.work_for(theirs).unwrap();

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn what_a_lost_server_has_left_is_handed_to_the_next() {
+fn descriptors_of_a_lost_server_are_handed_to_the_next() {
     let keeper = keeper(PATIENCE);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let connect = || {
@@ -105,7 +105,7 @@ fn a_server_at_work_yields_to_one_that_upgrades() {
     });
     let end = soon();
     while !old.is_to_yield().unwrap() {
-        assert!(Instant::now() < end, "it is not told");
+        assert!(Instant::now() < end, "it is not asked to yield");
         std::thread::sleep(Duration::from_millis(1));
     }
     // Descriptors that it leaves before it yields are handed over as well.
@@ -186,7 +186,7 @@ fn listeners_are_shown_while_their_server_is_at_work() {
 }
 
 #[test]
-fn what_was_left_on_a_link_that_is_given_up_is_its_servers_again() {
+fn descriptors_on_a_dropped_link_belong_to_their_server_again() {
     let grace = Duration::from_millis(50);
     let keeper = keeper_with(Options { grace, ..Options::default() });
     let mut old = Control::connect(&keeper.path, 1).unwrap();
@@ -215,7 +215,7 @@ fn what_was_left_on_a_link_that_is_given_up_is_its_servers_again() {
     });
     let end = soon();
     while !old.is_to_yield().unwrap() {
-        assert!(Instant::now() < end, "it is not told");
+        assert!(Instant::now() < end, "it is not asked to yield");
     }
     old.yielded().unwrap();
     let (_new, adopted) = taking.join().unwrap();

@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disarmed_slot_is_negative_whatever_the_number() {
+    fn a_disarmed_slot_is_negative_even_for_descriptor_zero() {
         let (mut table, indices) = table_with(&[0]);
         let mut array = Array::new();
         table.slot_mut(indices[0]).disarm();
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scan_stops_when_it_has_seen_what_the_kernel_found() {
+    fn a_scan_stops_after_as_many_events_as_the_kernel_found() {
         const IN: i16 = libc::POLLIN;
         for (ready, found, expected) in [
             (0, [0, IN, IN, IN], 0..0),
@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_descriptor_is_told_once_and_watched_no_more() {
+    fn a_closed_descriptor_is_reported_once_and_no_longer_watched() {
         let (mut stage, mut array, keys) = three(8, Mode::Level);
         let found = [0, libc::POLLIN, libc::POLLNVAL, libc::POLLIN];
         assert_eq!(collect(&mut stage, &mut array, 3, found), [keys[0].index(), keys[2].index()]);
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_one_shot_is_skipped_after_its_event_and_what_has_to_wait_is_not() {
+    fn a_delivered_one_shot_is_skipped_and_a_queued_one_is_not() {
         let (mut stage, mut array, keys) = three(1, Mode::OneShot);
         let found = [0, libc::POLLIN, 0, libc::POLLIN];
         assert_eq!(collect(&mut stage, &mut array, 2, found), [keys[0].index(), keys[2].index()]);

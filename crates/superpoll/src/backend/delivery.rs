@@ -241,7 +241,7 @@ mod tests {
     use std::os::fd::AsRawFd;
 
     #[test]
-    fn it_is_idle_if_nobody_waits_and_nothing_was_cut_off() {
+    fn delivery_is_idle_without_queued_or_cut_off_events() {
         let key = Key::new(0, 0);
         assert!(Delivery { wait: 7, ..Delivery::default() }.is_idle());
         let busy = [
@@ -285,14 +285,17 @@ mod tests {
         assert_eq!(stage.keys(), (vec![keys[1], keys[2]], vec![keys[3], keys[4]]));
         // The first two, and then one more for the one that was drained.
         assert_eq!(stage.stats.calls.poll, 2);
-        assert_eq!(stage.stats.unwanted, 0, "what is not ready is not reported at all");
+        assert_eq!(
+            stage.stats.unwanted, 0,
+            "a descriptor that is not ready is not reported at all"
+        );
         assert!(!stage.table.slot(keys[1].index()).is_queued());
         assert!(stage.table.slot(keys[3].index()).is_queued());
         assert!(!stage.table.has_changes());
     }
 
     #[test]
-    fn who_was_sorted_and_served_is_not_queued_any_more() {
+    fn a_sorted_and_delivered_event_is_no_longer_queued() {
         let mut stage = Stage::new(2);
         let pipes = backlog(&mut stage, 3, Mode::Level);
         let keys: Vec<_> = pipes.iter().map(|pipe| pipe.2).collect();
@@ -310,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn who_was_disarmed_or_told_again_has_lost_its_turn() {
+    fn a_dequeued_disarmed_or_ended_registration_loses_its_turn() {
         let mut stage = Stage::new(4);
         let pipes = backlog(&mut stage, 3, Mode::Level);
         stage.table.slot_mut(pipes[0].2.index()).set_queued(false);
@@ -322,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_one_shot_that_had_its_turn_is_told_to_the_back_end() {
+    fn a_one_shot_that_had_its_turn_is_listed_as_a_change() {
         let mut stage = Stage::new(4);
         let mut pipes = backlog(&mut stage, 2, Mode::OneShot);
         pipes[0].0.read_exact(&mut [0]).unwrap();
@@ -337,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_closed_while_it_waited_is_found_invalid() {
+    fn a_descriptor_that_was_closed_while_queued_is_found_invalid() {
         let mut stage = Stage::new(4);
         // A number that nothing here comes near.
         let key = stage.add(1_000_000, Interest::READABLE);
@@ -349,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_has_cut_off_somebody_if_it_filled_the_room_and_there_are_more() {
+    fn the_kernel_has_cut_off_events_if_it_filled_the_room_and_more_are_registered() {
         let cut = |registered: i32, limit: usize, delivered: usize, all: bool| {
             let mut stage = Stage::new(limit);
             let keys: Vec<_> =
@@ -373,7 +376,7 @@ mod tests {
         let mut stage = Stage::new(4);
         let key = stage.add(0, Interest::READABLE);
         stage.cx().end_kernel_turns();
-        assert!(!stage.delivery.all, "nobody was cut off");
+        assert!(!stage.delivery.all, "no event was cut off");
         stage.delivery.kernel_cut = true;
         stage.cx().end_kernel_turns();
         assert!(stage.delivery.all);

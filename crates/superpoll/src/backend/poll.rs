@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_counts_what_is_watched_and_what_is_active() {
+    fn a_wait_counts_watched_and_active_descriptors() {
         let (mut poll, mut stage, mut pipes) = bench(3);
         pipes[0].1.write_all(b"x").unwrap();
         pipes[2].1.write_all(b"x").unwrap();

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn the_factor_moves_an_eighth_of_the_way_to_what_was_seen() {
+    fn the_factor_moves_an_eighth_of_the_way_to_the_measured_value() {
         // The time, the expected time, the factor before and after.
         let table = [
             (2_000.0, 1_000.0, 1.0, 1.125),

@@ -159,11 +159,11 @@ impl Uring {
         self.catch_up_with_ring(cx)?;
         // Results from before come before those of operations that begin now.
         self.in_flight.take_done(&mut cx.events.progress);
-        if self.batch.is_untold() {
+        if self.batch.has_unsubmitted() {
             self.begin_batch(cx)?;
         }
         if !self.in_flight.is_idle() {
-            let told = self.in_flight.tell(&mut cx.stats.calls, &mut self.ring);
+            let told = self.in_flight.submit_waiting(&mut cx.stats.calls, &mut self.ring);
             self.in_flight.take_done(&mut cx.events.progress);
             return unless_it_passes(told);
         }
@@ -176,7 +176,7 @@ impl Uring {
         let done = &mut cx.events.progress;
         self.batch.keep_files(&mut cx.stats.calls, &mut self.ring);
         self.batch.carry_out_few(&mut cx.stats.calls, |progress| done.push(progress));
-        while self.batch.is_untold() && !self.batch.tell(&mut self.ring)? {
+        while self.batch.has_unsubmitted() && !self.batch.submit_queued(&mut self.ring)? {
             let told = self.ring.submit(&mut cx.stats.calls);
             let fetched = self.fetch(cx, false);
             self.repeated |= !self.found.is_empty();

@@ -49,7 +49,10 @@ fn a_busy_source_is_read_without_being_watched_and_still_wakes_a_wait_that_block
         assert_eq!(reader.wait(&mut arrivals, Some(Duration::from_secs(20))).unwrap(), 1);
         assert_eq!(arrivals.iter().next().unwrap().bytes(), Some(&b"late"[..]));
         let stats = reader.stats();
-        assert!(stats.moves_to_cold >= 20, "nobody would wake the wait for one of them: {stats:?}");
+        assert!(
+            stats.moves_to_cold >= 20,
+            "no event would wake the wait for one of them: {stats:?}"
+        );
         drop(thread.join().unwrap());
         assert_eq!(reader.wait(&mut arrivals, None).unwrap(), 1);
         assert!(matches!(arrivals.iter().next().unwrap().outcome(), Outcome::End));
@@ -57,7 +60,7 @@ fn a_busy_source_is_read_without_being_watched_and_still_wakes_a_wait_that_block
 }
 
 #[test]
-fn how_reads_are_made_by_hand_is_what_the_rule_reckons_with() {
+fn the_rule_uses_the_prices_of_the_chosen_read_method() {
     if !BackendKind::Uring.is_available() {
         eprintln!("skipped: uring is not available here");
         return;
@@ -142,7 +145,7 @@ fn changes_its_mind_each_time() -> Option<(BatchReader<UnixStream>, UnixStream)>
 }
 
 #[test]
-fn what_is_left_in_a_source_that_was_hot_for_less_than_a_wait_is_read() {
+fn remaining_bytes_of_a_source_that_was_briefly_hot_are_read() {
     let Some((mut reader, mut theirs)) = changes_its_mind_each_time() else { return };
     let mut arrivals = Arrivals::with_limit(10);
     for round in 0..3 {
@@ -161,7 +164,7 @@ fn what_is_left_in_a_source_that_was_hot_for_less_than_a_wait_is_read() {
 }
 
 #[test]
-fn the_end_of_a_source_that_was_hot_for_less_than_a_wait_is_told() {
+fn the_end_of_a_source_that_was_briefly_hot_is_reported() {
     let Some((mut reader, mut theirs)) = changes_its_mind_each_time() else { return };
     let mut arrivals = Arrivals::with_limit(10);
     theirs.write_all(b"last").unwrap();

@@ -55,7 +55,7 @@ impl<T: AsFd> BatchReader<T> {
             let outcome = self.poller.wait(&mut self.events, timeout);
             self.end_reads(arrivals);
             match outcome {
-                Ok(_) => self.hear(arrivals),
+                Ok(_) => self.take_events(arrivals),
                 // Bytes that were read before the failure are not lost with it.
                 Err(_) if !arrivals.list.is_empty() => {}
                 Err(error) => return Err(error),
@@ -158,7 +158,7 @@ impl<T: AsFd> BatchReader<T> {
             let outcome = self.poller.wait(&mut self.events, Some(Duration::ZERO));
             self.end_reads(arrivals);
             if outcome.is_ok() {
-                self.hear(arrivals);
+                self.take_events(arrivals);
             }
         }
     }
@@ -342,7 +342,7 @@ impl<T: AsFd> BatchReader<T> {
     }
 
     /// Takes the poller's events.
-    fn hear(&mut self, arrivals: &mut Arrivals) {
+    fn take_events(&mut self, arrivals: &mut Arrivals) {
         arrivals.woken |= self.events.woken();
         if !self.events.refusals().is_empty() {
             self.take_refusals(arrivals);

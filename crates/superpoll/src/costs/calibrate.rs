@@ -558,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_measured_is_sensible() {
+    fn measured_costs_are_plausible() {
         let costs = measure_until([Duration::from_secs(1); 3]);
         for kind in Kind::MEASURED {
             let of = costs.of(kind);

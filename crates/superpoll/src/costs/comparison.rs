@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn cheap_rings_are_chosen_and_dear_ones_are_not() {
+    fn cheap_rings_are_chosen_and_expensive_ones_are_not() {
         let pays = |ring| Comparison::of(&Costs::ASSUMED, &ring).uring_pays();
         assert!(!pays(ring(150.0, 40.0)), "busy pipes are cheaper in an array");
         assert!(!pays(ring(2_000.0, 400.0)));

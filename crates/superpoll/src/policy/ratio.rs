@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn compaction_takes_what_was_not_ready_in_the_last_pass() {
+    fn compaction_demotes_descriptors_that_were_not_ready_in_the_last_pass() {
         let mut policy = RatioPolicy::new().window(2);
         let (mut busy, mut idle) = (Account::default(), Account::default());
         policy.moved_to_hot(&mut busy, &view(0, 2));
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_come_to_the_array_is_settled_and_hints_are_heeded() {
+    fn a_promoted_descriptor_is_settled_and_hints_are_heeded() {
         let mut policy = RatioPolicy::new();
         let mut account = Account { parked: true, ..Account::default() };
         assert_eq!(policy.review(&mut account, &view(0, 1)), Verdict::Settle);
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_active_gets_out_after_the_hold_and_the_next_ones_need_evidence_of_their_own() {
+    fn active_descriptors_are_promoted_after_the_hold_and_later_ones_need_new_evidence() {
         // How long the ratio has been high, and whether a candidate may go; with a hold of 3.
         let mut account = Account::default();
         for (high, out) in [(0, false), (2, false), (3, false), (4, true), (5, true)] {

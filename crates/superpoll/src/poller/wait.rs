@@ -306,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_told_takes_in_what_is_found_of_the_same_key() {
+    fn marked_events_absorb_later_readiness_of_the_same_key() {
         let event = |key: u32, readiness| Event::new(Key::new(key, 0), readiness);
         let (readable, writable) = (Readiness::READABLE, Readiness::WRITABLE);
         let cases = [

@@ -371,7 +371,7 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     #[test]
-    fn they_do_what_those_of_std_do() {
+    fn calls_behave_like_those_of_std() {
         let (reader, writer) = io::pipe().unwrap();
         assert_eq!(write(&writer, b"abc").unwrap(), 3);
         let parts = [IoSlice::new(b"de"), IoSlice::new(b""), IoSlice::new(b"fgh")];
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_read_is_initialised() {
+    fn only_bytes_that_were_read_are_initialised() {
         let (reader, writer) = io::pipe().unwrap();
         write(&writer, b"abc").unwrap();
         let mut room = [MaybeUninit::uninit(); 10];

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_close_resets_the_connection_if_it_was_told_to() {
+    fn a_close_resets_the_connection_on_request() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         for resets in [false, true] {
             let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_is_asked_for_what_it_accepts() {
+    fn the_kernel_is_asked_for_a_number_of_events_that_it_accepts() {
         assert_eq!((acceptable(0), acceptable(1), acceptable(5000)), (1, 1, 5000));
         let most = acceptable(usize::MAX);
         assert!(most * size_of::<Raw>() <= i32::MAX as usize);
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_for_ever_ends_with_an_event() {
+    fn a_wait_without_timeout_ends_with_an_event() {
         let (set, _reader, mut writer) = set();
         let (mut calls, mut buffer) = (Calls::default(), Vec::new());
         let writing = std::thread::spawn(move || {
@@ -208,7 +208,7 @@ mod tests {
             WITHOUT_NANOSECONDS.store(false, Ordering::Relaxed);
             let refused = || Err(io::Error::from_raw_os_error(number));
             assert!(should_retry(&refused()));
-            assert!(!should_retry(&refused()), "asked for ever");
+            assert!(!should_retry(&refused()), "asked without end");
         }
         let (outcome, exact, coarse) = wait(set.as_fd());
         assert_eq!((outcome.unwrap(), exact, coarse), (0, 0, 1));

@@ -71,7 +71,7 @@ mod tests {
     use std::io::Write;
 
     #[test]
-    fn a_full_counter_is_as_good_as_written_and_any_other_failure_is_told() {
+    fn a_full_counter_counts_as_written_and_any_other_failure_is_reported() {
         let mut calls = Calls::default();
         let eventfd = EventFd::new(&mut calls).unwrap();
         let mut file = File::from(eventfd.as_fd().try_clone_to_owned().unwrap());

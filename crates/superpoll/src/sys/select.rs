@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_holds_its_numbers_and_no_others() {
+    fn a_set_holds_exactly_its_numbers() {
         let mut set = Set::new();
         for fd in [0, 1, 63, 64, SET_SIZE - 1] {
             assert!(!set.has(fd));

@@ -375,7 +375,7 @@ impl Ring {
         let mut progress = true;
         while self.has_changes() || (progress && self.has_more()) {
             let before = self.ring.completion().len();
-            match self.tell(calls) {
+            match self.submit_changes(calls) {
                 Ok(0) if self.has_changes() => {
                     return Err(io::Error::other("the kernel takes no changes"));
                 }
@@ -394,7 +394,7 @@ impl Ring {
     }
 
     /// The call that submits changes and waits for nothing.
-    fn tell(&mut self, calls: &mut Calls) -> io::Result<usize> {
+    fn submit_changes(&mut self, calls: &mut Calls) -> io::Result<usize> {
         #[cfg(test)]
         if self.failing.1 > 0 {
             self.failing.1 -= 1;

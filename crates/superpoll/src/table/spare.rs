@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_spike_needed_is_given_back_and_no_key_comes_again() {
+    fn slots_of_a_spike_are_released_and_no_key_is_reused() {
         let mut table = table();
         let kept = fill(&mut table, 0, 1)[0];
         let mut known = vec![kept];
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_lies_behind_the_last_slot_in_use_is_given_back() {
+    fn only_slots_behind_the_last_one_in_use_are_released() {
         let mut table = table();
         let keys = fill(&mut table, 0, 4 * SMALL);
         let (kept, changed, place) = (keys[100], keys[50], 2 * SMALL);

@@ -15,7 +15,7 @@ use crate::stage::{NOW, pair, pipe, readers, tcp};
 use crate::sys;
 
 #[test]
-fn room_to_write_is_told_once_and_reading_goes_on() {
+fn room_to_write_is_reported_once_and_reading_goes_on() {
     for (name, mut reader) in readers() {
         let (ours, mut theirs) = pair();
         ours.set_nonblocking(true).unwrap();
@@ -32,7 +32,7 @@ fn room_to_write_is_told_once_and_reading_goes_on() {
         assert_eq!(reader.wait(&mut arrivals, None).unwrap(), 1, "{name}");
         let arrival = arrivals.iter().next().unwrap();
         assert!(matches!(arrival.outcome(), Outcome::Writable), "{name}: {arrival:?}");
-        assert_eq!(reader.wait(&mut arrivals, NOW).unwrap(), 0, "{name}: told twice");
+        assert_eq!(reader.wait(&mut arrivals, NOW).unwrap(), 0, "{name}: reported twice");
         theirs.write_all(b"y").unwrap();
         assert_eq!(reader.wait(&mut arrivals, None).unwrap(), 1, "{name}");
         assert_eq!(arrivals.iter().next().unwrap().bytes(), Some(&b"y"[..]), "{name}");
@@ -40,7 +40,7 @@ fn room_to_write_is_told_once_and_reading_goes_on() {
 }
 
 #[test]
-fn what_is_no_stream_is_given_back_with_the_reason() {
+fn a_descriptor_that_is_no_stream_is_returned_with_the_reason() {
     let (blocking, writer) = std::io::pipe().unwrap();
     let datagrams = UnixDatagram::unbound().unwrap();
     let folder = std::env::temp_dir().join(format!("superpoll-reader-{}", std::process::id()));
@@ -70,7 +70,7 @@ fn what_is_no_stream_is_given_back_with_the_reason() {
 }
 
 #[test]
-fn a_failure_is_told_once_and_a_wake_and_a_timeout_end_a_wait() {
+fn a_failure_is_reported_once_and_a_wake_and_a_timeout_end_a_wait() {
     for (name, mut reader) in readers() {
         let (ours, theirs) = tcp();
         let key = reader.register(ours).map_err(|refused| refused.error).unwrap();
@@ -92,7 +92,7 @@ fn a_failure_is_told_once_and_a_wake_and_a_timeout_end_a_wait() {
             }
             other => panic!("{name}: {other:?}"),
         }
-        assert_eq!(reader.wait(&mut arrivals, NOW).unwrap(), 0, "{name}: told twice");
+        assert_eq!(reader.wait(&mut arrivals, NOW).unwrap(), 0, "{name}: reported twice");
         assert!(reader.deregister(key).is_ok() && reader.is_empty(), "{name}");
     }
 }

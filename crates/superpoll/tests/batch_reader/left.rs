@@ -50,7 +50,7 @@ fn take(reader: &mut BatchReader<OwnedFd>, arrivals: &mut Arrivals, count: usize
 }
 
 #[test]
-fn what_is_left_is_read_without_more() {
+fn remaining_bytes_are_read_without_further_arrivals() {
     let unix = || {
         let (one, other) = pair();
         (OwnedFd::from(one), OwnedFd::from(other))

@@ -32,7 +32,7 @@ fn a_reader_goes_on_in_another_thread_and_back() {
 }
 
 #[test]
-fn a_child_process_is_told_that_it_must_say_so_first() {
+fn a_wait_in_a_forked_child_is_refused() {
     for (name, mut reader) in readers() {
         let (ours, theirs) = pipe();
         let key = reader.register(ours).unwrap();

@@ -30,7 +30,7 @@ fn each_byte_comes_once_and_in_order() {
 }
 
 #[test]
-fn each_byte_comes_once_and_in_order_whatever_the_numbers() {
+fn each_byte_comes_once_and_in_order_for_random_seeds() {
     // As many as there is time for; each run tests different seeds, which the message names.
     let begin = Instant::now();
     let mut seed = std::time::UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
@@ -166,7 +166,7 @@ fn take(
                 assert!(line.got <= line.written, "{context}");
             }
             Outcome::End => {
-                assert!(line.writer.is_none(), "{context}: an end of what is open");
+                assert!(line.writer.is_none(), "{context}: an end of an open stream");
                 assert_eq!(line.got, line.written, "{context}: an end before the last byte");
                 line.got = usize::MAX;
                 ends += 1;

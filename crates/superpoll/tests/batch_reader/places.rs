@@ -11,7 +11,7 @@ use crate::stage::{NOW, keep_busy, pair, pipe, readers, tcp};
 use crate::sys::{self, Numbered};
 
 #[test]
-fn a_refused_descriptor_keeps_its_key_and_leaves_its_place_to_others() {
+fn a_refused_descriptor_keeps_its_key_and_frees_its_slot() {
     for kind in [BackendKind::Epoll, BackendKind::Uring] {
         if !kind.is_available() {
             continue;
@@ -60,7 +60,7 @@ fn a_busy_descriptor_that_is_given_back_is_closed_for_its_peer_at_once() {
 }
 
 #[test]
-fn what_takes_the_place_of_a_refused_busy_descriptor_is_read_and_not_that() {
+fn a_descriptor_in_the_slot_of_a_refused_busy_one_is_read_instead() {
     if !BackendKind::Uring.is_available() {
         return;
     }

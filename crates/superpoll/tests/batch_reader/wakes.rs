@@ -140,7 +140,7 @@ fn run(name: &str, mut reader: BatchReader<OwnedFd>, bursts: usize, seed: u64) {
     let mut ended = 0;
     while ended < STREAMS {
         let some = reader.wait(&mut arrivals, Some(PATIENCE)).unwrap();
-        assert!(some > 0, "{name}, seed {seed}: {ended} of {STREAMS} ends were told");
+        assert!(some > 0, "{name}, seed {seed}: {ended} of {STREAMS} ends were reported");
         let ends = arrivals.iter().filter(|one| matches!(one.outcome(), Outcome::End)).count();
         assert_eq!(ends, some, "{name}, seed {seed}: {arrivals:?}");
         ended += ends;

@@ -4,7 +4,7 @@ use super::played::{Played, Said};
 use super::*;
 
 #[test]
-fn who_is_given_up_on_is_told_to_forget() {
+fn a_keeper_that_sends_garbage_gets_a_goodbye() {
     let _one = one_at_a_time();
     let (link, mut played) = Played::new();
     let mut poller = poller(Topology::Process(link, RESTLESS));
@@ -15,11 +15,11 @@ fn who_is_given_up_on_is_told_to_forget() {
     assert_eq!(poller.wait(&mut Events::with_limit(8), ZERO).unwrap(), 0);
     assert_eq!((poller.stats().keeper_lost, poller.stats().away.len), (1, 0));
     assert_eq!(played.all(), [Said::Bye, Said::Nothing]);
-    all.are_heard(&mut poller, 0..3);
+    all.assert_reported(&mut poller, 0..3);
 }
 
 #[test]
-fn who_does_not_answer_is_told_to_forget() {
+fn a_keeper_that_does_not_answer_gets_a_goodbye() {
     let _one = one_at_a_time();
     let (link, mut played) = Played::new();
     let mut poller = poller(Topology::Process(link, RESTLESS));
@@ -30,11 +30,11 @@ fn who_does_not_answer_is_told_to_forget() {
     assert!(matches!(poller.keeper_status(), KeeperStatus::Lost(_)));
     let said = played.all();
     assert!(matches!(said[..], [Said::Sync(_), Said::Bye, Said::Nothing]), "{said:?}");
-    all.are_heard(&mut poller, [0].into_iter());
+    all.assert_reported(&mut poller, [0].into_iter());
 }
 
 #[test]
-fn a_keeper_that_lives_closes_what_its_loop_takes_back() {
+fn a_live_keeper_closes_descriptors_that_its_loop_takes_back() {
     let _one = one_at_a_time();
     let keeper = KeeperHandle::start(None);
     let control = keeper.control(1);
@@ -49,8 +49,8 @@ fn a_keeper_that_lives_closes_what_its_loop_takes_back() {
     poller.flush();
     assert_eq!((poller.stats().keeper_lost, poller.stats().away.len), (1, 0));
     keeper.signal(libc::SIGCONT);
-    until("it keeps what it was to forget", || descriptors_of(keeper.child.id()) == idle);
-    all.are_heard(&mut poller, 0..5);
+    until("it keeps forgotten descriptors", || descriptors_of(keeper.child.id()) == idle);
+    all.assert_reported(&mut poller, 0..5);
     // Its peer sees the end, because no other process has the file.
     all.theirs[0].set_read_timeout(Some(PATIENCE)).unwrap();
     poller.deregister(all.keys[0]).unwrap();
@@ -59,7 +59,7 @@ fn a_keeper_that_lives_closes_what_its_loop_takes_back() {
 }
 
 #[test]
-fn what_cannot_be_called_back_is_void_before_anything_is_done_with_it() {
+fn a_descriptor_that_cannot_be_recalled_is_void_before_its_next_use() {
     let _one = one_at_a_time();
     let (link, mut played, mut revocation) = Played::revocable();
     let mut poller = poller(Topology::Process(link, RESTLESS));
@@ -91,16 +91,16 @@ fn what_cannot_be_called_back_is_void_before_anything_is_done_with_it() {
         drop((all.mine.remove(0), all.theirs.remove(0)));
     }
     assert!(!played.all().contains(&Said::Bye), "there was room for it");
-    assert_eq!(revocation.read(&mut count).unwrap(), 8, "nobody says that it is void");
+    assert_eq!(revocation.read(&mut count).unwrap(), 8, "the revocation is not signalled");
     assert!(matches!(poller.keeper_status(), KeeperStatus::Lost(_)));
     // The remaining descriptors are watched here.
     let left = all.keys.len();
     assert!(left > 8, "there was room for all of them");
-    all.are_heard(&mut poller, 0..left);
+    all.assert_reported(&mut poller, 0..left);
 }
 
 #[test]
-fn a_poller_that_ends_says_so_though_nobody_reads() {
+fn a_dropped_poller_revokes_its_link_even_without_a_reader() {
     let _one = one_at_a_time();
     let (link, played, mut revocation) = Played::revocable();
     let mut poller = poller(Topology::Process(link, RESTLESS));

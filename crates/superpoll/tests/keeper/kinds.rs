@@ -39,7 +39,7 @@ fn stays() -> Vec<(&'static str, OwnedFd)> {
 }
 
 #[test]
-fn what_depends_on_who_asks_stays() {
+fn descriptors_whose_readiness_depends_on_the_caller_stay() {
     let _one = one_at_a_time();
     let keeper = KeeperHandle::start(None);
     let control = keeper.control(1);
@@ -86,7 +86,7 @@ fn what_depends_on_who_asks_stays() {
 }
 
 #[test]
-fn a_signal_for_this_thread_is_heard_after_a_long_silence() {
+fn a_signal_for_this_thread_is_reported_after_a_long_silence() {
     let _one = one_at_a_time();
     let keeper = KeeperHandle::start(None);
     let control = keeper.control(1);

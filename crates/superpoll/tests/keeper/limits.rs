@@ -62,7 +62,7 @@ fn as_many_are_under_way_as_may_be() {
         });
         let stats = poller.stats();
         assert!(stats.moves_away >= LIMIT as u64 && stats.keeper_lost == 0, "{stats:?}");
-        assert_eq!(stats.away.len, 0, "who could not leave is here");
+        assert_eq!(stats.away.len, 0, "descriptors that could not leave are here");
         // Their events are reported where they are.
         for place in [0, 19] {
             all.theirs[place].write_all(b"x").unwrap();
@@ -92,8 +92,8 @@ fn crowd(busy: &KeeperLink) {
 }
 
 #[test]
-fn who_hands_over_waits_until_others_have_arrived() {
-    within_a_limit("limits::who_hands_over_waits_until_others_have_arrived", || {
+fn a_hand_over_waits_until_descriptors_in_transit_have_arrived() {
+    within_a_limit("limits::a_hand_over_waits_until_descriptors_in_transit_have_arrived", || {
         let (link, mut played) = Played::new();
         let mut poller = poller(Topology::Process(link, RESTLESS));
         let _some = Connections::new(&mut poller, 2);
@@ -112,7 +112,7 @@ fn who_hands_over_waits_until_others_have_arrived() {
                         let mut room = Vec::new();
                         while arrives.receive(&mut room, &mut Vec::new()).is_ok() {}
                         is_crowded = false;
-                        played.say(&Notice::Synced(number, Sums::default()));
+                        played.send(&Notice::Synced(number, Sums::default()));
                     }
                     _ => return watched,
                 }
@@ -127,8 +127,8 @@ fn who_hands_over_waits_until_others_have_arrived() {
 }
 
 #[test]
-fn who_hands_over_does_not_wait_for_ever() {
-    within_a_limit("limits::who_hands_over_does_not_wait_for_ever", || {
+fn a_hand_over_does_not_wait_indefinitely() {
+    within_a_limit("limits::a_hand_over_does_not_wait_indefinitely", || {
         let (link, mut played) = Played::new();
         let mut poller = poller(Topology::Process(link, RESTLESS));
         let mut all = Connections::new(&mut poller, 8);
@@ -136,14 +136,14 @@ fn who_hands_over_does_not_wait_for_ever() {
         crowd(&busy);
         let plays = std::thread::spawn(move || {
             while let Said::Sync(number) = played.next() {
-                played.say(&Notice::Synced(number, Sums::default()));
+                played.send(&Notice::Synced(number, Sums::default()));
             }
         });
         assert_eq!(poller.move_all_to_keeper(), 8);
         let stats = poller.stats();
         assert!(stats.keeper_limit > 1 && stats.keeper_lost == 0, "{stats:?}");
         // They are not on their way, so their events are reported here.
-        all.are_heard(&mut poller, [0, 7].into_iter());
+        all.assert_reported(&mut poller, [0, 7].into_iter());
         drop(poller);
         plays.join().unwrap();
     });
@@ -151,7 +151,7 @@ fn who_hands_over_does_not_wait_for_ever() {
 
 #[cfg(feature = "uring")]
 #[test]
-fn what_may_not_be_sent_stays_and_is_not_tried_again() {
+fn a_descriptor_that_may_not_be_sent_stays_and_is_not_retried() {
     let _one = one_at_a_time();
     // The kernel does not let rings travel (since Linux 6.8).
     let Ok(ring) = io_uring::IoUring::new(4) else {
@@ -164,7 +164,7 @@ fn what_may_not_be_sent_stays_and_is_not_tried_again() {
     let key = poller.register_raw(ring.as_raw_fd(), Interest::READABLE).unwrap();
     let mut more = Connections::new(&mut poller, 3);
     let mut events = Events::with_limit(8);
-    until("the others do not leave", || {
+    until("the other descriptors do not leave", || {
         assert_eq!(poller.wait(&mut events, ZERO).unwrap(), 0);
         poller.stats().away.len >= 6
     });

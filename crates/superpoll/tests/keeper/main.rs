@@ -85,7 +85,7 @@ impl Connections {
     }
 
     /// Each end is reported once a byte is sent to it, and no other end is.
-    fn are_heard(&mut self, poller: &mut Poller, which: impl Iterator<Item = usize>) {
+    fn assert_reported(&mut self, poller: &mut Poller, which: impl Iterator<Item = usize>) {
         let mut events = Events::with_limit(64);
         for place in which {
             self.theirs[place].write_all(b"x").unwrap();
@@ -196,7 +196,7 @@ fn both(test: impl Fn(Topology)) {
 }
 
 #[test]
-fn who_is_idle_leaves_and_who_stirs_comes_back() {
+fn idle_descriptors_leave_and_ready_ones_come_back() {
     both(|topology| {
         let mut poller = poller(topology);
         assert!(matches!(poller.keeper_status(), KeeperStatus::Present));
@@ -207,7 +207,7 @@ fn who_is_idle_leaves_and_who_stirs_comes_back() {
         let stats = poller.stats();
         assert_eq!((stats.moves_away, stats.moves_back, stats.cold.len), (count as u64, 0, 0));
         assert!(poller.is_away(all.keys[0]) && stats.calls.sendmsg >= 2);
-        all.are_heard(&mut poller, (0..count).step_by(7));
+        all.assert_reported(&mut poller, (0..count).step_by(7));
         let stats = poller.stats();
         assert_eq!(stats.moves_back, count.div_ceil(7) as u64);
         assert_eq!(stats.away.active, stats.moves_back);
@@ -225,7 +225,7 @@ fn who_is_idle_leaves_and_who_stirs_comes_back() {
 }
 
 #[test]
-fn a_change_or_an_end_calls_back_what_is_away() {
+fn a_change_or_an_end_recalls_a_descriptor_that_is_away() {
     both(|topology| {
         let mut poller = poller(topology);
         let mut all = Connections::new(&mut poller, 4);
@@ -253,7 +253,7 @@ fn a_change_or_an_end_calls_back_what_is_away() {
         poller.modify(all.keys[0], Interest::READABLE).unwrap();
         leave(&mut poller, 2);
         assert!(!poller.is_away(all.keys[1]));
-        all.are_heard(&mut poller, [0, 1, 2].into_iter());
+        all.assert_reported(&mut poller, [0, 1, 2].into_iter());
     });
 }
 
@@ -281,7 +281,7 @@ fn a_lost_keeper_loses_nothing() {
         mine.read_exact(&mut [0]).unwrap();
     }
     // From here on it is as if there had never been one.
-    all.are_heard(&mut poller, (0..300).step_by(30));
+    all.assert_reported(&mut poller, (0..300).step_by(30));
     assert_eq!((poller.move_all_to_keeper(), poller.stats().away.len), (300, 0));
     poller.flush();
     drop((all, poller));
@@ -289,7 +289,7 @@ fn a_lost_keeper_loses_nothing() {
 }
 
 #[test]
-fn a_line_that_nobody_reads_is_full_and_then_lost() {
+fn a_link_without_a_reader_fills_up_and_is_then_lost() {
     let _one = one_at_a_time();
     let before = descriptors_of(std::process::id());
     let (link, theirs) = KeeperLink::pair().unwrap();
@@ -323,7 +323,7 @@ fn a_line_that_nobody_reads_is_full_and_then_lost() {
     // A call that needs an answer waits for a while, and gets everything back.
     poller.flush();
     assert_eq!((poller.stats().keeper_lost, poller.stats().away.len), (1, 0));
-    all.are_heard(&mut poller, 0..8);
+    all.assert_reported(&mut poller, 0..8);
     // Files that were under way are closed with the link.
     drop((poller, all.mine, theirs, mine));
     for theirs in &mut all.theirs {
@@ -334,7 +334,7 @@ fn a_line_that_nobody_reads_is_full_and_then_lost() {
 }
 
 #[test]
-fn what_a_keeper_has_no_room_for_comes_back() {
+fn descriptors_beyond_the_limit_of_the_keeper_come_back() {
     let _one = one_at_a_time();
     let keeper = KeeperHandle::start(Some(40));
     let control = keeper.control(1);
@@ -345,12 +345,12 @@ fn what_a_keeper_has_no_room_for_comes_back() {
     let here = poller.move_all_to_keeper();
     assert!((60..100).contains(&here), "{here} stay");
     assert_eq!(poller.wait(&mut events, ZERO).unwrap(), 0);
-    all.are_heard(&mut poller, 0..100);
+    all.assert_reported(&mut poller, 0..100);
     assert_eq!(poller.stats().keeper_lost, 0);
 }
 
 #[test]
-fn a_successor_gets_what_was_left_and_its_state() {
+fn a_successor_gets_the_remaining_descriptors_with_their_states() {
     let _one = one_at_a_time();
     let keeper = KeeperHandle::start(None);
     let mut control = keeper.control(1);
@@ -380,7 +380,7 @@ fn a_successor_gets_what_was_left_and_its_state() {
 }
 
 #[test]
-fn who_may_leave_only_with_a_state_leaves_once_it_has_one() {
+fn a_descriptor_that_needs_a_state_leaves_once_it_has_one() {
     let _one = one_at_a_time();
     let keeper = KeeperHandle::start(None);
     let control = keeper.control(1);
@@ -399,7 +399,7 @@ fn who_may_leave_only_with_a_state_leaves_once_it_has_one() {
     poller.leave_state(all.keys[1], b"state").unwrap();
     leave(&mut poller, 1);
     assert!(poller.is_away(all.keys[1]));
-    all.are_heard(&mut poller, 0..3);
+    all.assert_reported(&mut poller, 0..3);
     // It has come back, and its state was for that stay.
     for _ in 0..3 {
         assert_eq!(poller.wait(&mut events, ZERO).unwrap(), 0);
@@ -425,13 +425,13 @@ fn a_poller_that_ends_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_loop_that_sleeps_wakes_to_see_who_may_leave() {
+fn a_sleeping_loop_wakes_to_let_idle_descriptors_leave() {
     let _one = one_at_a_time();
     let tuning = Tuning { idle: Duration::from_millis(20), batch: 100, ..RESTLESS };
     let mut poller = poller(Topology::Thread(tuning));
     let mut all = Connections::new(&mut poller, 5);
     let mut events = Events::with_limit(8);
-    until("nobody leaves", || {
+    until("no descriptor leaves", || {
         assert_eq!(poller.wait(&mut events, Some(Duration::from_millis(200))).unwrap(), 0);
         poller.stats().away.len == 5
     });
@@ -439,11 +439,11 @@ fn a_loop_that_sleeps_wakes_to_see_who_may_leave() {
     let before = poller.stats().calls.waits();
     assert_eq!(poller.wait(&mut events, Some(Duration::from_millis(200))).unwrap(), 0);
     assert_eq!(poller.stats().calls.waits() - before, 1);
-    all.are_heard(&mut poller, 0..5);
+    all.assert_reported(&mut poller, 0..5);
 }
 
 #[test]
-fn an_idle_time_may_be_for_ever() {
+fn an_idle_time_may_be_infinite() {
     let _one = one_at_a_time();
     for rule in [RESTLESS.rule, Rule::Threshold { idle_atr: f32::NAN }] {
         let tuning =
@@ -452,7 +452,7 @@ fn an_idle_time_may_be_for_ever() {
         let mut all = Connections::new(&mut poller, 2);
         let mut events = Events::with_limit(8);
         assert_eq!(poller.wait(&mut events, Some(Duration::from_millis(2))).unwrap(), 0);
-        all.are_heard(&mut poller, 0..2);
+        all.assert_reported(&mut poller, 0..2);
         assert_eq!(poller.stats().moves_away, 0);
     }
 }
@@ -489,12 +489,12 @@ fn a_descriptor_that_was_closed_behind_its_back_harms_no_other() {
         let number = poller.register(&twin, Interest::READABLE).unwrap();
         drop((twin, other));
         let mut events = Events::with_limit(8);
-        until("the others do not leave", || {
+        until("the other descriptors do not leave", || {
             poller.wait(&mut events, ZERO).unwrap();
             poller.stats().away.len == 6
         });
         assert_eq!(poller.stats().keeper_lost, 0);
         assert!(!poller.is_away(number));
-        all.are_heard(&mut poller, 0..6);
+        all.assert_reported(&mut poller, 0..6);
     });
 }

@@ -43,7 +43,7 @@ impl Played {
     }
 
     /// Takes the next thing from the link, if there is any.
-    fn hear(&mut self) -> Option<Said> {
+    fn receive(&mut self) -> Option<Said> {
         let mut room = Vec::new();
         let received = self.link.receive(&mut room, &mut self.files);
         let Ok(received) = received else { return None };
@@ -64,7 +64,7 @@ impl Played {
     /// The messages since the last call.
     pub fn all(&mut self) -> Vec<Said> {
         let mut all = Vec::from(std::mem::take(&mut self.heard));
-        while let Some(said) = self.hear() {
+        while let Some(said) = self.receive() {
             let is_last = said == Said::Nothing;
             all.push(said);
             if is_last {
@@ -80,7 +80,7 @@ impl Played {
             return said;
         }
         assert!(self.link.wait(false, Instant::now() + PATIENCE).unwrap(), "nothing is said");
-        self.hear().unwrap()
+        self.receive().unwrap()
     }
 
     /// The registrations to watch, in one list.
@@ -92,13 +92,13 @@ impl Played {
         lists.flatten().collect()
     }
 
-    pub fn say(&self, notice: &Notice<'_>) {
+    pub fn send(&self, notice: &Notice<'_>) {
         let packet = notice.encode();
         self.link.send_until(Instant::now() + PATIENCE, &packet, &[]).unwrap();
     }
 
     /// Sends a message for which there may be no reader any more; false in that case.
-    pub fn try_to_say(&self, notice: &Notice<'_>) -> bool {
+    pub fn try_send(&self, notice: &Notice<'_>) -> bool {
         let packet = notice.encode();
         self.link.send_until(Instant::now() + PATIENCE, &packet, &[]).is_ok()
     }

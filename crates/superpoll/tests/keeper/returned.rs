@@ -17,7 +17,7 @@ fn many_that_come_back_one_by_one_are_one_question_to_the_kernel() {
     assert_eq!(watched.len(), COUNT);
     for (theirs, (key, _)) in all.theirs.iter_mut().zip(watched) {
         theirs.write_all(b"x").unwrap();
-        played.say(&Notice::Ready(vec![(key, 1)]));
+        played.send(&Notice::Ready(vec![(key, 1)]));
     }
     let before = poller.stats().calls;
     let mut events = Events::with_limit(COUNT);
@@ -30,15 +30,15 @@ fn many_that_come_back_one_by_one_are_one_question_to_the_kernel() {
 }
 
 #[test]
-fn who_talks_without_end_is_not_listened_to_for_ever() {
+fn a_keeper_that_never_stops_sending_is_given_up() {
     let _one = one_at_a_time();
     let (link, played) = Played::new();
     let mut poller = poller(Topology::Process(link, RESTLESS));
     let mut all = Connections::new(&mut poller, 1);
     let talks = std::thread::spawn(move || {
         // No descriptor is away, and no question was asked.
-        while played.try_to_say(&Notice::Ready(vec![(7, 1); 100]))
-            && played.try_to_say(&Notice::Synced(u64::MAX, Sums::default()))
+        while played.try_send(&Notice::Ready(vec![(7, 1); 100]))
+            && played.try_send(&Notice::Synced(u64::MAX, Sums::default()))
         {}
     });
     for _ in 0..100 {
@@ -49,13 +49,13 @@ fn who_talks_without_end_is_not_listened_to_for_ever() {
     assert_eq!(poller.stats().keeper_lost, 0);
     poller.flush();
     assert_eq!((poller.stats().keeper_lost, poller.stats().away.len), (1, 0));
-    all.are_heard(&mut poller, [0].into_iter());
+    all.assert_reported(&mut poller, [0].into_iter());
     talks.join().unwrap();
 }
 
 /// A keeper lets go of a file after it has reported that the file stirs.
 #[test]
-fn who_has_just_come_back_may_be_held_there_until_a_flush() {
+fn a_keeper_may_hold_a_returned_file_until_a_flush() {
     let _one = one_at_a_time();
     let (link, mut played) = Played::new();
     let mut poller = poller(Topology::Process(link, RESTLESS));
@@ -63,7 +63,7 @@ fn who_has_just_come_back_may_be_held_there_until_a_flush() {
     leave(&mut poller, 1);
     let watched = played.watched();
     all.theirs[0].write_all(b"x").unwrap();
-    played.say(&Notice::Ready(vec![(watched[0].0, 1)]));
+    played.send(&Notice::Ready(vec![(watched[0].0, 1)]));
     assert_eq!(poller.wait(&mut Events::with_limit(8), ZERO).unwrap(), 1);
     poller.deregister(all.keys[0]).unwrap();
     drop(all.mine.remove(0));
@@ -71,7 +71,7 @@ fn who_has_just_come_back_may_be_held_there_until_a_flush() {
         let said = played.next();
         played.files.clear();
         if let Said::Sync(number) = said {
-            played.say(&Notice::Synced(number, Sums::default()));
+            played.send(&Notice::Synced(number, Sums::default()));
         }
         (said, played)
     });

@@ -40,7 +40,7 @@ fn leave_all(poller: &mut Poller, played: &mut Played) -> (Vec<(u64, Vec<u8>)>, 
 }
 
 #[test]
-fn what_was_returned_leaves_again_with_its_state() {
+fn returned_descriptors_leave_again_with_their_states() {
     let _one = one_at_a_time();
     let (link, mut played) = Played::new();
     let mut poller = poller(Topology::Process(link, STATED));
@@ -49,7 +49,7 @@ fn what_was_returned_leaves_again_with_its_state() {
     let states: Vec<_> = watched.iter().map(|(_, state)| state.clone()).collect();
     assert_eq!(states, [state(0), state(1), state(2)]);
     let returned = watched[1..].iter().map(|&(key, _)| (key, libc::EMFILE)).collect();
-    played.say(&Notice::Returned(returned));
+    played.send(&Notice::Returned(returned));
     look(&mut poller);
     assert_eq!((poller.stats().moves_back, poller.stats().away.len), (2, 1));
     // One of them has a newer one now.
@@ -59,20 +59,20 @@ fn what_was_returned_leaves_again_with_its_state() {
         loop {
             match played.next() {
                 Said::Watch(all) => watched.extend(all.into_iter().map(|(_, state)| state)),
-                Said::Sync(number) => played.say(&Notice::Synced(number, Sums::default())),
+                Said::Sync(number) => played.send(&Notice::Synced(number, Sums::default())),
                 _ => return watched,
             }
         }
     });
     assert_eq!(poller.move_all_to_keeper(), 0);
     // Descriptors that have left now were not refused, and no poller has a state of them any more.
-    all.are_heard(&mut poller, std::iter::empty());
+    all.assert_reported(&mut poller, std::iter::empty());
     drop(poller);
     assert_eq!(asks.join().unwrap(), [state(1), b"newer".to_vec()]);
 }
 
 #[test]
-fn a_keeper_that_has_room_again_is_given_what_it_had_returned() {
+fn a_keeper_with_room_again_gets_the_descriptors_that_it_returned() {
     let _one = one_at_a_time();
     let keeper = KeeperHandle::start(Some(40));
     let mut control = keeper.control(1);
@@ -102,7 +102,7 @@ fn a_keeper_that_has_room_again_is_given_what_it_had_returned() {
 }
 
 #[test]
-fn who_is_away_for_good_costs_nothing_for_its_state() {
+fn a_descriptor_that_stays_away_costs_no_memory_for_its_state() {
     let _one = one_at_a_time();
     let (link, mut played) = Played::new();
     let mut poller = poller(Topology::Process(link, STATED));
@@ -124,10 +124,10 @@ fn who_is_away_for_good_costs_nothing_for_its_state() {
     let question = question.expect("it asks whether they were taken");
     assert!(poller.memory().own >= without + COUNT * 100, "until then they may come back");
     // An answer to another question says nothing.
-    played.say(&Notice::Synced(question - 1, Sums::default()));
+    played.send(&Notice::Synced(question - 1, Sums::default()));
     look(&mut poller);
     assert!(poller.memory().own >= without + COUNT * 100 / 2);
-    played.say(&Notice::Synced(question, Sums::default()));
+    played.send(&Notice::Synced(question, Sums::default()));
     look(&mut poller);
     let after = poller.memory().own;
     assert!(after <= without + COUNT * 8, "{after} after {without}");
@@ -163,20 +163,20 @@ fn an_end_takes_the_state_with_it() {
     poller.deregister(all.keys[0]).unwrap();
     let key = poller.register(&all.mine[0], Interest::READABLE).unwrap();
     assert_eq!(key.index(), all.keys[0].index());
-    played.say(&Notice::Returned(vec![(watched[0].0, libc::EMFILE)]));
+    played.send(&Notice::Returned(vec![(watched[0].0, libc::EMFILE)]));
     look(&mut poller);
     look(&mut poller);
     assert_eq!((played.watched(), poller.stats().stale), (vec![], 1));
 }
 
 #[test]
-fn a_state_for_one_that_is_away_takes_the_place_of_what_it_left_with() {
+fn a_new_state_for_a_descriptor_that_is_away_replaces_its_old_state() {
     let _one = one_at_a_time();
     let (link, mut played) = Played::new();
     let mut poller = poller(Topology::Process(link, STATED));
     let mut all = stated(&mut poller, 2);
     let (watched, question) = leave_all(&mut poller, &mut played);
-    played.say(&Notice::Synced(question.unwrap(), Sums::default()));
+    played.send(&Notice::Synced(question.unwrap(), Sums::default()));
     look(&mut poller);
     poller.leave_state(all.keys[1], b"newer").unwrap();
     look(&mut poller);
@@ -186,8 +186,8 @@ fn a_state_for_one_that_is_away_takes_the_place_of_what_it_left_with() {
     assert!(again.len() == 1 && again[0].0 != watched[1].0 && again[0].1 == b"newer");
     assert!(poller.is_away(all.keys[0]) && poller.is_away(all.keys[1]));
     // Later ones go on without a state.
-    played.say(&Notice::Ready(vec![(again[0].0, 1)]));
-    all.are_heard(&mut poller, [1].into_iter());
+    played.send(&Notice::Ready(vec![(again[0].0, 1)]));
+    all.assert_reported(&mut poller, [1].into_iter());
     look(&mut poller);
     assert!(!poller.is_away(all.keys[1]));
 }

@@ -179,7 +179,7 @@ pub(super) fn icmp_error() -> io::Result<Option<Scene>> {
     let socket = OwnedFd::from(socket);
     sys::set_option(&socket, libc::SOL_IP, libc::IP_RECVERR, 1i32)?;
     let scene = Scene::of([socket])
-        .then("sent to nobody", |fds| {
+        .then("sent without a receiver", |fds| {
             sys::write(&fds[0], b"x");
             Ok(())
         })
@@ -192,7 +192,7 @@ pub(super) fn icmp_error() -> io::Result<Option<Scene>> {
             sys::receive_errors(&fds[0]);
             Ok(())
         })
-        .then("sent to nobody again", |fds| {
+        .then("sent without a receiver again", |fds| {
             sys::write(&fds[0], b"x");
             Ok(())
         })

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_idle_for_long_enough_is_to_leave() {
+    fn a_descriptor_that_is_idle_for_long_enough_is_due() {
         let mut eviction = eviction(REGRET);
         at(&mut eviction, 990);
         assert!(!eviction.is_due(0) && !eviction.is_due(1));
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_idle_time_only_what_was_just_reported_stays() {
+    fn without_an_idle_time_only_a_descriptor_that_was_just_reported_stays() {
         let mut eviction = Eviction::new(Duration::ZERO, REGRET);
         eviction.begin_pass();
         eviction.touch(0, 1, true);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_back_too_soon_has_to_be_idle_for_longer() {
+    fn a_descriptor_that_comes_back_too_soon_must_be_idle_for_longer() {
         let mut eviction = eviction(REGRET);
         let mut now = 0;
         // The required idle time, and how long it then was away.
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_set_lets_nobody_go() {
+    fn no_descriptor_leaves_a_busy_set() {
         let mut eviction = eviction(Rule::Threshold { idle_atr: 0.1 });
         at(&mut eviction, 2000);
         assert!(eviction.is_due(0));
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_been_idle_for_days_is_idle() {
+    fn a_descriptor_that_has_been_idle_for_days_is_due() {
         let mut eviction = eviction(REGRET);
         // Since then it was not looked at, because it might not leave.
         for now in [1 << 30, (1 << 31) + 10, u32::MAX - 2 * ticks(DELAY)] {
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_be_given_away_is_kept_until_there_is_another() {
+    fn a_slot_whose_descriptor_must_stay_is_marked_until_its_next_registration() {
         let mut eviction = eviction(REGRET);
         at(&mut eviction, 100_000);
         assert!(!eviction.is_pinned(0) && !eviction.is_pinned(7));
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_kind_it_is_of_is_asked_once_for_each_registration() {
+    fn the_kind_of_a_descriptor_is_queried_once_for_each_registration() {
         let mut eviction = eviction(REGRET);
         assert!(!eviction.is_eligible(0) && !eviction.is_eligible(7));
         eviction.set_eligible(0);
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_barred_waits_and_time_may_wrap() {
+    fn a_barred_descriptor_waits_even_when_the_clock_wraps() {
         let mut eviction = Eviction::new(Duration::ZERO, REGRET);
         eviction.begin_pass();
         eviction.set_time(u32::MAX - 3);

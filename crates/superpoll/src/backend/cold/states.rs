@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_meanwhile_is_newer_and_an_end_ends_both() {
+    fn a_state_set_during_a_stay_is_newer_and_an_end_drops_both() {
         let mut states = States::default();
         for (index, state) in [(1, b"a"), (2, b"b"), (3, b"c")] {
             states.set(index, state);

@@ -63,7 +63,7 @@ impl Bench {
 }
 
 #[test]
-fn a_set_is_idle_until_somebody_may_report() {
+fn a_set_is_idle_until_a_descriptor_may_report() {
     let mut bench = Bench::new(8);
     assert!(bench.epoll.is_idle());
     let pipe = bench.pipe(Mode::Level);
@@ -93,7 +93,7 @@ fn an_exclusive_registration_is_removed_and_added_but_never_modified() {
 }
 
 #[test]
-fn what_is_parked_already_need_not_be_told_unless_the_name_is_new() {
+fn a_parked_registration_is_applied_again_only_under_a_new_name() {
     let mut bench = Bench::new(8);
     let (reader, _writer, key) = bench.pipe(Mode::OneShot);
     let fired = Some((Interest::NONE, Mode::OneShot));
@@ -104,7 +104,7 @@ fn what_is_parked_already_need_not_be_told_unless_the_name_is_new() {
 
     bench.stage.table.end(key.index(), false);
     let again = bench.stage.add(reader.as_raw_fd(), READABLE);
-    assert_eq!(again.index(), key.index(), "it takes over what the kernel knows");
+    assert_eq!(again.index(), key.index(), "it takes over the kernel's registration");
     assert_eq!(bench.epoll.park(&mut bench.stage.cx(), key.index()).unwrap(), Synced::Applied);
     assert_eq!((bench.calls(), bench.applied(key)), ((0, 1, 0, 0), Some(PARKED)));
 }
@@ -135,7 +135,7 @@ fn a_number_that_the_kernel_still_knows_is_removed_and_added() {
 }
 
 #[test]
-fn any_other_refusal_is_told_without_a_second_try() {
+fn any_other_refusal_is_reported_without_a_second_try() {
     let mut bench = Bench::new(8);
     // A number that no test here comes near.
     let key = bench.stage.add(1_000_000, READABLE);
@@ -166,7 +166,7 @@ fn alone_it_asks_for_no_more_than_there_is_room_for() {
 }
 
 #[test]
-fn it_asks_again_only_if_what_nobody_wants_has_filled_the_buffer() {
+fn epoll_is_asked_again_only_if_unwanted_events_filled_the_buffer() {
     // The first in the kernel's list is not wanted any more.
     let narrowed = |limit: usize, wanted: usize| {
         let mut bench = Bench::new(limit);
@@ -185,7 +185,7 @@ fn it_asks_again_only_if_what_nobody_wants_has_filled_the_buffer() {
     let mut bench = Bench::new(1);
     let _pipes: Vec<_> = (0..2).map(|_| bench.ready(Mode::Level)).collect();
     bench.calls();
-    assert_eq!((bench.fetch(true), bench.calls().3), (1, 1), "it is full of what is wanted");
+    assert_eq!((bench.fetch(true), bench.calls().3), (1, 1), "it is full of wanted events");
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn one_shots_are_counted_and_known_to_be_disarmed() {
 }
 
 #[test]
-fn a_hang_up_of_what_is_parked_is_left_to_the_array() {
+fn a_hang_up_of_a_parked_descriptor_is_left_to_the_array() {
     let mut bench = Bench::new(8);
     let (_reader, writer, key) = bench.pipe(Mode::Level);
     bench.epoll.park(&mut bench.stage.cx(), key.index()).unwrap();
@@ -221,7 +221,7 @@ fn a_hang_up_of_what_is_parked_is_left_to_the_array() {
 }
 
 #[test]
-fn a_set_that_is_built_anew_lacks_only_what_nobody_can_name() {
+fn a_rebuilt_set_lacks_only_descriptors_without_a_registration() {
     let mut bench = Bench::new(8);
     let kept = [bench.pipe(Mode::Level), bench.pipe(Mode::Auto)];
     let parked = bench.pipe(Mode::Level);
@@ -268,7 +268,7 @@ fn poll_slot(fd: &OwnedFd) -> crate::sys::poll::Slot {
 }
 
 #[test]
-fn what_has_ended_is_not_told_to_a_new_set() {
+fn an_ended_registration_is_not_added_to_a_new_set() {
     let mut bench = Bench::new(8);
     let (_reader, _writer, key) = bench.pipe(Mode::Level);
     bench.stage.table.end(key.index(), false);
@@ -298,7 +298,7 @@ fn only_a_narrower_level_without_writability_may_wait() {
 }
 
 #[test]
-fn the_kernel_is_told_only_what_changes_something() {
+fn only_effective_changes_reach_the_kernel() {
     let (level, edge) = (Watch::new, |interest| Watch::new(interest).mode(Mode::Edge));
     let (saved, modified) = ((0, 0, 0, 0), (0, 1, 0, 0));
     let readable = |mode| Some((READABLE, mode));
@@ -329,7 +329,7 @@ fn the_kernel_is_told_only_what_changes_something() {
 }
 
 #[test]
-fn what_has_come_up_and_a_new_name_are_told_even_if_they_might_wait() {
+fn a_forced_change_and_a_new_name_are_applied_at_once() {
     let mut bench = Bench::new(8);
     let (reader, _writer, key) = bench.pipe(Mode::Level);
     bench.watch(key, Watch::new(Interest::NONE));
@@ -349,7 +349,7 @@ fn what_has_come_up_and_a_new_name_are_told_even_if_they_might_wait() {
 }
 
 #[test]
-fn a_removal_is_told_unless_a_close_has_made_it_needless() {
+fn a_removal_is_applied_unless_a_close_has_made_it_needless() {
     for (closed, known, calls, synced) in [
         (false, true, (0, 0, 1, 0), Synced::Applied),
         (true, true, (0, 0, 0, 0), Synced::Unchanged),
@@ -368,7 +368,7 @@ fn a_removal_is_told_unless_a_close_has_made_it_needless() {
 }
 
 #[test]
-fn a_wait_counts_what_is_watched_and_what_is_active() {
+fn a_wait_counts_watched_and_active_descriptors() {
     let mut bench = Bench::new(8);
     let mut ready = bench.ready(Mode::Level);
     let _idle = bench.pipe(Mode::Level);
@@ -398,7 +398,7 @@ fn a_child_gets_sets_of_its_own_under_the_same_numbers() {
     assert_eq!((bench.epoll.armed(), bench.epoll.waker), (0, None));
     assert_eq!(bench.epoll.as_fd().as_raw_fd(), number);
     assert_eq!(bench.epoll.nest(&mut bench.stage.cx()).unwrap().as_raw_fd(), outer);
-    assert_eq!(bench.fetch(true), 0, "nothing was told to the new set");
+    assert_eq!(bench.fetch(true), 0, "nothing was added to the new set");
     // Everything that was added to the old one is still there.
     let mut buffer = Vec::new();
     let found = epoll::wait(

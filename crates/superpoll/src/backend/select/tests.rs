@@ -62,7 +62,7 @@ fn the_end_is_one_more_than_the_highest_watched() {
 }
 
 #[test]
-fn what_select_cannot_express_is_refused() {
+fn interests_that_select_cannot_express_are_refused() {
     let select = Select::new();
     let priority = Interest::PRIORITY;
     for interest in [Interest::NONE, READABLE, Interest::WRITABLE, READABLE | priority] {
@@ -83,7 +83,7 @@ fn what_select_cannot_express_is_refused() {
 }
 
 #[test]
-fn only_what_select_has_found_is_looked_at_more_closely() {
+fn only_descriptors_that_select_found_are_checked_again() {
     let mut bench = Bench::new(3, Watch::new(READABLE));
     let (waker, mut writer) = std::io::pipe().unwrap();
     bench.select.attach_waker(&mut bench.stage.cx(), waker.as_fd()).unwrap();
@@ -110,7 +110,7 @@ fn a_wait_looks_and_then_blocks_once() {
 }
 
 #[test]
-fn a_wait_counts_what_is_watched_and_what_is_active() {
+fn a_wait_counts_watched_and_active_descriptors() {
     let mut bench = Bench::new(3, Watch::new(READABLE));
     bench.pipes[0].1.write_all(b"x").unwrap();
     bench.pipes[2].1.write_all(b"x").unwrap();
@@ -152,7 +152,7 @@ fn a_closed_descriptor_is_found_invalid_and_leaves_the_sets() {
 }
 
 #[test]
-fn its_length_follows_what_is_registered() {
+fn the_length_follows_the_registrations() {
     let mut bench = Bench::new(3, Watch::new(READABLE));
     assert_eq!(bench.select.status().lengths, Lengths { hot: 3, ..Lengths::default() });
     // A change is not another registration.
@@ -173,7 +173,7 @@ fn its_length_follows_what_is_registered() {
 }
 
 #[test]
-fn memory_is_the_list_of_what_was_found() {
+fn memory_counts_the_list_of_found_descriptors() {
     let mut select = Select::new();
     assert_eq!(select.memory(), Memory::default());
     select.found.reserve_exact(10);

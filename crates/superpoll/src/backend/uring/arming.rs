@@ -114,18 +114,18 @@ impl Uring {
     /// armed again. Leaves changes that the ring does not take now, for a reason that passes.
     #[inline]
     pub(super) fn catch_up_with_ring(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        match self.tell_ring(cx) {
+        match self.submit_to_ring(cx) {
             Ok(()) => Ok(()),
-            Err(_) => self.make_room_and_tell(cx),
+            Err(_) => self.make_room_and_submit(cx),
         }
     }
 
     /// The same with a ring whose queue is full, and that may take more once its completions are
     /// fetched.
     #[cold]
-    fn make_room_and_tell(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+    fn make_room_and_submit(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         self.fetch_early(cx);
-        let told = self.tell_ring(cx);
+        let told = self.submit_to_ring(cx);
         if let Some(outer) = &self.outer {
             // There is something for a wait that the ring does not announce: completions that were
             // fetched, or changes that were left.
@@ -135,8 +135,8 @@ impl Uring {
     }
 
     #[inline]
-    fn tell_ring(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        self.tell_removals(cx)?;
+    fn submit_to_ring(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        self.submit_removals(cx)?;
         if self.is_waker_due {
             self.arm_waker(cx)?;
         }
@@ -144,7 +144,7 @@ impl Uring {
     }
 
     /// Submits the removals that the ring has not taken yet.
-    pub(super) fn tell_removals(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+    pub(super) fn submit_removals(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         while let Some(&name) = self.leaving.last() {
             self.ring.cancel(&mut cx.stats.calls, name)?;
             self.leaving.pop();
@@ -157,8 +157,8 @@ impl Uring {
         !self.again.is_empty()
             || !self.leaving.is_empty()
             || self.is_waker_due
-            || self.batch.is_untold()
-            || self.in_flight.is_untold()
+            || self.batch.has_unsubmitted()
+            || self.in_flight.has_unsubmitted()
     }
 
     /// Arms the polls that ended or were not taken and are still wanted.

@@ -98,7 +98,7 @@ impl Batch {
 
     /// Whether some operations have not been submitted.
     #[inline]
-    pub(crate) fn is_untold(&self) -> bool {
+    pub(crate) fn has_unsubmitted(&self) -> bool {
         self.told < self.entries.len()
     }
 
@@ -190,7 +190,7 @@ impl Batch {
 
     /// Queues as many in the ring as it has room for; the next call carries them out. Returns
     /// whether that is all.
-    pub(crate) fn tell(&mut self, ring: &mut Ring) -> io::Result<bool> {
+    pub(crate) fn submit_queued(&mut self, ring: &mut Ring) -> io::Result<bool> {
         let Batch { entries, told, under_way, files, last_told, .. } = self;
         let mut waiting = entries.iter_mut().enumerate().skip(*told);
         let next = || {
@@ -211,7 +211,7 @@ impl Batch {
         ring.fill(next)?;
         *last_told = ring.last_pushed();
         self.clear();
-        Ok(!self.is_untold())
+        Ok(!self.has_unsubmitted())
     }
 
     /// Takes the result of an operation: the kernel's answer under its name.

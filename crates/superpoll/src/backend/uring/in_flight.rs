@@ -78,7 +78,7 @@ impl InFlight {
     }
 
     /// Whether an operation waits to be submitted to the kernel.
-    pub(super) fn is_untold(&self) -> bool {
+    pub(super) fn has_unsubmitted(&self) -> bool {
         !self.waiting.is_empty()
     }
 
@@ -153,14 +153,14 @@ impl InFlight {
 
     /// Submits the waiting operations to the kernel, which begins them with the next call.
     #[inline]
-    pub(super) fn tell(&mut self, calls: &mut Calls, ring: &mut Ring) -> io::Result<()> {
+    pub(super) fn submit_waiting(&mut self, calls: &mut Calls, ring: &mut Ring) -> io::Result<()> {
         if !self.ends.is_certain() {
             self.look_for_ends(calls, ring)?;
         }
         if self.buffers.is_some() {
             self.feed();
         }
-        if self.waiting.is_empty() { Ok(()) } else { self.tell_all(calls, ring) }
+        if self.waiting.is_empty() { Ok(()) } else { self.submit_all_waiting(calls, ring) }
     }
 
     /// Submits the operations that wait for buffers, if there are any buffers.
@@ -178,11 +178,11 @@ impl InFlight {
         }
     }
 
-    fn tell_all(&mut self, calls: &mut Calls, ring: &mut Ring) -> io::Result<()> {
+    fn submit_all_waiting(&mut self, calls: &mut Calls, ring: &mut Ring) -> io::Result<()> {
         let mut told = 0;
         let mut outcome = Ok(());
         while let Some(&ticket) = self.waiting.get(told) {
-            outcome = self.tell_one(calls, ring, ticket);
+            outcome = self.submit_one(calls, ring, ticket);
             if outcome.is_err() {
                 break;
             }
@@ -192,7 +192,7 @@ impl InFlight {
         outcome
     }
 
-    fn tell_one(&mut self, calls: &mut Calls, ring: &mut Ring, ticket: Ticket) -> io::Result<()> {
+    fn submit_one(&mut self, calls: &mut Calls, ring: &mut Ring, ticket: Ticket) -> io::Result<()> {
         match self.find(ticket) {
             Some(entry) if !entry.loan.is_due() => {
                 let (file, request) = (File::Descriptor(entry.fd), entry.request());
@@ -540,7 +540,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_late_ticket_means_nobody_when_the_names_have_come_round() {
+    fn a_late_ticket_matches_no_operation_when_the_names_have_wrapped() {
         let mut in_flight = InFlight::default();
         let cancelled =
             |in_flight: &mut InFlight, ticket| in_flight.end(ticket, Err(canceled()), true);

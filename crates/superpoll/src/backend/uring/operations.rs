@@ -108,7 +108,7 @@ impl Operations for Uring {
     }
 
     fn perform(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        if !self.batch.is_untold() && self.in_flight.is_idle() {
+        if !self.batch.has_unsubmitted() && self.in_flight.is_idle() {
             return Ok(());
         }
         self.begin(cx)?;
@@ -123,13 +123,13 @@ impl Operations for Uring {
         if self.ring.is_elsewhere() {
             self.move_here(cx)?;
         }
-        self.tell_removals(cx)?;
+        self.submit_removals(cx)?;
         if let Some(outer) = &self.outer {
-            if self.in_flight.has_done() || self.batch.is_untold() {
+            if self.in_flight.has_done() || self.batch.has_unsubmitted() {
                 outer.announce()?;
             }
             self.catch_up_with_ring(cx)?;
-            self.in_flight.tell(&mut cx.stats.calls, &mut self.ring)?;
+            self.in_flight.submit_waiting(&mut cx.stats.calls, &mut self.ring)?;
         }
         self.ring.submit(&mut cx.stats.calls)?;
         if std::mem::take(&mut self.is_removing)

@@ -62,7 +62,7 @@ fn changes_and_the_wait_are_one_call() {
 }
 
 #[test]
-fn an_arrival_that_was_read_before_the_wait_is_told_with_auto_at_most() {
+fn an_arrival_that_was_read_before_the_wait_is_reported_with_auto_at_most() {
     let Some(mut poller) = poller() else { return };
     for mode in [Mode::Level, Mode::Edge, Mode::Auto, Mode::OneShot] {
         let (mut reader, mut writer) = pipe().unwrap();
@@ -95,7 +95,7 @@ fn several_arrivals_are_one_event() {
 }
 
 #[test]
-fn what_is_under_way_for_an_earlier_interest_is_dropped() {
+fn completions_for_an_earlier_interest_are_dropped() {
     let Some(mut poller) = poller() else { return };
     let (reader, mut writer) = pipe().unwrap();
     let edge = Watch::new(Interest::READABLE).mode(Mode::Edge);
@@ -161,7 +161,7 @@ fn more_completions_than_there_is_room_for_lose_nothing() {
             }
         }
         assert_eq!(times.len(), COUNT);
-        assert!(times.values().all(|&times| times <= 2), "an edge told three times");
+        assert!(times.values().all(|&times| times <= 2), "an edge reported three times");
     }
 }
 
@@ -217,16 +217,16 @@ fn a_poller_that_goes_to_another_thread_goes_on_there() {
 }
 
 /// Waits until no reader is left.
-fn until_nobody_reads(writer: &PipeWriter) {
+fn wait_until_reader_is_closed(writer: &PipeWriter) {
     let mut poller = Poller::builder().backend(BackendKind::Poll).build().unwrap();
     poller.register(writer, Interest::PRIORITY).unwrap();
     let mut events = Events::with_limit(1);
     poller.wait(&mut events, Some(Duration::from_secs(20))).unwrap();
-    assert!(events.iter().any(|event| event.is_error()), "somebody keeps the reader");
+    assert!(events.iter().any(|event| event.is_error()), "the reader stays open");
 }
 
 #[test]
-fn a_poller_that_is_dropped_lets_go_of_what_it_watched() {
+fn a_dropped_poller_releases_its_descriptors() {
     // A thread may give names to sixteen rings at a time.
     for _ in 0..20 {
         let Some(mut poller) = poller() else { return };
@@ -234,12 +234,12 @@ fn a_poller_that_is_dropped_lets_go_of_what_it_watched() {
         poller.register(&reader, Interest::READABLE).unwrap();
         assert_eq!(found(&mut poller), []);
         drop((reader, poller));
-        until_nobody_reads(&writer);
+        wait_until_reader_is_closed(&writer);
     }
 }
 
 #[test]
-fn one_that_stays_has_a_name_and_gives_it_back() {
+fn a_poller_that_stays_on_its_thread_has_a_name_and_gives_it_back() {
     // A thread may give names to sixteen rings at a time.
     for promised_first in [false, true].repeat(20) {
         let Some(mut poller) = poller() else { return };
@@ -252,7 +252,7 @@ fn one_that_stays_has_a_name_and_gives_it_back() {
         poller.stay_on_thread();
         assert_eq!(found(&mut poller), []);
         drop((reader, poller));
-        until_nobody_reads(&writer);
+        wait_until_reader_is_closed(&writer);
     }
 }
 
@@ -275,7 +275,7 @@ fn a_promise_to_stay_that_is_broken_loses_no_events() {
 }
 
 #[test]
-fn what_the_kernel_would_not_watch_is_refused_and_what_passes_is_tried_again() {
+fn lasting_failures_to_watch_are_refusals_and_transient_ones_are_retried() {
     if poller().is_none() {
         return;
     }
@@ -352,7 +352,7 @@ fn a_ring_that_takes_no_more_for_now_ends_no_registration() {
 }
 
 #[test]
-fn a_removal_that_the_ring_does_not_take_is_told_later() {
+fn a_removal_that_the_ring_does_not_take_is_submitted_later() {
     if poller().is_none() {
         return;
     }
@@ -385,7 +385,7 @@ fn a_removal_that_the_ring_does_not_take_is_told_later() {
 }
 
 #[test]
-fn what_was_completed_before_a_wait_fails_is_not_lost_with_it() {
+fn completions_from_before_a_failing_wait_are_not_lost() {
     if poller().is_none() {
         return;
     }
@@ -421,7 +421,7 @@ fn what_was_completed_before_a_wait_fails_is_not_lost_with_it() {
 }
 
 #[test]
-fn what_the_kernel_has_dropped_is_watched_by_another_ring() {
+fn registrations_whose_completions_the_kernel_dropped_move_to_another_ring() {
     if poller().is_none() {
         return;
     }
@@ -497,7 +497,7 @@ fn the_order_of_armings_outlasts_their_numbers() {
 }
 
 #[test]
-fn what_cannot_be_waited_for_is_told_from_what_can() {
+fn files_that_cannot_be_waited_for_are_recognised() {
     use crate::sys::descriptor::can_wait;
     let calls = &mut crate::stats::Calls::default();
     let (reader, _writer) = pipe().unwrap();
@@ -510,7 +510,7 @@ fn what_cannot_be_waited_for_is_told_from_what_can() {
     assert_eq!(can("/dev/null").ok(), Some(false));
     assert_eq!(can("/").ok(), Some(false));
     assert_eq!(can("/proc/self/exe").ok(), Some(false));
-    assert_eq!(can("/proc/self/mounts").ok(), Some(true), "it tells of each mount");
+    assert_eq!(can("/proc/self/mounts").ok(), Some(true), "it reports each mount");
 }
 
 /// The kernel has not taken an operation when its registration ends, and the number becomes another

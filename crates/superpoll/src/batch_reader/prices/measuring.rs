@@ -130,7 +130,7 @@ impl Bench {
             // The batch refuses no such operation.
             let _ = self.batch.start(index, reader.as_raw_fd(), read, u64::from(index));
         }
-        self.batch.tell(&mut self.ring)?;
+        self.batch.submit_queued(&mut self.ring)?;
         expect(self.ask(calls)?, COUNT)?;
         let mut some = [Completion::NONE; COUNT];
         let fetched = self.ring.fetch_some(&mut some);
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prices_are_what_is_beyond_a_call() {
+    fn prices_exclude_the_cost_of_entering_the_kernel() {
         let count = COUNT as f32;
         let times = Times {
             enter: 200.0,

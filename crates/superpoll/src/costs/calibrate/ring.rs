@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn costs_are_what_is_beyond_a_call() {
+    fn costs_exclude_the_cost_of_a_call() {
         let expected = RingKindCosts { arm: 200.0, event: 40.0, wake: 110.0, cancel: 430.0 };
         assert_eq!(plausible().per_descriptor(), Some(expected));
     }
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_measured_once_or_said_why_not() {
+    fn ring_costs_are_measured_once_or_the_error_is_kept() {
         match (RingCosts::calibrated(), RingCosts::calibrated()) {
             (Ok(one), Ok(other)) => assert!(std::ptr::eq(one, other) && one.enter > 1.0),
             (Err(one), Err(other)) => assert!(std::ptr::eq(one, other)),

@@ -27,7 +27,7 @@ fn add(stage: &mut Stage, kept: &mut Kept<Process>, pair: &(UnixStream, UnixStre
 }
 
 #[test]
-fn who_is_lost_is_lost_once_and_it_is_told_why() {
+fn a_lost_keeper_is_counted_once_and_the_error_is_kept() {
     let (mut kept, theirs) = kept(Duration::ZERO);
     let mut stage = Stage::new(8);
     let pair = UnixStream::pair().unwrap();
@@ -60,7 +60,7 @@ fn a_file_that_is_exchanged_right_after_it_was_sent_is_recalled() {
 }
 
 #[test]
-fn who_comes_after_a_long_pause_is_not_taken_for_idle() {
+fn a_registration_after_a_long_pause_is_not_idle() {
     let (mut kept, _theirs) = kept(Duration::from_secs(100));
     let mut stage = Stage::new(8);
     let pairs = [UnixStream::pair().unwrap(), UnixStream::pair().unwrap()];
@@ -73,7 +73,7 @@ fn who_comes_after_a_long_pause_is_not_taken_for_idle() {
 }
 
 #[test]
-fn no_more_is_heard_at_once_than_was_said_to() {
+fn one_call_reads_at_most_the_given_number_of_notices() {
     let (mut kept, theirs) = kept(Duration::ZERO);
     let mut stage = Stage::new(8);
     let received =

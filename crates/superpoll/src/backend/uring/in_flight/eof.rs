@@ -155,7 +155,7 @@ mod tests {
 
         /// The progress of one round.
         fn look(&mut self) -> Vec<Progress> {
-            self.in_flight.tell(&mut self.calls, &mut self.ring).unwrap();
+            self.in_flight.submit_waiting(&mut self.calls, &mut self.ring).unwrap();
             self.ring.submit(&mut self.calls).unwrap();
             while let Some(completion) = self.ring.fetch() {
                 self.in_flight.complete(completion);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_received_the_last_there_was_is_asked_once_and_together() {
+    fn drained_receivers_are_polled_once_and_together() {
         let Some(mut stage) = Stage::new() else { return };
         let mut pairs: Vec<_> = (0..10).map(|_| UnixStream::pair().unwrap()).collect();
         for (number, (receiver, _)) in pairs.iter().enumerate() {
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_is_told_once_after_all_bytes() {
+    fn the_end_is_reported_once_after_all_bytes() {
         let Some(mut stage) = Stage::new() else { return };
         for round in 0..200usize {
             let (mut receiver, mut sender) = UnixStream::pair().unwrap();
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receive_whose_end_is_being_looked_for_can_be_cancelled() {
+    fn a_receive_can_be_cancelled_while_its_end_is_looked_for() {
         let Some(mut stage) = Stage::new() else { return };
         for _ in 0..100 {
             let (receiver, mut sender) = UnixStream::pair().unwrap();

@@ -34,7 +34,7 @@ fn nonsense_prices_do_no_harm() {
 }
 
 #[test]
-fn a_burst_is_judged_at_each_threshold_below_its_reach() {
+fn a_burst_is_judged_at_each_threshold_below_its_peak() {
     let mut model = pipe();
     model.burst(1000.0);
     let share = 118.0 / 183.0;
@@ -134,7 +134,7 @@ fn a_stay_costs_its_events_parked_or_settling() {
 }
 
 #[test]
-fn what_would_have_served_best_is_used_and_the_past_fades() {
+fn the_best_past_threshold_is_used_and_old_records_fade() {
     let mut model = pipe();
     for _ in 0..10 {
         model.burst(300.0);
@@ -182,7 +182,7 @@ const ROUND: KindCosts = KindCosts {
 };
 
 #[test]
-fn dearer_scans_and_a_level_for_all_change_what_an_event_saves() {
+fn expensive_scans_and_a_level_for_all_change_the_saving_of_an_event() {
     let mut model = KindModel::new(&ROUND, 1.5);
     // 100 + 120 - 6, less 15 for the scan.
     assert_eq!((model.scan, model.gain, model.gain_in_a_row), (15.0, 214.0, 214.0));
@@ -243,7 +243,7 @@ fn half_an_event_is_something_to_learn_from() {
 }
 
 #[test]
-fn what_was_counted_fades_by_a_sixteenth() {
+fn counts_fade_by_a_sixteenth() {
     let mut model = pipe();
     (model.cold_events, model.in_a_row) = (16.0, 32.0);
     (model.all_events, model.all_in_a_row) = (48.0, 64.0);
@@ -335,7 +335,7 @@ fn judgements_add_up_and_are_strict_at_a_rung() {
 }
 
 #[test]
-fn events_are_counted_by_place_and_by_what_came_before() {
+fn events_are_counted_by_set_and_by_the_pass_before() {
     let mut model = pipe();
     for (in_a_row, counted) in
         [(false, [1.0, 0.0, 2.0, 0.0]), (true, [2.0, 1.0, 4.0, 2.0]), (true, [3.0, 2.0, 6.0, 4.0])]

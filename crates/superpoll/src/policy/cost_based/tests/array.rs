@@ -87,7 +87,7 @@ fn candidates_are_admitted_if_they_earn_the_price_of_an_array() {
 }
 
 #[test]
-fn an_array_costs_by_what_epoll_has_to_do_besides() {
+fn the_price_of_an_array_depends_on_the_other_work_of_epoll() {
     let stage = Stage::new(Kind::Pipe, Hint::None);
     let price = |cold, active| array_price(&stage.view(), cold, active);
     assert_eq!((price(0, false), price(0, true)), (84.0, 84.0));
@@ -166,7 +166,7 @@ fn an_array_of_three_busy_ones_stays() {
 }
 
 #[test]
-fn a_debt_of_what_opening_would_cost_dissolves_the_array() {
+fn a_debt_as_large_as_the_cost_of_opening_dissolves_the_array() {
     // 3 + 1 settled ones at 1150; a pass costs 2 * 225 + 3 * 28 = 534.
     for (balance, dissolving) in [(-4066.0, false), (-4067.0, true), (-9000.0, true)] {
         let mut stage = Stage::new(Kind::Pipe, Hint::None);

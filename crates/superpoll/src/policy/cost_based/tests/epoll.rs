@@ -101,7 +101,7 @@ fn an_event_in_epoll_is_reckoned_like_this() {
 }
 
 #[test]
-fn what_a_descriptor_needs_beyond_others_is_counted_in_moves() {
+fn the_extra_credit_that_a_descriptor_needs_is_counted_in_moves() {
     for (penalty, credit, moves) in
         [(0.25, 775.0, true), (0.25, 774.0, false), (3.0, 2480.0, true), (3.0, 2479.0, false)]
     {

@@ -96,7 +96,7 @@ fn the_preferred_trigger_is_that_of_the_kind() {
 }
 
 #[test]
-fn what_it_goes_by_is_known_once_something_was_registered() {
+fn placement_costs_are_known_after_the_first_registration() {
     assert_eq!(CostBased::new().placement_costs(Kind::Tcp), None);
     let stage = Stage::new(Kind::Tcp, Hint::None);
     let [pipe, tcp] =

@@ -59,7 +59,7 @@ fn scans_are_priced_by_the_tick_and_the_clock_may_wrap() {
 }
 
 #[test]
-fn dearer_scans_are_taken_over_and_nothing_overflows() {
+fn a_higher_cost_of_scans_is_adopted_and_nothing_overflows() {
     let mut stage = Stage::new(Kind::Tcp, Hint::None);
     stage.account.events = SETTLED - 1;
     stage.account.since = u32::MAX;
