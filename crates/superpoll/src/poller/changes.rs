@@ -90,14 +90,9 @@ impl Poller {
     #[inline]
     pub(super) fn changed(&mut self) {
         if self.nested {
-            self.tell_outer();
+            self.settle();
+            self.rest();
         }
-    }
-
-    #[cold]
-    fn tell_outer(&mut self) {
-        self.settle();
-        self.rest();
     }
 
     /// A registration has ended; the caller may close its descriptor next.
