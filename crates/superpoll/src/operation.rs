@@ -2,16 +2,17 @@
 //!
 //! An [`Operation`] goes to the kernel with the next wait, together with its memory, and is under
 //! way until it is done: a receive until there are bytes, an accept until a client connects. Some
-//! operations repeat until they are cancelled. Results come as [`Progress`], next to the events. The
-//! kernel watches the descriptor for the operation, so there is no event that you must answer with
-//! a call.
+//! operations repeat until they are cancelled. Results come as [`Progress`], next to the events.
+//! The kernel watches the descriptor for the operation, so there is no event that you must answer
+//! with a call.
 //!
 //! Reads and writes can be [nonblocking](crate::Poller::start_nonblocking): they are done in the
 //! next wait, or end there with [`WouldBlock`](std::io::ErrorKind::WouldBlock) as the system call
 //! on a non-blocking descriptor does. A read of a few bytes costs less than the way into the kernel
 //! and back, so a back-end that hands over many at once (`uring`) saves that way for all but one.
 //! [`BatchReader`](crate::batch::BatchReader) reads like this; so does a runtime that has several
-//! tasks due. Nothing of them is under way between two waits, and an idle descriptor owns no memory.
+//! tasks due. No such operation is under way between two waits, and an idle descriptor owns no
+//! memory.
 //!
 //! The order stays with the caller: two writes to one stream happen one after the other only if the
 //! second is started after the first is done.

@@ -90,14 +90,9 @@ impl Poller {
     #[inline]
     pub(super) fn changed(&mut self) {
         if self.nested {
-            self.notify_outer();
+            self.flush_kernel();
+            self.sync_nested_wakeup();
         }
-    }
-
-    #[cold]
-    fn notify_outer(&mut self) {
-        self.flush_kernel();
-        self.sync_nested_wakeup();
     }
 
     /// A registration has ended; the caller may close its descriptor next.

@@ -3,10 +3,10 @@
 //! The kernel reads or writes the memory of an operation between the call that submits it and the
 //! completion. So the memory belongs to the batch from [`start`](Batch::start) on until the
 //! progress gives it back, and only operations that have not been submitted can be ended early.
-//! None of the operations may wait (`RWF_NOWAIT`, `MSG_DONTWAIT`), hence all of a call are completed
-//! when it returns. That makes them cheaper than those that may be under way for longer
-//! (`in_flight.rs`): nothing keeps a place for each, or finds it by its registration, and the whole
-//! list is forgotten at once.
+//! None of the operations may wait (`RWF_NOWAIT`, `MSG_DONTWAIT`), hence all of a call are
+//! completed when it returns. That makes them cheaper than operations that may be under way for
+//! longer (`in_flight.rs`): nothing keeps a place for each, or finds it by its registration, and
+//! the whole list is forgotten at once.
 
 use std::io;
 use std::os::fd::RawFd;
@@ -130,8 +130,8 @@ impl Batch {
         self.entries[..self.told].iter().any(|entry| entry.owner == owner)
     }
 
-    /// Returns whether an operation of a registration is in the ring's queue, and the kernel has not
-    /// taken it.
+    /// Returns whether an operation of a registration is in the ring's queue, and the kernel has
+    /// not taken it.
     pub(crate) fn is_queued(&self, ring: &mut Ring, owner: u32) -> bool {
         self.is_submitted(owner) && !ring.has_taken(self.last_told)
     }
@@ -174,8 +174,8 @@ impl Batch {
         }
     }
 
-    /// Carries out a few operations by calls of their own, where submitting them together is not worth
-    /// it.
+    /// Carries out a few operations by calls of their own, where submitting them together is not
+    /// worth it.
     pub(crate) fn carry_out_few(&mut self, calls: &mut Calls, mut done: impl FnMut(Progress)) {
         if self.told > 0 || self.entries.len() > FEW {
             return;

@@ -6,9 +6,9 @@
 //! half. The name of an operation that may block is its place in the high half, and in the low half
 //! the mark, whether it is the second part of a linked pair, and how often the place was used
 //! before, as far as there are bits. A completion is never that of another use, since a place is
-//! used again only when all completions were fetched. A ticket, which a caller may keep, has 32 bits
-//! of that number. So a late ticket means another use after exactly 2^32 uses at the earliest, and
-//! not after 2^27.
+//! used again only when all completions were fetched. A ticket, which a caller may keep, has 32
+//! bits of that number. So a late ticket means another use after exactly 2^32 uses at the earliest,
+//! and not after 2^27.
 
 use crate::operation::Ticket;
 
