@@ -21,7 +21,7 @@ use std::time::Instant;
 use crate::channel::Pairs;
 use crate::error::{Error, Result};
 use crate::load::Load;
-use crate::record::Figures;
+use crate::record::{Blocks, Figures};
 use crate::rivals::Lost;
 use crate::statistics;
 use crate::subject::{Entry, Ledger, Subject};
@@ -269,23 +269,22 @@ pub fn rounds_in(pairs: &Pairs, load: &Load, slot: f64) -> Result<usize> {
 impl Outcome {
     /// Returns the figures of a subject, without the ratios to other subjects.
     pub fn figures(&self, sample: Sample) -> Figures {
+        let centre = match sample {
+            Sample::Round => statistics::median,
+            Sample::Block => statistics::mean,
+        };
+        let centres = |of: fn(&Block) -> &Vec<f64>| -> Vec<f64> {
+            self.blocks.iter().map(|block| centre(of(block))).collect()
+        };
         let collect = |of: fn(&Block) -> &Vec<f64>| -> Vec<f64> {
             match sample {
                 Sample::Round => self.blocks.iter().flat_map(of).copied().collect(),
-                Sample::Block => {
-                    self.blocks.iter().map(|block| statistics::mean(of(block))).collect()
-                }
+                Sample::Block => centres(of),
             }
         };
         let (loops, writes) = (collect(|block| &block.loop_ns), collect(|block| &block.write_ns));
-        let centres: Vec<f64> = self
-            .blocks
-            .iter()
-            .map(|block| match sample {
-                Sample::Round => statistics::median(&block.loop_ns),
-                Sample::Block => statistics::mean(&block.loop_ns),
-            })
-            .collect();
+        let blocks =
+            Blocks { loop_ns: centres(|b| &b.loop_ns), write_ns: centres(|b| &b.write_ns) };
         let all: Vec<f64> = self.blocks.iter().flat_map(|b| &b.loop_ns).copied().collect();
         let rounds: usize = all.len();
         let run: usize = self.blocks.iter().map(|block| block.run).sum();
@@ -303,8 +302,8 @@ impl Outcome {
             rounds,
             write_ns_per_round_median: statistics::median(&writes),
             ns_per_round_mean: statistics::mean(&all),
-            block_ns_per_round_low: statistics::minimum(&centres),
-            block_ns_per_round_high: statistics::maximum(&centres),
+            block_ns_per_round_low: statistics::minimum(&blocks.loop_ns),
+            block_ns_per_round_high: statistics::maximum(&blocks.loop_ns),
             preempted: self.blocks.iter().map(|block| block.preempted).sum(),
             empty_reads: self.blocks.iter().map(|block| block.empty).sum(),
             waits_per_round: per_round(|c| c.waits),
@@ -315,6 +314,7 @@ impl Outcome {
             calls_per_event: calls.map(|sum| sum as f64 / events.max(1) as f64),
             overflows: self.blocks.iter().map(|block| block.overflows).sum(),
             memory_bytes: self.blocks.iter().filter_map(|block| block.memory).max(),
+            blocks,
             ..Figures::default()
         }
     }

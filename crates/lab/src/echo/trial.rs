@@ -185,7 +185,6 @@ fn relate(rows: &mut [Row], runners: &[Runner<Connection>]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::rounds::Ratio;
 
     #[test]
     fn points_are_what_sockets_and_descriptors_allow() {
@@ -227,15 +226,5 @@ mod tests {
         }
         let met = |entry: &Entry| found.iter().flatten().any(|other| other == entry);
         assert!(all.iter().all(met));
-    }
-
-    #[test]
-    fn ratios_are_those_of_each_round() {
-        let slices = |all: &[u64]| -> Vec<Slice> {
-            all.iter().map(|&cpu_ns| Slice { cpu_ns, ..Slice::default() }).collect()
-        };
-        let found = ratio(&slices(&[50, 300, 110]), &slices(&[100, 200, 100])).unwrap();
-        assert_eq!(found, Ratio { median: 1.1, low: 0.5, high: 1.5 });
-        assert_eq!(ratio(&slices(&[1]), &[]), None);
     }
 }

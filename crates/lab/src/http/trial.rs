@@ -76,23 +76,19 @@ fn row(runner: &mut Runner<Connection>, connections: usize, requests: u64) -> Re
         subject: runner.name().to_owned(),
         connections,
         figures: runner.figures(requests)?,
-        tokio_ratio: None,
-        tokio_ratio_min: None,
+        ..Row::default()
     })
 }
 
 /// Fills in the ratios within a point.
 fn relate(point: &mut [Row]) {
-    let tokio = point.iter().find(|row| row.subject == "tokio");
-    let Some((median, least)) = tokio
-        .map(|row| (row.figures.cpu_ns_per_request_median, row.figures.cpu_ns_per_request_min))
-    else {
-        return;
-    };
+    let Some(tokio) = point.iter().find(|row| row.subject == "tokio").cloned() else { return };
     let ratio = |own: f64, other: f64| (other > 0.0).then(|| own / other);
     for row in point {
-        row.tokio_ratio = ratio(row.figures.cpu_ns_per_request_median, median);
-        row.tokio_ratio_min = ratio(row.figures.cpu_ns_per_request_min, least);
+        let (own, tokio) = (&row.figures, &tokio.figures);
+        row.tokio_ratio = ratio(own.cpu_ns_per_request_median, tokio.cpu_ns_per_request_median);
+        row.tokio_ratio_min = ratio(own.cpu_ns_per_request_min, tokio.cpu_ns_per_request_min);
+        row.tokio_decile = statistics::ratio(&own.cpu_ns, &tokio.cpu_ns);
     }
 }
 

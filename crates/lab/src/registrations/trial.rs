@@ -13,7 +13,8 @@ use crate::record::Record;
 use crate::registrations::round::{self, Round, Runner};
 use crate::registrations::{Options, Row, YARDSTICK, subject};
 use crate::second_thread::SecondThread;
-use crate::{options, say, statistics};
+use crate::statistics::{self, Ratio};
+use crate::{options, say};
 
 /// The batches that are measured unless the options name some.
 const BATCHES: [usize; 5] = [1, 4, 16, 64, 256];
@@ -156,20 +157,21 @@ fn relate(point: &mut [Row], runners: &[Runner]) {
     };
     let least = point.iter().find(|row| row.subject == YARDSTICK).map(|row| row.both_ns_min);
     for (row, runner) in point.iter_mut().zip(runners) {
-        let quotients = |of: Of| -> Vec<f64> {
-            let rounds = runner.rounds.iter().zip(&yardstick.rounds);
-            rounds.map(|(own, other)| of(own) / of(other).max(1.0)).collect()
+        let ratio = |of: Of| {
+            let costs = |runner: &Runner| runner.rounds.iter().map(of).collect::<Vec<f64>>();
+            Ratio::of(&costs(runner), &costs(yardstick))
         };
-        let middle = |of: Of| Some(statistics::median(&quotients(of)));
-        let both = quotients(BOTH);
-        row.ratio = Some(statistics::median(&both));
-        row.ratio_low = Some(statistics::quantile(&both, 0.1));
-        row.ratio_high = Some(statistics::quantile(&both, 0.9));
+        let both = ratio(BOTH);
+        row.ratio = both.map(|ratio| ratio.median);
+        row.ratio_low = both.map(|ratio| ratio.low);
+        row.ratio_high = both.map(|ratio| ratio.high);
+        row.ratio_decile = both.and_then(|ratio| ratio.decile);
         row.ratio_min = least.filter(|ns| *ns > 0.0).map(|least| row.both_ns_min / least);
-        row.wall_ratio = middle(WALL);
-        row.register_ratio = middle(|round| round.register.cpu);
-        row.modify_ratio = middle(|round| round.modify.cpu);
-        row.deregister_ratio = middle(|round| round.deregister.cpu);
+        let median = |of: Of| ratio(of).map(|ratio| ratio.median);
+        row.wall_ratio = median(WALL);
+        row.register_ratio = median(|round| round.register.cpu);
+        row.modify_ratio = median(|round| round.modify.cpu);
+        row.deregister_ratio = median(|round| round.deregister.cpu);
     }
 }
 

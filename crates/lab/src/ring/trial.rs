@@ -314,26 +314,27 @@ fn row(runner: &Runner, total: usize, in_flight: usize) -> Row {
         bytes_per_read: hops / sum.reads.max(1) as f64,
         hops_per_second: if median > 0.0 { 1e9 / median } else { 0.0 },
         rounds: runner.slices.len(),
-        tokio_ratio: None,
-        tokio_ratio_min: None,
-        raw_epoll_ratio: None,
-        raw_epoll_ratio_min: None,
+        ns_per_hop: times,
+        ..Row::default()
     }
 }
 
 /// Fills in the ratios within a point.
 fn relate(point: &mut [Row]) {
-    let of = |name: &str| {
-        let row = point.iter().find(|row| row.subject == name)?;
-        Some((row.ns_per_hop_median, row.ns_per_hop_min))
-    };
+    let of = |name: &str| point.iter().find(|row| row.subject == name).cloned();
     let (tokio, raw_epoll) = (of("tokio"), of("raw-epoll-lt"));
-    let ratio = |own: f64, other: Option<f64>| other.filter(|ns| *ns > 0.0).map(|ns| own / ns);
+    let ratio = |own: f64, other: f64| (other > 0.0).then(|| own / other);
     for row in point {
-        row.tokio_ratio = ratio(row.ns_per_hop_median, tokio.map(|t| t.0));
-        row.tokio_ratio_min = ratio(row.ns_per_hop_min, tokio.map(|t| t.1));
-        row.raw_epoll_ratio = ratio(row.ns_per_hop_median, raw_epoll.map(|t| t.0));
-        row.raw_epoll_ratio_min = ratio(row.ns_per_hop_min, raw_epoll.map(|t| t.1));
+        let to = |other: &Option<Row>| {
+            let Some(other) = other else { return (None, None, None) };
+            (
+                ratio(row.ns_per_hop_median, other.ns_per_hop_median),
+                ratio(row.ns_per_hop_min, other.ns_per_hop_min),
+                statistics::ratio(&row.ns_per_hop, &other.ns_per_hop),
+            )
+        };
+        (row.tokio_ratio, row.tokio_ratio_min, row.tokio_decile) = to(&tokio);
+        (row.raw_epoll_ratio, row.raw_epoll_ratio_min, row.raw_epoll_decile) = to(&raw_epoll);
     }
 }
 

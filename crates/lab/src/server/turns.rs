@@ -53,6 +53,9 @@ pub struct Figures {
     pub epoll_ctl_per_request: Option<f64>,
     /// Rounds measured.
     pub rounds: usize,
+    /// Processor time per request in each round, while the point is measured.
+    #[serde(skip)]
+    pub cpu_ns: Vec<f64>,
 }
 
 impl Figures {
@@ -73,6 +76,7 @@ impl Figures {
             waits_per_request: None,
             epoll_ctl_per_request: None,
             rounds: slices.len(),
+            cpu_ns: cpu,
         }
     }
 

@@ -46,7 +46,7 @@ impl Experiment for Timers {
             .iter()
             .filter(|row| (row.subject.as_str(), row.timers) == ("superpoll-rt", 1_000_000))
             .filter(|row| row.insert_ns_median.is_some())
-            .filter_map(|row| Some((row.tokio_ratio?, row.load.clone())));
+            .filter_map(|row| Some((row.to_tokio()?, row.load.clone())));
         worst("a million timers inserted and cancelled: CPU / tokio", 1.0, ours)
             .into_iter()
             .collect()

@@ -210,22 +210,20 @@ impl Runner {
             late_ns_p99: lateness(0.99),
             late_ns_max: lateness(1.0),
             rounds: timers.len(),
-            tokio_ratio: None,
-            tokio_ratio_min: None,
+            timer_ns: timers,
+            ..Row::default()
         }
     }
 }
 
 /// Fills in the ratios under one load.
 fn relate(point: &mut [Row]) {
-    let tokio = point.iter().find(|row| row.subject == "tokio");
-    let Some((median, least)) = tokio.map(|row| (row.timer_ns_median, row.timer_ns_min)) else {
-        return;
-    };
+    let Some(tokio) = point.iter().find(|row| row.subject == "tokio").cloned() else { return };
     let ratio = |own: f64, other: f64| (other > 0.0).then(|| own / other);
     for row in point {
-        row.tokio_ratio = ratio(row.timer_ns_median, median);
-        row.tokio_ratio_min = ratio(row.timer_ns_min, least);
+        row.tokio_ratio = ratio(row.timer_ns_median, tokio.timer_ns_median);
+        row.tokio_ratio_min = ratio(row.timer_ns_min, tokio.timer_ns_min);
+        row.tokio_decile = statistics::ratio(&row.timer_ns, &tokio.timer_ns);
     }
 }
 

@@ -12,10 +12,9 @@ use crate::say;
 use crate::server::Place;
 use crate::server::generator::Connection;
 use crate::server::processors::Processors;
-use crate::server::rounds::Ratio;
 use crate::server::rounds::Slice;
 use crate::server::turns::{self, Runner};
-use crate::statistics;
+use crate::statistics::{self, Ratio};
 use crate::sys::process;
 use crate::zombies::crowd::{BYTES, echo_load};
 use crate::zombies::fleet::{self, Connect};
@@ -249,19 +248,12 @@ fn relate<C: Connection>(rows: &mut [Row], runners: &[Runner<C>]) {
     }
 }
 
-/// The ratio per request, round by round, because the machine's other activity changes with time.
-/// The arguments are the rounds of each server and its requests in a round.
+/// The ratio per request. The arguments are the rounds of each server and its requests in a round.
 fn ratio(own: (&[Slice], u64), other: (&[Slice], u64), of: fn(&Slice) -> u64) -> Option<Ratio> {
-    let share = other.1 as f64 / own.1.max(1) as f64;
-    let ratios: Vec<f64> = own
-        .0
-        .iter()
-        .zip(other.0)
-        .filter(|(_, other)| of(other) > 0)
-        .map(|(own, other)| of(own) as f64 / of(other) as f64 * share)
-        .collect();
-    let [low, high] = [0.1, 0.9].map(|share| statistics::quantile(&ratios, share));
-    (!ratios.is_empty()).then(|| Ratio { median: statistics::median(&ratios), low, high })
+    let costs = |(slices, requests): (&[Slice], u64)| -> Vec<f64> {
+        slices.iter().map(|slice| of(slice) as f64 / requests.max(1) as f64).collect()
+    };
+    Ratio::of(&costs(own), &costs(other))
 }
 
 #[cfg(test)]
@@ -274,11 +266,12 @@ mod tests {
             all.iter().map(|&ns| Slice { cpu_ns: ns, ns: 2 * ns }).collect()
         };
         let (own, other) = (slices(&[50, 300, 110]), slices(&[100, 200, 100]));
-        let found = ratio((&own, 8), (&other, 8), |s| s.ns).unwrap();
-        assert_eq!(found, Ratio { median: 1.1, low: 0.5, high: 1.5 });
+        let of_turns = |found: Option<Ratio>| found.map(|r| (r.low, r.median, r.high));
+        let found = ratio((&own, 8), (&other, 8), |s| s.ns);
+        assert_eq!(of_turns(found), Some((0.5, 1.1, 1.5)));
+        assert_eq!(found.unwrap().headline().value, 0.5);
         // With a quarter of the requests.
-        let found = ratio((&own, 2), (&other, 8), |s| s.cpu_ns).unwrap();
-        assert_eq!(found, Ratio { median: 4.4, low: 2.0, high: 6.0 });
+        assert_eq!(of_turns(ratio((&own, 2), (&other, 8), |s| s.cpu_ns)), Some((2.0, 4.4, 6.0)));
         assert_eq!(ratio((&own, 1), (&[], 1), |s| s.ns), None);
     }
 }
