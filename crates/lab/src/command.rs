@@ -107,7 +107,11 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             note(&error.to_string());
-            ExitCode::FAILURE
+            match error {
+                // As a shell reports it, 130 for Ctrl-C.
+                Error::Interrupted { signal, .. } => ExitCode::from(128 + signal as u8),
+                _ => ExitCode::FAILURE,
+            }
         }
     }
 }

@@ -18,6 +18,7 @@
 use std::io::ErrorKind;
 use std::time::Instant;
 
+use crate::budget::Budget;
 use crate::channel::Pairs;
 use crate::error::{Error, Result};
 use crate::load::Load;
@@ -93,25 +94,22 @@ pub enum Sample {
     Block,
 }
 
-/// Runs blocks of all subjects in turn. Calls `told` before each block with the subject's name. A
+/// Runs blocks of all subjects in turn, in the rounds of a point. Calls `told` before each block with the subject's name. A
 /// rival that fails, or that is lost already, has no outcome.
 pub fn interleave(
     pairs: &Pairs,
     entries: &[Entry],
     load: &Load,
     rounds: Rounds,
-    repetitions: usize,
+    budget: &mut Budget,
     lost: &mut Lost,
     mut told: impl FnMut(&Entry),
 ) -> Result<Vec<Outcome>> {
     let mut outcomes: Vec<Outcome> =
         entries.iter().map(|&entry| Outcome { entry, blocks: Vec::new() }).collect();
     let mut ledger = Ledger::new(pairs.len());
-    for repetition in 0..repetitions {
-        for turn in 0..entries.len() {
-            // Each repetition starts elsewhere; a stride of its own keeps neighbours from being
-            // the same pair every time.
-            let place = (turn + repetition * 5) % entries.len();
+    while budget.round() {
+        for place in budget.turns(entries.len()) {
             let entry = &entries[place];
             if lost.has(entry.name) {
                 continue;
@@ -125,7 +123,7 @@ pub fn interleave(
             }
         }
     }
-    outcomes.retain(|outcome| !lost.has(outcome.entry.name));
+    outcomes.retain(|outcome| !outcome.blocks.is_empty() && !lost.has(outcome.entry.name));
     Ok(outcomes)
 }
 
@@ -257,7 +255,15 @@ pub(crate) fn run_round(
 pub fn rounds_in(pairs: &Pairs, load: &Load, slot: f64) -> Result<usize> {
     let floor = [Entry::named("floor")?];
     let pilot = Rounds { warm_up_adaptive: 1, warm_up: 1, measured: 9 };
-    let outcomes = interleave(pairs, &floor, load, pilot, 1, &mut Lost::default(), |_| {})?;
+    let outcomes = interleave(
+        pairs,
+        &floor,
+        load,
+        pilot,
+        &mut Budget::of_rounds(1),
+        &mut Lost::default(),
+        |_| {},
+    )?;
     let figures = outcomes[0].figures(Sample::Round);
     let work = figures.ns_per_round_median + figures.write_ns_per_round_median;
     let round = 1.6 * work + 60.0 * pairs.len() as f64 + 2_000.0;
@@ -360,7 +366,15 @@ mod tests {
         let mut lost = Lost::default();
         let mut of = |name| {
             let entries = [subject::entry(name, "reads nothing", idle), subject::ALL[2]];
-            interleave(&pairs, &entries, &load, rounds, 2, &mut lost, |_| {})
+            interleave(
+                &pairs,
+                &entries,
+                &load,
+                rounds,
+                &mut Budget::of_rounds(2),
+                &mut lost,
+                |_| {},
+            )
         };
         let outcomes = of("libuv").unwrap();
         assert_eq!(outcomes.len(), 1);

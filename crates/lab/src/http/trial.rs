@@ -28,15 +28,8 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let entries = subject::chosen(options.subjects.as_deref())?;
     let points = connections(options, entries.len())?;
     let output = &options.output;
-    let plan = Plan {
-        name: "http",
-        output,
-        rounds: (5, 15),
-        seconds: 30.0,
-        servers: entries.len(),
-        steps: 1,
-    };
-    let done = plan.run(Lost::default(), &points, |trial, connections, time| {
+    let plan = Plan { name: "http", output, seconds: 30.0, servers: entries.len() };
+    let done = plan.run(Lost::default(), &points, |trial, connections| {
         let (about, place) = (format!("{connections} connections"), trial.place);
         let mut runners = trial.set_up(
             entries.iter().copied(),
@@ -44,8 +37,8 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
             &about,
             |entry| set_up(entry, connections, place),
         )?;
-        let Trial { rounds, lost, progress, .. } = trial;
-        let requests = turns::take_turns(&mut runners, *rounds, time, lost, |server| {
+        let Trial { budget, lost, progress, .. } = trial;
+        let requests = turns::take_turns(&mut runners, budget, lost, |server| {
             progress.step(format!("{server}: {about}"));
         })?;
         let (mut point, _runners) =

@@ -75,12 +75,13 @@ impl Experiment for Ring {
 
     fn figures(rows: &[Row]) -> Vec<Figure> {
         rows.iter()
-            .map(|row| Figure {
-                at: format!("{} pipes, {} in flight, {}", row.total, row.in_flight, row.subject),
-                name: "ns per hop".to_owned(),
-                value: row.ns_per_hop_median,
-                low: row.ns_per_hop_min,
-                high: row.ns_per_hop_min + row.ns_per_hop_spread,
+            .map(|row| {
+                Figure::of_cost(
+                    format!("{} pipes, {} in flight, {}", row.total, row.in_flight, row.subject),
+                    "ns per hop",
+                    row.ns_per_hop_min,
+                    row.ns_per_hop_median,
+                )
             })
             .collect()
     }

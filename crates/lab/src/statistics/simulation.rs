@@ -22,7 +22,7 @@ pub struct Options {
     #[arg(long, value_name = "LIST", default_value = "5,11,50")]
     pub blocks: String,
     /// Simulated runs
-    #[arg(long, value_name = "N", default_value_t = 1000)]
+    #[arg(long, value_name = "N", default_value_t = 300)]
     pub runs: usize,
     /// The real ratio of the two costs
     #[arg(long, value_name = "RATIO", default_value_t = 1.05)]

@@ -147,13 +147,6 @@ impl Row {
     }
 }
 
-impl Options {
-    /// Whether the run has the default length.
-    fn promised(&self) -> bool {
-        self.output.paced || self.output.seconds.is_none()
-    }
-}
-
 /// The sweeps in a record: all rows of one kind, total, placement and choice of processors.
 pub fn sweeps(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
     grouping::groups(rows, |row| {

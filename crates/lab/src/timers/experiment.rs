@@ -54,12 +54,13 @@ impl Experiment for Timers {
 
     fn figures(rows: &[Row]) -> Vec<Figure> {
         rows.iter()
-            .map(|row| Figure {
-                at: format!("{} {}, {}", row.timers, row.load, row.subject),
-                name: "processor time by timer, ns".to_owned(),
-                value: row.timer_ns_median,
-                low: row.timer_ns_min,
-                high: row.timer_ns_min + row.timer_ns_spread,
+            .map(|row| {
+                Figure::of_cost(
+                    format!("{} {}, {}", row.timers, row.load, row.subject),
+                    "processor time by timer, ns",
+                    row.timer_ns_min,
+                    row.timer_ns_median,
+                )
             })
             .collect()
     }
