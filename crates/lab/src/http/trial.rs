@@ -15,7 +15,7 @@ use crate::server::generator::check_connections;
 use crate::server::trial::{Plan, Trial};
 use crate::server::turns::{self, Runner};
 use crate::server::{Place, Server};
-use crate::{channel, options};
+use crate::{channel, options, statistics};
 
 fn connections(options: &Options, servers: usize) -> Result<Vec<usize>> {
     let numbers = options::numbers("--connections", &options.connections)?;
