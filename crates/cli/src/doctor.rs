@@ -102,7 +102,7 @@ fn describe(
     writeln!(
         out,
         "returns        {}",
-        match superpoll::diagnostics::refills_returns() {
+        match superpoll::diagnostics::uses_return_stack_refill() {
             true => "made cheap after system calls, which pays here",
             false => "left alone after system calls",
         }
@@ -226,7 +226,7 @@ fn document(tried: &[Trial], costs: &Costs, choice: &Choice, (soft, hard): (u64,
             "epoll_pwait2": probe::epoll_pwait2().is_ok(),
             "io_uring_disabled": probe::io_uring_disabled(),
         },
-        "refills_returns": superpoll::diagnostics::refills_returns(),
+        "refills_returns": superpoll::diagnostics::uses_return_stack_refill(),
         "backends": backends,
         "auto": auto::document(choice),
         "costs_ns": ns,

@@ -3,7 +3,7 @@
 use std::cell::OnceCell;
 use std::time::Duration;
 
-use superpoll::backend::policy::{Fixed, Governed, Place, Threshold};
+use superpoll::backend::policy::{CostBased, Fixed, RatioPolicy, Set};
 use superpoll::backend::{Adaptive, Rule, Topology, Tuning};
 use superpoll::diagnostics::Costs;
 use superpoll::{BackendKind, Poller};
@@ -272,21 +272,21 @@ pub fn every() -> Vec<Bench> {
         .collect();
     benches.extend([
         adaptive(
-            "governed",
-            move || built(assumed().policy(Governed::default())),
+            "cost-based",
+            move || built(assumed().policy(CostBased::default())),
             Capabilities::ADAPTIVE,
         ),
         adaptive(
             "threshold",
-            move || built(assumed().policy(Threshold::default())),
+            move || built(assumed().policy(RatioPolicy::default())),
             Capabilities::ADAPTIVE,
         ),
         adaptive(
             "cold",
-            move || built(assumed().policy(Fixed::new(Place::Cold))),
+            move || built(assumed().policy(Fixed::new(Set::Cold))),
             Capabilities { calls_per_wait: 1, ..Capabilities::ADAPTIVE },
         ),
-        adaptive("hot", move || built(assumed().policy(Fixed::new(Place::Hot))), hot),
+        adaptive("hot", move || built(assumed().policy(Fixed::new(Set::Hot))), hot),
         chaotic(1),
         chaotic(2),
         chaotic(3),

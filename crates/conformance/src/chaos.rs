@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use superpoll::Hint;
-use superpoll::backend::policy::{Account, Place, Policy, Quiet, Tally, Verdict, View};
+use superpoll::backend::policy::{Account, PassCounts, Policy, Quiet, Set, Verdict, View};
 
 /// A policy that moves at random.
 #[derive(Clone, Debug)]
@@ -35,12 +35,12 @@ impl Policy for Chaos {
         "chaos"
     }
 
-    fn start(&mut self, _account: &mut Account, hint: Hint, _view: &View<'_>) -> Place {
+    fn start(&mut self, _account: &mut Account, hint: Hint, _view: &View<'_>) -> Set {
         match hint {
-            Hint::Busy => Place::Hot,
-            Hint::Idle => Place::Cold,
-            _ if self.below(2) == 0 => Place::Hot,
-            _ => Place::Cold,
+            Hint::Busy => Set::Hot,
+            Hint::Idle => Set::Cold,
+            _ if self.below(2) == 0 => Set::Hot,
+            _ => Set::Cold,
         }
     }
 
@@ -70,7 +70,7 @@ impl Policy for Chaos {
 
     fn moved_to_cold(&mut self, _account: &mut Account, _handed_off: bool, _view: &View<'_>) {}
 
-    fn pass(&mut self, _tally: Tally, _view: &View<'_>) {}
+    fn pass(&mut self, _tally: PassCounts, _view: &View<'_>) {}
 
     fn quiet(&mut self, _view: &View<'_>) -> Quiet {
         match self.below(3) {

@@ -382,16 +382,16 @@ impl Rig {
         if self.has(Fault::StaleKeyAccepted) { Ok(()) } else { outcome }
     }
 
-    /// [`Poller::tell_ready`].
+    /// [`Poller::mark_ready`].
     ///
     /// # Errors
     ///
-    /// The errors of [`Poller::tell_ready`].
-    pub fn tell_ready(&mut self, key: Key, readiness: Readiness) -> superpoll::Result<()> {
+    /// The errors of [`Poller::mark_ready`].
+    pub fn mark_ready(&mut self, key: Key, readiness: Readiness) -> superpoll::Result<()> {
         if self.has(Fault::ToldReadyForgotten) {
             return Ok(());
         }
-        self.poller.tell_ready(key, readiness)
+        self.poller.mark_ready(key, readiness)
     }
 
     /// [`Poller::wait`] for at most `limit` events.

@@ -36,7 +36,7 @@ const TRIALS: &[(Fault, &str, &str)] = &[
     (Fault::EarlyWakeForgotten, "a_wake_before_a_wait_counts", "select"),
     (Fault::WakeRepeated, "a_wake_does_not_repeat", "poll"),
     (Fault::EarlyReturn, "a_timeout_is_never_early", "epoll"),
-    (Fault::SpuriousReturn, "a_timeout_is_never_early", "adaptive-governed"),
+    (Fault::SpuriousReturn, "a_timeout_is_never_early", "adaptive-cost-based"),
     (Fault::LimitIgnored, "the_limit_is_kept", "epoll"),
     (Fault::CutOffLost, "edges_survive_the_limit", "epoll"),
     (Fault::CutOffLost, "one_shots_survive_the_limit", "poll"),

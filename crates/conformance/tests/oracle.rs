@@ -62,7 +62,7 @@ fn uring_agrees() {
 
 #[test]
 fn adaptive_agrees() {
-    agrees_with_poll("adaptive-governed", 4);
+    agrees_with_poll("adaptive-cost-based", 4);
 }
 
 #[test]

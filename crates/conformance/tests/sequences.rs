@@ -77,7 +77,7 @@ agreement! {
     select: "select";
     poll: "poll";
     epoll: "epoll";
-    adaptive_governed: "adaptive-governed";
+    adaptive_cost_based: "adaptive-cost-based";
     adaptive_threshold: "adaptive-threshold";
     adaptive_fixed_cold: "adaptive-cold";
     adaptive_fixed_hot: "adaptive-hot";

@@ -1,7 +1,7 @@
 //! What placement costs in the simulator: the families of loads that the targets name, and the
 //! worst loads that a search finds. `placement [SEED]` searches from another seed.
 
-use superpoll::backend::policy::Governed;
+use superpoll::backend::policy::CostBased;
 use superpoll::diagnostics::Kind;
 use superpoll_lab::simulator::{
     Adversary, Load, Outcome, Pattern, Search, Setting, Tactic, play, play_adversary, worst_load,
@@ -45,19 +45,19 @@ fn main() {
             kind.name()
         );
         for load in families() {
-            line(&load.to_string(), &play(Governed::new(), &load, 3000, &setting));
+            line(&load.to_string(), &play(CostBased::new(), &load, 3000, &setting));
         }
         for tactic in [Tactic::Contrary, Tactic::Delayed(3), Tactic::Careless(0.1)] {
             let mut adversary = Adversary::new(tactic, 200, seed);
-            let outcome = play_adversary(Governed::new(), &mut adversary, 3000, &setting);
+            let outcome = play_adversary(CostBased::new(), &mut adversary, 3000, &setting);
             line(&format!("200: {tactic:?}"), &outcome);
         }
         for seed in seed..seed + 3 {
-            let worst = worst_load(Governed::new, &setting, &Search { seed, ..Search::default() });
+            let worst = worst_load(CostBased::new, &setting, &Search { seed, ..Search::default() });
             line(&worst.load.to_string(), &worst.outcome);
         }
         let small = Search { seed, smallest: 1, largest: 8, ..Search::default() };
-        let worst = worst_load(Governed::new, &setting, &small);
+        let worst = worst_load(CostBased::new, &setting, &small);
         line(&worst.load.to_string(), &worst.outcome);
     }
 }

@@ -289,7 +289,7 @@ impl Engine {
     pub fn deregister(&self, key: Key, closing: bool) {
         let mut poller = self.poller.borrow_mut();
         // A stale key is fine: the kernel refuses it because the registration has ended already.
-        let _ = if closing { poller.deregister_closing(key) } else { poller.deregister(key) };
+        let _ = if closing { poller.deregister_for_close(key) } else { poller.deregister(key) };
         drop(poller);
         self.forget(key);
     }

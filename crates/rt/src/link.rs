@@ -46,7 +46,7 @@ impl Registration {
             let registrar = &self.remote.registrar;
             // An engine that cannot be reached has ended, and its poller with it.
             let _ = match closing {
-                true => registrar.deregister_closing(self.key),
+                true => registrar.deregister_for_close(self.key),
                 false => registrar.deregister(self.key),
             };
             let _ = self.remote.send(Message::Forget(self.key));

@@ -345,7 +345,7 @@ fn reap(mut poller: Poller) {
                 .is_some_and(|(_, child)| !matches!(child.try_wait(), Ok(None)));
             if ended {
                 // A stale key has been forgotten already.
-                let _ = poller.deregister_closing(key);
+                let _ = poller.deregister_for_close(key);
                 children.remove(&key);
             }
         }

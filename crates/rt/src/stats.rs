@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use superpoll::backend::policy::Thresholds;
+use superpoll::backend::policy::PlacementCosts;
 use superpoll::diagnostics::Kind;
 
 use crate::calls::Calls;
@@ -71,7 +71,7 @@ pub struct Stats {
     pub costs: Option<superpoll::diagnostics::Costs>,
     /// The thresholds that the poller's policy uses now, for [each kind of
     /// descriptor](superpoll::diagnostics::Kind::MEASURED); none where there is no such policy.
-    pub thresholds: [Option<Thresholds>; Kind::MEASURED.len()],
+    pub placement_costs: [Option<PlacementCosts>; Kind::MEASURED.len()],
     /// Descriptors that were found ready a thousand times in a row while no task read, wrote or
     /// cleared them: a task waits for an event that it does not handle. At most sixteen are named.
     pub spinning: Vec<RawFd>,
@@ -154,7 +154,7 @@ impl Counters {
             poller: poller.stats(),
             calls: Calls::here(),
             costs: poller.costs().copied(),
-            thresholds: Kind::MEASURED.map(|kind| poller.thresholds(kind)),
+            placement_costs: Kind::MEASURED.map(|kind| poller.placement_costs(kind)),
             tasks: remote.tasks.load(Ordering::Relaxed),
             spawned: self.spawned.get(),
             panicked: self.panicked.get(),

@@ -154,7 +154,7 @@ fn poller(random: &mut Random) -> String {
                     lines[place] = open(&mut poller, random);
                 }
                 1 => {
-                    poller.deregister_closing(line.key).unwrap();
+                    poller.deregister_for_close(line.key).unwrap();
                     lines[place] = open(&mut poller, random);
                 }
                 2 => {

@@ -7,5 +7,5 @@ pub use crate::costs::{
     RingKindCosts, WORST,
 };
 pub use crate::stats::{Calls, SetStats, Stats};
-pub use crate::sys::returns::refills_returns;
+pub use crate::sys::returns::uses_return_stack_refill;
 pub use crate::sys::set_timer_slack;

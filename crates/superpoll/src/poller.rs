@@ -21,7 +21,7 @@ use crate::event::{Event, Events, Readiness};
 use crate::interest::{Interest, Mode, Watch};
 use crate::key::Key;
 use crate::owned::{Owned, Rejected};
-use crate::policy::Thresholds;
+use crate::policy::PlacementCosts;
 use crate::registrar::Registrar;
 use crate::shared::{Command, Shared};
 use crate::stats::{Calls, Stats};
@@ -68,7 +68,7 @@ pub struct Poller {
     /// Whether any handle can wake this poller.
     wakeable: bool,
     commands: Vec<Command>,
-    told_ready: Vec<Event>,
+    marked_ready: Vec<Event>,
     refusals: Vec<(Key, Error)>,
     nested: bool,
     /// As the back-end's status says.
@@ -118,7 +118,7 @@ impl Poller {
             shared,
             wakeable: false,
             commands: Vec::new(),
-            told_ready: Vec::new(),
+            marked_ready: Vec::new(),
             refusals: Vec::new(),
             nested: false,
             holds_files,
@@ -155,8 +155,8 @@ impl Poller {
 
     /// The thresholds that the back-end's policy uses now for a kind of descriptor, if it has
     /// learned such numbers.
-    pub fn thresholds(&self, kind: Kind) -> Option<Thresholds> {
-        self.backend.status().placement?.policy.thresholds(kind)
+    pub fn placement_costs(&self, kind: Kind) -> Option<PlacementCosts> {
+        self.backend.status().placement?.policy.placement_costs(kind)
     }
 
     /// The counters, from the creation of the poller on.
@@ -329,7 +329,7 @@ impl Poller {
     /// # Errors
     ///
     /// [`Error::StaleKey`].
-    pub fn deregister_closing(&mut self, key: Key) -> Result<()> {
+    pub fn deregister_for_close(&mut self, key: Key) -> Result<()> {
         self.end(key, true)?;
         self.ended();
         Ok(())
@@ -349,7 +349,7 @@ impl Poller {
             return Ok(());
         }
         let slot = self.table.slot(index);
-        if slot.told().is_none() && slot.place().is_none() && !slot.is_away() {
+        if slot.applied().is_none() && slot.place().is_none() && !slot.is_away() {
             self.stats.changes_saved += 1;
             self.table.release(index);
         }
@@ -372,12 +372,12 @@ impl Poller {
     /// # Errors
     ///
     /// [`Error::StaleKey`].
-    pub fn tell_ready(&mut self, key: Key, readiness: Readiness) -> Result<()> {
+    pub fn mark_ready(&mut self, key: Key, readiness: Readiness) -> Result<()> {
         if self.table.get(key).is_none() {
             return Err(Error::StaleKey { key });
         }
-        self.told_ready.push(Event::new(key, readiness));
-        self.rest();
+        self.marked_ready.push(Event::new(key, readiness));
+        self.sync_nested_wakeup();
         Ok(())
     }
 
@@ -422,13 +422,13 @@ impl Poller {
     /// Meant for a server that is about to end, or that has just begun with descriptors that are
     /// all idle.
     pub fn hand_over_all(&mut self) -> usize {
-        self.settle();
+        self.flush_kernel();
         let (backend, mut cx) = self.split();
         backend.lifecycle().assume_idle(&mut cx);
         if let Some(keeper) = backend.keeper() {
             keeper.hand_over_all(&mut cx);
         }
-        self.rest();
+        self.sync_nested_wakeup();
         self.table.len() - self.backend.status().lengths.away
     }
 
@@ -525,18 +525,18 @@ impl Poller {
     /// [`Error::Unsupported`] for back-ends without epoll.
     pub fn nest(&mut self) -> Result<BorrowedFd<'_>> {
         self.make_wakeable()?;
-        self.settle();
+        self.flush_kernel();
         let (backend, mut cx) = self.split();
         backend.lifecycle().nest(&mut cx)?;
         self.nested = true;
-        self.rest();
+        self.sync_nested_wakeup();
         let (backend, mut cx) = self.split();
         backend.lifecycle().nest(&mut cx)
     }
 
     /// Between two waits of a nested poller the outer loop sleeps in its stead, so a wake must
     /// reach the eventfd, and so must readiness that needs no kernel.
-    fn rest(&self) {
+    fn sync_nested_wakeup(&self) {
         if !self.nested {
             return;
         }
@@ -545,10 +545,10 @@ impl Poller {
             !slot.interest().is_empty() && (slot.is_due() || slot.watch().mode == Mode::Level)
         });
         let known = always
-            || !self.told_ready.is_empty()
+            || !self.marked_ready.is_empty()
             || !self.refusals.is_empty()
             || !self.delivery.backlog.is_empty();
-        self.shared.sleep.rest(known);
+        self.shared.sleep.stay_asleep(known);
     }
 
     /// Promises that the poller is used and dropped on this thread alone from now on, which makes
@@ -587,7 +587,7 @@ impl Poller {
         }
         for index in self.table.indices() {
             if self.table.slot(index).fd() >= 0 {
-                self.table.slot_mut(index).set_told(None);
+                self.table.slot_mut(index).set_applied(None);
                 self.table.mark(index);
             }
         }

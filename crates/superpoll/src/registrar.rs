@@ -90,12 +90,12 @@ impl Registrar {
     }
 
     /// Ends a registration whose descriptor the caller closes right after, see
-    /// [`Poller::deregister_closing`](crate::Poller::deregister_closing).
+    /// [`Poller::deregister_for_close`](crate::Poller::deregister_for_close).
     ///
     /// # Errors
     ///
     /// [`Error::System`] if the poller cannot be woken.
-    pub fn deregister_closing(&self, key: Key) -> Result<()> {
+    pub fn deregister_for_close(&self, key: Key) -> Result<()> {
         self.send(Command::Closed { key })
     }
 

@@ -128,7 +128,7 @@ impl Sleep {
 
     /// Leaves the state asleep although no wait blocks here, because an outer loop does; writes to
     /// the descriptor if there is something to wake up for already.
-    pub(crate) fn rest(&self, known: bool) {
+    pub(crate) fn stay_asleep(&self, known: bool) {
         let begun = self.state.begin();
         if known || (!begun && self.state.is_signalled()) {
             // It cannot fail on an open eventfd; should it, the outer loop's own timeout remains.
@@ -267,14 +267,14 @@ mod tests {
             if woken {
                 sleep.wake().unwrap();
             }
-            sleep.rest(known);
+            sleep.stay_asleep(known);
             assert_eq!(sleep.writes(), writes, "{known} {woken}");
             assert_eq!(is_readable(&sleep), writes == 1);
         }
         // At rest already; a wake after that writes by itself.
         let sleep = sleep();
-        sleep.rest(false);
-        sleep.rest(false);
+        sleep.stay_asleep(false);
+        sleep.stay_asleep(false);
         assert_eq!(sleep.writes(), 0);
         sleep.wake().unwrap();
         assert_eq!((sleep.writes(), is_readable(&sleep)), (1, true));

@@ -23,8 +23,8 @@ mod spare;
 
 pub use slot::Slot;
 use slot::{
-    ALWAYS, AWAY, CHANGED, CLOSED, FOREIGN, LIVE, OWNED, PLACED, PLAIN, PRESSING, QUEUED, RENAMED,
-    TOLD,
+    ALWAYS, APPLIED, AWAY, CHANGED, CLOSED, FAST, FORCED, FOREIGN, LIVE, OLD_KEY, OWNED, PLACED,
+    QUEUED,
 };
 pub(crate) use spare::name;
 
@@ -141,10 +141,10 @@ impl Table {
     /// Whether an event of this key needs no second look: the registration exists, and the kernel
     /// has exactly the watch that it wants.
     #[inline]
-    pub(crate) fn is_plain(&self, key: Key) -> bool {
+    pub(crate) fn needs_no_check(&self, key: Key) -> bool {
         self.slots
             .get(key.index() as usize)
-            .is_some_and(|slot| slot.generation == key.generation() && slot.is(PLAIN))
+            .is_some_and(|slot| slot.generation == key.generation() && slot.is(FAST))
     }
 
     /// The slot of a registration that exists.
@@ -238,12 +238,12 @@ impl Table {
         slot.account = Account::default();
         slot.served = 0;
         slot.flags &= !(PLACED | OWNED);
-        slot.put(RENAMED, slot.is(TOLD) || slot.is(AWAY));
+        slot.put(OLD_KEY, slot.is(APPLIED) || slot.is(AWAY));
         slot.put(LIVE, true);
         slot.put(CLOSED, false);
-        slot.put(PRESSING, false);
+        slot.put(FORCED, false);
         slot.put(QUEUED, false);
-        slot.judge();
+        slot.refresh_fast_path();
         self.len += 1;
         self.mark(index);
         self.key(index)
@@ -269,8 +269,8 @@ impl Table {
     }
 
     /// Asks for the slot's change to be applied even where it could wait.
-    pub fn press(&mut self, index: u32) {
-        self.slots[index as usize].set_pressing(true);
+    pub fn force_apply(&mut self, index: u32) {
+        self.slots[index as usize].set_forced(true);
         self.mark(index);
     }
 
@@ -281,7 +281,7 @@ impl Table {
         slot.generation = slot.generation.wrapping_add(1);
         slot.disarm();
         slot.put(LIVE, false);
-        slot.judge();
+        slot.refresh_fast_path();
         slot.put(CLOSED, closed);
         if slot.is(ALWAYS) {
             slot.put(ALWAYS, false);
@@ -295,7 +295,7 @@ impl Table {
     pub(crate) fn release(&mut self, index: u32) {
         let key = self.key(index);
         let slot = &mut self.slots[index as usize];
-        debug_assert!(!slot.is(LIVE) && !slot.is(TOLD) && !slot.is(AWAY));
+        debug_assert!(!slot.is(LIVE) && !slot.is(APPLIED) && !slot.is(AWAY));
         let place = slot.fd as usize;
         let (foreign, worn) = (slot.is(FOREIGN), slot.is_worn());
         slot.fd = -1;
@@ -383,7 +383,7 @@ mod tests {
 
     /// Does the part of a back-end and of the poller in a removal.
     fn forget(table: &mut Table, index: u32) {
-        table.slot_mut(index).set_told(None);
+        table.slot_mut(index).set_applied(None);
         table.release(index);
     }
 
@@ -422,12 +422,12 @@ mod tests {
     #[test]
     fn a_slot_whose_keys_are_used_up_is_not_used_again() {
         let mut table = table();
-        let told = Some((Interest::READABLE, Mode::Level));
+        let applied = Some((Interest::READABLE, Mode::Level));
         let key = table.insert(5, readable(), None);
         table.slots[key.index() as usize].generation = u32::MAX;
         let last = table.key(key.index());
         assert!(table.get(last).is_some());
-        table.slot_mut(key.index()).set_told(told);
+        table.slot_mut(key.index()).set_applied(applied);
         table.end(key.index(), false);
         // Its removal has not been applied when the number is registered again.
         let next = table.insert(5, readable(), None);
@@ -463,16 +463,16 @@ mod tests {
     fn a_number_registered_again_takes_the_leaving_slot_over() {
         let mut table = table();
         let old = table.insert(5, readable(), None);
-        table.slot_mut(old.index()).set_told(Some((Interest::READABLE, Mode::Level)));
+        table.slot_mut(old.index()).set_applied(Some((Interest::READABLE, Mode::Level)));
         table.slot_mut(old.index()).served = 9;
         table.end(old.index(), false);
         let new = table.insert(5, Watch::new(Interest::WRITABLE), None);
         assert_eq!(new, Key::new(old.index(), old.generation() + 1));
         let slot = table.slot(new.index());
-        assert!(slot.is_renamed() && slot.told().is_some() && !slot.is_closed());
+        assert!(slot.inherits_old_key() && slot.applied().is_some() && !slot.is_closed());
         assert_eq!(slot.served, 0);
-        table.slot_mut(new.index()).set_told(Some((Interest::WRITABLE, Mode::Level)));
-        assert!(!table.slot(new.index()).is_renamed());
+        table.slot_mut(new.index()).set_applied(Some((Interest::WRITABLE, Mode::Level)));
+        assert!(!table.slot(new.index()).inherits_old_key());
     }
 
     #[test]
@@ -480,7 +480,7 @@ mod tests {
         let counter = Arc::new(AtomicU64::new(0));
         let mut table = Table::new(counter.clone());
         let old = table.insert(5, readable(), None);
-        table.slot_mut(old.index()).set_told(Some((Interest::READABLE, Mode::Level)));
+        table.slot_mut(old.index()).set_applied(Some((Interest::READABLE, Mode::Level)));
         table.end(old.index(), false);
         let foreign = name(&counter);
         assert_eq!(table.insert(5, readable(), Some(foreign)), foreign);
@@ -501,8 +501,8 @@ mod tests {
         let key = table.insert(5, readable(), None);
         assert!(table.has_changes());
         table.mark(key.index());
-        table.press(key.index());
-        assert!(table.slot(key.index()).is_pressing());
+        table.force_apply(key.index());
+        assert!(table.slot(key.index()).is_forced());
         let list = table.take_changed();
         assert_eq!(list, [key.index()]);
         assert!(!table.has_changes());
@@ -537,38 +537,38 @@ mod tests {
 
     #[test]
     fn only_what_was_told_as_wanted_needs_no_second_look() {
-        let told = Some((Interest::READABLE, Mode::Level));
+        let applied = Some((Interest::READABLE, Mode::Level));
         let mut slot = Slot::vacant();
         slot.put(LIVE, true);
         slot.set_watch(readable().hint(Hint::Busy));
-        slot.set_told(told);
-        assert!(slot.is(PLAIN), "told the same");
+        slot.set_applied(applied);
+        assert!(slot.is(FAST), "told the same");
         slot.put(LIVE, false);
-        slot.judge();
-        assert!(!slot.is(PLAIN), "ended");
+        slot.refresh_fast_path();
+        assert!(!slot.is(FAST), "ended");
         slot.put(LIVE, true);
-        slot.set_told(told);
-        assert!(slot.is(PLAIN) && slot.has_mode(Mode::Level));
+        slot.set_applied(applied);
+        assert!(slot.is(FAST) && slot.has_mode(Mode::Level));
         slot.set_place(Some(1));
-        assert!(!slot.is(PLAIN), "watched elsewhere");
+        assert!(!slot.is(FAST), "watched elsewhere");
         assert_eq!(slot.place(), Some(1));
         slot.set_place(None);
         assert_eq!(slot.place(), None);
         slot.set_watch(Watch::new(Interest::WRITABLE));
-        assert!(!slot.is(PLAIN), "another interest");
+        assert!(!slot.is(FAST), "another interest");
         slot.set_watch(readable().mode(Mode::Edge));
-        assert!(!slot.is(PLAIN) && !slot.has_mode(Mode::Edge), "another mode");
+        assert!(!slot.is(FAST) && !slot.has_mode(Mode::Edge), "another mode");
         slot.set_watch(readable().mode(Mode::OneShot));
-        slot.set_told(Some((Interest::READABLE, Mode::OneShot)));
-        assert!(!slot.is(PLAIN), "needs upkeep");
+        slot.set_applied(Some((Interest::READABLE, Mode::OneShot)));
+        assert!(!slot.is(FAST), "needs upkeep");
         slot.set_watch(Watch::new(Interest::NONE).mode(Mode::Edge));
-        slot.set_told(Some((Interest::NONE, Mode::Edge)));
-        assert!(!slot.is(PLAIN), "disarmed");
+        slot.set_applied(Some((Interest::NONE, Mode::Edge)));
+        assert!(!slot.is(FAST), "disarmed");
         // An auto registration may have been applied with either trigger.
         slot.set_watch(readable().mode(Mode::Auto));
         for (mode, plain) in [(Mode::Auto, true), (Mode::Level, true), (Mode::Edge, false)] {
-            slot.set_told(Some((Interest::READABLE, mode)));
-            assert_eq!(slot.is(PLAIN), plain, "{mode:?}");
+            slot.set_applied(Some((Interest::READABLE, mode)));
+            assert_eq!(slot.is(FAST), plain, "{mode:?}");
         }
     }
 
@@ -576,16 +576,16 @@ mod tests {
     fn an_event_under_an_old_name_needs_a_second_look() {
         let mut table = table();
         let old = table.insert(7, readable(), None);
-        assert!(!table.is_plain(old), "not told yet");
-        table.slot_mut(old.index()).set_told(Some((Interest::READABLE, Mode::Level)));
-        assert!(table.is_plain(old));
+        assert!(!table.needs_no_check(old), "not told yet");
+        table.slot_mut(old.index()).set_applied(Some((Interest::READABLE, Mode::Level)));
+        assert!(table.needs_no_check(old));
         table.end(old.index(), false);
-        assert!(!table.is_plain(old));
+        assert!(!table.needs_no_check(old));
         let new = table.insert(7, readable(), None);
         assert_eq!(new.index(), old.index());
-        table.slot_mut(new.index()).set_told(Some((Interest::READABLE, Mode::Level)));
-        assert!(table.is_plain(new) && !table.is_plain(old));
-        assert!(!table.is_plain(Key::new(1000, 0)), "no such slot");
+        table.slot_mut(new.index()).set_applied(Some((Interest::READABLE, Mode::Level)));
+        assert!(table.needs_no_check(new) && !table.needs_no_check(old));
+        assert!(!table.needs_no_check(Key::new(1000, 0)), "no such slot");
     }
 
     #[test]

@@ -4,7 +4,9 @@ use std::io::{PipeReader, PipeWriter, Read, Write};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use superpoll::backend::policy::{Account, Governed, Place, Policy, Quiet, Tally, Verdict, View};
+use superpoll::backend::policy::{
+    Account, CostBased, PassCounts, Policy, Quiet, Set, Verdict, View,
+};
 use superpoll::diagnostics::{Calls, Costs, Kind};
 use superpoll::{Events, Hint, Interest, Mode, Owned, Poller, Watch};
 
@@ -19,7 +21,7 @@ struct Script {
     admit: Option<usize>,
     verdict: Option<Verdict>,
     linger: Option<Duration>,
-    tallies: Vec<Tally>,
+    tallies: Vec<PassCounts>,
     /// The scan factor that the last pass saw.
     scan_factor: f32,
 }
@@ -34,8 +36,8 @@ impl Policy for Scripted {
     fn name(&self) -> &'static str {
         "scripted"
     }
-    fn start(&mut self, _: &mut Account, hint: Hint, _: &View<'_>) -> Place {
-        if hint == Hint::Busy { Place::Hot } else { Place::Cold }
+    fn start(&mut self, _: &mut Account, hint: Hint, _: &View<'_>) -> Set {
+        if hint == Hint::Busy { Set::Hot } else { Set::Cold }
     }
     fn cold_event(&mut self, _: &mut Account, _: &View<'_>) -> bool {
         self.0.lock().unwrap().promote
@@ -60,7 +62,7 @@ impl Policy for Scripted {
         view.hot
     }
     fn moved_to_cold(&mut self, _: &mut Account, _: bool, _: &View<'_>) {}
-    fn pass(&mut self, tally: Tally, view: &View<'_>) {
+    fn pass(&mut self, tally: PassCounts, view: &View<'_>) {
         let mut script = self.0.lock().unwrap();
         script.tallies.push(tally);
         script.scan_factor = view.scan_factor;
@@ -383,7 +385,7 @@ fn each_pass_is_tallied() {
     bench.script.set(|script| (script.promote, script.tallies) = (false, Vec::new()));
     bench.look();
     bench.script.set(|script| {
-        assert_eq!(script.tallies, [Tally { hot: 2, hot_ready: 2, cold: 3, cold_ready: 3 }]);
+        assert_eq!(script.tallies, [PassCounts { hot: 2, hot_ready: 2, cold: 3, cold_ready: 3 }]);
     });
     let stats = bench.poller.stats();
     assert_eq!((stats.hot.watched, stats.hot.active), (2, 2));
@@ -552,7 +554,7 @@ fn a_number_that_is_reused_starts_anew() {
 
 #[test]
 fn descriptors_that_are_always_active_stay_in_the_array() {
-    let mut poller = Poller::builder().policy(Governed::default()).build().unwrap();
+    let mut poller = Poller::builder().policy(CostBased::default()).build().unwrap();
     let mut pipes = pipes(&mut poller, 100, level());
     let mut events = Events::with_limit(200);
     let mut round = |poller: &mut Poller| {

@@ -4,7 +4,7 @@ use std::io::{PipeReader, PipeWriter, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use superpoll::backend::policy::{Fixed, Place};
+use superpoll::backend::policy::{Fixed, Set};
 use superpoll::{
     BackendKind, Error, Events, Hint, Interest, Key, Mode, Owned, Poller, Readiness, Watch,
 };
@@ -15,10 +15,10 @@ fn each(test: impl Fn(&str, &mut Poller)) {
     for kind in BackendKind::available() {
         test(kind.name(), &mut Poller::builder().backend(kind).build().unwrap());
     }
-    let hot = Poller::builder().policy(Fixed::new(Place::Hot));
+    let hot = Poller::builder().policy(Fixed::new(Set::Hot));
     test("adaptive, all hot", &mut hot.build().unwrap());
     // Each second pipe is expected to be busy.
-    let split = Poller::builder().policy(Fixed::new(Place::Cold));
+    let split = Poller::builder().policy(Fixed::new(Set::Cold));
     test("adaptive, half hot", &mut split.build().unwrap());
 }
 
@@ -204,13 +204,13 @@ fn what_was_told_of_an_ended_registration_is_stale() {
     each(|name, poller| {
         let (reader, _writer) = std::io::pipe().unwrap();
         let key = poller.register(&reader, Interest::READABLE).unwrap();
-        poller.tell_ready(key, Readiness::READABLE).unwrap();
-        poller.tell_ready(key, Readiness::WRITABLE).unwrap();
+        poller.mark_ready(key, Readiness::READABLE).unwrap();
+        poller.mark_ready(key, Readiness::WRITABLE).unwrap();
         poller.deregister(key).unwrap();
         assert_eq!(wait(poller, 8), [], "{name}");
         assert_eq!((poller.stats().stale, poller.stats().unwanted), (1, 0), "{name}");
         let key = poller.register(&reader, Interest::READABLE).unwrap();
-        poller.tell_ready(key, Readiness::WRITABLE).unwrap();
+        poller.mark_ready(key, Readiness::WRITABLE).unwrap();
         assert_eq!(wait(poller, 8), [], "{name}: not asked for");
         assert_eq!((poller.stats().stale, poller.stats().unwanted), (1, 1), "{name}");
         poller.deregister(key).unwrap();

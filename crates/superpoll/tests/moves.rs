@@ -52,7 +52,7 @@ fn deregistered_at_once(mut poller: Poller, key: Key, reader: PipeReader) -> Opt
 
 fn deregistered_after_a_wait(mut poller: Poller, key: Key, reader: PipeReader) -> Option<Poller> {
     assert!(found(&mut poller).is_empty());
-    poller.deregister_closing(key).unwrap();
+    poller.deregister_for_close(key).unwrap();
     drop(reader);
     Some(poller)
 }
@@ -141,7 +141,7 @@ fn changes_made_on_a_thread_that_asks_the_kernel_nothing_are_told_on_the_first()
                 poller.modify(ended, Interest::NONE).unwrap();
                 let new = poller.register(&pipes[2].0, Interest::READABLE).unwrap();
                 // As much as the wait may report, so it asks for no more.
-                poller.tell_ready(told, Readiness::READABLE).unwrap();
+                poller.mark_ready(told, Readiness::READABLE).unwrap();
                 let mut events = Events::with_limit(1);
                 assert_eq!(poller.wait(&mut events, LONG).unwrap(), 1);
                 (poller, new)
@@ -151,7 +151,7 @@ fn changes_made_on_a_thread_that_asks_the_kernel_nothing_are_told_on_the_first()
         let [_told, (reader, mut writer), (_new, mut new_writer)] = pipes.try_into().unwrap();
         new_writer.write_all(b"x").unwrap();
         assert_eq!(found(&mut poller), HashSet::from([new]), "{kind}");
-        poller.deregister_closing(ended).unwrap();
+        poller.deregister_for_close(ended).unwrap();
         drop(reader);
         assert!(writer.write_all(b"x").is_err(), "{kind}: the reader stays open");
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use superpoll::backend::policy::{Fixed, Place};
+use superpoll::backend::policy::{Fixed, Set};
 use superpoll::backend::{Backend, Context, Poll, Synced};
 use superpoll::diagnostics::Costs;
 use superpoll::{BackendKind, Error, Events, Hint, Interest, Mode, Poller, Watch};
@@ -57,9 +57,9 @@ fn auto_stands_for_one_of_two_and_keeps_to_it() {
 
 #[test]
 fn the_last_choice_counts() {
-    let builder = Poller::builder().policy(Fixed::new(Place::Hot)).backend(BackendKind::Epoll);
+    let builder = Poller::builder().policy(Fixed::new(Set::Hot)).backend(BackendKind::Epoll);
     assert_eq!(builder.build().unwrap().backend(), "epoll");
-    let builder = Poller::builder().backend(BackendKind::Epoll).policy(Fixed::new(Place::Hot));
+    let builder = Poller::builder().backend(BackendKind::Epoll).policy(Fixed::new(Set::Hot));
     assert_eq!(builder.build().unwrap().backend(), "adaptive");
 }
 

@@ -237,7 +237,7 @@ fn a_nested_poller_is_readable_when_it_has_something_to_deliver() {
         assert_eq!(poller.wait(&mut events, NOW).unwrap(), 0);
         assert!(!readable(&outer, 0));
 
-        poller.tell_ready(reader.key(), Readiness::READABLE).unwrap();
+        poller.mark_ready(reader.key(), Readiness::READABLE).unwrap();
         assert!(readable(&outer, 1000));
         assert_eq!(poller.wait(&mut events, NOW).unwrap(), 1);
         assert_eq!(poller.wait(&mut events, NOW).unwrap(), 0);

@@ -212,7 +212,7 @@ fn an_outer_loop_is_woken_for_each_thing_that_needs_no_kernel() {
         let (reader, _writer) = std::io::pipe().unwrap();
         let reader = poller.own(reader, Interest::READABLE).unwrap();
         assert!(!readable(&outer), "{kind}");
-        poller.tell_ready(reader.key(), Readiness::READABLE).unwrap();
+        poller.mark_ready(reader.key(), Readiness::READABLE).unwrap();
         assert!(readable(&outer), "{kind}");
         assert_eq!(poller.wait(&mut events, NOW).unwrap(), 1);
         assert_eq!(poller.wait(&mut events, NOW).unwrap(), 0);
@@ -276,7 +276,7 @@ fn what_needs_no_kernel_does_not_let_a_wait_sleep() {
     let soon = Some(Duration::from_millis(5));
     let before = poller.stats().calls;
     // Injected by the caller, and always ready.
-    poller.tell_ready(reader.key(), Readiness::READABLE).unwrap();
+    poller.mark_ready(reader.key(), Readiness::READABLE).unwrap();
     assert_eq!(poller.wait(&mut events, soon).unwrap(), 1);
     let file = std::fs::File::open("/proc/self/exe").unwrap();
     let file = poller.own(file, Interest::READABLE).unwrap();
@@ -295,7 +295,7 @@ fn a_one_shot_that_was_told_to_be_ready_is_disarmed_in_the_kernel() {
         let (reader, mut writer) = std::io::pipe().unwrap();
         let reader = poller.own(reader, Watch::new(Interest::READABLE).mode(mode)).unwrap();
         assert_eq!(poller.wait(&mut events, NOW).unwrap(), 0);
-        poller.tell_ready(reader.key(), Readiness::READABLE).unwrap();
+        poller.mark_ready(reader.key(), Readiness::READABLE).unwrap();
         assert_eq!(poller.wait(&mut events, NOW).unwrap(), 1, "{mode:?}");
         let before = poller.stats().calls;
         writer.write_all(b"x").unwrap();

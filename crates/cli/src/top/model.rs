@@ -131,7 +131,7 @@ impl Model {
 
 #[cfg(test)]
 pub mod tests {
-    use superpoll_gateway::statistics::{Connections, Costs, Thresholds, Turn};
+    use superpoll_gateway::statistics::{Connections, Costs, PlacementCosts, Turn};
 
     use super::*;
 
@@ -157,7 +157,7 @@ pub mod tests {
                 wake: 200.0,
                 break_even: Some(slot / 145.0),
                 break_even_with_writers: Some(slot / 345.0),
-                thresholds: Some(Thresholds {
+                thresholds: Some(PlacementCosts {
                     slot: slot * 1.5,
                     gain: 345.0,
                     round_trip: 900.0,

@@ -288,18 +288,18 @@ pub fn told_readiness_is_delivered(bench: &Bench) -> Outcome {
     let other_key = rig.register(&other, Interest::READABLE)?;
     expect(&mut rig, &[], "nothing to tell")?;
     writer.write_all(b"x")?;
-    rig.tell_ready(key, IN)?;
+    rig.mark_ready(key, IN)?;
     expect(&mut rig, &[(key, IN), (other_key, IN)], "told, together with what the kernel says")?;
     expect(&mut rig, &[(other_key, IN)], "told once")?;
-    rig.tell_ready(key, OUT)?;
+    rig.mark_ready(key, OUT)?;
     expect(&mut rig, &[(other_key, IN)], "told, but not wanted")?;
-    rig.tell_ready(key, IN)?;
+    rig.mark_ready(key, IN)?;
     let batch = rig.wait(8, Some(bench.patience()))?;
     ensure!(batch.contains(&(key, IN)), "a wait with a timeout delivers what was told: {batch:?}");
-    rig.tell_ready(key, IN)?;
+    rig.mark_ready(key, IN)?;
     rig.deregister(key)?;
     expect(&mut rig, &[(other_key, IN)], "told, then deregistered")?;
-    let outcome = rig.poller().tell_ready(key, IN);
+    let outcome = rig.poller().mark_ready(key, IN);
     ensure!(
         matches!(outcome, Err(superpoll::Error::StaleKey { .. })),
         "telling a stale key: {outcome:?}"

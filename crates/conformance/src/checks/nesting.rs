@@ -104,7 +104,7 @@ pub fn nested_poller_shows_told_readiness(bench: &Bench) -> Outcome {
     let key = rig.register(&reader, Interest::READABLE)?;
     let set = outer(&mut rig)?;
     settle(&set, &mut rig)?;
-    rig.tell_ready(key, IN)?;
+    rig.mark_ready(key, IN)?;
     ensure!(calls(&set, &mut rig)?, "what the caller told reaches the outer loop");
     expect(&mut rig, &[(key, IN)], "told")?;
     settle(&set, &mut rig)

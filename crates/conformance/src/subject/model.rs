@@ -71,7 +71,7 @@ struct Registration {
     /// Whether an edge that was reported may come again.
     lenient: bool,
     /// The readiness that the caller told.
-    told_ready: Readiness,
+    marked_ready: Readiness,
 }
 
 /// A world in pure Rust.
@@ -127,7 +127,7 @@ impl Model {
 
     /// Whether the caller has told a registration to be ready since the last wait.
     pub fn is_told(&self, number: Number) -> bool {
-        self.registered.get(&number).is_some_and(|one| !one.told_ready.is_empty())
+        self.registered.get(&number).is_some_and(|one| !one.marked_ready.is_empty())
     }
 
     /// Returns a tag for a new registration.
@@ -258,7 +258,7 @@ impl Model {
                     told: None,
                     ready: false,
                     lenient: false,
-                    told_ready: Readiness::NONE,
+                    marked_ready: Readiness::NONE,
                 };
                 self.registered.insert(*number, registration);
             }
@@ -281,7 +281,7 @@ impl Model {
             Op::Shutdown(number, how) => self.shut_down(*number, *how),
             Op::Tell(number, readiness) => {
                 if let Some(registration) = self.registered.get_mut(number) {
-                    registration.told_ready |= *readiness;
+                    registration.marked_ready |= *readiness;
                 }
             }
             Op::Wake => self.woken = true,
@@ -525,7 +525,7 @@ impl Model {
         let mut expectation = Expectation::default();
         for registration in self.registered.values() {
             let state = self.seen(registration);
-            let told = registration.told_ready.masked(registration.watch.interest);
+            let told = registration.marked_ready.masked(registration.watch.interest);
             if !told.is_empty() {
                 expectation.told.insert(registration.tag, told);
             }
@@ -564,7 +564,7 @@ impl Model {
         for registration in self.registered.values_mut() {
             registration.ready = false;
             registration.lenient = false;
-            registration.told_ready = Readiness::NONE;
+            registration.marked_ready = Readiness::NONE;
             if tags.contains_key(&registration.tag) && registration.watch.mode == Mode::OneShot {
                 registration.watch.interest = Interest::NONE;
                 registration.told = Some((Interest::NONE, Mode::OneShot));

@@ -108,7 +108,7 @@ impl Engine for RigEngine {
 
     fn tell(&mut self, tag: Tag, readiness: Readiness) -> Result<(), String> {
         let key = self.key(tag)?;
-        self.rig.tell_ready(key, readiness).map_err(|error| error.to_string())
+        self.rig.mark_ready(key, readiness).map_err(|error| error.to_string())
     }
 
     fn wake(&mut self) -> Result<(), String> {

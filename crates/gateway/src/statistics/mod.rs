@@ -45,7 +45,7 @@ use superpoll_rt::{Handle, spawn, time};
 use crate::metrics::Engine as Counters;
 pub use place::{Found, Place, found, of_process};
 pub use snapshot::{
-    Connections, Costs, Engine, Failure, INTERVALS, Request, SCHEMA, Set, Snapshot, Thresholds,
+    Connections, Costs, Engine, Failure, INTERVALS, PlacementCosts, Request, SCHEMA, Set, Snapshot,
     Turn,
 };
 

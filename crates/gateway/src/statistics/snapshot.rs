@@ -153,12 +153,12 @@ pub struct Costs {
     /// The same ratio if the cost to writers counts as well.
     pub break_even_with_writers: Option<f64>,
     /// The thresholds that the policy applies now, if it uses thresholds.
-    pub thresholds: Option<Thresholds>,
+    pub thresholds: Option<PlacementCosts>,
 }
 
 /// The thresholds for moving a kind of descriptor, as they are now, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Thresholds {
+pub struct PlacementCosts {
     /// A slot in a pass, corrected for how expensive scans are now.
     pub slot: f64,
     /// The saving for an event in the poll array.
@@ -297,28 +297,29 @@ impl Set {
 impl Costs {
     fn all(stats: &Stats) -> Vec<Costs> {
         let Some(costs) = &stats.costs else { return Vec::new() };
-        let of = |(kind, thresholds): (Kind, Option<superpoll::backend::policy::Thresholds>)| {
-            let (of, even) = (costs.of(kind), costs.break_even(kind));
-            Costs {
-                kind: kind.name().to_owned(),
-                measured: costs.measured,
-                slot: of.scan.into(),
-                ready: of.ready.into(),
-                event: of.event.into(),
-                wake: of.wake.into(),
-                break_even: finite(even.own),
-                break_even_with_writers: finite(even.with_writers),
-                thresholds: thresholds.map(|known| Thresholds {
-                    slot: known.scan.into(),
-                    gain: known.gain.into(),
-                    round_trip: known.round_trip.into(),
-                    rise: known.rise.into(),
-                    fall: known.fall.into(),
-                    break_even: finite(known.break_even()),
-                }),
-            }
-        };
-        Kind::MEASURED.into_iter().zip(stats.thresholds).map(of).collect()
+        let of =
+            |(kind, thresholds): (Kind, Option<superpoll::backend::policy::PlacementCosts>)| {
+                let (of, even) = (costs.of(kind), costs.break_even(kind));
+                Costs {
+                    kind: kind.name().to_owned(),
+                    measured: costs.measured,
+                    slot: of.scan.into(),
+                    ready: of.ready.into(),
+                    event: of.event.into(),
+                    wake: of.wake.into(),
+                    break_even: finite(even.own),
+                    break_even_with_writers: finite(even.with_writers),
+                    thresholds: thresholds.map(|known| PlacementCosts {
+                        slot: known.scan.into(),
+                        gain: known.gain.into(),
+                        round_trip: known.round_trip.into(),
+                        rise: known.rise.into(),
+                        fall: known.fall.into(),
+                        break_even: finite(known.break_even()),
+                    }),
+                }
+            };
+        Kind::MEASURED.into_iter().zip(stats.placement_costs).map(of).collect()
     }
 }
 
@@ -370,14 +371,14 @@ mod tests {
         let mut costs = superpoll::diagnostics::Costs::ASSUMED;
         costs.pipe.event = 0.0;
         stats.costs = Some(costs);
-        let known = superpoll::backend::policy::Thresholds {
+        let known = superpoll::backend::policy::PlacementCosts {
             scan: 1.0,
             gain: 0.0,
             round_trip: 5.0,
             rise: 6.0,
             fall: 7.0,
         };
-        stats.thresholds[1] = Some(known);
+        stats.placement_costs[1] = Some(known);
         let engine = Engine::new(2, std::time::Duration::from_secs(1), &stats, None);
         let text = serde_json::to_string(&engine).unwrap();
         let read: Engine = serde_json::from_str(&text).unwrap();

@@ -19,7 +19,7 @@ pub struct Answer {
     pub counted: Counted,
     /// Whether the engine makes calls in the way that it measured to be cheaper; which way that is
     /// depends on timing.
-    pub refills_returns: bool,
+    pub uses_return_stack_refill: bool,
 }
 
 /// Carries out `operations` operations and prints the calls that they made on standard output.
@@ -36,7 +36,10 @@ pub fn operate(path: Path, operations: u64) -> Result<()> {
     for (name, count) in &mut counted {
         *count -= before.get(name).copied().unwrap_or(0).min(*count);
     }
-    let answer = Answer { counted, refills_returns: superpoll::diagnostics::refills_returns() };
+    let answer = Answer {
+        counted,
+        uses_return_stack_refill: superpoll::diagnostics::uses_return_stack_refill(),
+    };
     let text = serde_json::to_string(&answer)
         .map_err(|error| Error::usage(format!("writing what {} called: {error}", path.name)))?;
     crate::say!("{text}")

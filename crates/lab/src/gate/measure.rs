@@ -111,7 +111,7 @@ impl Tools {
         for _ in 0..RUNS {
             let run = self.run_once(path, operations, onlooker)?;
             // The choice is about nanoseconds, and callgrind does not measure time.
-            if onlooker != Some(Onlooker::Callgrind) || !run.answer.refills_returns {
+            if onlooker != Some(Onlooker::Callgrind) || !run.answer.uses_return_stack_refill {
                 return Ok(run);
             }
         }

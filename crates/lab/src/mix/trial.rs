@@ -1,7 +1,7 @@
 //! The loads, and the subjects in turn under each.
 
 use serde_json::json;
-use superpoll::backend::policy::Governed;
+use superpoll::backend::policy::CostBased;
 use superpoll::diagnostics::{self, Costs};
 
 use crate::budget::Budget;
@@ -192,7 +192,7 @@ fn worst(kind: Kind, quick: bool, seed: u64) -> simulator::Load {
         seed,
         ..simulator::Search::default()
     };
-    simulator::worst_load(Governed::default, &setting, &search).load
+    simulator::worst_load(CostBased::default, &setting, &search).load
 }
 
 /// Rounds before the measured rounds, for subjects that adapt (their rule has settled by then) and

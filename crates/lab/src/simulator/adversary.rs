@@ -4,7 +4,7 @@
 //! moved to the array and to wake it as soon as it is back. No rule can do well against that; a
 //! good rule bounds its loss.
 
-use superpoll::backend::policy::Place;
+use superpoll::backend::policy::Set;
 
 use crate::random::Random;
 
@@ -25,7 +25,7 @@ pub enum Tactic {
 pub struct Adversary {
     tactic: Tactic,
     random: Random,
-    places: Vec<Place>,
+    places: Vec<Set>,
     since: Vec<u32>,
 }
 
@@ -35,7 +35,7 @@ impl Adversary {
         Adversary {
             tactic,
             random: Random::new(seed),
-            places: vec![Place::Cold; total],
+            places: vec![Set::Cold; total],
             since: vec![u32::MAX; total],
         }
     }
@@ -46,14 +46,14 @@ impl Adversary {
     }
 
     /// Chooses the descriptors that are active next, from where each is watched.
-    pub fn next_round(&mut self, place: impl Fn(u32) -> Place, active: &mut Vec<u32>) {
+    pub fn next_round(&mut self, place: impl Fn(u32) -> Set, active: &mut Vec<u32>) {
         active.clear();
         for index in 0..self.places.len() {
             let now = place(index as u32);
             let since = &mut self.since[index];
             *since = if now == self.places[index] { since.saturating_add(1) } else { 0 };
             self.places[index] = now;
-            let contrary = now == Place::Cold;
+            let contrary = now == Set::Cold;
             let is_active = match self.tactic {
                 Tactic::Contrary => contrary,
                 Tactic::Delayed(rounds) => contrary == (*since >= rounds),

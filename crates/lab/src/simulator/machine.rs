@@ -11,7 +11,7 @@ use std::ops::AddAssign;
 use std::time::Duration;
 
 use superpoll::Hint;
-use superpoll::backend::policy::{Account, Place, Policy, Quiet, Tally, Verdict, View};
+use superpoll::backend::policy::{Account, PassCounts, Policy, Quiet, Set, Verdict, View};
 use superpoll::diagnostics::{Costs, Kind};
 
 use crate::simulator::run::Setting;
@@ -103,18 +103,18 @@ impl<P: Policy> Machine<P> {
             triggers: 0,
         };
         for index in 0..total as u32 {
-            let (policy, view) = machine.judge();
+            let (policy, view) = machine.policy_and_view();
             let mut account = Account { kind: setting.kind, ..Account::default() };
             let place = policy.start(&mut account, hint, &view);
             machine.accounts[index as usize] = account;
-            if place == Place::Hot {
+            if place == Set::Hot {
                 machine.enter(index);
             }
         }
         machine
     }
 
-    fn judge(&mut self) -> (&mut P, View<'_>) {
+    fn policy_and_view(&mut self) -> (&mut P, View<'_>) {
         let view = View {
             costs: &self.setting.costs,
             scan_factor: self.setting.scan_factor,
@@ -127,8 +127,8 @@ impl<P: Policy> Machine<P> {
     }
 
     /// Returns where a descriptor is watched.
-    pub fn place(&self, index: u32) -> Place {
-        if self.places[index as usize] == COLD { Place::Cold } else { Place::Hot }
+    pub fn place(&self, index: u32) -> Set {
+        if self.places[index as usize] == COLD { Set::Cold } else { Set::Hot }
     }
 
     /// Returns how many descriptors are in the array.
@@ -170,13 +170,13 @@ impl<P: Policy> Machine<P> {
         self.array.push(index);
         self.scan += f64::from(self.kind_costs().scan * self.setting.scan_factor);
         let mut account = self.accounts[index as usize];
-        let (policy, view) = self.judge();
+        let (policy, view) = self.policy_and_view();
         policy.moved_to_hot(&mut account, &view);
         self.accounts[index as usize] = account;
     }
 
     fn promote(&mut self, index: u32) {
-        if self.place(index) == Place::Hot {
+        if self.place(index) == Set::Hot {
             return;
         }
         self.spent.upkeep += f64::from(self.kind_costs().modify);
@@ -202,7 +202,7 @@ impl<P: Policy> Machine<P> {
         self.scan -= f64::from(costs.scan * self.setting.scan_factor);
         let mut account = self.accounts[index as usize];
         account.parked = false;
-        let (policy, view) = self.judge();
+        let (policy, view) = self.policy_and_view();
         policy.moved_to_cold(&mut account, handed_off, &view);
         self.accounts[index as usize] = account;
     }
@@ -219,17 +219,17 @@ impl<P: Policy> Machine<P> {
         self.passes = self.passes.wrapping_add(1);
         for &index in active {
             self.spent.writes += f64::from(match self.place(index) {
-                Place::Cold if self.queued[index as usize] => costs.queued_wake,
-                Place::Cold => costs.wake,
-                Place::Hot if self.accounts[index as usize].parked => costs.parked_wake,
-                Place::Hot => 0.0,
+                Set::Cold if self.queued[index as usize] => costs.queued_wake,
+                Set::Cold => costs.wake,
+                Set::Hot if self.accounts[index as usize].parked => costs.parked_wake,
+                Set::Hot => 0.0,
             });
         }
         self.spent.reads += active.len() as f64 * self.setting.read;
-        let mut tally = Tally {
+        let mut tally = PassCounts {
             hot: self.array.len(),
             cold: self.places.len() - self.array.len(),
-            ..Tally::default()
+            ..PassCounts::default()
         };
         let base = f64::from(self.setting.costs.cold_wait);
         if self.array.is_empty() {
@@ -255,11 +255,11 @@ impl<P: Policy> Machine<P> {
             return;
         }
         for &index in active {
-            if self.place(index) == Place::Hot {
+            if self.place(index) == Set::Hot {
                 self.spent.wait += f64::from(costs.ready * self.setting.scan_factor);
                 tally.hot_ready += 1;
                 let mut account = self.accounts[index as usize];
-                let (policy, view) = self.judge();
+                let (policy, view) = self.policy_and_view();
                 policy.hot_event(&mut account, &view);
                 self.accounts[index as usize] = account;
             }
@@ -280,7 +280,7 @@ impl<P: Policy> Machine<P> {
         let alone = self.array.is_empty();
         let mut delivered = 0;
         for &index in active {
-            if self.place(index) == Place::Hot {
+            if self.place(index) == Set::Hot {
                 continue;
             }
             delivered += 1;
@@ -291,7 +291,7 @@ impl<P: Policy> Machine<P> {
                 self.queue(index);
             }
             let mut account = self.accounts[index as usize];
-            let (policy, view) = self.judge();
+            let (policy, view) = self.policy_and_view();
             if policy.cold_event(&mut account, &view) {
                 self.candidates.push(index);
             } else if !self.setting.level {
@@ -314,7 +314,7 @@ impl<P: Policy> Machine<P> {
 
     fn admit_candidates(&mut self) {
         let candidates = std::mem::take(&mut self.candidates);
-        let (policy, view) = self.judge();
+        let (policy, view) = self.policy_and_view();
         let admitted = policy.admit(candidates.len(), &view).min(candidates.len());
         for &index in &candidates[..admitted] {
             self.promote(index);
@@ -329,7 +329,7 @@ impl<P: Policy> Machine<P> {
 
     fn set_trigger(&mut self, index: u32, level: bool) {
         if self.setting.level
-            || self.place(index) == Place::Hot
+            || self.place(index) == Set::Hot
             || self.level[index as usize] == level
         {
             return;
@@ -354,7 +354,7 @@ impl<P: Policy> Machine<P> {
         let recheck = f64::from(self.kind_costs().recheck);
         while let Some(index) = self.ready_list.pop() {
             self.queued[index as usize] = false;
-            if self.place(index) == Place::Hot || active.binary_search(&index).is_err() {
+            if self.place(index) == Set::Hot || active.binary_search(&index).is_err() {
                 self.spent.wait += recheck;
             }
         }
@@ -365,7 +365,7 @@ impl<P: Policy> Machine<P> {
     fn block(&mut self) -> bool {
         let costs = self.kind_costs();
         self.blocks = self.blocks.wrapping_add(1);
-        let (policy, view) = self.judge();
+        let (policy, view) = self.policy_and_view();
         let quiet = policy.quiet(&view);
         let blocking = self.scan + self.array.len() as f64 * f64::from(costs.block);
         match quiet {
@@ -383,13 +383,13 @@ impl<P: Policy> Machine<P> {
         }
     }
 
-    fn end_pass(&mut self, tally: Tally) {
-        let (policy, view) = self.judge();
+    fn end_pass(&mut self, tally: PassCounts) {
+        let (policy, view) = self.policy_and_view();
         policy.pass(tally, &view);
     }
 
     fn turn_hand(&mut self) {
-        let (policy, view) = self.judge();
+        let (policy, view) = self.policy_and_view();
         let looks = policy.hand(&view).min(self.array.len());
         for _ in 0..looks {
             if self.array.is_empty() {
@@ -399,7 +399,7 @@ impl<P: Policy> Machine<P> {
             self.hand = if self.hand == 0 { length } else { self.hand.min(length) } - 1;
             let index = self.array[self.hand];
             let mut account = self.accounts[index as usize];
-            let (policy, view) = self.judge();
+            let (policy, view) = self.policy_and_view();
             let verdict = policy.review(&mut account, &view);
             self.accounts[index as usize] = account;
             match verdict {

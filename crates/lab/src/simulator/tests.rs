@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use superpoll::Hint;
 use superpoll::backend::policy::{
-    Account, Fixed, Governed, Place, Policy, Quiet, Tally, Threshold, Verdict, View,
+    Account, CostBased, Fixed, PassCounts, Policy, Quiet, RatioPolicy, Set, Verdict, View,
 };
 use superpoll::diagnostics::Kind;
 
@@ -17,7 +17,7 @@ use crate::simulator::{
 const ROUNDS: u32 = 2000;
 
 fn governed(load: &Load, kind: Kind) -> Outcome {
-    play(Governed::new(), load, ROUNDS, &Setting::new(kind))
+    play(CostBased::new(), load, ROUNDS, &Setting::new(kind))
 }
 
 fn rotating(every: u32) -> Load {
@@ -64,7 +64,7 @@ fn an_outcome_is_the_same_each_time() {
     let run = || format!("{:?}", governed(&load, Kind::Tcp));
     assert_eq!(run(), run());
     let search = Search { tries: 10, climbs: 10, rounds: 200, ..Search::default() };
-    let search = || worst_load(Governed::new, &Setting::new(Kind::Pipe), &search);
+    let search = || worst_load(CostBased::new, &Setting::new(Kind::Pipe), &search);
     assert_eq!(search().load, search().load);
 }
 
@@ -73,12 +73,12 @@ fn a_policy_that_never_moves_costs_what_the_pure_back_ends_cost() {
     let load = Load::new(60, Pattern::Chance(0.4)).and(40, Pattern::Steady);
     for kind in Kind::MEASURED {
         let setting = Setting::new(kind);
-        let cold = play(Fixed::new(Place::Cold), &load, 500, &setting);
+        let cold = play(Fixed::new(Set::Cold), &load, 500, &setting);
         assert!((cold.policy.total() / cold.edge - 1.0).abs() < 1e-9, "{cold:?}");
         let level = Setting { level: true, ..setting };
-        let cold = play(Fixed::new(Place::Cold), &load, 500, &level);
+        let cold = play(Fixed::new(Set::Cold), &load, 500, &level);
         assert!((cold.policy.total() / cold.level - 1.0).abs() < 1e-9, "{cold:?}");
-        let hot = play(Fixed::new(Place::Hot), &load, 500, &setting);
+        let hot = play(Fixed::new(Set::Hot), &load, 500, &setting);
         assert!((hot.policy.total() / hot.poll - 1.0).abs() < 1e-9, "{hot:?}");
     }
 }
@@ -88,7 +88,7 @@ fn costs_of_one_descriptor_by_hand() {
     // Four events in a row make a pipe a candidate, but for it alone no array is opened: it stays
     // in epoll, level-triggered from then on.
     let setting = Setting::new(Kind::Pipe);
-    let mut machine = Machine::new(Governed::new(), &setting, 9, Hint::None);
+    let mut machine = Machine::new(CostBased::new(), &setting, 9, Hint::None);
     for _ in 0..10 {
         machine.round(&[0]);
     }
@@ -105,8 +105,8 @@ fn costs_of_one_descriptor_by_hand() {
     assert_eq!(rest.wait - spent.wait, 3.0 * 150.0 + 44.0 + 89.0 + 7.0);
     assert_eq!(rest.writes - spent.writes, 124.0);
     // Hinted, it is scanned from the start; epoll has nothing else.
-    let mut machine = Machine::new(Governed::new(), &setting, 1, Hint::Busy);
-    assert_eq!((machine.place(0), machine.hot()), (Place::Hot, 1));
+    let mut machine = Machine::new(CostBased::new(), &setting, 1, Hint::Busy);
+    assert_eq!((machine.place(0), machine.hot()), (Set::Hot, 1));
     machine.round(&[0]);
     assert_eq!((machine.spent().wait, machine.spent().writes), (234.0 + 28.0 + 2.0, 0.0));
 }
@@ -123,8 +123,8 @@ impl Policy for Told<'_> {
     fn name(&self) -> &'static str {
         "told"
     }
-    fn start(&mut self, _: &mut Account, _: Hint, _: &View<'_>) -> Place {
-        Place::Cold
+    fn start(&mut self, _: &mut Account, _: Hint, _: &View<'_>) -> Set {
+        Set::Cold
     }
     fn cold_event(&mut self, _: &mut Account, _: &View<'_>) -> bool {
         self.promote.load(Relaxed)
@@ -141,7 +141,7 @@ impl Policy for Told<'_> {
         view.hot
     }
     fn moved_to_cold(&mut self, _: &mut Account, _: bool, _: &View<'_>) {}
-    fn pass(&mut self, _: Tally, _: &View<'_>) {}
+    fn pass(&mut self, _: PassCounts, _: &View<'_>) {}
     fn quiet(&mut self, _: &View<'_>) -> Quiet {
         Quiet::Stay
     }
@@ -215,7 +215,7 @@ fn mixed_loads_gain() {
     for (kind, target) in [(Kind::Pipe, 0.78), (Kind::Unix, 0.90), (Kind::Tcp, 0.86)] {
         for (hot, cold) in [(50, 950), (200, 9_600), (1_000, 8_800)] {
             let load = Load::new(hot, Pattern::Steady).and(cold, Pattern::Few(5));
-            let outcome = play(Governed::new(), &load, 1000, &Setting::new(kind));
+            let outcome = play(CostBased::new(), &load, 1000, &Setting::new(kind));
             assert!(outcome.ratio() <= target, "{kind:?} {load}: {}", outcome.ratio());
         }
     }
@@ -267,7 +267,7 @@ fn the_proven_bound_holds_on_random_loads_and_is_far_away() {
         let setting = Setting::new(kind);
         for seed in 1..=4 {
             let search = Search { tries: 25, climbs: 25, rounds: 600, seed, ..Search::default() };
-            let worst = worst_load(Governed::new, &setting, &search);
+            let worst = worst_load(CostBased::new, &setting, &search);
             within_proof(&worst.outcome, &setting, search.rounds, worst.load.total());
             let ratio = worst.outcome.ratio();
             assert!(ratio <= 1.35, "{kind:?} {}: {ratio}", worst.load);
@@ -290,7 +290,7 @@ fn adversaries_gain_a_bounded_amount() {
         for tactic in tactics {
             for seed in 1..4 {
                 let mut adversary = Adversary::new(tactic, 100, seed);
-                let outcome = play_adversary(Governed::new(), &mut adversary, ROUNDS, &setting);
+                let outcome = play_adversary(CostBased::new(), &mut adversary, ROUNDS, &setting);
                 within_proof(&outcome, &setting, ROUNDS, 100);
                 let ratio = outcome.ratio();
                 assert!(ratio <= 1.75, "{kind:?} {tactic:?}: {ratio}");
@@ -303,10 +303,10 @@ fn adversaries_gain_a_bounded_amount() {
 fn a_set_ratio_cannot_see_a_busy_few() {
     let load = Load::new(50, Pattern::Steady).and(950, Pattern::Few(5));
     let setting = Setting::new(Kind::Pipe);
-    let threshold = play(Threshold::new(), &load, ROUNDS, &setting);
+    let threshold = play(RatioPolicy::new(), &load, ROUNDS, &setting);
     assert_eq!((threshold.moves, threshold.hot), (0, 0));
     let busy = Load::new(100, Pattern::Steady).and(60, Pattern::Idle);
-    let threshold = play(Threshold::new(), &busy, ROUNDS, &setting);
+    let threshold = play(RatioPolicy::new(), &busy, ROUNDS, &setting);
     assert_eq!(threshold.hot, 100);
     assert!(threshold.ratio() < 1.0, "{}", threshold.ratio());
 }
@@ -314,7 +314,7 @@ fn a_set_ratio_cannot_see_a_busy_few() {
 #[test]
 fn a_quiet_loop_hands_its_array_over() {
     let setting = Setting::new(Kind::Pipe);
-    let mut machine = Machine::new(Governed::new(), &setting, 100, Hint::None);
+    let mut machine = Machine::new(CostBased::new(), &setting, 100, Hint::None);
     let all: Vec<u32> = (0..100).collect();
     for _ in 0..50 {
         machine.round(&all);
@@ -324,7 +324,7 @@ fn a_quiet_loop_hands_its_array_over() {
     assert_eq!(machine.hot(), 0);
     // A wait shorter than the cost of handing over leaves the array.
     let short = Setting { pause: std::time::Duration::from_micros(20), ..setting };
-    let mut machine = Machine::new(Governed::new(), &short, 100, Hint::None);
+    let mut machine = Machine::new(CostBased::new(), &short, 100, Hint::None);
     for _ in 0..50 {
         machine.round(&all);
     }
@@ -337,7 +337,7 @@ fn dearer_scans_are_reckoned_with() {
     for kind in Kind::MEASURED {
         let setting = Setting { scan_factor: 1.7, ..Setting::new(kind) };
         for load in [rotating(20), Load::new(1000, Pattern::Chance(0.5)), rotating(100)] {
-            let outcome = play(Governed::new(), &load, ROUNDS, &setting);
+            let outcome = play(CostBased::new(), &load, ROUNDS, &setting);
             assert!(outcome.ratio() <= 1.06, "{kind:?} {load}: {}", outcome.ratio());
         }
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use superpoll::backend::Tuning;
-use superpoll::backend::policy::Governed;
+use superpoll::backend::policy::CostBased;
 use superpoll::{Events, Interest};
 
 use crate::channel;
@@ -126,7 +126,7 @@ struct Serving {
 
 impl Serving {
     fn begin(&mut self, sockets: Vec<OwnedFd>) -> Result<()> {
-        let mut watcher = self.station.poller(Tuning::default(), None::<Governed>)?;
+        let mut watcher = self.station.poller(Tuning::default(), None::<CostBased>)?;
         for (number, socket) in sockets.iter().enumerate() {
             let key = watcher.poller.register(socket, Interest::READABLE)?;
             if key.index() as usize != number {

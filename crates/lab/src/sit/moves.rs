@@ -10,7 +10,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use superpoll::backend::policy::{Fixed, Governed};
+use superpoll::backend::policy::{CostBased, Fixed};
 use superpoll::backend::{Rule, Tuning};
 use superpoll::{Events, Interest};
 
@@ -190,7 +190,7 @@ fn wake_ups(
 ) -> Result<Vec<f64>> {
     // The descriptors leave on command.
     let tuning = Tuning { idle: Duration::from_secs(3600), ..Tuning::default() };
-    let mut watcher = station.poller(tuning, None::<Governed>)?;
+    let mut watcher = station.poller(tuning, None::<CostBased>)?;
     let poller = &mut watcher.poller;
     let mut keys = Vec::with_capacity(pairs.len());
     for fd in pairs.reader_handles() {

@@ -4,7 +4,7 @@
 
 use std::os::fd::RawFd;
 
-use superpoll::backend::policy::{Fixed, Place, Threshold};
+use superpoll::backend::policy::{Fixed, RatioPolicy, Set};
 use superpoll::{BackendKind, Builder, Events, Interest, Mode, Poller, Watch};
 
 use crate::channel::Pairs;
@@ -85,11 +85,11 @@ pub(super) fn build_adaptive_level(pairs: &Pairs) -> Result<Box<dyn Subject + '_
 }
 
 pub(super) fn build_adaptive_threshold(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
-    build(pairs, Poller::builder().policy(Threshold::default()), Mode::Auto)
+    build(pairs, Poller::builder().policy(RatioPolicy::default()), Mode::Auto)
 }
 
 pub(super) fn build_adaptive_fixed_hot(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
-    build(pairs, Poller::builder().policy(Fixed::new(Place::Hot)), Mode::Auto)
+    build(pairs, Poller::builder().policy(Fixed::new(Set::Hot)), Mode::Auto)
 }
 
 impl Subject for Ours {

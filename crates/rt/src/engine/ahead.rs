@@ -124,7 +124,7 @@ impl Backend for OutOfOrder {
     }
 
     fn sync(&mut self, _cx: &mut Context<'_>, _index: u32) -> superpoll::Result<Synced> {
-        Ok(Synced::Saved)
+        Ok(Synced::Unchanged)
     }
 
     fn finish_wait(

@@ -35,7 +35,7 @@ use crate::backend::{
 use crate::costs::{Costs, Kind};
 use crate::error::Result;
 use crate::interest::{Interest, Mode, Watch};
-use crate::policy::{Governed, Place, Policy, Quiet, Tally, Verdict, View};
+use crate::policy::{CostBased, PassCounts, Policy, Quiet, Set, Verdict, View};
 use crate::sys;
 
 /// The number of passes after which the array is put into order again.
@@ -129,7 +129,7 @@ impl<P: Policy, C: Cold> Adaptive<P, C> {
     }
 
     /// The policy and its view.
-    fn judge(&mut self) -> (&mut P, View<'_>) {
+    fn policy_and_view(&mut self) -> (&mut P, View<'_>) {
         let view = self.world.view(self.hot.len(), self.cold.set().armed());
         (&mut self.policy, view)
     }
@@ -141,14 +141,14 @@ impl<P: Policy, C: Cold> Adaptive<P, C> {
         {
             return;
         }
-        cx.table.slot_mut(index).account.parked = cx.table.slot(index).told().is_some();
+        cx.table.slot_mut(index).account.parked = cx.table.slot(index).applied().is_some();
         self.enter(cx, index);
         cx.stats.moves_to_hot += 1;
     }
 
     fn enter(&mut self, cx: &mut Context<'_>, index: u32) {
         self.hot.put(cx.table, index);
-        let (policy, view) = self.judge();
+        let (policy, view) = self.policy_and_view();
         policy.moved_to_hot(&mut cx.table.slot_mut(index).account, &view);
     }
 
@@ -161,14 +161,14 @@ impl<P: Policy, C: Cold> Adaptive<P, C> {
         if !watch.interest.is_empty()
             && !matches!(
                 self.cold.change(cx, index, Change::Watch(watch.interest, mode)),
-                Ok(Synced::Told)
+                Ok(Synced::Applied)
             )
         {
             return;
         }
         self.hot.remove(cx.table, index);
         cx.table.slot_mut(index).account.parked = false;
-        let (policy, view) = self.judge();
+        let (policy, view) = self.policy_and_view();
         policy.moved_to_cold(&mut cx.table.slot_mut(index).account, handed_off, &view);
         cx.stats.moves_to_cold += 1;
     }
@@ -182,7 +182,7 @@ impl<P: Policy, C: Cold> Adaptive<P, C> {
 
     /// Looks at a part of the array, in turn.
     fn turn_hand(&mut self, cx: &mut Context<'_>) {
-        let (policy, view) = self.judge();
+        let (policy, view) = self.policy_and_view();
         let looks = policy.hand(&view).min(self.hot.len());
         for _ in 0..looks {
             if self.hot.is_empty() {
@@ -193,7 +193,7 @@ impl<P: Policy, C: Cold> Adaptive<P, C> {
             self.hand = if self.hand == 0 { self.hot.len() } else { self.hand.min(self.hot.len()) };
             self.hand -= 1;
             let index = self.hot.index(self.hand);
-            let (policy, view) = self.judge();
+            let (policy, view) = self.policy_and_view();
             match policy.review(&mut cx.table.slot_mut(index).account, &view) {
                 Verdict::Stay => {}
                 Verdict::Demote => self.demote(cx, index, false),
@@ -257,7 +257,7 @@ impl<P: Policy, C: Cold> Adaptive<P, C> {
         for &index in &candidates {
             learn_kind(cx, index);
         }
-        let (policy, view) = self.judge();
+        let (policy, view) = self.policy_and_view();
         let admitted = policy.admit(candidates.len(), &view).min(candidates.len());
         for &index in &candidates[..admitted] {
             self.promote(cx, index);
@@ -276,7 +276,7 @@ impl<P: Policy, C: Cold> Adaptive<P, C> {
     /// wakes no thread.
     fn set_trigger(&mut self, cx: &mut Context<'_>, index: u32, mode: Mode) {
         let slot = cx.table.slot(index);
-        let (watch, told) = (slot.watch(), slot.told());
+        let (watch, applied) = (slot.watch(), slot.applied());
         // A descriptor that was moved meanwhile is parked: epoll knows it, but without its
         // interest.
         let other = |&(interest, before): &(Interest, Mode)| {
@@ -285,7 +285,7 @@ impl<P: Policy, C: Cold> Adaptive<P, C> {
                 && !interest.is_empty()
                 && before != mode
         };
-        if let Some((interest, _)) = told.filter(other) {
+        if let Some((interest, _)) = applied.filter(other) {
             // A refusal leaves the trigger as it was, which is right as well.
             let _ = self.cold.change(cx, index, Change::Watch(interest, mode));
         }
@@ -309,7 +309,7 @@ impl<P: Policy, C: Cold> Adaptive<P, C> {
     /// Blocks with the array; if the loop goes quiet, without it.
     fn block(&mut self, cx: &mut Context<'_>, deadline: Deadline) -> io::Result<Option<usize>> {
         self.world.blocks = self.world.blocks.wrapping_add(1);
-        let (policy, view) = self.judge();
+        let (policy, view) = self.policy_and_view();
         let Quiet::HandOffAfter(linger) = policy.quiet(&view) else {
             return self.hot.poll(cx.stats, deadline.left()).map(Some);
         };
@@ -347,9 +347,9 @@ impl<P: Policy, C: Cold> Adaptive<P, C> {
         }
     }
 
-    fn end_pass(&mut self, cx: &mut Context<'_>, tally: Tally) {
-        let (policy, view) = self.judge();
-        policy.pass(tally, &view);
+    fn end_pass(&mut self, cx: &mut Context<'_>, counts: PassCounts) {
+        let (policy, view) = self.policy_and_view();
+        policy.pass(counts, &view);
         self.cold.end(cx);
     }
 }
@@ -360,7 +360,7 @@ pub(super) const ENTRY: Entry = Entry {
     name: "adaptive",
     abilities: Abilities { calls_per_wait: 2, ..Abilities::EPOLL },
     is_available: || true,
-    make: |costs, topology| make(Governed::default(), costs, topology),
+    make: |costs, topology| make(CostBased::default(), costs, topology),
 };
 
 /// An adaptive back-end with this policy.
@@ -419,21 +419,21 @@ impl<P: Policy, C: Cold> Backend for Adaptive<P, C> {
             self.forget(cx, index);
         } else if is_hot && may_be_hot(watch.mode) {
             self.hot.put(cx.table, index);
-            return Ok(Synced::Saved);
+            return Ok(Synced::Unchanged);
         } else if is_hot {
             self.hot.remove(cx.table, index);
             return self.cold.change(cx, index, Change::Watch(watch.interest, watch.mode));
         }
         if is_new && !self.pinned && may_be_hot(watch.mode) && !watch.interest.is_empty() {
-            let (policy, view) = self.judge();
+            let (policy, view) = self.policy_and_view();
             let slot = cx.table.slot_mut(index);
             slot.set_placed();
-            if policy.start(&mut slot.account, watch.hint, &view) == Place::Hot {
+            if policy.start(&mut slot.account, watch.hint, &view) == Set::Hot {
                 learn_kind(cx, index);
                 // Known to epoll under an ended registration, if at all.
                 self.forget(cx, index);
                 self.enter(cx, index);
-                return Ok(Synced::Saved);
+                return Ok(Synced::Unchanged);
             }
         }
         self.cold.change(cx, index, Change::Agree)
@@ -473,11 +473,14 @@ impl<P: Policy, C: Cold> Backend for Adaptive<P, C> {
                 }
             }
         };
-        let mut tally =
-            Tally { hot: self.hot.len(), cold: self.cold.set().armed(), ..Tally::default() };
+        let mut counts = PassCounts {
+            hot: self.hot.len(),
+            cold: self.cold.set().armed(),
+            ..PassCounts::default()
+        };
         if self.hot.is_empty() {
-            tally.cold_ready = self.report_cold(cx, answer)?;
-            self.end_pass(cx, tally);
+            counts.cold_ready = self.report_cold(cx, answer)?;
+            self.end_pass(cx, counts);
             return Ok(());
         }
         let mut ready = answer?;
@@ -488,8 +491,8 @@ impl<P: Policy, C: Cold> Backend for Adaptive<P, C> {
                 None => {
                     let alone = self.hot.is_empty();
                     let answer = self.cold.set_mut().wait_call(cx, deadline, alone).issue();
-                    tally.cold_ready = self.report_cold(cx, answer)?;
-                    self.end_pass(cx, tally);
+                    counts.cold_ready = self.report_cold(cx, answer)?;
+                    self.end_pass(cx, counts);
                     return Ok(());
                 }
             }
@@ -497,15 +500,15 @@ impl<P: Policy, C: Cold> Backend for Adaptive<P, C> {
         let cold_is_ready = self.hot.own_is_ready();
         let view = self.world.view(self.hot.len(), self.cold.set().armed());
         let policy = &mut self.policy;
-        tally.hot_ready = self.hot.collect(cx, ready, |cx, index| {
+        counts.hot_ready = self.hot.collect(cx, ready, |cx, index| {
             policy.hot_event(&mut cx.table.slot_mut(index).account, &view);
         });
-        cx.stats.hot.active += tally.hot_ready as u64;
+        cx.stats.hot.active += counts.hot_ready as u64;
         if cold_is_ready {
             let answer = self.cold.set_mut().wait_call(cx, Deadline::Now, false).issue();
-            tally.cold_ready = self.report_cold(cx, answer)?;
+            counts.cold_ready = self.report_cold(cx, answer)?;
         }
-        self.end_pass(cx, tally);
+        self.end_pass(cx, counts);
         self.turn_hand(cx);
         if self.world.passes % SORTED_EVERY == 1 {
             self.hot.sort(cx.table);
@@ -561,7 +564,7 @@ mod tests {
     use crate::policy::Fixed;
 
     fn adaptive() -> Adaptive<Fixed> {
-        Adaptive::new(Fixed::new(Place::Cold), Costs::ASSUMED).unwrap()
+        Adaptive::new(Fixed::new(Set::Cold), Costs::ASSUMED).unwrap()
     }
 
     #[test]

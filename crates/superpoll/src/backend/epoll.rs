@@ -155,14 +155,14 @@ impl Epoll {
         std::mem::take(&mut self.line_has_stirred)
     }
 
-    fn note(&mut self, cx: &mut Context<'_>, index: u32, told: Option<(Interest, Mode)>) {
+    fn note(&mut self, cx: &mut Context<'_>, index: u32, applied: Option<(Interest, Mode)>) {
         let slot = cx.table.slot_mut(index);
-        let armed = |told: Option<(Interest, Mode)>| {
-            usize::from(told.is_some_and(|(interest, _)| !interest.is_empty()))
+        let armed = |applied: Option<(Interest, Mode)>| {
+            usize::from(applied.is_some_and(|(interest, _)| !interest.is_empty()))
         };
-        self.armed += armed(told);
-        self.armed -= armed(slot.told());
-        slot.set_told(told);
+        self.armed += armed(applied);
+        self.armed -= armed(slot.applied());
+        slot.set_applied(applied);
     }
 
     fn control(
@@ -179,20 +179,20 @@ impl Epoll {
     }
 
     /// Makes the kernel watch a descriptor as given, whatever it watched before.
-    pub(super) fn tell(
+    pub(super) fn apply(
         &mut self,
         cx: &mut Context<'_>,
         index: u32,
         watch: (Interest, Mode),
     ) -> Result<Synced> {
-        let told = cx.table.slot(index).told();
+        let applied = cx.table.slot(index).applied();
         let exclusive =
             |watch: Option<(Interest, Mode)>| matches!(watch, Some((_, Mode::Exclusive)));
-        let first = match told {
+        let first = match applied {
             None => Operation::Add,
             // The kernel refuses to modify an exclusive watch, or to make a watch exclusive
             // (EINVAL).
-            Some(_) if exclusive(told) || exclusive(Some(watch)) => {
+            Some(_) if exclusive(applied) || exclusive(Some(watch)) => {
                 self.forget(cx, index);
                 Operation::Add
             }
@@ -215,7 +215,7 @@ impl Epoll {
         match outcome {
             Ok(()) => {
                 self.note(cx, index, Some(watch));
-                Ok(Synced::Told)
+                Ok(Synced::Applied)
             }
             Err(error) => {
                 self.note(cx, index, None);
@@ -231,21 +231,23 @@ impl Epoll {
     /// Makes the kernel keep a descriptor without reporting it: half the price of a removal, and of
     /// the addition that would follow.
     pub(super) fn park(&mut self, cx: &mut Context<'_>, index: u32) -> Result<Synced> {
-        match cx.table.slot(index).told() {
+        match cx.table.slot(index).applied() {
             Some((_, Mode::Exclusive)) => {
                 self.forget(cx, index);
-                Ok(Synced::Told)
+                Ok(Synced::Applied)
             }
             // A one-shot registration that has fired is as good as parked.
-            Some((Interest::NONE, _)) if !cx.table.slot(index).is_renamed() => Ok(Synced::Saved),
-            _ => self.tell(cx, index, PARKED),
+            Some((Interest::NONE, _)) if !cx.table.slot(index).inherits_old_key() => {
+                Ok(Synced::Unchanged)
+            }
+            _ => self.apply(cx, index, PARKED),
         }
     }
 
     /// Makes the kernel forget a descriptor. It is no failure if the kernel knows none of this
     /// number.
     pub(super) fn forget(&mut self, cx: &mut Context<'_>, index: u32) {
-        if cx.table.slot(index).told().is_none() {
+        if cx.table.slot(index).applied().is_none() {
             return;
         }
         if !cx.table.slot(index).is_closed() {
@@ -266,8 +268,8 @@ impl Epoll {
     /// changed: the kernel is asked to apply the same watch again, and refuses that for another
     /// file (`ENOENT`) and for a closed number (`EBADF`).
     pub(super) fn confirms(&self, cx: &mut Context<'_>, index: u32) -> bool {
-        let told = cx.table.slot(index).told();
-        told.is_some_and(|watch| self.control(cx, Operation::Modify, index, watch).is_ok())
+        let applied = cx.table.slot(index).applied();
+        applied.is_some_and(|watch| self.control(cx, Operation::Modify, index, watch).is_ok())
     }
 
     /// The call that waits. `alone`: nothing is watched elsewhere, so that the kernel, which goes
@@ -299,7 +301,7 @@ impl Epoll {
     ) -> io::Result<usize> {
         let mut active = 0;
         loop {
-            if epoll::is_to_be_asked_again(&answer) {
+            if epoll::should_retry(&answer) {
                 // The poller does, as after every wait that was over too early.
                 return Ok(active);
             }
@@ -332,7 +334,7 @@ impl Epoll {
             let raw = self.buffer[place];
             let key = Key::from_bits(raw.u64);
             let found = Readiness::from_poll_bits(raw.events as i16);
-            if room > 0 && cx.table.is_plain(key) {
+            if room > 0 && cx.table.needs_no_check(key) {
                 room -= 1;
                 active += 1;
                 cx.deliver_plain(key, found);
@@ -366,16 +368,16 @@ impl Epoll {
             return false;
         }
         let unwanted = !found.beyond(slot.interest()).is_empty();
-        if matches!(slot.told(), Some((_, Mode::OneShot))) {
+        if matches!(slot.applied(), Some((_, Mode::OneShot))) {
             self.note(cx, key.index(), Some((Interest::NONE, Mode::OneShot)));
         }
         if unwanted {
             // The change is applied at once: otherwise the kernel would go on reporting the
             // descriptor, in the place of wanted events.
-            cx.table.slot_mut(key.index()).set_pressing(true);
-            let told = self.sync(cx, key.index());
-            cx.table.slot_mut(key.index()).set_pressing(false);
-            if told.is_err() {
+            cx.table.slot_mut(key.index()).set_forced(true);
+            let applied = self.sync(cx, key.index());
+            cx.table.slot_mut(key.index()).set_forced(false);
+            if applied.is_err() {
                 cx.table.mark(key.index());
             }
         }
@@ -401,12 +403,12 @@ impl Epoll {
         cx.stats.rebuilds += 1;
         self.restore(cx)?;
         for index in cx.table.indices() {
-            let Some(watch) = cx.table.slot(index).told() else { continue };
+            let Some(watch) = cx.table.slot(index).applied() else { continue };
             self.note(cx, index, None);
             if watch.0.is_empty() {
                 cx.table.slot_mut(index).account_mut().parked = false;
                 cx.table.mark(index);
-            } else if cx.table.slot(index).is_live() && self.tell(cx, index, watch).is_err() {
+            } else if cx.table.slot(index).is_live() && self.apply(cx, index, watch).is_err() {
                 // The next wait applies the watch again, and refuses the registration if it must.
                 cx.table.mark(index);
             }
@@ -439,11 +441,11 @@ impl Epoll {
     }
 
     /// Whether leaving a wider interest armed may save a call.
-    fn may_wait(told: (Interest, Mode), watch: Watch) -> bool {
-        told.1 == Mode::Level
+    fn may_wait(applied: (Interest, Mode), watch: Watch) -> bool {
+        applied.1 == Mode::Level
             && watch.mode == Mode::Level
-            && told.0.contains(watch.interest)
-            && !(told.0 - watch.interest).contains(Interest::WRITABLE)
+            && applied.0.contains(watch.interest)
+            && !(applied.0 - watch.interest).contains(Interest::WRITABLE)
     }
 }
 
@@ -472,17 +474,17 @@ impl Backend for Epoll {
     fn sync(&mut self, cx: &mut Context<'_>, index: u32) -> Result<Synced> {
         let slot = cx.table.slot(index);
         if !slot.is_live() {
-            let told = slot.told().is_some() && !slot.is_closed();
+            let applied = slot.applied().is_some() && !slot.is_closed();
             self.forget(cx, index);
-            return Ok(if told { Synced::Told } else { Synced::Saved });
+            return Ok(if applied { Synced::Applied } else { Synced::Unchanged });
         }
         let watch = slot.watch();
-        match slot.told() {
-            None if watch.interest.is_empty() => return Ok(Synced::Saved),
-            Some(told) if !slot.is_renamed() => {
-                let same = told == (watch.interest, watch.mode);
-                if same || (!slot.is_pressing() && Epoll::may_wait(told, watch)) {
-                    return Ok(Synced::Saved);
+        match slot.applied() {
+            None if watch.interest.is_empty() => return Ok(Synced::Unchanged),
+            Some(applied) if !slot.inherits_old_key() => {
+                let same = applied == (watch.interest, watch.mode);
+                if same || (!slot.is_forced() && Epoll::may_wait(applied, watch)) {
+                    return Ok(Synced::Unchanged);
                 }
             }
             _ => {}
@@ -490,7 +492,7 @@ impl Backend for Epoll {
         if watch.interest.is_empty() {
             return self.park(cx, index);
         }
-        self.tell(cx, index, (watch.interest, watch.mode))
+        self.apply(cx, index, (watch.interest, watch.mode))
     }
 
     fn prepare_wait<'a>(

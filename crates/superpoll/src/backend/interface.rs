@@ -179,7 +179,7 @@ pub trait Operations {
     /// # Errors
     ///
     /// The system call's error.
-    fn settle(&mut self, cx: &mut Context<'_>) -> io::Result<()>;
+    fn flush_kernel(&mut self, cx: &mut Context<'_>) -> io::Result<()>;
 
     /// The poller is used and dropped on this thread alone from now on.
     fn stay_on_thread(&mut self, cx: &mut Context<'_>);
@@ -251,9 +251,9 @@ impl std::fmt::Debug for Placement<'_> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Synced {
     /// The change was applied to the kernel.
-    Told,
+    Applied,
     /// The kernel needed no change.
-    Saved,
+    Unchanged,
     /// The kernel cannot watch the descriptor because it is always ready (`EPERM`); the poller
     /// reports it in each wait.
     AlwaysReady,

@@ -94,13 +94,13 @@ impl Backend for Poll {
         let slot = cx.table.slot_mut(index);
         if slot.is_live() {
             let watch = slot.watch();
-            slot.set_told(Some((watch.interest, watch.mode)));
+            slot.set_applied(Some((watch.interest, watch.mode)));
             self.array.put(cx.table, index);
         } else {
-            slot.set_told(None);
+            slot.set_applied(None);
             self.array.remove(cx.table, index);
         }
-        Ok(Synced::Saved)
+        Ok(Synced::Unchanged)
     }
 
     fn prepare_wait<'a>(
@@ -169,7 +169,7 @@ mod tests {
         let pipes: Vec<_> = (0..count).map(|_| std::io::pipe().unwrap()).collect();
         for (reader, _) in &pipes {
             let key = stage.add(reader.as_raw_fd(), Interest::READABLE);
-            assert_eq!(poll.sync(&mut stage.cx(), key.index()).unwrap(), Synced::Saved);
+            assert_eq!(poll.sync(&mut stage.cx(), key.index()).unwrap(), Synced::Unchanged);
         }
         (poll, stage, pipes)
     }

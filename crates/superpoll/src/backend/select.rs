@@ -189,19 +189,19 @@ impl Backend for Select {
 
     fn sync(&mut self, cx: &mut Context<'_>, index: u32) -> Result<Synced> {
         let slot = cx.table.slot_mut(index);
-        let known = slot.told().is_some();
+        let known = slot.applied().is_some();
         let fd = slot.fd();
         if slot.is_live() {
             let watch = slot.watch();
-            slot.set_told(Some((watch.interest, watch.mode)));
+            slot.set_applied(Some((watch.interest, watch.mode)));
             self.len += usize::from(!known);
             self.put(fd, watch.interest);
         } else {
-            slot.set_told(None);
+            slot.set_applied(None);
             self.len -= usize::from(known);
             self.put(fd, Interest::NONE);
         }
-        Ok(Synced::Saved)
+        Ok(Synced::Unchanged)
     }
 
     fn finish_wait(

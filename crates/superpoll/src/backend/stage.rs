@@ -29,8 +29,8 @@ impl Stage {
     /// Registers a descriptor as if the back-end had applied it already.
     pub(super) fn add(&mut self, fd: RawFd, watch: impl Into<Watch>) -> Key {
         let key = self.table.insert(fd, watch.into(), None);
-        let told = self.table.take_changed();
-        self.table.recycle_changed(told);
+        let applied = self.table.take_changed();
+        self.table.recycle_changed(applied);
         key
     }
 

@@ -224,7 +224,7 @@ impl Uring {
         self.is_waker_due = self.waker.is_some();
         for index in cx.table.indices() {
             let slot = cx.table.slot(index);
-            if slot.is_live() && slot.told().is_some_and(|(interest, _)| !interest.is_empty()) {
+            if slot.is_live() && slot.applied().is_some_and(|(interest, _)| !interest.is_empty()) {
                 self.again.push(index);
             }
         }
@@ -274,13 +274,13 @@ impl Uring {
         }
         let slot = cx.table.slot_mut(index);
         let watch = slot.watch();
-        slot.set_told(slot.is_live().then_some((watch.interest, watch.mode)));
+        slot.set_applied(slot.is_live().then_some((watch.interest, watch.mode)));
         slot.account_mut().events = 0;
         let is_wanted = slot.is_live() && !watch.interest.is_empty();
         if is_wanted {
             self.again.push(index);
         }
-        if had || is_wanted { Synced::Told } else { Synced::Saved }
+        if had || is_wanted { Synced::Applied } else { Synced::Unchanged }
     }
 
     /// The call of a wait.
@@ -344,7 +344,7 @@ impl Uring {
             cx.stats.cold.active += self.deliver(cx)? as u64;
         }
         if self.outer.is_some() {
-            self.settle(cx)?;
+            self.flush_kernel(cx)?;
         }
         Ok(())
     }
@@ -413,26 +413,26 @@ impl Backend for Uring {
         if !slot.is_live() {
             self.batch.forget_file(&mut cx.stats.calls, &mut self.ring, index);
             let told = self.disarm(cx, index);
-            cx.table.slot_mut(index).set_told(None);
-            return Ok(if told { Synced::Told } else { Synced::Saved });
+            cx.table.slot_mut(index).set_applied(None);
+            return Ok(if told { Synced::Applied } else { Synced::Unchanged });
         }
         let wanted = (watch.interest, watch.mode);
-        if slot.told() == Some(wanted) && !slot.is_renamed() {
-            return Ok(Synced::Saved);
+        if slot.applied() == Some(wanted) && !slot.inherits_old_key() {
+            return Ok(Synced::Unchanged);
         }
         let had = self.disarm(cx, index);
         let slot = cx.table.slot_mut(index);
-        slot.set_told(Some(wanted));
+        slot.set_applied(Some(wanted));
         slot.account_mut().events = 0;
         if watch.interest.is_empty() {
-            return Ok(if had { Synced::Told } else { Synced::Saved });
+            return Ok(if had { Synced::Applied } else { Synced::Unchanged });
         }
         if self.arm(cx, index, wanted).is_err() {
             // The ring has that error, and not the descriptor. If the error does not pass, the wait
             // reports it.
             self.again.push(index);
         }
-        Ok(Synced::Told)
+        Ok(Synced::Applied)
     }
 
     fn prepare_wait<'a>(

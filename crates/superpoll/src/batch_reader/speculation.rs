@@ -4,7 +4,7 @@
 //! then, than to watch: a poll in the ring costs an event, and its writer a wake-up, each time.
 //! That is the bargain of the poll array once more, with other prices. There a descriptor pays a
 //! scan in each pass; here it pays for a read that finds nothing, if the read does find nothing. So
-//! the same rule decides ([`Governed`]), given the prices of a ring ([`prices`](super::prices)): a
+//! the same rule decides ([`CostBased`]), given the prices of a ring ([`prices`](super::prices)): a
 //! hit saves the event, the wake-up and the price of a miss.
 //!
 //! Where a good part of those reads find nothing, the poll array itself is the better bargain: one
@@ -19,7 +19,7 @@ use std::os::fd::RawFd;
 use std::time::Duration;
 
 use crate::costs::{Costs, Kind};
-use crate::policy::{Account, Governed, Policy, Tally, Verdict, View};
+use crate::policy::{Account, CostBased, PassCounts, Policy, Verdict, View};
 use crate::stats::{Calls, SetStats};
 use crate::sys::poll::{self, Slot};
 
@@ -32,13 +32,13 @@ const CLEARLY: f32 = 0.9;
 /// A way of going through the set: its rule, and its prices in the terms of that rule.
 #[derive(Debug)]
 struct Way {
-    policy: Governed,
+    policy: CostBased,
     costs: Costs,
 }
 
 impl Way {
     fn new(costs: Costs) -> Way {
-        Way { policy: Governed::new(), costs }
+        Way { policy: CostBased::new(), costs }
     }
 }
 
@@ -108,7 +108,7 @@ impl Speculation {
     }
 
     /// The rule that is in force, and the view that it gets.
-    fn judge(&mut self, registered: usize) -> (&mut Governed, View<'_>) {
+    fn policy_and_view(&mut self, registered: usize) -> (&mut CostBased, View<'_>) {
         let (hot, passes) = (self.hot.len(), self.passes);
         let cold = registered.saturating_sub(hot);
         let Way { policy, costs } = if self.looks { &mut self.look } else { &mut self.read };
@@ -118,7 +118,7 @@ impl Speculation {
     /// Makes the account of a new descriptor of this kind.
     pub(super) fn account(&mut self, kind: Kind) -> Account {
         let mut account = Account { kind, ..Account::default() };
-        let (policy, view) = self.judge(0);
+        let (policy, view) = self.policy_and_view(0);
         policy.start(&mut account, crate::Hint::None, &view);
         account
     }
@@ -167,7 +167,7 @@ impl Speculation {
     /// Notes that a watched descriptor was reported. Returns whether it should be read without
     /// being watched from now on.
     pub(super) fn was_reported(&mut self, account: &mut Account, registered: usize) -> bool {
-        let (policy, view) = self.judge(registered);
+        let (policy, view) = self.policy_and_view(registered);
         policy.cold_event(account, &view) && policy.admit(1, &view) == 1
     }
 
@@ -183,7 +183,7 @@ impl Speculation {
         self.slots.push(Slot { fd, events: libc::POLLIN, revents: 0 });
         self.add_prices(account.kind, 1.0);
         self.moves.0 += 1;
-        let (policy, view) = self.judge(registered);
+        let (policy, view) = self.policy_and_view(registered);
         policy.moved_to_hot(account, &view);
         self.hot.len() as u32 - 1
     }
@@ -191,7 +191,7 @@ impl Speculation {
     /// Notes that a read had something.
     pub(super) fn was_hit(&mut self, account: &mut Account, registered: usize) {
         self.hits += 1;
-        let (policy, view) = self.judge(registered);
+        let (policy, view) = self.policy_and_view(registered);
         policy.hot_event(account, &view);
     }
 
@@ -203,7 +203,7 @@ impl Speculation {
         self.slots.swap_remove(place);
         self.add_prices(account.kind, -1.0);
         self.moves.1 += 1;
-        let (policy, view) = self.judge(0);
+        let (policy, view) = self.policy_and_view(0);
         policy.moved_to_cold(account, quiet, &view);
         self.hot.get(place).copied()
     }
@@ -223,13 +223,13 @@ impl Speculation {
         self.passes = self.passes.wrapping_add(1);
         self.choose();
         let (hot, looks) = (self.hot.len(), self.looks);
-        let (policy, view) = self.judge(registered);
-        policy.pass(Tally { hot, ..Tally::default() }, &view);
+        let (policy, view) = self.policy_and_view(registered);
+        policy.pass(PassCounts { hot, ..PassCounts::default() }, &view);
         let count = policy.hand(&view).min(hot);
         // The other way's clock goes on, so that later reports to it fit.
         self.looks = !looks;
-        let (policy, view) = self.judge(registered);
-        policy.pass(Tally::default(), &view);
+        let (policy, view) = self.policy_and_view(registered);
+        policy.pass(PassCounts::default(), &view);
         self.looks = looks;
         count
     }
@@ -261,7 +261,7 @@ impl Speculation {
 
     /// Whether a descriptor should be watched from now on.
     pub(super) fn has_lost(&mut self, account: &mut Account, registered: usize) -> bool {
-        let (policy, view) = self.judge(registered);
+        let (policy, view) = self.policy_and_view(registered);
         policy.review(account, &view) == Verdict::Demote
     }
 

@@ -1,17 +1,17 @@
 //! Nothing moves: new descriptors start where the caller's hint says and stay there.
 
 use crate::interest::Hint;
-use crate::policy::{Account, Place, Policy, Quiet, Tally, Verdict, View};
+use crate::policy::{Account, PassCounts, Policy, Quiet, Set, Verdict, View};
 
 /// Places by hint alone; descriptors without one go to the default place.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Fixed {
-    default: Place,
+    default: Set,
 }
 
 impl Fixed {
     /// Descriptors without a hint are watched at `default`.
-    pub const fn new(default: Place) -> Fixed {
+    pub const fn new(default: Set) -> Fixed {
         Fixed { default }
     }
 }
@@ -21,11 +21,11 @@ impl Policy for Fixed {
         "fixed"
     }
 
-    fn start(&mut self, _account: &mut Account, hint: Hint, _view: &View<'_>) -> Place {
+    fn start(&mut self, _account: &mut Account, hint: Hint, _view: &View<'_>) -> Set {
         match hint {
             Hint::None => self.default,
-            Hint::Busy => Place::Hot,
-            Hint::Idle => Place::Cold,
+            Hint::Busy => Set::Hot,
+            Hint::Idle => Set::Cold,
         }
     }
 
@@ -47,7 +47,7 @@ impl Policy for Fixed {
 
     fn moved_to_cold(&mut self, _account: &mut Account, _handed_off: bool, _view: &View<'_>) {}
 
-    fn pass(&mut self, _tally: Tally, _view: &View<'_>) {}
+    fn pass(&mut self, _tally: PassCounts, _view: &View<'_>) {}
 
     fn quiet(&mut self, _view: &View<'_>) -> Quiet {
         Quiet::Stay
@@ -63,12 +63,12 @@ mod tests {
     fn a_hint_places_and_nothing_moves() {
         let costs = &Costs::ASSUMED;
         let view = View { costs, scan_factor: 1.0, passes: 9, blocks: 0, hot: 40, cold: 1 };
-        for default in [Place::Hot, Place::Cold] {
+        for default in [Set::Hot, Set::Cold] {
             let mut policy = Fixed::new(default);
             let mut account = Account { parked: true, ..Account::default() };
             assert_eq!(policy.start(&mut account, Hint::None, &view), default);
-            assert_eq!(policy.start(&mut account, Hint::Busy, &view), Place::Hot);
-            assert_eq!(policy.start(&mut account, Hint::Idle, &view), Place::Cold);
+            assert_eq!(policy.start(&mut account, Hint::Busy, &view), Set::Hot);
+            assert_eq!(policy.start(&mut account, Hint::Idle, &view), Set::Cold);
             assert!(!policy.cold_event(&mut account, &view));
             assert_eq!(policy.review(&mut account, &view), Verdict::Stay);
             assert_eq!((policy.hand(&view), policy.quiet(&view)), (0, Quiet::Stay));

@@ -11,17 +11,17 @@ use std::time::Duration;
 use crate::costs::{Costs, Kind};
 use crate::interest::Hint;
 
+mod cost_based;
 mod fixed;
-mod governed;
-mod threshold;
+mod ratio;
 
+pub use cost_based::CostBased;
 pub use fixed::Fixed;
-pub use governed::Governed;
-pub use threshold::{RatioError, Threshold};
+pub use ratio::{RatioError, RatioPolicy};
 
 /// Where a descriptor is watched.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Place {
+pub enum Set {
     /// In the poll array.
     Hot,
     /// In epoll.
@@ -39,12 +39,12 @@ pub struct Account {
     /// descriptor is in epoll, below zero for epoll while it is in the poll array.
     pub credit: f32,
     /// The highest point the present burst of activity has reached, in nanoseconds.
-    pub reach: f32,
+    pub burst_peak: f32,
     /// The lowest point of the lull that the descriptor is in or was moved to epoll for, in
     /// nanoseconds, zero or below.
-    pub trough: f32,
+    pub lull_depth: f32,
     /// How much more evidence this descriptor needs for a move than the usual amount.
-    pub theta: f32,
+    pub penalty: f32,
     /// The policy's clock when the account was last brought up to date.
     pub since: u32,
     /// Events of the present stay in the poll array, saturating.
@@ -87,7 +87,7 @@ pub enum Verdict {
 
 /// The results of one wait, for policies that look at whole sets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Tally {
+pub struct PassCounts {
     /// Descriptors in the poll array when it was scanned.
     pub hot: usize,
     /// How many of them were ready.
@@ -100,7 +100,7 @@ pub struct Tally {
 
 /// The numbers that a policy decides by now, for one kind of descriptor, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Thresholds {
+pub struct PlacementCosts {
     /// The cost of one idle slot in the poll array per pass.
     pub scan: f32,
     /// The saving of an event in the poll array, its writer's share included.
@@ -113,7 +113,7 @@ pub struct Thresholds {
     pub fall: f32,
 }
 
-impl Thresholds {
+impl PlacementCosts {
     /// The active/total ratio from which on a descriptor earns its slot; infinite where an event
     /// saves nothing.
     #[must_use]
@@ -139,7 +139,7 @@ pub trait Policy: Send {
     fn name(&self) -> &'static str;
 
     /// Where a new registration starts.
-    fn start(&mut self, account: &mut Account, hint: Hint, view: &View<'_>) -> Place;
+    fn start(&mut self, account: &mut Account, hint: Hint, view: &View<'_>) -> Set;
 
     /// An event of a descriptor in epoll. True makes it a candidate for the poll array.
     fn cold_event(&mut self, account: &mut Account, view: &View<'_>) -> bool;
@@ -162,7 +162,7 @@ pub trait Policy: Send {
 
     /// The thresholds that the policy uses now for a kind of descriptor; none if it has no such
     /// numbers, or none yet.
-    fn thresholds(&self, kind: Kind) -> Option<Thresholds> {
+    fn placement_costs(&self, kind: Kind) -> Option<PlacementCosts> {
         let _ = kind;
         None
     }
@@ -186,7 +186,7 @@ pub trait Policy: Send {
     fn moved_to_cold(&mut self, account: &mut Account, handed_off: bool, view: &View<'_>);
 
     /// Notes that a wait is over.
-    fn pass(&mut self, tally: Tally, view: &View<'_>);
+    fn pass(&mut self, counts: PassCounts, view: &View<'_>);
 
     /// Decides how to block when a wait is about to do so while there are descriptors in the poll
     /// array.
@@ -197,7 +197,7 @@ impl<P: Policy + ?Sized> Policy for Box<P> {
     fn name(&self) -> &'static str {
         (**self).name()
     }
-    fn start(&mut self, account: &mut Account, hint: Hint, view: &View<'_>) -> Place {
+    fn start(&mut self, account: &mut Account, hint: Hint, view: &View<'_>) -> Set {
         (**self).start(account, hint, view)
     }
     fn cold_event(&mut self, account: &mut Account, view: &View<'_>) -> bool {
@@ -209,8 +209,8 @@ impl<P: Policy + ?Sized> Policy for Box<P> {
     fn prefers_level(&self, kind: Kind) -> bool {
         (**self).prefers_level(kind)
     }
-    fn thresholds(&self, kind: Kind) -> Option<Thresholds> {
-        (**self).thresholds(kind)
+    fn placement_costs(&self, kind: Kind) -> Option<PlacementCosts> {
+        (**self).placement_costs(kind)
     }
     fn moved_to_hot(&mut self, account: &mut Account, view: &View<'_>) {
         (**self).moved_to_hot(account, view);
@@ -227,8 +227,8 @@ impl<P: Policy + ?Sized> Policy for Box<P> {
     fn moved_to_cold(&mut self, account: &mut Account, handed_off: bool, view: &View<'_>) {
         (**self).moved_to_cold(account, handed_off, view);
     }
-    fn pass(&mut self, tally: Tally, view: &View<'_>) {
-        (**self).pass(tally, view);
+    fn pass(&mut self, counts: PassCounts, view: &View<'_>) {
+        (**self).pass(counts, view);
     }
     fn quiet(&mut self, view: &View<'_>) -> Quiet {
         (**self).quiet(view)
@@ -256,9 +256,9 @@ mod tests {
         fn name(&self) -> &'static str {
             "odd"
         }
-        fn start(&mut self, account: &mut Account, _: Hint, _: &View<'_>) -> Place {
+        fn start(&mut self, account: &mut Account, _: Hint, _: &View<'_>) -> Set {
             account.since = 77;
-            Place::Hot
+            Set::Hot
         }
         fn cold_event(&mut self, account: &mut Account, _: &View<'_>) -> bool {
             account.events += 1;
@@ -270,9 +270,9 @@ mod tests {
         fn prefers_level(&self, kind: Kind) -> bool {
             kind == Kind::Unix
         }
-        fn thresholds(&self, kind: Kind) -> Option<Thresholds> {
+        fn placement_costs(&self, kind: Kind) -> Option<PlacementCosts> {
             let (scan, gain) = (30.0, 120.0);
-            let known = Thresholds { scan, gain, round_trip: 1.0, rise: 2.0, fall: 3.0 };
+            let known = PlacementCosts { scan, gain, round_trip: 1.0, rise: 2.0, fall: 3.0 };
             (kind == Kind::Unix).then_some(known)
         }
         fn moved_to_hot(&mut self, _: &mut Account, _: &View<'_>) {
@@ -290,7 +290,7 @@ mod tests {
         fn moved_to_cold(&mut self, _: &mut Account, handed_off: bool, _: &View<'_>) {
             asked(if handed_off { "handed off" } else { "moved_to_cold" });
         }
-        fn pass(&mut self, _: Tally, _: &View<'_>) {
+        fn pass(&mut self, _: PassCounts, _: &View<'_>) {
             asked("pass");
         }
         fn quiet(&mut self, _: &View<'_>) -> Quiet {
@@ -306,22 +306,22 @@ mod tests {
         fn ask<P: Policy>(policy: &mut P, view: &View<'_>) {
             let mut account = Account::default();
             assert_eq!(policy.name(), "odd");
-            assert_eq!(policy.start(&mut account, Hint::None, view), Place::Hot);
+            assert_eq!(policy.start(&mut account, Hint::None, view), Set::Hot);
             assert_eq!(account.since, 77);
             assert!(!policy.cold_event(&mut account, view));
             assert!(policy.cold_event(&mut account, view));
             assert_eq!(policy.admit(9, view), 3);
             assert!(policy.prefers_level(Kind::Unix) && !policy.prefers_level(Kind::Pipe));
-            let known = policy.thresholds(Kind::Unix).unwrap();
-            assert_eq!((known.break_even(), policy.thresholds(Kind::Pipe)), (0.25, None));
-            assert_eq!(Thresholds { gain: 0.0, ..known }.break_even(), f32::INFINITY);
+            let known = policy.placement_costs(Kind::Unix).unwrap();
+            assert_eq!((known.break_even(), policy.placement_costs(Kind::Pipe)), (0.25, None));
+            assert_eq!(PlacementCosts { gain: 0.0, ..known }.break_even(), f32::INFINITY);
             policy.moved_to_hot(&mut account, view);
             policy.hot_event(&mut account, view);
             assert_eq!(policy.review(&mut account, view), Verdict::Settle);
             assert_eq!(policy.hand(view), 42);
             policy.moved_to_cold(&mut account, false, view);
             policy.moved_to_cold(&mut account, true, view);
-            policy.pass(Tally::default(), view);
+            policy.pass(PassCounts::default(), view);
             assert_eq!(policy.quiet(view), Quiet::HandOffAfter(Duration::from_nanos(7)));
         }
         ask(&mut policy, &view);
@@ -332,14 +332,14 @@ mod tests {
     #[test]
     fn by_default_all_candidates_move_edges_stay_and_a_sixteenth_is_looked_at() {
         let costs = &Costs::ASSUMED;
-        let mut policy = Fixed::new(Place::Cold);
+        let mut policy = Fixed::new(Set::Cold);
         for (hot, looks) in [(0, 0), (1, 1), (16, 1), (17, 2), (160, 10)] {
             let view = View { costs, scan_factor: 1.0, passes: 9, blocks: 0, hot, cold: 1 };
             assert_eq!(Plain.hand(&view), looks);
             assert_eq!((policy.admit(7, &view), policy.admit(0, &view)), (7, 0));
         }
         assert!(Kind::MEASURED.iter().all(|&kind| !policy.prefers_level(kind)));
-        assert!(Kind::MEASURED.iter().all(|&kind| Plain.thresholds(kind).is_none()));
+        assert!(Kind::MEASURED.iter().all(|&kind| Plain.placement_costs(kind).is_none()));
     }
 
     /// Leaves every default to the trait.
@@ -349,8 +349,8 @@ mod tests {
         fn name(&self) -> &'static str {
             "plain"
         }
-        fn start(&mut self, _: &mut Account, _: Hint, _: &View<'_>) -> Place {
-            Place::Cold
+        fn start(&mut self, _: &mut Account, _: Hint, _: &View<'_>) -> Set {
+            Set::Cold
         }
         fn cold_event(&mut self, _: &mut Account, _: &View<'_>) -> bool {
             false
@@ -361,7 +361,7 @@ mod tests {
             Verdict::Stay
         }
         fn moved_to_cold(&mut self, _: &mut Account, _: bool, _: &View<'_>) {}
-        fn pass(&mut self, _: Tally, _: &View<'_>) {}
+        fn pass(&mut self, _: PassCounts, _: &View<'_>) {}
         fn quiet(&mut self, _: &View<'_>) -> Quiet {
             Quiet::Stay
         }

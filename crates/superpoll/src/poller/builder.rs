@@ -34,7 +34,7 @@ impl Builder {
         Builder { kind: Some(kind), make: None, ..self }
     }
 
-    /// Uses the adaptive back-end with this placement policy instead of [`Governed`](crate::policy::Governed).
+    /// Uses the adaptive back-end with this placement policy instead of [`CostBased`](crate::policy::CostBased).
     #[must_use]
     pub fn policy(self, policy: impl Policy + 'static) -> Builder {
         Builder {

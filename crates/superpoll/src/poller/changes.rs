@@ -61,7 +61,7 @@ impl Poller {
         let (backend, mut cx) = self.split();
         backend.lifecycle().shrink_to_fit(&mut cx);
         self.commands.shrink_to_fit();
-        self.told_ready.shrink_to_fit();
+        self.marked_ready.shrink_to_fit();
         self.refusals.shrink_to_fit();
     }
 
@@ -89,15 +89,15 @@ impl Poller {
     /// In a nested poller the outer loop waits, so changes cannot wait for our next wait.
     pub(super) fn changed(&mut self) {
         if self.nested {
-            self.settle();
-            self.rest();
+            self.flush_kernel();
+            self.sync_nested_wakeup();
         }
     }
 
     /// A registration has ended; the caller may close its descriptor next.
     pub(super) fn ended(&mut self) {
         if self.holds_files {
-            self.settle();
+            self.flush_kernel();
         }
         self.changed();
     }
@@ -112,7 +112,7 @@ impl Poller {
     /// With a babysitter it also asks which of its descriptors are ready, and waits for the answer,
     /// for at most a second: a wait that follows sees every descriptor that was ready before.
     pub fn flush(&mut self) {
-        self.settle();
+        self.flush_kernel();
         let (backend, mut cx) = self.split();
         if let Some(keeper) = backend.keeper() {
             keeper.catch_up(&mut cx);
@@ -120,17 +120,17 @@ impl Poller {
         if self.table.is_spare() {
             self.shrink_to_fit();
         }
-        self.rest();
+        self.sync_nested_wakeup();
     }
 
     /// Applies all changes to the kernel now.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn flush_kernel(&mut self) {
         self.take_commands();
-        self.tell();
+        self.apply_changes();
         let (backend, mut cx) = self.split();
         if let Some(operations) = backend.operations() {
             // A step that fails now is tried again with the next wait, which reports the failure.
-            let _ = operations.settle(&mut cx);
+            let _ = operations.flush_kernel(&mut cx);
         }
         if let Some(keeper) = backend.keeper() {
             keeper.settle(&mut cx);
@@ -139,13 +139,13 @@ impl Poller {
 
     /// Passes all changes to the back-end.
     #[inline]
-    pub(super) fn tell(&mut self) {
+    pub(super) fn apply_changes(&mut self) {
         if self.table.has_changes() {
-            self.tell_changes();
+            self.apply_each_change();
         }
     }
 
-    fn tell_changes(&mut self) {
+    fn apply_each_change(&mut self) {
         let changed = self.table.take_changed();
         // Ended registrations first: a removal is never overtaken by an addition of the same
         // number.
@@ -196,12 +196,12 @@ impl Poller {
         }
         let (backend, mut cx) = self.split();
         let outcome = backend.sync(&mut cx, index);
-        cx.table.slot_mut(index).set_pressing(false);
+        cx.table.slot_mut(index).set_forced(false);
         match outcome {
             // The kernel has looked and will report the present readiness: an event that was found
             // before is void.
-            Ok(Synced::Told) => self.table.slot_mut(index).set_queued(false),
-            Ok(Synced::Saved) => self.stats.changes_saved += 1,
+            Ok(Synced::Applied) => self.table.slot_mut(index).set_queued(false),
+            Ok(Synced::Unchanged) => self.stats.changes_saved += 1,
             Ok(Synced::AlwaysReady) => self.table.add_always_ready(index),
             Err(error) if self.table.slot(index).is_live() => {
                 let key = self.table.key(index);
@@ -215,13 +215,13 @@ impl Poller {
                 // refuse.
                 let (backend, mut cx) = self.split();
                 let _ = backend.sync(&mut cx, index);
-                self.table.slot_mut(index).set_told(None);
+                self.table.slot_mut(index).set_applied(None);
             }
             // A removal that fails finds nothing to remove.
-            Err(_) => self.table.slot_mut(index).set_told(None),
+            Err(_) => self.table.slot_mut(index).set_applied(None),
         }
         let slot = self.table.slot(index);
-        let is_known = slot.told().is_some() || slot.place().is_some() || slot.is_away();
+        let is_known = slot.applied().is_some() || slot.place().is_some() || slot.is_away();
         if !slot.is_live() && slot.fd() >= 0 && !is_known {
             self.table.release(index);
         }

@@ -148,7 +148,7 @@ impl Poller {
             Some(operations) => operations.reap(&mut cx, ticket),
             None => Ok(Vec::new()),
         };
-        self.rest();
+        self.sync_nested_wakeup();
         outcome.map_err(|source| Error::system("cancelling an operation", None, source))
     }
 }

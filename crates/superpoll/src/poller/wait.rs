@@ -45,7 +45,7 @@ impl Poller {
         };
         // The usual case: only the kernel needs to be asked, and it has something to report.
         let mut waited = None;
-        if self.only_the_kernel_is_to_be_asked() {
+        if self.is_fast_path() {
             let (backend, mut cx) = self.split_for(events);
             // The call itself is made here, for the reason that `sys::wait_call` gives.
             let answer = backend.prepare_wait(&mut cx, deadline).map(WaitCall::issue);
@@ -65,10 +65,10 @@ impl Poller {
     }
 
     #[inline]
-    fn only_the_kernel_is_to_be_asked(&self) -> bool {
+    fn is_fast_path(&self) -> bool {
         !self.table.has_changes()
             && self.table.always_ready().is_empty()
-            && self.told_ready.is_empty()
+            && self.marked_ready.is_empty()
             && self.refusals.is_empty()
             && self.delivery.is_idle()
             && !self.nested
@@ -98,9 +98,9 @@ impl Poller {
         if self.nested && self.table.has_changes() {
             // A registration whose turn came too late must be armed again, and the outer loop may
             // sleep for long.
-            self.settle();
+            self.flush_kernel();
         }
-        self.rest();
+        self.sync_nested_wakeup();
         match outcome {
             Ok(woken) => {
                 events.woken = woken || early.woken;
@@ -120,16 +120,16 @@ impl Poller {
         mut waited: Option<io::Result<()>>,
     ) -> io::Result<bool> {
         loop {
-            let (mut told, mut outcome) = (0, waited.take());
+            let (mut marked, mut outcome) = (0, waited.take());
             if outcome.is_none() {
                 self.take_commands();
-                self.tell();
-                told = self.deliver_told(events);
+                self.apply_changes();
+                marked = self.deliver_marked(events);
                 // The event of a descriptor that the caller marked as ready is merged with the one
                 // found for it, which leaves room again.
                 while !self.delivery.backlog.is_empty() && events.list.len() < events.limit {
                     self.split_for(events).1.serve_backlog()?;
-                    merge(&mut events.list, told);
+                    merge(&mut events.list, marked);
                 }
                 if events.list.len() >= events.limit {
                     let (backend, mut cx) = self.split_for(events);
@@ -153,7 +153,7 @@ impl Poller {
             }
             self.delivery.end_collection(events, &mut self.table);
             let signals = self.signals();
-            merge(&mut events.list, told);
+            merge(&mut events.list, marked);
             if !(self.delivery.invalid.is_empty() && self.delivery.unwatched.is_empty()) {
                 self.refuse_invalid();
             }
@@ -225,28 +225,28 @@ impl Poller {
     /// Delivers the readiness that the caller injected; returns how many registrations that
     /// concerns.
     #[inline]
-    fn deliver_told(&mut self, events: &mut Events) -> usize {
-        if self.told_ready.is_empty() { 0 } else { self.deliver_all_told(events) }
+    fn deliver_marked(&mut self, events: &mut Events) -> usize {
+        if self.marked_ready.is_empty() { 0 } else { self.deliver_all_marked(events) }
     }
 
-    fn deliver_all_told(&mut self, events: &mut Events) -> usize {
-        let mut told = std::mem::take(&mut self.told_ready);
-        let all = told.len();
-        merge(&mut told, all);
+    fn deliver_all_marked(&mut self, events: &mut Events) -> usize {
+        let mut marked = std::mem::take(&mut self.marked_ready);
+        let all = marked.len();
+        merge(&mut marked, all);
         let (_, mut cx) = self.split_for(events);
-        told.retain(|told| {
+        marked.retain(|marked| {
             if cx.events.list.len() >= cx.events.limit {
                 return true;
             }
-            let key = told.key();
+            let key = marked.key();
             let once = cx.table.get(key).is_some_and(|slot| slot.watch().mode == Mode::OneShot);
-            if cx.report(key, told.readiness()) == Report::Taken && once {
+            if cx.report(key, marked.readiness()) == Report::Taken && once {
                 // Not found by the back-end, so the back-end does not know that it is disarmed.
                 cx.table.mark(key.index());
             }
             false
         });
-        self.told_ready = told;
+        self.marked_ready = marked;
         events.list.len()
     }
 
@@ -279,11 +279,11 @@ impl Poller {
 
 /// Leaves one event per descriptor: each of the first `told` takes in the readiness of later events
 /// with the same key.
-fn merge(list: &mut Vec<Event>, told: usize) {
-    if told == 0 || list.len() < 2 {
+fn merge(list: &mut Vec<Event>, marked: usize) {
+    if marked == 0 || list.len() < 2 {
         return;
     }
-    let mut first: HashMap<Key, usize> = HashMap::with_capacity(told);
+    let mut first: HashMap<Key, usize> = HashMap::with_capacity(marked);
     let mut kept = 0;
     for place in 0..list.len() {
         let event = list[place];
@@ -292,7 +292,7 @@ fn merge(list: &mut Vec<Event>, told: usize) {
             list[earlier] = Event::new(event.key(), both);
             continue;
         }
-        if place < told {
+        if place < marked {
             first.insert(event.key(), kept);
         }
         list[kept] = event;
@@ -329,12 +329,12 @@ mod tests {
             ),
             (0, vec![(1, readable), (1, writable)], vec![(1, readable), (1, writable)]),
         ];
-        for (told, before, after) in cases {
+        for (marked, before, after) in cases {
             let mut list: Vec<_> = before.iter().map(|&(key, found)| event(key, found)).collect();
-            merge(&mut list, told);
+            merge(&mut list, marked);
             let left: Vec<_> =
                 list.iter().map(|event| (event.key().index(), event.readiness())).collect();
-            assert_eq!(left, after, "{told} of {before:?}");
+            assert_eq!(left, after, "{marked} of {before:?}");
         }
     }
 }

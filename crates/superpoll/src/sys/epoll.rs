@@ -102,7 +102,7 @@ fn timed<'a>(
 /// Whether this answer only says that the kernel, or a seccomp profile (`EPERM`), does not know the
 /// call with nanoseconds. The next wait then uses another call.
 #[inline]
-pub(crate) fn is_to_be_asked_again(answer: &io::Result<usize>) -> bool {
+pub(crate) fn should_retry(answer: &io::Result<usize>) -> bool {
     match answer {
         Ok(_) => false,
         Err(error) => is_unknown_call(error) && !WITHOUT_NANOSECONDS.swap(true, Ordering::Relaxed),
@@ -119,7 +119,7 @@ pub(crate) fn wait(
     timeout: Option<Duration>,
 ) -> io::Result<usize> {
     let answer = wait_call(calls, epoll, buffer, room, timeout).issue();
-    if is_to_be_asked_again(&answer) {
+    if should_retry(&answer) {
         return wait_call(calls, epoll, buffer, room, timeout).issue();
     }
     answer
@@ -201,14 +201,14 @@ mod tests {
         assert_eq!(outcome.unwrap_err().raw_os_error(), Some(libc::EINVAL));
         assert_eq!(WITHOUT_NANOSECONDS.load(Ordering::Relaxed), before);
         for number in [libc::EINTR, libc::EINVAL, libc::EBADF] {
-            assert!(!is_to_be_asked_again(&Err(io::Error::from_raw_os_error(number))));
+            assert!(!should_retry(&Err(io::Error::from_raw_os_error(number))));
         }
-        assert!(!is_to_be_asked_again(&Ok(1)));
+        assert!(!should_retry(&Ok(1)));
         for number in [libc::ENOSYS, libc::EPERM] {
             WITHOUT_NANOSECONDS.store(false, Ordering::Relaxed);
             let refused = || Err(io::Error::from_raw_os_error(number));
-            assert!(is_to_be_asked_again(&refused()));
-            assert!(!is_to_be_asked_again(&refused()), "asked for ever");
+            assert!(should_retry(&refused()));
+            assert!(!should_retry(&refused()), "asked for ever");
         }
         let (outcome, exact, coarse) = wait(set.as_fd());
         assert_eq!((outcome.unwrap(), exact, coarse), (0, 0, 1));

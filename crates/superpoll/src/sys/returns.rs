@@ -51,7 +51,7 @@ pub(crate) fn calibrate() {
 
 /// Whether the stack of return addresses is refilled after system calls in this process, because
 /// that was measured to be cheaper. Known once a [`Poller`](crate::Poller) has been made.
-pub fn refills_returns() -> bool {
+pub fn uses_return_stack_refill() -> bool {
     pairs() > 0
 }
 
@@ -125,7 +125,7 @@ mod tests {
         }
         calibrate();
         assert!(pairs() == 0 || pairs() == ALL);
-        assert_eq!(refills_returns(), pairs() > 0);
+        assert_eq!(uses_return_stack_refill(), pairs() > 0);
     }
 
     /// A read with refilled returns, for the debugger to stop in.

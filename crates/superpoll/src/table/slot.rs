@@ -4,21 +4,21 @@
 //! steps from one to the other.
 //!
 //! The life of a slot, by the flags that say whether the registration exists (`LIVE`) and whether
-//! the kernel knows its descriptor (`TOLD`), in its own set or with a babysitter (`AWAY`):
+//! the kernel knows its descriptor (`APPLIED`), in its own set or with a babysitter (`AWAY`):
 //!
 //! ```text
-//!   vacant ── insert ──▶ LIVE ────── sync ─────▶ LIVE TOLD ── leave ──▶ LIVE AWAY
+//!   vacant ── insert ──▶ LIVE ────── sync ─────▶ LIVE APPLIED ── leave ──▶ LIVE AWAY
 //!     ▲                   │ ▲                      │    ▲                 │   │
 //!     │                   │ └───── come_back ──────┼────┼─────────────────┘   │
 //!     │                  end                      end  insert                end
-//!     │                   ▼                        ▼    │ (RENAMED)           ▼
-//!     └──── release ─── ended ◀────── sync ────── TOLD ─┘                   AWAY
+//!     │                   ▼                        ▼    │ (OLD_KEY)           ▼
+//!     └──── release ─── ended ◀────── sync ────── APPLIED ─┘                   AWAY
 //!                         ▲                                                   │
 //!                         └───────────────────── sync ────────────────────────┘
 //! ```
 //!
 //! In a poll array a descriptor has a place, whether the kernel's set knows it as well or not. A
-//! number that is registered again while its slot is still `AWAY` gets `RENAMED`, too.
+//! number that is registered again while its slot is still `AWAY` gets `OLD_KEY`, too.
 //!
 //! A slot with `CHANGED` is in the list of the next wait, whose `sync` makes the kernel agree. The
 //! other flags refine these states:
@@ -26,13 +26,13 @@
 //! | flag | set by | cleared by | meaning |
 //! |---|---|---|---|
 //! | `CLOSED` | `end` | `insert` | its owner closed the descriptor, and the kernel forgets it by itself |
-//! | `RENAMED` | `insert`, while the kernel knows the number | `set_told`, `come_back` | the kernel watches it under the key before |
+//! | `OLD_KEY` | `insert`, while the kernel knows the number | `set_applied`, `come_back` | the kernel watches it under the key before |
 //! | `FOREIGN` | `insert` by a registrar | `release` | the key goes back to the registrars |
 //! | `ALWAYS` | `sync`, for a regular file | `end` | no kernel is asked: it is always ready |
 //! | `DUE` | `ALWAYS`, each change | its event | an always-ready edge is to be reported once more |
 //! | `QUEUED` | an event beyond the limit | `sync`, or its turn | it is in the backlog |
-//! | `PRESSING` | an unwanted event | `sync` | a lazy change must reach the kernel now |
-//! | `PLAIN` | `judge` | `judge` | its events need no second look |
+//! | `FORCED` | an unwanted event | `sync` | a lazy change must reach the kernel now |
+//! | `FAST` | `refresh_fast_path` | `refresh_fast_path` | its events need no second look |
 //! | `PLACED` | a policy | `insert` | the policy has said where it starts |
 //! | `OWNED` | `share`, `assume_open` | `insert` | the descriptor stays open until the end |
 //! | `EARLIER` | a ring whose numbers begin anew | its next arming | its place is of an earlier round |
@@ -45,15 +45,15 @@ use crate::policy::Account;
 
 pub(super) const LIVE: u16 = 1;
 pub(super) const CHANGED: u16 = 2;
-pub(super) const TOLD: u16 = 4;
+pub(super) const APPLIED: u16 = 4;
 pub(super) const CLOSED: u16 = 8;
 pub(super) const ALWAYS: u16 = 16;
 pub(super) const DUE: u16 = 32;
 pub(super) const FOREIGN: u16 = 64;
-pub(super) const PRESSING: u16 = 128;
-pub(super) const RENAMED: u16 = 256;
+pub(super) const FORCED: u16 = 128;
+pub(super) const OLD_KEY: u16 = 256;
 pub(super) const QUEUED: u16 = 512;
-pub(super) const PLAIN: u16 = 1024;
+pub(super) const FAST: u16 = 1024;
 pub(super) const PLACED: u16 = 2048;
 pub(super) const AWAY: u16 = 4096;
 pub(super) const EARLIER: u16 = 8192;
@@ -71,8 +71,8 @@ pub struct Slot {
     /// The last wait that served it, among those that could not serve all.
     pub(crate) served: u32,
     pub(super) watch: Watch,
-    pub(super) told_interest: Interest,
-    pub(super) told_mode: Mode,
+    pub(super) applied_interest: Interest,
+    pub(super) applied_mode: Mode,
     pub(super) flags: u16,
 }
 
@@ -85,8 +85,8 @@ impl Slot {
             place: NOWHERE,
             served: 0,
             watch: Watch::default(),
-            told_interest: Interest::NONE,
-            told_mode: Mode::Level,
+            applied_interest: Interest::NONE,
+            applied_mode: Mode::Level,
             flags: 0,
         }
     }
@@ -122,7 +122,7 @@ impl Slot {
 
     pub(crate) fn set_watch(&mut self, watch: Watch) {
         self.watch = watch;
-        self.judge();
+        self.refresh_fast_path();
     }
 
     /// Its interest.
@@ -132,8 +132,8 @@ impl Slot {
     }
 
     /// Interest and mode that were last applied in the kernel, if the kernel knows the descriptor.
-    pub fn told(&self) -> Option<(Interest, Mode)> {
-        self.is(TOLD).then_some((self.told_interest, self.told_mode))
+    pub fn applied(&self) -> Option<(Interest, Mode)> {
+        self.is(APPLIED).then_some((self.applied_interest, self.applied_mode))
     }
 
     /// Whether the back-end has restarted the numbers of its places since it gave this one.
@@ -149,40 +149,40 @@ impl Slot {
 
     /// Whether this mode was last applied in the kernel.
     pub(crate) fn has_mode(&self, mode: Mode) -> bool {
-        self.told_mode == mode
+        self.applied_mode == mode
     }
 
     /// Notes whether the kernel reports exactly the caller's wish, in a mode that needs no upkeep,
     /// and nothing else watches the descriptor: then an event needs no second look. Must be called
     /// after each change of one of these inputs.
     #[inline]
-    pub(super) fn judge(&mut self) {
-        let plain = self.told_interest == self.watch.interest
-            && (self.told_mode == self.watch.mode
-                || (self.watch.mode == Mode::Auto && self.told_mode == Mode::Level))
+    pub(super) fn refresh_fast_path(&mut self) {
+        let plain = self.applied_interest == self.watch.interest
+            && (self.applied_mode == self.watch.mode
+                || (self.watch.mode == Mode::Auto && self.applied_mode == Mode::Level))
             && self.watch.mode != Mode::OneShot
             && !self.watch.interest.is_empty()
             && self.place == NOWHERE
             && self.is(LIVE);
-        self.put(PLAIN, plain);
+        self.put(FAST, plain);
     }
 
     /// Notes the watch that was applied in the kernel; `None` if the kernel no longer knows the
     /// descriptor.
-    pub fn set_told(&mut self, told: Option<(Interest, Mode)>) {
-        self.put(TOLD, told.is_some());
-        self.put(RENAMED, false);
-        if let Some((interest, mode)) = told {
-            self.told_interest = interest;
-            self.told_mode = mode;
+    pub fn set_applied(&mut self, applied: Option<(Interest, Mode)>) {
+        self.put(APPLIED, applied.is_some());
+        self.put(OLD_KEY, false);
+        if let Some((interest, mode)) = applied {
+            self.applied_interest = interest;
+            self.applied_mode = mode;
         }
-        self.judge();
+        self.refresh_fast_path();
     }
 
     /// Whether the kernel watches it under the key of a registration that has ended: a new
     /// registration took its descriptor number over.
-    pub fn is_renamed(&self) -> bool {
-        self.is(RENAMED)
+    pub fn inherits_old_key(&self) -> bool {
+        self.is(OLD_KEY)
     }
 
     /// Whether a babysitter watches it, with the watch that was last applied.
@@ -194,23 +194,23 @@ impl Slot {
     /// knows the descriptor.
     pub(crate) fn leave(&mut self) {
         self.put(AWAY, true);
-        (self.told_interest, self.told_mode) = (self.watch.interest, self.watch.mode);
+        (self.applied_interest, self.applied_mode) = (self.watch.interest, self.watch.mode);
     }
 
     /// Notes that the babysitter does not watch it any more, or will not.
     pub(crate) fn come_back(&mut self) {
         self.put(AWAY, false);
-        if !self.is(TOLD) {
-            self.put(RENAMED, false);
+        if !self.is(APPLIED) {
+            self.put(OLD_KEY, false);
         }
     }
 
     /// Whether the babysitter watches it as the caller wants, under the key that it still has.
     pub(crate) fn is_left_as_wanted(&self) -> bool {
-        !self.is(RENAMED)
+        !self.is(OLD_KEY)
             && !self.watch.interest.is_empty()
-            && self.told_interest == self.watch.interest
-            && (self.told_mode == self.watch.mode || self.watch.mode == Mode::Auto)
+            && self.applied_interest == self.watch.interest
+            && (self.applied_mode == self.watch.mode || self.watch.mode == Mode::Auto)
     }
 
     /// Whether a change of it may have to reach the kernel before the next wait.
@@ -220,7 +220,7 @@ impl Slot {
 
     /// Whether the slot is in some list, for a change or an event, or its registration has ended.
     pub(crate) fn is_in_motion(&self) -> bool {
-        self.flags & (CHANGED | CLOSED | ALWAYS | RENAMED | QUEUED | AWAY) != 0
+        self.flags & (CHANGED | CLOSED | ALWAYS | OLD_KEY | QUEUED | AWAY) != 0
     }
 
     /// Whether its owner closed the descriptor right after it was detached: the kernel forgets it
@@ -231,12 +231,12 @@ impl Slot {
 
     /// Whether a change must reach the kernel now, because an unwanted event was reported; the
     /// back-end that saw the event sets this.
-    pub fn is_pressing(&self) -> bool {
-        self.is(PRESSING)
+    pub fn is_forced(&self) -> bool {
+        self.is(FORCED)
     }
 
-    pub(crate) fn set_pressing(&mut self, on: bool) {
-        self.put(PRESSING, on);
+    pub(crate) fn set_forced(&mut self, on: bool) {
+        self.put(FORCED, on);
     }
 
     /// Whether it is in the backlog for an event, and its watch was not applied again since.
@@ -297,7 +297,7 @@ impl Slot {
     #[inline]
     pub fn set_place(&mut self, place: Option<usize>) {
         self.place = place.map_or(NOWHERE, |place| place as u32);
-        self.judge();
+        self.refresh_fast_path();
     }
 
     /// The placement policy's own state.
@@ -308,6 +308,6 @@ impl Slot {
     #[inline]
     pub(crate) fn disarm(&mut self) {
         self.watch.interest = Interest::NONE;
-        self.judge();
+        self.refresh_fast_path();
     }
 }

@@ -111,7 +111,7 @@ mod tests {
 
     /// Does the part of a back-end and of the poller in a removal.
     fn forget(table: &mut Table, index: u32) {
-        table.slot_mut(index).set_told(None);
+        table.slot_mut(index).set_applied(None);
         table.release(index);
     }
 
@@ -125,8 +125,8 @@ mod tests {
             table.end(key.index(), true);
             forget(table, key.index());
         }
-        let told = table.take_changed();
-        table.recycle_changed(told);
+        let applied = table.take_changed();
+        table.recycle_changed(applied);
     }
 
     #[test]
@@ -147,8 +147,8 @@ mod tests {
             assert!(table.get(kept).is_some() && table.find(0) == Some(kept));
             // An access with the index of such a slot finds a vacant one.
             let gone = known[9].index();
-            table.slot_mut(gone).set_told(Some((Interest::READABLE, Mode::Level)));
-            assert!(table.slot(gone).told().is_none() && !table.slot(gone).is_live());
+            table.slot_mut(gone).set_applied(Some((Interest::READABLE, Mode::Level)));
+            assert!(table.slot(gone).applied().is_none() && !table.slot(gone).is_live());
             assert!(table.get(table.key(gone)).is_none());
         }
     }
@@ -167,8 +167,8 @@ mod tests {
         forget(&mut table, again.index());
         table.shorten();
         assert_eq!(table.slots() as usize, keys.len());
-        let told = table.take_changed();
-        table.recycle_changed(told);
+        let applied = table.take_changed();
+        table.recycle_changed(applied);
         // A slot that another thread has named and not yet registered.
         let theirs = name(&table.names);
         table.shorten();

@@ -11,7 +11,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use superpoll::backend::policy::{Fixed, Place};
+use superpoll::backend::policy::{Fixed, Set};
 use superpoll::backend::{Babysitting, Profile, Rule, Topology, Tuning};
 use superpoll::diagnostics::Costs;
 use superpoll::{BackendKind, Error, Events, Interest, Key, Mode, Poller, Watch};
@@ -51,7 +51,7 @@ fn one_at_a_time() -> MutexGuard<'static, ()> {
 
 /// A poller that keeps nothing in its array, because descriptors leave only from the epoll set.
 fn poller(topology: Topology) -> Poller {
-    let builder = Poller::builder().policy(Fixed::new(Place::Cold)).costs(Costs::ASSUMED);
+    let builder = Poller::builder().policy(Fixed::new(Set::Cold)).costs(Costs::ASSUMED);
     builder.topology(topology).build().unwrap()
 }
 

@@ -182,11 +182,11 @@ impl<S: Sitter> Babysat<S> {
     fn may_leave(&self, cx: &Context<'_>, index: u32) -> bool {
         let slot = cx.table.slot(index);
         let watch = slot.watch();
-        let told = slot.told();
+        let applied = slot.applied();
         slot.is_live()
             && !watch.interest.is_empty()
             && matches!(watch.mode, Mode::Level | Mode::Auto | Mode::OneShot)
-            && told.is_some_and(|(interest, mode)| {
+            && applied.is_some_and(|(interest, mode)| {
                 // A direction that is disabled lazily is not even asked for there.
                 interest.contains(watch.interest)
                     && (mode == watch.mode || watch.mode == Mode::Auto)
@@ -316,13 +316,13 @@ impl<S: Sitter> Cold for Babysat<S> {
             if !slot.is_live() {
                 self.states.forget(index);
             } else if slot.is_away() && slot.is_left_as_wanted() && !has_state {
-                return Ok(Synced::Saved);
+                return Ok(Synced::Unchanged);
             }
         }
         self.recall(cx, index);
         let outcome = self.epoll.change(cx, index, change);
         let is_here = match change {
-            Change::Agree => cx.table.slot(index).told().is_some(),
+            Change::Agree => cx.table.slot(index).applied().is_some(),
             Change::Watch(..) => true,
             Change::Park | Change::Forget => false,
         };
@@ -484,11 +484,11 @@ impl<S: Sitter> Keeper for Babysat<S> {
         if !S::TAKES_FILES || self.over.is_empty() {
             return;
         }
-        let is_told = self.tell_over(cx, Some(Instant::now() + PATIENCE));
+        let is_applied = self.tell_over(cx, Some(Instant::now() + PATIENCE));
         // The caller may write to the descriptor of a stay that is over next, and a successor must
         // not be given its earlier state. A babysitter that cannot be told so is given up, with
         // everything that it holds.
-        if !is_told && self.line.is_some() {
+        if !is_applied && self.line.is_some() {
             self.lose(cx, talk::late());
         }
     }

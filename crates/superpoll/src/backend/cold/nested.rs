@@ -12,10 +12,10 @@ impl Cold for Epoll {
         match change {
             Change::Agree => self.sync(cx, index),
             Change::Park => self.park(cx, index),
-            Change::Watch(interest, mode) => self.tell(cx, index, (interest, mode)),
+            Change::Watch(interest, mode) => self.apply(cx, index, (interest, mode)),
             Change::Forget => {
                 self.forget(cx, index);
-                Ok(Synced::Told)
+                Ok(Synced::Applied)
             }
         }
     }

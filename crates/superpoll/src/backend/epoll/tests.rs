@@ -57,8 +57,8 @@ impl Bench {
         (calls.epoll_ctl_add, calls.epoll_ctl_mod, calls.epoll_ctl_del, calls.waits())
     }
 
-    fn told(&self, key: Key) -> Option<(Interest, Mode)> {
-        self.stage.table.slot(key.index()).told()
+    fn applied(&self, key: Key) -> Option<(Interest, Mode)> {
+        self.stage.table.slot(key.index()).applied()
     }
 }
 
@@ -84,12 +84,12 @@ fn an_exclusive_registration_is_removed_and_added_but_never_modified() {
     assert_eq!(bench.calls(), (1, 0, 0, 0));
     for mode in [Mode::Level, Mode::Exclusive] {
         bench.watch(key, Watch::new(READABLE).mode(mode));
-        assert_eq!(bench.sync(key), Synced::Told);
-        assert_eq!((bench.calls(), bench.told(key)), ((1, 0, 1, 0), Some((READABLE, mode))));
+        assert_eq!(bench.sync(key), Synced::Applied);
+        assert_eq!((bench.calls(), bench.applied(key)), ((1, 0, 1, 0), Some((READABLE, mode))));
     }
     // Parked, it is removed and nothing else.
-    assert_eq!(bench.epoll.park(&mut bench.stage.cx(), key.index()).unwrap(), Synced::Told);
-    assert_eq!((bench.calls(), bench.told(key)), ((0, 0, 1, 0), None));
+    assert_eq!(bench.epoll.park(&mut bench.stage.cx(), key.index()).unwrap(), Synced::Applied);
+    assert_eq!((bench.calls(), bench.applied(key)), ((0, 0, 1, 0), None));
 }
 
 #[test]
@@ -97,16 +97,16 @@ fn what_is_parked_already_need_not_be_told_unless_the_name_is_new() {
     let mut bench = Bench::new(8);
     let (reader, _writer, key) = bench.pipe(Mode::OneShot);
     let fired = Some((Interest::NONE, Mode::OneShot));
-    bench.stage.table.slot_mut(key.index()).set_told(fired);
+    bench.stage.table.slot_mut(key.index()).set_applied(fired);
     bench.calls();
-    assert_eq!(bench.epoll.park(&mut bench.stage.cx(), key.index()).unwrap(), Synced::Saved);
-    assert_eq!((bench.calls(), bench.told(key)), ((0, 0, 0, 0), fired));
+    assert_eq!(bench.epoll.park(&mut bench.stage.cx(), key.index()).unwrap(), Synced::Unchanged);
+    assert_eq!((bench.calls(), bench.applied(key)), ((0, 0, 0, 0), fired));
 
     bench.stage.table.end(key.index(), false);
     let again = bench.stage.add(reader.as_raw_fd(), READABLE);
     assert_eq!(again.index(), key.index(), "it takes over what the kernel knows");
-    assert_eq!(bench.epoll.park(&mut bench.stage.cx(), key.index()).unwrap(), Synced::Told);
-    assert_eq!((bench.calls(), bench.told(key)), ((0, 1, 0, 0), Some(PARKED)));
+    assert_eq!(bench.epoll.park(&mut bench.stage.cx(), key.index()).unwrap(), Synced::Applied);
+    assert_eq!((bench.calls(), bench.applied(key)), ((0, 1, 0, 0), Some(PARKED)));
 }
 
 #[test]
@@ -116,8 +116,11 @@ fn a_number_that_the_kernel_has_forgotten_is_added() {
     let (other, _other_writer) = std::io::pipe().unwrap();
     replace(reader.as_fd(), other.into()).unwrap();
     bench.calls();
-    assert_eq!(bench.epoll.tell(&mut bench.stage.cx(), key.index(), PARKED).unwrap(), Synced::Told);
-    assert_eq!((bench.calls(), bench.told(key)), ((1, 1, 0, 0), Some(PARKED)));
+    assert_eq!(
+        bench.epoll.apply(&mut bench.stage.cx(), key.index(), PARKED).unwrap(),
+        Synced::Applied
+    );
+    assert_eq!((bench.calls(), bench.applied(key)), ((1, 1, 0, 0), Some(PARKED)));
 }
 
 #[test]
@@ -127,7 +130,7 @@ fn a_number_that_the_kernel_still_knows_is_removed_and_added() {
     bench.epoll.note(&mut bench.stage.cx(), key.index(), None);
     bench.watch(key, Watch::new(READABLE));
     bench.calls();
-    assert_eq!(bench.sync(key), Synced::Told);
+    assert_eq!(bench.sync(key), Synced::Applied);
     assert_eq!((bench.calls(), bench.epoll.armed()), ((2, 0, 1, 0), 1));
 }
 
@@ -136,13 +139,13 @@ fn any_other_refusal_is_told_without_a_second_try() {
     let mut bench = Bench::new(8);
     // A number that no test here comes near.
     let key = bench.stage.add(1_000_000, READABLE);
-    for told in [None, Some((READABLE, Mode::Edge))] {
-        bench.epoll.note(&mut bench.stage.cx(), key.index(), told);
+    for applied in [None, Some((READABLE, Mode::Edge))] {
+        bench.epoll.note(&mut bench.stage.cx(), key.index(), applied);
         let error = bench.epoll.sync(&mut bench.stage.cx(), key.index()).unwrap_err();
         assert!(matches!(error, Error::BadDescriptor { fd: 1_000_000 }), "{error}");
-        let modified = u64::from(told.is_some());
+        let modified = u64::from(applied.is_some());
         assert_eq!(bench.calls(), (1 - modified, modified, 0, 0));
-        assert_eq!((bench.told(key), bench.epoll.armed()), (None, 0));
+        assert_eq!((bench.applied(key), bench.epoll.armed()), (None, 0));
     }
 }
 
@@ -170,7 +173,7 @@ fn it_asks_again_only_if_what_nobody_wants_has_filled_the_buffer() {
         let first = bench.ready(Mode::Level);
         let others: Vec<_> = (0..wanted).map(|_| bench.ready(Mode::Level)).collect();
         bench.watch(first.2, Watch::new(Interest::NONE));
-        assert_eq!(bench.sync(first.2), Synced::Saved);
+        assert_eq!(bench.sync(first.2), Synced::Unchanged);
         bench.calls();
         let active = bench.fetch(true);
         drop((first, others));
@@ -202,7 +205,7 @@ fn one_shots_are_counted_and_known_to_be_disarmed() {
     let pipes = [bench.ready(Mode::OneShot), bench.ready(Mode::OneShot)];
     assert_eq!((bench.epoll.armed(), bench.fetch(true), bench.epoll.armed()), (2, 2, 0));
     for (_, _, key) in &pipes {
-        assert_eq!(bench.told(*key), Some((Interest::NONE, Mode::OneShot)));
+        assert_eq!(bench.applied(*key), Some((Interest::NONE, Mode::OneShot)));
     }
 }
 
@@ -231,7 +234,7 @@ fn a_set_that_is_built_anew_lacks_only_what_nobody_can_name() {
     let (orphan, mut orphan_writer, key) = bench.pipe(Mode::Level);
     let duplicate = orphan.try_clone().unwrap();
     bench.stage.table.end(key.index(), true);
-    assert_eq!(bench.sync(key), Synced::Saved);
+    assert_eq!(bench.sync(key), Synced::Unchanged);
     bench.stage.table.take_changed();
     drop(orphan);
     orphan_writer.write_all(b"x").unwrap();
@@ -242,8 +245,8 @@ fn a_set_that_is_built_anew_lacks_only_what_nobody_can_name() {
     // due.
     assert_eq!(bench.calls(), (4, 0, 1, 1));
     assert_eq!(bench.epoll.armed(), 2);
-    assert!(kept.iter().all(|pipe| bench.told(pipe.2).is_some()));
-    assert_eq!(bench.told(parked.2), None);
+    assert!(kept.iter().all(|pipe| bench.applied(pipe.2).is_some()));
+    assert_eq!(bench.applied(parked.2), None);
     assert!(!bench.stage.table.slot(parked.2.index()).account.parked);
     assert_eq!(bench.stage.table.take_changed(), [parked.2.index()]);
 
@@ -271,7 +274,7 @@ fn what_has_ended_is_not_told_to_a_new_set() {
     bench.stage.table.end(key.index(), false);
     bench.calls();
     bench.epoll.rebuild(&mut bench.stage.cx()).unwrap();
-    assert_eq!((bench.calls(), bench.epoll.armed(), bench.told(key)), ((0, 0, 0, 0), 0, None));
+    assert_eq!((bench.calls(), bench.epoll.armed(), bench.applied(key)), ((0, 0, 0, 0), 0, None));
 }
 
 #[test]
@@ -288,9 +291,9 @@ fn only_a_narrower_level_without_writability_may_wait() {
         ((READABLE, Mode::Level), Interest::NONE, Mode::Edge, false),
         ((READABLE, Mode::Edge), Interest::NONE, Mode::Edge, false),
     ];
-    for (told, interest, mode, may) in cases {
+    for (applied, interest, mode, may) in cases {
         let watch = Watch::new(interest).mode(mode);
-        assert_eq!(Epoll::may_wait(told, watch), may, "{told:?} to {watch:?}");
+        assert_eq!(Epoll::may_wait(applied, watch), may, "{applied:?} to {watch:?}");
     }
 }
 
@@ -301,27 +304,27 @@ fn the_kernel_is_told_only_what_changes_something() {
     let readable = |mode| Some((READABLE, mode));
     let cases = [
         // Applied, wanted, the calls and the answer.
-        (None, level(Interest::NONE), saved, Synced::Saved),
-        (None, level(READABLE), (1, 0, 0, 0), Synced::Told),
-        (readable(Mode::Level), level(READABLE), saved, Synced::Saved),
-        (readable(Mode::Edge), edge(READABLE), saved, Synced::Saved),
-        (readable(Mode::Level), edge(READABLE), modified, Synced::Told),
-        (readable(Mode::Level), level(Interest::WRITABLE), modified, Synced::Told),
-        (readable(Mode::Level), level(Interest::NONE), saved, Synced::Saved),
-        (readable(Mode::Edge), edge(Interest::NONE), modified, Synced::Told),
-        (Some(PARKED), level(Interest::NONE), saved, Synced::Saved),
-        (Some(PARKED), level(READABLE), modified, Synced::Told),
+        (None, level(Interest::NONE), saved, Synced::Unchanged),
+        (None, level(READABLE), (1, 0, 0, 0), Synced::Applied),
+        (readable(Mode::Level), level(READABLE), saved, Synced::Unchanged),
+        (readable(Mode::Edge), edge(READABLE), saved, Synced::Unchanged),
+        (readable(Mode::Level), edge(READABLE), modified, Synced::Applied),
+        (readable(Mode::Level), level(Interest::WRITABLE), modified, Synced::Applied),
+        (readable(Mode::Level), level(Interest::NONE), saved, Synced::Unchanged),
+        (readable(Mode::Edge), edge(Interest::NONE), modified, Synced::Applied),
+        (Some(PARKED), level(Interest::NONE), saved, Synced::Unchanged),
+        (Some(PARKED), level(READABLE), modified, Synced::Applied),
     ];
-    for (told, watch, calls, synced) in cases {
+    for (applied, watch, calls, synced) in cases {
         let mut bench = Bench::new(8);
         let (reader, _writer) = std::io::pipe().unwrap();
         let key = bench.stage.add(reader.as_raw_fd(), watch);
-        if let Some(told) = told {
-            bench.epoll.tell(&mut bench.stage.cx(), key.index(), told).unwrap();
+        if let Some(applied) = applied {
+            bench.epoll.apply(&mut bench.stage.cx(), key.index(), applied).unwrap();
         }
         bench.calls();
-        assert_eq!(bench.sync(key), synced, "{told:?} to {watch:?}");
-        assert_eq!(bench.calls(), calls, "{told:?} to {watch:?}");
+        assert_eq!(bench.sync(key), synced, "{applied:?} to {watch:?}");
+        assert_eq!(bench.calls(), calls, "{applied:?} to {watch:?}");
     }
 }
 
@@ -331,26 +334,26 @@ fn what_has_come_up_and_a_new_name_are_told_even_if_they_might_wait() {
     let (reader, _writer, key) = bench.pipe(Mode::Level);
     bench.watch(key, Watch::new(Interest::NONE));
     bench.calls();
-    assert_eq!(bench.sync(key), Synced::Saved);
-    bench.stage.table.slot_mut(key.index()).set_pressing(true);
-    assert_eq!(bench.sync(key), Synced::Told);
-    assert_eq!((bench.calls(), bench.told(key)), ((0, 1, 0, 0), Some(PARKED)));
+    assert_eq!(bench.sync(key), Synced::Unchanged);
+    bench.stage.table.slot_mut(key.index()).set_forced(true);
+    assert_eq!(bench.sync(key), Synced::Applied);
+    assert_eq!((bench.calls(), bench.applied(key)), ((0, 1, 0, 0), Some(PARKED)));
     // The same interest and mode, but another key.
     bench.watch(key, Watch::new(READABLE));
     bench.sync(key);
     bench.stage.table.end(key.index(), false);
     let again = bench.stage.add(reader.as_raw_fd(), READABLE);
     bench.calls();
-    assert_eq!(bench.sync(again), Synced::Told);
+    assert_eq!(bench.sync(again), Synced::Applied);
     assert_eq!(bench.calls(), (0, 1, 0, 0));
 }
 
 #[test]
 fn a_removal_is_told_unless_a_close_has_made_it_needless() {
     for (closed, known, calls, synced) in [
-        (false, true, (0, 0, 1, 0), Synced::Told),
-        (true, true, (0, 0, 0, 0), Synced::Saved),
-        (false, false, (0, 0, 0, 0), Synced::Saved),
+        (false, true, (0, 0, 1, 0), Synced::Applied),
+        (true, true, (0, 0, 0, 0), Synced::Unchanged),
+        (false, false, (0, 0, 0, 0), Synced::Unchanged),
     ] {
         let mut bench = Bench::new(8);
         let (_reader, _writer, key) = bench.pipe(Mode::Level);
@@ -360,7 +363,7 @@ fn a_removal_is_told_unless_a_close_has_made_it_needless() {
         bench.stage.table.end(key.index(), closed);
         bench.calls();
         assert_eq!(bench.sync(key), synced);
-        assert_eq!((bench.calls(), bench.told(key), bench.epoll.armed()), (calls, None, 0));
+        assert_eq!((bench.calls(), bench.applied(key), bench.epoll.armed()), (calls, None, 0));
     }
 }
 
@@ -406,8 +409,8 @@ fn a_child_gets_sets_of_its_own_under_the_same_numbers() {
         Some(std::time::Duration::ZERO),
     );
     assert_eq!(found.unwrap(), 1);
-    bench.stage.table.slot_mut(key.index()).set_told(None);
-    assert_eq!(bench.sync(key), Synced::Told);
+    bench.stage.table.slot_mut(key.index()).set_applied(None);
+    assert_eq!(bench.sync(key), Synced::Applied);
     assert_eq!(bench.fetch(true), 1);
 }
 

@@ -25,7 +25,7 @@ impl Bench {
         let keys: Vec<_> =
             pipes.iter().map(|(reader, _)| stage.add(reader.as_raw_fd(), watch)).collect();
         for key in &keys {
-            assert_eq!(select.sync(&mut stage.cx(), key.index()).unwrap(), Synced::Saved);
+            assert_eq!(select.sync(&mut stage.cx(), key.index()).unwrap(), Synced::Unchanged);
         }
         Bench { select, stage, pipes, keys }
     }
@@ -167,7 +167,7 @@ fn its_length_follows_what_is_registered() {
     }
     // A child tells everything again.
     bench.select.after_fork(&mut bench.stage.cx()).unwrap();
-    bench.stage.table.slot_mut(bench.keys[0].index()).set_told(None);
+    bench.stage.table.slot_mut(bench.keys[0].index()).set_applied(None);
     bench.select.sync(&mut bench.stage.cx(), bench.keys[0].index()).unwrap();
     assert_eq!(bench.select.status().lengths.hot, 1);
 }

@@ -166,7 +166,7 @@ impl Uring {
         while let Some(&index) = self.again.last() {
             let slot = cx.table.slot(index);
             let due = slot.is_live() && slot.place().is_none();
-            let told = slot.told().filter(|(interest, _)| due && !interest.is_empty());
+            let told = slot.applied().filter(|(interest, _)| due && !interest.is_empty());
             if let Some(watch) = told {
                 self.arm(cx, index, watch)?;
             }

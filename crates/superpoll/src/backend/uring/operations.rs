@@ -111,7 +111,7 @@ impl Operations for Uring {
         Ok(())
     }
 
-    fn settle(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+    fn flush_kernel(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         if self.ring.is_elsewhere() {
             self.move_here(cx)?;
         }

@@ -87,7 +87,7 @@ impl Uring {
             }
             self.outer = Some(outer);
         }
-        self.settle(cx).map_err(failed)?;
+        self.flush_kernel(cx).map_err(failed)?;
         Ok(self.outer.as_ref().map_or(self.ring.as_fd(), |outer| outer.set.as_fd()))
     }
 }

@@ -69,7 +69,7 @@ impl Uring {
                 // A file that never has the requested readiness, and has nothing to wait for.
                 libc::EINVAL if !self.can_wait(cx, index) => {}
                 error => {
-                    cx.table.slot_mut(index).set_told(None);
+                    cx.table.slot_mut(index).set_applied(None);
                     cx.unwatched(cx.table.key(index), error);
                 }
             }
@@ -100,7 +100,7 @@ impl Uring {
     }
 
     fn refuse(&mut self, cx: &mut Context<'_>, index: u32) {
-        cx.table.slot_mut(index).set_told(None);
+        cx.table.slot_mut(index).set_applied(None);
         cx.stats.invalid += 1;
         cx.invalid(cx.table.key(index));
     }
@@ -138,7 +138,7 @@ impl Uring {
                 if sure || !readiness.is_empty() {
                     slot.account_mut().events = HALF_CLOSED;
                 }
-                if slot.told().is_some() {
+                if slot.applied().is_some() {
                     self.again.push(index);
                 }
                 continue;
@@ -148,9 +148,9 @@ impl Uring {
             }
             let slot = cx.table.slot_mut(index);
             slot.account_mut().events = 0;
-            match slot.told() {
+            match slot.applied() {
                 Some((_, mode)) if stays(mode) => {}
-                Some((_, Mode::OneShot)) => slot.set_told(Some((Interest::NONE, Mode::OneShot))),
+                Some((_, Mode::OneShot)) => slot.set_applied(Some((Interest::NONE, Mode::OneShot))),
                 _ => self.again.push(index),
             }
             let report = cx.report(key, readiness);

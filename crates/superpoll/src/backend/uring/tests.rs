@@ -117,7 +117,7 @@ fn an_end_of_a_registration_reaches_the_peer_before_the_next_wait() {
         let key = poller.register(&reader, Interest::READABLE).unwrap();
         assert_eq!(found(&mut poller), []);
         if closing {
-            poller.deregister_closing(key).unwrap();
+            poller.deregister_for_close(key).unwrap();
         } else {
             poller.deregister(key).unwrap();
         }
@@ -375,7 +375,7 @@ fn a_removal_that_the_ring_does_not_take_is_told_later() {
     assert!(!uring.leaving.is_empty(), "the queue is larger than this test believes");
     assert!(uring.is_behind());
     uring.ring.failing = (0, 0);
-    uring.settle(&mut stage.cx()).unwrap();
+    uring.flush_kernel(&mut stage.cx()).unwrap();
     assert!(!uring.is_behind());
     for (reader, mut writer) in pipes {
         drop(reader);
@@ -431,7 +431,7 @@ fn what_the_kernel_has_dropped_is_watched_by_another_ring() {
         let watch = Watch::new(Interest::READABLE).mode(mode);
         let key = stage.add(reader.as_raw_fd(), watch);
         uring.sync(&mut stage.cx(), key.index()).unwrap();
-        uring.settle(&mut stage.cx()).unwrap();
+        uring.flush_kernel(&mut stage.cx()).unwrap();
         // Its completion is lost.
         while uring.ring.fetch().is_some() {}
         let dropped = io::Error::from_raw_os_error(libc::EBADR);
@@ -478,7 +478,7 @@ fn the_order_of_armings_outlasts_their_numbers() {
         for _ in 0..20 {
             // One more arming in each round, and an arrival that is over before the wait.
             level_writer.write_all(b"x").unwrap();
-            uring.settle(&mut stage.cx()).unwrap();
+            uring.flush_kernel(&mut stage.cx()).unwrap();
             uring.finish_wait(&mut stage.cx(), now, None).unwrap();
             level.read_exact(&mut [0]).unwrap();
             edge_writer.write_all(b"x").unwrap();

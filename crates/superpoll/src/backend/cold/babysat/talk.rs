@@ -285,8 +285,8 @@ impl<S: Sitter> Babysat<S> {
             return;
         }
         let watch = slot.watch();
-        let told = self.epoll.tell(cx, index, (watch.interest, watch.mode));
-        if !matches!(told, Ok(Synced::Told)) {
+        let applied = self.epoll.apply(cx, index, (watch.interest, watch.mode));
+        if !matches!(applied, Ok(Synced::Applied)) {
             // The next wait applies the watch again, and refuses the registration if it must.
             cx.table.mark(index);
         }

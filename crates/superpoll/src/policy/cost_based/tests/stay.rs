@@ -18,8 +18,9 @@ fn a_stay_begins_where_a_short_lull_has_interrupted_it() {
         (-2301.0, 5, false, SETTLED, LULL),
     ];
     for row in table {
-        let (trough, events, parked, after, recorded) = row;
-        let mut stage = Stage::with(Account { trough, events, parked, ..account(700.0, 700.0) });
+        let (lull_depth, events, parked, after, recorded) = row;
+        let mut stage =
+            Stage::with(Account { lull_depth, events, parked, ..account(700.0, 700.0) });
         stage.pass(2);
         let view = stage.view();
         stage.policy.moved_to_hot(&mut stage.account, &view);
@@ -31,7 +32,7 @@ fn a_stay_begins_where_a_short_lull_has_interrupted_it() {
 
 #[test]
 fn an_event_in_the_array_is_reckoned_like_this() {
-    // After this many passes of 28: credit, reach, trough and events before, and after an event
+    // After this many passes of 28: credit, reach, lull_depth and events before, and after an event
     // that saves 211; the recorded burst and lull.
     type Row = (u32, [f32; 3], u16, [f32; 3], u16, [bool; 4]);
     let table: [Row; 13] = [
@@ -53,12 +54,12 @@ fn an_event_in_the_array_is_reckoned_like_this() {
         (0, [0.0, 0.0, 0.0], u16::MAX, [0.0, 211.0, 0.0], u16::MAX, NONE),
     ];
     for row in table {
-        let (passes, [credit, reach, trough], events, after, events_after, recorded) = row;
-        let mut stage = Stage::with(Account { trough, events, ..account(credit, reach) });
+        let (passes, [credit, burst_peak, lull_depth], events, after, events_after, recorded) = row;
+        let mut stage = Stage::with(Account { lull_depth, events, ..account(credit, burst_peak) });
         stage.pass(passes);
         stage.hot_event();
         let now = stage.account;
-        assert_eq!([now.credit, now.reach, now.trough], after, "{row:?}");
+        assert_eq!([now.credit, now.burst_peak, now.lull_depth], after, "{row:?}");
         assert_eq!((now.events, now.since), (events_after, passes * TICKS), "{row:?}");
         assert_eq!(stage.recorded_any(), recorded, "{row:?}");
         assert_eq!(stage.policy.earned, 211.0);
@@ -69,8 +70,8 @@ fn an_event_in_the_array_is_reckoned_like_this() {
 
 #[test]
 fn a_look_decides_like_this() {
-    // After this many passes of 28: credit, reach, trough and events before; the verdict, reach,
-    // trough and events after, and the recorded burst and lull.
+    // After this many passes of 28: credit, reach, lull_depth and events before; the verdict, reach,
+    // lull_depth and events after, and the recorded burst and lull.
     type Row = (u32, [f32; 3], u16, Verdict, [f32; 2], u16, [bool; 4]);
     let (stay, demote, settle) = (Verdict::Stay, Verdict::Demote, Verdict::Settle);
     let table: [Row; 14] = [
@@ -93,21 +94,33 @@ fn a_look_decides_like_this() {
         (0, [0.0, RECORDED, 0.0], 0, stay, [RECORDED, 0.0], 0, NONE),
     ];
     for row in table {
-        let (passes, [credit, reach, trough], events, verdict, after, events_after, recorded) = row;
-        let mut stage = Stage::with(Account { trough, events, ..account(credit, reach) });
+        let (
+            passes,
+            [credit, burst_peak, lull_depth],
+            events,
+            verdict,
+            after,
+            events_after,
+            recorded,
+        ) = row;
+        let mut stage = Stage::with(Account { lull_depth, events, ..account(credit, burst_peak) });
         stage.pass(passes);
         assert_eq!(stage.review(), verdict, "{row:?}");
         let now = stage.account;
-        assert_eq!(([now.reach, now.trough], now.events), (after, events_after), "{row:?}");
+        assert_eq!(
+            ([now.burst_peak, now.lull_depth], now.events),
+            (after, events_after),
+            "{row:?}"
+        );
         assert_eq!(stage.recorded_any(), recorded, "{row:?}");
         // All go when the array is dissolved; those that were patient leave no lull.
-        let mut stage = Stage::with(Account { trough, events, ..account(credit, reach) });
+        let mut stage = Stage::with(Account { lull_depth, events, ..account(credit, burst_peak) });
         stage.hot = 1;
         stage.pass(passes);
         stage.policy.dissolving = true;
         assert_eq!(stage.review(), demote, "{row:?}");
-        let trough = if verdict == demote { after[1] } else { 0.0 };
-        assert_eq!(stage.account.trough, trough, "{row:?}");
+        let lull_depth = if verdict == demote { after[1] } else { 0.0 };
+        assert_eq!(stage.account.lull_depth, lull_depth, "{row:?}");
     }
 }
 
@@ -124,7 +137,7 @@ fn patience_ends_when_scans_have_cost_half_of_the_moves() {
     assert_eq!(stage.review(), Verdict::Stay);
     stage.pass(1);
     assert_eq!(stage.review(), Verdict::Demote);
-    assert_eq!(stage.account.trough, -336.0);
+    assert_eq!(stage.account.lull_depth, -336.0);
     // An event in between earns patience back, as much as its saving.
     stage.hot_event();
     assert_eq!(stage.account.credit, -125.0);
@@ -170,7 +183,7 @@ fn a_lull_is_not_the_time_to_settle() {
 
 #[test]
 fn a_move_back_closes_the_account_of_a_stay() {
-    // Theta, events and reach; theta after and whether a burst is recorded. A stay that is worth it
+    // Theta, events and reach; penalty after and whether a burst is recorded. A stay that is worth it
     // has 8 events.
     let table = [
         (0.0, 7, 0.0, 0.25, false),
@@ -182,13 +195,13 @@ fn a_move_back_closes_the_account_of_a_stay() {
         (10.0, 0, 0.0, 12.0, false),
     ];
     for row in table {
-        let (theta, events, reach, after, burst) = row;
-        let mut stage = Stage::with(Account { theta, events, ..account(-50.0, reach) });
-        stage.account.trough = -60.0;
+        let (penalty, events, burst_peak, after, burst) = row;
+        let mut stage = Stage::with(Account { penalty, events, ..account(-50.0, burst_peak) });
+        stage.account.lull_depth = -60.0;
         stage.pass(3);
         stage.demote();
         let expected =
-            Account { theta: after, events, trough: -60.0, since: 24, ..account(0.0, 0.0) };
+            Account { penalty: after, events, lull_depth: -60.0, since: 24, ..account(0.0, 0.0) };
         assert_eq!(stage.account, expected, "{row:?}");
         let [rises, _, _, settles] = stage.recorded();
         assert_eq!(rises != 0.0, burst, "{row:?}");
@@ -199,10 +212,10 @@ fn a_move_back_closes_the_account_of_a_stay() {
         assert_eq!(settles, first + 3.0 * stayed, "{row:?}");
     }
     // No lull ends with a hand-over.
-    let mut stage = Stage::with(Account { trough: -60.0, ..account(0.0, 0.0) });
+    let mut stage = Stage::with(Account { lull_depth: -60.0, ..account(0.0, 0.0) });
     let view = stage.view();
     stage.policy.moved_to_cold(&mut stage.account, true, &view);
-    assert_eq!(stage.account.trough, 0.0);
+    assert_eq!(stage.account.lull_depth, 0.0);
 }
 
 #[test]
@@ -211,23 +224,23 @@ fn stays_that_lose_make_a_descriptor_wait_longer_and_gains_undo_it() {
     for expected in [0.25, 0.5625] {
         stage.promote();
         stage.demote();
-        assert_eq!(stage.account.theta, expected);
+        assert_eq!(stage.account.penalty, expected);
     }
     stage.promote();
     // (620 + 310) / (211 - 28 - 65) = 7.9
     stage.account.events = 8;
     stage.demote();
-    assert_eq!(stage.account.theta, 0.75 * 1.5625 - 1.0);
+    assert_eq!(stage.account.penalty, 0.75 * 1.5625 - 1.0);
     for _ in 0..5 {
         stage.promote();
         stage.account.events = 8;
         stage.demote();
     }
-    assert_eq!(stage.account.theta, 0.0);
+    assert_eq!(stage.account.penalty, 0.0);
     for _ in 0..100 {
         stage.promote();
         stage.account.events = 0;
         stage.demote();
     }
-    assert_eq!(stage.account.theta, MOST);
+    assert_eq!(stage.account.penalty, MOST);
 }

@@ -16,10 +16,10 @@ fn credit_is_events_less_scans_and_never_below_zero() {
     assert_eq!(stage.account.credit, 521.0);
     stage.pass(2);
     assert!(stage.cold_event());
-    assert_eq!((stage.account.credit, stage.account.reach), (676.0, 676.0));
+    assert_eq!((stage.account.credit, stage.account.burst_peak), (676.0, 676.0));
     stage.pass(100);
     assert!(!stage.cold_event());
-    assert_eq!((stage.account.credit, stage.account.reach), (211.0, 211.0));
+    assert_eq!((stage.account.credit, stage.account.burst_peak), (211.0, 211.0));
 }
 
 #[test]
@@ -43,9 +43,9 @@ fn hints_choose_the_place_or_ask_for_more_evidence() {
     let mut stage = Stage::new(Kind::Pipe, Hint::None);
     let view = stage.view();
     let mut account = Account::default();
-    assert_eq!(stage.policy.start(&mut account, Hint::Busy, &view), Place::Hot);
-    assert_eq!(stage.policy.start(&mut account, Hint::None, &view), Place::Cold);
-    assert_eq!(stage.policy.start(&mut account, Hint::Idle, &view), Place::Cold);
+    assert_eq!(stage.policy.start(&mut account, Hint::Busy, &view), Set::Hot);
+    assert_eq!(stage.policy.start(&mut account, Hint::None, &view), Set::Cold);
+    assert_eq!(stage.policy.start(&mut account, Hint::Idle, &view), Set::Cold);
     stage.account = Account { kind: Kind::Pipe, ..account };
     let mut events = 1;
     while !stage.cold_event() {
@@ -58,7 +58,7 @@ fn hints_choose_the_place_or_ask_for_more_evidence() {
 
 #[test]
 fn an_event_in_epoll_is_reckoned_like_this() {
-    // After this many passes of 28: credit, reach, trough and events before, and after an event
+    // After this many passes of 28: credit, reach, lull_depth and events before, and after an event
     // that saves 211; whether it is a candidate, and the recorded burst and lull.
     type Row = (u32, [f32; 3], u16, [f32; 3], u16, bool, [bool; 4]);
     let table: [Row; 14] = [
@@ -81,12 +81,20 @@ fn an_event_in_epoll_is_reckoned_like_this() {
         (0, [19_800.0, RECORDED, 0.0], 5, [19_840.0, RECORDED, 0.0], 5, true, NONE),
     ];
     for row in table {
-        let (passes, [credit, reach, trough], events, after, events_after, moves, recorded) = row;
-        let mut stage = Stage::with(Account { trough, events, ..account(credit, reach) });
+        let (
+            passes,
+            [credit, burst_peak, lull_depth],
+            events,
+            after,
+            events_after,
+            moves,
+            recorded,
+        ) = row;
+        let mut stage = Stage::with(Account { lull_depth, events, ..account(credit, burst_peak) });
         stage.pass(passes);
         assert_eq!(stage.cold_event(), moves, "{row:?}");
         let now = stage.account;
-        assert_eq!([now.credit, now.reach, now.trough], after, "{row:?}");
+        assert_eq!([now.credit, now.burst_peak, now.lull_depth], after, "{row:?}");
         assert_eq!((now.events, now.since), (events_after, passes * TICKS), "{row:?}");
         assert_eq!(stage.recorded_any(), recorded, "{row:?}");
     }
@@ -94,11 +102,11 @@ fn an_event_in_epoll_is_reckoned_like_this() {
 
 #[test]
 fn what_a_descriptor_needs_beyond_others_is_counted_in_moves() {
-    for (theta, credit, moves) in
+    for (penalty, credit, moves) in
         [(0.25, 775.0, true), (0.25, 774.0, false), (3.0, 2480.0, true), (3.0, 2479.0, false)]
     {
-        let mut stage = Stage::with(Account { theta, ..account(credit - 211.0, 0.0) });
-        assert_eq!(stage.cold_event(), moves, "{theta} {credit}");
+        let mut stage = Stage::with(Account { penalty, ..account(credit - 211.0, 0.0) });
+        assert_eq!(stage.cold_event(), moves, "{penalty} {credit}");
     }
 }
 
@@ -110,14 +118,14 @@ fn a_lull_goes_on_in_epoll_until_it_is_made_up_for() {
     stage.pass(12);
     assert_eq!(stage.review(), Verdict::Demote);
     stage.demote();
-    assert_eq!(stage.account.trough, -336.0);
+    assert_eq!(stage.account.lull_depth, -336.0);
     stage.pass(10);
     stage.cold_event();
-    assert_eq!(stage.account.trough, -616.0);
+    assert_eq!(stage.account.lull_depth, -616.0);
     for _ in 0..3 {
         stage.pass(1);
         stage.cold_event();
     }
     // 211 + 3 * 183 = 760 > 616
-    assert_eq!((stage.account.credit, stage.account.trough), (760.0, 0.0));
+    assert_eq!((stage.account.credit, stage.account.lull_depth), (760.0, 0.0));
 }

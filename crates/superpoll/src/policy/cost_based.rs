@@ -5,7 +5,7 @@
 //! its saving in the array, each pass takes away a scan, down to zero. When the credit reaches a
 //! threshold it becomes a candidate for the array. There its credit runs from zero downwards, scans
 //! against events, and when patience is exhausted the clock hand sends it back. Both thresholds
-//! come from the [`governor`], which learns them, for each kind of descriptor, from the bursts and
+//! come from the [`kind_model`], which learns them, for each kind of descriptor, from the bursts and
 //! lulls of all descriptors.
 //!
 //! A move leaves the descriptor *parked* in epoll, which makes the way back cheap and each event a
@@ -21,14 +21,14 @@
 //! Time is counted in ticks, eight to a pass; a pass that blocked with the array counts for as
 //! many more as joining and leaving the wait queues costs more than a scan.
 
-mod governor;
+mod kind_model;
 
 use std::time::Duration;
 
 use crate::costs::Kind;
 use crate::interest::Hint;
-use crate::policy::{Account, Place, Policy, Quiet, Tally, Thresholds, Verdict, View};
-use governor::{FADE_PASSES, Governor};
+use crate::policy::{Account, PassCounts, PlacementCosts, Policy, Quiet, Set, Verdict, View};
+use kind_model::{FADE_PASSES, KindModel};
 
 /// Ticks to a pass.
 const TICKS: u32 = 8;
@@ -38,7 +38,7 @@ const TICKS: u32 = 8;
 const FEW: usize = 4;
 
 /// How much more evidence a descriptor needs that the caller expects to be idle.
-const IDLE_THETA: f32 = 3.0;
+const IDLE_PENALTY: f32 = 3.0;
 
 /// The bit of an account's events for a stay that is, or was, settled.
 const SETTLED: u16 = 1 << 15;
@@ -70,9 +70,9 @@ const STAYING: f32 = 2.0;
 
 /// Credit per descriptor, with thresholds learned from all of them.
 #[derive(Clone, Debug, Default)]
-pub struct Governed {
+pub struct CostBased {
     /// By kind; empty until the costs are known.
-    governors: Option<[Governor; 4]>,
+    models: Option<[KindModel; 4]>,
     ticks: u32,
     /// `View::blocks` when the last wait was over.
     blocks: u32,
@@ -90,29 +90,29 @@ pub struct Governed {
     latest: usize,
 }
 
-impl Governed {
+impl CostBased {
     /// The rule without any knowledge of the past.
-    pub fn new() -> Governed {
-        Governed::default()
+    pub fn new() -> CostBased {
+        CostBased::default()
     }
 
     #[inline]
-    fn governors(&mut self, view: &View<'_>) -> &mut [Governor; 4] {
-        self.governors.get_or_insert_with(|| governors(view))
+    fn models(&mut self, view: &View<'_>) -> &mut [KindModel; 4] {
+        self.models.get_or_insert_with(|| models(view))
     }
 }
 
 #[cold]
-fn governors(view: &View<'_>) -> [Governor; 4] {
-    let make = |costs| Governor::new(costs, view.scan_factor);
+fn models(view: &View<'_>) -> [KindModel; 4] {
+    let make = |costs| KindModel::new(costs, view.scan_factor);
     let costs = view.costs;
     [make(&costs.pipe), make(&costs.pipe), make(&costs.unix), make(&costs.tcp)]
 }
 
 /// The cost of the scans since the account's last event, made or avoided.
 #[inline]
-fn scans(account: &Account, governor: &Governor, ticks: u32) -> f32 {
-    governor.scan / TICKS as f32 * ticks.wrapping_sub(account.since) as f32
+fn scans(account: &Account, model: &KindModel, ticks: u32) -> f32 {
+    model.scan / TICKS as f32 * ticks.wrapping_sub(account.since) as f32
 }
 
 /// Whether an event now is in the wait after the descriptor's last.
@@ -144,59 +144,59 @@ fn array_price(view: &View<'_>, cold: usize, cold_active: bool) -> f32 {
     }
 }
 
-impl Policy for Governed {
+impl Policy for CostBased {
     fn name(&self) -> &'static str {
-        "governed"
+        "cost-based"
     }
 
-    fn start(&mut self, account: &mut Account, hint: Hint, view: &View<'_>) -> Place {
-        self.governors(view);
+    fn start(&mut self, account: &mut Account, hint: Hint, view: &View<'_>) -> Set {
+        self.models(view);
         account.since = self.ticks;
-        account.theta = 0.0;
+        account.penalty = 0.0;
         match hint {
-            Hint::Busy => return Place::Hot,
-            Hint::Idle => account.theta = IDLE_THETA,
+            Hint::Busy => return Set::Hot,
+            Hint::Idle => account.penalty = IDLE_PENALTY,
             Hint::None => {}
         }
-        Place::Cold
+        Set::Cold
     }
 
     // Each event of the cold set comes here, and the calls alone would be 5 % of a wait.
     #[inline(always)]
     fn cold_event(&mut self, account: &mut Account, view: &View<'_>) -> bool {
         let ticks = self.ticks;
-        let governor = &mut self.governors(view)[account.kind as usize];
-        let gain = governor.cold_event(in_a_row(account, ticks));
-        let scans = scans(account, governor, ticks);
+        let model = &mut self.models(view)[account.kind as usize];
+        let gain = model.cold_event(in_a_row(account, ticks));
+        let scans = scans(account, model, ticks);
         let mut credit = account.credit - scans;
         if credit <= 0.0 {
-            if account.reach > 0.0 {
-                governor.burst(account.reach);
+            if account.burst_peak > 0.0 {
+                model.burst(account.burst_peak);
             }
-            account.reach = 0.0;
-            if account.trough < 0.0 {
-                account.trough += credit;
+            account.burst_peak = 0.0;
+            if account.lull_depth < 0.0 {
+                account.lull_depth += credit;
             }
             credit = 0.0;
         }
-        credit = (credit + gain).min(governor.parked * CAP);
-        if credit + account.trough >= 0.0 && account.trough < 0.0 {
-            governor.lull(-account.trough, settled(account));
+        credit = (credit + gain).min(model.parked * CAP);
+        if credit + account.lull_depth >= 0.0 && account.lull_depth < 0.0 {
+            model.lull(-account.lull_depth, settled(account));
             account.events = 0;
-            account.trough = 0.0;
+            account.lull_depth = 0.0;
         }
         account.credit = credit;
-        if account.reach >= 0.0 {
-            account.reach = account.reach.max(credit);
-            if credit > governor.parked * STEADY {
-                governor.burst(credit);
-                account.reach = RECORDED;
+        if account.burst_peak >= 0.0 {
+            account.burst_peak = account.burst_peak.max(credit);
+            if credit > model.parked * STEADY {
+                model.burst(credit);
+                account.burst_peak = RECORDED;
             }
         }
         account.since = ticks;
-        let moves = credit >= governor.rise + account.theta * governor.parked;
+        let moves = credit >= model.rise + account.penalty * model.parked;
         if moves {
-            self.wanted += gain - governor.scan;
+            self.wanted += gain - model.scan;
             self.wanting += 1;
         }
         self.cold_events += 1;
@@ -217,24 +217,24 @@ impl Policy for Governed {
     }
 
     fn prefers_level(&self, kind: Kind) -> bool {
-        self.governors.as_ref().is_some_and(|governors| governors[kind as usize].level)
+        self.models.as_ref().is_some_and(|models| models[kind as usize].level)
     }
 
-    fn thresholds(&self, kind: Kind) -> Option<Thresholds> {
-        let governor = &self.governors.as_ref()?[kind as usize];
-        let Governor { scan, gain, parked: round_trip, rise, fall, .. } = *governor;
-        Some(Thresholds { scan, gain, round_trip, rise, fall })
+    fn placement_costs(&self, kind: Kind) -> Option<PlacementCosts> {
+        let model = &self.models.as_ref()?[kind as usize];
+        let KindModel { scan, gain, parked: round_trip, rise, fall, .. } = *model;
+        Some(PlacementCosts { scan, gain, round_trip, rise, fall })
     }
 
     fn moved_to_hot(&mut self, account: &mut Account, view: &View<'_>) {
         let ticks = self.ticks;
-        let governor = &mut self.governors(view)[account.kind as usize];
-        if account.trough < 0.0 {
-            governor.lull(-account.trough, settled(account));
-            if account.trough < -SAME_STAY * governor.settled {
+        let model = &mut self.models(view)[account.kind as usize];
+        if account.lull_depth < 0.0 {
+            model.lull(-account.lull_depth, settled(account));
+            if account.lull_depth < -SAME_STAY * model.settled {
                 account.events = 0;
             }
-            account.trough = 0.0;
+            account.lull_depth = 0.0;
         }
         account.events &= !SETTLED;
         if !account.parked {
@@ -248,41 +248,41 @@ impl Policy for Governed {
     fn hot_event(&mut self, account: &mut Account, view: &View<'_>) {
         let ticks = self.ticks;
         self.latest = account.kind as usize;
-        let governor = &mut self.governors(view)[account.kind as usize];
-        let gain = governor.hot_event(in_a_row(account, ticks));
-        let low = account.credit - scans(account, governor, ticks);
+        let model = &mut self.models(view)[account.kind as usize];
+        let gain = model.hot_event(in_a_row(account, ticks));
+        let low = account.credit - scans(account, model, ticks);
         let credit = low + gain;
-        account.trough = account.trough.min(low);
-        account.reach += credit.max(0.0);
+        account.lull_depth = account.lull_depth.min(low);
+        account.burst_peak += credit.max(0.0);
         account.credit = credit.min(0.0);
         account.since = ticks;
         account.events += u16::from(events(account) < SETTLED - 1);
         if credit >= 0.0 {
-            if account.trough < -governor.shallow() {
-                governor.lull(-account.trough, settled(account));
+            if account.lull_depth < -model.shallow() {
+                model.lull(-account.lull_depth, settled(account));
             }
-            account.trough = 0.0;
+            account.lull_depth = 0.0;
         }
         self.earned += gain;
     }
 
     fn review(&mut self, account: &mut Account, view: &View<'_>) -> Verdict {
         let (ticks, dissolving) = (self.ticks, self.dissolving);
-        let governor = &mut self.governors(view)[account.kind as usize];
-        let depth = scans(account, governor, ticks) - account.credit;
-        let patience = if settled(account) { governor.fall_settled } else { governor.fall };
+        let model = &mut self.models(view)[account.kind as usize];
+        let depth = scans(account, model, ticks) - account.credit;
+        let patience = if settled(account) { model.fall_settled } else { model.fall };
         if depth >= patience {
-            account.trough = account.trough.min(-depth);
+            account.lull_depth = account.lull_depth.min(-depth);
             Verdict::Demote
         } else if dissolving {
-            account.trough = 0.0;
+            account.lull_depth = 0.0;
             Verdict::Demote
-        } else if !settled(account) && account.events >= governor.settle && account.credit >= 0.0 {
+        } else if !settled(account) && account.events >= model.settle && account.credit >= 0.0 {
             account.events |= SETTLED;
             Verdict::Settle
-        } else if account.reach > governor.parked * STEADY {
-            governor.burst(account.reach);
-            account.reach = RECORDED;
+        } else if account.burst_peak > model.parked * STEADY {
+            model.burst(account.burst_peak);
+            account.burst_peak = RECORDED;
             Verdict::Stay
         } else {
             Verdict::Stay
@@ -295,28 +295,28 @@ impl Policy for Governed {
 
     fn moved_to_cold(&mut self, account: &mut Account, handed_off: bool, view: &View<'_>) {
         let ticks = self.ticks;
-        let governor = &mut self.governors(view)[account.kind as usize];
-        if account.reach > 0.0 {
-            governor.burst(account.reach);
+        let model = &mut self.models(view)[account.kind as usize];
+        if account.burst_peak > 0.0 {
+            model.burst(account.burst_peak);
         }
-        governor.stay(events(account));
+        model.stay(events(account));
         if handed_off {
-            account.trough = 0.0;
+            account.lull_depth = 0.0;
         }
-        if events(account) < governor.worth {
-            account.theta = (account.theta * LOSS + LOSS - 1.0).min(MOST);
+        if events(account) < model.worth {
+            account.penalty = (account.penalty * LOSS + LOSS - 1.0).min(MOST);
         } else {
-            account.theta = (account.theta * GAIN + GAIN - 1.0).max(0.0);
+            account.penalty = (account.penalty * GAIN + GAIN - 1.0).max(0.0);
         }
         account.credit = 0.0;
-        account.reach = 0.0;
+        account.burst_peak = 0.0;
         account.since = ticks;
     }
 
-    fn pass(&mut self, tally: Tally, view: &View<'_>) {
+    fn pass(&mut self, counts: PassCounts, view: &View<'_>) {
         let latest = self.latest;
-        let governor = &self.governors(view)[latest];
-        let (scan, settled) = (governor.scan, governor.settled);
+        let model = &self.models(view)[latest];
+        let (scan, settled) = (model.scan, model.settled);
         self.ticks = self.ticks.wrapping_add(TICKS);
         if view.blocks != self.blocks {
             self.blocks = view.blocks;
@@ -324,11 +324,11 @@ impl Policy for Governed {
             let more = kind[latest].block / scan;
             self.ticks = self.ticks.wrapping_add((more * TICKS as f32) as u32);
         }
-        if tally.hot > 0 {
-            let price = array_price(view, tally.cold, tally.cold_ready > 0);
-            let cost = STAYING * price + tally.hot as f32 * scan;
+        if counts.hot > 0 {
+            let price = array_price(view, counts.cold, counts.cold_ready > 0);
+            let cost = STAYING * price + counts.hot as f32 * scan;
             self.balance = (self.balance + self.earned - cost).min(0.0);
-            let debt = settled * (tally.hot + 1) as f32;
+            let debt = settled * (counts.hot + 1) as f32;
             // An array without a price of its own saves nothing by being dissolved.
             self.dissolving |= price != 0.0 && self.balance < -debt;
         }
@@ -344,12 +344,12 @@ impl Policy for Governed {
             let costs = view.costs;
             let factor = view.scan_factor;
             let kinds = [&costs.pipe, &costs.pipe, &costs.unix, &costs.tcp];
-            for (governor, costs) in self.governors(view).iter_mut().zip(kinds) {
-                if governor.is_idle() {
+            for (model, costs) in self.models(view).iter_mut().zip(kinds) {
+                if model.is_idle() {
                     continue;
                 }
-                governor.reprice(costs, factor);
-                governor.learn();
+                model.reprice(costs, factor);
+                model.learn();
             }
         }
     }
@@ -359,7 +359,7 @@ impl Policy for Governed {
             return Quiet::Stay;
         }
         let latest = self.latest;
-        let each = self.governors(view)[latest].settled;
+        let each = self.models(view)[latest].settled;
         Quiet::HandOffAfter(Duration::from_nanos((each * view.hot as f32) as u64))
     }
 }

@@ -46,12 +46,12 @@ fn events_in_a_row_are_those_of_consecutive_passes() {
 #[test]
 fn scans_are_priced_by_the_tick_and_the_clock_may_wrap() {
     let mut stage = Stage::new(Kind::Tcp, Hint::None);
-    let governor = stage.policy.governors(&stage.view())[3];
+    let model = stage.policy.models(&stage.view())[3];
     let mut account = Account { since: 100, ..Account::default() };
-    assert_eq!(scans(&account, &governor, 100), 0.0);
-    assert_eq!((scans(&account, &governor, 104), scans(&account, &governor, 116)), (37.0, 148.0));
+    assert_eq!(scans(&account, &model, 100), 0.0);
+    assert_eq!((scans(&account, &model, 104), scans(&account, &model, 116)), (37.0, 148.0));
     account.since = u32::MAX - 3;
-    assert_eq!(scans(&account, &governor, 4), 74.0);
+    assert_eq!(scans(&account, &model, 4), 74.0);
     account.events = SETTLED + 7;
     assert!(settled(&account) && events(&account) == 7);
     account.events = 7;
@@ -71,8 +71,8 @@ fn dearer_scans_are_taken_over_and_nothing_overflows() {
     stage.passes = FADE_PASSES - 1;
     let view = View { scan_factor: 2.0, ..stage.view() };
     let view = View { passes: FADE_PASSES, ..view };
-    stage.policy.pass(Tally::default(), &view);
-    assert_eq!(stage.policy.governors.as_ref().unwrap()[3].scan, 148.0);
+    stage.policy.pass(PassCounts::default(), &view);
+    assert_eq!(stage.policy.models.as_ref().unwrap()[3].scan, 148.0);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::costs::{Costs, Kind};
 
 /// A policy, one descriptor, and the passes around them.
 struct Stage {
-    policy: Governed,
+    policy: CostBased,
     account: Account,
     passes: u32,
     blocks: u32,
@@ -27,7 +27,7 @@ const COSTS: Costs = Costs::ASSUMED;
 impl Stage {
     fn new(kind: Kind, hint: Hint) -> Stage {
         let mut stage = Stage {
-            policy: Governed::new(),
+            policy: CostBased::new(),
             account: Account { kind, ..Account::default() },
             passes: 0,
             blocks: 0,
@@ -54,8 +54,8 @@ impl Stage {
     fn pass(&mut self, times: u32) {
         for _ in 0..times {
             self.passes += 1;
-            let tally = Tally { hot: self.scanned, cold: self.cold, ..Tally::default() };
-            self.policy.pass(tally, &self.view());
+            let counts = PassCounts { hot: self.scanned, cold: self.cold, ..PassCounts::default() };
+            self.policy.pass(counts, &self.view());
         }
     }
 
@@ -91,17 +91,17 @@ impl Stage {
         Stage { account, ..Stage::new(Kind::Pipe, Hint::None) }
     }
 
-    fn governor(&mut self) -> &mut Governor {
+    fn model(&mut self) -> &mut KindModel {
         let view = self.view();
-        &mut self.policy.governors(&view)[1]
+        &mut self.policy.models(&view)[1]
     }
 
     /// The sums of the records: bursts, lulls of parked and of settled descriptors, and stays.
     fn recorded(&mut self) -> [f32; 4] {
-        let governor = *self.governor();
-        let (rises, falls) = (governor.rises.iter().sum(), governor.falls.iter().sum());
-        let falls_settled = governor.falls_settled.iter().sum();
-        [rises, falls, falls_settled, governor.settles.iter().sum()]
+        let model = *self.model();
+        let (rises, falls) = (model.rises.iter().sum(), model.falls.iter().sum());
+        let falls_settled = model.falls_settled.iter().sum();
+        [rises, falls, falls_settled, model.settles.iter().sum()]
     }
 
     fn recorded_any(&mut self) -> [bool; 4] {
@@ -110,8 +110,8 @@ impl Stage {
 }
 
 /// An account in the present tick, with this credit and reach.
-fn account(credit: f32, reach: f32) -> Account {
-    Account { credit, reach, kind: Kind::Pipe, ..Account::default() }
+fn account(credit: f32, burst_peak: f32) -> Account {
+    Account { credit, burst_peak, kind: Kind::Pipe, ..Account::default() }
 }
 
 const NONE: [bool; 4] = [false; 4];

@@ -117,14 +117,14 @@ fn the_account_of_the_array_is_kept_like_this() {
         let mut stage = Stage::new(Kind::Pipe, Hint::None);
         (stage.policy.balance, stage.policy.earned) = (before, earned);
         (stage.policy.latest, stage.hot) = (1, 3);
-        let tally = Tally { hot, hot_ready: 0, cold, cold_ready };
-        stage.policy.pass(tally, &stage.view());
+        let counts = PassCounts { hot, hot_ready: 0, cold, cold_ready };
+        stage.policy.pass(counts, &stage.view());
         assert_eq!((stage.policy.balance, stage.policy.earned), (after, 0.0), "{row:?}");
         assert!(!stage.policy.dissolving);
         // Without an array there is no account.
         stage.hot = 0;
         stage.policy.dissolving = true;
-        stage.policy.pass(tally, &stage.view());
+        stage.policy.pass(counts, &stage.view());
         assert_eq!((stage.policy.balance, stage.policy.dissolving), (0.0, false), "{row:?}");
     }
 }
@@ -188,9 +188,9 @@ fn a_set_without_a_price_is_not_dissolved() {
         let mut stage = Stage::new(Kind::Pipe, Hint::None);
         stage.promote();
         let view = View { costs, ..stage.view() };
-        let tally = Tally { hot: 100, cold: 100, ..Tally::default() };
+        let counts = PassCounts { hot: 100, cold: 100, ..PassCounts::default() };
         for _ in 0..100 {
-            stage.policy.pass(tally, &view);
+            stage.policy.pass(counts, &view);
         }
         assert_eq!(stage.policy.dissolving, dissolving);
     }

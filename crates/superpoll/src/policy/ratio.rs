@@ -16,7 +16,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::interest::Hint;
-use crate::policy::{Account, Place, Policy, Quiet, Tally, Verdict, View};
+use crate::policy::{Account, PassCounts, Policy, Quiet, Set, Verdict, View};
 
 /// Passes that a ratio is taken over, unless set.
 const WINDOW: usize = 16;
@@ -30,14 +30,14 @@ const ATR: f64 = 0.6;
 /// Moves descriptors when the active/total ratio of their set crosses a threshold.
 ///
 /// ```
-/// use superpoll::backend::policy::Threshold;
+/// use superpoll::backend::policy::RatioPolicy;
 ///
-/// let policy = Threshold::new().hot_atr(0.3)?.cold_atr(0.8)?.hold(100);
-/// assert!(Threshold::new().hot_atr(60.0).is_err());
+/// let policy = RatioPolicy::new().hot_atr(0.3)?.cold_atr(0.8)?.hold(100);
+/// assert!(RatioPolicy::new().hot_atr(60.0).is_err());
 /// # Ok::<(), superpoll::backend::policy::RatioError>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct Threshold {
+pub struct RatioPolicy {
     hot_atr: f64,
     cold_atr: f64,
     hold: u32,
@@ -111,9 +111,9 @@ fn ratio(name: &'static str, value: f64) -> Result<f64, RatioError> {
     if (0.0..=1.0).contains(&value) { Ok(value) } else { Err(RatioError { name, value }) }
 }
 
-impl Default for Threshold {
-    fn default() -> Threshold {
-        Threshold {
+impl Default for RatioPolicy {
+    fn default() -> RatioPolicy {
+        RatioPolicy {
             hot_atr: ATR,
             cold_atr: ATR,
             hold: HOLD,
@@ -125,10 +125,10 @@ impl Default for Threshold {
     }
 }
 
-impl Threshold {
+impl RatioPolicy {
     /// Both thresholds at 0.6, over 16 passes, and 32 passes to get out of epoll.
-    pub fn new() -> Threshold {
-        Threshold::default()
+    pub fn new() -> RatioPolicy {
+        RatioPolicy::default()
     }
 
     /// Below which ratio of the poll array its idle descriptors go to epoll.
@@ -136,8 +136,8 @@ impl Threshold {
     /// # Errors
     ///
     /// If it is not from 0 to 1.
-    pub fn hot_atr(self, value: f64) -> Result<Threshold, RatioError> {
-        Ok(Threshold { hot_atr: ratio("hot_atr", value)?, ..self })
+    pub fn hot_atr(self, value: f64) -> Result<RatioPolicy, RatioError> {
+        Ok(RatioPolicy { hot_atr: ratio("hot_atr", value)?, ..self })
     }
 
     /// Above which ratio of the epoll set its active descriptors go to the poll array.
@@ -145,32 +145,32 @@ impl Threshold {
     /// # Errors
     ///
     /// If it is not from 0 to 1.
-    pub fn cold_atr(self, value: f64) -> Result<Threshold, RatioError> {
-        Ok(Threshold { cold_atr: ratio("cold_atr", value)?, ..self })
+    pub fn cold_atr(self, value: f64) -> Result<RatioPolicy, RatioError> {
+        Ok(RatioPolicy { cold_atr: ratio("cold_atr", value)?, ..self })
     }
 
     /// How many passes a ratio is taken over; at least one.
     #[must_use]
-    pub fn window(self, passes: usize) -> Threshold {
-        Threshold { hot: Window::new(passes), cold: Window::new(passes), ..self }
+    pub fn window(self, passes: usize) -> RatioPolicy {
+        RatioPolicy { hot: Window::new(passes), cold: Window::new(passes), ..self }
     }
 
     /// For how many passes in a row epoll's ratio must have been above its threshold before
     /// anything gets out.
     #[must_use]
-    pub fn hold(self, passes: u32) -> Threshold {
-        Threshold { hold: passes, ..self }
+    pub fn hold(self, passes: u32) -> RatioPolicy {
+        RatioPolicy { hold: passes, ..self }
     }
 }
 
-impl Policy for Threshold {
+impl Policy for RatioPolicy {
     fn name(&self) -> &'static str {
         "threshold"
     }
 
-    fn start(&mut self, account: &mut Account, hint: Hint, view: &View<'_>) -> Place {
+    fn start(&mut self, account: &mut Account, hint: Hint, view: &View<'_>) -> Set {
         account.since = view.passes;
-        if hint == Hint::Busy { Place::Hot } else { Place::Cold }
+        if hint == Hint::Busy { Set::Hot } else { Set::Cold }
     }
 
     fn cold_event(&mut self, _account: &mut Account, _view: &View<'_>) -> bool {
@@ -201,10 +201,10 @@ impl Policy for Threshold {
 
     fn moved_to_cold(&mut self, _account: &mut Account, _handed_off: bool, _view: &View<'_>) {}
 
-    fn pass(&mut self, tally: Tally, _view: &View<'_>) {
-        self.hot.push(tally.hot, tally.hot_ready);
-        self.cold.push(tally.cold, tally.cold_ready);
-        if self.high > self.hold && tally.cold_ready > 0 {
+    fn pass(&mut self, counts: PassCounts, _view: &View<'_>) {
+        self.hot.push(counts.hot, counts.hot_ready);
+        self.cold.push(counts.cold, counts.cold_ready);
+        if self.high > self.hold && counts.cold_ready > 0 {
             // The active descriptors have just been moved; the next ones need evidence of their
             // own.
             self.high = 0;
@@ -236,20 +236,20 @@ mod tests {
         View { costs, scan_factor: 1.0, passes, blocks: 0, hot, cold: 10 }
     }
 
-    fn tally(hot: usize, hot_ready: usize, cold: usize, cold_ready: usize) -> Tally {
-        Tally { hot, hot_ready, cold, cold_ready }
+    fn counts(hot: usize, hot_ready: usize, cold: usize, cold_ready: usize) -> PassCounts {
+        PassCounts { hot, hot_ready, cold, cold_ready }
     }
 
     #[test]
     fn a_ratio_outside_its_range_is_refused() {
         for value in [-0.1, 1.1, 60.0, f64::NAN, f64::INFINITY] {
-            assert!(Threshold::new().hot_atr(value).is_err(), "{value}");
-            assert!(Threshold::new().cold_atr(value).is_err(), "{value}");
+            assert!(RatioPolicy::new().hot_atr(value).is_err(), "{value}");
+            assert!(RatioPolicy::new().cold_atr(value).is_err(), "{value}");
         }
         for value in [0.0, 0.6, 1.0] {
-            assert!(Threshold::new().hot_atr(value).unwrap().cold_atr(value).is_ok());
+            assert!(RatioPolicy::new().hot_atr(value).unwrap().cold_atr(value).is_ok());
         }
-        let error = Threshold::new().cold_atr(60.0).unwrap_err();
+        let error = RatioPolicy::new().cold_atr(60.0).unwrap_err();
         assert!(error.to_string().starts_with("setting cold_atr to 60:"), "{error}");
     }
 
@@ -274,57 +274,57 @@ mod tests {
 
     #[test]
     fn it_is_hard_to_get_out_of_epoll() {
-        let mut policy = Threshold::new().window(2).hold(3);
+        let mut policy = RatioPolicy::new().window(2).hold(3);
         let mut account = Account::default();
         for pass in 0..5 {
             assert!(!policy.cold_event(&mut account, &view(pass, 0)), "{pass}");
-            policy.pass(tally(0, 0, 10, 7), &view(pass, 0));
+            policy.pass(counts(0, 0, 10, 7), &view(pass, 0));
         }
         // Full after two passes, high for four.
         assert!(policy.cold_event(&mut account, &view(5, 0)));
-        policy.pass(tally(0, 0, 10, 7), &view(5, 0));
+        policy.pass(counts(0, 0, 10, 7), &view(5, 0));
         assert!(!policy.cold_event(&mut account, &view(6, 0)));
     }
 
     #[test]
     fn exactly_the_threshold_moves_nothing() {
-        let mut policy = Threshold::new().window(1).hold(0);
+        let mut policy = RatioPolicy::new().window(1).hold(0);
         let mut account = Account::default();
-        policy.pass(tally(10, 6, 10, 6), &view(1, 10));
+        policy.pass(counts(10, 6, 10, 6), &view(1, 10));
         assert!(!policy.cold_event(&mut account, &view(2, 10)));
         assert_eq!(policy.review(&mut account, &view(2, 10)), Verdict::Stay);
-        policy.pass(tally(10, 5, 10, 7), &view(2, 10));
+        policy.pass(counts(10, 5, 10, 7), &view(2, 10));
         assert!(policy.cold_event(&mut account, &view(3, 10)));
         assert_eq!(policy.review(&mut account, &view(3, 10)), Verdict::Demote);
     }
 
     #[test]
     fn compaction_takes_what_was_not_ready_in_the_last_pass() {
-        let mut policy = Threshold::new().window(2);
+        let mut policy = RatioPolicy::new().window(2);
         let (mut busy, mut idle) = (Account::default(), Account::default());
         policy.moved_to_hot(&mut busy, &view(0, 2));
         policy.moved_to_hot(&mut idle, &view(0, 2));
         for pass in 1..=2 {
             assert_eq!(policy.hand(&view(pass, 40)), 3);
             policy.hot_event(&mut busy, &view(pass, 2));
-            policy.pass(tally(2, 1, 10, 0), &view(pass, 2));
+            policy.pass(counts(2, 1, 10, 0), &view(pass, 2));
         }
         assert_eq!(policy.hand(&view(2, 40)), 40);
         assert_eq!(policy.review(&mut busy, &view(2, 2)), Verdict::Stay);
         assert_eq!(policy.review(&mut idle, &view(2, 2)), Verdict::Demote);
         // The window starts afresh.
-        policy.pass(tally(1, 0, 10, 0), &view(3, 1));
+        policy.pass(counts(1, 0, 10, 0), &view(3, 1));
         assert_eq!(policy.review(&mut busy, &view(3, 1)), Verdict::Stay);
     }
 
     #[test]
     fn what_has_come_to_the_array_is_settled_and_hints_are_heeded() {
-        let mut policy = Threshold::new();
+        let mut policy = RatioPolicy::new();
         let mut account = Account { parked: true, ..Account::default() };
         assert_eq!(policy.review(&mut account, &view(0, 1)), Verdict::Settle);
-        assert_eq!(policy.start(&mut account, Hint::Busy, &view(0, 0)), Place::Hot);
-        assert_eq!(policy.start(&mut account, Hint::Idle, &view(0, 0)), Place::Cold);
-        assert_eq!(policy.start(&mut account, Hint::None, &view(0, 0)), Place::Cold);
+        assert_eq!(policy.start(&mut account, Hint::Busy, &view(0, 0)), Set::Hot);
+        assert_eq!(policy.start(&mut account, Hint::Idle, &view(0, 0)), Set::Cold);
+        assert_eq!(policy.start(&mut account, Hint::None, &view(0, 0)), Set::Cold);
         let quiet = policy.quiet(&view(0, 10));
         assert_eq!(quiet, Quiet::HandOffAfter(Duration::from_nanos(8_400)));
     }
@@ -359,10 +359,10 @@ mod tests {
 
     #[test]
     fn each_knob_sets_itself_and_nothing_else() {
-        let knobs = |policy: &Threshold| {
+        let knobs = |policy: &RatioPolicy| {
             (policy.hot_atr, policy.cold_atr, policy.hold, policy.hot.length, policy.cold.length)
         };
-        let policy = Threshold::new();
+        let policy = RatioPolicy::new();
         assert_eq!(knobs(&policy), (0.6, 0.6, 32, 16, 16));
         let policy = policy.hot_atr(0.25).unwrap();
         assert_eq!(knobs(&policy), (0.25, 0.6, 32, 16, 16));
@@ -380,27 +380,27 @@ mod tests {
         // How long the ratio has been high, and whether a candidate may go; with a hold of 3.
         let mut account = Account::default();
         for (high, out) in [(0, false), (2, false), (3, false), (4, true), (5, true)] {
-            let mut policy = Threshold { high, ..Threshold::new().window(1).hold(3) };
+            let mut policy = RatioPolicy { high, ..RatioPolicy::new().window(1).hold(3) };
             assert_eq!(policy.cold_event(&mut account, &view(1, 0)), out, "{high}");
             // Nothing was active, so nothing went.
-            policy.pass(tally(0, 0, 10, 0), &view(1, 0));
+            policy.pass(counts(0, 0, 10, 0), &view(1, 0));
             assert_eq!((policy.high, policy.cold.passes.len()), (0, 1), "{high}");
             // Something was, so the window starts afresh if it did go.
-            let mut policy = Threshold { high, ..Threshold::new().window(1).hold(3) };
-            policy.pass(tally(0, 0, 10, 9), &view(1, 0));
+            let mut policy = RatioPolicy { high, ..RatioPolicy::new().window(1).hold(3) };
+            policy.pass(counts(0, 0, 10, 9), &view(1, 0));
             let (after, passes) = if out { (0, 0) } else { (high + 1, 1) };
             assert_eq!((policy.high, policy.cold.passes.len()), (after, passes), "{high}");
         }
         // High, and nothing active in this pass: it stays high over a longer window.
-        let mut policy = Threshold { high: 4, ..Threshold::new().window(2).hold(3) };
+        let mut policy = RatioPolicy { high: 4, ..RatioPolicy::new().window(2).hold(3) };
         policy.cold.push(10, 10);
-        policy.pass(tally(0, 0, 1, 0), &view(1, 0));
+        policy.pass(counts(0, 0, 1, 0), &view(1, 0));
         assert_eq!((policy.high, policy.cold.passes.len()), (5, 2));
     }
 
     #[test]
     fn accounts_remember_the_last_pass_that_found_them_ready() {
-        let mut policy = Threshold::new();
+        let mut policy = RatioPolicy::new();
         let mut account = Account::default();
         policy.start(&mut account, Hint::None, &view(3, 0));
         assert_eq!(account.since, 3);
@@ -427,8 +427,8 @@ mod tests {
     #[test]
     fn the_array_is_compacted_below_its_threshold() {
         for (ready, compacts) in [(5, true), (6, false), (7, false)] {
-            let mut policy = Threshold::new().window(1);
-            policy.pass(tally(10, ready, 0, 0), &view(1, 10));
+            let mut policy = RatioPolicy::new().window(1);
+            policy.pass(counts(10, ready, 0, 0), &view(1, 10));
             assert_eq!(policy.compacting, compacts, "{ready}");
             assert_eq!(policy.hot.passes.len(), usize::from(!compacts));
         }

@@ -1,12 +1,12 @@
-//! Learns from the past when moves pay: one governor for each kind of descriptor.
+//! Learns from the past when moves pay: one model for each kind of descriptor.
 //!
 //! A move to the poll array is an investment. Waiting for much evidence before it is safe and slow;
 //! moving at the first event is quick and loses on everything that was a single event. Which is
 //! right depends on how long bursts of activity last, and that can be seen: each burst, wherever
 //! the descriptor was watched meanwhile, ends with a *reach*, the evidence that the burst amounted
-//! to in total. For each threshold on a ladder the governor adds up the earnings that a move at
+//! to in total. For each threshold on a ladder the model adds up the earnings that a move at
 //! that threshold would have had in the bursts of the last thousand passes or so, and uses the
-//! best. A threshold that is not in use is judged as well as the one in use, so the governor
+//! best. A threshold that is not in use is judged as well as the one in use, so the model
 //! recovers from being too careful as fast as from being too rash.
 //!
 //! The way back is the same question asked of lulls. A lull has a *depth*, the cost of its scans
@@ -22,7 +22,7 @@ const RISE: [f32; 6] = [0.0, 0.5, 1.0, 2.0, 4.0, 8.0];
 /// Patience before a move back, in multiples of a move back and there again.
 const FALL: [f32; 6] = [0.0625, 0.25, 0.5, 1.0, 2.0, 4.0];
 
-/// Where a governor starts that has seen nothing: the classical thresholds.
+/// Where a model starts that has seen nothing: the classical thresholds.
 const RISE_FIRST: usize = 2;
 const FALL_FIRST: usize = 2;
 const SETTLE_FIRST: usize = 1;
@@ -54,7 +54,7 @@ use crate::costs::KindCosts;
 
 /// Prices and thresholds for one kind of descriptor, in nanoseconds.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Governor {
+pub(super) struct KindModel {
     /// One idle slot in one pass.
     pub scan: f32,
     /// The saving of an event in the array, if epoll has forgotten the descriptor.
@@ -114,9 +114,9 @@ pub(super) struct Governor {
     even: f32,
 }
 
-impl Governor {
-    pub(super) fn new(costs: &KindCosts, scan_factor: f32) -> Governor {
-        let mut governor = Governor {
+impl KindModel {
+    pub(super) fn new(costs: &KindCosts, scan_factor: f32) -> KindModel {
+        let mut model = KindModel {
             scan: 0.0,
             gain: 0.0,
             gain_in_a_row: 0.0,
@@ -149,8 +149,8 @@ impl Governor {
             settle_at: SETTLE_FIRST,
             even: 0.0,
         };
-        governor.reprice(costs, scan_factor);
-        governor
+        model.reprice(costs, scan_factor);
+        model
     }
 
     /// Takes over prices; learned values stay.
@@ -253,9 +253,9 @@ impl Governor {
     }
 
     /// Notes that a burst has ended, or the descriptor has come to stay, with this reach.
-    // For the reason of `Governed::cold_event`.
+    // For the reason of `CostBased::cold_event`.
     #[inline(always)]
-    pub(super) fn burst(&mut self, reach: f32) {
+    pub(super) fn burst(&mut self, burst_peak: f32) {
         let late = LATE * self.scan;
         let price = self.parked * MARGIN + self.fall + late;
         let events = f32::from(self.settle);
@@ -264,7 +264,7 @@ impl Governor {
             + late
             + events * self.parked_wake;
         for (level, score) in RISE.iter().zip(&mut self.rises) {
-            let earned = reach - level * self.parked;
+            let earned = burst_peak - level * self.parked;
             if earned <= 0.0 {
                 break;
             }
