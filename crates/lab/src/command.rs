@@ -26,8 +26,8 @@ use crate::wake::experiment::Wake;
 use crate::zombies::experiment::Zombies;
 use crate::{
     Error, Result, all, atr, citation, comparison, echo, files, gate, herd, http, idle, keep, mix,
-    models, output, png, registrations, relay, ring, targets, threads, timers, verify, wake,
-    zombies,
+    models, output, png, registrations, relay, ring, statistics, targets, threads, timers, verify,
+    wake, zombies,
 };
 
 /// The laboratory of superpoll: experiments that compare ways to watch descriptors, on this
@@ -93,6 +93,8 @@ enum Command {
     Png(png::Options),
     /// Checks the README's promises on this machine
     Verify(verify::Options),
+    /// Which estimator recovers a planted difference under the noise of a shared machine
+    Statistics(statistics::Options),
 }
 
 /// Runs the command that the arguments of this process name.
@@ -106,7 +108,11 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             note(&error.to_string());
-            ExitCode::FAILURE
+            match error {
+                // As a shell reports it, 130 for Ctrl-C.
+                Error::Interrupted { signal, .. } => ExitCode::from(128 + signal as u8),
+                _ => ExitCode::FAILURE,
+            }
         }
     }
 }
@@ -149,5 +155,6 @@ fn run(command: Command) -> Result<()> {
         Command::Cite(options) => citation::run(&options),
         Command::Png(options) => png::run(&options),
         Command::Verify(options) => verify::run(&options, &this_program()?),
+        Command::Statistics(options) => statistics::run(&options),
     }
 }

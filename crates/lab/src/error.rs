@@ -23,6 +23,13 @@ pub enum Error {
         /// The observed behaviour.
         found: String,
     },
+    /// A signal ended the experiment.
+    Interrupted {
+        /// The signal.
+        signal: i32,
+        /// The results until then.
+        result: String,
+    },
     /// The poller under test refused something.
     Poller(superpoll::Error),
 }
@@ -51,6 +58,9 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Usage(text) => f.write_str(text),
+            Error::Interrupted { signal, result } => {
+                write!(f, "interrupted by signal {signal}: {result}")
+            }
             Error::System { doing, source }
                 if matches!(source.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) =>
             {

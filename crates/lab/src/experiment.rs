@@ -80,22 +80,23 @@ pub struct Figure {
     pub name: String,
     /// The figure.
     pub value: f64,
-    /// The least value of its rounds.
+    /// The lower end of its band.
     pub low: f64,
-    /// The greatest value of its rounds.
+    /// The upper end of its band.
     pub high: f64,
 }
 
 impl Figure {
     /// Returns the figures of a subject whose rounds were timed: the loop's own time.
     pub fn of_rounds(at: String, figures: &Figures) -> Option<Figure> {
-        Some(Figure {
-            at,
-            name: "loop, ns per round".to_owned(),
-            value: figures.ns_per_round_median,
-            low: figures.block_ns_per_round_low,
-            high: figures.block_ns_per_round_high,
-        })
+        let least = figures.block_ns_per_round_low;
+        Some(Figure::of_cost(at, "loop, ns per round", least, figures.ns_per_round_median))
+    }
+
+    /// Returns the figure of a cost: interference only adds to it, so the least round counts, and
+    /// its distance from the median is the spread.
+    pub fn of_cost(at: String, name: &str, least: f64, median: f64) -> Figure {
+        Figure { at, name: name.to_owned(), value: least, low: least, high: median }
     }
 
     /// Returns the figure of a ratio with its rounds, if there is one.

@@ -24,6 +24,7 @@
 
 mod all;
 mod atr;
+mod budget;
 mod by_name;
 mod cgroup;
 mod channel;
@@ -45,6 +46,7 @@ mod headroom;
 mod herd;
 mod http;
 mod idle;
+mod interrupt;
 mod journal;
 mod keep;
 mod latency;
@@ -55,7 +57,6 @@ mod mix;
 mod models;
 mod options;
 mod output;
-mod pace;
 mod page;
 mod placement;
 mod plot;

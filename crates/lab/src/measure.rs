@@ -18,10 +18,11 @@
 use std::io::ErrorKind;
 use std::time::Instant;
 
+use crate::budget::Budget;
 use crate::channel::Pairs;
 use crate::error::{Error, Result};
 use crate::load::Load;
-use crate::record::Figures;
+use crate::record::{Blocks, Figures};
 use crate::rivals::Lost;
 use crate::statistics;
 use crate::subject::{Entry, Ledger, Subject};
@@ -93,25 +94,22 @@ pub enum Sample {
     Block,
 }
 
-/// Runs blocks of all subjects in turn. Calls `told` before each block with the subject's name. A
+/// Runs blocks of all subjects in turn, in the rounds of a point. Calls `told` before each block with the subject's name. A
 /// rival that fails, or that is lost already, has no outcome.
 pub fn interleave(
     pairs: &Pairs,
     entries: &[Entry],
     load: &Load,
     rounds: Rounds,
-    repetitions: usize,
+    budget: &mut Budget,
     lost: &mut Lost,
     mut told: impl FnMut(&Entry),
 ) -> Result<Vec<Outcome>> {
     let mut outcomes: Vec<Outcome> =
         entries.iter().map(|&entry| Outcome { entry, blocks: Vec::new() }).collect();
     let mut ledger = Ledger::new(pairs.len());
-    for repetition in 0..repetitions {
-        for turn in 0..entries.len() {
-            // Each repetition starts elsewhere; a stride of its own keeps neighbours from being
-            // the same pair every time.
-            let place = (turn + repetition * 5) % entries.len();
+    while budget.round() {
+        for place in budget.turns(entries.len()) {
             let entry = &entries[place];
             if lost.has(entry.name) {
                 continue;
@@ -125,7 +123,7 @@ pub fn interleave(
             }
         }
     }
-    outcomes.retain(|outcome| !lost.has(outcome.entry.name));
+    outcomes.retain(|outcome| !outcome.blocks.is_empty() && !lost.has(outcome.entry.name));
     Ok(outcomes)
 }
 
@@ -257,7 +255,15 @@ pub(crate) fn run_round(
 pub fn rounds_in(pairs: &Pairs, load: &Load, slot: f64) -> Result<usize> {
     let floor = [Entry::named("floor")?];
     let pilot = Rounds { warm_up_adaptive: 1, warm_up: 1, measured: 9 };
-    let outcomes = interleave(pairs, &floor, load, pilot, 1, &mut Lost::default(), |_| {})?;
+    let outcomes = interleave(
+        pairs,
+        &floor,
+        load,
+        pilot,
+        &mut Budget::of_rounds(1),
+        &mut Lost::default(),
+        |_| {},
+    )?;
     let figures = outcomes[0].figures(Sample::Round);
     let work = figures.ns_per_round_median + figures.write_ns_per_round_median;
     let round = 1.6 * work + 60.0 * pairs.len() as f64 + 2_000.0;
@@ -269,23 +275,22 @@ pub fn rounds_in(pairs: &Pairs, load: &Load, slot: f64) -> Result<usize> {
 impl Outcome {
     /// Returns the figures of a subject, without the ratios to other subjects.
     pub fn figures(&self, sample: Sample) -> Figures {
+        let centre = match sample {
+            Sample::Round => statistics::median,
+            Sample::Block => statistics::mean,
+        };
+        let centres = |of: fn(&Block) -> &Vec<f64>| -> Vec<f64> {
+            self.blocks.iter().map(|block| centre(of(block))).collect()
+        };
         let collect = |of: fn(&Block) -> &Vec<f64>| -> Vec<f64> {
             match sample {
                 Sample::Round => self.blocks.iter().flat_map(of).copied().collect(),
-                Sample::Block => {
-                    self.blocks.iter().map(|block| statistics::mean(of(block))).collect()
-                }
+                Sample::Block => centres(of),
             }
         };
         let (loops, writes) = (collect(|block| &block.loop_ns), collect(|block| &block.write_ns));
-        let centres: Vec<f64> = self
-            .blocks
-            .iter()
-            .map(|block| match sample {
-                Sample::Round => statistics::median(&block.loop_ns),
-                Sample::Block => statistics::mean(&block.loop_ns),
-            })
-            .collect();
+        let blocks =
+            Blocks { loop_ns: centres(|b| &b.loop_ns), write_ns: centres(|b| &b.write_ns) };
         let all: Vec<f64> = self.blocks.iter().flat_map(|b| &b.loop_ns).copied().collect();
         let rounds: usize = all.len();
         let run: usize = self.blocks.iter().map(|block| block.run).sum();
@@ -303,8 +308,8 @@ impl Outcome {
             rounds,
             write_ns_per_round_median: statistics::median(&writes),
             ns_per_round_mean: statistics::mean(&all),
-            block_ns_per_round_low: statistics::minimum(&centres),
-            block_ns_per_round_high: statistics::maximum(&centres),
+            block_ns_per_round_low: statistics::minimum(&blocks.loop_ns),
+            block_ns_per_round_high: statistics::maximum(&blocks.loop_ns),
             preempted: self.blocks.iter().map(|block| block.preempted).sum(),
             empty_reads: self.blocks.iter().map(|block| block.empty).sum(),
             waits_per_round: per_round(|c| c.waits),
@@ -315,6 +320,7 @@ impl Outcome {
             calls_per_event: calls.map(|sum| sum as f64 / events.max(1) as f64),
             overflows: self.blocks.iter().map(|block| block.overflows).sum(),
             memory_bytes: self.blocks.iter().filter_map(|block| block.memory).max(),
+            blocks,
             ..Figures::default()
         }
     }
@@ -360,7 +366,15 @@ mod tests {
         let mut lost = Lost::default();
         let mut of = |name| {
             let entries = [subject::entry(name, "reads nothing", idle), subject::ALL[2]];
-            interleave(&pairs, &entries, &load, rounds, 2, &mut lost, |_| {})
+            interleave(
+                &pairs,
+                &entries,
+                &load,
+                rounds,
+                &mut Budget::of_rounds(2),
+                &mut lost,
+                |_| {},
+            )
         };
         let outcomes = of("libuv").unwrap();
         assert_eq!(outcomes.len(), 1);

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use serde_json::{Value, json};
+
 use crate::channel::Kind;
 use crate::error::{Error, Result};
 use crate::placement::Placement;
@@ -22,11 +24,10 @@ pub struct Output {
     /// A shorter run, of at most 60 seconds
     #[arg(long)]
     pub quick: bool,
-    /// About how long to measure, in seconds
+    /// How long the run takes, in seconds, a fifth more or less; points that do not fit are left out
     #[arg(long, value_name = "S")]
     pub seconds: Option<f64>,
-    /// Keeps nearer to --seconds where points take longer than their share: three repetitions at
-    /// least
+    /// Measures every point, with three rounds at least, even if that takes longer than --seconds
     #[arg(long)]
     pub paced: bool,
     /// Blocks of each subject at each point
@@ -89,6 +90,15 @@ impl Output {
             return Err(Error::usage("--repetitions 0 measures nothing: give 1 or more"));
         }
         Ok(())
+    }
+
+    /// Returns the options that a record repeats.
+    pub fn parameters(&self) -> [(&'static str, Value); 3] {
+        [
+            ("quick", json!(self.quick)),
+            ("second_thread", json!(self.second_thread)),
+            ("seed", json!(self.seed)),
+        ]
     }
 
     /// Returns how long to measure, in seconds: the requested time, otherwise the shorter or the

@@ -12,6 +12,7 @@ use crate::claims;
 use crate::document::Document;
 use crate::error::{Error, Result};
 use crate::experiment::Experiment;
+use crate::interrupt;
 use crate::journal::{Journal, State};
 use crate::options::Output;
 use crate::record::{self, Record};
@@ -40,8 +41,15 @@ pub fn write<Row: Serialize>(record: &Record<Row>, output: &Output) -> Result<Op
 
 /// Runs an experiment, and writes and prints its results.
 pub fn present<E: Experiment>(options: &E::Options) -> Result<()> {
-    let record = E::run(options)?;
-    let appendix = E::appendix(options)?;
+    interrupt::watch()?;
+    let record = E::run(options).map_err(interrupted)?;
+    if interrupt::signal().is_some() && record.rows.is_empty() {
+        return Err(interrupted(Error::usage("nothing was measured")));
+    }
+    let appendix = match interrupt::signal() {
+        None => E::appendix(options).map_err(interrupted)?,
+        Some(_) => String::new(),
+    };
     let report = write(&record, options.as_ref())?;
     crate::say!("{}", record.environment.summary())?;
     if let Some(line) = rivals::line(&record.parameters) {
@@ -50,9 +58,27 @@ pub fn present<E: Experiment>(options: &E::Options) -> Result<()> {
     if !E::MEASURED.is_empty() {
         crate::say!("\n{}", E::MEASURED)?;
     }
+    if let Some(note) = record.parameters.get("interrupted").and_then(|note| note.as_str()) {
+        crate::say!("\n{note}")?;
+    }
     print(format_args!("\n{}{appendix}", E::text(&record.rows)))?;
     targets(&E::targets(&record.rows))?;
-    say_where(report)
+    say_where(report)?;
+    match interrupt::signal() {
+        None => Ok(()),
+        Some(signal) => Err(Error::Interrupted {
+            signal,
+            result: "the results above are incomplete".to_owned(),
+        }),
+    }
+}
+
+/// Returns the error of an experiment, or the interrupt that caused it.
+fn interrupted(error: Error) -> Error {
+    match interrupt::signal() {
+        None => error,
+        Some(signal) => Error::Interrupted { signal, result: format!("no result: {error}") },
+    }
 }
 
 fn say_where(report: Option<PathBuf>) -> Result<()> {

@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 
 use crate::environment::Environment;
 use crate::error::{Error, Result};
+use crate::statistics::{self, Estimate, lowest_decile};
 
 /// The version of the documents' structure.
 pub const SCHEMA: u32 = 1;
@@ -76,6 +77,12 @@ pub struct Figures {
     /// Cost, from minima.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cost_ratio_min: Option<f64>,
+    /// Loop part, from the lowest deciles of the blocks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loop_ratio_decile: Option<Estimate>,
+    /// Cost, from the lowest deciles of the blocks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost_ratio_decile: Option<Estimate>,
     /// System calls that wait, as the poller counts them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waits_per_round: Option<f64>,
@@ -100,6 +107,40 @@ pub struct Figures {
     /// The poller's own heap memory in bytes, without the arrays that the kernel reads or writes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<usize>,
+    /// The blocks, while the point is measured.
+    #[serde(skip)]
+    pub blocks: Blocks,
+}
+
+/// The time of each block, in nanoseconds per round.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Blocks {
+    /// The loop part.
+    pub loop_ns: Vec<f64>,
+    /// The write part.
+    pub write_ns: Vec<f64>,
+}
+
+impl Figures {
+    /// Returns the headline of the loop part: the ratio of lowest deciles, or of medians in older
+    /// records.
+    pub fn loop_part(&self) -> Option<f64> {
+        self.loop_ratio_decile.map(|ratio| ratio.value).or(self.loop_ratio)
+    }
+
+    /// Returns the headline of the cost, likewise.
+    pub fn cost(&self) -> Option<f64> {
+        self.cost_ratio_decile.map(|ratio| ratio.value).or(self.cost_ratio)
+    }
+}
+
+impl Blocks {
+    /// Returns the cost of each block where a write to a descriptor that is not watched costs this
+    /// much.
+    fn costs(&self, unwatched: f64) -> Vec<f64> {
+        let blocks = self.loop_ns.iter().zip(&self.write_ns);
+        blocks.map(|(loop_ns, write_ns)| loop_ns + (write_ns - unwatched).max(0.0)).collect()
+    }
 }
 
 /// The subjects that do not adapt: adapting is compared with the best of them.
@@ -131,6 +172,21 @@ pub fn relate_to(point: &mut [(&str, &mut Figures)], yardstick: impl Fn(&str) ->
         let held_against = point.iter().filter(|(name, _)| yardstick(name));
         held_against.filter_map(|(_, figures)| of(figures)).min_by(f64::total_cmp)
     };
+    let unwatched = point
+        .iter()
+        .find(|(name, _)| *name == "floor")
+        .map(|(_, floor)| lowest_decile(&floor.blocks.write_ns));
+    let loops = |f: &Figures| Some(f.blocks.loop_ns.clone());
+    let costs = |f: &Figures| Some(f.blocks.costs(unwatched?));
+    let cheapest = |of: &dyn Fn(&Figures) -> Option<Vec<f64>>| {
+        let held_against = point.iter().filter(|(name, _)| yardstick(name));
+        held_against
+            .filter_map(|(_, figures)| of(figures).filter(|blocks| !blocks.is_empty()))
+            .min_by(|a, b| lowest_decile(a).total_cmp(&lowest_decile(b)))
+    };
+    let (cheapest_loop, cheapest_cost) = (cheapest(&loops), cheapest(&costs));
+    let decile =
+        |own: Option<Vec<f64>>, other: &Option<Vec<f64>>| statistics::ratio(&own?, other.as_ref()?);
     let best_loop = best(&|f| Some(f.ns_per_round_median));
     let best_loop_min = best(&|f| Some(f.ns_per_round_min));
     let (best_cost, best_cost_min) = (best(&cost), best(&cost_min));
@@ -138,6 +194,8 @@ pub fn relate_to(point: &mut [(&str, &mut Figures)], yardstick: impl Fn(&str) ->
         of.zip(to).filter(|(_, to)| *to > 0.0).map(|(of, to)| of / to)
     };
     for (_, figures) in point.iter_mut() {
+        figures.loop_ratio_decile = decile(loops(figures), &cheapest_loop);
+        figures.cost_ratio_decile = decile(costs(figures), &cheapest_cost);
         figures.cost_ns_per_round = cost(figures);
         figures.loop_ratio = ratio(Some(figures.ns_per_round_median), best_loop);
         figures.loop_ratio_min = ratio(Some(figures.ns_per_round_min), best_loop_min);
@@ -228,6 +286,10 @@ mod tests {
             ns_per_round_min: loop_ns / 2.0,
             write_ns_per_round_median: write_ns,
             write_ns_per_round_min: write_ns / 2.0,
+            blocks: Blocks {
+                loop_ns: vec![loop_ns, 3.0 * loop_ns],
+                write_ns: vec![4.0 * write_ns, write_ns],
+            },
             ..Figures::default()
         }
     }
@@ -249,6 +311,10 @@ mod tests {
         assert_eq!(adaptive.loop_ratio, Some(200.0 / 300.0));
         assert_eq!((poll.cost_ratio, epoll.cost_ratio), (Some(1.0), Some(500.0 / 400.0)));
         assert_eq!(adaptive.cost_ratio_min, Some(0.75));
+        // By blocks: 200 + 550 of 400 + 150.
+        assert_eq!(adaptive.cost(), adaptive.cost_ratio_decile.map(|ratio| ratio.value));
+        assert_eq!(adaptive.cost(), Some(700.0 / 550.0));
+        assert_eq!(adaptive.loop_part(), Some(200.0 / 300.0));
     }
 
     #[test]

@@ -47,6 +47,9 @@ pub fn write(folder: &Path) -> Result<()> {
     for (experiment, origin) in &measured {
         page.section(experiment.name, &format!("{}: {}", experiment.name, experiment.title));
         page.text(experiment.method);
+        if let Some(note) = origin.parameters.get("interrupted").and_then(|note| note.as_str()) {
+            page.text(note);
+        }
         own_claims(&mut page, experiment, &document.claims);
         page.details("where and with what", |page| parameters(page, origin));
         (experiment.part)(&document.records, &mut page)?;

@@ -1,10 +1,57 @@
 //! A sweep over the ratio of active to all descriptors: its points, and the parameters that
 //! distinguish them.
 
-use crate::channel::{self, Kind};
+use serde_json::{Value, json};
+
+use crate::budget::Budget;
+use crate::channel::{self, Kind, Pairs};
 use crate::error::{Error, Result};
+use crate::load::Load;
+use crate::measure::{self, Outcome, Rounds};
 use crate::options;
 use crate::placement::Placement;
+use crate::rivals::Lost;
+use crate::subject::Entry;
+
+/// A point of a sweep.
+pub struct Point<'a> {
+    /// Kind of the descriptors.
+    pub kind: Kind,
+    /// Where the active descriptors lie.
+    pub placement: Placement,
+    /// Descriptors.
+    pub total: usize,
+    /// How many of them are active in each round.
+    pub active: usize,
+    /// The descriptors.
+    pub pairs: &'a Pairs,
+    /// The active ones.
+    pub load: Load,
+}
+
+impl Point<'_> {
+    /// Measures subjects in turn, with these numbers of rounds to warm up: of those that adapt, and
+    /// of the others. `begins` is called with a description before each block.
+    pub fn interleave(
+        &self,
+        entries: &[Entry],
+        (warm_up_adaptive, warm_up): (usize, usize),
+        budget: &mut Budget,
+        lost: &mut Lost,
+        mut begins: impl FnMut(String),
+    ) -> Result<Vec<Outcome>> {
+        let Point { kind, placement, total, active, pairs, ref load } = *self;
+        let slot = budget.slot(entries.len(), ROUNDS);
+        let measured = measure::rounds_in(pairs, load, slot)?;
+        let rounds = Rounds { warm_up_adaptive, warm_up, measured };
+        measure::interleave(pairs, entries, load, rounds, budget, lost, |entry| {
+            begins(format!("{kind} {active}/{total} {placement} {}", entry.name));
+        })
+    }
+}
+
+/// The number of rounds that blocks are long for, unless the options give one.
+const ROUNDS: usize = 5;
 
 /// The ranges of a sweep, checked against the limits of this process.
 #[derive(Debug)]
@@ -85,6 +132,44 @@ impl Sweep {
         points.extend(self.shares.iter().map(of_all));
         points.dedup();
         points
+    }
+
+    /// Visits all points. `prepare` returns what all points over the same descriptors share, none if
+    /// there is nothing to measure there; `measure` measures one of them, in the rounds of the
+    /// budget.
+    pub fn visit<T>(
+        &self,
+        budget: &mut Budget,
+        mut prepare: impl FnMut(&Pairs) -> Result<Option<T>>,
+        mut measure: impl FnMut(&Point<'_>, &T, &mut Budget) -> Result<()>,
+    ) -> Result<()> {
+        for &kind in &self.kinds {
+            for &total in &self.totals {
+                let pairs = Pairs::open(kind, total)?;
+                let Some(shared) = prepare(&pairs)? else { continue };
+                for &placement in &self.placements {
+                    for active in self.points(total) {
+                        if budget.point() {
+                            let load = Load::constant(placement.choose(total, active));
+                            let point =
+                                Point { kind, placement, total, active, pairs: &pairs, load };
+                            let measured = measure(&point, &shared, budget);
+                            budget.keep(measured)?;
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns what a record says of the ranges.
+    pub fn parameters(&self) -> [(&'static str, Value); 3] {
+        [
+            ("kinds", json!(self.kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>())),
+            ("placements", json!(self.placements.iter().map(|one| one.name()).collect::<Vec<_>>())),
+            ("totals", json!(self.totals)),
+        ]
     }
 
     /// Returns the number of points of all kinds, totals and placements.

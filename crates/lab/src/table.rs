@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 pub use superpoll_cli::table::Table;
 
-use crate::server::rounds::Ratio;
+use crate::statistics::{Estimate, Ratio};
 
 /// A column: its heading, and the cell of a row in it.
 pub type Column<Row> = (&'static str, fn(&Row) -> String);
@@ -28,14 +28,24 @@ pub fn number(number: Option<f64>, digits: usize) -> String {
     number.map_or_else(|| "-".to_owned(), |number| format!("{number:.digits$}"))
 }
 
-/// Formats the median of a ratio's rounds.
-pub fn middle(of: Option<Ratio>) -> String {
+/// Formats the headline of a ratio.
+pub fn headline(of: Option<Ratio>) -> String {
+    ratio(of.map(|of| of.headline().value))
+}
+
+/// Formats the interval of a ratio's headline.
+pub fn interval(of: Option<Ratio>) -> String {
+    of.map_or_else(|| "-".to_owned(), |of| span(of.headline()))
+}
+
+/// Formats the median of the turns' ratios.
+pub fn median(of: Option<Ratio>) -> String {
     ratio(of.map(|of| of.median))
 }
 
-/// Formats the span of a ratio's rounds, a tenth at either end left out.
-pub fn spread(of: Option<Ratio>) -> String {
-    of.map_or_else(|| "-".to_owned(), |of| format!("{:.2}-{:.2}", of.low, of.high))
+/// Formats an interval.
+pub fn span(of: Estimate) -> String {
+    format!("{:.2}-{:.2}", of.low, of.high)
 }
 
 /// System calls that are rarer than this per request are left out of tables.

@@ -84,6 +84,7 @@ pub fn run(options: &Options, mut between: impl FnMut(&str)) -> Result<Record<Ta
     between("wake-ups");
     let record = Wake::run(&wake::Options {
         kind: kind.to_owned(),
+        samples: Some(if quick { 80 } else { 300 }),
         output: output(false, 1.0, 1.0),
         ..wake::Options::default()
     })?;

@@ -77,7 +77,7 @@ pub const PROMISES: [Promise; 10] = [
             let own = rows.filter(|row| {
                 (&*row.family, &*row.subject, &*row.kind) == ("mixed", "adaptive", "pipe")
             });
-            middle(own.filter_map(|row| row.figures.cost_ratio).collect())
+            middle(own.filter_map(|row| row.figures.cost()).collect())
         },
     },
     Promise {
@@ -114,7 +114,10 @@ pub const PROMISES: [Promise; 10] = [
                 ["gateway-epoll", "gateway-adaptive", "superpoll-rt-epoll"].contains(&&*row.subject)
             });
             largest(own.filter_map(|row| {
-                Some((row.none_ratio?.median, format!("{} with {}", row.subject, row.zombies)))
+                Some((
+                    row.none_ratio?.headline().value,
+                    format!("{} with {}", row.subject, row.zombies),
+                ))
             }))
         },
     },
@@ -169,7 +172,7 @@ fn adaptive_over_atr(records: &Records, from: f64, to: f64) -> Vec<f64> {
     let rows = records.atr.iter().flat_map(|record| &record.rows);
     rows.filter(|row| row.subject == "adaptive" && row.kind == "pipe")
         .filter(|row| (from..=to).contains(&row.atr()))
-        .filter_map(|row| row.figures.cost_ratio)
+        .filter_map(|row| row.figures.cost())
         .collect()
 }
 

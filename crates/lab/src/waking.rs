@@ -19,6 +19,7 @@ use std::sync::atomic::Ordering;
 
 use superpoll::BackendKind;
 
+use crate::budget::Budget;
 use crate::channel::Pairs;
 use crate::error::{Error, Result};
 use crate::load::Load;
@@ -174,27 +175,27 @@ fn sleeps(stat: &[u8]) -> bool {
     end.and_then(|end| stat.get(end + 1..end + 3)) == Some(b" S")
 }
 
-/// Wakes all subjects up in turn, and returns the wake-ups of each. `targets` returns the
-/// descriptors of a block of wake-ups, the same for all subjects, and `None` at the end; `told` is
+/// Wakes all subjects up in turn, in the rounds of a point, and returns the wake-ups of each.
+/// `targets` returns the descriptors of a round's wake-ups, the same for all subjects; `told` is
 /// called before each block.
+#[allow(clippy::too_many_arguments, reason = "the parts of one measurement")]
 pub fn take_turns(
     pairs: &Pairs,
     writer: &Writer,
     entries: &[Entry],
     load: &Load,
     busy: Busy,
-    mut targets: impl FnMut() -> Option<Vec<usize>>,
+    budget: &mut Budget,
+    targets: &mut dyn FnMut(usize) -> Vec<usize>,
     mut told: impl FnMut(&Entry),
 ) -> Result<Vec<Vec<WakeUp>>> {
     let mut all = vec![Vec::new(); entries.len()];
-    let mut block = 0;
-    while let Some(targets) = targets() {
-        for turn in 0..entries.len() {
-            let place = (turn + block) % entries.len();
+    while budget.round() {
+        let targets = targets(budget.number());
+        for place in budget.turns(entries.len()) {
             told(&entries[place]);
             wake_up(pairs, &entries[place], load, busy, writer, &targets, &mut all[place])?;
         }
-        block += 1;
     }
     Ok(all)
 }
@@ -276,10 +277,19 @@ mod tests {
         let writer = Writer::start(&pairs, &[]).unwrap();
         let (entries, _) = subjects(Some("raw-epoll-lt,adaptive"), &[]).unwrap();
         let busy = Busy { first_adaptive: 3, first: 1, between: 1 };
-        let mut blocks = vec![vec![3, 0, 2], vec![1]];
+        let mut targets = |round: usize| if round == 0 { vec![1] } else { vec![3, 0, 2] };
         let load = Load::constant(vec![1, 3]);
-        let all =
-            take_turns(&pairs, &writer, &entries, &load, busy, || blocks.pop(), |_| {}).unwrap();
+        let all = take_turns(
+            &pairs,
+            &writer,
+            &entries,
+            &load,
+            busy,
+            &mut Budget::of_rounds(2),
+            &mut targets,
+            |_| {},
+        )
+        .unwrap();
         assert!(all.iter().all(|own| own.len() == 4));
         assert!(all.iter().flatten().all(|one| one.slept && one.ns > 0), "{all:?}");
         // A loop that looks for the byte without sleeping is seen awake.

@@ -103,7 +103,7 @@ impl Experiment for Atr {
                             row.active * 100 >= row.total && row.active > 1
                         }
                     })
-                    .filter_map(move |row| Some((row.figures.cost_ratio?, at(row))))
+                    .filter_map(move |row| Some((row.figures.cost()?, at(row))))
             };
             let name = |what| format!("uniform sweep, {what}: cost of {subject} / pure");
             [
@@ -117,8 +117,8 @@ impl Experiment for Atr {
             Some((bytes, format!("{} of {}", row.subject, row.total)))
         });
         [
-            worst("uniform sweep: cost of adaptive / pure", 1.06, adaptive(|f| f.cost_ratio)),
-            worst("uniform sweep: loop of adaptive / pure", 1.05, adaptive(|f| f.loop_ratio)),
+            worst("uniform sweep: cost of adaptive / pure", 1.06, adaptive(Figures::cost)),
+            worst("uniform sweep: loop of adaptive / pure", 1.05, adaptive(Figures::loop_part)),
             worst(
                 "our epoll / raw epoll at 0.01 and 1.0",
                 1.03,

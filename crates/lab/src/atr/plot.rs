@@ -4,6 +4,7 @@ use crate::atr::table::{cost, loop_time};
 use crate::atr::{self, Row};
 use crate::grouping;
 use crate::plot::{Curve, Plot};
+use crate::record::Figures;
 use crate::record::{Account, PURE};
 
 /// Plots poll time divided by epoll time over the ratio of active to all descriptors, with the
@@ -38,7 +39,7 @@ pub fn quotient(name: &str, rows: &[&Row]) -> Plot {
         }
     }
     let ratios: [(&str, Account); 2] =
-        [("loop", |f| f.loop_ratio), ("with writes", |f| f.cost_ratio)];
+        [("loop", Figures::loop_part), ("with writes", Figures::cost)];
     for (account, of) in ratios {
         let points = curve_of(rows, "adaptive", of);
         if !points.is_empty() {

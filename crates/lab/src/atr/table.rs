@@ -55,8 +55,8 @@ pub fn sweep(rows: &[&Row]) -> Table {
             |of: fn(&Figures) -> Option<f64>| Some(of(at("poll")?)? / of(at("epoll-lt")?)?);
         cells.push(table::ratio(quotient(loop_time)));
         cells.push(table::ratio(quotient(cost)));
-        cells.push(table::ratio(at("adaptive").and_then(|f| f.loop_ratio)));
-        cells.push(table::ratio(at("adaptive").and_then(|f| f.cost_ratio)));
+        cells.push(table::ratio(at("adaptive").and_then(Figures::loop_part)));
+        cells.push(table::ratio(at("adaptive").and_then(Figures::cost)));
         cells.push(cheapest(rows, active).to_owned());
         table.row(cells);
     }
@@ -91,7 +91,7 @@ pub fn subjects(rows: &[&Row]) -> Table {
                 .filter_map(|row| Some((of(&row.figures)?, row.atr())))
                 .max_by(|a, b| a.0.total_cmp(&b.0))
         };
-        let (loops, costs) = (worst(|f| f.loop_ratio), worst(|f| f.cost_ratio));
+        let (loops, costs) = (worst(Figures::loop_part), worst(Figures::cost));
         let at = |worst: Option<(f64, f64)>| {
             worst.map_or_else(String::new, |(_, atr)| format!("{atr:.2}"))
         };

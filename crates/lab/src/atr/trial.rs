@@ -3,13 +3,12 @@
 use serde_json::json;
 
 use crate::atr::{Options, Row};
+use crate::budget::Budget;
 use crate::channel::{self, Pairs};
 use crate::environment::Environment;
 use crate::error::Result;
-use crate::load::Load;
-use crate::measure::{self, Rounds, Sample};
+use crate::measure::{self, Sample};
 use crate::options::{self, Output};
-use crate::pace::{self, Pace};
 use crate::progress::Progress;
 use crate::random::Random;
 use crate::record::{self, Record};
@@ -60,9 +59,6 @@ const RANDOM_TOTALS: usize = 5;
 struct Plan {
     sweep: Sweep,
     entries: Vec<Entry>,
-    repetitions: usize,
-    /// Seconds.
-    budget: f64,
 }
 
 fn plan(options: &Options) -> Result<Plan> {
@@ -82,8 +78,6 @@ fn plan(options: &Options) -> Result<Plan> {
     Ok(Plan {
         sweep: Sweep::new(&options.kind, &options.placement, totals, active, &SHARES)?,
         entries: options::subjects(options.subjects.as_deref(), &DEFAULTS)?,
-        repetitions: options.output.repetitions.unwrap_or(if options.output.quick { 3 } else { 5 }),
-        budget: options.output.budget(15.0, 26.0),
     })
 }
 
@@ -106,100 +100,77 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     }
     let _second = options.output.second_thread.then(crate::second_thread::SecondThread::start);
     let environment = Environment::here();
-    let all_points = sweep.len();
-    let blocks = all_points * plan.entries.len() * plan.repetitions;
-    let progress = Progress::new("atr", blocks);
-    let slot = plan.budget / blocks.max(1) as f64;
-    let promised = options.output.paced || options.output.seconds.is_none();
-    let mut pace = Pace::new(all_points, plan.budget, promised, options.output.quick);
-    let mut left_out = 0;
-    let mut rows = Vec::new();
-    let mut lost = Lost::default();
-    for &kind in &sweep.kinds {
-        for &total in &sweep.totals {
-            let pairs = Pairs::open(kind, total)?;
-            let suitable: Vec<Entry> =
-                plan.entries.iter().filter(|entry| entry.suits(&pairs)).copied().collect();
-            // Named by the user, it is missed; a default is not.
-            let unfit = plan.entries.iter().find(|entry| !entry.rings && !entry.suits(&pairs));
-            if let Some(entry) = unfit.filter(|_| options.subjects.is_some()) {
-                say::note(&format!(
-                    "subject {} cannot watch {total} descriptors (numbers of 1024 and above): \
-                     leaving it out there",
-                    entry.name
-                ));
-            }
-            for &placement in &sweep.placements {
-                for active in sweep.points(total) {
-                    let Some(repetitions) = pace.next(plan.repetitions) else {
-                        left_out += 1;
-                        continue;
-                    };
-                    let load = Load::constant(placement.choose(total, active));
-                    let rounds = Rounds {
-                        warm_up_adaptive: WARM_UP.0,
-                        warm_up: WARM_EVENTS.div_ceil(active).clamp(2, WARM_UP.1),
-                        measured: measure::rounds_in(&pairs, &load, slot)?,
-                    };
-                    let outcomes = measure::interleave(
-                        &pairs,
-                        &suitable,
-                        &load,
-                        rounds,
-                        repetitions,
-                        &mut lost,
-                        |entry| {
-                            progress.step(format!(
-                                "{kind} {active}/{total} {placement} {}",
-                                entry.name
-                            ));
-                        },
-                    )?;
-                    let figures = measure::figures(&outcomes, Sample::Round, record::relate);
-                    rows.extend(outcomes.iter().zip(figures).map(|(outcome, figures)| Row {
-                        kind: kind.name().to_owned(),
-                        placement: placement.name().to_owned(),
-                        total,
-                        active,
-                        subject: outcome.entry.name.to_owned(),
-                        figures,
-                    }));
-                }
-            }
+    let progress = Progress::new("atr", sweep.len() * plan.entries.len() * 5);
+    // The time that was asked for includes that of the appendix.
+    let seconds = options.output.seconds.map(|seconds| match has_appendix(options) {
+        true => seconds - APPENDIX,
+        false => seconds,
+    });
+    let output = Output { seconds, ..options.output.clone() };
+    let mut budget = Budget::new(&output, sweep.len(), 15.0, 26.0);
+    let (mut rows, mut lost) = (Vec::new(), Lost::default());
+    let suitable = |pairs: &Pairs| {
+        // Named by the user, it is missed; a default is not.
+        let unfit = plan.entries.iter().find(|entry| !entry.rings && !entry.suits(pairs));
+        if let Some(entry) = unfit.filter(|_| options.subjects.is_some()) {
+            say::note(&format!(
+                "subject {} cannot watch {} descriptors (numbers of 1024 and above): leaving it \
+                 out there",
+                entry.name,
+                pairs.len()
+            ));
         }
-    }
+        let entries = plan.entries.iter().filter(|entry| entry.suits(pairs));
+        Ok(Some(entries.copied().collect::<Vec<Entry>>()))
+    };
+    sweep.visit(&mut budget, suitable, |point, entries, budget| {
+        let warm_up = (WARM_UP.0, WARM_EVENTS.div_ceil(point.active).clamp(2, WARM_UP.1));
+        let outcomes =
+            point.interleave(entries, warm_up, budget, &mut lost, |text| progress.step(text))?;
+        let figures = measure::figures(&outcomes, Sample::Round, record::relate);
+        rows.extend(outcomes.iter().zip(figures).map(|(outcome, figures)| Row {
+            kind: point.kind.name().to_owned(),
+            placement: point.placement.name().to_owned(),
+            total: point.total,
+            active: point.active,
+            subject: outcome.entry.name.to_owned(),
+            figures,
+        }));
+        Ok(())
+    })?;
     drop(progress);
-    pace::say_left_out(left_out);
-    let parameters = [
-        ("kinds", json!(sweep.kinds.iter().map(|k| k.name()).collect::<Vec<_>>())),
-        ("placements", json!(sweep.placements.iter().map(|p| p.name()).collect::<Vec<_>>())),
+    let own = [
         ("total_asked", json!(options.total.as_deref().unwrap_or(TOTAL))),
-        ("totals", json!(sweep.totals)),
         ("subjects", json!(plan.entries.iter().map(|e| e.name).collect::<Vec<_>>())),
-        ("repetitions", json!(plan.repetitions)),
         ("warm_up_rounds_adaptive", json!(WARM_UP.0)),
         ("warm_up_rounds", json!(WARM_UP.1)),
         ("warm_up_events", json!(WARM_EVENTS)),
-        ("seconds", json!(plan.budget)),
-        ("quick", json!(options.output.quick)),
-        ("second_thread", json!(options.output.second_thread)),
-        ("seed", json!(options.output.seed)),
         ("bytes_verified", json!(true)),
         ("rivals", rivals::versions(subject::ALL.iter().map(|entry| entry.name))),
         ("notes", json!(sweep.notes.iter().cloned().chain(lost.notes()).collect::<Vec<_>>())),
-        ("points_left_out", json!(left_out)),
     ];
+    let shared = sweep.parameters().into_iter().chain(options.output.parameters());
+    let parameters = shared.chain(own).chain(budget.end());
     Ok(Record::new("atr", environment, parameters, rows))
+}
+
+/// How long the short mixed load takes, in seconds.
+const APPENDIX: f64 = 3.0;
+
+/// Returns whether a short mixed load follows: it needs a default choice of subjects, a thousand
+/// descriptors and some time.
+fn has_appendix(options: &Options) -> bool {
+    let has_time = options.output.seconds.is_none_or(|seconds| seconds > 8.0 * APPENDIX);
+    has_time && !options.no_mix && options.subjects.is_none() && channel::most_pairs() >= 1000
 }
 
 /// Runs the short mixed load that follows a sweep. The sweep shows where either poller is better;
 /// this load is one on which neither is. The pairs of the sweep are closed by now.
 pub fn appendix(options: &Options) -> Result<Option<Record<mix::Row>>> {
-    if options.no_mix || options.subjects.is_some() || channel::most_pairs() < 1000 {
+    if !has_appendix(options) {
         return Ok(None);
     }
-    let output =
-        Output { seconds: Some(options.output.budget(1.5, 3.0)), ..options.output.clone() };
+    let output = Output { seconds: Some(APPENDIX), ..options.output.clone() };
     mix::trial::run(&mix::Options {
         size: Some("50/950".to_owned()),
         load: "mixed".to_owned(),

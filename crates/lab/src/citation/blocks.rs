@@ -9,7 +9,7 @@ use crate::document::Document;
 use crate::experiments;
 use crate::grouping;
 use crate::record::Figures;
-use crate::server::rounds::Ratio;
+use crate::statistics::Ratio;
 use crate::target::Target;
 use crate::{atr, echo, models, ring, statistics, threads, timers};
 
@@ -66,7 +66,7 @@ pub fn ratio(ratio: Option<f64>) -> String {
 /// Formats a ratio with its range; without a range if there was one round, or if the subject is the
 /// yardstick itself.
 pub fn spread(ratio: Option<Ratio>) -> String {
-    ratio.map_or_else(String::new, |Ratio { median, low, high }| {
+    ratio.map_or_else(String::new, |Ratio { median, low, high, .. }| {
         let range = if low < high { format!(" ({low:.2} to {high:.2})") } else { String::new() };
         format!("{median:.2}{range}")
     })
@@ -207,7 +207,7 @@ fn coming_and_going(document: &Document) -> Option<String> {
                     row.ratio
                         .zip(row.ratio_low)
                         .zip(row.ratio_high)
-                        .map(|((median, low), high)| Ratio { median, low, high }),
+                        .map(|((median, low), high)| Ratio { median, low, high, decile: None }),
                 ),
                 format!("{:.2}", row.calls),
             ]

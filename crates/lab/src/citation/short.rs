@@ -4,7 +4,7 @@
 use super::blocks::{ratio, spread, table};
 use crate::document::Document;
 use crate::record::Figures;
-use crate::server::rounds::Ratio;
+use crate::statistics::Ratio;
 use crate::table::time;
 use crate::{atr, files, herd, idle, keep, relay, ring, zombies};
 
@@ -142,7 +142,7 @@ pub fn thread_each(document: &Document) -> Option<String> {
                 && (row.active, row.total) == (active, 1000)
         })?;
         let of = |[low, median, high]: [Option<f64>; 3]| {
-            Some(spread(Some(Ratio { median: median?, low: low?, high: high? })))
+            Some(spread(Some(Ratio { median: median?, low: low?, high: high?, decile: None })))
         };
         let [clock, cost] = crate::threads::table::ACCOUNTS;
         Some([format!("{active} of 1000"), of((clock.ratios)(row))?, of((cost.ratios)(row))?])

@@ -94,7 +94,7 @@ fn calls_saved(records: &Records, load: &str, names: &[&str], claimed: f64) -> F
 fn faster(records: &Records) -> Found {
     let ratio = relay(records, WITH, "connection")?.waits_ratio?;
     Some((
-        at_most(ratio.median, 0.8, 1.2),
+        at_most(ratio.headline().value, 0.8, 1.2),
         format!(
             "with speculation a request takes {} of the processor time without (0.8 to 1.2 is partly: the gain that was \
              claimed is below what this can tell)",

@@ -5,7 +5,7 @@ use crate::claims::measured::{
     all_active_of_any, keep, most_zombies, spread, sweeps, sweeps_at_the_end, time, with_zombies,
 };
 use crate::experiments::Records;
-use crate::statistics;
+use crate::statistics::{self, Estimate};
 
 pub const SOURCE: Source = Source {
     text: "kernel",
@@ -131,7 +131,7 @@ fn poll_linear(records: &Records) -> Found {
     let few = rows
         .filter(|row| row.subject == "superpoll-poll" && row.zombies > 0)
         .min_by_key(|row| row.zombies)?;
-    let ratio = most.none_ratio?.median;
+    let ratio = most.none_ratio?.headline().value;
     if few.zombies == most.zombies {
         return None;
     }
@@ -157,7 +157,7 @@ fn epoll_flat(records: &Records) -> Found {
     let row = most_zombies(records, "raw-epoll")?;
     let ratio = row.none_ratio?;
     Some((
-        at_most(ratio.median, 1.12, 1.4),
+        at_most(ratio.headline().value, 1.12, 1.4),
         format!(
             "beside {} of them it takes {} of what it takes beside none",
             row.zombies,
@@ -314,15 +314,13 @@ fn batched_ctl(records: &Records) -> Found {
     let row = rows
         .filter(|row| row.subject == "ring-epoll-ctl" && row.kind == "pipe")
         .max_by_key(|row| row.batch)?;
-    let ratio = row.ratio?;
+    let Estimate { value: ratio, low, high } = row.headline()?;
     Some((
         at_most(ratio, 0.8, 1.1),
         format!(
-            "{} changes in one call through io_uring take {ratio:.2} ({:.2} to {:.2}) of the processor time of as many \
+            "{} changes in one call through io_uring take {ratio:.2} ({low:.2} to {high:.2}) of the processor time of as many \
              epoll_ctl (0.8 to 1.1 is no clear gain)",
-            row.batch,
-            row.ratio_low.unwrap_or(ratio),
-            row.ratio_high.unwrap_or(ratio)
+            row.batch
         ),
     ))
 }

@@ -3,8 +3,8 @@
 use crate::atr;
 use crate::experiments::Records;
 use crate::record::Figures;
-use crate::server::rounds::Ratio;
 use crate::statistics;
+use crate::statistics::{Estimate, Ratio};
 use crate::{herd, keep, relay, ring, zombies};
 
 /// A sweep of `superpoll-lab atr`: all rows of one kind, total and placement.
@@ -199,7 +199,8 @@ pub fn keep<'a>(
 
 /// Formats a ratio with its spread, in words.
 pub fn spread(ratio: Ratio) -> String {
-    format!("{:.2} ({:.2} to {:.2})", ratio.median, ratio.low, ratio.high)
+    let Estimate { value, low, high } = ratio.headline();
+    format!("{value:.2} ({low:.2} to {high:.2})")
 }
 
 /// Formats a time in the unit that fits.

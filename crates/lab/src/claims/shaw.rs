@@ -344,7 +344,7 @@ fn poll_dies(records: &Records) -> Found {
     let row = most_zombies(records, "superpoll-poll")?;
     let ratio = row.none_ratio?;
     Some((
-        at_least(ratio.median, 2.0, 1.3),
+        at_least(ratio.headline().value, 2.0, 1.3),
         format!(
             "beside {} silent connections a request takes {} times the processor time that it takes beside none",
             row.zombies,
@@ -356,8 +356,7 @@ fn poll_dies(records: &Records) -> Found {
 fn both(records: &Records) -> Found {
     let rows = records.mix.iter().flat_map(|record| &record.rows);
     let own = rows.filter(|row| row.family == "mixed" && row.kind == "pipe");
-    let costs =
-        own.filter(|row| row.subject == "adaptive").filter_map(|row| row.figures.cost_ratio);
+    let costs = own.filter(|row| row.subject == "adaptive").filter_map(|row| row.figures.cost());
     let costs: Vec<f64> = costs.collect();
     if costs.is_empty() {
         return None;
@@ -378,9 +377,9 @@ fn both(records: &Records) -> Found {
 fn threads_win(records: &Records) -> Found {
     let rows = records.threads.iter().flat_map(|record| &record.rows);
     let rows = rows.filter(|row| row.family == "threads");
-    let busy = rows.clone().filter(|row| row.atr() > 0.6).filter_map(|row| row.clock_ratio);
+    let busy = rows.clone().filter(|row| row.atr() > 0.6).filter_map(|row| row.clock());
     let busy: Vec<f64> = busy.collect();
-    let quiet = rows.filter(|row| row.atr() < 0.6).filter_map(|row| row.clock_ratio);
+    let quiet = rows.filter(|row| row.atr() < 0.6).filter_map(|row| row.clock());
     let quiet: Vec<f64> = quiet.collect();
     if busy.is_empty() || quiet.is_empty() {
         return None;
@@ -418,7 +417,7 @@ fn thresholds(records: &Records) -> Found {
 fn worst_of_mix(records: &Records, subject: &str) -> Option<(f64, String)> {
     let rows = records.mix.iter().flat_map(|record| &record.rows);
     rows.filter(|row| row.subject == subject && row.family == "mixed")
-        .filter_map(|row| Some((row.figures.cost_ratio?, format!("{} {}", row.kind, row.load))))
+        .filter_map(|row| Some((row.figures.cost()?, format!("{} {}", row.kind, row.load))))
         .max_by(|a, b| a.0.total_cmp(&b.0))
 }
 

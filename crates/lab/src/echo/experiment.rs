@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::experiment::{Experiment, Figure};
 use crate::page::Page;
 use crate::record::Record;
-use crate::server::rounds::Ratio;
+use crate::statistics::Ratio;
 use crate::target::{Target, worst};
 
 /// The experiment with servers that echo their input.
@@ -49,7 +49,9 @@ impl Experiment for Echo {
             rows.iter()
                 .filter(move |row| row.subject == subject)
                 .filter(|row| (row.kind.as_str(), row.connections) == ("tcp", 1000))
-                .filter_map(move |row| Some((value(row)?.median, format!("{} bytes", row.bytes))))
+                .filter_map(move |row| {
+                    Some((value(row)?.headline().value, format!("{} bytes", row.bytes)))
+                })
         };
         ["superpoll-rt-uring", "superpoll-reader-uring"]
             .into_iter()

@@ -20,8 +20,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::options::Output;
-use crate::server::rounds::Ratio;
 use crate::server::turns::Figures;
+use crate::statistics::Ratio;
 
 #[cfg(feature = "rivals-rt")]
 mod compio;

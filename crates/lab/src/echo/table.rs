@@ -19,10 +19,12 @@ pub fn servers(rows: &[Row]) -> Table {
             ("generator", |row| format!("{:.0} %", row.figures.generator_busy * 100.0)),
             ("waits/request", |row| table::number(row.figures.waits_per_request, 3)),
             ("epoll_ctl/request", |row| table::number(row.figures.epoll_ctl_per_request, 3)),
-            ("/ raw-epoll", |row| table::middle(row.raw_epoll_ratio)),
-            ("10-90 %", |row| table::spread(row.raw_epoll_ratio)),
-            ("/ tokio", |row| table::middle(row.tokio_ratio)),
-            ("10-90 %", |row| table::spread(row.tokio_ratio)),
+            ("/ raw-epoll", |row| table::headline(row.raw_epoll_ratio)),
+            ("90 %", |row| table::interval(row.raw_epoll_ratio)),
+            ("median", |row| table::median(row.raw_epoll_ratio)),
+            ("/ tokio", |row| table::headline(row.tokio_ratio)),
+            ("90 %", |row| table::interval(row.tokio_ratio)),
+            ("median", |row| table::median(row.tokio_ratio)),
         ],
     )
 }
@@ -30,8 +32,8 @@ pub fn servers(rows: &[Row]) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::rounds::Ratio;
     use crate::server::turns::Figures;
+    use crate::statistics::Ratio;
 
     #[test]
     fn each_server_has_its_line_and_what_is_unknown_a_dash() {
@@ -47,7 +49,7 @@ mod tests {
             tokio_ratio,
             ..Row::default()
         };
-        let ratio = Ratio { median: 0.93, low: 0.9, high: 1.01 };
+        let ratio = Ratio { median: 0.93, low: 0.9, high: 1.01, decile: None };
         let text =
             servers(&[row("raw", None, None), row("ours", Some(0.25), Some(ratio))]).to_string();
         let line =

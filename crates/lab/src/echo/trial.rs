@@ -1,5 +1,6 @@
 //! The servers in turn, round by round.
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use serde_json::json;
@@ -71,17 +72,30 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     for entry in &entries {
         lost.keep(entry.name, entry.prepare())?;
     }
-    let output = &options.output;
-    let plan = Plan {
-        name: "echo",
-        output,
-        rounds: (5, 15),
-        seconds: 40.0,
-        servers: entries.len(),
-        steps: 1,
+    // A point for each group, so that each has its share of the time.
+    let of_point = |&point: &Point| {
+        groups(&entries, point.connections).into_iter().map(move |group| (point, group))
     };
-    let done = plan
-        .run(lost, &points, |trial, point, time| measure(options, &entries, trial, point, time))?;
+    let groups: Vec<(Point, Vec<Entry>)> = points.iter().flat_map(of_point).collect();
+    let output = &options.output;
+    let plan = Plan { name: "echo", output, seconds: 40.0, servers: entries.len() };
+    let places: Vec<usize> = (0..groups.len()).collect();
+    let mut done = plan.run(lost, &places, |trial, place| {
+        let (point, group) = &groups[place];
+        measure(options, group, trial, *point)
+    })?;
+    // The subjects that all are compared with are reported as measured in the first group.
+    let of = |row: &Row| (row.kind.clone(), row.connections, row.subject.clone());
+    let mut seen = BTreeSet::new();
+    done.rows.retain(|row| seen.insert(of(row)));
+    done.rows.sort_by_key(|row| {
+        (
+            points
+                .iter()
+                .position(|p| (p.kind.name(), p.connections) == (&*row.kind, row.connections)),
+            entries.iter().position(|entry| entry.name == row.subject),
+        )
+    });
     let more = [
         ("connections", json!(points.iter().map(|p| p.connections).collect::<Vec<_>>())),
         ("kinds", json!(points.iter().map(|p| p.kind.name()).collect::<Vec<_>>())),
@@ -93,39 +107,29 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
 
 fn measure(
     options: &Options,
-    entries: &[Entry],
+    group: &[Entry],
     trial: &mut Trial,
     point: Point,
-    time: f64,
 ) -> Result<Vec<Row>> {
     let about = format!("{} {} connections", point.kind, point.connections);
-    let groups = groups(entries, point.connections);
-    let members: usize = groups.iter().map(Vec::len).sum();
-    let mut together: Vec<Row> = Vec::new();
-    for group in groups {
-        let (place, share) = (trial.place, group.len() as f64 / members as f64);
-        let mut runners = trial.set_up(
-            group,
-            |entry| entry.name,
-            &about,
-            |entry| {
-                let pairs = channel::socket_pairs(point.kind, point.connections)?;
-                set_up(entry, point.kind, pairs, options.bytes, place)
-            },
-        )?;
-        let Trial { rounds, lost, progress, .. } = trial;
-        let requests = turns::take_turns(&mut runners, *rounds, time * share, lost, |server| {
-            progress.step(format!("{server}: {about}"));
-        })?;
-        let (mut own, runners) =
-            turns::rows(runners, lost, |_, runner| row(runner, point, options.bytes, requests))?;
-        relate(&mut own, &runners);
-        // The subjects that all are compared with are reported as measured in the first group.
-        own.retain(|row| together.iter().all(|other| other.subject != row.subject));
-        together.extend(own);
-    }
-    together.sort_by_key(|row| entries.iter().position(|entry| entry.name == row.subject));
-    Ok(together)
+    let place = trial.place;
+    let mut runners = trial.set_up(
+        group.iter().copied(),
+        |entry| entry.name,
+        &about,
+        |entry| {
+            let pairs = channel::socket_pairs(point.kind, point.connections)?;
+            set_up(entry, point.kind, pairs, options.bytes, place)
+        },
+    )?;
+    let Trial { budget, lost, progress, .. } = trial;
+    let requests = turns::take_turns(&mut runners, budget, lost, |server| {
+        progress.step(format!("{server}: {about}"));
+    })?;
+    let (mut rows, runners) =
+        turns::rows(runners, lost, |_, runner| row(runner, point, options.bytes, requests))?;
+    relate(&mut rows, &runners);
+    Ok(rows)
 }
 
 /// Returns the servers in groups that fit under the limit of descriptors, each group with the
@@ -185,7 +189,6 @@ fn relate(rows: &mut [Row], runners: &[Runner<Connection>]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::rounds::Ratio;
 
     #[test]
     fn points_are_what_sockets_and_descriptors_allow() {
@@ -227,15 +230,5 @@ mod tests {
         }
         let met = |entry: &Entry| found.iter().flatten().any(|other| other == entry);
         assert!(all.iter().all(met));
-    }
-
-    #[test]
-    fn ratios_are_those_of_each_round() {
-        let slices = |all: &[u64]| -> Vec<Slice> {
-            all.iter().map(|&cpu_ns| Slice { cpu_ns, ..Slice::default() }).collect()
-        };
-        let found = ratio(&slices(&[50, 300, 110]), &slices(&[100, 200, 100])).unwrap();
-        assert_eq!(found, Ratio { median: 1.1, low: 0.5, high: 1.5 });
-        assert_eq!(ratio(&slices(&[1]), &[]), None);
     }
 }

@@ -5,7 +5,7 @@ use crate::experiment::{Experiment, Figure};
 use crate::files::{Options, Row, plot, table, trial};
 use crate::page::Page;
 use crate::record::Record;
-use crate::server::rounds::Ratio;
+use crate::statistics::Ratio;
 use crate::target::{Target, worst};
 
 /// Our own servers that users are meant to run.
@@ -81,8 +81,8 @@ impl Experiment for Files {
             })
         };
         let against = AGAINST.iter().filter_map(|&(bytes, name, of, bound)| {
-            let measured =
-                ours(bytes).filter_map(|row| Some((of(row)?.median, row.subject.clone())));
+            let measured = ours(bytes)
+                .filter_map(|row| Some((of(row)?.headline().value, row.subject.clone())));
             worst(name, bound, measured)
         });
         let changes = ours(1 << 10)

@@ -25,8 +25,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::options::Output;
-use crate::server::rounds::Ratio;
 use crate::server::turns::Figures;
+use crate::statistics::Ratio;
 
 pub mod experiment;
 mod load;

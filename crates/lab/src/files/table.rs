@@ -17,10 +17,12 @@ pub fn servers(rows: &[Row]) -> Table {
             ("spread", |row| format!("{:.2}", row.figures.cpu_spread / 1e3)),
             ("requests/s", |row| format!("{:.0}", row.figures.requests_per_second)),
             ("generator", |row| format!("{:.0} %", row.figures.generator_busy * 100.0)),
-            ("/ nginx", |row| table::middle(row.nginx_ratio)),
-            ("10-90 %", |row| table::spread(row.nginx_ratio)),
-            ("/ hyper", |row| table::middle(row.hyper_ratio)),
-            ("10-90 %", |row| table::spread(row.hyper_ratio)),
+            ("/ nginx", |row| table::headline(row.nginx_ratio)),
+            ("90 %", |row| table::interval(row.nginx_ratio)),
+            ("median", |row| table::median(row.nginx_ratio)),
+            ("/ hyper", |row| table::headline(row.hyper_ratio)),
+            ("90 %", |row| table::interval(row.hyper_ratio)),
+            ("median", |row| table::median(row.hyper_ratio)),
             ("waits/request", |row| table::number(row.figures.waits_per_request, 3)),
             ("epoll_ctl/request", |row| table::number(row.figures.epoll_ctl_per_request, 3)),
             ("calls/request", |row| table::number(row.strace_calls_per_request, 3)),
@@ -48,8 +50,8 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::server::rounds::Ratio;
     use crate::server::turns::Figures;
+    use crate::statistics::Ratio;
 
     #[test]
     fn each_server_has_its_line_and_what_is_unknown_a_dash() {
@@ -58,7 +60,7 @@ mod tests {
             bytes: 1024,
             connections: 64,
             figures: Figures { cpu_ns_per_request_median: 4321.0, ..Figures::default() },
-            nginx_ratio: median.map(|median| Ratio { median, low: 0.51, high: 0.62 }),
+            nginx_ratio: median.map(|median| Ratio { median, low: 0.51, high: 0.62, decile: None }),
             strace_calls: BTreeMap::from([("read".to_owned(), 1.0), ("stat".to_owned(), 0.001)]),
             ..Row::default()
         };

@@ -68,17 +68,9 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     notes.extend(channel::plain_network());
     notes.iter().for_each(|note| say::note(note));
     let output = &options.output;
-    let plan = Plan {
-        name: "files",
-        output,
-        rounds: (5, 15),
-        seconds: 30.0,
-        servers: entries.len(),
-        steps: 2,
-    };
-    let done = plan.run(Lost::default(), &points, |trial, point, time| {
-        measure(options, &entries, trial, point, time)
-    })?;
+    let plan = Plan { name: "files", output, seconds: 30.0, servers: entries.len() };
+    let done = plan
+        .run(Lost::default(), &points, |trial, point| measure(options, &entries, trial, point))?;
     let more = [("congestion_control", json!(channel::default_congestion()))];
     let servers = entries.iter().map(|entry| (entry.name, entry.about));
     Ok(done.record(servers, subject::ALL.iter().map(|entry| entry.name), notes, more))
@@ -89,7 +81,6 @@ fn measure(
     entries: &[Entry],
     trial: &mut Trial,
     point: Point,
-    time: f64,
 ) -> Result<Vec<Row>> {
     let about = format!("{} bytes, {} connections", point.bytes, point.connections);
     let root = Folder::new("files")?;
@@ -109,8 +100,8 @@ fn measure(
         },
     )?;
     let (mut runners, folders): (Vec<_>, Vec<_>) = begun.into_iter().unzip();
-    let Trial { rounds, lost, progress, .. } = trial;
-    let requests = turns::take_turns(&mut runners, *rounds, time, lost, |server| {
+    let Trial { budget, lost, progress, .. } = trial;
+    let requests = turns::take_turns(&mut runners, budget, lost, |server| {
         progress.step(format!("{server}: {about}"));
     })?;
     let (mut together, runners) = turns::rows(runners, lost, |place, runner| {

@@ -5,13 +5,13 @@ use std::os::fd::OwnedFd;
 use serde_json::json;
 use superpoll::BackendKind;
 
+use crate::budget::Budget;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::herd::crowd::Crowd;
 use crate::herd::way::{self, Way};
 use crate::herd::{MOST_PROCESSES, Options, Row, jain};
 use crate::limits::{self, Room};
-use crate::pace::{self, Pace};
 use crate::progress::Progress;
 use crate::record::Record;
 use crate::sys::{descriptor, process, socket};
@@ -26,6 +26,9 @@ const CONNECTS: (usize, usize) = (40, 500);
 /// In one block of a large herd, at least: each waiter must be found asleep between two
 /// connections.
 const CONNECTS_OF_LARGE: usize = 10;
+
+/// The number of herds of each way that connections are shared out for, unless the options give one.
+const HERDS: usize = 3;
 
 /// A herd of more processes than this is large, as is a herd that waits in more places than that.
 const LARGE: (usize, usize) = (4096, 500_000);
@@ -149,33 +152,26 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
             "none of --subjects can wait for so many: ask for fewer --dups or --processes",
         ));
     }
-    let repetitions =
-        options.output.repetitions.unwrap_or(if options.output.quick { 2 } else { 3 });
-    let wanted = |point: &Point| {
-        let once = point.is_large() && options.output.repetitions.is_none();
-        if once { 1 } else { repetitions }
-    };
-    let herds: usize = points.iter().map(wanted).sum::<usize>() * ways.len();
-    let budget = options.output.budget(15.0, 90.0);
-    let progress = Progress::new("herd", herds);
+    let progress = Progress::new("herd", points.len() * ways.len() * HERDS);
     let environment = Environment::here();
-    let promised = options.output.seconds.is_none();
-    let mut pace = Pace::new(points.len(), budget, promised, options.output.quick);
-    let slot = budget * 1e9 / herds as f64;
-    let (mut rows, mut left_out) = (Vec::new(), 0);
+    let mut budget = Budget::new(&options.output, points.len(), 15.0, 90.0);
+    let mut rows = Vec::new();
     for &point in &points {
-        let Some(repetitions) = pace.next(wanted(&point)) else {
-            left_out += 1;
+        if point.is_large() {
+            budget.needs(1);
+        }
+        if !budget.point_of(point.processes * (point.dups + 1)) {
             continue;
-        };
+        }
         let taking: Vec<Way> = ways.iter().filter(|way| takes_part(way, point)).copied().collect();
         let mut measured: Vec<Measured> = taking.iter().map(|_| Measured::default()).collect();
-        for repetition in 0..repetitions {
-            for turn in 0..taking.len() {
-                let place = (turn + repetition * 5) % taking.len();
+        let slot = budget.slot(taking.len(), HERDS) * 1e9;
+        while budget.round() {
+            for place in budget.turns(taking.len()) {
                 progress.step(format!("{} processes {}", point.processes, taking[place].name));
                 let own = &mut measured[place];
-                if let Some(note) = measure(taking[place], point, options.connects, slot, own)? {
+                let measured = measure(taking[place], point, options.connects, slot, own);
+                if let Some(note) = budget.keep(measured)?.flatten() {
                     say::note(&note);
                     notes.push(note);
                 }
@@ -186,19 +182,15 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     }
     drop(progress);
     relate(&mut rows);
-    pace::say_left_out(left_out);
-    let parameters = [
+    let own = [
         ("subjects", json!(ways.iter().map(|way| way.name).collect::<Vec<_>>())),
         ("processes", json!(points.iter().map(|point| point.processes).collect::<Vec<_>>())),
         ("dups", json!(options.dups)),
         ("connects", json!(options.connects)),
-        ("repetitions", json!(repetitions)),
         ("most_engines", json!(MOST_ENGINES)),
-        ("seconds", json!(budget)),
-        ("quick", json!(options.output.quick)),
-        ("points_left_out", json!(left_out)),
         ("notes", json!(notes)),
     ];
+    let parameters = options.output.parameters().into_iter().chain(own).chain(budget.end());
     // A record with duplicates has its own name: both records belong in one report.
     let name = if options.dups > 0 { "herd-dups" } else { "herd" };
     Ok(Record::new(name, environment, parameters, rows))

@@ -54,7 +54,7 @@ impl Experiment for Http {
             .filter(|row| {
                 ["superpoll-rt-epoll", "superpoll-rt-adaptive"].contains(&row.subject.as_str())
             })
-            .filter_map(|row| Some((row.tokio_ratio?, row.subject.clone())));
+            .filter_map(|row| Some((row.to_tokio()?, row.subject.clone())));
         worst("http: CPU / tokio", 0.95, ours).into_iter().collect()
     }
 

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::options::Output;
 use crate::server::turns::Figures;
+use crate::statistics::Estimate;
 
 pub mod experiment;
 #[cfg(feature = "http")]
@@ -66,4 +67,15 @@ pub struct Row {
     pub tokio_ratio: Option<f64>,
     /// The cheapest round against tokio's cheapest.
     pub tokio_ratio_min: Option<f64>,
+    /// The ratio of the lowest deciles.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokio_decile: Option<Estimate>,
+}
+
+impl Row {
+    /// Returns the headline of the cost relative to tokio's: from lowest deciles, or from medians in
+    /// older records.
+    pub fn to_tokio(&self) -> Option<f64> {
+        self.tokio_decile.map(|ratio| ratio.value).or(self.tokio_ratio)
+    }
 }

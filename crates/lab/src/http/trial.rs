@@ -15,7 +15,7 @@ use crate::server::generator::check_connections;
 use crate::server::trial::{Plan, Trial};
 use crate::server::turns::{self, Runner};
 use crate::server::{Place, Server};
-use crate::{channel, options};
+use crate::{channel, options, statistics};
 
 fn connections(options: &Options, servers: usize) -> Result<Vec<usize>> {
     let numbers = options::numbers("--connections", &options.connections)?;
@@ -28,15 +28,8 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let entries = subject::chosen(options.subjects.as_deref())?;
     let points = connections(options, entries.len())?;
     let output = &options.output;
-    let plan = Plan {
-        name: "http",
-        output,
-        rounds: (5, 15),
-        seconds: 30.0,
-        servers: entries.len(),
-        steps: 1,
-    };
-    let done = plan.run(Lost::default(), &points, |trial, connections, time| {
+    let plan = Plan { name: "http", output, seconds: 30.0, servers: entries.len() };
+    let done = plan.run(Lost::default(), &points, |trial, connections| {
         let (about, place) = (format!("{connections} connections"), trial.place);
         let mut runners = trial.set_up(
             entries.iter().copied(),
@@ -44,8 +37,8 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
             &about,
             |entry| set_up(entry, connections, place),
         )?;
-        let Trial { rounds, lost, progress, .. } = trial;
-        let requests = turns::take_turns(&mut runners, *rounds, time, lost, |server| {
+        let Trial { budget, lost, progress, .. } = trial;
+        let requests = turns::take_turns(&mut runners, budget, lost, |server| {
             progress.step(format!("{server}: {about}"));
         })?;
         let (mut point, _runners) =
@@ -76,23 +69,19 @@ fn row(runner: &mut Runner<Connection>, connections: usize, requests: u64) -> Re
         subject: runner.name().to_owned(),
         connections,
         figures: runner.figures(requests)?,
-        tokio_ratio: None,
-        tokio_ratio_min: None,
+        ..Row::default()
     })
 }
 
 /// Fills in the ratios within a point.
 fn relate(point: &mut [Row]) {
-    let tokio = point.iter().find(|row| row.subject == "tokio");
-    let Some((median, least)) = tokio
-        .map(|row| (row.figures.cpu_ns_per_request_median, row.figures.cpu_ns_per_request_min))
-    else {
-        return;
-    };
+    let Some(tokio) = point.iter().find(|row| row.subject == "tokio").cloned() else { return };
     let ratio = |own: f64, other: f64| (other > 0.0).then(|| own / other);
     for row in point {
-        row.tokio_ratio = ratio(row.figures.cpu_ns_per_request_median, median);
-        row.tokio_ratio_min = ratio(row.figures.cpu_ns_per_request_min, least);
+        let (own, tokio) = (&row.figures, &tokio.figures);
+        row.tokio_ratio = ratio(own.cpu_ns_per_request_median, tokio.cpu_ns_per_request_median);
+        row.tokio_ratio_min = ratio(own.cpu_ns_per_request_min, tokio.cpu_ns_per_request_min);
+        row.tokio_decile = statistics::ratio(&own.cpu_ns, &tokio.cpu_ns);
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde_json::json;
 
+use crate::budget::Budget;
 use crate::channel;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
@@ -12,7 +13,6 @@ use crate::idle::clients::{self, Order};
 use crate::idle::subject::{self, Entry, Kind};
 use crate::idle::tls::Certificate;
 use crate::idle::{Options, Row, Spread, service};
-use crate::pace::{self, Pace};
 use crate::progress::Progress;
 use crate::record::Record;
 use crate::rivals::{self, Lost};
@@ -76,6 +76,9 @@ fn connections(options: &Options, entries: &[Entry]) -> Result<usize> {
     Ok(asked / 2 * 2)
 }
 
+/// The most rounds of a server, unless the options give a number: memory hardly varies.
+const ROUNDS: usize = 3;
+
 /// The findings of one round, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Found {
@@ -96,65 +99,56 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     // Taken before this thread binds itself to one processor.
     let environment = Environment::here();
     let processors = Processors::here();
-    let rounds = options.output.repetitions.unwrap_or(if options.output.quick { 1 } else { 3 });
     let mut lost = Lost::default();
     let measured = processors.apart(|processor| {
         let place = Place { processor, second_thread: options.output.second_thread };
-        measure(options, &entries, &arrivals, connections, rounds, place, &mut lost)
+        measure(options, &entries, &arrivals, connections, place, &mut lost)
     });
-    let (rows, left_out) = measured?;
-    pace::say_left_out(left_out);
+    let (rows, budget) = measured?;
     notes.extend(lost.notes());
-    let parameters = [
+    let own = [
         ("subjects", json!(entries.iter().map(|e| e.name).collect::<Vec<_>>())),
         ("about", entries.iter().map(|e| (e.name.to_owned(), json!(e.about))).collect()),
         ("arrivals", json!(arrivals.iter().map(|one| one.name()).collect::<Vec<_>>())),
         ("connections", json!(connections)),
-        ("rounds", json!(rounds)),
         ("client_processor", json!(processors.client())),
         ("server_processor", json!(processors.server())),
-        ("quick", json!(options.output.quick)),
         ("bytes_verified", json!(true)),
-        ("points_left_out", json!(left_out)),
         ("rivals", rivals::versions(subject::ALL.iter().map(|entry| entry.name))),
         ("notes", json!(notes)),
     ];
+    let parameters = options.output.parameters().into_iter().chain(own).chain(budget.end());
     Ok(Record::new("idle", environment, parameters, rows))
 }
 
-/// Returns the rows, and how many points were left out because a quick run had no time for them.
+/// Returns the rows, and the time that is over.
 fn measure(
     options: &Options,
     entries: &[Entry],
     arrivals: &[Arrival],
     connections: usize,
-    rounds: usize,
     place: Place,
     lost: &mut Lost,
-) -> Result<(Vec<Row>, usize)> {
+) -> Result<(Vec<Row>, Budget)> {
     let making = |e| Error::system("making a folder for servers", e);
     let folder = tempfile::tempdir().map_err(making)?;
     let certificate = Certificate::make(folder.path())?;
     let points: Vec<(Entry, Arrival)> =
         entries.iter().flat_map(|&entry| arrivals.iter().map(move |&one| (entry, one))).collect();
-    let progress = Progress::new("idle", points.len() * rounds);
-    let budget = options.output.budget(30.0, 600.0);
-    let mut pace = Pace::new(points.len() * rounds, budget, false, options.output.quick);
+    let progress = Progress::new("idle", points.len() * ROUNDS);
+    let mut budget = Budget::new(&options.output, points.len(), 30.0, 600.0);
+    budget.needs(1);
     let mut found: Vec<Vec<Found>> = vec![Vec::new(); points.len()];
-    let mut left_out = 0;
-    for _ in 0..rounds {
-        for (&(entry, arrival), found) in points.iter().zip(&mut found) {
-            if lost.has(entry.name) {
-                continue;
-            }
-            if pace.next(1).is_none() {
-                left_out += usize::from(found.is_empty());
-                continue;
-            }
+    for (&(entry, arrival), found) in points.iter().zip(&mut found) {
+        if !budget.point() {
+            continue;
+        }
+        while budget.round() && budget.number() < budget.rounds(ROUNDS) && !lost.has(entry.name) {
             progress.step(format!("{} {}", entry.name, arrival.name()));
             let own = tempfile::tempdir_in(folder.path()).map_err(making)?;
             let round = round(entry, arrival, connections, place, own.path(), &certificate);
-            found.extend(lost.keep(entry.name, round)?);
+            let round = budget.keep(lost.keep(entry.name, round))?;
+            found.extend(round.flatten());
         }
     }
     drop(progress);
@@ -164,7 +158,7 @@ fn measure(
         .filter(|(_, found)| !found.is_empty())
         .map(|(&(entry, arrival), found)| row(entry, arrival, connections, found))
         .collect();
-    Ok((rows, left_out))
+    Ok((rows, budget))
 }
 
 /// Starts a server with a folder, adds connections and closes them.

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use crate::budget::Budget;
 use crate::channel;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
@@ -10,7 +11,7 @@ use crate::keep::moves::{self, Order, WATCHED};
 use crate::keep::restart::{Site, Way};
 use crate::keep::topology::{KeeperProcess, Kind};
 use crate::keep::{Options, Part, Row};
-use crate::options::{self, Output};
+use crate::options;
 use crate::progress::Progress;
 use crate::record::Record;
 use crate::say;
@@ -143,22 +144,28 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let processors = Processors::here();
     let place = Loops { main: processors.server(), other: processors.client() };
     let mut findings = Findings::default();
-    let rounds = |full: usize, quick: usize| rounds(&options.output, full, quick);
-    let steps = plan.topologies.len() * rounds(5, 1) * 3 + rounds(3, 1) * 2;
-    let progress = Progress::new("sit", steps);
+    let progress = Progress::new("sit", plan.topologies.len() * 15 + 6);
     let has = |part| plan.parts.contains(&part);
-    if has(Part::Move) || has(Part::Wake) {
-        move_and_wake(options, &plan, place, rounds(5, 1), &progress, &mut findings)?;
+    let moves = has(Part::Move) || has(Part::Wake);
+    let points = [moves, has(Part::Busy), has(Part::Restart)];
+    let points = points.iter().filter(|part| **part).count();
+    let mut budget = Budget::new(&options.output, points, 30.0, 150.0);
+    budget.needs(1);
+    if moves && budget.point() {
+        let measured = move_and_wake(options, &plan, place, &mut budget, &progress, &mut findings);
+        budget.keep(measured)?;
     }
-    if has(Part::Busy) {
-        busy(options, &plan, place, rounds(7, 1), &progress, &mut findings)?;
+    if has(Part::Busy) && budget.point() {
+        let measured = busy(options, &plan, place, &mut budget, &progress, &mut findings);
+        budget.keep(measured)?;
     }
-    if has(Part::Restart) {
-        restart(&plan, rounds(3, 1), &progress, &mut findings)?;
+    if has(Part::Restart) && budget.point() {
+        let measured = restart(&plan, &mut budget, &progress, &mut findings);
+        budget.keep(measured)?;
     }
     drop(progress);
     let names = |all: &[Kind]| all.iter().map(|one| one.name()).collect::<Vec<_>>();
-    let parameters = [
+    let own = [
         ("parts", json!(plan.parts.iter().map(|part| part.name()).collect::<Vec<_>>())),
         ("topologies", json!(names(&plan.topologies))),
         ("batch", json!(plan.batches)),
@@ -169,15 +176,10 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
         ("moves", json!(MOVES)),
         ("main_processor", json!(place.main)),
         ("client_processor", json!(place.other)),
-        ("quick", json!(options.output.quick)),
-        ("seed", json!(options.output.seed)),
         ("notes", json!(plan.note.iter().collect::<Vec<_>>())),
     ];
+    let parameters = options.output.parameters().into_iter().chain(own).chain(budget.end());
     Ok(Record::new("sit", environment, parameters, findings.rows()))
-}
-
-fn rounds(output: &Output, full: usize, quick: usize) -> usize {
-    output.repetitions.unwrap_or(if output.quick { quick } else { full })
 }
 
 /// The processors of the main loops, and of their peers.
@@ -195,7 +197,7 @@ fn move_and_wake(
     options: &Options,
     plan: &Plan,
     place: Loops,
-    rounds: usize,
+    budget: &mut Budget,
     progress: &Progress,
     findings: &mut Findings,
 ) -> Result<()> {
@@ -206,10 +208,9 @@ fn move_and_wake(
         let clients = moves::start(kind, keeper.as_ref(), place.main, place.other, plan.watched)?;
         loops.push((kind, clients, keeper));
     }
-    for round in 0..rounds {
-        let first = round % loops.len();
-        loops.rotate_left(first);
-        for (kind, one, _) in &mut loops {
+    while budget.round() {
+        for place in budget.turns(loops.len()) {
+            let (kind, one, _) = &mut loops[place];
             let subject = kind.name();
             progress.step(format!("{subject} moves"));
             for &batch in plan.batches.iter().filter(|_| plan.parts.contains(&Part::Move)) {
@@ -220,14 +221,13 @@ fn move_and_wake(
             }
             if plan.parts.contains(&Part::Wake) {
                 progress.step(format!("{subject} wakes up"));
-                let seed = options.output.seed + round as u64;
+                let seed = options.output.seed + budget.number() as u64;
                 let all: Vec<f64> = one.ask(&Order::Wake { times: options.samples, seed })?;
                 let of = |share| statistics::quantile(&all, share);
                 let figures = [("p50", of(0.5)), ("p99", of(0.99))];
                 findings.note((Part::Wake, subject, plan.watched), "ns", &figures);
             }
         }
-        loops.rotate_right(first);
     }
     Ok(())
 }
@@ -236,7 +236,7 @@ fn busy(
     options: &Options,
     plan: &Plan,
     place: Loops,
-    rounds: usize,
+    budget: &mut Budget,
     progress: &Progress,
     findings: &mut Findings,
 ) -> Result<()> {
@@ -246,10 +246,9 @@ fn busy(
         let pair = Pair::start(kind, keeper.as_ref(), plan.idle, place.main, place.other)?;
         pairs.push((kind, pair, keeper));
     }
-    for round in 0..rounds {
-        let first = round % pairs.len();
-        pairs.rotate_left(first);
-        for (kind, pair, _) in &mut pairs {
+    while budget.round() {
+        for place in budget.turns(pairs.len()) {
+            let (kind, pair, _) = &mut pairs[place];
             progress.step(format!("{} serves", kind.name()));
             let found = pair.measure(options.requests)?;
             let of = (Part::Busy, kind.name(), plan.idle);
@@ -262,13 +261,17 @@ fn busy(
             findings.note(of, "ns", &figures);
             findings.note(of, "count", &[("away", found.away)]);
         }
-        pairs.rotate_right(first);
     }
     Ok(())
 }
 
-fn restart(plan: &Plan, rounds: usize, progress: &Progress, findings: &mut Findings) -> Result<()> {
-    for _ in 0..rounds {
+fn restart(
+    plan: &Plan,
+    budget: &mut Budget,
+    progress: &Progress,
+    findings: &mut Findings,
+) -> Result<()> {
+    while budget.round() {
         let mut site = Site::start(plan.idle)?;
         for way in Way::ALL {
             progress.step(way.name().to_owned());
@@ -290,6 +293,7 @@ fn restart(plan: &Plan, rounds: usize, progress: &Progress, findings: &mut Findi
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::Output;
 
     #[test]
     fn options_are_checked() {

@@ -1,9 +1,8 @@
 //! The sizes of both experiments, and the subjects in turn with each.
 
-use std::time::Instant;
-
 use serde_json::json;
 
+use crate::budget::Budget;
 use crate::channel::{Kind, Pairs};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
@@ -44,6 +43,9 @@ const LOAD_ROUNDS: usize = 512;
 
 /// How many wake-ups a subject gets in a row, at least and at most.
 const BLOCK: (usize, usize) = (5, 50);
+
+/// The number of rounds that blocks are long for, unless the options give one.
+const ROUNDS: usize = 3;
 
 /// The time of a wake-up, including the quiet before it, in seconds: a first guess, for the length
 /// of a block.
@@ -115,17 +117,16 @@ fn measure(
     let (entries, left_out) = waking::subjects(subjects, &DEFAULTS)?;
     notes.extend(left_out);
     notes.iter().for_each(|note| say::note(note));
-    let budget = output.budget(15.0, 120.0);
-    // Each case gets its share of the time.
-    let share = budget / cases.len().max(1) as f64;
-    let block = (share / (entries.len() as f64 * GUESS)) as usize;
-    let block = block.clamp(BLOCK.0, BLOCK.1);
-    let blocks = share / (entries.len() * block) as f64 / GUESS;
-    let progress =
-        Progress::new(experiment, cases.len() * entries.len() * (blocks.ceil() as usize).max(1));
+    let mut budget = Budget::new(output, cases.len(), 15.0, 120.0);
+    budget.needs(1);
+    let progress = Progress::new(experiment, cases.len() * entries.len() * ROUNDS);
+    let mut block = BLOCK.1;
     let (mut rows, environment, pinned) = waking::apart(|writers, cores| {
         let (mut rows, mut environment) = (Vec::new(), None);
         for case in cases {
+            if !budget.point() {
+                continue;
+            }
             let pairs = Pairs::open(case.kind, case.total)?;
             let writer = Writer::start(&pairs, writers)?;
             let _second = output.second_thread.then(SecondThread::start);
@@ -134,20 +135,24 @@ fn measure(
             let suitable: Vec<Entry> =
                 entries.iter().filter(|entry| entry.suits(&pairs)).copied().collect();
             let mut random = Random::new(output.seed);
-            let (begun, mut turns) = (Instant::now(), 0);
-            let targets = || {
-                let enough = match output.repetitions {
-                    Some(repetitions) => turns == repetitions,
-                    None => turns > 0 && begun.elapsed().as_secs_f64() > share,
-                };
-                turns += 1;
-                (!enough).then(|| (0..block).map(|_| random.below(case.total)).collect())
-            };
+            let length = (budget.slot(suitable.len(), ROUNDS) / GUESS) as usize;
+            block = length.clamp(BLOCK.0, BLOCK.1);
+            let mut targets = |_| (0..block).map(|_| random.below(case.total)).collect();
             let told = |entry: &Entry| {
                 progress.step(format!("{} {} {}", case.kind, case.total, entry.name));
             };
             let load = &case.load;
-            let all = waking::take_turns(&pairs, &writer, &suitable, load, BUSY, targets, told)?;
+            let all = waking::take_turns(
+                &pairs,
+                &writer,
+                &suitable,
+                load,
+                BUSY,
+                &mut budget,
+                &mut targets,
+                told,
+            );
+            let Some(all) = budget.keep(all)? else { continue };
             rows.extend(suitable.iter().zip(&all).map(|(entry, own)| row(case, entry, own)));
         }
         Ok::<_, Error>((rows, environment, !writers.is_empty()))
@@ -162,7 +167,7 @@ fn measure(
         notes.push(note);
     }
     relate(&mut rows);
-    let parameters = [
+    let own = [
         ("subjects", json!(entries.iter().map(|entry| entry.name).collect::<Vec<_>>())),
         ("wake_ups_in_a_row", json!(block)),
         ("warm_up_rounds_adaptive", json!(BUSY.first_adaptive)),
@@ -171,13 +176,10 @@ fn measure(
         ("quiet_ns", json!([QUIET.0, QUIET.0 + QUIET.1])),
         ("writer", json!("a child process that sees the loop asleep before it writes")),
         ("pinned", json!(pinned)),
-        ("seconds", json!(budget)),
-        ("quick", json!(output.quick)),
-        ("second_thread", json!(output.second_thread)),
-        ("seed", json!(output.seed)),
         ("bytes_verified", json!(true)),
         ("notes", json!(notes)),
     ];
+    let parameters = output.parameters().into_iter().chain(own).chain(budget.end());
     Ok(Record::new(experiment, environment.unwrap_or_default(), parameters, rows))
 }
 

@@ -48,9 +48,7 @@ impl Experiment for Mix {
                 .filter(move |row| row.subject == subject && row.family == family)
                 .filter(move |row| kind.is_none_or(|kind| row.kind == kind))
                 .filter(move |row| family != "shift" || shifts.contains(&row.shift_every))
-                .filter_map(|row| {
-                    Some((row.figures.cost_ratio?, format!("{} {}", row.kind, row.load)))
-                })
+                .filter_map(|row| Some((row.figures.cost()?, format!("{} {}", row.kind, row.load))))
         };
         let costs = |family, kind, shifts| costs_of("adaptive", family, kind, shifts);
         let mut targets = Vec::new();

@@ -4,6 +4,7 @@
 
 use crate::mix::table::find;
 use crate::mix::{self, Row};
+use crate::record::Figures;
 
 /// The subjects that get a bar, with their colours.
 const BARS: [(&str, &str); 6] = [
@@ -34,7 +35,7 @@ pub fn svg(rows: &[Row]) -> String {
     for ((kind, load), rows) in mix::loads(rows) {
         let top = y;
         for (name, colour) in BARS {
-            let Some(ratio) = find(&rows, name).and_then(|figures| figures.cost_ratio) else {
+            let Some(ratio) = find(&rows, name).and_then(Figures::cost) else {
                 continue;
             };
             let width = ratio.min(MOST) * UNIT;

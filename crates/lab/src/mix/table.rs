@@ -22,12 +22,12 @@ pub fn best_pure<'a>(rows: &[&'a Row], of: Account) -> Option<&'a Row> {
 /// Returns the costs relative to the best pure subject: a line per load, a column per subject that
 /// adapts, the floor.
 pub fn costs(rows: &[Row]) -> Table {
-    ratios(rows, |f| f.cost_ratio, |f| f.cost_ns_per_round)
+    ratios(rows, Figures::cost, |f| f.cost_ns_per_round)
 }
 
 /// Returns the same table for the loop's own time.
 pub fn loops(rows: &[Row]) -> Table {
-    ratios(rows, |f| f.loop_ratio, |f| Some(f.ns_per_round_median))
+    ratios(rows, Figures::loop_part, |f| Some(f.ns_per_round_median))
 }
 
 fn ratios(rows: &[Row], of: Account, price: Account) -> Table {

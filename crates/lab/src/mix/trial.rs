@@ -4,13 +4,13 @@ use serde_json::json;
 use superpoll::backend::policy::CostBased;
 use superpoll::diagnostics::{self, Costs};
 
+use crate::budget::Budget;
 use crate::channel::{self, Kind, Pairs};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::load::{Load, Mix};
 use crate::measure::{self, Rounds, Sample};
 use crate::mix::{Options, Row};
-use crate::pace::{self, Pace};
 use crate::progress::Progress;
 use crate::record::{self, Record};
 use crate::rivals::{self, Lost};
@@ -43,6 +43,9 @@ struct Case {
     chance: f64,
     worst: Option<simulator::Load>,
 }
+
+/// The number of rounds that blocks are long for, unless the options give one.
+const ROUNDS: usize = 5;
 
 /// Families of loads.
 const FAMILIES: [&str; 4] = ["mixed", "shift", "random", "worst"];
@@ -239,9 +242,6 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     options.output.check()?;
     let kinds = options::kinds(&options.kind)?;
     let entries = options::subjects(options.subjects.as_deref(), &DEFAULTS)?;
-    let repetitions =
-        options.output.repetitions.unwrap_or(if options.output.quick { 3 } else { 5 });
-    let budget = options.output.budget(25.0, 90.0);
     let mut notes = Vec::new();
     let mut all = Vec::new();
     for &kind in &kinds {
@@ -255,22 +255,18 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         say::note(note);
     }
     let count: usize = all.iter().map(|(_, cases)| cases.len()).sum();
-    let progress = Progress::new("mix", count * entries.len() * repetitions);
-    let slot = budget / (count * entries.len() * repetitions).max(1) as f64;
+    let progress = Progress::new("mix", count * entries.len() * ROUNDS);
     let _second = options.output.second_thread.then(crate::second_thread::SecondThread::start);
     let environment = Environment::here();
-    let promised = options.output.paced || options.output.seconds.is_none();
-    let mut pace = Pace::new(count, budget, promised, options.output.quick);
-    let mut left_out = 0;
+    let mut budget = Budget::new(&options.output, count, 25.0, 90.0);
     let mut rows = Vec::new();
     let mut lost = Lost::default();
     for (kind, cases) in &all {
         let mut pairs: Option<Pairs> = None;
         for case in cases {
-            let Some(repetitions) = pace.next(repetitions) else {
-                left_out += 1;
+            if !budget.point_of(case.mix.hot + case.mix.cold) {
                 continue;
-            };
+            }
             let total = case.mix.hot + case.mix.cold;
             if pairs.as_ref().is_none_or(|pairs| pairs.len() != total) {
                 // The old ones are closed before the new ones are opened: both may not fit.
@@ -282,21 +278,23 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
             };
             let suitable: Vec<Entry> =
                 entries.iter().filter(|entry| entry.suits(pairs)).copied().collect();
+            let slot = budget.slot(suitable.len(), ROUNDS);
             let pilot = case.load(16, options.output.seed);
             let rounds = case.rounds(measure::rounds_in(pairs, &pilot, slot)?);
             let length = rounds.warm_up_adaptive + rounds.measured;
             let load = case.load(length, options.output.seed);
-            let outcomes = measure::interleave(
+            let measured = measure::interleave(
                 pairs,
                 &suitable,
                 &load,
                 rounds,
-                repetitions,
+                &mut budget,
                 &mut lost,
                 |entry| {
                     progress.step(format!("{kind} {} {}", case.name, entry.name));
                 },
-            )?;
+            );
+            let Some(outcomes) = budget.keep(measured)? else { continue };
             let figures = measure::figures(&outcomes, Sample::Block, record::relate);
             rows.extend(outcomes.iter().zip(figures).map(|(outcome, figures)| Row {
                 kind: kind.name().to_owned(),
@@ -312,23 +310,17 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         }
     }
     drop(progress);
-    pace::say_left_out(left_out);
     notes.extend(lost.notes());
-    let parameters = [
+    let own = [
         ("kinds", json!(kinds.iter().map(|k| k.name()).collect::<Vec<_>>())),
         ("subjects", json!(entries.iter().map(|e| e.name).collect::<Vec<_>>())),
-        ("repetitions", json!(repetitions)),
         ("warm_up_rounds_adaptive", json!(WARM_UP.0)),
         ("warm_up_rounds", json!(WARM_UP.1)),
-        ("seconds", json!(budget)),
-        ("quick", json!(options.output.quick)),
-        ("second_thread", json!(options.output.second_thread)),
-        ("seed", json!(options.output.seed)),
         ("bytes_verified", json!(true)),
-        ("points_left_out", json!(left_out)),
         ("rivals", rivals::versions(subject::ALL.iter().map(|entry| entry.name))),
         ("notes", json!(notes)),
     ];
+    let parameters = options.output.parameters().into_iter().chain(own).chain(budget.end());
     Ok(Record::new("mix", environment, parameters, rows))
 }
 

@@ -56,7 +56,7 @@ impl Sweep<'_> {
     fn won(&self, subject: &str) -> Option<String> {
         let won = self.0.iter().filter(|row| {
             let figures = &row.figures;
-            row.subject == subject && figures.cost_ratio.or(figures.loop_ratio) == Some(1.0)
+            row.subject == subject && figures.cost().or(figures.loop_part()) == Some(1.0)
         });
         let of = self.points().len();
         self.has(subject)

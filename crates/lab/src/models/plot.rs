@@ -4,14 +4,15 @@
 use crate::models::{FLOOR, Row};
 use crate::plot::{self, Plot};
 use crate::record::Account;
+use crate::record::Figures;
 
 /// The ratio of each loop's time to the best, for the loop alone or including the writers' share;
 /// none if there is only one point.
 pub fn ratios(name: &str, rows: &[&Row], with_writers: bool) -> Option<Plot> {
     let (account, of): (&str, Account) = if with_writers {
-        ("with what writers pay", |f| f.cost_ratio)
+        ("with what writers pay", Figures::cost)
     } else {
-        ("the loop alone", |f| f.loop_ratio)
+        ("the loop alone", Figures::loop_part)
     };
     let curves = plot::curves(rows, |row| {
         let at = (row.subject != FLOOR).then(|| of(&row.figures)).flatten()?;

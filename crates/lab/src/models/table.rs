@@ -68,8 +68,8 @@ pub fn subjects(rows: &[&Row]) -> Table {
             let end = |ends: fn(&[f64]) -> f64| (!ratios.is_empty()).then(|| ends(&ratios));
             [table::ratio(end(statistics::minimum)), table::ratio(end(statistics::maximum))]
         };
-        let [loop_least, loop_most] = ends(|f| f.loop_ratio);
-        let [cost_least, cost_most] = ends(|f| f.cost_ratio);
+        let [loop_least, loop_most] = ends(Figures::loop_part);
+        let [cost_least, cost_most] = ends(Figures::cost);
         let per_event = |row: &Row| {
             format!("{:.0}", row.figures.ns_per_round_median / row.active.max(1) as f64)
         };

@@ -2,16 +2,15 @@
 
 use serde_json::json;
 
+use crate::budget::Budget;
 use crate::channel::Pairs;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
-use crate::load::Load;
-use crate::measure::{self, Rounds, Sample};
+use crate::measure::{self, Sample};
 use crate::models::{
     FLOOR, Model, Options, Row, aio, quiet, select, sigio, sigio_plain, spin, uring, uring_read,
 };
 use crate::options;
-use crate::pace::{self, Pace};
 use crate::progress::Progress;
 use crate::record::{self, Record};
 use crate::rivals::Lost;
@@ -70,9 +69,6 @@ const SHARES: [f64; 8] = [0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0];
 struct Plan {
     sweep: Sweep,
     ways: Vec<Way>,
-    repetitions: usize,
-    /// Seconds.
-    budget: f64,
     notes: Vec<String>,
 }
 
@@ -81,13 +77,7 @@ fn plan(options: &Options) -> Result<Plan> {
     let totals = options::numbers("--total", &options.total)?;
     let active = options.active.as_deref();
     let mut sweep = Sweep::new(&options.kind, &options.placement, totals, active, &SHARES)?;
-    Ok(Plan {
-        notes: std::mem::take(&mut sweep.notes),
-        sweep,
-        ways: chosen(&options.subjects)?,
-        repetitions: options.output.repetitions.unwrap_or(if options.output.quick { 3 } else { 5 }),
-        budget: options.output.budget(15.0, 30.0),
-    })
+    Ok(Plan { notes: std::mem::take(&mut sweep.notes), sweep, ways: chosen(&options.subjects)? })
 }
 
 /// Whether an error means that the kernel does not have a feature or does not let us use it.
@@ -132,87 +122,58 @@ fn working(ways: &[Way], pairs: &Pairs) -> Result<(Vec<Way>, Vec<String>)> {
 
 /// Runs the experiment.
 pub fn run(options: &Options) -> Result<Record<Row>> {
-    let Plan { sweep, ways: wanted, repetitions, budget, mut notes } = plan(options)?;
+    let Plan { sweep, ways: wanted, mut notes } = plan(options)?;
     for note in &notes {
         say::note(note);
     }
     let floor = Entry::named(FLOOR)?;
     let _second = options.output.second_thread.then(crate::second_thread::SecondThread::start);
     let environment = Environment::here();
-    let all_points = sweep.len();
-    let blocks = all_points * (wanted.len() + 1) * repetitions;
-    let progress = Progress::new("models", blocks);
-    let slot = budget / blocks.max(1) as f64;
-    let promised = options.output.paced || options.output.seconds.is_none();
-    let mut pace = Pace::new(all_points, budget, promised, options.output.quick);
-    let mut left_out = 0;
+    let progress = Progress::new("models", sweep.len() * (wanted.len() + 1) * 5);
+    let mut budget = Budget::new(&options.output, sweep.len(), 15.0, 30.0);
     let mut rows = Vec::new();
     // The reason why there was nothing to measure somewhere: a remark, unless it is so everywhere.
     let mut nothing = Vec::new();
-    for &kind in &sweep.kinds {
-        for &total in &sweep.totals {
-            let pairs = Pairs::open(kind, total)?;
-            let (ways, reasons) = working(&wanted, &pairs)?;
-            let new = reasons.into_iter().filter(|reason| !notes.contains(reason));
-            let new: Vec<String> = new.collect();
-            if ways.is_empty() {
-                nothing.extend(new);
-                continue;
-            }
-            for reason in new {
-                say::note(&reason);
-                notes.push(reason);
-            }
-            let mut entries = vec![floor];
-            entries.extend(ways.iter().map(|way| way.entry));
-            let quiet = quiet_shares(&pairs, &ways, repetitions)?;
-            for &placement in &sweep.placements {
-                for active in sweep.points(total) {
-                    let Some(repetitions) = pace.next(repetitions) else {
-                        left_out += 1;
-                        continue;
-                    };
-                    let load = Load::constant(placement.choose(total, active));
-                    let rounds = Rounds {
-                        warm_up_adaptive: WARM_UP,
-                        warm_up: WARM_UP,
-                        measured: measure::rounds_in(&pairs, &load, slot)?,
-                    };
-                    let told = |entry: &Entry| {
-                        progress
-                            .step(format!("{kind} {active}/{total} {placement} {}", entry.name));
-                    };
-                    let outcomes = measure::interleave(
-                        &pairs,
-                        &entries,
-                        &load,
-                        rounds,
-                        repetitions,
-                        &mut Lost::default(),
-                        told,
-                    )?;
-                    let figures = measure::figures(&outcomes, Sample::Round, |point| {
-                        record::relate_to(point, |name| name != FLOOR);
-                    });
-                    rows.extend(entries.iter().zip(figures).enumerate().map(
-                        |(place, (entry, figures))| {
-                            let own = place.checked_sub(1);
-                            Row {
-                                kind: kind.name().to_owned(),
-                                placement: placement.name().to_owned(),
-                                total,
-                                active,
-                                model: own.map_or("none", |own| ways[own].model.name()).to_owned(),
-                                subject: entry.name.to_owned(),
-                                quiet_processor_share: own.map(|own| quiet[own]),
-                                figures,
-                            }
-                        },
-                    ));
-                }
-            }
+    let prepare = |pairs: &Pairs| {
+        let (ways, reasons) = working(&wanted, pairs)?;
+        let new = reasons.into_iter().filter(|reason| !notes.contains(reason));
+        let new: Vec<String> = new.collect();
+        if ways.is_empty() {
+            nothing.extend(new);
+            return Ok(None);
         }
-    }
+        for reason in new {
+            say::note(&reason);
+            notes.push(reason);
+        }
+        let quiet = quiet_shares(pairs, &ways)?;
+        let entries: Vec<Entry> =
+            std::iter::once(floor).chain(ways.iter().map(|way| way.entry)).collect();
+        Ok(Some((ways, entries, quiet)))
+    };
+    sweep.visit(&mut budget, prepare, |point, (ways, entries, quiet), budget| {
+        let mut lost = Lost::default();
+        let warm_up = (WARM_UP, WARM_UP);
+        let outcomes =
+            point.interleave(entries, warm_up, budget, &mut lost, |text| progress.step(text))?;
+        let figures = measure::figures(&outcomes, Sample::Round, |point| {
+            record::relate_to(point, |name| name != FLOOR);
+        });
+        rows.extend(outcomes.iter().zip(figures).map(|(outcome, figures)| {
+            let own = ways.iter().position(|way| way.entry == outcome.entry);
+            Row {
+                kind: point.kind.name().to_owned(),
+                placement: point.placement.name().to_owned(),
+                total: point.total,
+                active: point.active,
+                model: own.map_or("none", |own| ways[own].model.name()).to_owned(),
+                subject: outcome.entry.name.to_owned(),
+                quiet_processor_share: own.map(|own| quiet[own]),
+                figures,
+            }
+        }));
+        Ok(())
+    })?;
     drop(progress);
     if rows.is_empty() && !nothing.is_empty() {
         return Err(Error::usage(format!("nothing is left to measure: {}", nothing.join("; "))));
@@ -221,28 +182,21 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         say::note(&reason);
         notes.push(reason);
     }
-    pace::say_left_out(left_out);
     let about = |way: &Way| {
         (way.entry.name.to_owned(), json!(format!("{}: {}", way.model.name(), way.entry.about)))
     };
-    let parameters = [
-        ("kinds", json!(sweep.kinds.iter().map(|k| k.name()).collect::<Vec<_>>())),
-        ("placements", json!(sweep.placements.iter().map(|p| p.name()).collect::<Vec<_>>())),
+    let own = [
         ("total_asked", json!(options.total)),
-        ("totals", json!(sweep.totals)),
         ("subjects", wanted.iter().map(about).collect()),
-        ("repetitions", json!(repetitions)),
         ("warm_up_rounds", json!(WARM_UP)),
         ("quiet_nanoseconds", json!(quiet::NANOSECONDS)),
         ("signal_queue", json!(signal::queue_limit())),
         ("epoll_mmap", json!(epoll_mmap()?)),
-        ("seconds", json!(budget)),
-        ("quick", json!(options.output.quick)),
-        ("second_thread", json!(options.output.second_thread)),
         ("bytes_verified", json!(true)),
-        ("points_left_out", json!(left_out)),
         ("notes", json!(notes)),
     ];
+    let shared = sweep.parameters().into_iter().chain(options.output.parameters());
+    let parameters = shared.chain(own).chain(budget.end());
     Ok(Record::new("models", environment, parameters, rows))
 }
 
@@ -252,11 +206,14 @@ fn epoll_mmap() -> Result<Option<String>> {
     Ok(epoll::map(&set).err().map(|error| error.to_string()))
 }
 
+/// How often the share of a processor is measured: such a share hardly varies.
+const QUIET_TURNS: usize = 3;
+
 /// Measures the share of a processor that each loop takes while nothing happens, as the median of
 /// several turns.
-fn quiet_shares(pairs: &Pairs, ways: &[Way], repetitions: usize) -> Result<Vec<f64>> {
+fn quiet_shares(pairs: &Pairs, ways: &[Way]) -> Result<Vec<f64>> {
     let mut shares: Vec<Vec<f64>> = ways.iter().map(|_| Vec::new()).collect();
-    for _ in 0..repetitions {
+    for _ in 0..QUIET_TURNS {
         for (way, shares) in ways.iter().zip(&mut shares) {
             shares.push(quiet::share(pairs, &way.entry)?);
         }
@@ -268,6 +225,8 @@ fn quiet_shares(pairs: &Pairs, ways: &[Way], repetitions: usize) -> Result<Vec<f
 mod tests {
     use super::*;
     use crate::channel::Kind;
+    use crate::load::Load;
+    use crate::measure::Rounds;
     use crate::options::Output;
     use crate::subject::Ledger;
     use crate::sys::descriptor;
@@ -310,7 +269,7 @@ mod tests {
                 &[way.entry],
                 &load,
                 rounds,
-                2,
+                &mut Budget::of_rounds(2),
                 &mut Lost::default(),
                 |_| {},
             )

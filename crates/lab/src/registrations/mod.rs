@@ -21,6 +21,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::options::Output;
+use crate::statistics::Estimate;
 
 mod epoll_set;
 pub mod experiment;
@@ -102,6 +103,9 @@ pub struct Row {
     pub ratio_high: Option<f64>,
     /// The ratio of the cheapest rounds.
     pub ratio_min: Option<f64>,
+    /// The ratio of the lowest deciles of the rounds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ratio_decile: Option<Estimate>,
     /// The median of the ratios of time.
     pub wall_ratio: Option<f64>,
     /// The same as `ratio`, of registering alone.
@@ -110,4 +114,16 @@ pub struct Row {
     pub modify_ratio: Option<f64>,
     /// The same as `ratio`, of deregistering alone.
     pub deregister_ratio: Option<f64>,
+}
+
+impl Row {
+    /// Returns the headline of `ratio`: from lowest deciles, or from medians in older records.
+    pub fn headline(&self) -> Option<Estimate> {
+        let of_rounds = |value| Estimate {
+            value,
+            low: self.ratio_low.unwrap_or(value),
+            high: self.ratio_high.unwrap_or(value),
+        };
+        self.ratio_decile.or(self.ratio.map(of_rounds))
+    }
 }

@@ -13,7 +13,7 @@ pub fn over_batches(rows: &[Row], kind: &str) -> Option<Plot> {
         x_label: "descriptors of a batch".to_owned(),
         y_label: "processor time / epoll_ctl".to_owned(),
         curves: plot::curves(&own, |row| {
-            Some((row.subject.as_str(), (row.batch as f64, row.ratio?)))
+            Some((row.subject.as_str(), (row.batch as f64, row.headline()?.value)))
         }),
         break_even: true,
         ..Plot::default()

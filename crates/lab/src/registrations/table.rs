@@ -25,10 +25,9 @@ pub fn of_kind(rows: &[Row], kind: &str) -> Table {
             ("least", |row| format!("{:.0}", row.both_ns_min)),
             ("wall", |row| format!("{:.0}", row.wall_ns_median)),
             ("calls", |row| format!("{:.2}", row.calls)),
-            ("/ epoll_ctl", |row| table::ratio(row.ratio)),
-            ("p10", |row| table::ratio(row.ratio_low)),
-            ("p90", |row| table::ratio(row.ratio_high)),
-            ("least", |row| table::ratio(row.ratio_min)),
+            ("/ epoll_ctl", |row| table::ratio(row.headline().map(|ratio| ratio.value))),
+            ("90 %", |row| row.headline().map_or_else(String::new, table::span)),
+            ("median", |row| table::ratio(row.ratio)),
             ("wall", |row| table::ratio(row.wall_ratio)),
         ],
     )

@@ -1,9 +1,8 @@
 //! The subjects in turn, with each size of a batch.
 
-use std::time::Instant;
-
 use serde_json::json;
 
+use crate::budget::Budget;
 use crate::channel::{self, Kind, Pairs};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
@@ -13,7 +12,8 @@ use crate::record::Record;
 use crate::registrations::round::{self, Round, Runner};
 use crate::registrations::{Options, Row, YARDSTICK, subject};
 use crate::second_thread::SecondThread;
-use crate::{options, say, statistics};
+use crate::statistics::{self, Ratio};
+use crate::{options, say};
 
 /// The batches that are measured unless the options name some.
 const BATCHES: [usize; 5] = [1, 4, 16, 64, 256];
@@ -22,9 +22,6 @@ struct Plan {
     kinds: Vec<Kind>,
     batches: Vec<usize>,
     total: usize,
-    rounds: usize,
-    /// Seconds.
-    budget: f64,
 }
 
 fn plan(options: &Options) -> Result<Plan> {
@@ -51,13 +48,7 @@ fn plan(options: &Options) -> Result<Plan> {
             batches.push(batch);
         }
     }
-    Ok(Plan {
-        kinds: options::kinds(&options.kind)?,
-        batches,
-        total,
-        rounds: options.output.repetitions.unwrap_or(if options.output.quick { 15 } else { 101 }),
-        budget: options.output.budget(10.0, 40.0),
-    })
+    Ok(Plan { kinds: options::kinds(&options.kind)?, batches, total })
 }
 
 /// Runs the experiment.
@@ -68,8 +59,8 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     let _second = options.output.second_thread.then(SecondThread::start);
     let environment = Environment::here();
     let points = plan.kinds.len() * plan.batches.len();
-    let progress = Progress::new("registrations", points * (plan.rounds + 1));
-    let started = Instant::now();
+    let progress = Progress::new("registrations", points);
+    let mut budget = Budget::new(&options.output, points, 10.0, 40.0);
     let mut random = Random::new(options.output.seed);
     let mut rows = Vec::new();
     for &kind in &plan.kinds {
@@ -77,20 +68,23 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         let start = |entry| Runner::start(entry, plan.total);
         let mut runners = entries.iter().map(start).collect::<Result<Vec<_>>>()?;
         for &batch in &plan.batches {
-            let done = rows.len() / entries.len();
-            let end = plan.budget * (done + 1) as f64 / points as f64;
-            // The first round touches memory that is not there yet.
-            for round in 0..=plan.rounds {
-                let late = started.elapsed().as_secs_f64() > end;
-                if round > 1 && late && options.output.repetitions.is_none() {
-                    break;
-                }
-                progress.step(format!("{kind} in batches of {batch}"));
+            if !budget.point() {
+                continue;
+            }
+            progress.step(format!("{kind} in batches of {batch}"));
+            let mut take_turns = |budget: &Budget, counts| {
                 let sample = round::sample(&mut random, plan.total);
-                for turn in 0..runners.len() {
-                    let place = (turn + round) % runners.len();
-                    runners[place].round(&pairs, batch, &sample, round > 0)?;
-                }
+                budget
+                    .turns(entries.len())
+                    .try_for_each(|place| runners[place].round(&pairs, batch, &sample, counts))
+            };
+            // The first round touches memory that is not there yet.
+            let mut measured = take_turns(&budget, false);
+            while measured.is_ok() && budget.round() {
+                measured = take_turns(&budget, true);
+            }
+            if budget.keep(measured)?.is_none() {
+                continue;
             }
             let mut point: Vec<Row> = runners.iter().map(|r| row(r, kind, batch, &plan)).collect();
             relate(&mut point, &runners);
@@ -99,19 +93,15 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         }
     }
     drop(progress);
-    let parameters = [
+    let own = [
         ("subjects", entries.iter().map(|e| (e.name.to_owned(), json!(e.about))).collect()),
         ("kinds", json!(plan.kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>())),
         ("batches", json!(plan.batches)),
         ("total", json!(plan.total)),
-        ("rounds", json!(plan.rounds)),
         ("verified_per_part", json!(round::sample(&mut random, plan.total).len())),
-        ("seconds", json!(plan.budget)),
-        ("seed", json!(options.output.seed)),
-        ("quick", json!(options.output.quick)),
-        ("second_thread", json!(options.output.second_thread)),
         ("notes", json!(notes)),
     ];
+    let parameters = options.output.parameters().into_iter().chain(own).chain(budget.end());
     Ok(Record::new("registrations", environment, parameters, rows))
 }
 
@@ -156,20 +146,21 @@ fn relate(point: &mut [Row], runners: &[Runner]) {
     };
     let least = point.iter().find(|row| row.subject == YARDSTICK).map(|row| row.both_ns_min);
     for (row, runner) in point.iter_mut().zip(runners) {
-        let quotients = |of: Of| -> Vec<f64> {
-            let rounds = runner.rounds.iter().zip(&yardstick.rounds);
-            rounds.map(|(own, other)| of(own) / of(other).max(1.0)).collect()
+        let ratio = |of: Of| {
+            let costs = |runner: &Runner| runner.rounds.iter().map(of).collect::<Vec<f64>>();
+            Ratio::of(&costs(runner), &costs(yardstick))
         };
-        let middle = |of: Of| Some(statistics::median(&quotients(of)));
-        let both = quotients(BOTH);
-        row.ratio = Some(statistics::median(&both));
-        row.ratio_low = Some(statistics::quantile(&both, 0.1));
-        row.ratio_high = Some(statistics::quantile(&both, 0.9));
+        let both = ratio(BOTH);
+        row.ratio = both.map(|ratio| ratio.median);
+        row.ratio_low = both.map(|ratio| ratio.low);
+        row.ratio_high = both.map(|ratio| ratio.high);
+        row.ratio_decile = both.and_then(|ratio| ratio.decile);
         row.ratio_min = least.filter(|ns| *ns > 0.0).map(|least| row.both_ns_min / least);
-        row.wall_ratio = middle(WALL);
-        row.register_ratio = middle(|round| round.register.cpu);
-        row.modify_ratio = middle(|round| round.modify.cpu);
-        row.deregister_ratio = middle(|round| round.deregister.cpu);
+        let median = |of: Of| ratio(of).map(|ratio| ratio.median);
+        row.wall_ratio = median(WALL);
+        row.register_ratio = median(|round| round.register.cpu);
+        row.modify_ratio = median(|round| round.modify.cpu);
+        row.deregister_ratio = median(|round| round.deregister.cpu);
     }
 }
 

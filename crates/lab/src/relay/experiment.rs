@@ -67,7 +67,7 @@ impl Experiment for Relay {
         };
         let against = AGAINST_HAPROXY.iter().filter_map(|&(load, connections, bound)| {
             let measured = ours(load, connections)
-                .filter_map(|row| Some((row.haproxy_ratio?.median, row.subject.clone())));
+                .filter_map(|row| Some((row.haproxy_ratio?.headline().value, row.subject.clone())));
             worst(format!("relay, {load}: CPU / haproxy"), bound, measured)
         });
         let calls = ours("connection", 128)
@@ -91,7 +91,7 @@ impl Experiment for Relay {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::rounds::Ratio;
+    use crate::statistics::Ratio;
 
     #[test]
     fn each_load_is_judged_at_its_connections() {
@@ -99,7 +99,7 @@ mod tests {
             subject: subject.to_owned(),
             load: load.to_owned(),
             connections,
-            haproxy_ratio: Some(Ratio { median, low: median, high: median }),
+            haproxy_ratio: Some(Ratio { median, low: median, high: median, ..Ratio::default() }),
             calls_per_request: Some(20.0 * median),
             ..Row::default()
         };

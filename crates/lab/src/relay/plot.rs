@@ -14,7 +14,7 @@ pub fn over_loads(rows: &[Row]) -> Option<Plot> {
             loads.len() - 1
         });
         let Some(ratio) = row.haproxy_ratio else { continue };
-        let point = (load as f64 + 1.0, ratio.median);
+        let point = (load as f64 + 1.0, ratio.headline().value);
         match curves.iter_mut().find(|curve| curve.name == row.subject) {
             Some(curve) => curve.points.push(point),
             None => curves.push(Curve {
@@ -42,7 +42,7 @@ pub fn over_loads(rows: &[Row]) -> Option<Plot> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::rounds::Ratio;
+    use crate::statistics::Ratio;
 
     #[test]
     fn several_loads_beside_haproxy_are_drawn() {
@@ -52,7 +52,7 @@ mod tests {
             haproxy_ratio,
             ..Row::default()
         };
-        let ratio = |median| Some(Ratio { median, low: median, high: median });
+        let ratio = |median| Some(Ratio { median, low: median, high: median, ..Ratio::default() });
         let rows = [row("connection", ratio(0.8)), row("bulk", ratio(0.5))];
         let plot = over_loads(&rows).unwrap();
         assert_eq!(plot.curves[0].points, [(1.0, 0.8), (2.0, 0.5)]);

@@ -18,9 +18,15 @@ pub fn relays(rows: &[Row]) -> Table {
             ("requests/s", |row| format!("{:.0}", row.figures.requests_per_second)),
             ("load busy", |row| format!("{:.2}", row.figures.generator_busy)),
             ("to origin/request", |row| format!("{:.2}", row.origin_connections_per_request)),
-            ("/ haproxy", |row| table::middle(row.haproxy_ratio)),
-            ("/ nginx", |row| table::middle(row.nginx_ratio)),
-            ("/ without speculation", |row| table::middle(row.waits_ratio)),
+            ("/ haproxy", |row| table::headline(row.haproxy_ratio)),
+            ("90 %", |row| table::interval(row.haproxy_ratio)),
+            ("median", |row| table::median(row.haproxy_ratio)),
+            ("/ nginx", |row| table::headline(row.nginx_ratio)),
+            ("90 %", |row| table::interval(row.nginx_ratio)),
+            ("median", |row| table::median(row.nginx_ratio)),
+            ("/ without speculation", |row| table::headline(row.waits_ratio)),
+            ("90 %", |row| table::interval(row.waits_ratio)),
+            ("median", |row| table::median(row.waits_ratio)),
             ("calls/request", |row| table::number(row.calls_per_request, 2)),
             ("traced", |row| table::number(row.calls_per_traced_request, 2)),
             ("by strace", |row| table::number(row.strace_calls_per_request, 2)),
@@ -49,8 +55,8 @@ pub fn calls(rows: &[Row]) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::rounds::Ratio;
     use crate::server::turns::Figures;
+    use crate::statistics::Ratio;
 
     #[test]
     fn relays_have_a_line_and_their_calls_one_for_each_who_counted() {
@@ -61,7 +67,7 @@ mod tests {
             subject: "superpoll-epoll".to_owned(),
             load: "connection".to_owned(),
             figures: Figures { cpu_ns_per_request_median: 43_210.0, ..Figures::default() },
-            haproxy_ratio: Some(Ratio { median: 0.8, low: 0.7, high: 0.9 }),
+            haproxy_ratio: Some(Ratio { median: 0.8, low: 0.7, high: 0.9, decile: None }),
             calls_per_request: Some(12.3),
             calls: calls_of(&[("close", 2.0), ("read", 4.0), ("fcntl", 0.001)]),
             strace_calls: calls_of(&[("read", 4.01)]),

@@ -17,7 +17,7 @@ use crate::rivals::Lost;
 use crate::server::generator::check_connections;
 use crate::server::rounds::{self, Slice, ratio};
 use crate::server::trial::{Plan, Trial};
-use crate::server::turns::Figures;
+use crate::server::turns::{self, Figures};
 use crate::server::{Place, Server, program};
 use crate::{channel, options, say};
 
@@ -111,17 +111,9 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
         say::note(note);
     }
     let output = &options.output;
-    let plan = Plan {
-        name: "relay",
-        output,
-        rounds: (3, 11),
-        seconds: 25.0,
-        servers: entries.len(),
-        steps: 2,
-    };
-    let done = plan.run(Lost::default(), &points, |trial, point, time| {
-        measure(options, &entries, trial, point, time)
-    })?;
+    let plan = Plan { name: "relay", output, seconds: 25.0, servers: entries.len() };
+    let done = plan
+        .run(Lost::default(), &points, |trial, point| measure(options, &entries, trial, point))?;
     let more = [("congestion_control", json!(channel::default_congestion()))];
     let servers = entries.iter().map(|entry| (entry.name, entry.about));
     Ok(done.record(servers, subject::ALL.iter().map(|entry| entry.name), notes, more))
@@ -132,20 +124,18 @@ fn measure(
     entries: &[Entry],
     trial: &mut Trial,
     point: Point,
-    time: f64,
 ) -> Result<Vec<Row>> {
     let (name, place) = (point.kind.name(), trial.place);
     let fit = entries.iter().copied().filter(|entry| entry.lacks(point.kind).is_none());
     let mut runners =
         trial.set_up(fit, |entry| entry.name, name, |entry| set_up(entry, point, place))?;
-    let Trial { rounds, lost, progress, .. } = trial;
+    let Trial { budget, lost, progress, .. } = trial;
     let request_ns: Vec<f64> = runners.iter().map(|runner| runner.request_ns).collect();
-    let requests = rounds::share(&request_ns, *rounds, time).max(point.connections as u64);
-    for round in 0..*rounds {
-        for turn in 0..runners.len() {
-            // Each round starts with another relay, so that no relay goes first every time.
-            let begins = (turn + round) % runners.len();
-            let runner = &mut runners[begins];
+    let requests = rounds::share(&request_ns, budget.rounds(turns::ROUNDS), budget.left() * 1e9)
+        .max(point.connections as u64);
+    while budget.round() {
+        for place in budget.turns(runners.len()) {
+            let runner = &mut runners[place];
             let relay = runner.server.name();
             if lost.has(relay) {
                 continue;
@@ -158,7 +148,7 @@ fn measure(
     let (mut together, mut kept) = (Vec::new(), Vec::new());
     for mut runner in runners {
         let relay = runner.server.name();
-        if lost.has(relay) {
+        if lost.has(relay) || runner.slices.is_empty() {
             continue;
         }
         progress.step(format!("{relay} {name}: calls"));

@@ -54,9 +54,9 @@ impl Experiment for Ring {
         let generic = &["superpoll-rt-epoll", "superpoll-rt-adaptive"];
         let peers = &["superpoll-rt-peers"];
         [
-            worst("ring: time / tokio", 0.72, of(generic, |row| row.tokio_ratio)),
-            worst("ring: time / raw epoll", 1.0, of(generic, |row| row.raw_epoll_ratio)),
-            worst("ring of known peers: time / tokio", 0.55, of(peers, |row| row.tokio_ratio)),
+            worst("ring: time / tokio", 0.72, of(generic, Row::to_tokio)),
+            worst("ring: time / raw epoll", 1.0, of(generic, Row::to_raw_epoll)),
+            worst("ring of known peers: time / tokio", 0.55, of(peers, Row::to_tokio)),
             // A read and a write, and from time to time the poller asks about all the remaining
             // descriptors.
             worst("ring of known peers: syscalls per hop", 2.02, of(peers, |r| r.syscalls_per_hop)),
@@ -75,12 +75,13 @@ impl Experiment for Ring {
 
     fn figures(rows: &[Row]) -> Vec<Figure> {
         rows.iter()
-            .map(|row| Figure {
-                at: format!("{} pipes, {} in flight, {}", row.total, row.in_flight, row.subject),
-                name: "ns per hop".to_owned(),
-                value: row.ns_per_hop_median,
-                low: row.ns_per_hop_min,
-                high: row.ns_per_hop_min + row.ns_per_hop_spread,
+            .map(|row| {
+                Figure::of_cost(
+                    format!("{} pipes, {} in flight, {}", row.total, row.in_flight, row.subject),
+                    "ns per hop",
+                    row.ns_per_hop_min,
+                    row.ns_per_hop_median,
+                )
             })
             .collect()
     }

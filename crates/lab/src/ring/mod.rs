@@ -15,6 +15,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::options::Output;
+use crate::statistics::Estimate;
 
 #[cfg(feature = "rivals-rt")]
 mod compio;
@@ -118,4 +119,26 @@ pub struct Row {
     pub raw_epoll_ratio: Option<f64>,
     /// The quickest round relative to the raw epoll loop's quickest.
     pub raw_epoll_ratio_min: Option<f64>,
+    /// The ratio of the lowest deciles to that of tokio.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokio_decile: Option<Estimate>,
+    /// The ratio of the lowest deciles to that of the raw epoll loop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raw_epoll_decile: Option<Estimate>,
+    /// The time of a hop in each round, while the point is measured.
+    #[serde(skip)]
+    pub ns_per_hop: Vec<f64>,
+}
+
+impl Row {
+    /// Returns the headline of the time relative to tokio's: from lowest deciles, or from medians in
+    /// older records.
+    pub fn to_tokio(&self) -> Option<f64> {
+        self.tokio_decile.map(|ratio| ratio.value).or(self.tokio_ratio)
+    }
+
+    /// Returns the headline of the time relative to the raw epoll loop's, likewise.
+    pub fn to_raw_epoll(&self) -> Option<f64> {
+        self.raw_epoll_decile.map(|ratio| ratio.value).or(self.raw_epoll_ratio)
+    }
 }

@@ -34,10 +34,12 @@ pub fn point(rows: &[&Row]) -> Table {
             ("reads/hop", |row| table::number(row.reads_per_hop, 2)),
             ("bytes/read", |row| format!("{:.2}", row.bytes_per_read)),
             ("hops/s", |row| format!("{:.0}", row.hops_per_second)),
-            ("/ tokio", |row| table::ratio(row.tokio_ratio)),
-            ("least", |row| table::ratio(row.tokio_ratio_min)),
-            ("/ raw epoll", |row| table::ratio(row.raw_epoll_ratio)),
-            ("least", |row| table::ratio(row.raw_epoll_ratio_min)),
+            ("/ tokio", |row| table::ratio(row.to_tokio())),
+            ("90 %", |row| row.tokio_decile.map_or_else(String::new, table::span)),
+            ("median", |row| table::ratio(row.tokio_ratio)),
+            ("/ raw epoll", |row| table::ratio(row.to_raw_epoll())),
+            ("90 %", |row| row.raw_epoll_decile.map_or_else(String::new, table::span)),
+            ("median", |row| table::ratio(row.raw_epoll_ratio)),
         ],
     )
 }

@@ -6,9 +6,9 @@ use serde::Serialize;
 use serde_json::json;
 use superpoll::BackendKind;
 
+use crate::budget::Budget;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
-use crate::pace::{self, Pace};
 use crate::progress::Progress;
 use crate::record::Record;
 use crate::ring::course::{self, Course};
@@ -35,6 +35,9 @@ struct Refusal {
 
 /// No order of laps should take longer: a watch over each order finds lost wake-ups.
 const LONGEST_REQUEST_NS: f64 = 5e9;
+
+/// The number of rounds that laps are shared out for, unless the options give one.
+const ROUNDS: usize = 7;
 
 /// Subjects slower than this many times the middle one do fewer laps, unless the options give a
 /// number.
@@ -172,8 +175,6 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     if options.laps == Some(0) {
         return Err(Error::usage("--laps 0 measures nothing: give 1 or more"));
     }
-    let rounds = options.output.repetitions.unwrap_or(if options.output.quick { 5 } else { 9 });
-    let budget = options.output.budget(20.0, 20.0 + 15.0 * points.len() as f64);
     for note in &notes {
         say::note(note);
     }
@@ -181,16 +182,15 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     for entry in &entries {
         lost.keep(entry.name, entry.prepare())?;
     }
-    let progress = Progress::new("ring", points.len() * entries.len() * (rounds + 1));
+    let progress = Progress::new("ring", points.len() * entries.len() * (ROUNDS + 1));
     let environment = Environment::here();
-    let promised = options.output.seconds.is_none();
-    let mut pace = Pace::new(points.len(), budget, promised, options.output.quick);
-    let (mut rows, mut refusals, mut left_out) = (Vec::new(), Vec::new(), 0);
+    let full = 20.0 + 15.0 * points.len() as f64;
+    let mut budget = Budget::new(&options.output, points.len(), 20.0, full);
+    let (mut rows, mut refusals) = (Vec::new(), Vec::new());
     for &(total, bytes) in &points {
-        let Some(rounds) = pace.next(rounds) else {
-            left_out += 1;
+        if !budget.point() {
             continue;
-        };
+        }
         let course = Course::new(total, bytes);
         let mut runners = Vec::new();
         for &entry in &entries {
@@ -212,19 +212,16 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
             }
         }
         let lap_ns: Vec<f64> = runners.iter().map(|runner| runner.lap_ns).collect();
-        let budget_ns = budget * 1e9 / points.len() as f64;
+        let rounds = budget.rounds(ROUNDS);
         let laps = match options.laps {
             Some(laps) => vec![laps; runners.len()],
-            None => share_laps(&lap_ns, rounds, budget_ns),
+            None => share_laps(&lap_ns, rounds, budget.left() * 1e9),
         };
         for (runner, laps) in runners.iter_mut().zip(laps) {
             runner.laps = laps;
         }
-        for round in 0..rounds {
-            for turn in 0..runners.len() {
-                // Each round starts with another subject, so that no subject has the same neighbour
-                // every time.
-                let place = (turn + round * 5) % runners.len();
+        while budget.round() {
+            for place in budget.turns(runners.len()) {
                 let runner = &mut runners[place];
                 let name = runner.remote.entry().name;
                 if lost.has(name) {
@@ -235,7 +232,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
                 runner.slices.extend(lost.keep(name, slice)?);
             }
         }
-        runners.retain(|runner| !lost.has(runner.remote.entry().name));
+        runners.retain(|one| !one.slices.is_empty() && !lost.has(one.remote.entry().name));
         let mut point: Vec<Row> = runners.iter().map(|runner| row(runner, total, bytes)).collect();
         relate(&mut point);
         rows.extend(point);
@@ -249,25 +246,20 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     if let (true, Some(refusal)) = (rows.is_empty(), refusals.first()) {
         return Err(Error::usage(&refusal.reason));
     }
-    pace::say_left_out(left_out);
     notes.extend(lost.notes());
-    let parameters = [
+    let own = [
         ("subjects", json!(entries.iter().map(|e| e.name).collect::<Vec<_>>())),
         ("about", entries.iter().map(|e| (e.name.to_owned(), json!(e.about))).collect()),
         ("points", json!(points)),
         ("laps", json!(options.laps)),
         ("backend", json!(backend.map(BackendKind::name))),
-        ("rounds", json!(rounds)),
         ("most_bytes_per_read", json!(course::MOST)),
-        ("seconds", json!(budget)),
-        ("quick", json!(options.output.quick)),
-        ("second_thread", json!(options.output.second_thread)),
         ("bytes_verified", json!(true)),
-        ("points_left_out", json!(left_out)),
         ("took_no_part", json!(refusals)),
         ("rivals", rivals::versions(subject::ALL.iter().map(|entry| entry.name))),
         ("notes", json!(notes)),
     ];
+    let parameters = options.output.parameters().into_iter().chain(own).chain(budget.end());
     Ok(Record::new("ring", environment, parameters, rows))
 }
 
@@ -314,26 +306,27 @@ fn row(runner: &Runner, total: usize, in_flight: usize) -> Row {
         bytes_per_read: hops / sum.reads.max(1) as f64,
         hops_per_second: if median > 0.0 { 1e9 / median } else { 0.0 },
         rounds: runner.slices.len(),
-        tokio_ratio: None,
-        tokio_ratio_min: None,
-        raw_epoll_ratio: None,
-        raw_epoll_ratio_min: None,
+        ns_per_hop: times,
+        ..Row::default()
     }
 }
 
 /// Fills in the ratios within a point.
 fn relate(point: &mut [Row]) {
-    let of = |name: &str| {
-        let row = point.iter().find(|row| row.subject == name)?;
-        Some((row.ns_per_hop_median, row.ns_per_hop_min))
-    };
+    let of = |name: &str| point.iter().find(|row| row.subject == name).cloned();
     let (tokio, raw_epoll) = (of("tokio"), of("raw-epoll-lt"));
-    let ratio = |own: f64, other: Option<f64>| other.filter(|ns| *ns > 0.0).map(|ns| own / ns);
+    let ratio = |own: f64, other: f64| (other > 0.0).then(|| own / other);
     for row in point {
-        row.tokio_ratio = ratio(row.ns_per_hop_median, tokio.map(|t| t.0));
-        row.tokio_ratio_min = ratio(row.ns_per_hop_min, tokio.map(|t| t.1));
-        row.raw_epoll_ratio = ratio(row.ns_per_hop_median, raw_epoll.map(|t| t.0));
-        row.raw_epoll_ratio_min = ratio(row.ns_per_hop_min, raw_epoll.map(|t| t.1));
+        let to = |other: &Option<Row>| {
+            let Some(other) = other else { return (None, None, None) };
+            (
+                ratio(row.ns_per_hop_median, other.ns_per_hop_median),
+                ratio(row.ns_per_hop_min, other.ns_per_hop_min),
+                statistics::ratio(&row.ns_per_hop, &other.ns_per_hop),
+            )
+        };
+        (row.tokio_ratio, row.tokio_ratio_min, row.tokio_decile) = to(&tokio);
+        (row.raw_epoll_ratio, row.raw_epoll_ratio_min, row.raw_epoll_decile) = to(&raw_epoll);
     }
 }
 

@@ -1,10 +1,8 @@
 //! The rounds of servers that take turns, each with a load generator on another processor.
 
-use serde::{Deserialize, Serialize};
-
 use crate::error::Result;
 use crate::server::Server;
-use crate::statistics;
+use crate::statistics::{self, Ratio};
 use crate::sys::process;
 
 /// Requests on each connection before all other requests.
@@ -28,27 +26,11 @@ pub struct Slice {
     pub cpu_ns: u64,
 }
 
-/// A ratio, from the ratios of all rounds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Ratio {
-    /// The median.
-    pub median: f64,
-    /// The 10th percentile.
-    pub low: f64,
-    /// The 90th percentile.
-    pub high: f64,
-}
-
-/// Compares round by round, because the other load on the machine changes with time.
+/// Compares the processor time of two servers whose rounds have the same number of requests.
 pub fn ratio(own: &[Slice], other: &[Slice]) -> Option<Ratio> {
-    let ratios: Vec<f64> = own
-        .iter()
-        .zip(other)
-        .filter(|(_, other)| other.cpu_ns > 0)
-        .map(|(own, other)| own.cpu_ns as f64 / other.cpu_ns as f64)
-        .collect();
-    let [low, high] = [0.1, 0.9].map(|share| statistics::quantile(&ratios, share));
-    (!ratios.is_empty()).then(|| Ratio { median: statistics::median(&ratios), low, high })
+    let costs =
+        |slices: &[Slice]| -> Vec<f64> { slices.iter().map(|slice| slice.cpu_ns as f64).collect() };
+    Ratio::of(&costs(own), &costs(other))
 }
 
 /// Sends a server enough requests to measure its pace reliably; returns how long a request takes,

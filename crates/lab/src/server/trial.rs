@@ -3,15 +3,16 @@
 
 use serde_json::{Value, json};
 
+use crate::budget::Budget;
 use crate::environment::Environment;
 use crate::error::Result;
 use crate::options::Output;
-use crate::pace::{self, Pace};
 use crate::progress::Progress;
 use crate::record::Record;
 use crate::rivals::{self, Lost};
 use crate::server::Place;
 use crate::server::processors::Processors;
+use crate::server::turns;
 
 /// The parameters of a trial that are known beforehand.
 pub struct Plan<'a> {
@@ -19,20 +20,16 @@ pub struct Plan<'a> {
     pub name: &'static str,
     /// Its time limit and the other options that all experiments have.
     pub output: &'a Output,
-    /// The rounds of a quick trial, and of a full one.
-    pub rounds: (usize, usize),
     /// Seconds for each point, unless the options set a time.
     pub seconds: f64,
     /// Servers that take part.
     pub servers: usize,
-    /// Steps of each server at a point in addition to its rounds.
-    pub steps: usize,
 }
 
 /// A trial under way.
 pub struct Trial {
-    /// Rounds at each point.
-    pub rounds: usize,
+    /// Its time.
+    pub budget: Budget,
     /// Where servers are started.
     pub place: Place,
     /// The rivals that have failed.
@@ -45,55 +42,46 @@ pub struct Trial {
 pub struct Done<Row> {
     name: &'static str,
     environment: Environment,
-    rows: Vec<Row>,
+    /// The rows of all points.
+    pub rows: Vec<Row>,
     lost: Lost,
     parameters: Vec<(&'static str, Value)>,
 }
 
 impl Plan<'_> {
-    /// Measures at each point, as long as there is time; `measure` gets the time for the point, in
-    /// nanoseconds.
+    /// Measures at each point, as long as there is time.
     pub fn run<Point: Copy, Row>(
         &self,
         lost: Lost,
         points: &[Point],
-        mut measure: impl FnMut(&mut Trial, Point, f64) -> Result<Vec<Row>>,
+        mut measure: impl FnMut(&mut Trial, Point) -> Result<Vec<Row>>,
     ) -> Result<Done<Row>> {
         let output = self.output;
         // Before this thread keeps to one processor.
         let environment = Environment::here();
         let processors = Processors::here();
-        let (quick, full) = self.rounds;
-        let rounds = output.repetitions.unwrap_or(if output.quick { quick } else { full });
-        let budget = output.budget(10.0, self.seconds * points.len() as f64);
-        let promised = output.seconds.is_none() || output.paced;
-        let steps = points.len() * self.servers * (rounds + self.steps);
-        let (mut rows, mut left_out) = (Vec::new(), 0);
-        let lost = processors.apart(|processor| {
+        let steps = points.len() * self.servers * (turns::ROUNDS + 2);
+        let full = self.seconds * points.len() as f64;
+        let budget = Budget::new(output, points.len(), 10.0, full);
+        let mut rows = Vec::new();
+        let (lost, budget) = processors.apart(|processor| {
             let place = Place { processor, second_thread: output.second_thread };
             let progress = Progress::new(self.name, steps);
-            let mut trial = Trial { rounds, place, lost, progress };
-            let mut pace = Pace::new(points.len(), budget, promised, output.quick);
+            let mut trial = Trial { budget, place, lost, progress };
             for &point in points {
-                match pace.time() {
-                    Some(time) => rows.extend(measure(&mut trial, point, time)?),
-                    None => left_out += 1,
+                if trial.budget.point() {
+                    let measured = measure(&mut trial, point);
+                    rows.extend(trial.budget.keep(measured)?.into_iter().flatten());
                 }
             }
-            Ok::<_, crate::Error>(trial.lost)
+            Ok::<_, crate::Error>((trial.lost, trial.budget))
         })?;
-        pace::say_left_out(left_out);
-        let parameters = vec![
-            ("rounds", json!(rounds)),
-            ("seconds", json!(budget)),
+        let own = [
             ("client_processor", json!(processors.client())),
             ("server_processor", json!(processors.server())),
-            ("quick", json!(output.quick)),
-            ("second_thread", json!(output.second_thread)),
-            ("seed", json!(output.seed)),
             ("bytes_verified", json!(true)),
-            ("points_left_out", json!(left_out)),
         ];
+        let parameters = output.parameters().into_iter().chain(own).chain(budget.end()).collect();
         Ok(Done { name: self.name, environment, rows, lost, parameters })
     }
 }

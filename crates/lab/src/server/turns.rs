@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::budget::Budget;
 use crate::error::Result;
 use crate::experiment::Figure;
 use crate::rivals::Lost;
@@ -53,6 +54,9 @@ pub struct Figures {
     pub epoll_ctl_per_request: Option<f64>,
     /// Rounds measured.
     pub rounds: usize,
+    /// Processor time per request in each round, while the point is measured.
+    #[serde(skip)]
+    pub cpu_ns: Vec<f64>,
 }
 
 impl Figures {
@@ -73,18 +77,14 @@ impl Figures {
             waits_per_request: None,
             epoll_ctl_per_request: None,
             rounds: slices.len(),
+            cpu_ns: cpu,
         }
     }
 
     /// Returns the processor time as a figure, for the comparison with another report.
     pub fn compared(&self, at: String) -> Figure {
-        Figure {
-            at,
-            name: "processor time by request, ns".to_owned(),
-            value: self.cpu_ns_per_request_median,
-            low: self.cpu_ns_per_request_min,
-            high: self.cpu_ns_per_request_min + self.cpu_spread,
-        }
+        let (least, median) = (self.cpu_ns_per_request_min, self.cpu_ns_per_request_median);
+        Figure::of_cost(at, "processor time by request, ns", least, median)
     }
 }
 
@@ -173,22 +173,24 @@ impl<C: Connection> Runner<C> {
     }
 }
 
-/// Lets the servers take turns for this many rounds, which fit into the time. `begins` is called
-/// with the server whose turn it is. Returns how many requests each got in a round. A rival that
-/// fails is lost, and the remaining servers go on.
+/// The number of rounds that requests are shared out for, unless the options give one.
+pub const ROUNDS: usize = 11;
+
+/// Lets the servers take turns, in the rounds of a point. `begins` is called with the server whose
+/// turn it is. Returns how many requests each got in a round. A rival that fails is lost, and the
+/// remaining servers go on.
 pub fn take_turns<C: Connection>(
     runners: &mut [Runner<C>],
-    rounds: usize,
-    budget_ns: f64,
+    budget: &mut Budget,
     lost: &mut Lost,
     mut begins: impl FnMut(&'static str),
 ) -> Result<u64> {
     let request_ns: Vec<f64> = runners.iter().map(|runner| runner.request_ns).collect();
     let connections = runners.iter().map(|runner| runner.load.connections()).max().unwrap_or(1);
-    let requests = rounds::share(&request_ns, rounds, budget_ns);
+    let requests = rounds::share(&request_ns, budget.rounds(ROUNDS), budget.left() * 1e9);
     let requests = requests.max(connections as u64).max(LEAST);
     let same = vec![requests; runners.len()];
-    in_turn(runners, rounds, &same, lost, &mut begins)?;
+    in_turn(runners, budget, &same, lost, &mut begins)?;
     Ok(requests)
 }
 
@@ -197,24 +199,24 @@ pub fn take_turns<C: Connection>(
 /// each got.
 pub fn take_turns_of<C: Connection>(
     runners: &mut [Runner<C>],
-    rounds: usize,
+    budget: &mut Budget,
     most: u64,
-    budget_of_one_ns: f64,
     lost: &mut Lost,
     mut begins: impl FnMut(&'static str),
 ) -> Result<Vec<u64>> {
+    let slot = budget.slot(runners.len(), ROUNDS) * 1e9;
     let of = |runner: &Runner<C>| {
-        let fit = rounds::share(&[runner.request_ns], rounds, budget_of_one_ns);
+        let fit = rounds::share(&[runner.request_ns], 1, slot);
         fit.min(most).max(runner.load.connections() as u64)
     };
     let requests: Vec<u64> = runners.iter().map(of).collect();
-    in_turn(runners, rounds, &requests, lost, &mut begins)?;
+    in_turn(runners, budget, &requests, lost, &mut begins)?;
     Ok(requests)
 }
 
 fn in_turn<C: Connection>(
     runners: &mut [Runner<C>],
-    rounds: usize,
+    budget: &mut Budget,
     requests: &[u64],
     lost: &mut Lost,
     begins: &mut impl FnMut(&'static str),
@@ -224,10 +226,8 @@ fn in_turn<C: Connection>(
         runner.before = lost.keep(runner.name(), counts)?.flatten();
         runner.is_lost = lost.has(runner.name());
     }
-    for round in 0..rounds {
-        for turn in 0..runners.len() {
-            // Each round starts elsewhere, so that no server goes first every time.
-            let place = (turn + round) % runners.len();
+    while budget.round() {
+        for place in budget.turns(runners.len()) {
             let runner = &mut runners[place];
             if runner.is_lost {
                 continue;
@@ -249,7 +249,7 @@ pub fn rows<C: Connection, Row>(
 ) -> Result<(Vec<Row>, Vec<Runner<C>>)> {
     let (mut rows, mut kept) = (Vec::new(), Vec::new());
     for (place, mut runner) in runners.into_iter().enumerate() {
-        if runner.is_lost {
+        if runner.is_lost || runner.slices.is_empty() {
             continue;
         }
         if let Some(row) = lost.keep(runner.name(), row(place, &mut runner))? {

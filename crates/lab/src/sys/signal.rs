@@ -4,6 +4,7 @@ use std::io;
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
+use std::sync::OnceLock;
 
 // The C library's crate does not have these; they are the same on x86, ARM and RISC-V.
 const F_SETSIG: libc::c_int = 10;
@@ -49,6 +50,30 @@ fn queued() -> libc::c_int {
 
 fn check(returned: libc::c_int) -> io::Result<libc::c_int> {
     if returned < 0 { Err(io::Error::last_os_error()) } else { Ok(returned) }
+}
+
+/// Calls a function when one of these signals comes for the first time; the second time it ends the
+/// process, as it does by default. Waits that the kernel can resume go on.
+///
+/// The function runs in a signal handler: it may store an atomic number and not much else.
+pub fn note_once(signals: &[libc::c_int], note: fn(libc::c_int)) -> io::Result<()> {
+    static NOTE: OnceLock<fn(libc::c_int)> = OnceLock::new();
+    extern "C" fn handler(signal: libc::c_int) {
+        if let Some(note) = NOTE.get() {
+            note(signal);
+        }
+    }
+    NOTE.get_or_init(|| note);
+    for &signal in signals {
+        // SAFETY: all zeros are a valid `sigaction`.
+        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+        action.sa_sigaction = handler as extern "C" fn(libc::c_int) as libc::sighandler_t;
+        action.sa_flags = libc::SA_RESTART | libc::SA_RESETHAND;
+        // SAFETY: the action is initialised and lives as long as the call; the handler only loads
+        // and stores atomic values.
+        check(unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) })?;
+    }
+    Ok(())
 }
 
 /// The two signals, held back from this thread so that they are fetched and not delivered.

@@ -52,15 +52,16 @@ impl Experiment for Threads {
 
     fn figures(rows: &[Row]) -> Vec<Figure> {
         rows.iter()
-            .map(|row| Figure {
-                at: format!(
-                    "{} {} {}/{}, {} processors, {}",
-                    row.kind, row.placement, row.active, row.total, row.processors, row.subject
-                ),
-                name: "processor ns per event".to_owned(),
-                value: row.cost_ns_per_event,
-                low: row.cost_ns_per_event_low,
-                high: row.cost_ns_per_event_high,
+            .map(|row| {
+                Figure::of_cost(
+                    format!(
+                        "{} {} {}/{}, {} processors, {}",
+                        row.kind, row.placement, row.active, row.total, row.processors, row.subject
+                    ),
+                    "processor ns per event",
+                    row.cost_ns_per_event_low,
+                    row.cost_ns_per_event,
+                )
             })
             .collect()
     }

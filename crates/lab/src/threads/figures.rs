@@ -2,7 +2,7 @@
 
 use crate::channel::Kind;
 use crate::placement::Placement;
-use crate::statistics;
+use crate::statistics::{self, Ratio};
 use crate::threads::Row;
 use crate::threads::block::{Block, Where};
 use crate::threads::subject::{Entry, Family};
@@ -41,7 +41,9 @@ pub fn rows(meta: Meta, active: usize, entries: &[Entry], blocks: &[Vec<Block>])
         let all = |of: Account| own.iter().map(of).collect::<Vec<f64>>();
         let middle = |of: Account| statistics::median(&all(of));
         let per_descriptor = |of: Account| middle(of) / meta.total.max(1) as f64;
-        let ratios = |of: Account, best: Option<&[Block]>| Ratio::of(own, best?, of);
+        let ratios = |of: Account, best: Option<&[Block]>| {
+            Ratio::of(&all(of), &best?.iter().map(of).collect::<Vec<f64>>())
+        };
         let [clock_ratio, cost_ratio] = [ratios(clock, best[0]), ratios(cost, best[1])];
         Row {
             kind: meta.kind.name().to_owned(),
@@ -68,6 +70,8 @@ pub fn rows(meta: Meta, active: usize, entries: &[Entry], blocks: &[Vec<Block>])
             cost_ratio: cost_ratio.map(|ratio| ratio.median),
             cost_ratio_low: cost_ratio.map(|ratio| ratio.low),
             cost_ratio_high: cost_ratio.map(|ratio| ratio.high),
+            clock_decile: clock_ratio.and_then(|ratio| ratio.decile),
+            cost_decile: cost_ratio.and_then(|ratio| ratio.decile),
             voluntary_switches_per_event: middle(|block| block.voluntary),
             involuntary_switches_per_event: middle(|block| block.involuntary),
             memory_per_descriptor: per_descriptor(|block| block.set.memory as f64),
@@ -84,26 +88,6 @@ fn best<'a>(entries: &[Entry], blocks: &'a [Vec<Block>], of: Account) -> Option<
     let loops = entries.iter().zip(blocks).filter(|(entry, _)| entry.family == Family::Events);
     let owns = loops.map(|(_, own)| own.as_slice()).filter(|own| middle(own) > 0.0);
     owns.min_by(|a, b| middle(a).total_cmp(&middle(b)))
-}
-
-/// Ratios between two subjects' blocks of the same turns.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Ratio {
-    median: f64,
-    low: f64,
-    high: f64,
-}
-
-impl Ratio {
-    fn of(own: &[Block], best: &[Block], of: Account) -> Option<Ratio> {
-        let ratios = own.iter().zip(best).map(|(own, best)| of(own) / of(best));
-        let ratios: Vec<f64> = ratios.filter(|ratio| ratio.is_finite()).collect();
-        (!ratios.is_empty()).then(|| Ratio {
-            median: statistics::median(&ratios),
-            low: statistics::minimum(&ratios),
-            high: statistics::maximum(&ratios),
-        })
-    }
 }
 
 #[cfg(test)]

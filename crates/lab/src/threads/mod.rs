@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::grouping;
 use crate::options::Output;
+use crate::statistics::Estimate;
 
 mod block;
 mod desk;
@@ -114,6 +115,12 @@ pub struct Row {
     pub cost_ratio_low: Option<f64>,
     /// The highest turn.
     pub cost_ratio_high: Option<f64>,
+    /// Time on the clock, as the ratio of the lowest deciles of the blocks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock_decile: Option<Estimate>,
+    /// Processor time including the writer's share, likewise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_decile: Option<Estimate>,
     /// How often a thread went to sleep, per event.
     pub voluntary_switches_per_event: f64,
     /// How often a thread lost its processor to another thread, per event.
@@ -132,12 +139,11 @@ impl Row {
     pub fn atr(&self) -> f64 {
         self.active as f64 / self.total.max(1) as f64
     }
-}
 
-impl Options {
-    /// Whether the run has the default length.
-    fn promised(&self) -> bool {
-        self.output.paced || self.output.seconds.is_none()
+    /// Returns the headline of the time on the clock relative to the best event loop: from lowest
+    /// deciles, or from medians in older records.
+    pub fn clock(&self) -> Option<f64> {
+        self.clock_decile.map(|ratio| ratio.value).or(self.clock_ratio)
     }
 }
 

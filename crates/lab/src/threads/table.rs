@@ -14,7 +14,7 @@ pub struct Account {
     pub name: &'static str,
     /// Its time in nanoseconds.
     pub of: fn(&Row) -> f64,
-    /// The ratio to the best loop: lowest turn, median, highest.
+    /// The headline ratio to the best loop between the ends of its interval.
     pub ratios: fn(&Row) -> [Option<f64>; 3],
 }
 
@@ -23,12 +23,18 @@ pub const ACCOUNTS: [Account; 2] = [
     Account {
         name: "time on the clock for a round",
         of: |row| row.clock_ns_per_round,
-        ratios: |row| [row.clock_ratio_low, row.clock_ratio, row.clock_ratio_high],
+        ratios: |row| match row.clock_decile {
+            Some(decile) => [decile.low, decile.value, decile.high].map(Some),
+            None => [row.clock_ratio_low, row.clock_ratio, row.clock_ratio_high],
+        },
     },
     Account {
         name: "processor time for an event, the writer's share included",
         of: |row| row.cost_ns_per_event,
-        ratios: |row| [row.cost_ratio_low, row.cost_ratio, row.cost_ratio_high],
+        ratios: |row| match row.cost_decile {
+            Some(decile) => [decile.low, decile.value, decile.high].map(Some),
+            None => [row.cost_ratio_low, row.cost_ratio, row.cost_ratio_high],
+        },
     },
 ];
 

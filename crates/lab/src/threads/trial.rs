@@ -2,10 +2,10 @@
 
 use serde_json::json;
 
+use crate::budget::Budget;
 use crate::channel::{Kind, Pairs};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
-use crate::pace::{self, Pace};
 use crate::progress::Progress;
 use crate::record::Record;
 use crate::sweep::Sweep;
@@ -24,15 +24,15 @@ const THREAD_MEMORY: u64 = 48_000;
 /// Rounds of a block, at least and at most.
 const ROUNDS: (usize, usize) = (12, 4000);
 
+/// The number of blocks that a block's length leaves room for, unless the options give one.
+const BLOCKS: usize = 5;
+
 /// The plan of the measurement, checked against the limits of this process.
 #[derive(Debug)]
 struct Plan {
     sweep: Sweep,
     runs: Vec<Where>,
     entries: Vec<Entry>,
-    repetitions: usize,
-    /// Seconds.
-    budget: f64,
     notes: Vec<String>,
 }
 
@@ -49,14 +49,7 @@ fn plan(options: &Options, processors: usize) -> Result<Plan> {
         notes.push("there is one processor: subjects share it with the writer".to_owned());
         runs = vec![Where::One];
     }
-    Ok(Plan {
-        sweep,
-        runs,
-        entries: subject::chosen(options.subjects.as_deref())?,
-        repetitions: options.output.repetitions.unwrap_or(if options.output.quick { 3 } else { 5 }),
-        budget: options.output.budget(25.0, 120.0),
-        notes,
-    })
+    Ok(Plan { sweep, runs, entries: subject::chosen(options.subjects.as_deref())?, notes })
 }
 
 impl Plan {
@@ -98,86 +91,85 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     let writer = processors.first().copied().unwrap_or(0);
     process::pin(&[writer])
         .map_err(|e| Error::system(format!("moving the writer to processor {writer}"), e))?;
-    let measured = measure_all(&mut plan, &processors, options.output.quick, options.promised());
+    let points = plan.sweep.len() * plan.runs.len();
+    let mut budget = Budget::new(&options.output, points, 25.0, 120.0);
+    let measured = measure_all(&mut plan, &processors, &mut budget);
     // If the binding cannot be undone, the following experiments run on one processor.
     let _ = process::pin(&processors);
-    let (rows, left_out) = measured?;
+    let rows = measured?;
     for note in &plan.notes {
         say::note(note);
     }
-    pace::say_left_out(left_out);
     let sweep = &plan.sweep;
     let about = |entry: &Entry| (entry.name.to_owned(), json!(entry.about));
-    let parameters = [
-        ("kinds", json!(sweep.kinds.iter().map(|k| k.name()).collect::<Vec<_>>())),
-        ("placements", json!(sweep.placements.iter().map(|p| p.name()).collect::<Vec<_>>())),
+    let own = [
         ("processors", json!(plan.runs.iter().map(|runs| runs.name()).collect::<Vec<_>>())),
         ("writers_processor", json!(writer)),
         ("total_asked", json!(options.total)),
-        ("totals", json!(sweep.totals)),
         ("subjects", plan.entries.iter().map(about).collect()),
-        ("repetitions", json!(plan.repetitions)),
-        ("seconds", json!(plan.budget)),
-        ("quick", json!(options.output.quick)),
         ("bytes_verified", json!(true)),
-        ("points_left_out", json!(left_out)),
         ("notes", json!(plan.notes)),
     ];
+    let shared = sweep.parameters().into_iter().chain(options.output.parameters());
+    let parameters = shared.chain(own).chain(budget.end());
     Ok(Record::new("threads", environment, parameters, rows))
 }
 
-fn measure_all(
-    plan: &mut Plan,
-    processors: &[usize],
-    quick: bool,
-    promised: bool,
-) -> Result<(Vec<Row>, usize)> {
-    let points = plan.sweep.len() * plan.runs.len();
+fn measure_all(plan: &mut Plan, processors: &[usize], budget: &mut Budget) -> Result<Vec<Row>> {
     let subjects: usize = plan.runs.iter().map(|&runs| plan.taking(runs).len()).sum();
-    let blocks = plan.sweep.len() * subjects * plan.repetitions;
-    let progress = Progress::new("threads", blocks);
-    let length = Length { ns: plan.budget * 1e9 / blocks.max(1) as f64 / 2.0, rounds: ROUNDS };
-    let mut pace = Pace::new(points, plan.budget, promised, quick);
-    let (mut rows, mut left_out) = (Vec::new(), 0);
+    let progress = Progress::new("threads", plan.sweep.len() * subjects * BLOCKS);
+    let mut rows = Vec::new();
     for kind in plan.sweep.kinds.clone() {
         for total in plan.sweep.totals.clone() {
             let (pairs, total) = pairs_for_all(plan, kind, total, processors)?;
             for placement in plan.sweep.placements.clone() {
                 for &runs in &plan.runs {
-                    let taking = plan.taking(runs);
                     for active in plan.sweep.points(total) {
-                        let Some(repetitions) = pace.next(plan.repetitions) else {
-                            left_out += 1;
+                        if !budget.point() {
                             continue;
-                        };
-                        let active = placement.choose(total, active);
-                        let pairs = &pairs;
-                        let point = Point { kind, pairs, active: &active, runs, processors };
-                        let mut blocks: Vec<Vec<Block>> = vec![Vec::new(); taking.len()];
-                        for repetition in 0..repetitions {
-                            for turn in 0..taking.len() {
-                                let place = (turn + repetition * 5) % taking.len();
-                                let entry = taking[place];
-                                progress.step(format!(
-                                    "{kind} {}/{total} {placement} {} {}",
-                                    active.len(),
-                                    runs.name(),
-                                    entry.name
-                                ));
-                                match block::measure(entry, point, length)? {
-                                    Ok(block) => blocks[place].push(block),
-                                    Err(refusal) => return Err(late(entry, total, refusal)),
-                                }
-                            }
                         }
-                        let meta = figures::Meta { kind, placement, runs, total };
-                        rows.extend(figures::rows(meta, active.len(), &taking, &blocks));
+                        let active = placement.choose(total, active);
+                        let point =
+                            Point { kind, pairs: &pairs, active: &active, runs, processors };
+                        let taking = plan.taking(runs);
+                        let blocks = take_turns(point, &taking, budget, |name| {
+                            let (active, runs) = (active.len(), runs.name());
+                            progress
+                                .step(format!("{kind} {active}/{total} {placement} {runs} {name}"));
+                        });
+                        if let Some(blocks) = budget.keep(blocks)? {
+                            let meta = figures::Meta { kind, placement, runs, total };
+                            rows.extend(figures::rows(meta, active.len(), &taking, &blocks));
+                        }
                     }
                 }
             }
         }
     }
-    Ok((rows, left_out))
+    Ok(rows)
+}
+
+/// Measures the blocks of all subjects in turn, in the rounds of a point.
+fn take_turns(
+    point: Point<'_>,
+    taking: &[Entry],
+    budget: &mut Budget,
+    begins: impl Fn(&str),
+) -> Result<Vec<Vec<Block>>> {
+    // About as much time as for the rounds goes into the set-up.
+    let ns = budget.slot(taking.len(), BLOCKS) * 1e9 / 2.0;
+    let mut blocks: Vec<Vec<Block>> = vec![Vec::new(); taking.len()];
+    while budget.round() {
+        for place in budget.turns(taking.len()) {
+            let entry = taking[place];
+            begins(entry.name);
+            match block::measure(entry, point, Length { ns, rounds: ROUNDS })? {
+                Ok(block) => blocks[place].push(block),
+                Err(refusal) => return Err(late(entry, point.pairs.len(), refusal)),
+            }
+        }
+    }
+    Ok(blocks)
 }
 
 /// The error for a number of threads that the system allowed a moment ago and refuses now.

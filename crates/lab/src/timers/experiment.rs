@@ -46,7 +46,7 @@ impl Experiment for Timers {
             .iter()
             .filter(|row| (row.subject.as_str(), row.timers) == ("superpoll-rt", 1_000_000))
             .filter(|row| row.insert_ns_median.is_some())
-            .filter_map(|row| Some((row.tokio_ratio?, row.load.clone())));
+            .filter_map(|row| Some((row.to_tokio()?, row.load.clone())));
         worst("a million timers inserted and cancelled: CPU / tokio", 1.0, ours)
             .into_iter()
             .collect()
@@ -54,12 +54,13 @@ impl Experiment for Timers {
 
     fn figures(rows: &[Row]) -> Vec<Figure> {
         rows.iter()
-            .map(|row| Figure {
-                at: format!("{} {}, {}", row.timers, row.load, row.subject),
-                name: "processor time by timer, ns".to_owned(),
-                value: row.timer_ns_median,
-                low: row.timer_ns_min,
-                high: row.timer_ns_min + row.timer_ns_spread,
+            .map(|row| {
+                Figure::of_cost(
+                    format!("{} {}, {}", row.timers, row.load, row.subject),
+                    "processor time by timer, ns",
+                    row.timer_ns_min,
+                    row.timer_ns_median,
+                )
             })
             .collect()
     }

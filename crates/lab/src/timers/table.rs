@@ -23,8 +23,9 @@ pub fn taken(rows: &[Row]) -> Table {
             ("both", |row| format!("{:.0}", row.timer_ns_median)),
             ("least", |row| format!("{:.0}", row.timer_ns_min)),
             ("spread", |row| format!("{:.0}", row.timer_ns_spread)),
-            ("/ tokio", |row| table::ratio(row.tokio_ratio)),
-            ("least", |row| table::ratio(row.tokio_ratio_min)),
+            ("/ tokio", |row| table::ratio(row.to_tokio())),
+            ("90 %", |row| row.tokio_decile.map_or_else(String::new, table::span)),
+            ("median", |row| table::ratio(row.tokio_ratio)),
         ],
     )
 }
@@ -39,7 +40,8 @@ pub fn ending(rows: &[Row]) -> Table {
             ("timers", |row| row.timers.to_string()),
             ("cpu ns", |row| format!("{:.0}", row.timer_ns_median)),
             ("least", |row| format!("{:.0}", row.timer_ns_min)),
-            ("/ tokio", |row| table::ratio(row.tokio_ratio)),
+            ("/ tokio", |row| table::ratio(row.to_tokio())),
+            ("median", |row| table::ratio(row.tokio_ratio)),
             ("late, p50", |row| row.late_ns_p50.map_or_else(|| "-".to_owned(), table::time)),
             ("p99", |row| row.late_ns_p99.map_or_else(|| "-".to_owned(), table::time)),
             ("most", |row| row.late_ns_max.map_or_else(|| "-".to_owned(), table::time)),

@@ -1,9 +1,8 @@
 //! The runtimes in turn, with each number of timers.
 
-use std::time::Instant;
-
 use serde_json::json;
 
+use crate::budget::Budget;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::progress::Progress;
@@ -90,12 +89,9 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     let sizes = sizes(options)?;
     let entries = subject::chosen(options.subjects.as_deref())?;
     let loads = loads(&sizes, options.ending);
-    let quick = options.output.quick;
-    let rounds = options.output.repetitions.unwrap_or(if quick { 3 } else { 9 });
-    let budget = options.output.budget(10.0, 45.0);
     let _second = options.output.second_thread.then(SecondThread::start);
     let environment = Environment::here();
-    let progress = Progress::new("timers", loads.len() * entries.len() * (rounds + 1));
+    let progress = Progress::new("timers", loads.len() * entries.len() * 10);
     let (mut runners, mut lost) = (Vec::new(), Lost::default());
     for &entry in &entries {
         let started = lost.keep(entry.name, entry.start())?;
@@ -106,27 +102,28 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
             ended: Vec::new(),
         }));
     }
-    let started = Instant::now();
+    let mut budget = Budget::new(&options.output, loads.len(), 10.0, 45.0);
     let mut rows = Vec::new();
-    for (place, &load) in loads.iter().enumerate() {
-        let end = budget * (place + 1) as f64 / loads.len() as f64;
+    for load in loads {
+        if !budget.point_of(load.timers().max(LEAST_IN_A_ROUND)) {
+            continue;
+        }
         let plan = Plan::new(load.timers(), options.output.seed);
-        // The first round touches memory that the allocator does not have yet.
-        for round in 0..=rounds {
-            let late = started.elapsed().as_secs_f64() > end;
-            if round > 1 && late && options.output.repetitions.is_none() {
-                break;
-            }
-            for turn in 0..runners.len() {
-                let count = runners.len();
-                let runner = &mut runners[(turn + round) % count];
+        let mut take_turns = |budget: &Budget, counts| -> Result<()> {
+            for place in budget.turns(runners.len()) {
+                let runner = &mut runners[place];
                 let name = runner.entry.name;
-                if lost.has(name) {
-                    continue;
+                if !lost.has(name) {
+                    progress.step(format!("{name} {} {}", load.timers(), load.name()));
+                    lost.keep(name, runner.round(load, &plan, counts))?;
                 }
-                progress.step(format!("{name} {} {}", load.timers(), load.name()));
-                lost.keep(name, runner.round(load, &plan, round > 0))?;
             }
+            Ok(())
+        };
+        // The first round touches memory that the allocator does not have yet.
+        take_turns(&budget, false)?;
+        while budget.round() {
+            take_turns(&budget, true)?;
         }
         runners.retain(|runner| !lost.has(runner.entry.name));
         let mut point: Vec<Row> = runners.iter_mut().map(|runner| runner.row(load)).collect();
@@ -134,21 +131,17 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         rows.extend(point);
     }
     drop(progress);
-    let parameters = [
+    let own = [
         ("subjects", json!(entries.iter().map(|entry| entry.name).collect::<Vec<_>>())),
         ("about", entries.iter().map(|e| (e.name.to_owned(), json!(e.about))).collect()),
         ("timers", json!(sizes)),
         ("ending", json!(options.ending)),
         ("ending_within_ns", json!(load::WINDOW.as_nanos())),
-        ("rounds", json!(rounds)),
-        ("seconds", json!(budget)),
-        ("seed", json!(options.output.seed)),
-        ("quick", json!(quick)),
-        ("second_thread", json!(options.output.second_thread)),
         ("timers_verified", json!(true)),
         ("rivals", rivals::versions(subject::ALL.iter().map(|entry| entry.name))),
         ("notes", json!(lost.notes().collect::<Vec<_>>())),
     ];
+    let parameters = options.output.parameters().into_iter().chain(own).chain(budget.end());
     Ok(Record::new("timers", environment, parameters, rows))
 }
 
@@ -210,22 +203,20 @@ impl Runner {
             late_ns_p99: lateness(0.99),
             late_ns_max: lateness(1.0),
             rounds: timers.len(),
-            tokio_ratio: None,
-            tokio_ratio_min: None,
+            timer_ns: timers,
+            ..Row::default()
         }
     }
 }
 
 /// Fills in the ratios under one load.
 fn relate(point: &mut [Row]) {
-    let tokio = point.iter().find(|row| row.subject == "tokio");
-    let Some((median, least)) = tokio.map(|row| (row.timer_ns_median, row.timer_ns_min)) else {
-        return;
-    };
+    let Some(tokio) = point.iter().find(|row| row.subject == "tokio").cloned() else { return };
     let ratio = |own: f64, other: f64| (other > 0.0).then(|| own / other);
     for row in point {
-        row.tokio_ratio = ratio(row.timer_ns_median, median);
-        row.tokio_ratio_min = ratio(row.timer_ns_min, least);
+        row.tokio_ratio = ratio(row.timer_ns_median, tokio.timer_ns_median);
+        row.tokio_ratio_min = ratio(row.timer_ns_min, tokio.timer_ns_min);
+        row.tokio_decile = statistics::ratio(&row.timer_ns, &tokio.timer_ns);
     }
 }
 

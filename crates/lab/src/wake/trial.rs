@@ -2,10 +2,12 @@
 
 use serde_json::json;
 
+use crate::budget::Budget;
 use crate::channel::{self, Pairs};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::load::Load;
+use crate::options::Output;
 use crate::placement::Placement;
 use crate::progress::Progress;
 use crate::random::Random;
@@ -51,9 +53,17 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     }
     let blocks = samples.div_ceil(BLOCK);
     let progress = Progress::new("wake", blocks * entries.len() * kinds.len());
+    // A number of samples is kept unless only a time was asked for.
+    let is_timed = options.samples.is_none() && options.output.seconds.is_some();
+    let repetitions = options.output.repetitions.or((!is_timed).then_some(blocks));
+    let output = Output { repetitions, ..options.output.clone() };
+    let mut budget = Budget::new(&output, kinds.len(), 10.0, 60.0);
     let (mut rows, environment, pinned) = waking::apart(|writers, cores| {
         let (mut rows, mut environment) = (Vec::new(), None);
         for &kind in &kinds {
+            if !budget.point() {
+                continue;
+            }
             let pairs = Pairs::open(kind, options.total)?;
             let writer = Writer::start(&pairs, writers)?;
             let _second =
@@ -64,14 +74,22 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
                 entries.iter().filter(|entry| entry.suits(&pairs)).copied().collect();
             let busy = Load::constant(Placement::Spread.choose(options.total, options.hot));
             let mut random = Random::new(options.output.seed);
-            let mut left = samples;
-            let targets = || {
-                let count = BLOCK.min(left);
-                left -= count;
-                (count > 0).then(|| (0..count).map(|_| random.below(options.total)).collect())
+            let mut targets = |round: usize| {
+                let left = if is_timed { BLOCK } else { samples.saturating_sub(round * BLOCK) };
+                (0..BLOCK.min(left)).map(|_| random.below(options.total)).collect()
             };
             let told = |entry: &Entry| progress.step(format!("{kind} {}", entry.name));
-            let all = waking::take_turns(&pairs, &writer, &suitable, &busy, BUSY, targets, told)?;
+            let all = waking::take_turns(
+                &pairs,
+                &writer,
+                &suitable,
+                &busy,
+                BUSY,
+                &mut budget,
+                &mut targets,
+                told,
+            );
+            let Some(all) = budget.keep(all)? else { continue };
             rows.extend(related(kind.name(), options, &suitable, &all));
         }
         Ok::<_, Error>((rows, environment, !writers.is_empty()))
@@ -83,7 +101,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         say::note(&note);
         notes.push(note);
     }
-    let parameters = [
+    let own = [
         ("samples", json!(samples)),
         ("rivals", rivals::versions(subject::ALL.iter().map(|entry| entry.name))),
         ("notes", json!(notes)),
@@ -92,10 +110,8 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         ("quiet_ns", json!([QUIET.0, QUIET.0 + QUIET.1])),
         ("writer", json!("a child process")),
         ("pinned", json!(pinned)),
-        ("quick", json!(options.output.quick)),
-        ("second_thread", json!(options.output.second_thread)),
-        ("seed", json!(options.output.seed)),
     ];
+    let parameters = options.output.parameters().into_iter().chain(own).chain(budget.end());
     Ok(Record::new("wake", environment.unwrap_or_default(), parameters, rows))
 }
 

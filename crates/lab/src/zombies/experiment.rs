@@ -64,7 +64,11 @@ impl Experiment for Zombies {
                 let name = format!("zombies, {family}: CPU of a request / that without any");
                 let own = at_most.clone().filter(|row| row.family == family);
                 let at = |row: &Row| format!("{} with {}", row.subject, row.zombies);
-                worst(name, 1.03, own.filter_map(|row| Some((row.none_ratio?.median, at(row)))))
+                worst(
+                    name,
+                    1.03,
+                    own.filter_map(|row| Some((row.none_ratio?.headline().value, at(row)))),
+                )
             })
             .collect()
     }
@@ -86,7 +90,7 @@ impl Experiment for Zombies {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::rounds::Ratio;
+    use crate::statistics::Ratio;
 
     #[test]
     fn servers_are_judged_with_most_zombies() {

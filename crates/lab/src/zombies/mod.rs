@@ -22,8 +22,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::options::Output;
-use crate::server::rounds::Ratio;
 use crate::server::turns::Figures;
+use crate::statistics::Ratio;
 
 mod crowd;
 pub mod experiment;

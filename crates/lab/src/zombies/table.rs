@@ -14,15 +14,18 @@ pub fn servers(rows: &[Row]) -> Table {
             ("zombies", |row| row.zombies.to_string()),
             ("cpu ns/request", |row| format!("{:.0}", row.figures.cpu_ns_per_request_median)),
             ("least", |row| format!("{:.0}", row.figures.cpu_ns_per_request_min)),
-            ("/ none", |row| table::middle(row.none_ratio)),
-            ("10-90 %", |row| table::spread(row.none_ratio)),
+            ("/ none", |row| table::headline(row.none_ratio)),
+            ("90 %", |row| table::interval(row.none_ratio)),
+            ("median", |row| table::median(row.none_ratio)),
             ("seconds", |row| format!("{:.3}", row.seconds)),
-            ("/ none", |row| table::middle(row.none_clock_ratio)),
-            ("10-90 %", |row| table::spread(row.none_clock_ratio)),
+            ("/ none", |row| table::headline(row.none_clock_ratio)),
+            ("90 %", |row| table::interval(row.none_clock_ratio)),
+            ("median", |row| table::median(row.none_clock_ratio)),
             ("generator", |row| format!("{:.0} %", row.figures.generator_busy * 100.0)),
             ("waits/request", |row| table::number(row.figures.waits_per_request, 3)),
-            ("/ raw-epoll", |row| table::middle(row.raw_epoll_ratio)),
-            ("10-90 %", |row| table::spread(row.raw_epoll_ratio)),
+            ("/ raw-epoll", |row| table::headline(row.raw_epoll_ratio)),
+            ("90 %", |row| table::interval(row.raw_epoll_ratio)),
+            ("median", |row| table::median(row.raw_epoll_ratio)),
             ("kernel bytes/zombie", bytes),
         ],
     )
@@ -36,8 +39,8 @@ fn bytes(row: &Row) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::rounds::Ratio;
     use crate::server::turns::Figures;
+    use crate::statistics::Ratio;
 
     #[test]
     fn each_point_has_its_line_and_what_is_unknown_a_dash() {
@@ -51,7 +54,7 @@ mod tests {
             none_ratio,
             ..Row::default()
         };
-        let ratio = Ratio { median: 1.01, low: 0.9, high: 1.1 };
+        let ratio = Ratio { median: 1.01, low: 0.9, high: 1.1, decile: None };
         let text = servers(&[row(0, None), row(9900, Some(ratio))]).to_string();
         let last = text.lines().last().unwrap();
         for part in ["3     9900", "4321", "1.01  0.90-1.10", "0.250", "8123"] {

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use crate::budget::Budget;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::http;
@@ -12,10 +13,9 @@ use crate::say;
 use crate::server::Place;
 use crate::server::generator::Connection;
 use crate::server::processors::Processors;
-use crate::server::rounds::Ratio;
 use crate::server::rounds::Slice;
 use crate::server::turns::{self, Runner};
-use crate::statistics;
+use crate::statistics::{self, Ratio};
 use crate::sys::process;
 use crate::zombies::crowd::{BYTES, echo_load};
 use crate::zombies::fleet::{self, Connect};
@@ -54,8 +54,6 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     // Taken before this thread binds itself to one processor.
     let environment = Environment::here();
     let processors = Processors::here();
-    let repetitions =
-        options.output.repetitions.unwrap_or(if options.output.quick { 5 } else { 10 });
     // The servers of each group of points.
     let plan: Vec<(&[Point], [Vec<Entry>; 2])> = groups
         .iter()
@@ -69,19 +67,19 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
         })
         .collect();
     let mut lost = Lost::default();
-    let measured: Result<Vec<Row>> = processors.apart(|processor| {
+    let measured: Result<_> = processors.apart(|processor| {
         let place = Place { processor, second_thread: options.output.second_thread };
-        let mut trial = Trial::new(options, &plan, repetitions, place);
+        let mut trial = Trial::new(options, &plan, place);
         for (points, [echo, web]) in &plan {
             trial.measure(points, echo, &mut notes, &mut lost, echo_load)?;
             trial.measure(points, web, &mut notes, &mut lost, http::load::load)?;
         }
-        Ok(trial.rows)
+        Ok((trial.rows, trial.budget))
     });
-    let rows = measured?;
+    let (rows, budget) = measured?;
     notes.extend(lost.notes());
     let all = || families.iter().flatten();
-    let parameters = [
+    let own = [
         ("subjects", json!(all().map(|e| e.name).collect::<Vec<_>>())),
         ("about", all().map(|e| (e.name.to_owned(), json!(e.about))).collect()),
         ("zombies", json!(groups.iter().flatten().map(|p| p.zombies).collect::<Vec<_>>())),
@@ -89,42 +87,36 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
         ("active", json!(options.active)),
         ("requests", json!(options.requests)),
         ("bytes", json!(BYTES)),
-        ("rounds", json!(repetitions)),
         ("client_processor", json!(processors.client())),
         ("server_processor", json!(processors.server())),
-        ("quick", json!(options.output.quick)),
-        ("second_thread", json!(options.output.second_thread)),
         ("bytes_verified", json!(true)),
         ("rivals", rivals::versions(subject::ALL.iter().map(|entry| entry.name))),
         ("notes", json!(notes)),
     ];
+    let parameters = options.output.parameters().into_iter().chain(own).chain(budget.end());
     Ok(Record::new("zombies", environment, parameters, rows))
 }
 
 struct Trial<'a> {
     options: &'a Options,
-    repetitions: usize,
     place: Place,
-    /// For one server with one number of zombies.
-    budget_ns: f64,
+    budget: Budget,
     progress: Progress,
     rows: Vec<Row>,
 }
 
 impl<'a> Trial<'a> {
-    fn new(
-        options: &'a Options,
-        plan: &[(&[Point], [Vec<Entry>; 2])],
-        repetitions: usize,
-        place: Place,
-    ) -> Trial<'a> {
+    fn new(options: &'a Options, plan: &[(&[Point], [Vec<Entry>; 2])], place: Place) -> Trial<'a> {
         let runs = |(points, families): &(&[Point], [Vec<Entry>; 2])| {
             points.len() * families.iter().flatten().count()
         };
         let runs = plan.iter().map(runs).sum::<usize>().max(1);
-        let budget_ns = options.output.budget(10.0, 300.0) * 1e9 / runs as f64;
-        let progress = Progress::new("zombies", runs * (repetitions + 1));
-        Trial { options, repetitions, place, budget_ns, progress, rows: Vec::new() }
+        let groups = |(points, families): &(&[Point], [Vec<Entry>; 2])| -> usize {
+            families.iter().map(|entries| groups(points, entries).len()).sum()
+        };
+        let budget = Budget::new(&options.output, plan.iter().map(groups).sum(), 10.0, 300.0);
+        let progress = Progress::new("zombies", runs * (turns::ROUNDS + 1));
+        Trial { options, place, budget, progress, rows: Vec::new() }
     }
 
     /// Measures the servers of a family, as many at a time as the limit of connections allows, and
@@ -137,17 +129,13 @@ impl<'a> Trial<'a> {
         lost: &mut Lost,
         connect: Connect<C>,
     ) -> Result<()> {
-        let Some((&yardstick, others)) = entries.split_first() else { return Ok(()) };
-        let each: usize = points.iter().map(|point| point.zombies).sum();
-        let at_a_time = (TOGETHER / each.max(1)).clamp(2, 16) - 1;
-        let mut groups: Vec<&[Entry]> = others.chunks(at_a_time).collect();
-        if groups.is_empty() {
-            groups.push(&[]);
-        }
-        for (number, group) in groups.into_iter().enumerate() {
+        for (number, group) in groups(points, entries).into_iter().enumerate() {
+            if !self.budget.point() {
+                continue;
+            }
             let (mut runners, mut about) = (Vec::new(), Vec::new());
             let (mut crowds, mut folders) = (Vec::new(), Vec::new());
-            for entry in std::iter::once(yardstick).chain(group.iter().copied()) {
+            for &entry in &group {
                 for &point in points {
                     let (name, zombies) = (entry.name, point.zombies);
                     if lost.has(entry.name) {
@@ -175,18 +163,12 @@ impl<'a> Trial<'a> {
             if group.iter().any(Entry::parks) {
                 process::sleep(PARKING_NS);
             }
-            let most = self.options.requests.div_ceil(self.repetitions as u64);
+            let most = self.options.requests.div_ceil(self.budget.rounds(turns::ROUNDS) as u64);
             let progress = &self.progress;
-            let requests = turns::take_turns_of(
-                &mut runners,
-                self.repetitions,
-                most,
-                self.budget_ns,
-                lost,
-                |name| {
+            let requests =
+                turns::take_turns_of(&mut runners, &mut self.budget, most, lost, |name| {
                     progress.step(name.to_owned());
-                },
-            )?;
+                })?;
             let (mut rows, runners) = turns::rows(runners, lost, |place, runner| {
                 let (entry, point, bytes) = about[place];
                 crowds[place].check()?;
@@ -227,6 +209,19 @@ impl<'a> Trial<'a> {
     }
 }
 
+/// Returns the servers of a family in groups that fit under the limit of connections, each with the
+/// yardstick in front.
+fn groups(points: &[Point], entries: &[Entry]) -> Vec<Vec<Entry>> {
+    let Some((&yardstick, others)) = entries.split_first() else { return Vec::new() };
+    let each: usize = points.iter().map(|point| point.zombies).sum();
+    let at_a_time = (TOGETHER / each.max(1)).clamp(2, 16) - 1;
+    let with_yardstick = |group: &[Entry]| [&[yardstick][..], group].concat();
+    match others {
+        [] => vec![vec![yardstick]],
+        others => others.chunks(at_a_time).map(with_yardstick).collect(),
+    }
+}
+
 /// Fills in the ratios within the servers that took turns.
 fn relate<C: Connection>(rows: &mut [Row], runners: &[Runner<C>]) {
     let places: Vec<(String, usize, usize)> =
@@ -249,19 +244,12 @@ fn relate<C: Connection>(rows: &mut [Row], runners: &[Runner<C>]) {
     }
 }
 
-/// The ratio per request, round by round, because the machine's other activity changes with time.
-/// The arguments are the rounds of each server and its requests in a round.
+/// The ratio per request. The arguments are the rounds of each server and its requests in a round.
 fn ratio(own: (&[Slice], u64), other: (&[Slice], u64), of: fn(&Slice) -> u64) -> Option<Ratio> {
-    let share = other.1 as f64 / own.1.max(1) as f64;
-    let ratios: Vec<f64> = own
-        .0
-        .iter()
-        .zip(other.0)
-        .filter(|(_, other)| of(other) > 0)
-        .map(|(own, other)| of(own) as f64 / of(other) as f64 * share)
-        .collect();
-    let [low, high] = [0.1, 0.9].map(|share| statistics::quantile(&ratios, share));
-    (!ratios.is_empty()).then(|| Ratio { median: statistics::median(&ratios), low, high })
+    let costs = |(slices, requests): (&[Slice], u64)| -> Vec<f64> {
+        slices.iter().map(|slice| of(slice) as f64 / requests.max(1) as f64).collect()
+    };
+    Ratio::of(&costs(own), &costs(other))
 }
 
 #[cfg(test)]
@@ -274,11 +262,12 @@ mod tests {
             all.iter().map(|&ns| Slice { cpu_ns: ns, ns: 2 * ns }).collect()
         };
         let (own, other) = (slices(&[50, 300, 110]), slices(&[100, 200, 100]));
-        let found = ratio((&own, 8), (&other, 8), |s| s.ns).unwrap();
-        assert_eq!(found, Ratio { median: 1.1, low: 0.5, high: 1.5 });
+        let of_turns = |found: Option<Ratio>| found.map(|r| (r.low, r.median, r.high));
+        let found = ratio((&own, 8), (&other, 8), |s| s.ns);
+        assert_eq!(of_turns(found), Some((0.5, 1.1, 1.5)));
+        assert_eq!(found.unwrap().headline().value, 0.5);
         // With a quarter of the requests.
-        let found = ratio((&own, 2), (&other, 8), |s| s.cpu_ns).unwrap();
-        assert_eq!(found, Ratio { median: 4.4, low: 2.0, high: 6.0 });
+        assert_eq!(of_turns(ratio((&own, 2), (&other, 8), |s| s.cpu_ns)), Some((2.0, 4.4, 6.0)));
         assert_eq!(ratio((&own, 1), (&[], 1), |s| s.ns), None);
     }
 }

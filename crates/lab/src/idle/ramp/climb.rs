@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use crate::budget::Budget;
 use crate::error::{Error, Result};
 use crate::headroom::Headroom;
 use crate::idle::ramp::Row;
@@ -33,8 +34,6 @@ pub struct Bounds {
     pub steps: usize,
     /// Server processes at most.
     pub servers: usize,
-    /// Time for one kind of connections; the first step is made in any case.
-    pub seconds: f64,
 }
 
 /// The rows of all kinds.
@@ -42,6 +41,7 @@ pub fn all(
     entries: &[Entry],
     arrival: Arrival,
     bounds: Bounds,
+    budget: &mut Budget,
     place: Place,
     notes: &mut Vec<String>,
 ) -> Result<Vec<Row>> {
@@ -51,8 +51,11 @@ pub fn all(
     let progress = Progress::new("idle --ramp", entries.len() * bounds.steps);
     let mut rows = Vec::new();
     for &entry in entries {
+        if !budget.point() {
+            continue;
+        }
         let hosts = Hosts::new(entry, arrival, place, &certificate, folder.path());
-        let (own, note) = climb(entry, hosts, bounds, |connections| {
+        let (own, note) = climb(entry, hosts, bounds, budget, |connections| {
             progress.step(format!("{}, {connections} connections", entry.name));
         })?;
         rows.extend(own);
@@ -93,6 +96,7 @@ fn climb(
     entry: Entry,
     mut hosts: Hosts,
     bounds: Bounds,
+    budget: &mut Budget,
     mut told: impl FnMut(usize),
 ) -> Result<(Vec<Row>, Option<String>)> {
     let begun = Instant::now();
@@ -111,7 +115,7 @@ fn climb(
         if step > bounds.steps {
             break "steps";
         }
-        if step > 1 && elapsed + LONGER * longest > bounds.seconds {
+        if !budget.round() || (step > 1 && LONGER * longest > budget.left()) {
             break "time";
         }
         let (most, limit) = possible(entry, hosts.connections(), bounds, bytes, floor);
@@ -189,7 +193,7 @@ mod tests {
     #[test]
     fn the_limit_that_comes_first_is_named() {
         let entry = subject::chosen(Some("raw-epoll")).unwrap().0[0];
-        let bounds = Bounds { first: 1, steps: 1, servers: 2, seconds: 1.0 };
+        let bounds = Bounds { first: 1, steps: 1, servers: 2 };
         let (capacity, _) = hosts::capacity(entry.kind);
         // With one byte for each, and no floor.
         assert_eq!(possible(entry, 0, bounds, 1, 0), (2 * capacity, "descriptors"));

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use crate::budget::Budget;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::idle::ramp::{Row, climb};
@@ -38,30 +39,25 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     // Taken before this thread binds itself to one processor.
     let environment = Environment::here();
     let processors = Processors::here();
-    let budget = options.output.budget(30.0, 300.0);
-    let bounds = climb::Bounds {
-        first,
-        steps,
-        servers: options.servers,
-        seconds: budget / entries.len().max(1) as f64,
-    };
+    let mut budget = Budget::new(&options.output, entries.len(), 30.0, 300.0);
+    budget.needs(1);
+    let bounds = climb::Bounds { first, steps, servers: options.servers };
     let rows = processors.apart(|processor| {
         let place = Place { processor, second_thread: options.output.second_thread };
-        climb::all(&entries, arrival, bounds, place, &mut notes)
+        climb::all(&entries, arrival, bounds, &mut budget, place, &mut notes)
     })?;
-    let parameters = [
+    let own = [
         ("subjects", json!(entries.iter().map(|e| e.name).collect::<Vec<_>>())),
         ("about", entries.iter().map(|e| (e.name.to_owned(), json!(e.about))).collect()),
         ("arrival", json!(arrival.name())),
         ("first", json!(first)),
         ("steps", json!(steps)),
         ("servers", json!(options.servers)),
-        ("seconds", json!(budget)),
         ("client_processor", json!(processors.client())),
         ("server_processor", json!(processors.server())),
-        ("quick", json!(options.output.quick)),
         ("bytes_verified", json!(true)),
         ("notes", json!(notes)),
     ];
+    let parameters = options.output.parameters().into_iter().chain(own).chain(budget.end());
     Ok(Record::new("idle-ramp", environment, parameters, rows))
 }

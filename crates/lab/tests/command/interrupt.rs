@@ -1,0 +1,51 @@
+//! An experiment that is interrupted.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use crate::program::program;
+use crate::record::json;
+use crate::start::lab;
+
+/// The bit of SIGINT in the masks of `/proc/PID/status`.
+const INTERRUPT: u64 = 1 << 1;
+
+/// Whether a process handles the interrupt.
+fn handles_interrupt(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    caught.is_some_and(|mask| mask & INTERRUPT != 0)
+}
+
+#[test]
+fn an_interrupted_experiment_writes_what_it_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments =
+        ["atr", "--total", "20", "--subjects", "floor,poll,epoll-lt", "--seconds", "600"];
+    let child = lab()
+        .current_dir(folder.path())
+        .args(arguments)
+        .args(["--json", "atr.json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    while !handles_interrupt(child.id()) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let sent = program("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+    let output = child.wait_with_output().unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(130), "{errors}");
+    assert!(errors.contains("interrupted by signal 2"), "{errors}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("incomplete") && text.contains("epoll-lt"), "{text}");
+    let record = json(&folder.path().join("atr.json"));
+    assert!(!record["rows"].as_array().unwrap().is_empty());
+    assert!(record["parameters"]["interrupted"].is_string(), "{}", record["parameters"]);
+    assert!(record["parameters"]["points_left_out"].as_u64() > Some(0));
+    let page = std::fs::read_to_string(folder.path().join("superpoll-report/index.html")).unwrap();
+    assert!(page.contains("incomplete: interrupted"));
+}
