@@ -16,7 +16,7 @@ mod auto;
 
 /// Options of `doctor`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// Print one JSON document instead
     #[arg(long)]
     json: bool,
@@ -31,13 +31,13 @@ const SCHEMA: u32 = 1;
 ///
 /// An unknown back-end in `SUPERPOLL_BACKEND`, since every program that leaves the choice to that
 /// variable would fail the same way. Or a failure to print.
-pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
+pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let chosen = std::env::var(superpoll::backend::BACKEND_VARIABLE).unwrap_or_default();
     let chosen = match chosen.as_str() {
         "" => None,
         name => Some(name.parse::<BackendKind>()?),
     };
-    let (soft, hard) = superpoll::limits::descriptors();
+    let (soft, hard) = superpoll::limits::nofile();
     let costs = Costs::calibrated();
     let tried: Vec<Trial> =
         BackendKind::ALL.into_iter().map(|kind| (kind, probe::backend(kind))).collect();

@@ -48,7 +48,7 @@ impl Environment {
             kernel: line("/proc/sys/kernel/osrelease").unwrap_or_default(),
             cpu: field("/proc/cpuinfo", "model name").unwrap_or_default(),
             cores: processors(),
-            descriptor_limit: superpoll::limits::descriptors().1,
+            descriptor_limit: superpoll::limits::nofile().1,
             mitigations: mitigations(),
             unix_time,
             date: date(unix_time),

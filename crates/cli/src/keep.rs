@@ -34,7 +34,7 @@ const NAP: Duration = Duration::from_millis(2);
 
 /// Options of `keep`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// The path where servers of the same user find it
     #[arg(long, value_name = "PATH")]
     pub listen: PathBuf,
@@ -94,7 +94,7 @@ fn advice(path: &Path, error: &io::Error) -> String {
 /// Runs until SIGTERM or SIGINT or, with `--end`, until there is nothing left to hold. SIGHUP
 /// changes nothing: the connections must outlive the terminal and the server that started the
 /// keeper, and it has no configuration.
-pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
+pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let path = options.listen.display();
     limits::raise_descriptors()
         .map_err(|error| format!("raising the limit of descriptors: {error}"))?;
@@ -201,7 +201,7 @@ fn is_absence(error: &io::Error) -> bool {
 }
 
 /// Starts a keeper for a server, unless one listens at the path. Returns whether it did.
-pub fn start(path: &Path) -> Result<bool, Box<dyn Error>> {
+pub(crate) fn start(path: &Path) -> Result<bool, Box<dyn Error>> {
     let at = path.display();
     let begins = |what: &dyn std::fmt::Display| format!("starting a keeper at {at}: {what}");
     match KeeperLink::connect(path) {

@@ -57,7 +57,7 @@ pub fn backend(kind: BackendKind) -> Result<Option<String>, String> {
         Some(event) if event.key() == key && event.is_readable() => {}
         _ => return Err("it does not report a byte in a pipe".to_owned()),
     }
-    let (_, hard) = superpoll::limits::descriptors();
+    let (_, hard) = superpoll::limits::nofile();
     Ok((kind == BackendKind::Select && hard > 1024)
         .then(|| format!("only descriptors 0 to 1023 of the {hard} this process may open")))
 }

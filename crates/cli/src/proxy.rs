@@ -17,7 +17,7 @@ use crate::stats;
 
 /// Options of `proxy`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// Address for clients: HOST:PORT, [IPV6]:PORT, :PORT or unix:PATH; port 0 lets the kernel
     /// choose [default: the socket that a service manager passes on (LISTEN_FDS)]
     #[arg(long, value_name = "ADDRESS")]
@@ -92,7 +92,7 @@ fn listen(options: &Options, inherited: &Inherited) -> Result<Address, Box<dyn E
 }
 
 /// Relays until SIGTERM or SIGINT.
-pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
+pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let mut inherited = Inherited::take()?;
     let listen = listen(options, &inherited)?;
     // Each pair takes two descriptors, and many systems allow a thousand unless asked for more. If

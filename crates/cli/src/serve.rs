@@ -25,7 +25,7 @@ const FEW: u64 = 4096;
 
 /// Options of `serve`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// The folder whose files are served [default: the built-in demonstration]
     #[arg(value_name = "DIR", conflicts_with = "config")]
     pub folder: Option<PathBuf>,
@@ -111,7 +111,7 @@ enum Asked {
 
 /// Raises the limit on descriptors as far as possible, and logs a note if it is low.
 fn raise_limit(error_log: &ErrorLog) {
-    let (_, hard) = limits::descriptors();
+    let (_, hard) = limits::nofile();
     let message = match limits::raise_descriptors() {
         Ok(limit) if limit >= FEW => return,
         Ok(limit) => format!(
@@ -134,14 +134,14 @@ fn announce(error_log: &ErrorLog, server: &Server) -> std::io::Result<()> {
 }
 
 /// Serves until SIGTERM or SIGINT.
-pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
+pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let inherited = Inherited::take()?;
     let addresses = inherited.addresses()?;
     let mut config = options.read(&addresses)?;
     if options.check {
         Server::check(&config)?;
         // The server raises its limit as far as it may.
-        if let Some(excess) = Server::excess(&config, limits::descriptors().1) {
+        if let Some(excess) = Server::excess(&config, limits::nofile().1) {
             writeln!(stderr(), "superpoll: {excess}")?;
         }
         let mut output = stdout().lock();

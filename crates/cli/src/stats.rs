@@ -10,7 +10,7 @@ use superpoll_gateway::telemetry::socket::{Socket, SocketPath, Statistics, Subje
 /// # Errors
 ///
 /// A place that was chosen explicitly and is not available.
-pub fn bind(
+pub(crate) fn bind(
     place: &SocketPath,
     takes_over: bool,
     warn: impl FnOnce(String),
@@ -26,7 +26,7 @@ pub fn bind(
 
 /// Begins to answer. If that fails, a process that is at work goes on without; `warn` receives the
 /// error.
-pub fn open(
+pub(crate) fn open(
     socket: Option<Socket>,
     subject: Subject,
     warn: impl FnOnce(String),
@@ -35,7 +35,7 @@ pub fn open(
 }
 
 /// The statistics socket of a server, whose place a new configuration may change.
-pub struct Kept {
+pub(crate) struct Kept {
     place: SocketPath,
     /// Closed, and its file removed, on drop.
     _at_work: Option<Statistics>,
@@ -43,7 +43,7 @@ pub struct Kept {
 
 impl Kept {
     /// Wraps a socket that is at work.
-    pub fn new(place: SocketPath, at_work: Option<Statistics>) -> Kept {
+    pub(crate) fn new(place: SocketPath, at_work: Option<Statistics>) -> Kept {
         Kept { place, _at_work: at_work }
     }
 
@@ -52,7 +52,11 @@ impl Kept {
     /// # Errors
     ///
     /// A place that is not available; nothing has changed then.
-    pub fn change(&mut self, place: SocketPath, subject: Subject) -> Result<(), Box<dyn Error>> {
+    pub(crate) fn change(
+        &mut self,
+        place: SocketPath,
+        subject: Subject,
+    ) -> Result<(), Box<dyn Error>> {
         if place == self.place {
             return Ok(());
         }

@@ -274,7 +274,7 @@ fn an_idle_pair_takes_little_memory() {
     // Pages are counted, not bytes, and tables grow by half.
     const MOST: u64 = 1280;
     if superpoll::limits::raise_descriptors().unwrap() < 4 * MANY as u64 {
-        eprintln!("skipped: {} descriptors are too few", superpoll::limits::descriptors().0);
+        eprintln!("skipped: {} descriptors are too few", superpoll::limits::nofile().0);
         return;
     }
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

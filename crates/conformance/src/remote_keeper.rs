@@ -21,7 +21,7 @@ pub(crate) struct RemoteKeeper {
 
 impl RemoteKeeper {
     /// Starts a keeper, which listens in a folder of its own.
-    pub fn start() -> RemoteKeeper {
+    pub(crate) fn start() -> RemoteKeeper {
         static STARTED: AtomicU32 = AtomicU32::new(0);
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
         let name = format!("superpoll-conformance-{}-{number}", std::process::id());
@@ -38,7 +38,7 @@ impl RemoteKeeper {
     }
 
     /// Opens a link to it.
-    pub fn link(&self) -> KeeperLink {
+    pub(crate) fn link(&self) -> KeeperLink {
         let control = self.control.as_ref().expect("it is there until this is dropped");
         control.link().expect("it answers")
     }

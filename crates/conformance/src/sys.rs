@@ -127,10 +127,13 @@ pub fn shutdown(fd: RawFd, how: libc::c_int) -> io::Result<()> {
 
 /// Duplicates a descriptor to the lowest free number that is at least `lowest`.
 ///
+/// Raises the soft limit of descriptors first, which is often 1,024.
+///
 /// # Errors
 ///
-/// The errors of `fcntl(2)`.
+/// The errors of `setrlimit(2)` and `fcntl(2)`.
 pub fn duplicate_from(fd: impl AsFd, lowest: RawFd) -> io::Result<OwnedFd> {
+    superpoll::limits::raise_descriptors()?;
     let fd = fd.as_fd().as_raw_fd();
     // SAFETY: takes integers, touches no memory.
     check(unsafe { libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, lowest) }).map(take)

@@ -15,7 +15,7 @@ mod sys {
         static COUNT: Cell<usize> = const { Cell::new(0) };
     }
 
-    pub struct Counting;
+    pub(crate) struct Counting;
 
     // SAFETY: every call is passed to the system's allocator as it is; the counter is a
     // thread-local without a destructor, which needs no allocation itself.
@@ -39,7 +39,7 @@ mod sys {
     }
 
     /// Returns the allocations of the calling thread so far.
-    pub fn allocations() -> usize {
+    pub(crate) fn allocations() -> usize {
         COUNT.with(Cell::get)
     }
 }

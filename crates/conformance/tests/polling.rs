@@ -34,7 +34,7 @@ mod ffi {
 
     use polling::{Event, PollMode, Poller};
 
-    pub fn add(
+    pub(crate) fn add(
         poller: &Poller,
         fd: &impl AsFd,
         event: Event,

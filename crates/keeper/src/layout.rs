@@ -28,7 +28,7 @@ pub(crate) trait Part<'a>: Sized {
 pub(crate) struct Writer<'p>(pub &'p mut Vec<u8>);
 
 impl Writer<'_> {
-    pub fn put<'a>(&mut self, part: &impl Part<'a>) -> &mut Self {
+    pub(crate) fn put<'a>(&mut self, part: &impl Part<'a>) -> &mut Self {
         part.put(self);
         self
     }
@@ -38,7 +38,7 @@ impl Writer<'_> {
 pub(crate) struct Reader<'a>(pub &'a [u8]);
 
 impl<'a> Reader<'a> {
-    pub fn take<T: Part<'a>>(&mut self) -> Option<T> {
+    pub(crate) fn take<T: Part<'a>>(&mut self) -> Option<T> {
         T::take(self)
     }
 

@@ -20,7 +20,7 @@ pub(crate) struct Records {
 }
 
 impl Records {
-    pub fn keep(&mut self, record: &Record<'_>) {
+    pub(crate) fn keep(&mut self, record: &Record<'_>) {
         let name = (record.space, record.id);
         let mut bytes = match self.partial.take() {
             Some((known, bytes)) if known == name => bytes,
@@ -37,7 +37,7 @@ impl Records {
         }
     }
 
-    pub fn trim(&mut self, space: u64, below: u64) {
+    pub(crate) fn trim(&mut self, space: u64, below: u64) {
         if below == u64::MAX {
             self.all.retain(|&(known, _), _| known != space);
             return;
@@ -47,12 +47,12 @@ impl Records {
         self.all.append(&mut kept);
     }
 
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         *self = Records::default();
     }
 
     /// Returns all records as they are now; the bytes are shared.
-    pub fn all(&self) -> Vec<Named> {
+    pub(crate) fn all(&self) -> Vec<Named> {
         self.all.iter().map(|(&name, bytes)| (name, bytes.clone())).collect()
     }
 
@@ -61,7 +61,7 @@ impl Records {
         self.all.iter().map(|(&(space, id), bytes)| (space, id, &bytes[..]))
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.all.len()
     }
 }

@@ -78,7 +78,7 @@ impl Handle {
 }
 
 impl Registrations {
-    pub fn new(epoll: OwnedFd) -> Registrations {
+    pub(crate) fn new(epoll: OwnedFd) -> Registrations {
         Registrations {
             epoll,
             all: Slab::new(),
@@ -89,16 +89,16 @@ impl Registrations {
         }
     }
 
-    pub fn epoll(&self) -> BorrowedFd<'_> {
+    pub(crate) fn epoll(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
 
-    pub fn orphans(&self) -> usize {
+    pub(crate) fn orphans(&self) -> usize {
         self.orphans
     }
 
     /// Returns the number of descriptors that are watched or held for a link.
-    pub fn count(&self, link: usize) -> u64 {
+    pub(crate) fn count(&self, link: usize) -> u64 {
         self.by_link.get(link).copied().unwrap_or(0)
     }
 
@@ -112,7 +112,7 @@ impl Registrations {
 
     /// Watches a descriptor for a link. It replaces a registration of the same key, and an orphan
     /// that is the same socket.
-    pub fn insert(
+    pub(crate) fn insert(
         &mut self,
         link: usize,
         session: u64,
@@ -165,7 +165,7 @@ impl Registrations {
     }
 
     /// Forgets the registration at a place.
-    pub fn remove(&mut self, index: usize) {
+    pub(crate) fn remove(&mut self, index: usize) {
         let Some(gone) = self.all.try_remove(index) else { return };
         if gone.events != 0
             && let Some(descriptor) = gone.handle.borrow()
@@ -185,7 +185,7 @@ impl Registrations {
     }
 
     /// Forgets the registration of a key; false if there is none.
-    pub fn forget(&mut self, link: usize, key: u64) -> bool {
+    pub(crate) fn forget(&mut self, link: usize, key: u64) -> bool {
         let known = self.by_key.get(&(link, key)).copied();
         known.map(|index| self.remove(index)).is_some()
     }
@@ -197,26 +197,26 @@ impl Registrations {
     }
 
     /// Forgets all registrations of a link.
-    pub fn forget_link(&mut self, link: usize) {
+    pub(crate) fn forget_link(&mut self, link: usize) {
         self.remove_if(|registration| registration.link == Some(link));
     }
 
     /// Forgets all orphans of a server. Descriptors on its links that have not ended are still
     /// watched for it.
-    pub fn forget_session(&mut self, session: u64) {
+    pub(crate) fn forget_session(&mut self, session: u64) {
         self.remove_if(|registration| {
             registration.link.is_none() && registration.session == session
         });
     }
 
     /// Forgets all orphans.
-    pub fn forget_orphans(&mut self) {
+    pub(crate) fn forget_orphans(&mut self) {
         self.remove_if(|registration| registration.link.is_none());
     }
 
     /// Forgets the orphans of links that a server has given up. Orphans that it was handed, and has
     /// not settled yet, were on no link of its own and stay.
-    pub fn forget_orphans_of(&mut self, session: u64) {
+    pub(crate) fn forget_orphans_of(&mut self, session: u64) {
         self.remove_if(|registration| {
             registration.link.is_none()
                 && registration.session == session
@@ -225,24 +225,24 @@ impl Registrations {
     }
 
     /// Whether there is a registration that a server left, or that it was handed.
-    pub fn has_any_of(&self, session: u64) -> bool {
+    pub(crate) fn has_any_of(&self, session: u64) -> bool {
         self.all.iter().any(|(_, registration)| registration.session == session)
     }
 
     /// Returns the places of descriptors that are only held, whichever server has left them.
-    pub fn held(&self) -> Vec<usize> {
+    pub(crate) fn held(&self) -> Vec<usize> {
         let held = self.all.iter().filter(|(_, registration)| registration.events == 0);
         held.map(|(index, _)| index).collect()
     }
 
     /// Forgets the orphans that were handed to a successor.
-    pub fn forget_handed_over(&mut self) {
+    pub(crate) fn forget_handed_over(&mut self) {
         self.remove_if(|registration| registration.link.is_none() && registration.handed_over);
     }
 
     /// Turns the registrations of a link into orphans. Descriptors that were named by number end
     /// with their thread.
-    pub fn orphan_link(&mut self, link: usize) {
+    pub(crate) fn orphan_link(&mut self, link: usize) {
         self.remove_if(|registration| {
             registration.link == Some(link) && matches!(registration.handle, Handle::Number(_))
         });
@@ -250,7 +250,7 @@ impl Registrations {
     }
 
     /// Turns the registrations of all links of a server into orphans.
-    pub fn orphan_session(&mut self, session: u64) {
+    pub(crate) fn orphan_session(&mut self, session: u64) {
         self.orphan_if(|registration| registration.session == session);
     }
 
@@ -269,7 +269,7 @@ impl Registrations {
     }
 
     /// Handles an event of a registration.
-    pub fn handle_event(&mut self, index: usize, found: EventFlags) -> Wakeup {
+    pub(crate) fn handle_event(&mut self, index: usize, found: EventFlags) -> Wakeup {
         let Some(registration) = self.all.get_mut(index) else { return Wakeup::Ignored };
         if registration.is_reported {
             return Wakeup::Ignored;
@@ -305,12 +305,12 @@ impl Registrations {
     }
 
     /// Returns the link of the registration at a place.
-    pub fn link(&self, index: usize) -> Option<usize> {
+    pub(crate) fn link(&self, index: usize) -> Option<usize> {
         self.all.get(index)?.link
     }
 
     /// Keeps a registration that became ready: the loop that was to be notified has gone.
-    pub fn put_back(&mut self, index: usize) {
+    pub(crate) fn put_back(&mut self, index: usize) {
         if let Some(registration) = self.all.get_mut(index) {
             registration.is_reported = false;
             self.arm(index, EventFlags::RDHUP);
@@ -318,7 +318,7 @@ impl Registrations {
     }
 
     /// Marks all orphans as handed over to a successor, and returns their places.
-    pub fn mark_handed_over(&mut self) -> Vec<usize> {
+    pub(crate) fn mark_handed_over(&mut self) -> Vec<usize> {
         let orphans = self.all.iter_mut().filter(|(_, registration)| registration.link.is_none());
         let mark = |(index, registration): (usize, &mut Registration)| {
             registration.handed_over = true;
@@ -329,14 +329,14 @@ impl Registrations {
 
     /// Moves the orphans that were handed over, now that all are sent, to the session of their
     /// successor.
-    pub fn assign_to(&mut self, session: u64) {
+    pub(crate) fn assign_to(&mut self, session: u64) {
         let handed_over = self.all.iter_mut().filter(|(_, one)| one.handed_over);
         handed_over.for_each(|(_, registration)| registration.session = session);
     }
 
     /// Unmarks all orphans: the successor has gone before it was settled, and they wait for another
     /// one.
-    pub fn unmark_handed_over(&mut self) {
+    pub(crate) fn unmark_handed_over(&mut self) {
         for (_, registration) in &mut self.all {
             registration.handed_over = false;
         }
@@ -345,7 +345,11 @@ impl Registrations {
     /// Returns the descriptor and the state at a place, if it was marked by
     /// [`mark_handed_over`](Registrations::mark_handed_over) or, with `held`, is only held. Another
     /// registration may have come into the place since.
-    pub fn get_for_transfer(&self, index: usize, held: bool) -> Option<(BorrowedFd<'_>, &[u8])> {
+    pub(crate) fn get_for_transfer(
+        &self,
+        index: usize,
+        held: bool,
+    ) -> Option<(BorrowedFd<'_>, &[u8])> {
         let registration = self.all.get(index)?;
         let is_meant = if held { registration.events == 0 } else { registration.handed_over };
         is_meant.then_some((registration.handle.borrow()?, &registration.state))
@@ -353,7 +357,7 @@ impl Registrations {
 
     /// Counts everything anew, and compares.
     #[cfg(test)]
-    pub fn check(&self) {
+    pub(crate) fn check(&self) {
         let orphans = self.all.iter().filter(|(_, registration)| registration.link.is_none());
         assert_eq!(orphans.count(), self.orphans, "orphans");
         let mut by_link = vec![0; self.by_link.len()];

@@ -59,8 +59,8 @@ pub fn plain_congestion(socket: &OwnedFd) {
 /// Returns how many pairs fit under the limit of this process, after raising its soft limit to the
 /// hard one.
 pub fn most_pairs() -> usize {
-    let limit = superpoll::limits::raise_descriptors()
-        .unwrap_or_else(|_| superpoll::limits::descriptors().0);
+    let limit =
+        superpoll::limits::raise_descriptors().unwrap_or_else(|_| superpoll::limits::nofile().0);
     (usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(RESERVE)) / 2
 }
 
@@ -80,7 +80,7 @@ impl Pairs {
     /// The writers of a small set are moved out of the first 1024 numbers, so that `select` can
     /// watch the readers.
     pub fn open(kind: Kind, total: usize) -> Result<Pairs> {
-        let (soft, _) = superpoll::limits::descriptors();
+        let (soft, _) = superpoll::limits::nofile();
         let room_above = usize::try_from(soft).unwrap_or(usize::MAX) > 1024 + total;
         let floor = (total + RESERVE / 4 <= 1024 && room_above).then_some(1024);
         let listener = match kind {

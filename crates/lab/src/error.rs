@@ -64,7 +64,7 @@ impl fmt::Display for Error {
             Error::System { doing, source }
                 if matches!(source.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) =>
             {
-                let (soft, hard) = superpoll::limits::descriptors();
+                let (soft, hard) = superpoll::limits::nofile();
                 write!(
                     f,
                     "{doing}: {source}; this process may open {soft} descriptors, at most {hard} \

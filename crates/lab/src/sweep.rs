@@ -90,7 +90,7 @@ impl Sweep {
                     "--total {total} needs {} descriptors and this process may open {}: measuring \
                      {most} (raise the hard limit with ulimit -Hn to measure all)",
                     *total * 2,
-                    superpoll::limits::descriptors().1,
+                    superpoll::limits::nofile().1,
                 ));
                 *total = most;
             }

@@ -70,7 +70,7 @@ pub(crate) fn limit(doing: &'static str, error: io::Error) -> io::Error {
     if !matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) {
         return error;
     }
-    let (soft, hard) = superpoll::limits::descriptors();
+    let (soft, hard) = superpoll::limits::nofile();
     let kind = error.kind();
     // The error has the text with the way out rather than the number alone, which is its source.
     io::Error::new(kind, superpoll::Error::DescriptorLimit { doing, soft, hard, source: error })

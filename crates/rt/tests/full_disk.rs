@@ -20,7 +20,7 @@ mod without_io_uring;
 
 mod sys {
     /// The length that a file of this process may grow to.
-    pub fn limit_files(length: usize) {
+    pub(crate) fn limit_files(length: usize) {
         let limit = libc::rlimit { rlim_cur: length as u64, rlim_max: libc::RLIM_INFINITY };
         // SAFETY: the kernel reads one rlimit structure, which outlives the call.
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_FSIZE, &raw const limit) }, 0);

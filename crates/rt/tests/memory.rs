@@ -21,7 +21,7 @@ mod sys {
         static BYTES: Cell<isize> = const { Cell::new(0) };
     }
 
-    pub struct Counting;
+    pub(crate) struct Counting;
 
     fn note(count: usize, bytes: isize) {
         COUNT.with(|all| all.set(all.get() + count));
@@ -51,12 +51,12 @@ mod sys {
     }
 
     /// Returns the number of allocations of the calling thread so far.
-    pub fn allocations() -> usize {
+    pub(crate) fn allocations() -> usize {
         COUNT.with(Cell::get)
     }
 
     /// Returns the number of bytes that the calling thread has allocated and not freed.
-    pub fn bytes() -> isize {
+    pub(crate) fn bytes() -> isize {
         BYTES.with(Cell::get)
     }
 }

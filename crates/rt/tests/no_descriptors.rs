@@ -29,13 +29,13 @@ mod without_io_uring;
 
 mod sys {
     /// Returns the number of open descriptors, counted without opening one.
-    pub fn open() -> usize {
+    pub(crate) fn open() -> usize {
         // SAFETY: F_GETFD only looks a number up.
         (0..super::LIMIT).filter(|&fd| unsafe { libc::fcntl(fd, libc::F_GETFD) } >= 0).count()
     }
 
     /// Sends a signal, which is caught, to this process.
-    pub fn raise(signal: i32) {
+    pub(crate) fn raise(signal: i32) {
         // SAFETY: kill takes two numbers.
         assert_eq!(unsafe { libc::kill(libc::getpid(), signal) }, 0);
     }

@@ -32,7 +32,7 @@ static ALONE: Mutex<()> = Mutex::new(());
 mod sys {
     /// Raises the number of descriptors that this process may have; false where that is not
     /// allowed.
-    pub fn may_open(count: u64) -> bool {
+    pub(crate) fn may_open(count: u64) -> bool {
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         // SAFETY: both calls read or write the limit only.
         unsafe {
@@ -44,7 +44,7 @@ mod sys {
         }
     }
 
-    pub fn signal(process: u32, number: i32) {
+    pub(crate) fn signal(process: u32, number: i32) {
         // SAFETY: kill takes two numbers.
         assert_eq!(unsafe { libc::kill(process as i32, number) }, 0);
     }

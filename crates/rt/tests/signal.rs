@@ -20,19 +20,19 @@ mod without_io_uring;
 
 mod sys {
     /// Sends a signal to this process.
-    pub fn kill(signal: i32) {
+    pub(crate) fn kill(signal: i32) {
         // SAFETY: kill takes two numbers; the signals that the tests send are caught.
         assert_eq!(unsafe { libc::kill(libc::getpid(), signal) }, 0);
     }
 
     /// Returns the number of this thread.
-    pub fn thread() -> i32 {
+    pub(crate) fn thread() -> i32 {
         // SAFETY: gettid takes nothing.
         unsafe { libc::gettid() }
     }
 
     /// Sends a signal to a thread of this process.
-    pub fn interrupt(thread: i32, signal: i32) {
+    pub(crate) fn interrupt(thread: i32, signal: i32) {
         // SAFETY: tgkill takes numbers; the signals that the tests send are caught.
         let sent = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, signal) };
         assert_eq!(sent, 0);

@@ -129,7 +129,7 @@ fn settle(
 fn poller(random: &mut Random) -> String {
     let mut poller = Poller::builder().backend(BackendKind::Uring).build().unwrap();
     let mut events = Events::with_limit(700);
-    let most = usize::try_from(superpoll::limits::descriptors().0).unwrap_or(usize::MAX) / 2 - 100;
+    let most = usize::try_from(superpoll::limits::nofile().0).unwrap_or(usize::MAX) / 2 - 100;
     let mut lines: Vec<Line> = (0..most.min(LINES)).map(|_| open(&mut poller, random)).collect();
     let (mut reported, mut rounds, mut changes, mut bursts) = (0, 0u64, 0u64, 0u64);
     let end = Instant::now() + part();

@@ -33,7 +33,7 @@ mod sys {
 
     /// The moments at which a waker acts.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-    pub enum Moment {
+    pub(crate) enum Moment {
         Clone,
         Wake,
         Drop,
@@ -42,14 +42,14 @@ mod sys {
     type Action = (Moment, Box<dyn FnOnce() + Send>);
 
     #[derive(Default)]
-    pub struct Hooks {
+    pub(crate) struct Hooks {
         action: Mutex<Option<Action>>,
         pub acted: AtomicUsize,
     }
 
     impl Hooks {
         /// Makes the waker run this action the next time that the moment comes, once.
-        pub fn at(&self, moment: Moment, action: impl FnOnce() + Send + 'static) {
+        pub(crate) fn at(&self, moment: Moment, action: impl FnOnce() + Send + 'static) {
             *self.action.lock().unwrap() = Some((moment, Box::new(action)));
         }
 
@@ -97,7 +97,7 @@ mod sys {
         hooks.reach(Moment::Drop);
     }
 
-    pub fn waker(hooks: &Arc<Hooks>) -> Waker {
+    pub(crate) fn waker(hooks: &Arc<Hooks>) -> Waker {
         // SAFETY: the functions of the table keep the contract of `RawWaker` with counted
         // references.
         unsafe { Waker::from_raw(raw(hooks.clone())) }

@@ -129,7 +129,7 @@ impl Error {
     pub(crate) fn system(doing: &'static str, fd: Option<RawFd>, source: io::Error) -> Error {
         match (source.raw_os_error(), fd) {
             (Some(libc::EMFILE | libc::ENFILE), _) => {
-                let (soft, hard) = crate::sys::limits::descriptors();
+                let (soft, hard) = crate::sys::limits::nofile();
                 Error::DescriptorLimit { doing, soft, hard, source }
             }
             (Some(libc::EBADF), Some(fd)) => Error::BadDescriptor { fd },
@@ -312,7 +312,7 @@ mod tests {
 
     #[test]
     fn a_failed_call_is_sorted_by_its_cause() {
-        let (soft, hard) = crate::limits::descriptors();
+        let (soft, hard) = crate::limits::nofile();
         for number in [libc::EMFILE, libc::ENFILE] {
             let error = system(number, Some(7));
             assert!(

@@ -7,7 +7,6 @@
 //! forking, and coming from other pollers.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
-#![warn(unreachable_pub)]
 // Parts that only one feature uses are not marked one by one.
 #![cfg_attr(not(all(feature = "keeper", feature = "uring")), allow(dead_code))]
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]

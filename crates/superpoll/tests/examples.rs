@@ -6,10 +6,10 @@ use std::thread;
 use std::time::Duration;
 
 #[path = "../examples/tcp_chat.rs"]
-#[allow(dead_code, reason = "its main function listens on a fixed port")]
+#[allow(dead_code, unreachable_pub, reason = "its main function listens on a fixed port")]
 mod tcp_chat;
 #[path = "../examples/udp.rs"]
-#[allow(dead_code, reason = "its main function listens on a fixed port")]
+#[allow(dead_code, unreachable_pub, reason = "its main function listens on a fixed port")]
 mod udp;
 
 /// A test that hangs fails.

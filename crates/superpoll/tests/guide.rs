@@ -6,7 +6,7 @@ use std::thread;
 use std::time::Duration;
 
 #[path = "../examples/tcp_echo.rs"]
-#[allow(dead_code, reason = "its main function listens on a fixed port")]
+#[allow(dead_code, unreachable_pub, reason = "its main function listens on a fixed port")]
 mod start;
 
 /// A test that hangs fails.

@@ -127,6 +127,7 @@ fn a_descriptor_drained_while_it_waits_for_its_turn_is_not_reported() {
 
 #[test]
 fn a_descriptor_closed_too_early_is_refused_and_nothing_else_is_lost() {
+    superpoll::limits::raise_descriptors().unwrap();
     each(|name, poller| {
         let pipes = ready_pipes(poller, 1, Watch::new(Interest::READABLE));
         // Numbers that other tests do not reuse while this one looks at them.

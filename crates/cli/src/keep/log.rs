@@ -14,7 +14,7 @@ const MOST: usize = 256;
 
 /// Where a line goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Stream {
+pub(super) enum Stream {
     Output,
     Errors,
 }
@@ -55,11 +55,11 @@ impl Shared {
 
 /// A bounded queue of lines and the thread that writes them.
 #[derive(Clone, Debug)]
-pub struct Log(Arc<Shared>);
+pub(super) struct Log(Arc<Shared>);
 
 impl Log {
     /// Starts the thread.
-    pub fn start(
+    pub(super) fn start(
         mut output: impl Write + Send + 'static,
         mut errors: impl Write + Send + 'static,
     ) -> io::Result<Log> {
@@ -83,7 +83,7 @@ impl Log {
 
     /// Queues a line without waiting. A line that finds the queue full is dropped; the next line
     /// that is queued tells how many were.
-    pub fn say(&self, stream: Stream, text: impl std::fmt::Display) {
+    pub(super) fn say(&self, stream: Stream, text: impl std::fmt::Display) {
         let mut queue = self.0.lock();
         if queue.lines.len() >= MOST {
             queue.dropped += 1;
@@ -100,7 +100,7 @@ impl Log {
     }
 
     /// Waits until all lines are written, at most for so long. Returns whether they are.
-    pub fn flush(&self, patience: Duration) -> bool {
+    pub(super) fn flush(&self, patience: Duration) -> bool {
         let mut queue = self.0.lock();
         if queue.dropped > 0 {
             let line = format!("superpoll: {} lines before this one were dropped\n", queue.dropped);

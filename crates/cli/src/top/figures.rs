@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 /// Formats a number with three digits and a unit of thousands.
-pub fn count(value: f64) -> String {
+pub(super) fn count(value: f64) -> String {
     let (mut value, mut unit) = (value, 0);
     const UNITS: [&str; 5] = ["", "k", "M", "G", "T"];
     while value >= 999.5 && unit + 1 < UNITS.len() {
@@ -21,17 +21,17 @@ pub fn count(value: f64) -> String {
 }
 
 /// Formats a whole number.
-pub fn whole(value: u64) -> String {
+pub(super) fn whole(value: u64) -> String {
     if value < 1000 { value.to_string() } else { count(value as f64) }
 }
 
 /// Formats a rate; a dash where there is none.
-pub fn rate(value: Option<f64>) -> String {
+pub(super) fn rate(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), count)
 }
 
 /// Formats an active/total ratio.
-pub fn ratio(value: Option<f64>) -> String {
+pub(super) fn ratio(value: Option<f64>) -> String {
     match value {
         None => "-".to_owned(),
         Some(value) if value > 0.0 && value < 0.0095 => format!("{value:.4}"),
@@ -40,7 +40,7 @@ pub fn ratio(value: Option<f64>) -> String {
 }
 
 /// Formats a duration or an age, in nanoseconds.
-pub fn time(nanos: u64) -> String {
+pub(super) fn time(nanos: u64) -> String {
     let value = nanos as f64;
     match nanos {
         0..1_000 => format!("{nanos} ns"),

@@ -6,7 +6,7 @@
 
 /// A command of the user.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Key {
+pub(super) enum Key {
     Quit,
     Pause,
     Longer,
@@ -19,7 +19,7 @@ pub enum Key {
 const ESCAPE: u8 = 0x1b;
 
 /// Returns the keys in the bytes of one read of the terminal. Bytes without a meaning are left out.
-pub fn keys(bytes: &[u8]) -> Vec<Key> {
+pub(super) fn keys(bytes: &[u8]) -> Vec<Key> {
     let mut keys = Vec::new();
     let mut rest = bytes;
     while let [first, after @ ..] = rest {

@@ -44,7 +44,7 @@ const TICK: Duration = Duration::from_secs(1);
 
 /// Options of `top`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// A process by its number, or the path of its statistics socket [default: the only one of this
     /// user]
     #[arg(value_name = "PATH|PID")]
@@ -72,7 +72,7 @@ fn interval(text: &str) -> Result<u64, String> {
 }
 
 /// Shows figures until the user quits or there is nothing more to show.
-pub fn run(options: &Options) -> Result<(), Box<dyn Error>> {
+pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let has_terminal = stdin().is_terminal() && stdout().is_terminal();
     if !options.once && !has_terminal {
         return Err("showing a process needs a terminal; use --once without one".into());

@@ -9,7 +9,7 @@ const REMEMBERED: usize = 512;
 
 /// The rates of an engine between two snapshots, per second.
 #[derive(Clone, PartialEq, Debug, Default)]
-pub struct Rates {
+pub(super) struct Rates {
     /// The time between the two, in seconds.
     pub seconds: f64,
     /// The active/total ratios of the sets; `None` where there was no pass.
@@ -32,7 +32,7 @@ pub struct Rates {
 
 /// One interval, as the history draws it.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct Point {
+pub(super) struct Point {
     /// The ratio of the poll array, or that of epoll where there is no array.
     pub ratio: Option<f64>,
     pub moves: f64,
@@ -41,7 +41,7 @@ pub struct Point {
 
 /// The data of an engine.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Track {
+pub(super) struct Track {
     pub engine: Engine,
     pub rates: Option<Rates>,
     pub history: VecDeque<Point>,
@@ -49,13 +49,13 @@ pub struct Track {
 
 /// The data of a process.
 #[derive(Clone, Debug, Default)]
-pub struct Model {
+pub(super) struct Model {
     pub snapshot: Option<Snapshot>,
     pub tracks: BTreeMap<usize, Track>,
 }
 
 /// Returns the calls of an engine by name, those of the poller and those on sockets together.
-pub fn calls(engine: &Engine) -> BTreeMap<&str, u64> {
+pub(super) fn calls(engine: &Engine) -> BTreeMap<&str, u64> {
     let mut all = BTreeMap::new();
     for (name, count) in engine.poller_calls.iter().chain(&engine.socket_calls) {
         *all.entry(name.as_str()).or_default() += count;
@@ -65,7 +65,7 @@ pub fn calls(engine: &Engine) -> BTreeMap<&str, u64> {
 
 impl Rates {
     /// Returns the rates between two moments, or `None` if no time has passed in between.
-    pub fn between(earlier: &Engine, later: &Engine) -> Option<Rates> {
+    pub(super) fn between(earlier: &Engine, later: &Engine) -> Option<Rates> {
         let nanos = later.at_ns.checked_sub(earlier.at_ns).filter(|&nanos| nanos > 0)?;
         let seconds = nanos as f64 / 1e9;
         let rate = |of: fn(&Engine) -> u64| of(later).saturating_sub(of(earlier)) as f64 / seconds;
@@ -108,7 +108,7 @@ impl Rates {
 
 impl Model {
     /// Adds a snapshot of the process.
-    pub fn take(&mut self, snapshot: Snapshot) {
+    pub(super) fn take(&mut self, snapshot: Snapshot) {
         for engine in &snapshot.engines {
             let Some(track) = self.tracks.get_mut(&engine.number) else {
                 let (engine, history) = (engine.clone(), VecDeque::new());
@@ -130,14 +130,14 @@ impl Model {
 }
 
 #[cfg(test)]
-pub mod tests {
+pub(super) mod tests {
     use superpoll_gateway::telemetry::socket::{Connections, Costs, PlacementCosts, Turn};
 
     use super::*;
 
     /// Returns the snapshot of a process that has run for this many seconds and has done the same
     /// in each.
-    pub fn snapshot(engines: usize, seconds: u64) -> Snapshot {
+    pub(crate) fn snapshot(engines: usize, seconds: u64) -> Snapshot {
         let engine = |number: usize| {
             let busy = seconds * (1 + number as u64);
             let turn = |took_ns, step_ns| Turn {
@@ -228,7 +228,7 @@ pub mod tests {
     }
 
     /// Returns the model after this many seconds.
-    pub fn model(engines: usize, seconds: u64) -> Model {
+    pub(crate) fn model(engines: usize, seconds: u64) -> Model {
         let mut model = Model::default();
         (1..=seconds).for_each(|second| model.take(snapshot(engines, second)));
         model

@@ -12,7 +12,7 @@ fn is_obeyed(character: char) -> bool {
 }
 
 /// Returns the text with an escape in place of each character that a terminal obeys.
-pub fn printable(text: &str) -> String {
+pub(super) fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
         if is_obeyed(character) {
@@ -25,7 +25,7 @@ pub fn printable(text: &str) -> String {
 }
 
 /// Applies the same to all texts of a value, names of fields included.
-pub fn printable_value(value: Value) -> Value {
+pub(super) fn printable_value(value: Value) -> Value {
     match value {
         Value::String(text) => Value::String(printable(&text)),
         Value::Array(all) => Value::Array(all.into_iter().map(printable_value).collect()),
@@ -39,7 +39,7 @@ pub fn printable_value(value: Value) -> Value {
 }
 
 /// Returns a line of JSON with the same meaning, without any character that a terminal obeys.
-pub fn printable_json(line: &[u8]) -> Vec<u8> {
+pub(super) fn printable_json(line: &[u8]) -> Vec<u8> {
     let mut shown = String::with_capacity(line.len());
     for character in String::from_utf8_lossy(line).chars() {
         match character {

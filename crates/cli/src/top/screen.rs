@@ -22,7 +22,7 @@ static BEFORE: Mutex<Option<Termios>> = Mutex::new(None);
 ///
 /// The clean-up of ratatui is skipped: it complains on standard error, and panics where that is
 /// gone, too.
-pub struct Screen(ManuallyDrop<Terminal<TermionBackend<Stdout>>>);
+pub(super) struct Screen(ManuallyDrop<Terminal<TermionBackend<Stdout>>>);
 
 /// Restores the terminal on drop.
 struct Taken;
@@ -57,7 +57,7 @@ fn make_raw() -> io::Result<()> {
 
 impl Screen {
     /// Takes the terminal.
-    pub fn open() -> io::Result<Screen> {
+    pub(super) fn open() -> io::Result<Screen> {
         static HOOK: Once = Once::new();
         HOOK.call_once(|| {
             let told = std::panic::take_hook();
@@ -76,7 +76,7 @@ impl Screen {
     }
 
     /// Draws the changes, at the size that the terminal has now.
-    pub fn draw(&mut self, draw: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
+    pub(super) fn draw(&mut self, draw: impl FnOnce(&mut Frame<'_>)) -> io::Result<()> {
         self.0.draw(draw).map(drop)
     }
 }

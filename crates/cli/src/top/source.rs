@@ -16,7 +16,7 @@ const LONGEST: usize = 4 << 20;
 
 /// The reason why there is nothing more to show.
 #[derive(Debug)]
-pub enum End {
+pub(super) enum End {
     /// The process has closed the connection.
     Ended,
     /// An error, in words.
@@ -36,7 +36,7 @@ impl Error for End {}
 
 /// Returns the path of the socket that the user means: by a process's number, a path, or the only
 /// one there is.
-pub fn locate(meant: Option<&str>) -> Result<PathBuf, String> {
+pub(super) fn locate(meant: Option<&str>) -> Result<PathBuf, String> {
     let Some(meant) = meant else { return only(&socket::list()) };
     match meant.parse() {
         Ok(process) => socket::of_process(process).ok_or_else(|| {
@@ -65,7 +65,7 @@ fn only(found: &[socket::ProcessSocket]) -> Result<PathBuf, String> {
 }
 
 /// A connection to a statistics socket.
-pub struct Source {
+pub(super) struct Source {
     stream: UnixStream,
     path: PathBuf,
     read: Vec<u8>,
@@ -81,7 +81,7 @@ struct Version {
 
 impl Source {
     /// Connects to the statistics socket at a path.
-    pub async fn connect(path: &Path) -> Result<Source, End> {
+    pub(super) async fn connect(path: &Path) -> Result<Source, End> {
         let failed = |error: std::io::Error| {
             End::Wrong(format!("connecting to the statistics socket {}: {error}", path.display()))
         };
@@ -90,7 +90,7 @@ impl Source {
     }
 
     /// Requests another interval.
-    pub async fn ask(&mut self, interval_ms: u64) -> Result<(), End> {
+    pub(super) async fn ask(&mut self, interval_ms: u64) -> Result<(), End> {
         let mut line = serde_json::to_vec(&Request { interval_ms })
             .map_err(|error| End::Wrong(error.to_string()))?;
         line.push(b'\n');
@@ -100,7 +100,7 @@ impl Source {
     }
 
     /// Returns the next line. Nothing is lost if this is dropped.
-    pub async fn line(&mut self) -> Result<Vec<u8>, End> {
+    pub(super) async fn line(&mut self) -> Result<Vec<u8>, End> {
         loop {
             let new = &self.read[self.searched..];
             if let Some(end) = new.iter().position(|&byte| byte == b'\n') {
@@ -129,13 +129,13 @@ impl Source {
     }
 
     /// Returns the next snapshot.
-    pub async fn next(&mut self) -> Result<Snapshot, End> {
+    pub(super) async fn next(&mut self) -> Result<Snapshot, End> {
         let line = self.line().await?;
         self.understand(&line)
     }
 
     /// Decodes a line.
-    pub fn understand(&self, line: &[u8]) -> Result<Snapshot, End> {
+    pub(super) fn understand(&self, line: &[u8]) -> Result<Snapshot, End> {
         match serde_json::from_slice::<Version>(line) {
             Ok(Version { schema: SCHEMA }) => {}
             Ok(Version { schema }) => {

@@ -36,7 +36,7 @@ fn costs(costs: &Costs) -> String {
 }
 
 /// Formats all the data of a process.
-pub fn write(model: &Model) -> String {
+pub(super) fn write(model: &Model) -> String {
     let mut text = String::new();
     let Some(snapshot) = &model.snapshot else { return text };
     let over = model.tracks.values().filter_map(|track| track.rates.as_ref());

@@ -15,14 +15,14 @@ use super::figures::{count, rate, ratio, time, whole};
 use super::model::{Model, Point, Track};
 
 /// The smallest screen with everything on it.
-pub const SMALLEST: (u16, u16) = (60, 15);
+pub(super) const SMALLEST: (u16, u16) = (60, 15);
 
 /// The scale of ratios in a history.
 const WHOLE: u64 = 1000;
 
 /// The order of the engines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Sort {
+pub(super) enum Sort {
     #[default]
     Number,
     Events,
@@ -32,7 +32,7 @@ pub enum Sort {
 
 impl Sort {
     /// Returns the next order.
-    pub fn next(self) -> Sort {
+    pub(super) fn next(self) -> Sort {
         match self {
             Sort::Number => Sort::Events,
             Sort::Events => Sort::Calls,
@@ -53,7 +53,7 @@ impl Sort {
 
 /// The user's choices, and messages to the user.
 #[derive(Clone, Debug, Default)]
-pub struct State {
+pub(super) struct State {
     /// The number of the engine that is selected.
     pub engine: usize,
     pub sort: Sort,
@@ -64,7 +64,7 @@ pub struct State {
 }
 
 /// Returns the engines in the order in which they are shown.
-pub fn order(model: &Model, sort: Sort) -> Vec<usize> {
+pub(super) fn order(model: &Model, sort: Sort) -> Vec<usize> {
     let mut numbers: Vec<usize> = model.tracks.keys().copied().collect();
     let key = |number: &usize| {
         let rates = model.tracks[number].rates.as_ref();
@@ -88,7 +88,7 @@ fn dim() -> Style {
 }
 
 /// Draws the whole screen.
-pub fn draw(frame: &mut Frame<'_>, model: &Model, state: &State) {
+pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, state: &State) {
     let area = frame.area();
     if area.width < SMALLEST.0 || area.height < SMALLEST.1 {
         let (width, height) = SMALLEST;
@@ -291,7 +291,7 @@ fn priced(frame: &mut Frame<'_>, area: Rect, track: &Track) {
 }
 
 /// Formats a turn in a line. Times of the coarse clock are only approximate.
-pub fn turn(turn: &Turn) -> String {
+pub(super) fn turn(turn: &Turn) -> String {
     let about = if turn.step_ns > 0 { "~" } else { "" };
     let Turn { tasks, events, timers, .. } = turn;
     format!(

@@ -10,16 +10,16 @@ use std::time::Duration;
 use crate::stage::{PATIENCE, connect, response};
 
 /// The last message.
-pub const END: &str = "end";
+pub(crate) const END: &str = "end";
 
 /// A subscriber by WebSocket, which reads frames as they come.
-pub struct Subscriber {
+pub(crate) struct Subscriber {
     stream: TcpStream,
     unread: Vec<u8>,
 }
 
 impl Subscriber {
-    pub fn new(at: SocketAddr) -> Subscriber {
+    pub(crate) fn new(at: SocketAddr) -> Subscriber {
         let mut stream = connect(at);
         let request = "GET /news HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
                        Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
@@ -53,7 +53,7 @@ impl Subscriber {
     }
 
     /// Returns all messages up to the last.
-    pub fn messages(&mut self) -> Vec<String> {
+    pub(crate) fn messages(&mut self) -> Vec<String> {
         let mut all = Vec::new();
         loop {
             match self.frame() {
@@ -68,7 +68,7 @@ impl Subscriber {
 }
 
 /// Publishes a message on a connection of its own. Returns whether that was confirmed.
-pub fn publish(at: SocketAddr, message: &str) -> bool {
+pub(crate) fn publish(at: SocketAddr, message: &str) -> bool {
     // The connection is accepted in any case: some process has the listener.
     let mut stream = TcpStream::connect(at).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -83,13 +83,13 @@ pub fn publish(at: SocketAddr, message: &str) -> bool {
 }
 
 /// Publishes messages continuously.
-pub struct Publisher {
+pub(crate) struct Publisher {
     ends: Arc<AtomicBool>,
     thread: JoinHandle<(Vec<String>, Vec<String>)>,
 }
 
 impl Publisher {
-    pub fn start(at: SocketAddr) -> Publisher {
+    pub(crate) fn start(at: SocketAddr) -> Publisher {
         let ends: Arc<AtomicBool> = Arc::default();
         let told = ends.clone();
         let thread = thread::spawn(move || {
@@ -111,7 +111,7 @@ impl Publisher {
     }
 
     /// Stops. Returns the messages that were confirmed, and those that were not.
-    pub fn end(self) -> (Vec<String>, Vec<String>) {
+    pub(crate) fn end(self) -> (Vec<String>, Vec<String>) {
         self.ends.store(true, Ordering::Relaxed);
         self.thread.join().unwrap()
     }

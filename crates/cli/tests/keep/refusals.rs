@@ -10,7 +10,7 @@ use crate::program::{program, superpoll};
 use crate::stage::{Site, connect, get};
 use crate::succession::Nursery;
 
-pub fn refused(command: &mut Command) -> String {
+pub(crate) fn refused(command: &mut Command) -> String {
     let output = command.stdin(Stdio::null()).output().unwrap();
     assert!(!output.status.success(), "{command:?}");
     let said = String::from_utf8(output.stderr).unwrap();

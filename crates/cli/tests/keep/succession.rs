@@ -17,10 +17,10 @@ use crate::program::superpoll;
 use crate::stage::{Running, Server, Site, connect, free_port, get, response, signal, until};
 
 /// Connections become idle soon, and may stay.
-pub const AT_REST_SOON: &str = "[timeouts]\npark = \"50ms\"\nidle = \"10m\"\n";
+pub(crate) const AT_REST_SOON: &str = "[timeouts]\npark = \"50ms\"\nidle = \"10m\"\n";
 
 /// A keeper in a process of its own, and the settings of servers with it.
-pub struct Nursery {
+pub(crate) struct Nursery {
     pub site: Site,
     pub port: u16,
     history: usize,
@@ -29,11 +29,11 @@ pub struct Nursery {
 
 impl Nursery {
     /// Creates one whose connections become idle soon.
-    pub fn new(options: &str) -> Nursery {
+    pub(crate) fn new(options: &str) -> Nursery {
         Nursery::with(&format!("{AT_REST_SOON}{options}"))
     }
 
-    pub fn with(options: &str) -> Nursery {
+    pub(crate) fn with(options: &str) -> Nursery {
         Nursery::keeping(1000, options)
     }
 
@@ -43,7 +43,7 @@ impl Nursery {
     }
 
     /// With a keeper that has this standard error.
-    pub fn writing_to(errors: Stdio, history: usize, options: &str) -> Nursery {
+    pub(crate) fn writing_to(errors: Stdio, history: usize, options: &str) -> Nursery {
         // Users other than the superuser have 1024 descriptors as a rule, and may have more.
         let _ = superpoll::limits::raise_descriptors();
         let site = Site::new();
@@ -60,7 +60,7 @@ impl Nursery {
     }
 
     /// Writes the configuration.
-    pub fn configure(&self, options: &str) {
+    pub(crate) fn configure(&self, options: &str) {
         let (port, history) = (self.port, self.history);
         self.site.write(
             "server.toml",
@@ -81,31 +81,31 @@ impl Nursery {
         );
     }
 
-    pub fn at(&self) -> SocketAddr {
+    pub(crate) fn at(&self) -> SocketAddr {
         ([127, 0, 0, 1], self.port).into()
     }
 
-    pub fn command(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = superpoll();
         command.args(["serve", "-c"]).arg(self.site.path("server.toml"));
         command.arg("--keeper").arg(self.site.path("keeper")).args(arguments);
         command
     }
 
-    pub fn server(&self, arguments: &[&str]) -> Server {
+    pub(crate) fn server(&self, arguments: &[&str]) -> Server {
         Server::of(self.command(arguments), 1)
     }
 
-    pub fn keeper(&self) -> &Child {
+    pub(crate) fn keeper(&self) -> &Child {
         &self.keeper.0
     }
 
-    pub fn has_ended(&mut self) -> bool {
+    pub(crate) fn has_ended(&mut self) -> bool {
         self.keeper.0.try_wait().unwrap().is_some()
     }
 
     /// Returns the number of TCP sockets that the keeper has, listeners included.
-    pub fn held(&self) -> usize {
+    pub(crate) fn held(&self) -> usize {
         let process = PathBuf::from(format!("/proc/{}", self.keeper.0.id()));
         let table = fs::read_to_string(process.join("net/tcp")).unwrap();
         let inodes: HashSet<&str> =
@@ -121,7 +121,7 @@ impl Nursery {
     }
 
     /// Waits until the keeper has the server's listener and this many connections.
-    pub fn until_held(&self, count: usize) {
+    pub(crate) fn until_held(&self, count: usize) {
         until("idle connections are left with the keeper", || self.held() > count);
     }
 }
@@ -168,7 +168,7 @@ impl Crowd {
 
 #[test]
 fn nine_thousand_idle_connections_live_through_an_upgrade_and_a_crash() {
-    if superpoll::limits::descriptors().1 < 10_000 {
+    if superpoll::limits::nofile().1 < 10_000 {
         return eprintln!("skipped: fewer than 10,000 descriptors are allowed (ulimit -Hn)");
     }
     let nursery = Nursery::new("");

@@ -13,7 +13,7 @@ use tungstenite::{Message, WebSocket};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A process that is ended with the test.
-pub struct Running(pub Child);
+pub(crate) struct Running(pub Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -23,7 +23,7 @@ impl Drop for Running {
 }
 
 /// Returns its name, if it is installed.
-pub fn browser() -> Option<&'static str> {
+pub(crate) fn browser() -> Option<&'static str> {
     let found = |name: &&str| {
         let path = std::env::var_os("PATH").unwrap_or_default();
         std::env::split_paths(&path).any(|folder| folder.join(name).is_file())
@@ -32,7 +32,7 @@ pub fn browser() -> Option<&'static str> {
 }
 
 /// One tab of a browser.
-pub struct Tab {
+pub(crate) struct Tab {
     socket: WebSocket<MaybeTlsStream<TcpStream>>,
     number: u64,
     /// The errors that the page has logged.
@@ -40,7 +40,7 @@ pub struct Tab {
 }
 
 impl Tab {
-    pub fn open(browser: &str, profile: &Path) -> (Running, Tab) {
+    pub(crate) fn open(browser: &str, profile: &Path) -> (Running, Tab) {
         let child = Command::new(browser)
             .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run"])
             .args(["--disable-dev-shm-usage", "--disable-background-networking"])
@@ -77,7 +77,7 @@ impl Tab {
         (child, tab)
     }
 
-    pub fn call(&mut self, method: &str, parameters: Value) -> Value {
+    pub(crate) fn call(&mut self, method: &str, parameters: Value) -> Value {
         self.number += 1;
         let call = json!({ "id": self.number, "method": method, "params": parameters });
         self.socket.send(Message::text(call.to_string())).unwrap();
@@ -97,7 +97,7 @@ impl Tab {
         }
     }
 
-    pub fn evaluate(&mut self, expression: &str) -> Value {
+    pub(crate) fn evaluate(&mut self, expression: &str) -> Value {
         let result = self
             .call("Runtime.evaluate", json!({ "expression": expression, "returnByValue": true }));
         assert!(result["exceptionDetails"].is_null(), "{expression}: {result}");
@@ -105,7 +105,7 @@ impl Tab {
     }
 
     /// Shows pages at this width, light or dark.
-    pub fn resize(&mut self, width: u32, dark: bool) {
+    pub(crate) fn resize(&mut self, width: u32, dark: bool) {
         let size =
             json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500 });
         self.call("Emulation.setDeviceMetricsOverride", size);
@@ -115,12 +115,12 @@ impl Tab {
     }
 
     /// Whether no part of the page sticks out at the side.
-    pub fn fits(&mut self) -> bool {
+    pub(crate) fn fits(&mut self) -> bool {
         self.evaluate("document.documentElement.scrollWidth <= window.innerWidth") == true
     }
 
     /// Takes a picture of the page, and leaves it where the environment asks for it.
-    pub fn picture(&mut self, name: &str) -> usize {
+    pub(crate) fn picture(&mut self, name: &str) -> usize {
         let picture = self.call("Page.captureScreenshot", json!({ "format": "png" }));
         let data = picture["data"].as_str().unwrap();
         if let Some(folder) = std::env::var_os("SUPERPOLL_PICTURES") {
@@ -129,7 +129,7 @@ impl Tab {
         data.len()
     }
 
-    pub fn until(&mut self, expression: &str) {
+    pub(crate) fn until(&mut self, expression: &str) {
         let end = Instant::now() + PATIENCE;
         while self.evaluate(expression) != true {
             let text = self.evaluate("document.body.innerText");

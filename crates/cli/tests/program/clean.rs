@@ -6,7 +6,7 @@
 use std::process::Command;
 
 /// Variables by which the environment would have a say.
-pub const FOREIGN: [&str; 8] = [
+pub(crate) const FOREIGN: [&str; 8] = [
     "SUPERPOLL_BACKEND",
     "NOTIFY_SOCKET",
     "LISTEN_FDS",
@@ -19,7 +19,7 @@ pub const FOREIGN: [&str; 8] = [
 ];
 
 /// A program without those variables.
-pub fn program(name: &str) -> Command {
+pub(crate) fn program(name: &str) -> Command {
     let mut command = Command::new(name);
     for variable in FOREIGN {
         command.env_remove(variable);

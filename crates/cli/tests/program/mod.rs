@@ -4,9 +4,9 @@
 
 mod clean;
 
-pub use clean::{FOREIGN, program};
+pub(crate) use clean::{FOREIGN, program};
 
 /// Returns the built command.
-pub fn superpoll() -> std::process::Command {
+pub(crate) fn superpoll() -> std::process::Command {
     program(env!("CARGO_BIN_EXE_superpoll"))
 }

@@ -16,11 +16,11 @@ use tempfile::TempDir;
 use crate::program::superpoll;
 
 /// How long anything may take before it counts as never.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Returns the path of a program, administrators' folders included; prints a note if it is not
 /// there.
-pub fn tool(name: &str) -> Option<PathBuf> {
+pub(crate) fn tool(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
     let found = folders.map(|folder| folder.join(name)).find(|path| path.is_file());
@@ -31,7 +31,7 @@ pub fn tool(name: &str) -> Option<PathBuf> {
 }
 
 /// Waits until a condition holds.
-pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !is_so() {
         assert!(Instant::now() < end, "never: {what}");
@@ -39,19 +39,19 @@ pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-pub fn signal(child: &Child, name: &str) {
+pub(crate) fn signal(child: &Child, name: &str) {
     let number = child.id().to_string();
     let status = Command::new("kill").args([&format!("-{name}"), &number]).status();
     assert!(status.unwrap().success());
 }
 
 /// Runs a program that must succeed, and returns its output.
-pub fn run(command: &mut Command) -> String {
+pub(crate) fn run(command: &mut Command) -> String {
     let output = command.output().unwrap();
     String::from_utf8_lossy(&succeeded(command, &output).stdout).into_owned()
 }
 
-pub fn succeeded<'a>(command: &Command, output: &'a Output) -> &'a Output {
+pub(crate) fn succeeded<'a>(command: &Command, output: &'a Output) -> &'a Output {
     let (told, errors) = (&output.stdout, &output.stderr);
     let [told, errors] = [told, errors].map(|bytes| String::from_utf8_lossy(bytes));
     assert!(output.status.success(), "{command:?}: {}\n{told}\n{errors}", output.status);
@@ -59,13 +59,13 @@ pub fn succeeded<'a>(command: &Command, output: &'a Output) -> &'a Output {
 }
 
 /// Returns the back-ends that can hold many connections and are available.
-pub fn backends() -> impl Iterator<Item = BackendKind> {
+pub(crate) fn backends() -> impl Iterator<Item = BackendKind> {
     let all = [BackendKind::Epoll, BackendKind::Adaptive, BackendKind::Uring];
     all.into_iter().filter(|backend| backend.is_available())
 }
 
 /// A program that is ended with the test.
-pub struct Running(pub Child);
+pub(crate) struct Running(pub Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -75,7 +75,7 @@ impl Drop for Running {
 }
 
 /// The command `superpoll serve` at work.
-pub struct Server {
+pub(crate) struct Server {
     child: Running,
     _stdout: BufReader<ChildStdout>,
     /// The addresses at which it serves, from its output, a line for each.
@@ -86,28 +86,28 @@ pub struct Server {
 
 impl Server {
     /// Starts it with arguments that configure one listener.
-    pub fn start(arguments: &[&str]) -> Server {
+    pub(crate) fn start(arguments: &[&str]) -> Server {
         let mut command = superpoll();
         command.arg("serve").args(arguments);
         Server::of(command, 1)
     }
 
     /// Serves a folder on a port of the kernel's choice.
-    pub fn folder(path: &Path, arguments: &[&str]) -> Server {
+    pub(crate) fn folder(path: &Path, arguments: &[&str]) -> Server {
         let mut all = vec![path.to_str().unwrap(), "--listen", "127.0.0.1:0"];
         all.extend(arguments);
         Server::start(&all)
     }
 
     /// Starts it with a configuration that has this many listeners.
-    pub fn configured(path: &Path, listeners: usize) -> Server {
+    pub(crate) fn configured(path: &Path, listeners: usize) -> Server {
         let mut command = superpoll();
         command.args(["serve", "-c"]).arg(path);
         Server::of(command, listeners)
     }
 
     /// Starts a command that ends in it.
-    pub fn of(mut command: Command, listeners: usize) -> Server {
+    pub(crate) fn of(mut command: Command, listeners: usize) -> Server {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = Running(command.spawn().unwrap());
         let mut stderr = child.0.stderr.take().unwrap();
@@ -134,32 +134,32 @@ impl Server {
     }
 
     /// Returns the URL of a path at its first address.
-    pub fn url(&self, path: &str) -> String {
+    pub(crate) fn url(&self, path: &str) -> String {
         format!("{}{}", self.fronts[0], path.trim_start_matches('/'))
     }
 
     /// Returns the socket address of one of its addresses.
-    pub fn at(&self, index: usize) -> SocketAddr {
+    pub(crate) fn at(&self, index: usize) -> SocketAddr {
         let front = &self.fronts[index];
         let address = front.split("://").nth(1).unwrap().trim_end_matches('/');
         address.parse().unwrap_or_else(|_| panic!("{front} is no address"))
     }
 
-    pub fn connect(&self) -> TcpStream {
+    pub(crate) fn connect(&self) -> TcpStream {
         connect(self.at(0))
     }
 
-    pub fn child(&self) -> &Child {
+    pub(crate) fn child(&self) -> &Child {
         &self.child.0
     }
 
     /// Returns its standard error so far.
-    pub fn errors(&self) -> String {
+    pub(crate) fn errors(&self) -> String {
         self.errors.lock().unwrap().clone()
     }
 
     /// Waits until it has written that on standard error.
-    pub fn says(&self, text: &str) {
+    pub(crate) fn says(&self, text: &str) {
         let end = Instant::now() + PATIENCE;
         while !self.errors().contains(text) {
             assert!(Instant::now() < end, "it did not say {text:?}, but {:?}", self.errors());
@@ -167,19 +167,19 @@ impl Server {
         }
     }
 
-    pub fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         signal(&self.child.0, name);
     }
 
     /// Waits until it has ended. Returns the status and its standard error.
-    pub fn ended(mut self) -> (ExitStatus, String) {
+    pub(crate) fn ended(mut self) -> (ExitStatus, String) {
         let status = self.child.0.wait().unwrap();
         self.reader.take().unwrap().join().unwrap();
         (status, self.errors())
     }
 
     /// Ends it; it must succeed, and its standard error must be empty.
-    pub fn finish(self) {
+    pub(crate) fn finish(self) {
         self.signal("TERM");
         let (status, errors) = self.ended();
         assert!(status.success() && errors.is_empty(), "{status}: {errors}");
@@ -187,7 +187,7 @@ impl Server {
 
     /// Ends it; it must succeed. It must have complained, and each complaint must begin with one of
     /// these.
-    pub fn finish_with(self, complaints: &[&str]) {
+    pub(crate) fn finish_with(self, complaints: &[&str]) {
         self.signal("TERM");
         let (status, errors) = self.ended();
         let is_known = |line: &str| {
@@ -199,7 +199,7 @@ impl Server {
     }
 }
 
-pub fn connect(address: SocketAddr) -> TcpStream {
+pub(crate) fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream
@@ -220,7 +220,7 @@ fn until_end(stream: &mut TcpStream, end: &[u8]) -> String {
 }
 
 /// Reads a response of HTTP/1.1 that has a length or comes in chunks, head and body.
-pub fn response(stream: &mut TcpStream) -> String {
+pub(crate) fn response(stream: &mut TcpStream) -> String {
     let mut text = until_end(stream, b"\r\n\r\n");
     if text.to_ascii_lowercase().contains("transfer-encoding: chunked") {
         let mut body = Vec::new();
@@ -247,7 +247,7 @@ pub fn response(stream: &mut TcpStream) -> String {
 }
 
 /// Requests a path on a connection that goes on.
-pub fn get(stream: &mut TcpStream, path: &str) -> String {
+pub(crate) fn get(stream: &mut TcpStream, path: &str) -> String {
     // In one piece: a second small one would wait for the first to be acknowledged.
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
     stream.write_all(request.as_bytes()).unwrap();
@@ -255,7 +255,7 @@ pub fn get(stream: &mut TcpStream, path: &str) -> String {
 }
 
 /// Returns bytes that repeat only after a long period.
-pub fn noise(count: usize) -> Vec<u8> {
+pub(crate) fn noise(count: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let next = || {
         state ^= state << 13;
@@ -267,12 +267,12 @@ pub fn noise(count: usize) -> Vec<u8> {
 }
 
 /// A folder with some files, and room for a configuration next to them.
-pub struct Site {
+pub(crate) struct Site {
     folder: TempDir,
 }
 
 impl Site {
-    pub fn new() -> Site {
+    pub(crate) fn new() -> Site {
         let folder = tempfile::tempdir().unwrap();
         let www = folder.path().join("www");
         std::fs::create_dir_all(www.join("sub")).unwrap();
@@ -284,23 +284,23 @@ impl Site {
         Site { folder }
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    pub fn www(&self) -> PathBuf {
+    pub(crate) fn www(&self) -> PathBuf {
         self.path("www")
     }
 
     /// Writes a configuration file, or replaces it.
-    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.path(name);
         std::fs::write(&path, text).unwrap();
         path
     }
 
     /// Creates a certificate for this machine and its key, as `cert.pem` and `cert.key`.
-    pub fn certificate(&self) {
+    pub(crate) fn certificate(&self) {
         let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
         let made = rcgen::generate_simple_self_signed(names).unwrap();
         self.write("cert.pem", &made.cert.pem());
@@ -308,7 +308,7 @@ impl Site {
     }
 
     /// Creates a file that is too large for the buffers of sockets, and returns its contents.
-    pub fn large(&self) -> Vec<u8> {
+    pub(crate) fn large(&self) -> Vec<u8> {
         let bytes = noise(32 << 20);
         std::fs::write(self.path("www/large"), &bytes).unwrap();
         bytes
@@ -317,7 +317,7 @@ impl Site {
 
 /// Returns a port that was free a moment ago, outside the range from which the kernel gives ports
 /// to connections.
-pub fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let start = std::process::id() as u16;
     let mut all = (0..20_000).map(|_| {
@@ -328,7 +328,7 @@ pub fn free_port() -> u16 {
 }
 
 /// Returns the processor time of a process in ticks of the clock.
-pub fn ticks(child: &Child) -> u64 {
+pub(crate) fn ticks(child: &Child) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
     fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()

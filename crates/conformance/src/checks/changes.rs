@@ -20,7 +20,7 @@ fn calls_of_a_wait(rig: &mut Rig) -> Result<Calls, super::Problem> {
     Ok(rig.stats().calls.since(&before))
 }
 
-pub fn a_change_undone_costs_nothing(bench: &Bench) -> Outcome {
+pub(super) fn a_change_undone_costs_nothing(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (left, mut right) = UnixStream::pair()?;
     let key = rig.register(&left, Interest::READABLE)?;
@@ -42,7 +42,7 @@ pub fn a_change_undone_costs_nothing(bench: &Bench) -> Outcome {
     expect(&mut rig, &[(key, IN)], "as if nothing had been changed")
 }
 
-pub fn an_unchanged_interest_costs_nothing(bench: &Bench) -> Outcome {
+pub(super) fn an_unchanged_interest_costs_nothing(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (left, mut right) = UnixStream::pair()?;
     let key = rig.register(&left, Interest::READABLE)?;
@@ -61,7 +61,7 @@ pub fn an_unchanged_interest_costs_nothing(bench: &Bench) -> Outcome {
     expect(&mut rig, &[(key, IN)], "unchanged")
 }
 
-pub fn remove_and_add_is_one_change(bench: &Bench) -> Outcome {
+pub(super) fn remove_and_add_is_one_change(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (left, mut right) = UnixStream::pair()?;
     let old = rig.register(&left, Interest::READABLE)?;
@@ -77,7 +77,7 @@ pub fn remove_and_add_is_one_change(bench: &Bench) -> Outcome {
     expect(&mut rig, &[(key, IN | OUT)], "under the new key")
 }
 
-pub fn register_and_deregister_costs_nothing(bench: &Bench) -> Outcome {
+pub(super) fn register_and_deregister_costs_nothing(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (reader, mut writer) = pipe()?;
     writer.write_all(b"x")?;
@@ -94,7 +94,7 @@ pub fn register_and_deregister_costs_nothing(bench: &Bench) -> Outcome {
     expect(&mut rig, &[], "nothing is registered")
 }
 
-pub fn drop_costs_no_call(bench: &Bench) -> Outcome {
+pub(super) fn drop_costs_no_call(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (reader, _writer) = pipe()?;
     let owned = rig.own(reader, Interest::READABLE)?;
@@ -106,7 +106,7 @@ pub fn drop_costs_no_call(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn many_changes_are_one(bench: &Bench) -> Outcome {
+pub(super) fn many_changes_are_one(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (left, _right) = UnixStream::pair()?;
     let key = rig.register(&left, Interest::READABLE)?;
@@ -126,7 +126,7 @@ pub fn many_changes_are_one(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn disabling_is_lazy(bench: &Bench) -> Outcome {
+pub(super) fn disabling_is_lazy(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (mut reader, mut writer) = pipe()?;
     let key = rig.register(&reader, Interest::READABLE)?;
@@ -156,7 +156,7 @@ pub fn disabling_is_lazy(bench: &Bench) -> Outcome {
     expect(&mut rig, &[], "read")
 }
 
-pub fn a_lazily_disabled_direction_is_not_delivered(bench: &Bench) -> Outcome {
+pub(super) fn a_lazily_disabled_direction_is_not_delivered(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (left, mut right) = UnixStream::pair()?;
     let both = Interest::READABLE | Interest::READ_CLOSED;
@@ -176,7 +176,7 @@ pub fn a_lazily_disabled_direction_is_not_delivered(bench: &Bench) -> Outcome {
     expect(&mut rig, &[(key, IN | Readiness::READ_CLOSED)], "wanted again")
 }
 
-pub fn exclusive_is_replaced_not_modified(bench: &Bench) -> Outcome {
+pub(super) fn exclusive_is_replaced_not_modified(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (left, mut right) = UnixStream::pair()?;
     let exclusive = Watch::new(Interest::READABLE).mode(Mode::Exclusive);
@@ -203,7 +203,7 @@ pub fn exclusive_is_replaced_not_modified(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn changes_cause_no_wake_up_traffic(bench: &Bench) -> Outcome {
+pub(super) fn changes_cause_no_wake_up_traffic(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let _waker = rig.waker()?;
     let _registrar = rig.registrar()?;

@@ -18,7 +18,7 @@ fn watch(mode: Mode) -> Watch {
     Watch::new(Interest::READABLE).mode(mode)
 }
 
-pub fn level_is_reported_until_read(bench: &Bench) -> Outcome {
+pub(super) fn level_is_reported_until_read(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (mut reader, mut writer) = pipe()?;
     let key = rig.register(&reader, Interest::READABLE)?;
@@ -33,7 +33,7 @@ pub fn level_is_reported_until_read(bench: &Bench) -> Outcome {
     expect(&mut rig, &[], "all read")
 }
 
-pub fn level_reports_directions_asked_for(bench: &Bench) -> Outcome {
+pub(super) fn level_reports_directions_asked_for(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (left, mut right) = UnixStream::pair()?;
     let key = rig.register(&left, Interest::READABLE | Interest::WRITABLE)?;
@@ -48,7 +48,7 @@ pub fn level_reports_directions_asked_for(bench: &Bench) -> Outcome {
     expect(&mut rig, &[], "nothing wanted")
 }
 
-pub fn edge_is_reported_once_for_each_arrival(bench: &Bench) -> Outcome {
+pub(super) fn edge_is_reported_once_for_each_arrival(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (mut reader, mut writer) = pipe()?;
     let key = rig.register(&reader, watch(Mode::Edge))?;
@@ -62,7 +62,7 @@ pub fn edge_is_reported_once_for_each_arrival(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn edge_counts_an_arrival_while_still_readable(bench: &Bench) -> Outcome {
+pub(super) fn edge_counts_an_arrival_while_still_readable(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (reader, mut writer) = pipe()?;
     let key = rig.register(&reader, watch(Mode::Edge))?;
@@ -74,7 +74,7 @@ pub fn edge_counts_an_arrival_while_still_readable(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn edge_reports_existing_readiness_when_added(bench: &Bench) -> Outcome {
+pub(super) fn edge_reports_existing_readiness_when_added(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (reader, mut writer) = pipe()?;
     writer.write_all(b"x")?;
@@ -83,7 +83,7 @@ pub fn edge_reports_existing_readiness_when_added(bench: &Bench) -> Outcome {
     expect(&mut rig, &[], "reported already")
 }
 
-pub fn edge_reports_existing_readiness_when_modified(bench: &Bench) -> Outcome {
+pub(super) fn edge_reports_existing_readiness_when_modified(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (left, mut right) = UnixStream::pair()?;
     let key = rig.register(&left, watch(Mode::Edge))?;
@@ -96,7 +96,7 @@ pub fn edge_reports_existing_readiness_when_modified(bench: &Bench) -> Outcome {
     expect(&mut rig, &[(key, IN)], "ready when the interest narrowed")
 }
 
-pub fn one_shot_is_reported_once_until_modified(bench: &Bench) -> Outcome {
+pub(super) fn one_shot_is_reported_once_until_modified(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (reader, mut writer) = pipe()?;
     let key = rig.register(&reader, watch(Mode::OneShot))?;
@@ -114,7 +114,7 @@ pub fn one_shot_is_reported_once_until_modified(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn one_shot_may_be_modified_before_it_fires(bench: &Bench) -> Outcome {
+pub(super) fn one_shot_may_be_modified_before_it_fires(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (left, mut right) = UnixStream::pair()?;
     let key = rig.register(&left, watch(Mode::OneShot))?;
@@ -128,7 +128,7 @@ pub fn one_shot_may_be_modified_before_it_fires(bench: &Bench) -> Outcome {
     expect(&mut rig, &[], "disarmed once more")
 }
 
-pub fn exclusive_is_level(bench: &Bench) -> Outcome {
+pub(super) fn exclusive_is_level(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (mut reader, mut writer) = pipe()?;
     let key = rig.register(&reader, watch(Mode::Exclusive))?;
@@ -140,7 +140,7 @@ pub fn exclusive_is_level(bench: &Bench) -> Outcome {
     expect(&mut rig, &[], "read")
 }
 
-pub fn auto_reports_every_arrival(bench: &Bench) -> Outcome {
+pub(super) fn auto_reports_every_arrival(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (mut reader, mut writer) = pipe()?;
     let key = rig.register(&reader, watch(Mode::Auto))?;
@@ -159,7 +159,7 @@ pub fn auto_reports_every_arrival(bench: &Bench) -> Outcome {
     expect(&mut rig, &[(key, IN)], "an arrival after draining")
 }
 
-pub fn modes_can_be_changed(bench: &Bench) -> Outcome {
+pub(super) fn modes_can_be_changed(bench: &Bench) -> Outcome {
     let caps = bench.capabilities();
     let mut modes = vec![Mode::Level, Mode::OneShot, Mode::Auto];
     modes.extend(caps.edge.then_some(Mode::Edge));
@@ -185,7 +185,7 @@ pub fn modes_can_be_changed(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn a_wait_replaces_the_events(bench: &Bench) -> Outcome {
+pub(super) fn a_wait_replaces_the_events(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (mut reader, mut writer) = pipe()?;
     let key = rig.register(&reader, Interest::READABLE)?;
@@ -199,7 +199,7 @@ pub fn a_wait_replaces_the_events(bench: &Bench) -> Outcome {
     expect(&mut rig, &[], "read")
 }
 
-pub fn regular_files_are_always_ready(bench: &Bench) -> Outcome {
+pub(super) fn regular_files_are_always_ready(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let file = sys::regular_file()?;
     let (reader, mut writer) = pipe()?;
@@ -222,11 +222,11 @@ pub fn regular_files_are_always_ready(bench: &Bench) -> Outcome {
     expect(&mut rig, &[(key, IN)], "deregistered")
 }
 
-pub fn regular_files_obey_their_mode(bench: &Bench) -> Outcome {
+pub(super) fn regular_files_obey_their_mode(bench: &Bench) -> Outcome {
     obeys_its_mode(bench, &sys::regular_file()?)
 }
 
-pub fn devices_that_cannot_be_waited_for_are_as_files(bench: &Bench) -> Outcome {
+pub(super) fn devices_that_cannot_be_waited_for_are_as_files(bench: &Bench) -> Outcome {
     let device = File::open("/dev/null")?;
     obeys_its_mode(bench, &device)?;
     let (reader, mut writer) = pipe()?;
@@ -280,7 +280,7 @@ fn obeys_its_mode(bench: &Bench, file: &File) -> Outcome {
     Ok(())
 }
 
-pub fn marked_readiness_is_delivered(bench: &Bench) -> Outcome {
+pub(super) fn marked_readiness_is_delivered(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (left, _right) = UnixStream::pair()?;
     let (other, mut writer) = pipe()?;

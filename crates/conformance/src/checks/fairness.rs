@@ -88,21 +88,21 @@ const PIPES: [(usize, usize, usize); 7] =
     [(2, 0, 1), (5, 0, 2), (7, 0, 3), (10, 0, 10), (10, 0, 9), (33, 0, 4), (12, 0, 1)];
 const MIXED: [(usize, usize, usize); 4] = [(6, 2, 3), (9, 4, 2), (3, 3, 1), (4, 1, 4)];
 
-pub fn each_is_reported_within_its_share_of_waits(bench: &Bench) -> Outcome {
+pub(super) fn each_is_reported_within_its_share_of_waits(bench: &Bench) -> Outcome {
     mixed(bench, &PIPES, first_share)
 }
 
-pub fn shares_hold_in_any_run_of_waits(bench: &Bench) -> Outcome {
+pub(super) fn shares_hold_in_any_run_of_waits(bench: &Bench) -> Outcome {
     mixed(bench, &PIPES, |rig, count, limit| {
         every_share(rig, count, limit, 6 * count.div_ceil(limit))
     })
 }
 
-pub fn fairness_covers_hot_cold_and_files(bench: &Bench) -> Outcome {
+pub(super) fn fairness_covers_hot_cold_and_files(bench: &Bench) -> Outcome {
     mixed(bench, &MIXED, first_share)
 }
 
-pub fn shares_hold_with_hot_cold_and_files(bench: &Bench) -> Outcome {
+pub(super) fn shares_hold_with_hot_cold_and_files(bench: &Bench) -> Outcome {
     mixed(bench, &MIXED, |rig, count, limit| {
         every_share(rig, count, limit, 8 * count.div_ceil(limit))
     })
@@ -127,7 +127,7 @@ fn each_once(rig: &mut Rig, pipes: &[Ready], limit: usize) -> Outcome {
     Ok(())
 }
 
-pub fn edges_survive_the_limit(bench: &Bench) -> Outcome {
+pub(super) fn edges_survive_the_limit(bench: &Bench) -> Outcome {
     for (count, limit) in [(5, 1), (7, 2), (8, 3)] {
         let mut rig = bench.rig();
         let mut pipes = ready(&mut rig, count, Mode::Edge)?;
@@ -141,7 +141,7 @@ pub fn edges_survive_the_limit(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn one_shots_survive_the_limit(bench: &Bench) -> Outcome {
+pub(super) fn one_shots_survive_the_limit(bench: &Bench) -> Outcome {
     for (count, limit) in [(5, 1), (7, 2), (8, 3)] {
         let mut rig = bench.rig();
         let pipes = ready(&mut rig, count, Mode::OneShot)?;
@@ -170,7 +170,7 @@ pub fn one_shots_survive_the_limit(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn the_limit_is_kept(bench: &Bench) -> Outcome {
+pub(super) fn the_limit_is_kept(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let _pipes = ready(&mut rig, 9, Mode::Level)?;
     for limit in [1, 2, 3, 8, 9, 10, 64] {
@@ -186,7 +186,7 @@ pub fn the_limit_is_kept(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn limits_may_change_between_waits(bench: &Bench) -> Outcome {
+pub(super) fn limits_may_change_between_waits(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let mut pipes = ready(&mut rig, 8, Mode::Level)?;
     for limits in [[3, 64, 1], [1, 1, 64], [7, 2, 8], [64, 3, 3]] {

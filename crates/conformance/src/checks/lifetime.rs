@@ -23,7 +23,7 @@ fn modes(bench: &Bench) -> Vec<Mode> {
     modes
 }
 
-pub fn no_event_after_deregister(bench: &Bench) -> Outcome {
+pub(super) fn no_event_after_deregister(bench: &Bench) -> Outcome {
     for mode in modes(bench) {
         let mut rig = bench.rig();
         let (reader, mut writer) = pipe()?;
@@ -39,7 +39,7 @@ pub fn no_event_after_deregister(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn no_event_after_deregister_within_a_batch(bench: &Bench) -> Outcome {
+pub(super) fn no_event_after_deregister_within_a_batch(bench: &Bench) -> Outcome {
     // All are ready; a wait reports one. Its event handler removes all the rest.
     for count in [2, 3, 8] {
         let mut rig = bench.rig();
@@ -62,7 +62,7 @@ pub fn no_event_after_deregister_within_a_batch(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn no_event_after_drop(bench: &Bench) -> Outcome {
+pub(super) fn no_event_after_drop(bench: &Bench) -> Outcome {
     let _numbers = super::numbers();
     for mode in modes(bench) {
         let mut rig = bench.rig();
@@ -81,7 +81,7 @@ pub fn no_event_after_drop(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn a_reused_number_is_a_stranger(bench: &Bench) -> Outcome {
+pub(super) fn a_reused_number_is_a_stranger(bench: &Bench) -> Outcome {
     let _numbers = super::numbers();
     for mode in modes(bench) {
         let mut rig = bench.rig();
@@ -105,7 +105,7 @@ pub fn a_reused_number_is_a_stranger(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn a_reused_number_after_drop_is_a_stranger(bench: &Bench) -> Outcome {
+pub(super) fn a_reused_number_after_drop_is_a_stranger(bench: &Bench) -> Outcome {
     let _numbers = super::numbers();
     for mode in modes(bench) {
         let mut rig = bench.rig();
@@ -137,7 +137,7 @@ pub fn a_reused_number_after_drop_is_a_stranger(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn a_removal_is_not_overtaken(bench: &Bench) -> Outcome {
+pub(super) fn a_removal_is_not_overtaken(bench: &Bench) -> Outcome {
     for mode in modes(bench) {
         let mut rig = bench.rig();
         let (reader, mut writer) = pipe()?;
@@ -167,7 +167,7 @@ pub fn a_removal_is_not_overtaken(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn disowned_descriptor_stays_open(bench: &Bench) -> Outcome {
+pub(super) fn disowned_descriptor_stays_open(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (reader, mut writer) = pipe()?;
     let owned = rig.own(reader, Interest::READABLE)?;
@@ -179,7 +179,7 @@ pub fn disowned_descriptor_stays_open(bench: &Bench) -> Outcome {
     expect(&mut rig, &[(key, IN)], "still open")
 }
 
-pub fn a_duplicate_keeps_no_registration_alive(bench: &Bench) -> Outcome {
+pub(super) fn a_duplicate_keeps_no_registration_alive(bench: &Bench) -> Outcome {
     for mode in modes(bench) {
         let mut rig = bench.rig();
         let (reader, mut writer) = pipe()?;
@@ -214,7 +214,7 @@ pub fn a_duplicate_keeps_no_registration_alive(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn an_idle_duplicate_is_forgotten_when_it_fires(bench: &Bench) -> Outcome {
+pub(super) fn an_idle_duplicate_is_forgotten_when_it_fires(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (reader, mut writer) = pipe()?;
     let (other, mut other_writer) = pipe()?;
@@ -242,7 +242,7 @@ pub fn an_idle_duplicate_is_forgotten_when_it_fires(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn two_duplicates_are_two_registrations(bench: &Bench) -> Outcome {
+pub(super) fn two_duplicates_are_two_registrations(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (stream, mut peer) = UnixStream::pair()?;
     let twin = stream.try_clone()?;
@@ -260,7 +260,7 @@ pub fn two_duplicates_are_two_registrations(bench: &Bench) -> Outcome {
     expect(&mut rig, &[(writing, OUT)], "the reader left")
 }
 
-pub fn owner_dropped_on_another_thread(bench: &Bench) -> Outcome {
+pub(super) fn owner_dropped_on_another_thread(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let waker = rig.waker()?;
     let mut owners = Vec::new();
@@ -295,7 +295,7 @@ pub fn owner_dropped_on_another_thread(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn keys_do_not_repeat(bench: &Bench) -> Outcome {
+pub(super) fn keys_do_not_repeat(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (reader, _writer) = pipe()?;
     let mut seen = HashSet::new();

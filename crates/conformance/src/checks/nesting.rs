@@ -37,7 +37,7 @@ fn settle(set: &OwnedFd, rig: &mut Rig) -> Outcome {
     Err(Problem("the poller stays readable although waits find nothing new".into()))
 }
 
-pub fn nested_poller_is_readable_when_ready(bench: &Bench) -> Outcome {
+pub(super) fn nested_poller_is_readable_when_ready(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (mut reader, mut writer) = pipe()?;
     let (hot, mut hot_writer) = pipe()?;
@@ -58,7 +58,7 @@ pub fn nested_poller_is_readable_when_ready(bench: &Bench) -> Outcome {
     expect(&mut rig, &[(hot_key, IN)], "and a wait finds it")
 }
 
-pub fn nested_poller_shows_later_registrations(bench: &Bench) -> Outcome {
+pub(super) fn nested_poller_shows_later_registrations(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let set = outer(&mut rig)?;
     settle(&set, &mut rig)?;
@@ -75,7 +75,7 @@ pub fn nested_poller_shows_later_registrations(bench: &Bench) -> Outcome {
     settle(&set, &mut rig)
 }
 
-pub fn nested_poller_shows_wakes(bench: &Bench) -> Outcome {
+pub(super) fn nested_poller_shows_wakes(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let waker = rig.waker()?;
     let set = outer(&mut rig)?;
@@ -98,7 +98,7 @@ pub fn nested_poller_shows_wakes(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn nested_poller_shows_marked_readiness(bench: &Bench) -> Outcome {
+pub(super) fn nested_poller_shows_marked_readiness(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (reader, _writer) = pipe()?;
     let key = rig.register(&reader, Interest::READABLE)?;
@@ -110,7 +110,7 @@ pub fn nested_poller_shows_marked_readiness(bench: &Bench) -> Outcome {
     settle(&set, &mut rig)
 }
 
-pub fn nested_poller_shows_files(bench: &Bench) -> Outcome {
+pub(super) fn nested_poller_shows_files(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let set = outer(&mut rig)?;
     settle(&set, &mut rig)?;
@@ -128,7 +128,7 @@ pub fn nested_poller_shows_files(bench: &Bench) -> Outcome {
     settle(&set, &mut rig)
 }
 
-pub fn nested_poller_shows_a_drop_and_a_rebuild(bench: &Bench) -> Outcome {
+pub(super) fn nested_poller_shows_a_drop_and_a_rebuild(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (reader, mut writer) = pipe()?;
     let (other, mut other_writer) = pipe()?;
@@ -151,7 +151,7 @@ pub fn nested_poller_shows_a_drop_and_a_rebuild(bench: &Bench) -> Outcome {
 }
 
 /// Three registrations wait for their turn, and the last one is not ready any more when it has it.
-pub fn nested_poller_shows_a_one_shot_that_was_passed_over(bench: &Bench) -> Outcome {
+pub(super) fn nested_poller_shows_a_one_shot_that_was_passed_over(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let mut pipes = [pipe()?, pipe()?, pipe()?];
     let watch = Watch::new(Interest::READABLE).mode(Mode::OneShot);
@@ -181,7 +181,7 @@ pub fn nested_poller_shows_a_one_shot_that_was_passed_over(bench: &Bench) -> Out
     expect(&mut rig, &[(keys[left[0]], IN)], "and a wait finds it")
 }
 
-pub fn nesting_is_refused_without_epoll(bench: &Bench) -> Outcome {
+pub(super) fn nesting_is_refused_without_epoll(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (reader, mut writer) = pipe()?;
     let key = rig.register(&reader, Interest::READABLE)?;

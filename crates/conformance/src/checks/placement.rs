@@ -24,7 +24,7 @@ fn pipes(rig: &mut Rig, count: usize, watch: Watch) -> Result<Vec<Piped>, Proble
         .collect()
 }
 
-pub fn hints_lose_no_event(bench: &Bench) -> Outcome {
+pub(super) fn hints_lose_no_event(bench: &Bench) -> Outcome {
     for hint in HINTS {
         for mode in [Mode::Level, Mode::OneShot, Mode::Auto] {
             let mut rig = bench.rig();
@@ -44,7 +44,7 @@ pub fn hints_lose_no_event(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn moves_lose_no_edge(bench: &Bench) -> Outcome {
+pub(super) fn moves_lose_no_edge(bench: &Bench) -> Outcome {
     // Busy for a while, then idle, then busy: policies move it there and back. The pipe is not read
     // in a busy phase, so a wait can only report the arrival itself.
     let mut rig = bench.rig();
@@ -68,7 +68,7 @@ pub fn moves_lose_no_edge(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn moves_repeat_no_one_shot(bench: &Bench) -> Outcome {
+pub(super) fn moves_repeat_no_one_shot(bench: &Bench) -> Outcome {
     for hint in HINTS {
         let mut rig = bench.rig();
         let watch = Watch::new(Interest::READABLE).mode(Mode::OneShot).hint(hint);
@@ -89,7 +89,7 @@ pub fn moves_repeat_no_one_shot(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn steady_state_is_one_call_per_wait(bench: &Bench) -> Outcome {
+pub(super) fn steady_state_is_one_call_per_wait(bench: &Bench) -> Outcome {
     let caps = bench.capabilities();
     let mut rig = bench.rig();
     let _waker = rig.waker()?;
@@ -127,7 +127,7 @@ pub fn steady_state_is_one_call_per_wait(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn a_quiet_loop_waits_in_epoll_only(bench: &Bench) -> Outcome {
+pub(super) fn a_quiet_loop_waits_in_epoll_only(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let mut all = pipes(&mut rig, 40, Watch::new(Interest::READABLE).hint(Hint::Busy))?;
     for (_, _, writer) in &mut all {
@@ -163,7 +163,7 @@ pub fn a_quiet_loop_waits_in_epoll_only(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn memory_per_descriptor_is_small(bench: &Bench) -> Outcome {
+pub(super) fn memory_per_descriptor_is_small(bench: &Bench) -> Outcome {
     let _numbers = super::numbers();
     let mut rig = bench.rig();
     let count = 512;
@@ -195,7 +195,7 @@ pub fn memory_per_descriptor_is_small(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn emptied_interest_is_rearmed(bench: &Bench) -> Outcome {
+pub(super) fn emptied_interest_is_rearmed(bench: &Bench) -> Outcome {
     for hint in HINTS {
         let mut rig = bench.rig();
         let (reader, mut writer) = pipe()?;
@@ -213,7 +213,7 @@ pub fn emptied_interest_is_rearmed(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn a_changed_mode_moves_the_descriptor(bench: &Bench) -> Outcome {
+pub(super) fn a_changed_mode_moves_the_descriptor(bench: &Bench) -> Outcome {
     if !bench.capabilities().edge {
         return Ok(());
     }

@@ -21,7 +21,7 @@ fn says(error: &Error, words: &[&str]) -> Outcome {
     Ok(())
 }
 
-pub fn zero_limit_is_refused(bench: &Bench) -> Outcome {
+pub(super) fn zero_limit_is_refused(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (reader, mut writer) = pipe()?;
     let key = rig.register(&reader, Watch::new(Interest::READABLE).mode(Mode::OneShot))?;
@@ -31,7 +31,7 @@ pub fn zero_limit_is_refused(bench: &Bench) -> Outcome {
     expect(&mut rig, &[(key, IN)], "nothing is lost by it")
 }
 
-pub fn negative_descriptor_is_refused(bench: &Bench) -> Outcome {
+pub(super) fn negative_descriptor_is_refused(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     for fd in [-1, -7, i32::MIN] {
         let outcome = rig.register_raw(fd, Interest::READABLE);
@@ -49,7 +49,7 @@ pub fn negative_descriptor_is_refused(bench: &Bench) -> Outcome {
     expect(&mut rig, &[], "nothing is registered")
 }
 
-pub fn closed_descriptor_is_refused(bench: &Bench) -> Outcome {
+pub(super) fn closed_descriptor_is_refused(bench: &Bench) -> Outcome {
     let _numbers = super::numbers();
     let mut rig = bench.rig();
     // Far above the numbers that other threads of the process open meanwhile.
@@ -62,7 +62,7 @@ pub fn closed_descriptor_is_refused(bench: &Bench) -> Outcome {
     }
 }
 
-pub fn closed_before_the_wait_is_refused_there(bench: &Bench) -> Outcome {
+pub(super) fn closed_before_the_wait_is_refused_there(bench: &Bench) -> Outcome {
     let _numbers = super::numbers();
     let mut rig = bench.rig();
     let (reader, mut writer) = pipe()?;
@@ -92,7 +92,7 @@ pub fn closed_before_the_wait_is_refused_there(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn closing_a_watched_descriptor_harms_no_other(bench: &Bench) -> Outcome {
+pub(super) fn closing_a_watched_descriptor_harms_no_other(bench: &Bench) -> Outcome {
     let _numbers = super::numbers();
     let mut rig = bench.rig();
     let (reader, mut writer) = pipe()?;
@@ -116,7 +116,7 @@ pub fn closing_a_watched_descriptor_harms_no_other(bench: &Bench) -> Outcome {
     expect(&mut rig, &[(kept, IN)], "deregistered")
 }
 
-pub fn duplicate_registration_is_refused(bench: &Bench) -> Outcome {
+pub(super) fn duplicate_registration_is_refused(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (reader, mut writer) = pipe()?;
     let key = rig.register(&reader, Interest::READABLE)?;
@@ -139,7 +139,7 @@ pub fn duplicate_registration_is_refused(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn stale_key_is_refused(bench: &Bench) -> Outcome {
+pub(super) fn stale_key_is_refused(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (reader, mut writer) = pipe()?;
     let key = rig.register(&reader, Interest::READABLE)?;
@@ -163,7 +163,7 @@ pub fn stale_key_is_refused(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn absent_key_removes_nothing(bench: &Bench) -> Outcome {
+pub(super) fn absent_key_removes_nothing(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let mut other = bench.rig();
     let (first, mut first_writer) = pipe()?;
@@ -184,7 +184,7 @@ pub fn absent_key_removes_nothing(bench: &Bench) -> Outcome {
     expect(&mut rig, &[(first_key, IN), (second_key, IN)], "both are still registered")
 }
 
-pub fn large_descriptor_is_refused_by_name(bench: &Bench) -> Outcome {
+pub(super) fn large_descriptor_is_refused_by_name(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (reader, mut writer) = pipe()?;
     let (small, _small_writer) = pipe()?;
@@ -215,7 +215,7 @@ pub fn large_descriptor_is_refused_by_name(bench: &Bench) -> Outcome {
     }
 }
 
-pub fn unsupported_modes_are_refused_by_name(bench: &Bench) -> Outcome {
+pub(super) fn unsupported_modes_are_refused_by_name(bench: &Bench) -> Outcome {
     let caps = bench.capabilities();
     let mut rig = bench.rig();
     let name = rig.poller().backend();
@@ -231,7 +231,7 @@ pub fn unsupported_modes_are_refused_by_name(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn exclusive_with_read_closed_is_refused(bench: &Bench) -> Outcome {
+pub(super) fn exclusive_with_read_closed_is_refused(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (reader, _writer) = pipe()?;
     for interest in [Interest::READ_CLOSED, Interest::PRIORITY] {
@@ -247,7 +247,7 @@ pub fn exclusive_with_read_closed_is_refused(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn a_refused_change_changes_nothing(bench: &Bench) -> Outcome {
+pub(super) fn a_refused_change_changes_nothing(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (reader, mut writer) = pipe()?;
     let key = rig.register(&reader, Interest::READABLE)?;

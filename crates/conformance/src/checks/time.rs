@@ -27,7 +27,7 @@ fn idle(bench: &Bench, count: usize) -> Result<(Rig, Vec<impl Sized>), Problem> 
     Ok((rig, pipes))
 }
 
-pub fn a_timeout_is_never_early(bench: &Bench) -> Outcome {
+pub(super) fn a_timeout_is_never_early(bench: &Bench) -> Outcome {
     for count in SIZES {
         let (mut rig, _pipes) = idle(bench, count)?;
         for nanoseconds in [1, 999, 50_000, 100_000, 999_999, 1_000_001, 1_500_000, 12_345_678] {
@@ -42,7 +42,7 @@ pub fn a_timeout_is_never_early(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn short_timeouts_are_not_rounded_up(bench: &Bench) -> Outcome {
+pub(super) fn short_timeouts_are_not_rounded_up(bench: &Bench) -> Outcome {
     /// On a busy machine the timeout may expire before the poller comes to wait, but not this often
     /// in a row.
     const TRIES: u32 = 100;
@@ -69,7 +69,7 @@ pub fn short_timeouts_are_not_rounded_up(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn zero_timeout_does_not_block(bench: &Bench) -> Outcome {
+pub(super) fn zero_timeout_does_not_block(bench: &Bench) -> Outcome {
     for count in SIZES {
         let (mut rig, _pipes) = idle(bench, count)?;
         super::now(&mut rig)?;
@@ -88,7 +88,7 @@ pub fn zero_timeout_does_not_block(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn an_interruption_is_retried_with_the_deadline_kept(bench: &Bench) -> Outcome {
+pub(super) fn an_interruption_is_retried_with_the_deadline_kept(bench: &Bench) -> Outcome {
     sys::handle_interrupts()?;
     for count in SIZES {
         let (mut rig, _pipes) = idle(bench, count)?;
@@ -122,7 +122,7 @@ pub fn an_interruption_is_retried_with_the_deadline_kept(bench: &Bench) -> Outco
     Ok(())
 }
 
-pub fn an_event_ends_a_wait_without_timeout(bench: &Bench) -> Outcome {
+pub(super) fn an_event_ends_a_wait_without_timeout(bench: &Bench) -> Outcome {
     for count in SIZES {
         let (mut rig, _pipes) = idle(bench, count)?;
         let (reader, mut writer) = pipe()?;
@@ -144,7 +144,7 @@ pub fn an_event_ends_a_wait_without_timeout(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn unwanted_events_do_not_end_a_wait(bench: &Bench) -> Outcome {
+pub(super) fn unwanted_events_do_not_end_a_wait(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (left, peer) = std::os::unix::net::UnixStream::pair()?;
     let key = rig.register(&left, Interest::READABLE)?;

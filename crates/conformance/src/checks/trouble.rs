@@ -14,7 +14,7 @@ use crate::sys;
 const IN: Readiness = Readiness::READABLE;
 const HUP: Readiness = Readiness::HANG_UP;
 
-pub fn hang_up_is_reported_to_the_armed(bench: &Bench) -> Outcome {
+pub(super) fn hang_up_is_reported_to_the_armed(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (reader, mut writer) = pipe()?;
     let key = rig.register(&reader, Interest::READABLE)?;
@@ -28,7 +28,7 @@ pub fn hang_up_is_reported_to_the_armed(bench: &Bench) -> Outcome {
     expect(&mut rig, &[(key, IN | HUP), (socket, IN | HUP)], "a socket's peer is gone")
 }
 
-pub fn hang_up_after_one_shot_does_not_spin(bench: &Bench) -> Outcome {
+pub(super) fn hang_up_after_one_shot_does_not_spin(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (reader, writer) = pipe()?;
     let key = rig.register(&reader, Watch::new(Interest::READABLE).mode(Mode::OneShot))?;
@@ -53,7 +53,7 @@ pub fn hang_up_after_one_shot_does_not_spin(bench: &Bench) -> Outcome {
     expect(&mut rig, &[(key, HUP)], "armed again")
 }
 
-pub fn hang_up_of_the_disarmed_does_not_spin(bench: &Bench) -> Outcome {
+pub(super) fn hang_up_of_the_disarmed_does_not_spin(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (reader, writer) = pipe()?;
     let key = rig.register(&reader, Interest::READABLE)?;
@@ -77,7 +77,7 @@ pub fn hang_up_of_the_disarmed_does_not_spin(bench: &Bench) -> Outcome {
     expect(&mut rig, &[(key, HUP)], "armed again")
 }
 
-pub fn hang_up_alone_reaches_an_idle_descriptor(bench: &Bench) -> Outcome {
+pub(super) fn hang_up_alone_reaches_an_idle_descriptor(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (idle, writer) = pipe()?;
     let (busy, mut feed) = pipe()?;
@@ -92,7 +92,7 @@ pub fn hang_up_alone_reaches_an_idle_descriptor(bench: &Bench) -> Outcome {
     expect(&mut rig, &[(key, HUP), (busy_key, IN)], "a hang-up without data")
 }
 
-pub fn error_rings_while_armed_and_only_then(bench: &Bench) -> Outcome {
+pub(super) fn error_rings_while_armed_and_only_then(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (reader, writer) = pipe()?;
     let key = rig.register(&writer, Interest::WRITABLE)?;
@@ -116,7 +116,7 @@ pub fn error_rings_while_armed_and_only_then(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn read_closed_is_reported_if_asked_for(bench: &Bench) -> Outcome {
+pub(super) fn read_closed_is_reported_if_asked_for(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (asking, peer) = UnixStream::pair()?;
     let (other, other_peer) = UnixStream::pair()?;
@@ -131,7 +131,7 @@ pub fn read_closed_is_reported_if_asked_for(bench: &Bench) -> Outcome {
     expect(&mut rig, &[(key, IN), (other_key, IN)], "no longer asked for")
 }
 
-pub fn priority_needs_no_readable(bench: &Bench) -> Outcome {
+pub(super) fn priority_needs_no_readable(bench: &Bench) -> Outcome {
     let modes = [Mode::Level, Mode::OneShot, Mode::Auto, Mode::Edge];
     let edge = bench.capabilities().edge;
     for mode in modes.into_iter().filter(|&mode| edge || mode != Mode::Edge) {
@@ -185,7 +185,7 @@ pub fn priority_needs_no_readable(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn read_closed_needs_no_readable(bench: &Bench) -> Outcome {
+pub(super) fn read_closed_needs_no_readable(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (asking, mut peer) = UnixStream::pair()?;
     let key = rig.register(&asking, Interest::READ_CLOSED)?;

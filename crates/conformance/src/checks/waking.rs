@@ -16,7 +16,7 @@ fn joined<T>(thread: std::thread::JoinHandle<T>) -> Result<T, Problem> {
     thread.join().map_err(|_| Problem("the thread panicked".into()))
 }
 
-pub fn a_wake_before_a_wait_counts(bench: &Bench) -> Outcome {
+pub(super) fn a_wake_before_a_wait_counts(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let (reader, _writer) = pipe()?;
     rig.register(&reader, Interest::READABLE)?;
@@ -32,7 +32,7 @@ pub fn a_wake_before_a_wait_counts(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn a_wake_ends_a_wait(bench: &Bench) -> Outcome {
+pub(super) fn a_wake_ends_a_wait(bench: &Bench) -> Outcome {
     for registered in [0, 1, 4] {
         let mut rig = bench.rig();
         let mut pipes = Vec::new();
@@ -57,7 +57,7 @@ pub fn a_wake_ends_a_wait(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn wakes_are_coalesced(bench: &Bench) -> Outcome {
+pub(super) fn wakes_are_coalesced(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let waker = rig.waker()?;
     let before = rig.stats().calls.waker_write;
@@ -80,7 +80,7 @@ pub fn wakes_are_coalesced(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn wakes_of_the_awake_cost_nothing(bench: &Bench) -> Outcome {
+pub(super) fn wakes_of_the_awake_cost_nothing(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let waker = rig.waker()?;
     expect(&mut rig, &[], "idle")?;
@@ -97,7 +97,7 @@ pub fn wakes_of_the_awake_cost_nothing(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn wakes_from_many_threads_are_not_lost(bench: &Bench) -> Outcome {
+pub(super) fn wakes_from_many_threads_are_not_lost(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let waker = rig.waker()?;
     let (reader, mut writer) = pipe()?;
@@ -144,7 +144,7 @@ pub fn wakes_from_many_threads_are_not_lost(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn a_wake_comes_with_events(bench: &Bench) -> Outcome {
+pub(super) fn a_wake_comes_with_events(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let waker = rig.waker()?;
     let (reader, mut writer) = pipe()?;
@@ -160,7 +160,7 @@ pub fn a_wake_comes_with_events(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn a_wake_does_not_repeat(bench: &Bench) -> Outcome {
+pub(super) fn a_wake_does_not_repeat(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let waker = rig.waker()?;
     for _ in 0..5 {
@@ -181,7 +181,7 @@ pub fn a_wake_does_not_repeat(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn registrar_registers_while_the_poller_sleeps(bench: &Bench) -> Outcome {
+pub(super) fn registrar_registers_while_the_poller_sleeps(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let registrar = rig.registrar()?;
     let (reader, mut writer) = pipe()?;
@@ -210,7 +210,7 @@ pub fn registrar_registers_while_the_poller_sleeps(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn registrar_works_from_many_threads(bench: &Bench) -> Outcome {
+pub(super) fn registrar_works_from_many_threads(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let registrar = rig.registrar()?;
     let threads = 3;
@@ -268,7 +268,7 @@ pub fn registrar_works_from_many_threads(bench: &Bench) -> Outcome {
     Ok(())
 }
 
-pub fn registrar_refusals_reach_the_wait(bench: &Bench) -> Outcome {
+pub(super) fn registrar_refusals_reach_the_wait(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let registrar = rig.registrar()?;
     let (reader, mut writer) = pipe()?;
@@ -299,7 +299,7 @@ pub fn registrar_refusals_reach_the_wait(bench: &Bench) -> Outcome {
     expect(&mut rig, &[(third, IN)], "a registration after a refusal")
 }
 
-pub fn registrar_keys_and_own_keys_differ(bench: &Bench) -> Outcome {
+pub(super) fn registrar_keys_and_own_keys_differ(bench: &Bench) -> Outcome {
     let mut rig = bench.rig();
     let registrar = rig.registrar()?;
     let mut seen = HashSet::new();

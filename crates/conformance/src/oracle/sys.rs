@@ -16,37 +16,37 @@ fn take(fd: libc::c_int) -> OwnedFd {
 }
 
 /// Writes once. Returns the number of bytes written, zero on failure.
-pub fn write(fd: &OwnedFd, bytes: &[u8]) -> usize {
+pub(super) fn write(fd: &OwnedFd, bytes: &[u8]) -> usize {
     // SAFETY: the kernel reads this many bytes, which outlive the call.
     let put = unsafe { libc::write(fd.as_raw_fd(), bytes.as_ptr().cast(), bytes.len()) };
     usize::try_from(put).unwrap_or(0)
 }
 
 /// Reads once, at most `most` bytes. Returns the number of bytes read, zero on failure.
-pub fn read(fd: &OwnedFd, most: usize) -> usize {
+pub(super) fn read(fd: &OwnedFd, most: usize) -> usize {
     crate::sys::read(fd.as_raw_fd(), most).unwrap_or(0)
 }
 
 /// Reads until nothing comes.
-pub fn drain(fd: &OwnedFd) {
+pub(super) fn drain(fd: &OwnedFd) {
     while read(fd, 65536) > 0 {}
 }
 
 /// Writes until nothing is taken.
-pub fn fill(fd: &OwnedFd, piece: usize) {
+pub(super) fn fill(fd: &OwnedFd, piece: usize) {
     let bytes = vec![0; piece];
     while write(fd, &bytes) > 0 {}
 }
 
 /// Takes the byte of urgent data.
-pub fn receive_urgent(fd: &OwnedFd) {
+pub(super) fn receive_urgent(fd: &OwnedFd) {
     let mut byte = 0u8;
     // SAFETY: the kernel writes at most one byte, for which there is room.
     unsafe { libc::recv(fd.as_raw_fd(), (&raw mut byte).cast(), 1, libc::MSG_OOB) };
 }
 
 /// Takes the entries of the error queue (`MSG_ERRQUEUE`).
-pub fn receive_errors(fd: &OwnedFd) {
+pub(super) fn receive_errors(fd: &OwnedFd) {
     let (mut bytes, mut control) = ([0u8; 64], [0u64; 64]);
     let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
     // SAFETY: zeros are a valid header; the kernel writes to the parts, for which there is as much
@@ -62,7 +62,7 @@ pub fn receive_errors(fd: &OwnedFd) {
 }
 
 /// Takes the pending error (`SO_ERROR`).
-pub fn take_error(fd: &OwnedFd) {
+pub(super) fn take_error(fd: &OwnedFd) {
     let (mut error, mut length) = (0i32, mem::size_of::<i32>() as libc::socklen_t);
     // SAFETY: the kernel writes one integer, for which there is room.
     unsafe {
@@ -72,7 +72,12 @@ pub fn take_error(fd: &OwnedFd) {
 }
 
 /// Sets an option of a socket.
-pub fn set_option<T: Copy>(fd: &OwnedFd, level: i32, option: i32, value: T) -> io::Result<()> {
+pub(super) fn set_option<T: Copy>(
+    fd: &OwnedFd,
+    level: i32,
+    option: i32,
+    value: T,
+) -> io::Result<()> {
     let length = mem::size_of::<T>() as libc::socklen_t;
     // SAFETY: the kernel reads as many bytes as the value has, which outlives the call.
     let set = unsafe {
@@ -82,20 +87,20 @@ pub fn set_option<T: Copy>(fd: &OwnedFd, level: i32, option: i32, value: T) -> i
 }
 
 /// Makes a close reset the connection.
-pub fn reset_on_close(fd: &OwnedFd) -> io::Result<()> {
+pub(super) fn reset_on_close(fd: &OwnedFd) -> io::Result<()> {
     let linger = libc::linger { l_onoff: 1, l_linger: 0 };
     set_option(fd, libc::SOL_SOCKET, libc::SO_LINGER, linger)
 }
 
 /// Creates a TCP socket that is not connected and never blocks.
-pub fn tcp_socket() -> io::Result<OwnedFd> {
+pub(super) fn tcp_socket() -> io::Result<OwnedFd> {
     let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: takes integers, touches no memory.
     check(unsafe { libc::socket(libc::AF_INET, kind, 0) }).map(take)
 }
 
 /// Begins to connect, or finds out that it cannot.
-pub fn connect(fd: &OwnedFd, to: SocketAddrV4) {
+pub(super) fn connect(fd: &OwnedFd, to: SocketAddrV4) {
     // SAFETY: zeros are a valid address, and the kernel reads one, which outlives the call.
     unsafe {
         let mut address: libc::sockaddr_in = mem::zeroed();
@@ -108,21 +113,21 @@ pub fn connect(fd: &OwnedFd, to: SocketAddrV4) {
 }
 
 /// Makes a FIFO.
-pub fn make_fifo(path: &Path) -> io::Result<()> {
+pub(super) fn make_fifo(path: &Path) -> io::Result<()> {
     let path = std::ffi::CString::new(path.as_os_str().as_encoded_bytes())?;
     // SAFETY: the path is a string with a terminating zero that outlives the call.
     check(unsafe { libc::mkfifo(path.as_ptr(), 0o600) }).map(drop)
 }
 
 /// Creates a timer that is not armed.
-pub fn timer() -> io::Result<OwnedFd> {
+pub(super) fn timer() -> io::Result<OwnedFd> {
     let flags = libc::TFD_NONBLOCK | libc::TFD_CLOEXEC;
     // SAFETY: takes integers, touches no memory.
     check(unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, flags) }).map(take)
 }
 
 /// Makes a timer fire after this many nanoseconds, or not at all if that is zero.
-pub fn set_timer(fd: &OwnedFd, nanoseconds: i64) -> io::Result<()> {
+pub(super) fn set_timer(fd: &OwnedFd, nanoseconds: i64) -> io::Result<()> {
     // SAFETY: zeros are a valid time, and the kernel reads one, which outlives the call.
     check(unsafe {
         let mut time: libc::itimerspec = mem::zeroed();
@@ -133,7 +138,7 @@ pub fn set_timer(fd: &OwnedFd, nanoseconds: i64) -> io::Result<()> {
 }
 
 /// Blocks `SIGUSR1` for this thread, and returns a descriptor that reports the signal instead.
-pub fn signals() -> io::Result<OwnedFd> {
+pub(super) fn signals() -> io::Result<OwnedFd> {
     // SAFETY: zeros are a valid set, which outlives the calls.
     check(unsafe {
         let mut set: libc::sigset_t = mem::zeroed();
@@ -145,13 +150,13 @@ pub fn signals() -> io::Result<OwnedFd> {
 }
 
 /// Sends `SIGUSR1` to this thread, which must have blocked it.
-pub fn raise() {
+pub(super) fn raise() {
     // SAFETY: takes an integer, touches no memory.
     unsafe { libc::raise(libc::SIGUSR1) };
 }
 
 /// Returns a descriptor that reports files that appear and vanish in a folder.
-pub fn watch_folder(path: &Path) -> io::Result<OwnedFd> {
+pub(super) fn watch_folder(path: &Path) -> io::Result<OwnedFd> {
     let path = std::ffi::CString::new(path.as_os_str().as_encoded_bytes())?;
     // SAFETY: takes an integer, touches no memory.
     let fd =
@@ -163,14 +168,14 @@ pub fn watch_folder(path: &Path) -> io::Result<OwnedFd> {
 }
 
 /// Returns a descriptor that reports the end of a process.
-pub fn process(id: u32) -> io::Result<OwnedFd> {
+pub(super) fn process(id: u32) -> io::Result<OwnedFd> {
     // SAFETY: takes integers, touches no memory.
     let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, id as libc::pid_t, 0) };
     check(fd as libc::c_int).map(take)
 }
 
 /// Creates a terminal: the master's end and the slave's, which never block.
-pub fn terminal() -> io::Result<(OwnedFd, OwnedFd)> {
+pub(super) fn terminal() -> io::Result<(OwnedFd, OwnedFd)> {
     let (mut master, mut slave) = (0, 0);
     let none = std::ptr::null_mut();
     // SAFETY: the kernel writes two integers, for which there is room; name and settings are null.

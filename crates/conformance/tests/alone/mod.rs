@@ -4,10 +4,10 @@ use std::process::Command;
 
 const ALONE: &str = "SUPERPOLL_CONFORMANCE_ALONE";
 
-pub type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
+pub(crate) type Result<T = ()> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// Runs `body` in a process of its own.
-pub fn alone(name: &str, body: impl FnOnce() -> Result) {
+pub(crate) fn alone(name: &str, body: impl FnOnce() -> Result) {
     if std::env::var_os(ALONE).is_some() {
         if let Err(error) = body() {
             panic!("{error}");

@@ -357,7 +357,7 @@ impl Server {
 
     /// Limits connections to the number that the configuration and the process's descriptors allow.
     fn limit(&self, config: &Config) {
-        let (descriptors, _) = superpoll::limits::descriptors();
+        let (descriptors, _) = superpoll::limits::nofile();
         if let Some(excess) = descriptors::excess(config, descriptors) {
             (self.report)(&Event::new(Level::Warning, "connections-limited", excess));
         }

@@ -15,11 +15,11 @@ use tungstenite::{Message, WebSocket};
 use crate::stage::{Answer, Client, PATIENCE, Stage};
 
 /// A server with a channel at `/c`, which has further `options`.
-pub fn stage(backend: BackendKind, workers: usize, options: &str) -> Stage {
+pub(crate) fn stage(backend: BackendKind, workers: usize, options: &str) -> Stage {
     Stage::new(backend, workers, &text(options))
 }
 
-pub fn text(options: &str) -> String {
+pub(crate) fn text(options: &str) -> String {
     format!(
         "[[listeners]]\naddress = \"127.0.0.1:0\"\n\
          [timeouts]\npark = \"40ms\"\n\
@@ -27,13 +27,13 @@ pub fn text(options: &str) -> String {
     )
 }
 
-pub fn address(stage: &Stage) -> String {
+pub(crate) fn address(stage: &Stage) -> String {
     let Address::Tcp { host, port } = &stage.addresses[0] else { panic!("it is TCP") };
     format!("{}:{port}", host.as_deref().unwrap())
 }
 
 /// Waits until the channel has this many subscribers.
-pub fn until_subscribers(stage: &Stage, count: usize) {
+pub(crate) fn until_subscribers(stage: &Stage, count: usize) {
     let channel = stage.channel.as_ref().unwrap();
     let end = Instant::now() + PATIENCE;
     while channel.subscribers() != count {
@@ -43,7 +43,7 @@ pub fn until_subscribers(stage: &Stage, count: usize) {
 }
 
 /// Waits until the channel follows a changed configuration.
-pub fn until_options(stage: &Stage, changed: impl Fn(&Channel) -> bool) {
+pub(crate) fn until_options(stage: &Stage, changed: impl Fn(&Channel) -> bool) {
     let channel = stage.channel.as_ref().unwrap();
     let end = Instant::now() + PATIENCE;
     while !changed(&channel.options()) {
@@ -53,12 +53,12 @@ pub fn until_options(stage: &Stage, changed: impl Fn(&Channel) -> bool) {
 }
 
 /// Publishes a message, and returns its id.
-pub fn publish(stage: &Stage, data: impl AsRef<[u8]>) -> u64 {
+pub(crate) fn publish(stage: &Stage, data: impl AsRef<[u8]>) -> u64 {
     let mut client = stage.connect();
     post(&mut client, data)
 }
 
-pub fn post(client: &mut Client, data: impl AsRef<[u8]>) -> u64 {
+pub(crate) fn post(client: &mut Client, data: impl AsRef<[u8]>) -> u64 {
     let data = data.as_ref();
     let head = format!("POST /c HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n", data.len());
     client.send([head.as_bytes(), data].concat());
@@ -70,19 +70,19 @@ pub fn post(client: &mut Client, data: impl AsRef<[u8]>) -> u64 {
 }
 
 /// A field of a response.
-pub fn field<'a>(answer: &'a Answer, name: &str) -> &'a str {
+pub(crate) fn field<'a>(answer: &'a Answer, name: &str) -> &'a str {
     let mut fields = answer.head.lines().filter_map(|line| line.split_once(": "));
     let field = fields.find(|(found, _)| *found == name);
     field.unwrap_or_else(|| panic!("{name} in {}", answer.head)).1
 }
 
 /// Asks by long-poll, without waiting for the answer.
-pub fn ask(client: &mut Client, query: &str) {
+pub(crate) fn ask(client: &mut Client, query: &str) {
     client.send(format!("GET /c{query} HTTP/1.1\r\nhost: a\r\n\r\n"));
 }
 
 /// The messages of a long-poll's answer.
-pub fn messages(answer: &Answer) -> Vec<(u64, String)> {
+pub(crate) fn messages(answer: &Answer) -> Vec<(u64, String)> {
     assert_eq!(answer.status, 200, "{answer:?}");
     let json: Value = serde_json::from_slice(&answer.body).unwrap();
     let messages = json["messages"].as_array().unwrap().iter();
@@ -91,13 +91,13 @@ pub fn messages(answer: &Answer) -> Vec<(u64, String)> {
     messages.map(text).collect()
 }
 
-pub fn is_missed(answer: &Answer) -> bool {
+pub(crate) fn is_missed(answer: &Answer) -> bool {
     let json: Value = serde_json::from_slice(&answer.body).unwrap();
     json["missed"] == true
 }
 
 /// A subscriber by WebSocket.
-pub fn socket(stage: &Stage, query: &str) -> (WebSocket<TcpStream>, Response) {
+pub(crate) fn socket(stage: &Stage, query: &str) -> (WebSocket<TcpStream>, Response) {
     let request = format!("ws://{}/c{query}", address(stage)).into_client_request().unwrap();
     let stream = TcpStream::connect(address(stage)).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -106,7 +106,7 @@ pub fn socket(stage: &Stage, query: &str) -> (WebSocket<TcpStream>, Response) {
 }
 
 /// The next message, which is text.
-pub fn next(socket: &mut WebSocket<TcpStream>) -> String {
+pub(crate) fn next(socket: &mut WebSocket<TcpStream>) -> String {
     loop {
         match socket.read().unwrap() {
             Message::Text(text) => return text.to_string(),
@@ -117,11 +117,11 @@ pub fn next(socket: &mut WebSocket<TcpStream>) -> String {
 }
 
 /// A stream of events.
-pub struct Events(pub Client);
+pub(crate) struct Events(pub Client);
 
 /// An event of the stream.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub struct Event {
+pub(crate) struct Event {
     pub kind: String,
     pub id: String,
     pub data: String,
@@ -131,7 +131,7 @@ pub struct Event {
 
 impl Events {
     /// Subscribes, and returns the place of the stream.
-    pub fn new(stage: &Stage, query: &str, more: &str) -> (Events, String) {
+    pub(crate) fn new(stage: &Stage, query: &str, more: &str) -> (Events, String) {
         let mut client = stage.connect();
         client.send(format!(
             "GET /c{query} HTTP/1.0\r\nhost: a\r\naccept: text/event-stream\r\n{more}\r\n"
@@ -162,7 +162,7 @@ impl Events {
     }
 
     /// Returns the next event, read as the standard requires; `None` at the end.
-    pub fn next(&mut self) -> Option<Event> {
+    pub(crate) fn next(&mut self) -> Option<Event> {
         let block = self.block();
         let mut event = Event { kind: "message".to_owned(), ..Event::default() };
         let mut data = Vec::new();
@@ -180,7 +180,7 @@ impl Events {
     }
 
     /// The next message's id and data.
-    pub fn message(&mut self) -> (u64, String) {
+    pub(crate) fn message(&mut self) -> (u64, String) {
         loop {
             let event = self.next().unwrap();
             if !event.is_comment {
@@ -191,7 +191,7 @@ impl Events {
     }
 
     /// Whether nothing more comes.
-    pub fn is_closed(&mut self) -> bool {
+    pub(crate) fn is_closed(&mut self) -> bool {
         matches!(self.0.0.read(&mut [0]), Ok(0) | Err(_))
     }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
-pub struct Counting;
+pub(crate) struct Counting;
 
 // SAFETY: every call is handed to the system's allocator as it is; counting needs no allocation.
 unsafe impl GlobalAlloc for Counting {
@@ -25,11 +25,11 @@ unsafe impl GlobalAlloc for Counting {
 }
 
 /// Bytes that were allocated and not freed.
-pub fn bytes() -> usize {
+pub(crate) fn bytes() -> usize {
     BYTES.load(Ordering::Relaxed)
 }
 
 /// The most that [`bytes`] has been since the last call.
-pub fn peak() -> usize {
+pub(crate) fn peak() -> usize {
     PEAK.swap(bytes(), Ordering::Relaxed)
 }

@@ -8,20 +8,20 @@ use std::time::Duration;
 use futures_rustls::rustls::pki_types::ServerName;
 use futures_rustls::rustls::{ClientConfig, ClientConnection, StreamOwned};
 
-pub const DATA: u8 = 0;
-pub const HEADERS: u8 = 1;
-pub const RST_STREAM: u8 = 3;
-pub const SETTINGS: u8 = 4;
-pub const PING: u8 = 6;
-pub const WINDOW_UPDATE: u8 = 8;
+pub(crate) const DATA: u8 = 0;
+pub(crate) const HEADERS: u8 = 1;
+pub(crate) const RST_STREAM: u8 = 3;
+pub(crate) const SETTINGS: u8 = 4;
+pub(crate) const PING: u8 = 6;
+pub(crate) const WINDOW_UPDATE: u8 = 8;
 
 /// The largest window.
-pub const LARGEST: u32 = 0x7fff_ffff;
+pub(crate) const LARGEST: u32 = 0x7fff_ffff;
 
-pub struct Frames2<S: Read + Write = TcpStream>(StreamOwned<ClientConnection, S>);
+pub(crate) struct Frames2<S: Read + Write = TcpStream>(StreamOwned<ClientConnection, S>);
 
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Frame {
+pub(crate) struct Frame {
     pub kind: u8,
     pub flags: u8,
     pub stream: u32,
@@ -29,12 +29,12 @@ pub struct Frame {
 }
 
 impl Frame {
-    pub fn new(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Frame {
+    pub(crate) fn new(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Frame {
         Frame { kind, flags, stream, payload: payload.to_vec() }
     }
 
     /// A request without a body.
-    pub fn get(stream: u32, path: &str) -> Frame {
+    pub(crate) fn get(stream: u32, path: &str) -> Frame {
         // The method and the scheme by their indexes, the authority and the path by their names'
         // (RFC 7541).
         let mut head = vec![0x82, 0x87, 0x01, 1, b'a', 0x04, u8::try_from(path.len()).unwrap()];
@@ -42,7 +42,7 @@ impl Frame {
         Frame::new(HEADERS, 0b101, stream, &head)
     }
 
-    pub fn window_update(stream: u32, more: u32) -> Frame {
+    pub(crate) fn window_update(stream: u32, more: u32) -> Frame {
         Frame::new(WINDOW_UPDATE, 0, stream, &more.to_be_bytes())
     }
 }
@@ -50,7 +50,7 @@ impl Frame {
 impl Frames2 {
     /// Connects, with a window for each stream and the largest window for the connection. The
     /// client's kernel takes little, so that unread bytes stay with the server.
-    pub fn connect(port: u16, config: &ClientConfig, window: u32) -> Frames2 {
+    pub(crate) fn connect(port: u16, config: &ClientConfig, window: u32) -> Frames2 {
         let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         socket2::SockRef::from(&stream).set_recv_buffer_size(4096).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -60,7 +60,7 @@ impl Frames2 {
 
 impl<S: Read + Write> Frames2<S> {
     /// The same over an existing connection.
-    pub fn over(stream: S, config: &ClientConfig, window: u32) -> Frames2<S> {
+    pub(crate) fn over(stream: S, config: &ClientConfig, window: u32) -> Frames2<S> {
         let name = ServerName::try_from("localhost").unwrap();
         let client = ClientConnection::new(Arc::new(config.clone()), name).unwrap();
         let mut client = Frames2(StreamOwned::new(client, stream));
@@ -73,11 +73,11 @@ impl<S: Read + Write> Frames2<S> {
         client
     }
 
-    pub fn send(&mut self, frames: &[Frame]) {
+    pub(crate) fn send(&mut self, frames: &[Frame]) {
         self.try_send(frames).unwrap();
     }
 
-    pub fn try_send(&mut self, frames: &[Frame]) -> io::Result<()> {
+    pub(crate) fn try_send(&mut self, frames: &[Frame]) -> io::Result<()> {
         let mut bytes = Vec::new();
         for frame in frames {
             bytes
@@ -91,7 +91,7 @@ impl<S: Read + Write> Frames2<S> {
     }
 
     /// Returns the next frame; `None` at the end.
-    pub fn next(&mut self) -> Option<Frame> {
+    pub(crate) fn next(&mut self) -> Option<Frame> {
         let mut head = [0; 9];
         self.0.read_exact(&mut head).ok()?;
         let [a, b, c, kind, flags, d, e, f, g] = head;

@@ -15,13 +15,13 @@ use superpoll_rt::{Runtime, spawn};
 use crate::stage::{BACKENDS, Stage, folder};
 
 /// A certificate in a folder of its own, and a client's configuration that trusts it.
-pub struct Trust {
+pub(crate) struct Trust {
     folder: tempfile::TempDir,
     pub config: ClientConfig,
 }
 
 impl Trust {
-    pub fn new(protocols: &[&[u8]]) -> Trust {
+    pub(crate) fn new(protocols: &[&[u8]]) -> Trust {
         let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("cert.pem"), made.cert.pem()).unwrap();
@@ -38,7 +38,7 @@ impl Trust {
         Trust { folder, config }
     }
 
-    pub fn text(&self, site: &std::path::Path) -> String {
+    pub(crate) fn text(&self, site: &std::path::Path) -> String {
         let (cert, key) = (self.folder.path().join("cert.pem"), self.folder.path().join("key.pem"));
         format!(
             "[[listeners]]\naddress = \"127.0.0.1:0\"\n\
@@ -49,7 +49,7 @@ impl Trust {
     }
 }
 
-pub fn port(stage: &Stage) -> u16 {
+pub(crate) fn port(stage: &Stage) -> u16 {
     let Address::Tcp { port, .. } = stage.addresses[0] else { panic!("it is TCP") };
     port
 }

@@ -15,7 +15,7 @@ use superpoll_gateway::{Address, Config, Event, Level};
 use superpoll_rt::{BackendKind, Runtime, time};
 
 /// The back-ends that every test runs on; `SUPERPOLL_BACKEND` has no effect here.
-pub const BACKENDS: [BackendKind; 5] = [
+pub(crate) const BACKENDS: [BackendKind; 5] = [
     BackendKind::Select,
     BackendKind::Poll,
     BackendKind::Epoll,
@@ -24,13 +24,13 @@ pub const BACKENDS: [BackendKind; 5] = [
 ];
 
 /// How long an event may take before it counts as never.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
 const GO_ON: u8 = 0;
 const DRAIN: u8 = 1;
 const END: u8 = 2;
 
-pub struct Stage {
+pub(crate) struct Stage {
     pub addresses: Vec<Address>,
     pub engines: Vec<Arc<EngineCounters>>,
     /// The channel at `/c`.
@@ -43,7 +43,7 @@ pub struct Stage {
 
 impl Stage {
     /// Starts a server with the configuration `text`.
-    pub fn new(backend: BackendKind, workers: usize, text: &str) -> Stage {
+    pub(crate) fn new(backend: BackendKind, workers: usize, text: &str) -> Stage {
         let config = Config::parse("test.toml", text).unwrap_or_else(|error| panic!("{error}"));
         let (told, heard) = mpsc::channel();
         let (changes, changed) = mpsc::channel::<Config>();
@@ -82,7 +82,11 @@ impl Stage {
     }
 
     /// A server of the files below `folder` with short timeouts.
-    pub fn of_files(backend: BackendKind, workers: usize, folder: &std::path::Path) -> Stage {
+    pub(crate) fn of_files(
+        backend: BackendKind,
+        workers: usize,
+        folder: &std::path::Path,
+    ) -> Stage {
         let text = format!(
             "[[listeners]]\naddress = \"127.0.0.1:0\"\n\
              [timeouts]\npark = \"40ms\"\n\
@@ -91,7 +95,7 @@ impl Stage {
         Stage::new(backend, workers, &text)
     }
 
-    pub fn connect(&self) -> Client {
+    pub(crate) fn connect(&self) -> Client {
         let Address::Tcp { host, port } = &self.addresses[0] else { panic!("it is TCP") };
         let stream = TcpStream::connect((host.as_deref().unwrap(), *port)).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -99,12 +103,12 @@ impl Stage {
     }
 
     /// The sum of a counter over all engines.
-    pub fn count(&self, of: impl Fn(&EngineCounters) -> &Counter) -> u64 {
+    pub(crate) fn count(&self, of: impl Fn(&EngineCounters) -> &Counter) -> u64 {
         self.engines.iter().map(|engine| of(engine).get()).sum()
     }
 
     /// Waits until a counter has a value.
-    pub fn until(&self, of: impl Fn(&EngineCounters) -> &Counter, value: u64) {
+    pub(crate) fn until(&self, of: impl Fn(&EngineCounters) -> &Counter, value: u64) {
         let end = Instant::now() + PATIENCE;
         while self.count(&of) != value {
             assert!(Instant::now() < end, "{} is not {value}", self.count(&of));
@@ -112,17 +116,17 @@ impl Stage {
         }
     }
 
-    pub fn change(&self, text: &str) {
+    pub(crate) fn change(&self, text: &str) {
         self.changes.send(Config::parse("test.toml", text).unwrap()).unwrap();
     }
 
     /// Begins to end.
-    pub fn drain(&self) {
+    pub(crate) fn drain(&self) {
         self.state.store(DRAIN, Ordering::Relaxed);
     }
 
     /// Ends by itself, and returns how many connections were left.
-    pub fn drained(mut self) -> u64 {
+    pub(crate) fn drained(mut self) -> u64 {
         self.drain();
         self.thread.take().unwrap().join().unwrap()
     }
@@ -140,22 +144,22 @@ impl Drop for Stage {
 }
 
 /// A client that speaks HTTP/1 by hand.
-pub struct Client(pub BufReader<TcpStream>);
+pub(crate) struct Client(pub BufReader<TcpStream>);
 
 #[derive(Debug)]
-pub struct Answer {
+pub(crate) struct Answer {
     pub status: u16,
     pub head: String,
     pub body: Vec<u8>,
 }
 
 impl Client {
-    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.0.get_mut().write_all(bytes.as_ref()).unwrap();
     }
 
     /// Reads a response whose body has a length, or comes in chunks.
-    pub fn answer(&mut self) -> Answer {
+    pub(crate) fn answer(&mut self) -> Answer {
         let mut head = String::new();
         loop {
             let before = head.len();
@@ -191,19 +195,19 @@ impl Client {
         length > 0
     }
 
-    pub fn get(&mut self, path: &str) -> Answer {
+    pub(crate) fn get(&mut self, path: &str) -> Answer {
         self.send(format!("GET {path} HTTP/1.1\r\nhost: a\r\n\r\n"));
         self.answer()
     }
 
     /// Whether the server has closed it, without another byte.
-    pub fn is_closed(&mut self) -> bool {
+    pub(crate) fn is_closed(&mut self) -> bool {
         matches!(self.0.read(&mut [0]), Ok(0) | Err(_))
     }
 }
 
 /// A folder with a small and a large file.
-pub fn folder() -> tempfile::TempDir {
+pub(crate) fn folder() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("small.txt"), "hello\n").unwrap();
     std::fs::write(folder.path().join("large.bin"), vec![7; 16 << 20]).unwrap();

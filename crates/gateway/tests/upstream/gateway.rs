@@ -9,12 +9,12 @@ use superpoll_gateway::{Config, Event, Level};
 use superpoll_rt::{BackendKind, Runtime, time};
 
 /// The time after which a test that hangs fails.
-pub const LIMIT: Duration = Duration::from_secs(30);
+pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
-pub const MOST: [BackendKind; 2] = [BackendKind::Epoll, BackendKind::Adaptive];
+pub(crate) const MOST: [BackendKind; 2] = [BackendKind::Epoll, BackendKind::Adaptive];
 
 /// All back-ends that this machine has.
-pub fn all() -> Vec<BackendKind> {
+pub(crate) fn all() -> Vec<BackendKind> {
     let every = [
         BackendKind::Select,
         BackendKind::Poll,
@@ -28,7 +28,7 @@ pub fn all() -> Vec<BackendKind> {
 
 type Call = Box<dyn FnOnce(&Runtime, &mut Server) + Send>;
 
-pub struct Gateway {
+pub(crate) struct Gateway {
     pub address: String,
     events: Arc<Mutex<Vec<Event>>>,
     calls: Option<mpsc::Sender<Call>>,
@@ -36,13 +36,13 @@ pub struct Gateway {
 }
 
 /// A configuration with one upstream of some servers.
-pub fn config(servers: &[&str], upstream: &str, proxy: &str) -> String {
+pub(crate) fn config(servers: &[&str], upstream: &str, proxy: &str) -> String {
     let servers: Vec<_> =
         servers.iter().map(|address| format!("{{ address = \"{address}\" }}")).collect();
     whole(&format!("servers = [{}]\n{upstream}", servers.join(", ")), proxy, "")
 }
 
-pub fn whole(upstream: &str, proxy: &str, rest: &str) -> String {
+pub(crate) fn whole(upstream: &str, proxy: &str, rest: &str) -> String {
     format!(
         "[[listeners]]\naddress = \"127.0.0.1:0\"\n[[hosts]]\n[[hosts.routes]]\n\
          proxy = {{ upstream = \"app\" {proxy} }}\n{rest}\n[upstreams.app]\n{upstream}\n"
@@ -50,7 +50,7 @@ pub fn whole(upstream: &str, proxy: &str, rest: &str) -> String {
 }
 
 impl Gateway {
-    pub fn start(backend: BackendKind, text: &str) -> Gateway {
+    pub(crate) fn start(backend: BackendKind, text: &str) -> Gateway {
         let config = Config::parse("test", text).unwrap_or_else(|error| panic!("{error}"));
         let (calls, called) = mpsc::channel::<Call>();
         let (tell, told) = mpsc::channel();
@@ -95,7 +95,7 @@ impl Gateway {
     }
 
     /// Calls a function where the server is.
-    pub fn call<T: Send + 'static>(
+    pub(crate) fn call<T: Send + 'static>(
         &self,
         call: impl FnOnce(&Runtime, &mut Server) -> T + Send + 'static,
     ) -> T {
@@ -106,7 +106,7 @@ impl Gateway {
     }
 
     /// Returns its events so far: the kind, the words, and the reason and status of failures.
-    pub fn told(&self) -> Vec<(&'static str, String, String)> {
+    pub(crate) fn told(&self) -> Vec<(&'static str, String, String)> {
         let told = |event: &Event| {
             let field = |name: &str| {
                 let found = event.fields().iter().find(|(key, _)| *key == name);
@@ -120,7 +120,7 @@ impl Gateway {
     }
 
     /// Whether the servers of the upstream are up.
-    pub fn up(&self) -> Vec<bool> {
+    pub(crate) fn up(&self) -> Vec<bool> {
         self.call(|_, server| {
             let group = &server.upstreams()["app"];
             (0..group.members().len()).map(|index| group.is_up(index)).collect()
@@ -128,13 +128,13 @@ impl Gateway {
     }
 
     /// Waits until servers are up and down as given.
-    pub fn wait_for(&self, up: &[bool]) {
+    pub(crate) fn wait_for(&self, up: &[bool]) {
         wait(|| self.up() == up);
     }
 }
 
 /// Waits until a condition holds.
-pub fn wait(mut is_so: impl FnMut() -> bool) {
+pub(crate) fn wait(mut is_so: impl FnMut() -> bool) {
     let until = std::time::Instant::now() + LIMIT;
     while !is_so() {
         assert!(std::time::Instant::now() < until, "the condition does not become true");

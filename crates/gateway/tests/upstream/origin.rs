@@ -11,7 +11,7 @@ use std::thread;
 use crate::gateway::LIMIT;
 
 /// A stream of either kind.
-pub trait Socket: Read + Write + Send {
+pub(crate) trait Socket: Read + Write + Send {
     fn clone_socket(&self) -> Box<dyn Socket>;
     fn end_writing(&self);
     fn reset(&self);
@@ -41,7 +41,7 @@ impl Socket for UnixStream {
 
 /// A request as it came.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub(crate) struct Seen {
     /// The number of its connection.
     pub connection: usize,
     /// Bytes before the request: a header of the PROXY protocol.
@@ -52,17 +52,17 @@ pub struct Seen {
 }
 
 impl Seen {
-    pub fn line(&self) -> &str {
+    pub(crate) fn line(&self) -> &str {
         self.head.lines().next().unwrap()
     }
 
     /// The values of a field, joined.
-    pub fn field(&self, name: &str) -> Option<String> {
+    pub(crate) fn field(&self, name: &str) -> Option<String> {
         field(&self.head, name)
     }
 }
 
-pub fn field(head: &str, name: &str) -> Option<String> {
+pub(crate) fn field(head: &str, name: &str) -> Option<String> {
     let fields = head.lines().skip(1).filter_map(|line| line.split_once(':'));
     let values: Vec<_> = fields
         .filter(|(known, _)| known.eq_ignore_ascii_case(name))
@@ -72,7 +72,7 @@ pub fn field(head: &str, name: &str) -> Option<String> {
 }
 
 /// A connection of a server.
-pub struct Line {
+pub(crate) struct Line {
     pub number: usize,
     pub reader: BufReader<Box<dyn Socket>>,
     pub stream: Box<dyn Socket>,
@@ -120,7 +120,7 @@ fn read_chunks(reader: &mut impl BufRead) -> io::Result<(Vec<u8>, String)> {
 
 impl Line {
     /// Reads the head of a request.
-    pub fn head(&mut self) -> io::Result<Seen> {
+    pub(crate) fn head(&mut self) -> io::Result<Seen> {
         let mut before = Vec::new();
         if std::mem::take(&mut self.is_first) {
             let start = self.reader.fill_buf()?;
@@ -140,7 +140,7 @@ impl Line {
     }
 
     /// Reads the rest of a request.
-    pub fn body(&mut self, seen: &mut Seen) -> io::Result<()> {
+    pub(crate) fn body(&mut self, seen: &mut Seen) -> io::Result<()> {
         if let Some(coding) = seen.field("transfer-encoding") {
             assert_eq!(coding, "chunked");
             assert_eq!(seen.field("content-length"), None);
@@ -153,23 +153,23 @@ impl Line {
     }
 
     /// Reads a request and records it.
-    pub fn request(&mut self) -> io::Result<Seen> {
+    pub(crate) fn request(&mut self) -> io::Result<Seen> {
         let mut seen = self.head()?;
         self.body(&mut seen)?;
         self.note(&seen);
         Ok(seen)
     }
 
-    pub fn note(&self, seen: &Seen) {
+    pub(crate) fn note(&self, seen: &Seen) {
         self.seen.lock().unwrap().push(seen.clone());
     }
 
-    pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
         self.stream.write_all(bytes.as_ref())
     }
 
     /// Answers with a text.
-    pub fn answer(&mut self, text: &str) -> io::Result<()> {
+    pub(crate) fn answer(&mut self, text: &str) -> io::Result<()> {
         let length = text.len();
         self.send(format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n{text}"))
     }
@@ -181,7 +181,7 @@ enum Accepts {
 }
 
 /// A server.
-pub struct Origin {
+pub(crate) struct Origin {
     pub address: String,
     seen: Arc<Mutex<Vec<Seen>>>,
     pub connections: Arc<AtomicUsize>,
@@ -190,11 +190,13 @@ pub struct Origin {
 
 impl Origin {
     /// A server on a port of its own, with a thread for each connection.
-    pub fn start(serve: impl Fn(&mut Line) -> io::Result<()> + Send + Sync + 'static) -> Origin {
+    pub(crate) fn start(
+        serve: impl Fn(&mut Line) -> io::Result<()> + Send + Sync + 'static,
+    ) -> Origin {
         Origin::on("127.0.0.1:0", serve)
     }
 
-    pub fn on(
+    pub(crate) fn on(
         address: &str,
         serve: impl Fn(&mut Line) -> io::Result<()> + Send + Sync + 'static,
     ) -> Origin {
@@ -203,7 +205,7 @@ impl Origin {
         Origin::serve(address, Accepts::Tcp(listener), serve)
     }
 
-    pub fn unix(
+    pub(crate) fn unix(
         path: &Path,
         serve: impl Fn(&mut Line) -> io::Result<()> + Send + Sync + 'static,
     ) -> Origin {
@@ -258,7 +260,7 @@ impl Origin {
     }
 
     /// A server that answers each request with its name.
-    pub fn named(name: &'static str) -> Origin {
+    pub(crate) fn named(name: &'static str) -> Origin {
         Origin::start(move |line| {
             loop {
                 line.request()?;
@@ -268,21 +270,21 @@ impl Origin {
     }
 
     /// A server that returns the request that it has got.
-    pub fn echo() -> Origin {
+    pub(crate) fn echo() -> Origin {
         Origin::start(echo)
     }
 
-    pub fn seen(&self) -> Vec<Seen> {
+    pub(crate) fn seen(&self) -> Vec<Seen> {
         self.seen.lock().unwrap().clone()
     }
 
-    pub fn connections(&self) -> usize {
+    pub(crate) fn connections(&self) -> usize {
         self.connections.load(Ordering::SeqCst)
     }
 }
 
 /// Sends the bodies of requests back.
-pub fn echo(line: &mut Line) -> io::Result<()> {
+pub(crate) fn echo(line: &mut Line) -> io::Result<()> {
     loop {
         let seen = line.request()?;
         let length = seen.body.len();
@@ -308,7 +310,7 @@ impl Drop for Origin {
 
 /// The response that a client has got.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Reply {
+pub(crate) struct Reply {
     pub status: u16,
     pub head: String,
     pub body: Vec<u8>,
@@ -316,23 +318,23 @@ pub struct Reply {
 }
 
 impl Reply {
-    pub fn text(&self) -> &str {
+    pub(crate) fn text(&self) -> &str {
         std::str::from_utf8(&self.body).unwrap()
     }
 
-    pub fn field(&self, name: &str) -> Option<String> {
+    pub(crate) fn field(&self, name: &str) -> Option<String> {
         field(&self.head, name)
     }
 }
 
 /// A client.
-pub struct Client {
+pub(crate) struct Client {
     pub stream: TcpStream,
     pub reader: BufReader<TcpStream>,
 }
 
 impl Client {
-    pub fn connect(address: &str) -> Client {
+    pub(crate) fn connect(address: &str) -> Client {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(LIMIT)).unwrap();
         stream.set_nodelay(true).unwrap();
@@ -340,17 +342,17 @@ impl Client {
         Client { stream, reader }
     }
 
-    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
+    pub(crate) fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.stream.write_all(bytes.as_ref()).unwrap();
     }
 
-    pub fn head(&mut self) -> io::Result<Reply> {
+    pub(crate) fn head(&mut self) -> io::Result<Reply> {
         let head = read_head(&mut self.reader)?;
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
         Ok(Reply { status, head, body: Vec::new(), trailers: String::new() })
     }
 
-    pub fn reply_to(&mut self, method: &str) -> io::Result<Reply> {
+    pub(crate) fn reply_to(&mut self, method: &str) -> io::Result<Reply> {
         let mut reply = self.head()?;
         if method == "HEAD" || matches!(reply.status, 100..200 | 204 | 304) {
             return Ok(reply);
@@ -366,17 +368,17 @@ impl Client {
         Ok(reply)
     }
 
-    pub fn reply(&mut self) -> Reply {
+    pub(crate) fn reply(&mut self) -> Reply {
         self.reply_to("GET").unwrap()
     }
 
-    pub fn get(&mut self, path: &str) -> Reply {
+    pub(crate) fn get(&mut self, path: &str) -> Reply {
         self.send(format!("GET {path} HTTP/1.1\r\nHost: a.example\r\n\r\n"));
         self.reply()
     }
 
     /// Whether the other end closes, with or without a fault.
-    pub fn is_closed(&mut self) -> bool {
+    pub(crate) fn is_closed(&mut self) -> bool {
         let mut rest = Vec::new();
         match self.reader.read_to_end(&mut rest) {
             Ok(_) => true,
@@ -386,13 +388,13 @@ impl Client {
 }
 
 /// One request on a connection of its own.
-pub fn get(address: &str, path: &str) -> Reply {
+pub(crate) fn get(address: &str, path: &str) -> Reply {
     Client::connect(address).get(path)
 }
 
 /// An address that refuses connections as long as the socket exists, which keeps other processes
 /// from it.
-pub fn refuses() -> (socket2::Socket, String) {
+pub(crate) fn refuses() -> (socket2::Socket, String) {
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     let any: std::net::SocketAddr = "127.0.0.1:0".parse().unwrap();
     socket.bind(&any.into()).unwrap();
@@ -401,14 +403,14 @@ pub fn refuses() -> (socket2::Socket, String) {
 }
 
 /// An address that does not answer at all as long as this exists: its queue of connections is full.
-pub struct Mute {
+pub(crate) struct Mute {
     pub address: String,
     _listener: socket2::Socket,
     _queued: Vec<TcpStream>,
 }
 
 impl Mute {
-    pub fn new() -> Mute {
+    pub(crate) fn new() -> Mute {
         let (listener, address) = refuses();
         listener.listen(0).unwrap();
         let at = address.parse().unwrap();

@@ -18,11 +18,11 @@ use crate::protocol::{Record, Request, Role, Watching, encode, encode_first};
 pub(super) struct Random(u64);
 
 impl Random {
-    pub fn new(seed: u64) -> Random {
+    pub(super) fn new(seed: u64) -> Random {
         Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    pub fn below(&mut self, most: usize) -> usize {
+    pub(super) fn below(&mut self, most: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;

@@ -35,7 +35,7 @@ pub(super) struct Transfer {
 }
 
 impl Transfer {
-    pub fn new(shows: bool, indices: Vec<usize>, records: Vec<Named>) -> Box<Transfer> {
+    pub(super) fn new(shows: bool, indices: Vec<usize>, records: Vec<Named>) -> Box<Transfer> {
         Box::new(Transfer {
             shows,
             indices,
@@ -50,16 +50,16 @@ impl Transfer {
         })
     }
 
-    pub fn deadline(&self) -> Instant {
+    pub(super) fn deadline(&self) -> Instant {
         self.retry_at.map_or(self.until, |retry_at| retry_at.min(self.until))
     }
 
     /// Whether the transfer waits for room.
-    pub fn wants_room(&self) -> bool {
+    pub(super) fn wants_room(&self) -> bool {
         self.retry_at.is_none()
     }
 
-    pub fn send_later(&mut self, packet: Vec<u8>) {
+    pub(super) fn send_later(&mut self, packet: Vec<u8>) {
         self.queued.push_back(packet);
     }
 

@@ -1,9 +1,13 @@
 //! Servers that follow one another: what one of them leaves is handed to the next.
 
 use super::*;
+use rustix::process::{Resource, getrlimit, setrlimit};
 
 #[test]
 fn descriptors_of_a_lost_server_are_handed_to_the_next() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit).unwrap();
     let keeper = keeper(PATIENCE);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let connect = || {

@@ -81,7 +81,7 @@ fn points(options: &Options) -> Result<(Vec<Point>, Vec<String>)> {
             "--dups {} is not possible: give at most {most}, which is what the limit of {} descriptors \
              leaves",
             options.dups,
-            superpoll::limits::descriptors().1
+            superpoll::limits::nofile().1
         )));
     }
     let of: &[bool] = if options.dups > 0 { &[false, true] } else { &[false] };

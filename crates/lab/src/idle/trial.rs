@@ -67,7 +67,7 @@ fn connections(options: &Options, entries: &[Entry]) -> Result<usize> {
     let each = 1 + usize::from(entries.iter().any(|entry| entry.kind == Kind::Relay));
     let most = (2 * channel::most_pairs()).saturating_sub(RESERVE) / each;
     if !(2..=most).contains(&asked) {
-        let limit = superpoll::limits::descriptors().1;
+        let limit = superpoll::limits::nofile().1;
         return Err(Error::usage(format!(
             "--connections {asked} is not possible: give 2 to {most}, which is what the limit of {limit} \
              descriptors leaves"

@@ -122,7 +122,7 @@ fn plan(options: &Options) -> Result<Plan> {
     let pairs = channel::most_pairs();
     let watched = WATCHED.min(pairs);
     if batches.iter().any(|&batch| batch > watched) {
-        let limit = superpoll::limits::descriptors().1;
+        let limit = superpoll::limits::nofile().1;
         return Err(Error::usage(format!(
             "--batch {} is not possible: give at most {watched}, which is what the limit of {limit} descriptors leaves",
             options.batch
@@ -130,7 +130,7 @@ fn plan(options: &Options) -> Result<Plan> {
     }
     let is_shared = parts.contains(&Part::Busy);
     let most = (if is_shared { pairs } else { 2 * pairs }).saturating_sub(RESERVE).max(2);
-    let limit = superpoll::limits::descriptors().1;
+    let limit = superpoll::limits::nofile().1;
     let note = (asked > most).then(|| {
         format!("{most} idle connections instead of {asked}: the limit of {limit} descriptors leaves no more")
     });

@@ -100,14 +100,14 @@ pub(crate) fn sizes(options: &Options) -> Result<(Vec<Mix>, Vec<String>)> {
                     mix.hot,
                     mix.cold,
                     (mix.hot + mix.cold) * 2,
-                    superpoll::limits::descriptors().1
+                    superpoll::limits::nofile().1
                 )));
             }
             notes.push(format!(
                 "{}/{} does not fit under the limit of {} descriptors: measuring {}/{}",
                 mix.hot,
                 mix.cold,
-                superpoll::limits::descriptors().1,
+                superpoll::limits::nofile().1,
                 mix.hot,
                 most - mix.hot
             ));

@@ -32,7 +32,7 @@ fn plan(options: &Options) -> Result<Plan> {
         return Err(Error::usage(format!(
             "--total {total} is not possible: give 1 to {most}, which is what the limit of {} \
              descriptors leaves",
-            superpoll::limits::descriptors().1
+            superpoll::limits::nofile().1
         )));
     }
     let mut batches = Vec::new();

@@ -100,7 +100,7 @@ fn haproxy_configuration([port, origin]: [u16; 2], task: Task) -> String {
             .to_owned(),
     };
     // With two pipes for each spliced connection, haproxy needs at least five descriptors for each.
-    let most = (superpoll::limits::descriptors().1 / 8).clamp(100, 9000);
+    let most = (superpoll::limits::nofile().1 / 8).clamp(100, 9000);
     format!(
         "global\n    maxconn {most}\n    nbthread 1\n\
          defaults\n    timeout connect 5s\n{mode}\

@@ -84,7 +84,7 @@ fn points(options: &Options) -> Result<Vec<(usize, usize)>> {
             return Err(Error::usage(format!(
                 "--total {total} is not possible: give 2 to {most} pipes, which is what the limit of \
                  {} descriptors leaves",
-                superpoll::limits::descriptors().1
+                superpoll::limits::nofile().1
             )));
         }
     }

@@ -131,7 +131,7 @@ pub fn check_connections(connections: usize, servers: usize) -> Result<()> {
         return Err(Error::usage(format!(
             "--connections {connections} is not possible: give 1 to {most}, which is what the limit of {} \
              descriptors leaves with {servers} servers",
-            superpoll::limits::descriptors().1
+            superpoll::limits::nofile().1
         )));
     }
     Ok(())

@@ -38,7 +38,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
             "--total {} is not possible: give 1 to {most}, which is what the limit of {} \
              descriptors leaves",
             options.total,
-            superpoll::limits::descriptors().1
+            superpoll::limits::nofile().1
         )));
     }
     if options.hot > options.total {

@@ -66,7 +66,7 @@ pub fn groups(options: &Options) -> Result<(Vec<Vec<Point>>, Vec<String>)> {
     if most == 0 {
         return Err(Error::usage(format!(
             "the limit of {} descriptors leaves a server none for zombies: raise it (ulimit -n)",
-            superpoll::limits::descriptors().1
+            superpoll::limits::nofile().1
         )));
     }
     Ok(divided(&asked, most, &Headroom::here()))

@@ -14,7 +14,7 @@ type Failure = Box<dyn std::error::Error>;
 
 /// Listens on the address in the options, and runs `serve` on the back-end that they name. `about`
 /// is the first line of the help text.
-pub fn run<F>(about: &str, serve: impl FnOnce(TcpListener) -> F) -> ExitCode
+pub(crate) fn run<F>(about: &str, serve: impl FnOnce(TcpListener) -> F) -> ExitCode
 where
     F: Future<Output = io::Result<()>>,
 {

@@ -8,14 +8,14 @@ use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use superpoll_rt::{BackendKind, net};
 
 /// An example that runs, until it is dropped.
-pub struct Example {
+pub(crate) struct Example {
     child: Child,
     output: BufReader<ChildStdout>,
     pub address: SocketAddr,
 }
 
 /// Returns where cargo has put an example: next to the folder of the test that runs.
-pub fn path(name: &str) -> PathBuf {
+pub(crate) fn path(name: &str) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let path =
         test.parent().and_then(|folder| folder.parent()).unwrap().join("examples").join(name);
@@ -30,7 +30,7 @@ pub fn path(name: &str) -> PathBuf {
 
 impl Example {
     /// Starts an example and waits until it listens.
-    pub fn start(name: &str, backend: BackendKind) -> Example {
+    pub(crate) fn start(name: &str, backend: BackendKind) -> Example {
         let mut child = Command::new(path(name))
             .args(["--listen", "127.0.0.1:0", "--backend", backend.name()])
             .stdin(Stdio::null())
@@ -51,7 +51,7 @@ impl Example {
     }
 
     /// Returns its output, up to a line.
-    pub fn output_until(&mut self, last: &str) -> String {
+    pub(crate) fn output_until(&mut self, last: &str) -> String {
         let mut text = String::new();
         while !text.lines().any(|line| line == last) {
             assert_ne!(self.output.read_line(&mut text).unwrap(), 0, "it ended after {text:?}");
@@ -60,37 +60,37 @@ impl Example {
     }
 
     /// Connects with a blocking socket.
-    pub fn connect(&self) -> TcpStream {
+    pub(crate) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(self.address).unwrap();
         stream.set_nodelay(true).unwrap();
         stream
     }
 
     /// Connects from a task.
-    pub async fn connect_async(&self) -> net::TcpStream {
+    pub(crate) async fn connect_async(&self) -> net::TcpStream {
         let stream = net::TcpStream::connect(self.address).await.unwrap();
         stream.set_nodelay(true).unwrap();
         stream
     }
 
     /// Returns the URL of a path, in the form that curl expects.
-    pub fn url(&self, scheme: &str, host: &str, path: &str) -> String {
+    pub(crate) fn url(&self, scheme: &str, host: &str, path: &str) -> String {
         format!("{scheme}://{host}:{}{path}", self.address.port())
     }
 
     /// Sends it a signal (`kill(1)`).
-    pub fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         let kill = format!("kill -{name} {}", self.child.id());
         assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
     }
 
     /// Waits until it has ended by itself.
-    pub fn wait(&mut self) -> ExitStatus {
+    pub(crate) fn wait(&mut self) -> ExitStatus {
         self.child.wait().unwrap()
     }
 
     /// Asserts that it has not ended.
-    pub fn assert_alive(&mut self) {
+    pub(crate) fn assert_alive(&mut self) {
         assert_eq!(self.child.try_wait().unwrap(), None, "it must not have ended");
     }
 }
@@ -106,7 +106,7 @@ impl Drop for Example {
 }
 
 /// Bytes without a pattern, the same for the same seed (xorshift).
-pub fn noise(seed: u64, len: usize) -> Vec<u8> {
+pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let words = std::iter::repeat_with(|| {
         state ^= state << 13;

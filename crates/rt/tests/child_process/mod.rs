@@ -6,7 +6,7 @@ use std::process::Command;
 const CHILD: &str = "SUPERPOLL_TEST_CHILD";
 
 /// Runs a test of this program again, after a shell's command.
-pub fn run_under(limits: &str, name: &str) {
+pub(crate) fn run_under(limits: &str, name: &str) {
     let program = std::env::current_exe().unwrap();
     let output = Command::new("sh")
         .args(["-c", &format!("{limits} && exec \"$0\" \"$@\"")])
@@ -21,6 +21,6 @@ pub fn run_under(limits: &str, name: &str) {
 }
 
 /// Returns whether this is that other process.
-pub fn is_child() -> bool {
+pub(crate) fn is_child() -> bool {
     std::env::var_os(CHILD).is_some()
 }

@@ -9,17 +9,17 @@ use superpoll_rt::completion::{accept, connect, send_all};
 use superpoll_rt::net::{TcpListener, TcpStream};
 use superpoll_rt::{BackendKind, Runtime};
 
-pub fn runtime(kind: BackendKind) -> Runtime {
+pub(crate) fn runtime(kind: BackendKind) -> Runtime {
     Runtime::builder().backend(kind).build().unwrap()
 }
 
 /// Runs the same on each back-end.
-pub fn everywhere<F: Future<Output = io::Result<()>>>(run: impl Fn(BackendKind) -> F) {
+pub(crate) fn everywhere<F: Future<Output = io::Result<()>>>(run: impl Fn(BackendKind) -> F) {
     in_each(BackendKind::available(), run);
 }
 
 /// Runs the same on each of these back-ends.
-pub fn in_each<F: Future<Output = io::Result<()>>>(
+pub(crate) fn in_each<F: Future<Output = io::Result<()>>>(
     kinds: impl IntoIterator<Item = BackendKind>,
     run: impl Fn(BackendKind) -> F,
 ) {
@@ -32,14 +32,14 @@ pub fn in_each<F: Future<Output = io::Result<()>>>(
 }
 
 /// Several turns, in which everything that can happen on this machine happens.
-pub async fn some_turns() {
+pub(crate) async fn some_turns() {
     for _ in 0..4 {
         yield_now().await;
     }
 }
 
 /// The two ends of a connection, in which the peer's address is checked.
-pub async fn tcp_pair() -> io::Result<(TcpStream, TcpStream)> {
+pub(crate) async fn tcp_pair() -> io::Result<(TcpStream, TcpStream)> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     let (client, server) = zip(connect(address), accept(&listener)).await;
@@ -50,12 +50,12 @@ pub async fn tcp_pair() -> io::Result<(TcpStream, TcpStream)> {
 }
 
 /// Returns the byte at a place of a stream, which differs from stream to stream.
-pub fn byte(stream: usize, place: usize) -> u8 {
+pub(crate) fn byte(stream: usize, place: usize) -> u8 {
     (place * 7 + place / 256 + stream) as u8
 }
 
 /// Sends `bytes` bytes of a stream in chunks, and lets other tasks go first now and then.
-pub async fn send_chunks(sender: TcpStream, stream: usize, bytes: usize, chunk: usize) {
+pub(crate) async fn send_chunks(sender: TcpStream, stream: usize, bytes: usize, chunk: usize) {
     let bytes: Vec<u8> = (0..bytes).map(|place| byte(stream, place)).collect();
     for chunk in bytes.chunks(chunk) {
         send_all(&sender, chunk.to_vec()).await.0.unwrap();
@@ -66,6 +66,6 @@ pub async fn send_chunks(sender: TcpStream, stream: usize, bytes: usize, chunk: 
 }
 
 /// Returns the number of descriptors that this process has open.
-pub fn descriptors() -> usize {
+pub(crate) fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 /// A descriptor's number, in the hands of code that does not own the descriptor.
-pub struct Number(pub RawFd);
+pub(crate) struct Number(pub RawFd);
 
 impl AsFd for Number {
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -14,7 +14,7 @@ impl AsFd for Number {
 }
 
 /// Duplicates a descriptor to a number that no other test gets: other tests get the lowest.
-pub fn duplicate(fd: impl AsFd, least: RawFd) -> OwnedFd {
+pub(crate) fn duplicate(fd: impl AsFd, least: RawFd) -> OwnedFd {
     // SAFETY: F_DUPFD_CLOEXEC takes a number and makes a descriptor that no other code has.
     unsafe {
         let fd = libc::fcntl(fd.as_fd().as_raw_fd(), libc::F_DUPFD_CLOEXEC, least);
@@ -24,7 +24,7 @@ pub fn duplicate(fd: impl AsFd, least: RawFd) -> OwnedFd {
 }
 
 /// Closes a descriptor without the knowledge of the code that has its number.
-pub fn close(number: RawFd) {
+pub(crate) fn close(number: RawFd) {
     // SAFETY: its owner has given it up.
     drop(unsafe { OwnedFd::from_raw_fd(number) });
 }

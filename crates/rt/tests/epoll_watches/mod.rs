@@ -2,7 +2,7 @@
 
 /// Returns the number of watches of the file with this number (its inode): those with exclusive
 /// wake-ups, and those without.
-pub fn count(inode: u64) -> (usize, usize) {
+pub(crate) fn count(inode: u64) -> (usize, usize) {
     const EXCLUSIVE: u32 = 1 << 28;
     let inode = format!("ino:{inode:x}");
     let (mut exclusive, mut others) = (0, 0);

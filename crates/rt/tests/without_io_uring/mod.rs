@@ -12,11 +12,11 @@ use superpoll_conformance::sys;
 use superpoll_rt::{BackendKind, Runtime};
 
 /// Set in those other processes.
-pub const CHILD: &str = "SUPERPOLL_TEST_WITHOUT_IO_URING";
+pub(crate) const CHILD: &str = "SUPERPOLL_TEST_WITHOUT_IO_URING";
 
 /// Runs all tests of this file again: with the default back-end and with `auto`, each where
 /// io_uring is refused for another reason. In those processes it checks that io_uring is refused.
-pub fn run_all() {
+pub(crate) fn run_all() {
     if std::env::var_os(CHILD).is_some() {
         return is_refused();
     }

@@ -3,7 +3,7 @@
 use std::io;
 
 /// Soft and hard `RLIMIT_NOFILE`; zeros if the kernel does not say.
-pub fn descriptors() -> (u64, u64) {
+pub fn nofile() -> (u64, u64) {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the kernel writes one rlimit structure, which outlives the call.
     unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) };
@@ -16,7 +16,7 @@ pub fn descriptors() -> (u64, u64) {
 ///
 /// The error of `setrlimit(2)`; the limit is unchanged then.
 pub fn raise_descriptors() -> io::Result<u64> {
-    let (soft, hard) = descriptors();
+    let (soft, hard) = nofile();
     if soft == hard {
         return Ok(soft);
     }
@@ -34,7 +34,7 @@ mod tests {
 
     #[test]
     fn the_soft_limit_is_raised_to_the_hard_one() {
-        let (soft, hard) = descriptors();
+        let (soft, hard) = nofile();
         let text = std::fs::read_to_string("/proc/self/limits").unwrap();
         let line = text.lines().find(|line| line.starts_with("Max open files")).unwrap();
         let words: Vec<_> = line.split_whitespace().collect();
@@ -45,7 +45,7 @@ mod tests {
         assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
         for _ in 0..2 {
             assert_eq!(raise_descriptors().unwrap(), hard);
-            assert_eq!(descriptors(), (hard, hard));
+            assert_eq!(nofile(), (hard, hard));
         }
     }
 }

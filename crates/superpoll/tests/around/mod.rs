@@ -7,7 +7,7 @@ use superpoll::backend::{Backend, Context, Deadline, Lifecycle, Memory, Poll, St
 use superpoll::{Result, Watch};
 
 /// The test's code in place of the poll back-end, which it can call to do its part.
-pub trait Around: Send {
+pub(crate) trait Around: Send {
     /// The name of the back-end.
     const NAME: &'static str;
 
@@ -26,13 +26,13 @@ pub trait Around: Send {
 }
 
 /// Such a back-end.
-pub struct Surrounded<A> {
+pub(crate) struct Surrounded<A> {
     poll: Poll,
     around: A,
 }
 
 impl<A: Around> Surrounded<A> {
-    pub fn new(around: A) -> Surrounded<A> {
+    pub(crate) fn new(around: A) -> Surrounded<A> {
         Surrounded { poll: Poll::new(), around }
     }
 }

@@ -11,13 +11,13 @@ use superpoll::batch::{Arrivals, BatchReader};
 
 use crate::sys;
 
-pub const NOW: Option<Duration> = Some(Duration::ZERO);
+pub(crate) const NOW: Option<Duration> = Some(Duration::ZERO);
 
 /// The size of their buffers.
-pub const BUFFER: usize = 64;
+pub(crate) const BUFFER: usize = 64;
 
 /// Readers of every make, with their names.
-pub fn readers<T: AsFd>() -> Vec<(String, BatchReader<T>)> {
+pub(crate) fn readers<T: AsFd>() -> Vec<(String, BatchReader<T>)> {
     let make = |kind| BatchReader::with_backend(kind).unwrap().buffer_size(BUFFER);
     let mut all = Vec::new();
     for kind in BackendKind::available() {
@@ -35,20 +35,20 @@ pub fn readers<T: AsFd>() -> Vec<(String, BatchReader<T>)> {
     all
 }
 
-pub fn pair() -> (UnixStream, UnixStream) {
+pub(crate) fn pair() -> (UnixStream, UnixStream) {
     let (ours, theirs) = UnixStream::pair().unwrap();
     theirs.set_nonblocking(true).unwrap();
     (ours, theirs)
 }
 
-pub fn pipe() -> (OwnedFd, OwnedFd) {
+pub(crate) fn pipe() -> (OwnedFd, OwnedFd) {
     let (reader, writer) = std::io::pipe().unwrap();
     sys::unblock(&reader);
     sys::unblock(&writer);
     (reader.into(), writer.into())
 }
 
-pub fn tcp() -> (OwnedFd, OwnedFd) {
+pub(crate) fn tcp() -> (OwnedFd, OwnedFd) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     theirs.set_nonblocking(true).unwrap();
@@ -58,7 +58,7 @@ pub fn tcp() -> (OwnedFd, OwnedFd) {
 }
 
 /// The reading end and the writing end of a stream of one of three kinds.
-pub fn stream(kind: usize) -> (OwnedFd, OwnedFd) {
+pub(crate) fn stream(kind: usize) -> (OwnedFd, OwnedFd) {
     match kind {
         0 => pipe(),
         1 => tcp(),
@@ -70,20 +70,20 @@ pub fn stream(kind: usize) -> (OwnedFd, OwnedFd) {
 }
 
 /// Writes as many bytes as there is room for. Returns that number.
-pub fn write(fd: &OwnedFd, bytes: &[u8]) -> usize {
+pub(crate) fn write(fd: &OwnedFd, bytes: &[u8]) -> usize {
     superpoll::call::write(fd, bytes).unwrap_or(0)
 }
 
 /// The byte at a place of a stream, which differs from stream to stream.
-pub fn byte(stream: usize, place: usize) -> u8 {
+pub(crate) fn byte(stream: usize, place: usize) -> u8 {
     (place * 7 + stream * 31 + place / 256) as u8
 }
 
 /// A generator of numbers, from a seed.
-pub struct Random(pub u64);
+pub(crate) struct Random(pub u64);
 
 impl Random {
-    pub fn below(&mut self, bound: usize) -> usize {
+    pub(crate) fn below(&mut self, bound: usize) -> usize {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) as usize % bound
@@ -91,7 +91,7 @@ impl Random {
 }
 
 /// Keeps each of them busy for long enough that it is read in every wait, in the cheapest way.
-pub fn keep_busy(reader: &mut BatchReader<OwnedFd>, writers: &[OwnedFd], rounds: usize) {
+pub(crate) fn keep_busy(reader: &mut BatchReader<OwnedFd>, writers: &[OwnedFd], rounds: usize) {
     let mut arrivals = Arrivals::with_limit(1000);
     for round in 0..rounds {
         for writer in writers {

@@ -4,14 +4,14 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 /// Reads and writes of it do not block.
-pub fn unblock(fd: impl AsFd) {
+pub(crate) fn unblock(fd: impl AsFd) {
     // SAFETY: the flags of an open descriptor are set.
     let set = unsafe { libc::fcntl(fd.as_fd().as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
     assert_eq!(set, 0, "{}", io::Error::last_os_error());
 }
 
 /// The number of bytes to read.
-pub fn waiting(fd: impl AsFd) -> i32 {
+pub(crate) fn waiting(fd: impl AsFd) -> i32 {
     let mut count = 0;
     // SAFETY: the kernel writes one integer, which outlives the call.
     let asked = unsafe { libc::ioctl(fd.as_fd().as_raw_fd(), libc::FIONREAD, &raw mut count) };
@@ -20,7 +20,7 @@ pub fn waiting(fd: impl AsFd) -> i32 {
 }
 
 /// Whether something is readable, or its peer is gone, within ten seconds.
-pub fn becomes_readable(fd: impl AsFd) -> bool {
+pub(crate) fn becomes_readable(fd: impl AsFd) -> bool {
     let fd = fd.as_fd().as_raw_fd();
     let mut slot = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     // SAFETY: the kernel reads and writes one structure, which outlives the call.
@@ -28,7 +28,7 @@ pub fn becomes_readable(fd: impl AsFd) -> bool {
 }
 
 /// A connection ends with a reset when it is closed.
-pub fn reset_at_close(fd: impl AsFd) {
+pub(crate) fn reset_at_close(fd: impl AsFd) {
     let linger = libc::linger { l_onoff: 1, l_linger: 0 };
     // SAFETY: the kernel reads one linger structure, which outlives the call.
     let set = unsafe {
@@ -44,12 +44,12 @@ pub fn reset_at_close(fd: impl AsFd) {
 }
 
 /// A descriptor by its number, which dropping it does not close.
-pub struct Numbered(pub RawFd);
+pub(crate) struct Numbered(pub RawFd);
 
 impl Numbered {
     /// A duplicate with the first free number from this one on, which nothing else in this process
     /// gets meanwhile.
-    pub fn duplicate(fd: impl AsFd, from: RawFd) -> Numbered {
+    pub(crate) fn duplicate(fd: impl AsFd, from: RawFd) -> Numbered {
         // SAFETY: duplicates an open descriptor.
         let number = unsafe { libc::fcntl(fd.as_fd().as_raw_fd(), libc::F_DUPFD_CLOEXEC, from) };
         assert!(number >= from, "{}", io::Error::last_os_error());
@@ -65,13 +65,13 @@ impl AsFd for Numbered {
 }
 
 /// Closes a duplicate.
-pub fn close(number: RawFd) {
+pub(crate) fn close(number: RawFd) {
     // SAFETY: the duplicate is the test's own.
     assert_eq!(unsafe { libc::close(number) }, 0);
 }
 
 /// Two ends of a connection that keeps records apart.
-pub fn records() -> (OwnedFd, OwnedFd) {
+pub(crate) fn records() -> (OwnedFd, OwnedFd) {
     let mut ends = [-1; 2];
     let kind = libc::SOCK_SEQPACKET | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: the kernel writes two numbers, which outlive the call.
@@ -82,14 +82,14 @@ pub fn records() -> (OwnedFd, OwnedFd) {
 }
 
 /// Sends one record.
-pub fn send_record(fd: &OwnedFd, record: &[u8]) {
+pub(crate) fn send_record(fd: &OwnedFd, record: &[u8]) {
     // SAFETY: the kernel reads the record, which outlives the call.
     let sent = unsafe { libc::send(fd.as_raw_fd(), record.as_ptr().cast(), record.len(), 0) };
     assert_eq!(sent, record.len() as isize);
 }
 
 /// Sends an urgent byte.
-pub fn send_urgent(fd: &OwnedFd) {
+pub(crate) fn send_urgent(fd: &OwnedFd) {
     let byte = [b'!'];
     // SAFETY: the kernel reads one byte, which outlives the call.
     let sent = unsafe { libc::send(fd.as_raw_fd(), byte.as_ptr().cast(), 1, libc::MSG_OOB) };
@@ -97,7 +97,7 @@ pub fn send_urgent(fd: &OwnedFd) {
 }
 
 /// Sends bytes with a descriptor.
-pub fn send_with_descriptor(fd: &OwnedFd, bytes: &[u8]) {
+pub(crate) fn send_with_descriptor(fd: &OwnedFd, bytes: &[u8]) {
     let mut control = [0_u64; 8];
     // SAFETY: zeros are a message without anything; the control data has room for a header and one
     // descriptor, is aligned, and the kernel reads all of it before the call returns.
@@ -119,7 +119,7 @@ pub fn send_with_descriptor(fd: &OwnedFd, bytes: &[u8]) {
 }
 
 /// A pipe in packet mode: each read ends where a write did.
-pub fn packets() -> (OwnedFd, OwnedFd) {
+pub(crate) fn packets() -> (OwnedFd, OwnedFd) {
     let mut ends = [-1; 2];
     let flags = libc::O_DIRECT | libc::O_NONBLOCK | libc::O_CLOEXEC;
     // SAFETY: the kernel writes two numbers, which outlive the call.
@@ -131,7 +131,7 @@ pub fn packets() -> (OwnedFd, OwnedFd) {
 
 /// A forked child's answer to a question: whether it says yes. It must not allocate before it knows
 /// that it may.
-pub fn child_says_yes(question: impl FnOnce() -> bool) -> bool {
+pub(crate) fn child_says_yes(question: impl FnOnce() -> bool) -> bool {
     // SAFETY: the child makes system calls and exits at once.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "{}", io::Error::last_os_error());

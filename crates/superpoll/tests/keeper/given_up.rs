@@ -61,6 +61,8 @@ fn a_live_keeper_closes_descriptors_that_its_loop_takes_back() {
 #[test]
 fn a_descriptor_that_cannot_be_recalled_is_void_before_its_next_use() {
     let _one = one_at_a_time();
+    // A user may have as many descriptors in flight as one process may have open.
+    superpoll::limits::raise_descriptors().unwrap();
     let (link, mut played, mut revocation) = Played::revocable();
     let mut poller = poller(Topology::Process(link, RESTLESS));
     let mut all = Connections::new(&mut poller, 100);

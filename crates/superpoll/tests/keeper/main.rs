@@ -291,6 +291,8 @@ fn a_lost_keeper_loses_nothing() {
 #[test]
 fn a_link_without_a_reader_fills_up_and_is_then_lost() {
     let _one = one_at_a_time();
+    // A user may have as many descriptors in flight as one process may have open.
+    superpoll::limits::raise_descriptors().unwrap();
     let before = descriptors_of(std::process::id());
     let (link, theirs) = KeeperLink::pair().unwrap();
     let mut poller = poller(Topology::Process(link, RESTLESS));

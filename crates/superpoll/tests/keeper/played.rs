@@ -11,7 +11,7 @@ use super::PATIENCE;
 
 /// A message of a poller that borrows nothing.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Said {
+pub(crate) enum Said {
     /// Keys and states.
     Watch(Vec<(u64, Vec<u8>)>),
     Forget(Vec<u64>),
@@ -22,7 +22,7 @@ pub enum Said {
 }
 
 /// The other end of a poller's link.
-pub struct Played {
+pub(crate) struct Played {
     link: KeeperLink,
     heard: VecDeque<Said>,
     /// The files that came with the packets.
@@ -30,13 +30,13 @@ pub struct Played {
 }
 
 impl Played {
-    pub fn new() -> (KeeperLink, Played) {
+    pub(crate) fn new() -> (KeeperLink, Played) {
         let (link, theirs) = KeeperLink::pair().unwrap();
         (link, Played { link: theirs, heard: VecDeque::new(), files: Vec::new() })
     }
 
     /// The same, and the file that shows whether the link is void.
-    pub fn revocable() -> (KeeperLink, Played, File) {
+    pub(crate) fn revocable() -> (KeeperLink, Played, File) {
         let (link, played) = Played::new();
         let (link, revocation) = link.with_revocation().unwrap();
         (link, played, File::from(revocation))
@@ -62,7 +62,7 @@ impl Played {
     }
 
     /// The messages since the last call.
-    pub fn all(&mut self) -> Vec<Said> {
+    pub(crate) fn all(&mut self) -> Vec<Said> {
         let mut all = Vec::from(std::mem::take(&mut self.heard));
         while let Some(said) = self.receive() {
             let is_last = said == Said::Nothing;
@@ -75,7 +75,7 @@ impl Played {
     }
 
     /// The next thing, for which there is some time.
-    pub fn next(&mut self) -> Said {
+    pub(crate) fn next(&mut self) -> Said {
         if let Some(said) = self.heard.pop_front() {
             return said;
         }
@@ -84,7 +84,7 @@ impl Played {
     }
 
     /// The registrations to watch, in one list.
-    pub fn watched(&mut self) -> Vec<(u64, Vec<u8>)> {
+    pub(crate) fn watched(&mut self) -> Vec<(u64, Vec<u8>)> {
         let lists = self.all().into_iter().map(|said| match said {
             Said::Watch(all) => all,
             _ => Vec::new(),
@@ -92,19 +92,19 @@ impl Played {
         lists.flatten().collect()
     }
 
-    pub fn send(&self, notice: &Notice<'_>) {
+    pub(crate) fn send(&self, notice: &Notice<'_>) {
         let packet = notice.encode();
         self.link.send_until(Instant::now() + PATIENCE, &packet, &[]).unwrap();
     }
 
     /// Sends a message for which there may be no reader any more; false in that case.
-    pub fn try_send(&self, notice: &Notice<'_>) -> bool {
+    pub(crate) fn try_send(&self, notice: &Notice<'_>) -> bool {
         let packet = notice.encode();
         self.link.send_until(Instant::now() + PATIENCE, &packet, &[]).is_ok()
     }
 
     /// Sends bytes that are no message.
-    pub fn mumble(&self) {
+    pub(crate) fn mumble(&self) {
         self.link.send(b"\xff\xff\xff", &[]).unwrap();
     }
 }

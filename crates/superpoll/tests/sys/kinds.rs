@@ -10,20 +10,20 @@ fn new(fd: i64) -> OwnedFd {
 }
 
 /// An event counter of zero.
-pub fn eventfd() -> OwnedFd {
+pub(super) fn eventfd() -> OwnedFd {
     // SAFETY: it takes two numbers.
     new(unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) }.into())
 }
 
 /// A timer that is not set.
-pub fn timerfd() -> OwnedFd {
+pub(super) fn timerfd() -> OwnedFd {
     // SAFETY: it takes two numbers.
     new(unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC) }.into())
 }
 
 /// A descriptor that reports one signal, which this thread can learn of in no other way from then
 /// on.
-pub fn signalfd(signal: libc::c_int) -> OwnedFd {
+pub(super) fn signalfd(signal: libc::c_int) -> OwnedFd {
     // SAFETY: all zeros are a value of a set of signals, which both calls fill; the later calls
     // read it.
     new(unsafe {
@@ -37,25 +37,25 @@ pub fn signalfd(signal: libc::c_int) -> OwnedFd {
 }
 
 /// Sends this thread a signal.
-pub fn raise(signal: libc::c_int) {
+pub(super) fn raise(signal: libc::c_int) {
     // SAFETY: the signal is blocked, or handled, by the caller.
     assert_eq!(unsafe { libc::raise(signal) }, 0);
 }
 
 /// An epoll set.
-pub fn epoll() -> OwnedFd {
+pub(super) fn epoll() -> OwnedFd {
     // SAFETY: it takes a number.
     new(unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) }.into())
 }
 
 /// An inotify instance that watches nothing.
-pub fn inotify() -> OwnedFd {
+pub(super) fn inotify() -> OwnedFd {
     // SAFETY: it takes a number.
     new(unsafe { libc::inotify_init1(libc::IN_CLOEXEC) }.into())
 }
 
 /// A descriptor of a process.
-pub fn pidfd(process: u32) -> OwnedFd {
+pub(super) fn pidfd(process: u32) -> OwnedFd {
     // SAFETY: it takes two numbers.
     new(unsafe { libc::syscall(libc::SYS_pidfd_open, process, 0) })
 }

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use superpoll::{Interest, Key, Poller};
 
 /// A TCP socket that neither blocks nor is connected.
-pub fn socket() -> OwnedFd {
+pub(crate) fn socket() -> OwnedFd {
     let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: it takes three numbers.
     let fd = unsafe { libc::socket(libc::AF_INET, kind, 0) };
@@ -16,7 +16,7 @@ pub fn socket() -> OwnedFd {
 }
 
 /// Whether a descriptor does not block, and whether it is closed on exec.
-pub fn flags(fd: impl AsFd) -> (bool, bool) {
+pub(crate) fn flags(fd: impl AsFd) -> (bool, bool) {
     let fd = fd.as_fd().as_raw_fd();
     // SAFETY: it only asks.
     let (status, own) = unsafe { (libc::fcntl(fd, libc::F_GETFL), libc::fcntl(fd, libc::F_GETFD)) };
@@ -24,26 +24,26 @@ pub fn flags(fd: impl AsFd) -> (bool, bool) {
 }
 
 /// Makes the calls on a descriptor fail instead of waiting.
-pub fn set_nonblocking(fd: impl AsFd) {
+pub(crate) fn set_nonblocking(fd: impl AsFd) {
     // SAFETY: it takes three numbers.
     assert_eq!(unsafe { libc::fcntl(fd.as_fd().as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) }, 0);
 }
 
 /// Whether a descriptor is readable now.
-pub fn is_readable(fd: RawFd) -> bool {
+pub(crate) fn is_readable(fd: RawFd) -> bool {
     let mut slot = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     // SAFETY: the kernel reads and writes one structure, which outlives the call.
     unsafe { libc::poll(&raw mut slot, 1, 0) == 1 }
 }
 
 /// Puts a duplicate of one descriptor in the place of another, which is closed.
-pub fn replace(fd: impl AsFd, number: RawFd) {
+pub(crate) fn replace(fd: impl AsFd, number: RawFd) {
     // SAFETY: the owner of the number owns the duplicate from then on.
     assert_eq!(unsafe { libc::dup2(fd.as_fd().as_raw_fd(), number) }, number);
 }
 
 /// Runs something in a forked process, and fails as it does.
-pub fn in_a_child(run: impl FnOnce()) {
+pub(crate) fn in_a_child(run: impl FnOnce()) {
     // SAFETY: the child runs on, as its only thread, and ends without running the code that is left
     // to the parent.
     match unsafe { libc::fork() } {
@@ -62,7 +62,7 @@ pub fn in_a_child(run: impl FnOnce()) {
 }
 
 /// Registers a descriptor that stays open until its registration has ended, which the test sees to.
-pub fn register(poller: &mut Poller, fd: impl AsFd) -> Key {
+pub(crate) fn register(poller: &mut Poller, fd: impl AsFd) -> Key {
     let key = poller.register(fd, Interest::NONE).unwrap();
     // SAFETY: as the caller sees to.
     unsafe { poller.assume_open(key) };

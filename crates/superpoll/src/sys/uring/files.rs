@@ -30,7 +30,7 @@ impl Files {
     pub(super) fn keep(&mut self, calls: &mut Calls, ring: &IoUring, fd: RawFd) -> Option<u32> {
         let size = *self.size.get_or_insert_with(|| {
             calls.io_uring_register += 1;
-            let size = limits::descriptors().0.min(MOST) as u32;
+            let size = limits::nofile().0.min(MOST) as u32;
             // Without a table everything works as well.
             if ring.submitter().register_files_sparse(size).is_ok() { size } else { 0 }
         });
