@@ -1,4 +1,36 @@
-//! A web server and proxy for idle and busy connections in one process.
+//! A web server, reverse proxy and publish-subscribe server, as a library: the command `superpoll`
+//! without its command line.
+//!
+//! A [`serve::Server`] serves a [`Config`] on all engines of a runtime. Events of operation go to a
+//! function of the caller. The server ends when it is dropped; [`serve::Server::change`] gives it
+//! another configuration without closing a connection.
+//!
+//! ```no_run
+//! use superpoll_gateway::Config;
+//! use superpoll_gateway::serve::Server;
+//! use superpoll_rt::Runtime;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let text = r#"
+//!     [[listeners]]
+//!     address = "127.0.0.1:8080"
+//!
+//!     [[hosts]]
+//!     names = ["localhost"]
+//!     [[hosts.routes]]
+//!     [hosts.routes.files]
+//!     root = "/srv/www"
+//! "#;
+//! let config = Config::parse("site.toml", text)?;
+//! let runtime = Runtime::new()?;
+//! let server = Server::start(&runtime, &config, |event| eprintln!("{event}"))?;
+//! for address in server.fronts() {
+//!     println!("serving {address}");
+//! }
+//! runtime.block_on(std::future::pending::<()>())?;
+//! # Ok(())
+//! # }
+//! ```
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]

@@ -177,7 +177,6 @@ impl Server {
     /// As [`start`](Server::start); if a socket was passed on whose address no listener has; if the
     /// keeper refuses. It refuses while another server is at work, unless this one [takes
     /// over](Inherited::by_upgrade) from it.
-    /// one [takes over](Inherited::by_upgrade) from it.
     pub fn start_with(
         runtime: &Runtime,
         config: &Config,

@@ -8,7 +8,7 @@ use crate::record::json;
 use crate::start::{refused, run, succeed};
 
 /// A path that is quick to count.
-const ONE: [&str; 6] = ["gate", "--any-build", "--runs", "1", "--only", "interest-told"];
+const ONE: [&str; 6] = ["gate", "--any-build", "--runs", "1", "--only", "interest-applied"];
 
 fn gate(folder: &Path, more: &[&str]) -> Output {
     run(folder, &[&ONE[..], more].concat())
@@ -37,7 +37,7 @@ fn lab_gate_fails_where_a_path_is_dearer_than_stored_and_passes_after_an_update(
     let written = String::from_utf8_lossy(&output.stdout);
     assert!(written.contains("written to figures.toml") && written.contains("new"), "{written}");
     let figures = std::fs::read_to_string(&file).unwrap();
-    assert!(figures.contains("[paths.interest-told]") && !figures.contains("[paths.wake]"));
+    assert!(figures.contains("[paths.interest-applied]") && !figures.contains("[paths.wake]"));
     assert!(
         figures.contains("calls = { epoll_ctl = 1 }\ncounted = { epoll_ctl = 1 }"),
         "{figures}"
@@ -63,9 +63,9 @@ fn lab_gate_fails_where_a_path_is_dearer_than_stored_and_passes_after_an_update(
     std::fs::write(&file, &doctored).unwrap();
     let error = failure(&gate(folder, &["--stored", "figures.toml"]));
     for part in [
-        "superpoll-lab: dearer than stored: interest-told (",
+        "superpoll-lab: dearer than stored: interest-applied (",
         " instructions (+",
-        "interest-told: 1 instead of 0 epoll_ctl",
+        "interest-applied: 1 instead of 0 epoll_ctl",
         "superpoll-lab gate --update",
     ] {
         assert!(error.contains(part), "{part:?} is missing in {error}");
@@ -83,7 +83,7 @@ fn lab_gate_fails_where_a_path_is_dearer_than_stored_and_passes_after_an_update(
     std::fs::write(&file, again.lines().map(twice).collect::<String>()).unwrap();
     let text = succeed(folder, &[&ONE[..], &["--stored", "figures.toml"]].concat());
     assert!(
-        text.contains("cheaper than stored: interest-told") && text.contains("--update"),
+        text.contains("cheaper than stored: interest-applied") && text.contains("--update"),
         "{text}"
     );
 }

@@ -103,7 +103,7 @@ pub const ALL: &[Path] = &[
     path("interest-undone", 4000, "an interest is changed four times, and back", || {
         interest::set_up(4)
     }),
-    path("interest-told", 4000, "an interest is changed three times, and told", || {
+    path("interest-applied", 4000, "an interest is changed three times, and told", || {
         interest::set_up(3)
     }),
     path("wake", 4000, "a handle wakes a poller that does not sleep, and it waits", wake::set_up),
@@ -203,7 +203,7 @@ mod tests {
                 // A change that is undone, a timer that is set and taken back, and a task need no
                 // system call.
                 "interest-undone" | "timer" | "task" => assert!(more <= 5, "{}: {more}", path.name),
-                "interest-told" => assert_eq!(more, 100, "{}", path.name),
+                "interest-applied" => assert_eq!(more, 100, "{}", path.name),
                 "register-epoll" => assert_eq!(after["epoll_ctl"] - before["epoll_ctl"], 200),
                 "wake-asleep" => assert_eq!(after["write"] - before["write"], 100),
                 _ => assert!(more >= 50, "{}: {more}", path.name),
