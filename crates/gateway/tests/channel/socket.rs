@@ -1,6 +1,8 @@
 //! Subscribing and publishing by WebSocket.
 
 use std::io::{Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use superpoll_rt::BackendKind;
 use tungstenite::protocol::CloseFrame;
@@ -181,23 +183,33 @@ fn nothing_is_lost_or_doubled_between_replay_and_live() {
     for backend in BACKENDS {
         let stage = stage(backend, 2, "history = 100000");
         let channel = stage.channel.clone().unwrap();
-        let publisher = std::thread::spawn(move || {
-            for id in 1..=2000 {
-                assert_eq!(channel.publish(id.to_string()), Some(id));
-                if id % 50 == 0 {
+        // Messages are on their way to the engines whenever a client subscribes.
+        let subscribed = Arc::new(AtomicBool::new(false));
+        let publisher = std::thread::spawn({
+            let subscribed = subscribed.clone();
+            move || {
+                for id in 1..20_000 {
+                    assert_eq!(channel.publish(id.to_string()), Some(id));
+                    if subscribed.load(Ordering::Relaxed) {
+                        return id;
+                    }
                     std::thread::yield_now();
                 }
+                19_999
             }
         });
         let channel = stage.channel.clone().unwrap();
         let mut clients = Vec::new();
-        while clients.len() < 4 || (!publisher.is_finished() && clients.len() < 60) {
-            let after = channel.last() / 2;
+        for number in 0..80 {
+            // Some have much to catch up with, others hardly anything.
+            let last = channel.last();
+            let after = if number % 4 == 0 { last / 2 } else { last };
             clients.push((socket(&stage, &format!("?after={after}")).0, after));
         }
-        publisher.join().unwrap();
+        subscribed.store(true, Ordering::Relaxed);
+        let last = publisher.join().unwrap();
         for (client, after) in &mut clients {
-            for id in *after + 1..=2000 {
+            for id in *after + 1..=last {
                 assert_eq!(next(client), id.to_string(), "{backend:?}");
             }
         }
