@@ -163,7 +163,7 @@ mod no_c {
     //! The libraries are not linked.
 
     pub fn libevent() -> Result<String, String> {
-        Err(super::not_built_in("rivals-c"))
+        Err(crate::rivals::not_built_in("rivals-c"))
     }
 
     pub use {libevent as libev, libevent as libuv};

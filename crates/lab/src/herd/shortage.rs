@@ -60,7 +60,7 @@ mod tests {
     fn an_error_has_its_number_however_it_was_wrapped() {
         let of_system = io::Error::from_raw_os_error(libc::ENFILE);
         assert_eq!(code_of(&of_system), libc::ENFILE);
-        let wrapped = crate::Error::system("opening", of_system);
+        let wrapped = crate::error::Error::system("opening", of_system);
         assert_eq!(code_of(&io::Error::other(wrapped)), libc::ENFILE);
         assert_eq!(code_of(&ErrorKind::StorageFull.into()), libc::ENOSPC);
         assert_eq!(code_of(&io::Error::other("anything")), libc::EIO);

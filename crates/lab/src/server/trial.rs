@@ -74,7 +74,7 @@ impl Plan<'_> {
                     rows.extend(trial.budget.keep(measured)?.into_iter().flatten());
                 }
             }
-            Ok::<_, crate::Error>((trial.lost, trial.budget))
+            Ok::<_, crate::error::Error>((trial.lost, trial.budget))
         })?;
         let own = [
             ("client_processor", json!(processors.client())),
