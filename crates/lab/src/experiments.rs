@@ -139,6 +139,13 @@ fn part<E: Experiment>(rows: &[E::Row], page: &mut Page<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Returns the words after `superpoll-lab` that run an experiment.
+pub fn command(experiment: &str) -> &str {
+    let listed = ALL.iter().find(|one| one.name == experiment);
+    let words = listed.and_then(|one| one.quick.split_once(" --quick"));
+    words.map_or(experiment, |(words, _)| words)
+}
+
 /// Returns the targets of all records.
 pub fn targets(records: &Records) -> Vec<Target> {
     ALL.iter().flat_map(|experiment| (experiment.targets)(records)).collect()
@@ -187,7 +194,12 @@ mod tests {
             assert!(ALL[place + 1..].iter().all(|other| other.name != experiment.name));
             for words in [experiment.quick, experiment.full] {
                 let first = words.split(' ').next();
-                assert_eq!(first, experiment.name.split('-').next(), "{}", experiment.name);
+                // Records of `keep` have the command's earlier name.
+                let command = experiment.name.split('-').next().map(|name| match name {
+                    "sit" => "keep",
+                    other => other,
+                });
+                assert_eq!(first, command, "{}", experiment.name);
             }
             assert!(experiment.method.ends_with('.') && !experiment.title.ends_with('.'));
         }

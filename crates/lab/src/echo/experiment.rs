@@ -16,8 +16,8 @@ impl Experiment for Echo {
     type Options = Options;
     type Row = Row;
     const NAME: &'static str = "echo";
-    const TITLE: &'static str = "what a server takes for a request";
-    const METHOD: &'static str = "Each server sends back what it gets, on connections of which each has one short request \
+    const TITLE: &'static str = "cost of a request to an echo server";
+    const METHOD: &'static str = "Each server echoes its input, on connections of which each has one short request \
              under way; every byte of every answer is checked. Measured is the processor time of the \
              server's process, which has a processor to itself; ratios are those of each round. \
              “Generator” is the share of its own processor that the load generator needs: at 100 % the \
@@ -25,7 +25,7 @@ impl Experiment for Echo {
     const QUICK: &'static str = "echo --quick --seconds 14";
     const FULL: &'static str = "echo --sweep --kind all --paced --seconds 120";
     const MEASURED: &'static str =
-        "processor time of a server that sends back what it gets, for one request";
+        "processor time of a server that echoes its input, for one request";
 
     fn run(options: &Options) -> Result<Record<Row>> {
         trial::run(options)

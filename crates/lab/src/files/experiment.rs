@@ -36,7 +36,7 @@ impl Experiment for Files {
     type Options = Options;
     type Row = Row;
     const NAME: &'static str = "files";
-    const TITLE: &'static str = "what a server takes to send a file";
+    const TITLE: &'static str = "cost of sending a file";
     const METHOD: &'static str = "A file is asked for again and again on connections that stay open, each with one request \
              under way; every byte of every answer is checked. Measured is the processor time of the \
              server's process, which has a processor to itself; ratios are those of each round. \

@@ -39,7 +39,7 @@ impl Experiment for Herd {
         Ok(())
     }
 
-    /// The targets that `superpoll-lab herd` measures, for the ways that promise to spare the herd.
+    /// The targets that `superpoll-lab herd` measures, for the methods that promise to spare the herd.
     fn targets(rows: &[Row]) -> Vec<Target> {
         let sparing = [
             "superpoll-rt-exclusive",

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_are_told_from_failures_and_named_where_they_are_known() {
+    fn limits_are_distinguished_from_failures_and_named_if_known() {
         assert!(is_a_limit(libc::EAGAIN) && is_a_limit(libc::ENOSPC) && !is_a_limit(libc::EBADF));
         assert!(why(libc::EMFILE, 1019).contains("1019 duplicates"));
         assert!(why(libc::ENFILE, 0).contains(" (fs.file-max is "));

@@ -15,7 +15,7 @@ impl Experiment for Http {
     type Options = Options;
     type Row = Row;
     const NAME: &'static str = "http";
-    const TITLE: &'static str = "what a web server takes for a request";
+    const TITLE: &'static str = "cost of a request to a web server";
     const METHOD: &'static str = "hyper answers thirteen bytes over HTTP/1 on connections that stay open, each with one \
              request in flight; only the runtime below it differs. Measured is the processor time of the \
              server's process, which has a processor to itself. “raw-epoll” answers canned bytes and is \

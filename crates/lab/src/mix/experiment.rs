@@ -16,7 +16,7 @@ impl Experiment for Mix {
     type Row = Row;
     const NAME: &'static str = "mix";
     const TITLE: &'static str = "busy and idle descriptors together";
-    const METHOD: &'static str = "Cost per round (waiting, reading, upkeep and what the writers pay) against the best pure \
+    const METHOD: &'static str = "Cost per round (waiting, reading, upkeep and the cost to the writers) against the best pure \
              poller of the same run; the floor knows what is ready and only reads.";
     const QUICK: &'static str =
         "mix --quick --size 50/950,200/9600 --load mixed --repetitions 7 --seconds 20";

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn registrations_are_judged_where_many_are_told_together() {
+    fn targets_apply_to_large_batches() {
         let row = |subject: &str, batch, ratio| Row {
             subject: subject.to_owned(),
             kind: "tcp".to_owned(),

@@ -29,7 +29,7 @@ impl Experiment for Relay {
     type Options = Options;
     type Row = Row;
     const NAME: &'static str = "relay";
-    const TITLE: &'static str = "what it takes to pass a connection on";
+    const TITLE: &'static str = "cost of forwarding a connection";
     const METHOD: &'static str = "A relay stands between clients and an origin, in a process and on a processor of its own. \
              “connection” is a new connection for each request, which the origin closes after its answer, and \
              “one-by-one” the same with a single client; \

@@ -15,7 +15,7 @@ impl Experiment for Timers {
     type Options = Options;
     type Row = Row;
     const NAME: &'static str = "timers";
-    const TITLE: &'static str = "set, taken back, waited for";
+    const TITLE: &'static str = "set, cancelled, waited for";
     const METHOD: &'static str = "Nanoseconds of processor time for each timer. All are set and then taken back, in the order \
              in which they were made or in another, or each before the next is set. That each was there \
              and is gone is checked by the wakers that the runtime holds.";
