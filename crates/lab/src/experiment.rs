@@ -67,8 +67,8 @@ pub trait Experiment {
         Vec::new()
     }
 
-    /// Returns the figures that are worth comparing with those of another report.
-    fn figures(rows: &[Self::Row]) -> Vec<Figure>;
+    /// Returns the figure of a row that is worth comparing with that of another report.
+    fn figure(row: &Self::Row) -> Option<Figure>;
 }
 
 /// A measured figure, with the values of its rounds. Less is better.

@@ -31,7 +31,7 @@ pub struct Listed {
     pub part: fn(&Records, &mut Page<'_>) -> Result<()>,
     /// See [`Experiment::targets`].
     pub targets: fn(&Records) -> Vec<Target>,
-    /// See [`Experiment::figures`].
+    /// See [`Experiment::figure`], of all rows.
     pub figures: fn(&Records) -> Vec<Figure>,
 }
 
@@ -104,7 +104,8 @@ macro_rules! listed {
                 records.$field.as_ref().map_or(Vec::new(), |one| <$experiment>::targets(&one.rows))
             },
             figures: |records| {
-                records.$field.as_ref().map_or(Vec::new(), |one| <$experiment>::figures(&one.rows))
+                let rows = records.$field.iter().flat_map(|one| &one.rows);
+                rows.filter_map(<$experiment>::figure).collect()
             },
         }
     };

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use crate::all;
 use crate::document::Document;
 use crate::error::{Error, Result};
-use crate::experiments::{self, Records};
+use crate::experiments::Records;
 use crate::say;
 use crate::statistics;
 use crate::table::Table;
@@ -328,6 +328,7 @@ pub fn run(options: &Options, program: &Path) -> Result<()> {
 mod tests {
     use super::*;
     use crate::environment::Environment;
+    use crate::experiments;
     use crate::idle;
     use crate::record::Record;
 

@@ -137,11 +137,11 @@ impl Experiment for Atr {
         .collect()
     }
 
-    fn figures(rows: &[Row]) -> Vec<Figure> {
-        let at = |row: &Row| {
+    fn figure(row: &Row) -> Option<Figure> {
+        let at = {
             format!("{} {} {}/{}, {}", row.kind, row.placement, row.active, row.total, row.subject)
         };
-        rows.iter().flat_map(|row| Figure::of_rounds(at(row), &row.figures)).collect()
+        Figure::of_rounds(at, &row.figures)
     }
 }
 

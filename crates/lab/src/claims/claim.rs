@@ -1,4 +1,4 @@
-//! A claim: its text, its judge, and the verdict.
+//! A claim: its text, its evaluation, and the verdict.
 
 use std::fmt;
 
@@ -42,7 +42,7 @@ pub struct Source {
     pub about: &'static str,
 }
 
-/// A judge's finding; `None` if the records have no data for it.
+/// The result of an evaluation; `None` if the records have no data for it.
 pub type Evaluation = Option<(Verdict, String)>;
 
 /// A claim.

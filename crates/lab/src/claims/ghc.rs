@@ -1,4 +1,4 @@
-//! The claims of a merge request to GHC about its I/O managers, and how each claim is judged.
+//! The claims of a merge request to GHC about its I/O managers, and how each claim is evaluated.
 
 use crate::claims::claim::{Claim, Evaluation, Means, Source, Verdict, at_least, at_most};
 use crate::claims::measured::{ring, time};

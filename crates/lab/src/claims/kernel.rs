@@ -1,4 +1,4 @@
-//! The claims of an article on poll and epoll in Linux 2.6, and how each claim is judged.
+//! The claims of an article on poll and epoll in Linux 2.6, and how each claim is evaluated.
 
 use crate::claims::claim::{Claim, Evaluation, Means, Source, Verdict, at_least, at_most};
 use crate::claims::measured::{

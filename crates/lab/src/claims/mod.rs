@@ -1,12 +1,12 @@
 //! The claims of the five texts that this laboratory starts from, and the measurements for each.
 //!
 //! Every claim can be refuted by a measurement. It belongs to a text and to an experiment, is given
-//! in our own words, and has a evaluate: a function of the records that returns a verdict with its
-//! reason, or nothing where its experiment was not run. Verdicts must be the same in two runs on
-//! one machine. So a judge compares ratios from one run, at the points of the sweep that the claim
-//! is about, with bounds that noise does not reach. A ratio between the bounds "holds partly". Each
-//! judge states its bounds in the reason or next to the code. The texts measured other machines:
-//! where a claim has a number, the same direction with another number holds partly.
+//! in our own words, and has an evaluation: a function of the records that returns a verdict with
+//! its reason, or nothing where its experiment was not run. Verdicts must be the same in two runs
+//! on one machine. So an evaluation compares ratios from one run, at the points of the sweep that
+//! the claim is about, with bounds that noise does not reach. A ratio between the bounds "holds
+//! partly". Each evaluation states its bounds in the reason or next to the code. The texts measured
+//! other machines: where a claim has a number, the same direction with another number holds partly.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! The claims of Zed Shaw's text of 2010, and how each claim is judged.
+//! The claims of Zed Shaw's text of 2010, and how each claim is evaluated.
 
 use crate::claims::claim::{Claim, Evaluation, Means, Source, Verdict, at_least, at_most};
 use crate::claims::measured::{

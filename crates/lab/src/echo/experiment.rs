@@ -6,7 +6,10 @@ use crate::experiment::{Experiment, Figure};
 use crate::page::Page;
 use crate::record::Record;
 use crate::statistics::Ratio;
-use crate::target::{Target, worst};
+use crate::target::{Target, Targets};
+
+/// The comparison of a server with another.
+type Against = fn(&Row) -> Option<Ratio>;
 
 /// The experiment with servers that echo their input.
 #[derive(Debug)]
@@ -45,37 +48,29 @@ impl Experiment for Echo {
 
     /// Returns the targets that `superpoll-lab echo` measures, with a thousand TCP connections.
     fn targets(rows: &[Row]) -> Vec<Target> {
-        let of = |subject: &'static str, value: fn(&Row) -> Option<Ratio>| {
-            rows.iter()
-                .filter(move |row| row.subject == subject)
-                .filter(|row| (row.kind.as_str(), row.connections) == ("tcp", 1000))
-                .filter_map(move |row| {
-                    Some((value(row)?.headline().value, format!("{} bytes", row.bytes)))
-                })
-        };
-        ["superpoll-rt-uring", "superpoll-reader-uring"]
-            .into_iter()
-            .flat_map(|subject| {
-                let name =
-                    |other| format!("echo, 1000 TCP connections: CPU of {subject} / {other}");
-                [
-                    worst(name("raw epoll"), 0.95, of(subject, |row| row.raw_epoll_ratio)),
-                    worst(name("tokio"), 0.92, of(subject, |row| row.tokio_ratio)),
-                ]
-            })
-            .flatten()
-            .collect()
+        let mut targets = Targets::new(rows, |row| format!("{} bytes", row.bytes));
+        let against: [(&str, f64, Against); 2] = [
+            ("raw epoll", 0.95, |row| row.raw_epoll_ratio),
+            ("tokio", 0.92, |row| row.tokio_ratio),
+        ];
+        for subject in ["superpoll-rt-uring", "superpoll-reader-uring"] {
+            let applies =
+                |row: &Row| (&*row.subject, &*row.kind, row.connections) == (subject, "tcp", 1000);
+            for (other, bound, ratio) in against {
+                let name = format!("echo, 1000 TCP connections: CPU of {subject} / {other}");
+                targets.add(name, bound, applies, |row| Some(ratio(row)?.headline().value));
+            }
+        }
+        targets.all
     }
 
-    fn figures(rows: &[Row]) -> Vec<Figure> {
-        rows.iter()
-            .map(|row| {
-                row.figures.compared(format!(
-                    "{} connections by {}, {}",
-                    row.connections, row.kind, row.subject
-                ))
-            })
-            .collect()
+    fn figure(row: &Row) -> Option<Figure> {
+        Some(
+            row.figures.compared(format!(
+                "{} connections by {}, {}",
+                row.connections, row.kind, row.subject
+            )),
+        )
     }
 }
 

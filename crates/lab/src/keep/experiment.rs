@@ -77,16 +77,14 @@ impl Experiment for Keep {
         targets
     }
 
-    fn figures(rows: &[Row]) -> Vec<Figure> {
-        rows.iter()
-            .map(|row| Figure {
-                at: format!("{} of {}, {}", row.part, row.descriptors, row.subject),
-                name: format!("{}, {}", row.figure, row.unit),
-                value: row.median,
-                low: row.least,
-                high: row.most,
-            })
-            .collect()
+    fn figure(row: &Row) -> Option<Figure> {
+        Some(Figure {
+            at: format!("{} of {}, {}", row.part, row.descriptors, row.subject),
+            name: format!("{}, {}", row.figure, row.unit),
+            value: row.median,
+            low: row.least,
+            high: row.most,
+        })
     }
 }
 

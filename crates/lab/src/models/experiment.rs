@@ -55,10 +55,10 @@ impl Experiment for Models {
         Ok(())
     }
 
-    fn figures(rows: &[Row]) -> Vec<Figure> {
-        let at = |row: &Row| {
+    fn figure(row: &Row) -> Option<Figure> {
+        let at = {
             format!("{} {} {}/{}, {}", row.kind, row.placement, row.active, row.total, row.subject)
         };
-        rows.iter().flat_map(|row| Figure::of_rounds(at(row), &row.figures)).collect()
+        Figure::of_rounds(at, &row.figures)
     }
 }
