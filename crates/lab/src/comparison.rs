@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_overlaps_is_a_tie_and_what_does_not_is_less_or_more() {
+    fn overlapping_bands_are_a_tie_and_others_less_or_more() {
         let before = document(&[
             ("same", 90.0, 100.0, 110.0),
             ("less", 90.0, 100.0, 110.0),

@@ -40,7 +40,7 @@ impl Document {
     pub fn of(folder: &Path) -> Document {
         let (records, mut notes) = Records::load(folder);
         let run = Journal::load(folder, &mut notes);
-        Document { schema: SCHEMA, run, claims: claims::judge(&records), records, notes }
+        Document { schema: SCHEMA, run, claims: claims::evaluate(&records), records, notes }
     }
 
     /// Reads a report's document, or the record of one experiment. Claims are judged again.
@@ -50,7 +50,7 @@ impl Document {
             .map_err(|e| Error::system(format!("reading {shown}"), e))?;
         let refused = |why: String| {
             Error::usage(format!(
-                "{shown} is no report of superpoll-lab: {why}; give a {FILE}, or what --json wrote"
+                "{shown} is not a report of superpoll-lab: {why}; give a {FILE}, or a file that --json wrote"
             ))
         };
         #[derive(Deserialize)]
@@ -84,7 +84,7 @@ impl Document {
             },
         };
         let mut document: Document = document.map_err(|e| refused(e.to_string()))?;
-        document.claims = claims::judge(&document.records);
+        document.claims = claims::evaluate(&document.records);
         Ok(document)
     }
 
@@ -107,7 +107,7 @@ mod tests {
     use crate::record::Record;
 
     #[test]
-    fn what_is_no_report_is_refused_with_the_reason() {
+    fn other_files_are_refused_with_the_reason() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.json");
         for (text, part) in [

@@ -38,8 +38,8 @@ pub trait Experiment {
     ///
     /// # Errors
     ///
-    /// [`Error::Usage`](crate::Error::Usage) for options that make no sense,
-    /// [`Error::Work`](crate::Error::Work) if a subject did not do its work, otherwise the error of
+    /// [`Error::Usage`](crate::error::Error::Usage) for options that make no sense,
+    /// [`Error::Work`](crate::error::Error::Work) if a subject did not do its work, otherwise the error of
     /// the kernel, a server or a load generator.
     fn run(options: &Self::Options) -> Result<Record<Self::Row>>;
 
@@ -67,8 +67,8 @@ pub trait Experiment {
         Vec::new()
     }
 
-    /// Returns the figures that are worth comparing with those of another report.
-    fn figures(rows: &[Self::Row]) -> Vec<Figure>;
+    /// Returns the figure of a row that is worth comparing with that of another report.
+    fn figure(row: &Self::Row) -> Option<Figure>;
 }
 
 /// A measured figure, with the values of its rounds. Less is better.

@@ -31,7 +31,7 @@ pub struct Listed {
     pub part: fn(&Records, &mut Page<'_>) -> Result<()>,
     /// See [`Experiment::targets`].
     pub targets: fn(&Records) -> Vec<Target>,
-    /// See [`Experiment::figures`].
+    /// See [`Experiment::figure`], of all rows.
     pub figures: fn(&Records) -> Vec<Figure>,
 }
 
@@ -104,7 +104,8 @@ macro_rules! listed {
                 records.$field.as_ref().map_or(Vec::new(), |one| <$experiment>::targets(&one.rows))
             },
             figures: |records| {
-                records.$field.as_ref().map_or(Vec::new(), |one| <$experiment>::figures(&one.rows))
+                let rows = records.$field.iter().flat_map(|one| &one.rows);
+                rows.filter_map(<$experiment>::figure).collect()
             },
         }
     };
@@ -137,6 +138,13 @@ fn part<E: Experiment>(rows: &[E::Row], page: &mut Page<'_>) -> Result<()> {
     E::page(rows, page)?;
     page.targets(&E::targets(rows));
     Ok(())
+}
+
+/// Returns the words after `superpoll-lab` that run an experiment.
+pub fn command(experiment: &str) -> &str {
+    let listed = ALL.iter().find(|one| one.name == experiment);
+    let words = listed.and_then(|one| one.quick.split_once(" --quick"));
+    words.map_or(experiment, |(words, _)| words)
 }
 
 /// Returns the targets of all records.
@@ -187,7 +195,12 @@ mod tests {
             assert!(ALL[place + 1..].iter().all(|other| other.name != experiment.name));
             for words in [experiment.quick, experiment.full] {
                 let first = words.split(' ').next();
-                assert_eq!(first, experiment.name.split('-').next(), "{}", experiment.name);
+                // Records of `keep` have the command's earlier name.
+                let command = experiment.name.split('-').next().map(|name| match name {
+                    "sit" => "keep",
+                    other => other,
+                });
+                assert_eq!(first, command, "{}", experiment.name);
             }
             assert!(experiment.method.ends_with('.') && !experiment.title.ends_with('.'));
         }

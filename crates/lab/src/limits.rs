@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_is_taken_off() {
+    fn used_resources_are_subtracted() {
         let found = room(1000, 200, "kernel.pid_max".to_owned());
         assert_eq!(found.most, 1000 - 200 - OTHERS);
         assert_eq!(found.limit, "kernel.pid_max is 1000, of which 200 are taken");

@@ -3,7 +3,7 @@
 //! A round writes one byte to the other end of each active descriptor (the write part) and then
 //! lets the subject wait for and read all of them (the loop part). The two are timed separately,
 //! since epoll makes the writer pay for the wake-up. After each round, outside the timed parts, the
-//! ledger checks that the written bytes were read, each active descriptor once.
+//! log checks that the written bytes were read, each active descriptor once.
 //!
 //! All subjects work on the same pairs, one at a time, because a descriptor watched by two pollers
 //! would make the writer pay for both. So time is cut into blocks: build the subject, let it warm
@@ -25,7 +25,7 @@ use crate::load::Load;
 use crate::record::{Blocks, Figures};
 use crate::rivals::Lost;
 use crate::statistics;
-use crate::subject::{Entry, Ledger, Subject};
+use crate::subject::{Entry, ReadLog, Subject};
 use crate::sys::{descriptor, memory, process};
 
 /// The number of rounds of each kind in a block.
@@ -107,7 +107,7 @@ pub fn interleave(
 ) -> Result<Vec<Outcome>> {
     let mut outcomes: Vec<Outcome> =
         entries.iter().map(|&entry| Outcome { entry, blocks: Vec::new() }).collect();
-    let mut ledger = Ledger::new(pairs.len());
+    let mut log = ReadLog::new(pairs.len());
     while budget.round() {
         for place in budget.turns(entries.len()) {
             let entry = &entries[place];
@@ -115,11 +115,11 @@ pub fn interleave(
                 continue;
             }
             told(entry);
-            let block = run_block(pairs, entry, load, rounds, &mut ledger);
+            let block = run_block(pairs, entry, load, rounds, &mut log);
             process::unwatch();
             match lost.keep(entry.name, block)? {
                 Some(block) => outcomes[place].blocks.push(block),
-                None => ledger = clean(pairs),
+                None => log = clean(pairs),
             }
         }
     }
@@ -128,11 +128,11 @@ pub fn interleave(
 }
 
 /// Reads the bytes that a subject has left unread, and begins to count anew.
-fn clean(pairs: &Pairs) -> Ledger {
+fn clean(pairs: &Pairs) -> ReadLog {
     for &reader in pairs.readers() {
         while descriptor::read_byte(reader).is_some() {}
     }
-    Ledger::new(pairs.len())
+    ReadLog::new(pairs.len())
 }
 
 /// Returns the figures of each subject at a point, with the ratios that `relate` fills in.
@@ -152,7 +152,7 @@ fn run_block(
     entry: &Entry,
     load: &Load,
     rounds: Rounds,
-    ledger: &mut Ledger,
+    log: &mut ReadLog,
 ) -> Result<Block> {
     let mut subject = entry.build(pairs)?;
     let warm_up = if entry.adapts { rounds.warm_up_adaptive } else { rounds.warm_up };
@@ -166,9 +166,9 @@ fn run_block(
     let mut all = Vec::with_capacity(rounds.measured);
     for round in 0..warm_up {
         watch_now_and_then(entry, round);
-        run_round(pairs, entry, &mut *subject, load, first + round, ledger)?;
+        run_round(pairs, entry, &mut *subject, load, first + round, log)?;
     }
-    let empty = ledger.empty();
+    let empty = log.empty();
     let (calls, overflows) = (subject.calls(), subject.overflows());
     let counters = Counters::of(&*subject);
     let mut allocated = memory::allocations().map(|_| 0);
@@ -177,7 +177,7 @@ fn run_block(
         let preemptions = process::preemptions();
         let before = memory::allocations();
         let (write_ns, loop_ns) =
-            run_round(pairs, entry, &mut *subject, load, first + warm_up + round, ledger)?;
+            run_round(pairs, entry, &mut *subject, load, first + warm_up + round, log)?;
         if let (Some(sum), Some(before), Some(after)) =
             (&mut allocated, before, memory::allocations())
         {
@@ -205,7 +205,7 @@ fn run_block(
     });
     block.allocations = allocated;
     block.memory = subject.memory();
-    block.empty = ledger.empty() - empty;
+    block.empty = log.empty() - empty;
     let since =
         |after: Option<u64>, before| after.zip(before).map(|(after, before)| after - before);
     let reads = if subject.calls_read() { 0 } else { block.events + block.empty };
@@ -227,7 +227,7 @@ pub(crate) fn run_round(
     subject: &mut dyn Subject,
     load: &Load,
     round: usize,
-    ledger: &mut Ledger,
+    log: &mut ReadLog,
 ) -> Result<(f64, f64)> {
     let active = load.round(round);
     let byte = round as u8;
@@ -241,9 +241,9 @@ pub(crate) fn run_round(
     if written != active.len() {
         return Err(Error::last(format!("writing to {} of {}", written + 1, active.len())));
     }
-    whole_round(subject, active, ledger)?;
+    whole_round(subject, active, log)?;
     let end = Instant::now();
-    ledger.close(entry.name, active, byte)?;
+    log.close(entry.name, active, byte)?;
     pairs.answer(active)?;
     let nanoseconds = |from: Instant, to: Instant| (to - from).as_nanos() as f64;
     Ok((nanoseconds(start, middle), nanoseconds(middle, end)))
@@ -333,10 +333,10 @@ impl Outcome {
 pub(crate) fn whole_round(
     subject: &mut dyn Subject,
     active: &[u32],
-    ledger: &mut Ledger,
+    log: &mut ReadLog,
 ) -> Result<()> {
     loop {
-        match subject.round(active, ledger) {
+        match subject.round(active, log) {
             Err(Error::System { source, .. }) if source.kind() == ErrorKind::Interrupted => {}
             outcome => return outcome,
         }
@@ -353,7 +353,7 @@ mod tests {
     fn a_rival_that_fails_is_left_out_and_leaves_nothing_to_the_next() {
         struct Idle;
         impl Subject for Idle {
-            fn round(&mut self, _: &[u32], _: &mut Ledger) -> Result<()> {
+            fn round(&mut self, _: &[u32], _: &mut ReadLog) -> Result<()> {
                 Ok(())
             }
         }
@@ -389,14 +389,14 @@ mod tests {
     fn an_interrupted_wait_is_no_failure() {
         struct Interrupted(u32);
         impl Subject for Interrupted {
-            fn round(&mut self, _: &[u32], _: &mut Ledger) -> Result<()> {
+            fn round(&mut self, _: &[u32], _: &mut ReadLog) -> Result<()> {
                 self.0 += 1;
                 let code = if self.0 < 3 { libc::EINTR } else { libc::EBADF };
                 Err(Error::system("waiting", std::io::Error::from_raw_os_error(code)))
             }
         }
         let mut subject = Interrupted(0);
-        let error = whole_round(&mut subject, &[], &mut Ledger::new(1)).unwrap_err().to_string();
+        let error = whole_round(&mut subject, &[], &mut ReadLog::new(1)).unwrap_err().to_string();
         assert!(subject.0 == 3 && error.contains("Bad file descriptor"), "{error}");
     }
 }

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_here_is_noted_and_refused_by_name() {
+    fn absent_entries_are_noted_and_refused_by_name() {
         let of = |names| {
             let missing = |one: &&str| (*one == "kqueue").then(|| "this is Linux".to_owned());
             present(names, &["poll", "kqueue"], |one| one, missing, "nothing")
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_leave_out_what_is_not_built_in_but_a_name_asks_for_it() {
+    fn defaults_leave_out_subjects_that_are_not_built_in_and_names_require_them() {
         let entries = subjects(None, &["poll", "libuv"]).unwrap();
         assert!(entries.iter().all(Entry::is_built_in));
         assert_eq!(entries[0].name, "poll");

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_drawn_is_refused() {
+    fn an_invalid_drawing_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let said = |options: &Options| run(options).unwrap_err().to_string();
         assert!(said(&options(folder.path(), 50)).contains("--width 50"));

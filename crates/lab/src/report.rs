@@ -51,7 +51,7 @@ pub fn write(folder: &Path) -> Result<()> {
             page.text(note);
         }
         own_claims(&mut page, experiment, &document.claims);
-        page.details("where and with what", |page| parameters(page, origin));
+        page.details("machine and parameters", |page| parameters(page, origin));
         (experiment.part)(&document.records, &mut page)?;
     }
     data(&mut page, &document)?;
@@ -89,7 +89,7 @@ fn progress(page: &mut Page<'_>, run: &Journal) {
 
 /// Shows all claims, by text.
 fn verdicts(page: &mut Page<'_>, findings: &[Finding]) {
-    page.section("claims", "What was claimed, and what holds here");
+    page.section("claims", "Claims, and verdicts on this machine");
     page.text(
         "Five texts say what this laboratory tests. Each claim is given in our own words, with what was measured and \
          what follows on this machine; what was not measured is said to be so.",

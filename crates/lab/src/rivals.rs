@@ -163,7 +163,7 @@ mod no_c {
     //! The libraries are not linked.
 
     pub fn libevent() -> Result<String, String> {
-        Err(super::not_built_in("rivals-c"))
+        Err(crate::rivals::not_built_in("rivals-c"))
     }
 
     pub use {libevent as libev, libevent as libuv};
@@ -229,7 +229,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rival_that_fails_is_noted_and_everybody_else_is_an_error() {
+    fn a_rival_that_fails_is_noted_and_any_other_failure_is_an_error() {
         let mut lost = Lost::default();
         let broken = || Err::<(), _>(Error::usage("it broke"));
         assert_eq!(lost.keep("raw-epoll", Ok(1)).unwrap(), Some(1));
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_those_of_who_takes_part() {
+    fn versions_are_those_of_the_participating_rivals() {
         let all = versions(["raw-epoll", "mio", "haproxy-relay"]);
         let names: Vec<_> = all.as_object().unwrap().keys().cloned().collect();
         assert_eq!(names, ["mio", "haproxy"]);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_has_versions_first_and_then_who_is_absent() {
+    fn the_line_has_versions_first_and_then_absent_rivals() {
         let of = |rivals: Value| line(json!({ "rivals": rivals }).as_object().unwrap());
         let both = of(json!({ "Go": "absent: no go", "mio": "1.0.4", "nginx": "1.22" }));
         assert_eq!(both.unwrap(), "mio 1.0.4, nginx 1.22; absent: Go (no go)");

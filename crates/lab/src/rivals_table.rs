@@ -37,7 +37,7 @@ fn cells(line: &str) -> Vec<&str> {
 }
 
 #[test]
-fn the_table_says_who_takes_part_where_and_why_not() {
+fn the_table_lists_the_rivals_of_each_experiment() {
     let (_, rest) = PAGE.split_once("| rival |").unwrap();
     let mut lines = rest.lines();
     let columns: Vec<Vec<&str>> = cells(lines.next().unwrap()).into_iter().map(code).collect();

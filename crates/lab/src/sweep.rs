@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_and_what_is_too_much_is_lowered() {
+    fn invalid_totals_are_refused_and_large_totals_are_lowered() {
         for (totals, active, part) in [
             (&[10, 0][..], None, "--total 0"),
             (&[10], Some("0"), "--active 0"),

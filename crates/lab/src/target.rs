@@ -37,6 +37,34 @@ pub fn worst(
     Some(Target { name: name.into(), bound, measured, at })
 }
 
+/// The targets of a record: a name, a bound, the rows to which it applies, and the value of each.
+pub struct Targets<'a, Row> {
+    rows: &'a [Row],
+    at: fn(&Row) -> String,
+    /// The targets that have a measurement.
+    pub all: Vec<Target>,
+}
+
+impl<'a, Row> Targets<'a, Row> {
+    /// Creates targets over these rows; `at` names the point of a row.
+    pub fn new(rows: &'a [Row], at: fn(&Row) -> String) -> Targets<'a, Row> {
+        Targets { rows, at, all: Vec::new() }
+    }
+
+    /// Adds a target with the worst value of the rows to which it applies.
+    pub fn add(
+        &mut self,
+        name: impl Into<String>,
+        bound: f64,
+        applies: impl Fn(&Row) -> bool,
+        value: impl Fn(&Row) -> Option<f64>,
+    ) {
+        let rows = self.rows.iter().filter(|row| applies(row));
+        let measured = rows.filter_map(|row| Some((value(row)?, (self.at)(row))));
+        self.all.extend(worst(name, bound, measured));
+    }
+}
+
 /// Returns the targets of a run, each with the measured value.
 pub fn table(targets: &[Target]) -> Table {
     let mut table = Table::new(["target", "worst at", "at most", "measured", "kept"]).names(2);

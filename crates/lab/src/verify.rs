@@ -105,7 +105,7 @@ pub const PROMISES: [Promise; 10] = [
         },
     },
     Promise {
-        says: "silent connections beside busy ones: CPU of a request / with none of them",
+        says: "silent connections next to busy ones: CPU of a request / with none of them",
         bound: 1.25,
         experiment: "zombies",
         measured: |records| {
@@ -201,7 +201,7 @@ impl Verified {
 }
 
 /// Judges every promise by the records.
-pub fn judge(records: &Records) -> Vec<Verified> {
+pub fn evaluate(records: &Records) -> Vec<Verified> {
     PROMISES
         .iter()
         .map(|one| Verified { says: one.says, bound: one.bound, measured: (one.measured)(records) })
@@ -284,7 +284,7 @@ pub fn run(options: &Options, program: &Path) -> Result<()> {
         Some(path) => {
             let document = Document::read(path)?;
             say(&document);
-            judge(&document.records)
+            evaluate(&document.records)
         }
         None => {
             let own =
@@ -292,7 +292,7 @@ pub fn run(options: &Options, program: &Path) -> Result<()> {
             let folder = options.report.as_deref().unwrap_or(own.path());
             let document = measure(experiments_of(|_| true), folder, program)?;
             say(&document);
-            let first = judge(&document.records);
+            let first = evaluate(&document.records);
             match broken(&first).len() {
                 0 => first,
                 count => {
@@ -303,7 +303,7 @@ pub fn run(options: &Options, program: &Path) -> Result<()> {
                     let names = experiments_of(|place| first[place].is_kept() == Some(false));
                     let document = measure(names, &folder.join(AGAIN), program)?;
                     say(&document);
-                    at_second_sight(first, &judge(&document.records))
+                    at_second_sight(first, &evaluate(&document.records))
                 }
             }
         }
@@ -345,7 +345,12 @@ mod tests {
         let promised: Vec<String> = PROMISES
             .iter()
             .map(|one| {
-                format!("| {} (`superpoll-lab {}`) | {} |", one.says, one.experiment, one.bound)
+                format!(
+                    "| {} (`superpoll-lab {}`) | {} |",
+                    one.says,
+                    experiments::command(one.experiment),
+                    one.bound
+                )
             })
             .collect();
         assert_eq!(stated, promised);
@@ -368,7 +373,7 @@ mod tests {
         };
         let of = |rows: Vec<idle::Row>| {
             let record = Record::new("idle", Environment::here(), [], rows);
-            judge(&Records { idle: Some(record), ..Records::default() })
+            evaluate(&Records { idle: Some(record), ..Records::default() })
         };
         let kept = of(vec![row("superpoll-keep-alive", 0.3), row("hyper-keep-alive", 10.0)]);
         let broken = of(vec![row("superpoll-websocket", 1.5), row("superpoll-keep-alive", 0.3)]);
@@ -379,7 +384,7 @@ mod tests {
         assert!(table(&broken).rows().iter().any(|row| row[4] == "broken" && row[3] == "1.50"));
     }
     #[test]
-    fn what_looks_broken_is_broken_if_it_is_so_twice() {
+    fn a_promise_is_broken_if_both_measurements_break_it() {
         let verified = |values: [Option<f64>; 4]| -> Vec<Verified> {
             let one = |value: Option<f64>| Verified {
                 says: "less",
@@ -402,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn an_experiment_that_tells_of_several_promises_is_run_once() {
+    fn an_experiment_that_decides_several_promises_is_run_once() {
         assert_eq!(experiments_of(|place| place < 4), "atr,mix");
         assert_eq!(experiments_of(|place| place == 6), "zombies");
     }

@@ -25,7 +25,7 @@ use crate::error::{Error, Result};
 use crate::load::Load;
 use crate::measure;
 use crate::options;
-use crate::subject::{Entry, Ledger, Subject};
+use crate::subject::{Entry, ReadLog, Subject};
 use crate::sys::memory::SharedNumbers;
 use crate::sys::{descriptor, process};
 
@@ -210,28 +210,28 @@ fn wake_up(
     all: &mut Vec<WakeUp>,
 ) -> Result<()> {
     let mut subject = entry.build(pairs)?;
-    let mut ledger = Ledger::new(pairs.len());
+    let mut log = ReadLog::new(pairs.len());
     let mut next = 0;
-    let mut rounds = |subject: &mut dyn Subject, ledger: &mut Ledger, count: usize| -> Result<()> {
+    let mut rounds = |subject: &mut dyn Subject, log: &mut ReadLog, count: usize| -> Result<()> {
         process::watch(entry.name);
         for _ in 0..count {
             if !load.round(next).is_empty() {
-                measure::run_round(pairs, entry, subject, load, next, ledger)?;
+                measure::run_round(pairs, entry, subject, load, next, log)?;
             }
             next += 1;
         }
         Ok(())
     };
     let first = if entry.adapts { busy.first_adaptive } else { busy.first };
-    rounds(&mut *subject, &mut ledger, first)?;
+    rounds(&mut *subject, &mut log, first)?;
     for (number, &pair) in targets.iter().enumerate() {
-        rounds(&mut *subject, &mut ledger, busy.between)?;
+        rounds(&mut *subject, &mut log, busy.between)?;
         let delay = QUIET.0 + QUIET.1 * number as u64 / targets.len() as u64;
         writer.order(pair, delay, number as u8)?;
         let active = [pair as u32];
-        measure::whole_round(&mut *subject, &active, &mut ledger)?;
+        measure::whole_round(&mut *subject, &active, &mut log)?;
         let woken_at = process::now();
-        ledger.close(entry.name, &active, number as u8)?;
+        log.close(entry.name, &active, number as u8)?;
         pairs.answer(&active)?;
         let ns = woken_at.saturating_sub(writer.written_at());
         all.push(WakeUp { ns, slept: writer.saw_sleep() });

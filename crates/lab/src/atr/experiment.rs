@@ -18,7 +18,7 @@ impl Experiment for Atr {
     const TITLE: &'static str = "active / total";
     const METHOD: &'static str = "In every round one byte is written to each active descriptor; the poller reports them and \
              each is read. “Loop” is the time of waiting and reading, “with writes” adds what the writes \
-             cost more than to descriptors that nobody watches: epoll makes the writer pay for the \
+             cost more than to descriptors that are not watched: epoll makes the writer pay for the \
              wake-up. “Pure” is the best of poll and both triggers of epoll, raw or ours.";
     const QUICK: &'static str = "atr --quick --total 1000,4000 --placement end,spread --no-mix --seconds 24 --subjects floor,raw-poll,raw-epoll-lt,raw-epoll-et,poll,epoll-lt,adaptive,mio";
     const FULL: &'static str = "atr --total 1000,10000 --placement end,spread --kind pipe,tcp --paced --seconds 300 --subjects floor,raw-poll,raw-epoll-lt,raw-epoll-et,poll,epoll-lt,epoll-et,adaptive,uring,mio";
@@ -137,11 +137,11 @@ impl Experiment for Atr {
         .collect()
     }
 
-    fn figures(rows: &[Row]) -> Vec<Figure> {
-        let at = |row: &Row| {
+    fn figure(row: &Row) -> Option<Figure> {
+        let at = {
             format!("{} {} {}/{}, {}", row.kind, row.placement, row.active, row.total, row.subject)
         };
-        rows.iter().flat_map(|row| Figure::of_rounds(at(row), &row.figures)).collect()
+        Figure::of_rounds(at, &row.figures)
     }
 }
 

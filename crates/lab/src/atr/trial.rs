@@ -85,9 +85,9 @@ fn plan(options: &Options) -> Result<Plan> {
 ///
 /// # Errors
 ///
-/// [`Error::Usage`](crate::Error::Usage) for options that make no sense,
-/// [`Error::Work`](crate::Error::Work) if a subject did not do its work,
-/// [`Error::System`](crate::Error::System) if the kernel refuses something.
+/// [`Error::Usage`](crate::error::Error::Usage) for options that make no sense,
+/// [`Error::Work`](crate::error::Error::Work) if a subject did not do its work,
+/// [`Error::System`](crate::error::Error::System) if the kernel refuses something.
 pub fn run(options: &Options) -> Result<Record<Row>> {
     let plan = plan(options)?;
     let sweep = &plan.sweep;

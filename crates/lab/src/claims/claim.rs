@@ -1,4 +1,4 @@
-//! A claim: its text, its judge, and the verdict.
+//! A claim: its text, its evaluation, and the verdict.
 
 use std::fmt;
 
@@ -42,8 +42,8 @@ pub struct Source {
     pub about: &'static str,
 }
 
-/// A judge's finding; `None` if the records have no data for it.
-pub type Found = Option<(Verdict, String)>;
+/// The result of an evaluation; `None` if the records have no data for it.
+pub type Evaluation = Option<(Verdict, String)>;
 
 /// A claim.
 pub struct Claim {
@@ -53,7 +53,7 @@ pub struct Claim {
     pub says: &'static str,
     /// The experiment that tests it.
     pub experiment: &'static str,
-    pub judge: fn(&Records) -> Found,
+    pub evaluate: fn(&Records) -> Evaluation,
     /// The consequences for a server if the claim holds, and if it does not.
     pub means: Option<Means>,
 }

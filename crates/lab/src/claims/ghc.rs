@@ -1,6 +1,6 @@
-//! The claims of a merge request to GHC about its I/O managers, and how each claim is judged.
+//! The claims of a merge request to GHC about its I/O managers, and how each claim is evaluated.
 
-use crate::claims::claim::{Claim, Found, Means, Source, Verdict, at_least, at_most};
+use crate::claims::claim::{Claim, Evaluation, Means, Source, Verdict, at_least, at_most};
 use crate::claims::measured::{ring, time};
 use crate::experiments::Records;
 
@@ -15,14 +15,14 @@ pub const CLAIMS: &[Claim] = &[
         id: "ghc-select-fails",
         says: "With a thousand pipes select fails, as their descriptors are out of its range",
         experiment: "ring",
-        judge: select_fails,
+        evaluate: select_fails,
         means: None,
     },
     Claim {
         id: "ghc-poll-slow",
         says: "poll works and is very slow: six times epoll's time",
         experiment: "ring",
-        judge: poll_slow,
+        evaluate: poll_slow,
         means: Some(Means {
             holds: "A runtime with many tasks that wait one at a time belongs on epoll (or adaptive), never on poll.",
             fails: "With so few descriptors in a ring poll is no slower here.",
@@ -32,19 +32,19 @@ pub const CLAIMS: &[Claim] = &[
         id: "ghc-one-thread-beats-threads",
         says: "An epoll manager in the one thread that runs the tasks beats one with threads",
         experiment: "ring",
-        judge: one_thread,
+        evaluate: one_thread,
         means: None,
     },
     Claim {
         id: "ghc-no-registration-per-wait",
         says: "A runtime that keeps registrations until close saves a system call for each wait",
         experiment: "ring",
-        judge: call_saved,
+        evaluate: call_saved,
         means: None,
     },
 ];
 
-fn select_fails(records: &Records) -> Found {
+fn select_fails(records: &Records) -> Evaluation {
     let record = records.ring.as_ref()?;
     let most = record.rows.iter().map(|row| row.total).max()?;
     if most < 600 {
@@ -67,7 +67,7 @@ fn select_fails(records: &Records) -> Found {
     }
 }
 
-fn poll_slow(records: &Records) -> Found {
+fn poll_slow(records: &Records) -> Evaluation {
     let (poll, epoll) = (ring(records, "superpoll-rt-poll")?, ring(records, "superpoll-rt-epoll")?);
     let ratio = poll.ns_per_hop_median / epoll.ns_per_hop_median;
     Some((
@@ -81,7 +81,7 @@ fn poll_slow(records: &Records) -> Found {
     ))
 }
 
-fn one_thread(records: &Records) -> Found {
+fn one_thread(records: &Records) -> Evaluation {
     let (one, threads) = (ring(records, "superpoll-rt-epoll")?, ring(records, "tokio-multi")?);
     let ratio = one.ns_per_hop_min / threads.ns_per_hop_min;
     Some((
@@ -95,7 +95,7 @@ fn one_thread(records: &Records) -> Found {
     ))
 }
 
-fn call_saved(records: &Records) -> Found {
+fn call_saved(records: &Records) -> Evaluation {
     let ours = ring(records, "superpoll-rt-epoll")?;
     let calls = ours.syscalls_per_hop?;
     let others = ring(records, "smol");

@@ -1,4 +1,4 @@
-//! The claims of a commit message of HAProxy about speculative I/O, and how each claim is judged.
+//! The claims of a commit message of HAProxy about speculative I/O, and how each claim is evaluated.
 //!
 //! The message counts the system calls of 10,000 forwarded connections before and after speculative
 //! I/O was merged with polling. Here the calls of our own relay are counted with both merged and
@@ -6,7 +6,7 @@
 //! request: with many connections, one wait would serve a dozen of them. A relay that never
 //! speculates has no fruitless reads, so it has nothing to save in reads; the reason says so.
 
-use crate::claims::claim::{Claim, Found, Means, Source, at_least, at_most};
+use crate::claims::claim::{Claim, Evaluation, Means, Source, at_least, at_most};
 use crate::claims::measured::{relay, spread};
 use crate::experiments::Records;
 
@@ -22,28 +22,28 @@ pub const CLAIMS: &[Claim] = &[
         says: "Trying first, and merging what is tried with what is polled, saves a fifth of the epoll_ctl calls of a \
                relay",
         experiment: "relay",
-        judge: |records| calls_saved(records, "one-by-one", &["epoll_ctl"], 0.2),
+        evaluate: |records| calls_saved(records, "one-by-one", &["epoll_ctl"], 0.2),
         means: None,
     },
     Claim {
         id: "haproxy-fewer-waits",
         says: "It saves a sixth of the epoll_wait calls",
         experiment: "relay",
-        judge: |records| calls_saved(records, "one-by-one", WAITS, 0.166),
+        evaluate: |records| calls_saved(records, "one-by-one", WAITS, 0.166),
         means: None,
     },
     Claim {
         id: "haproxy-fewer-recv",
         says: "It saves a fifth of the recv calls, those in vain",
         experiment: "relay",
-        judge: |records| calls_saved(records, "one-by-one", READS, 0.2),
+        evaluate: |records| calls_saved(records, "one-by-one", READS, 0.2),
         means: None,
     },
     Claim {
         id: "haproxy-faster",
         says: "A relay of small TCP requests gains 1.6 % by it",
         experiment: "relay",
-        judge: faster,
+        evaluate: faster,
         means: Some(Means {
             holds: "In a proxy, try to read and write before you ask the poller (as superpoll proxy does).",
             fails: "Trying before waiting does not pay for your proxy's load here; it saves calls, not time.",
@@ -53,7 +53,7 @@ pub const CLAIMS: &[Claim] = &[
         id: "haproxy-more-on-http",
         says: "On HTTP it saves even more: a third of epoll_ctl",
         experiment: "relay",
-        judge: |records| calls_saved(records, "http-connection", &["epoll_ctl"], 0.33),
+        evaluate: |records| calls_saved(records, "http-connection", &["epoll_ctl"], 0.33),
         means: None,
     },
 ];
@@ -65,7 +65,7 @@ const READS: &[&str] = &["recv", "recvfrom", "read", "recvmsg", "readv"];
 
 /// Judges how many calls of these names speculation saves per request: with half of the claimed
 /// share the claim holds, with at least 2 % it holds partly.
-fn calls_saved(records: &Records, load: &str, names: &[&str], claimed: f64) -> Found {
+fn calls_saved(records: &Records, load: &str, names: &[&str], claimed: f64) -> Evaluation {
     let (with, without) = (relay(records, WITH, load)?, relay(records, WITHOUT, load)?);
     let count = |row: &crate::relay::Row| -> Option<f64> {
         let calls = if row.strace_calls.is_empty() { &row.calls } else { &row.strace_calls };
@@ -91,7 +91,7 @@ fn calls_saved(records: &Records, load: &str, names: &[&str], claimed: f64) -> F
     ))
 }
 
-fn faster(records: &Records) -> Found {
+fn faster(records: &Records) -> Evaluation {
     let ratio = relay(records, WITH, "connection")?.waits_ratio?;
     Some((
         at_most(ratio.headline().value, 0.8, 1.2),

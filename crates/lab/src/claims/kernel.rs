@@ -1,6 +1,6 @@
-//! The claims of an article on poll and epoll in Linux 2.6, and how each claim is judged.
+//! The claims of an article on poll and epoll in Linux 2.6, and how each claim is evaluated.
 
-use crate::claims::claim::{Claim, Found, Means, Source, Verdict, at_least, at_most};
+use crate::claims::claim::{Claim, Evaluation, Means, Source, Verdict, at_least, at_most};
 use crate::claims::measured::{
     all_active_of_any, keep, most_zombies, spread, sweeps, sweeps_at_the_end, time, with_zombies,
 };
@@ -10,7 +10,7 @@ use crate::statistics::{self, Estimate};
 pub const SOURCE: Source = Source {
     text: "kernel",
     title: "“poll and epoll in the kernel”, an article on Linux 2.6.21",
-    about: "Reads what the two do in the kernel, and measures a server with ten active clients beside ever more silent \
+    about: "Reads what the two do in the kernel, and measures a server with ten active clients next to more and more silent \
             ones.",
 };
 
@@ -19,16 +19,16 @@ pub const CLAIMS: &[Claim] = &[
         id: "kernel-poll-linear",
         says: "With ten active clients poll's time for a request grows linearly with the silent ones",
         experiment: "zombies",
-        judge: poll_linear,
+        evaluate: poll_linear,
         means: None,
     },
     Claim {
         id: "kernel-epoll-flat",
         says: "epoll's time for a request hardly depends on how many connections are silent",
         experiment: "zombies",
-        judge: epoll_flat,
+        evaluate: epoll_flat,
         means: Some(Means {
-            holds: "Silent connections cost an epoll server nothing by request: memory is what limits them.",
+            holds: "Silent connections cost an epoll server nothing per request: only memory limits them.",
             fails: "Silent connections slow your busy ones down even with epoll: spread them over processes.",
         }),
     },
@@ -36,42 +36,42 @@ pub const CLAIMS: &[Claim] = &[
         id: "kernel-poll-first-without-zombies",
         says: "Without silent connections poll is a little quicker than epoll",
         experiment: "zombies",
-        judge: poll_first,
+        evaluate: poll_first,
         means: None,
     },
     Claim {
         id: "kernel-many-idle-epoll",
         says: "With many idle connections epoll is far more efficient than poll",
         experiment: "zombies",
-        judge: far_better,
+        evaluate: far_better,
         means: None,
     },
     Claim {
         id: "kernel-all-active-no-gain",
         says: "Where nearly all are active epoll is no more efficient than poll",
         experiment: "atr",
-        judge: no_gain,
+        evaluate: no_gain,
         means: None,
     },
     Claim {
         id: "kernel-few-active-gain",
         says: "Where few of many are active, epoll saves the walk over all of them",
         experiment: "atr",
-        judge: few_active,
+        evaluate: few_active,
         means: None,
     },
     Claim {
         id: "kernel-select-like-poll",
-        says: "select and poll work alike, and there is no obvious difference in what they cost",
+        says: "select and poll work alike, with no obvious difference in cost",
         experiment: "models",
-        judge: select_like_poll,
+        evaluate: select_like_poll,
         means: None,
     },
     Claim {
         id: "kernel-edge-hardly-matters",
         says: "Whether epoll reports edges or levels does not matter much for its performance",
         experiment: "atr",
-        judge: edges,
+        evaluate: edges,
         means: Some(Means {
             holds: "Choose between edges and levels by which your program gets right; the time is the same.",
             fails: "Edges and levels differ in time here: measure both with your share of active connections.",
@@ -82,47 +82,47 @@ pub const CLAIMS: &[Claim] = &[
         says: "A poll that sleeps joins the wait queue of every descriptor and leaves it again: waking up takes the \
                longer the more there are",
         experiment: "wake",
-        judge: joins_queues,
+        evaluate: joins_queues,
         means: None,
     },
     Claim {
         id: "kernel-ctl-is-constant",
         says: "epoll_ctl takes the same time for each descriptor, however many are watched",
         experiment: "registrations",
-        judge: ctl_constant,
+        evaluate: ctl_constant,
         means: None,
     },
     Claim {
         id: "kernel-batched-ctl",
         says: "If one epoll_ctl could change many descriptors, that would be a gain",
         experiment: "registrations",
-        judge: batched_ctl,
+        evaluate: batched_ctl,
         means: None,
     },
     Claim {
         id: "kernel-hundred-thousand",
         says: "Memory alone limits how many epoll watches: about 100,000 in a gigabyte",
         experiment: "idle",
-        judge: hundred_thousand,
+        evaluate: hundred_thousand,
         means: None,
     },
     Claim {
         id: "kernel-epoll-maps",
         says: "epoll and the program share memory through mmap, so that events need not be copied",
         experiment: "models",
-        judge: maps,
+        evaluate: maps,
         means: None,
     },
     Claim {
         id: "kernel-epoll-nests",
         says: "An epoll set is a file and can be polled itself",
         experiment: "sit",
-        judge: nests,
+        evaluate: nests,
         means: None,
     },
 ];
 
-fn poll_linear(records: &Records) -> Found {
+fn poll_linear(records: &Records) -> Evaluation {
     let most = most_zombies(records, "superpoll-poll")?;
     let none = with_zombies(records, "superpoll-poll", 0)?;
     // The cost that each silent connection adds, at the most and at the fewest connections that
@@ -153,27 +153,23 @@ fn poll_linear(records: &Records) -> Found {
     ))
 }
 
-fn epoll_flat(records: &Records) -> Found {
+fn epoll_flat(records: &Records) -> Evaluation {
     let row = most_zombies(records, "raw-epoll")?;
     let ratio = row.none_ratio?;
     Some((
         at_most(ratio.headline().value, 1.12, 1.4),
-        format!(
-            "beside {} of them it takes {} of what it takes beside none",
-            row.zombies,
-            spread(ratio)
-        ),
+        format!("with {} of them it takes {} of the time without any", row.zombies, spread(ratio)),
     ))
 }
 
-fn poll_first(records: &Records) -> Found {
+fn poll_first(records: &Records) -> Evaluation {
     let (poll, epoll) =
         (with_zombies(records, "superpoll-poll", 0)?, with_zombies(records, "superpoll-epoll", 0)?);
     let ratio = poll.figures.cpu_ns_per_request_median / epoll.figures.cpu_ns_per_request_median;
     Some((
         at_most(ratio, 0.8, 1.25),
         format!(
-            "with ten clients and nobody else a request takes {} with poll, {} with epoll: {ratio:.2} (between 0.8 \
+            "with ten clients only a request takes {} with poll, {} with epoll: {ratio:.2} (between 0.8 \
              and 1.25 is partly: too close to call in every run)",
             time(poll.figures.cpu_ns_per_request_median),
             time(epoll.figures.cpu_ns_per_request_median)
@@ -181,7 +177,7 @@ fn poll_first(records: &Records) -> Found {
     ))
 }
 
-fn far_better(records: &Records) -> Found {
+fn far_better(records: &Records) -> Evaluation {
     let (poll, epoll) =
         (most_zombies(records, "superpoll-poll")?, most_zombies(records, "superpoll-epoll")?);
     if poll.zombies != epoll.zombies {
@@ -191,18 +187,18 @@ fn far_better(records: &Records) -> Found {
     Some((
         at_least(ratio, 2.0, 1.2),
         format!(
-            "beside {} idle ones poll takes {ratio:.1} times epoll's processor time",
+            "next to {} idle ones poll takes {ratio:.1} times epoll's processor time",
             poll.zombies
         ),
     ))
 }
 
-fn no_gain(records: &Records) -> Found {
+fn no_gain(records: &Records) -> Evaluation {
     let (ratio, measured) = all_active_of_any(records)?;
     Some((at_least(ratio, 0.97, 0.9), measured))
 }
 
-fn few_active(records: &Records) -> Found {
+fn few_active(records: &Records) -> Evaluation {
     let sweep = sweeps_at_the_end(records).pop()?;
     let (share, ratio) = *sweep.curve("raw-poll", "raw-epoll-lt").first()?;
     let active = share * sweep.total as f64;
@@ -217,7 +213,7 @@ fn few_active(records: &Records) -> Found {
     })
 }
 
-fn select_like_poll(records: &Records) -> Found {
+fn select_like_poll(records: &Records) -> Evaluation {
     let rows = &records.models.as_ref()?.rows;
     let select = rows.iter().filter(|row| row.subject == "raw-select" && row.kind == "pipe");
     let ratios = select.filter_map(|row| {
@@ -231,15 +227,15 @@ fn select_like_poll(records: &Records) -> Found {
     alike("select", "poll", &ratios.collect::<Vec<f64>>())
 }
 
-fn edges(records: &Records) -> Found {
+fn edges(records: &Records) -> Evaluation {
     let ratios = sweeps(records).into_iter().flat_map(|sweep| {
         sweep.curve("raw-epoll-et", "raw-epoll-lt").into_iter().map(|(_, ratio)| ratio)
     });
-    alike("an epoll loop told of edges", "one told of levels", &ratios.collect::<Vec<f64>>())
+    alike("an edge-triggered epoll loop", "a level-triggered one", &ratios.collect::<Vec<f64>>())
 }
 
 /// Returns whether the median of some ratios is one, within the noise.
-fn alike(one: &str, other: &str, ratios: &[f64]) -> Found {
+fn alike(one: &str, other: &str, ratios: &[f64]) -> Evaluation {
     if ratios.is_empty() {
         return None;
     }
@@ -256,7 +252,7 @@ fn alike(one: &str, other: &str, ratios: &[f64]) -> Found {
     ))
 }
 
-fn hundred_thousand(records: &Records) -> Found {
+fn hundred_thousand(records: &Records) -> Evaluation {
     let rows = records.idle.iter().flat_map(|record| &record.rows);
     let row = rows
         .filter(|row| row.subject == "superpoll-keep-alive" && row.arrival == "one-by-one")
@@ -273,7 +269,7 @@ fn hundred_thousand(records: &Records) -> Found {
     ))
 }
 
-fn joins_queues(records: &Records) -> Found {
+fn joins_queues(records: &Records) -> Evaluation {
     let rows = || records.wake.iter().flat_map(|record| &record.rows);
     let of = |subject: &str| rows().find(|row| row.kind == "pipe" && row.subject == subject);
     let (poll, epoll) = (of("raw-poll").or(of("poll"))?, of("raw-epoll-lt").or(of("epoll-lt"))?);
@@ -289,7 +285,7 @@ fn joins_queues(records: &Records) -> Found {
     ))
 }
 
-fn ctl_constant(records: &Records) -> Found {
+fn ctl_constant(records: &Records) -> Evaluation {
     let rows = records.registrations.iter().flat_map(|record| &record.rows);
     let own: Vec<_> = rows.filter(|row| row.subject == "raw-epoll" && row.kind == "pipe").collect();
     let (first, last) =
@@ -309,7 +305,7 @@ fn ctl_constant(records: &Records) -> Found {
     ))
 }
 
-fn batched_ctl(records: &Records) -> Found {
+fn batched_ctl(records: &Records) -> Evaluation {
     let rows = records.registrations.iter().flat_map(|record| &record.rows);
     let row = rows
         .filter(|row| row.subject == "ring-epoll-ctl" && row.kind == "pipe")
@@ -325,7 +321,7 @@ fn batched_ctl(records: &Records) -> Found {
     ))
 }
 
-fn maps(records: &Records) -> Found {
+fn maps(records: &Records) -> Evaluation {
     let refused = records.models.as_ref()?.parameters.get("epoll_mmap")?;
     Some(match refused.as_str() {
         None => (Verdict::Holds, "an epoll set can be mapped".to_owned()),
@@ -336,7 +332,7 @@ fn maps(records: &Records) -> Found {
     })
 }
 
-fn nests(records: &Records) -> Found {
+fn nests(records: &Records) -> Evaluation {
     let row = keep(records, "busy", "nested", "main")?;
     Some((
         Verdict::Holds,

@@ -1,6 +1,6 @@
-//! The claims of Marek Majkowski's text of 2017, and how each claim is judged.
+//! The claims of Marek Majkowski's text of 2017, and how each claim is evaluated.
 
-use crate::claims::claim::{Claim, Found, Means, Source, Verdict, at_least, at_most};
+use crate::claims::claim::{Claim, Evaluation, Means, Source, Verdict, at_least, at_most};
 use crate::claims::measured::{herd, herd_growth, time};
 use crate::experiments::Records;
 use crate::models;
@@ -17,49 +17,49 @@ pub const CLAIMS: &[Claim] = &[
         id: "majkowski-trying-burns",
         says: "Trying every descriptor without blocking takes a whole processor and is not practical",
         experiment: "models",
-        judge: trying,
+        evaluate: trying,
         means: None,
     },
     Claim {
         id: "majkowski-signals-useless",
         says: "Signals for each descriptor, as Linux sends them, are almost useless",
         experiment: "models",
-        judge: signals,
+        evaluate: signals,
         means: None,
     },
     Claim {
         id: "majkowski-asking-walks",
         says: "select walks over all descriptors in each call, and so does poll",
         experiment: "models",
-        judge: asking,
+        evaluate: asking,
         means: None,
     },
     Claim {
         id: "majkowski-epoll-avoids-registering",
         says: "epoll avoids registering everything anew with each call",
         experiment: "models",
-        judge: epoll_avoids,
+        evaluate: epoll_avoids,
         means: None,
     },
     Claim {
         id: "majkowski-register-is-the-way",
-        says: "To register with the kernel what is wanted is the better model",
+        says: "Registering interest with the kernel is the better model",
         experiment: "models",
-        judge: registering,
+        evaluate: registering,
         means: None,
     },
     Claim {
         id: "majkowski-select-herd-linear",
         says: "A connect() takes the longer the more processes wait for the listener with select, in proportion",
         experiment: "herd",
-        judge: select_linear,
+        evaluate: select_linear,
         means: None,
     },
     Claim {
         id: "majkowski-epoll-herd-linear",
         says: "The same is true of epoll",
         experiment: "herd",
-        judge: epoll_linear,
+        evaluate: epoll_linear,
         means: Some(Means {
             holds: "Do not share a listener among processes with plain epoll: use EPOLLEXCLUSIVE, SO_REUSEPORT or a \
                     blocking accept.",
@@ -71,35 +71,35 @@ pub const CLAIMS: &[Claim] = &[
         id: "majkowski-all-are-woken",
         says: "One connection wakes all processes that wait, though one would do",
         experiment: "herd",
-        judge: all_woken,
+        evaluate: all_woken,
         means: None,
     },
     Claim {
         id: "majkowski-16k-takes-35-ms",
         says: "With 16,000 processes in select a connect() takes 35 ms",
         experiment: "herd",
-        judge: sixteen_thousand,
+        evaluate: sixteen_thousand,
         means: None,
     },
     Claim {
         id: "majkowski-dups-multiply",
         says: "If each process waits for a thousand duplicates of the listener as well, it takes tens of times longer",
         experiment: "herd-dups",
-        judge: duplicates,
+        evaluate: duplicates,
         means: None,
     },
     Claim {
         id: "majkowski-exclusive-helps",
         says: "EPOLLEXCLUSIVE, of Linux 4.5, helps: not all are woken",
         experiment: "herd",
-        judge: exclusive_helps,
+        evaluate: exclusive_helps,
         means: None,
     },
     Claim {
         id: "majkowski-exclusive-still-linear",
-        says: "With EPOLLEXCLUSIVE the kernel's work for a connection still grows with those who wait",
+        says: "With EPOLLEXCLUSIVE the kernel's work for a connection still grows with the number of waiters",
         experiment: "herd",
-        judge: exclusive_linear,
+        evaluate: exclusive_linear,
         means: None,
     },
 ];
@@ -133,7 +133,7 @@ fn against_epoll(records: &Records, subject: &str) -> Option<[f64; 2]> {
     Some([ratio(own.first(), epoll.first())?, ratio(own.last(), epoll.last())?])
 }
 
-fn trying(records: &Records) -> Found {
+fn trying(records: &Records) -> Evaluation {
     let share = of(records, "spin").first()?.quiet_processor_share?;
     let [few, all] = against_epoll(records, "spin")?;
     Some((
@@ -146,7 +146,7 @@ fn trying(records: &Records) -> Found {
     ))
 }
 
-fn signals(records: &Records) -> Found {
+fn signals(records: &Records) -> Evaluation {
     let best = ["sigio-wait", "sigio-fd"]
         .into_iter()
         .filter_map(|subject| Some((against_epoll(records, subject)?, subject)))
@@ -164,7 +164,7 @@ fn signals(records: &Records) -> Found {
     ))
 }
 
-fn asking(records: &Records) -> Found {
+fn asking(records: &Records) -> Evaluation {
     let [few, all] = against_epoll(records, "raw-poll")?;
     let select = against_epoll(records, "raw-select");
     let select = select.map_or_else(String::new, |[few, _]| format!(", select {few:.0}"));
@@ -176,7 +176,7 @@ fn asking(records: &Records) -> Found {
     ))
 }
 
-fn epoll_avoids(records: &Records) -> Found {
+fn epoll_avoids(records: &Records) -> Evaluation {
     let rows = of(records, EPOLL);
     let (first, last) = (rows.first()?, rows.last()?);
     if first.active * 20 > first.total {
@@ -195,7 +195,7 @@ fn epoll_avoids(records: &Records) -> Found {
     ))
 }
 
-fn registering(records: &Records) -> Found {
+fn registering(records: &Records) -> Evaluation {
     let [few, all] = against_epoll(records, "uring-poll")?;
     Some((
         at_most(few.max(all), 0.7, 1.5),
@@ -206,7 +206,7 @@ fn registering(records: &Records) -> Found {
     ))
 }
 
-fn grows(records: &Records, way: &str) -> Found {
+fn grows(records: &Records, way: &str) -> Evaluation {
     let (time, waiters, most) = herd_growth(records, way)?;
     let slope = time.ln() / waiters.ln();
     Some((
@@ -217,15 +217,15 @@ fn grows(records: &Records, way: &str) -> Found {
     ))
 }
 
-fn select_linear(records: &Records) -> Found {
+fn select_linear(records: &Records) -> Evaluation {
     grows(records, "select")
 }
 
-fn epoll_linear(records: &Records) -> Found {
+fn epoll_linear(records: &Records) -> Evaluation {
     grows(records, "epoll")
 }
 
-fn all_woken(records: &Records) -> Found {
+fn all_woken(records: &Records) -> Evaluation {
     let row = *herd(records, "epoll").last().filter(|row| row.processes >= 16)?;
     let share = row.woken_per_connect / row.processes as f64;
     Some((
@@ -234,7 +234,7 @@ fn all_woken(records: &Records) -> Found {
     ))
 }
 
-fn sixteen_thousand(records: &Records) -> Found {
+fn sixteen_thousand(records: &Records) -> Evaluation {
     let row = *herd(records, "select").last().filter(|row| row.processes >= 10_000)?;
     let milliseconds = row.connect_ns_median / 1e6;
     let verdict = if (12.0..=105.0).contains(&milliseconds) {
@@ -251,7 +251,7 @@ fn sixteen_thousand(records: &Records) -> Found {
     ))
 }
 
-fn duplicates(records: &Records) -> Found {
+fn duplicates(records: &Records) -> Evaluation {
     let rows = records.herd_dups.iter().flat_map(|record| &record.rows);
     let with = rows
         .filter(|row| row.subject == "select" && row.dups_of == "listener")
@@ -271,7 +271,7 @@ fn duplicates(records: &Records) -> Found {
     ))
 }
 
-fn exclusive_helps(records: &Records) -> Found {
+fn exclusive_helps(records: &Records) -> Evaluation {
     let row = *herd(records, "epoll-exclusive").last().filter(|row| row.processes >= 16)?;
     Some((
         at_most(row.woken_per_connect, 2.0, row.processes as f64 / 4.0),
@@ -279,7 +279,7 @@ fn exclusive_helps(records: &Records) -> Found {
     ))
 }
 
-fn exclusive_linear(records: &Records) -> Found {
+fn exclusive_linear(records: &Records) -> Evaluation {
     let (time, waiters, most) = herd_growth(records, "epoll-exclusive")?;
     let slope = time.ln() / waiters.ln();
     Some((

@@ -1,4 +1,4 @@
-//! Look-ups in the records, for the judges.
+//! Look-ups in the records, for the evaluations.
 
 use crate::atr;
 use crate::experiments::Records;

@@ -1,16 +1,16 @@
 //! The claims of the five texts that this laboratory starts from, and the measurements for each.
 //!
 //! Every claim can be refuted by a measurement. It belongs to a text and to an experiment, is given
-//! in our own words, and has a judge: a function of the records that returns a verdict with its
-//! reason, or nothing where its experiment was not run. Verdicts must be the same in two runs on
-//! one machine. So a judge compares ratios from one run, at the points of the sweep that the claim
-//! is about, with bounds that noise does not reach. A ratio between the bounds "holds partly". Each
-//! judge states its bounds in the reason or next to the code. The texts measured other machines:
-//! where a claim has a number, the same direction with another number holds partly.
+//! in our own words, and has an evaluation: a function of the records that returns a verdict with
+//! its reason, or nothing where its experiment was not run. Verdicts must be the same in two runs
+//! on one machine. So an evaluation compares ratios from one run, at the points of the sweep that
+//! the claim is about, with bounds that noise does not reach. A ratio between the bounds "holds
+//! partly". Each evaluation states its bounds in the reason or next to the code. The texts measured
+//! other machines: where a claim has a number, the same direction with another number holds partly.
 
 use serde::{Deserialize, Serialize};
 
-use crate::experiments::Records;
+use crate::experiments::{self, Records};
 
 mod claim;
 mod ghc;
@@ -57,7 +57,7 @@ fn all() -> [(&'static Source, &'static [Claim]); 5] {
 }
 
 /// Judges every claim by the records.
-pub fn judge(records: &Records) -> Vec<Finding> {
+pub fn evaluate(records: &Records) -> Vec<Finding> {
     let of = |(source, claims): (&'static Source, &'static [Claim])| {
         claims.iter().map(move |claim| (source, claim))
     };
@@ -65,8 +65,11 @@ pub fn judge(records: &Records) -> Vec<Finding> {
         .into_iter()
         .flat_map(of)
         .map(|(source, claim)| {
-            let (verdict, reason) = (claim.judge)(records).unwrap_or_else(|| {
-                (Verdict::NotMeasured, format!("superpoll-lab {} tells", claim.experiment))
+            let (verdict, reason) = (claim.evaluate)(records).unwrap_or_else(|| {
+                (
+                    Verdict::NotMeasured,
+                    format!("superpoll-lab {} measures it", experiments::command(claim.experiment)),
+                )
             });
             Finding {
                 id: claim.id.to_owned(),
@@ -132,7 +135,7 @@ mod tests {
 
     #[test]
     fn of_nothing_nothing_follows() {
-        let findings = judge(&Records::default());
+        let findings = evaluate(&Records::default());
         assert!(findings.iter().all(|one| one.verdict == Verdict::NotMeasured));
         assert!(advice(&findings).is_empty());
         assert!(tally(&findings).contains(&format!("{} were not measured", findings.len())));

@@ -1,6 +1,6 @@
-//! The claims of Zed Shaw's text of 2010, and how each claim is judged.
+//! The claims of Zed Shaw's text of 2010, and how each claim is evaluated.
 
-use crate::claims::claim::{Claim, Found, Means, Source, Verdict, at_least, at_most};
+use crate::claims::claim::{Claim, Evaluation, Means, Source, Verdict, at_least, at_most};
 use crate::claims::measured::{
     self, all_active_of_any, keep, most_zombies, slope, spread, sweep_of_a_thousand, sweeps,
     sweeps_at_the_end, time,
@@ -19,63 +19,63 @@ pub const CLAIMS: &[Claim] = &[
         id: "shaw-epoll-grows-with-active",
         says: "epoll is not O(1): its time grows with the number of active descriptors",
         experiment: "atr",
-        judge: epoll_grows,
+        evaluate: epoll_grows,
         means: None,
     },
     Claim {
         id: "shaw-poll-grows-with-total",
         says: "poll's time grows with the number of all descriptors, active or not",
         experiment: "atr",
-        judge: poll_grows,
+        evaluate: poll_grows,
         means: None,
     },
     Claim {
         id: "shaw-poll-wins-when-all-active",
         says: "With all descriptors active poll is 15 to 20 % faster than epoll",
         experiment: "atr",
-        judge: all_active,
+        evaluate: all_active,
         means: None,
     },
     Claim {
         id: "shaw-size-does-not-matter",
         says: "With all active, it does not matter how many there are: poll wins by as much among few as among many",
         experiment: "atr",
-        judge: size,
+        evaluate: size,
         means: None,
     },
     Claim {
         id: "shaw-ratio-falls",
         says: "The more of all descriptors are active, the smaller epoll's lead over poll",
         experiment: "atr",
-        judge: ratio_falls,
+        evaluate: ratio_falls,
         means: None,
     },
     Claim {
         id: "shaw-break-even-at-0.6",
         says: "poll and epoll break even where 0.6 of the descriptors are active",
         experiment: "atr",
-        judge: break_even,
+        evaluate: break_even,
         means: None,
     },
     Claim {
         id: "shaw-break-even-for-any-total",
         says: "The break-even is the same for any total",
         experiment: "atr",
-        judge: same_break_even,
+        evaluate: same_break_even,
         means: None,
     },
     Claim {
         id: "shaw-epoll-wins-less-with-more",
         says: "The more descriptors there are, the smaller epoll's lead at the same ratio",
         experiment: "atr",
-        judge: smaller_lead,
+        evaluate: smaller_lead,
         means: None,
     },
     Claim {
         id: "shaw-only-the-ratio-counts",
-        says: "The ratio of active to all is what decides, and so far nothing else is known to",
+        says: "The ratio of active to all decides, and so far nothing else is known to",
         experiment: "atr",
-        judge: only_the_ratio,
+        evaluate: only_the_ratio,
         means: Some(Means {
             holds: "Measure the ratio of active to all connections: it alone tells whether poll or epoll is cheaper.",
             fails: "Do not choose by the ratio of active to all alone: where in its array the active ones lie moves \
@@ -86,14 +86,14 @@ pub const CLAIMS: &[Claim] = &[
         id: "shaw-epoll-loses-when-busy",
         says: "Who uses epoll alone loses 20 % where nearly everything is active",
         experiment: "atr",
-        judge: epoll_loses,
+        evaluate: epoll_loses,
         means: None,
     },
     Claim {
         id: "shaw-poll-dies-of-idle",
         says: "poll alone is no choice: idle connections, as chat has them, get such a server killed",
         experiment: "zombies",
-        judge: poll_dies,
+        evaluate: poll_dies,
         means: Some(Means {
             holds: "Never watch thousands of idle connections with poll: each request pays for all of them.",
             fails: "A few idle connections do not hurt a poll loop here; look at its time with as many as you have.",
@@ -103,7 +103,7 @@ pub const CLAIMS: &[Claim] = &[
         id: "shaw-both-at-once",
         says: "A server with busy and idle connections needs both: each in its place beats either alone",
         experiment: "mix",
-        judge: both,
+        evaluate: both,
         means: Some(Means {
             holds: "With busy and idle connections in one process let the poller place each: that is cheaper than any \
                     one back-end.",
@@ -114,7 +114,7 @@ pub const CLAIMS: &[Claim] = &[
         id: "shaw-threads-win-when-busy",
         says: "Where more than 0.6 of the descriptors are active threads that block win, below that events do",
         experiment: "threads",
-        judge: threads_win,
+        evaluate: threads_win,
         means: Some(Means {
             holds: "Where most connections are busy most of the time a thread for each, blocking, is the cheapest.",
             fails: "Do not give each connection a thread because most are busy: the more are, the more a loop saves.",
@@ -124,32 +124,32 @@ pub const CLAIMS: &[Claim] = &[
         id: "shaw-thresholds-for-each-set",
         says: "Two sets, each with a ratio of its own as threshold, are enough to place descriptors well",
         experiment: "mix",
-        judge: thresholds,
+        evaluate: thresholds,
         means: None,
     },
     Claim {
         id: "shaw-epoll-call-for-each-change",
         says: "epoll pays a system call for every descriptor that comes or goes, which poll does not",
         experiment: "registrations",
-        judge: call_for_each_change,
+        evaluate: call_for_each_change,
         means: None,
     },
     Claim {
         id: "shaw-second-process",
         says: "A second process can watch the idle ones and hand descriptors over in batches by a Unix-domain socket",
         experiment: "sit",
-        judge: second_process,
+        evaluate: second_process,
         means: Some(Means {
             holds: "Idle connections can live in a process of their own (superpoll keep), and outlive your server's \
                     restart.",
-            fails: "Moving connections to another process is dear here: keep them nested in your own loop.",
+            fails: "Moving connections to another process is expensive here: keep them nested in your own loop.",
         }),
     },
     Claim {
         id: "shaw-process-before-nested",
         says: "That second process is the better plan; poll waiting for the epoll set in one process is the fallback",
         experiment: "sit",
-        judge: process_first,
+        evaluate: process_first,
         means: None,
     },
 ];
@@ -157,7 +157,7 @@ pub const CLAIMS: &[Claim] = &[
 const POLL: &str = "raw-poll";
 const EPOLL: &str = "raw-epoll-lt";
 
-fn epoll_grows(records: &Records) -> Found {
+fn epoll_grows(records: &Records) -> Evaluation {
     let sweep = sweeps_at_the_end(records).pop()?;
     let mut times = sweep.times(EPOLL);
     // Below a hundredth the call itself is most of a round.
@@ -175,7 +175,7 @@ fn epoll_grows(records: &Records) -> Found {
     ))
 }
 
-fn poll_grows(records: &Records) -> Found {
+fn poll_grows(records: &Records) -> Evaluation {
     let sweeps = sweeps_at_the_end(records);
     let (small, large) = (sweeps.first()?, sweeps.last()?);
     let one = |sweep: &crate::claims::measured::Sweep<'_>| {
@@ -198,7 +198,7 @@ fn poll_grows(records: &Records) -> Found {
 /// with another number.
 const A_SIXTH_MORE: std::ops::RangeInclusive<f64> = 1.06..=1.45;
 
-fn all_active(records: &Records) -> Found {
+fn all_active(records: &Records) -> Evaluation {
     let (ratio, measured) = all_active_of_any(records)?;
     let verdict = match A_SIXTH_MORE.contains(&ratio) {
         true => Verdict::Holds,
@@ -207,7 +207,7 @@ fn all_active(records: &Records) -> Found {
     Some((verdict, format!("{measured} (1.06 to 1.45 counts as a sixth more)")))
 }
 
-fn size(records: &Records) -> Found {
+fn size(records: &Records) -> Evaluation {
     let sweeps = sweeps_at_the_end(records);
     let (small, large) = (sweeps.first()?, sweeps.last()?);
     if small.total == large.total {
@@ -228,7 +228,7 @@ fn size(records: &Records) -> Found {
     ))
 }
 
-fn ratio_falls(records: &Records) -> Found {
+fn ratio_falls(records: &Records) -> Evaluation {
     let sweep = sweep_of_a_thousand(records)?;
     let curve = sweep.curve(POLL, EPOLL);
     let (&(x0, first), &(x1, last)) = (curve.first()?, curve.last()?);
@@ -253,7 +253,7 @@ fn ratio_falls(records: &Records) -> Found {
     ))
 }
 
-fn break_even(records: &Records) -> Found {
+fn break_even(records: &Records) -> Evaluation {
     let sweep = sweep_of_a_thousand(records)?;
     let Some(at) = sweep.break_even() else {
         return (sweep.curve(POLL, EPOLL).len() > 3).then(|| {
@@ -271,7 +271,7 @@ fn break_even(records: &Records) -> Found {
     ))
 }
 
-fn same_break_even(records: &Records) -> Found {
+fn same_break_even(records: &Records) -> Evaluation {
     let sweeps = sweeps_at_the_end(records);
     let (small, large) = (sweeps.first()?, sweeps.last()?);
     if small.total == large.total {
@@ -287,7 +287,7 @@ fn same_break_even(records: &Records) -> Found {
     ))
 }
 
-fn smaller_lead(records: &Records) -> Found {
+fn smaller_lead(records: &Records) -> Evaluation {
     let sweeps = sweeps_at_the_end(records);
     let (small, large) = (sweeps.first()?, sweeps.last()?);
     if small.total == large.total {
@@ -309,7 +309,7 @@ fn smaller_lead(records: &Records) -> Found {
     ))
 }
 
-fn only_the_ratio(records: &Records) -> Found {
+fn only_the_ratio(records: &Records) -> Evaluation {
     let sweeps = sweeps(records);
     let end = sweeps.iter().find(|sweep| sweep.placement == "end")?;
     let other = sweeps.iter().find(|sweep| sweep.placement != "end" && sweep.total == end.total)?;
@@ -324,7 +324,7 @@ fn only_the_ratio(records: &Records) -> Found {
     ))
 }
 
-fn epoll_loses(records: &Records) -> Found {
+fn epoll_loses(records: &Records) -> Evaluation {
     let (alone, measured) = all_active_of_any(records)?;
     let written = sweeps(records).into_iter().filter_map(|sweep| {
         sweep.curve_of(EPOLL, POLL, |figures| figures.cost_ns_per_round).pop().map(|(_, y)| y)
@@ -336,24 +336,24 @@ fn epoll_loses(records: &Records) -> Found {
     let with_writers = statistics::median(&written);
     Some((
         at_least(alone.min(with_writers), 1.05, 0.97),
-        format!("{measured}, and {with_writers:.2} with what the writers pay for its wake-ups"),
+        format!("{measured}, and {with_writers:.2} with the cost to the writers for its wake-ups"),
     ))
 }
 
-fn poll_dies(records: &Records) -> Found {
+fn poll_dies(records: &Records) -> Evaluation {
     let row = most_zombies(records, "superpoll-poll")?;
     let ratio = row.none_ratio?;
     Some((
         at_least(ratio.headline().value, 2.0, 1.3),
         format!(
-            "beside {} silent connections a request takes {} times the processor time that it takes beside none",
+            "next to {} silent connections a request takes {} times the processor time that it takes without any",
             row.zombies,
             spread(ratio)
         ),
     ))
 }
 
-fn both(records: &Records) -> Found {
+fn both(records: &Records) -> Evaluation {
     let rows = records.mix.iter().flat_map(|record| &record.rows);
     let own = rows.filter(|row| row.family == "mixed" && row.kind == "pipe");
     let costs = own.filter(|row| row.subject == "adaptive").filter_map(|row| row.figures.cost());
@@ -374,7 +374,7 @@ fn both(records: &Records) -> Found {
     ))
 }
 
-fn threads_win(records: &Records) -> Found {
+fn threads_win(records: &Records) -> Evaluation {
     let rows = records.threads.iter().flat_map(|record| &record.rows);
     let rows = rows.filter(|row| row.family == "threads");
     let busy = rows.clone().filter(|row| row.atr() > 0.6).filter_map(|row| row.clock());
@@ -401,7 +401,7 @@ fn threads_win(records: &Records) -> Found {
     ))
 }
 
-fn thresholds(records: &Records) -> Found {
+fn thresholds(records: &Records) -> Evaluation {
     let (worst, at) = worst_of_mix(records, "adaptive-threshold")?;
     Some((
         at_most(worst, 0.85, 0.85),
@@ -421,7 +421,7 @@ fn worst_of_mix(records: &Records, subject: &str) -> Option<(f64, String)> {
         .max_by(|a, b| a.0.total_cmp(&b.0))
 }
 
-fn call_for_each_change(records: &Records) -> Found {
+fn call_for_each_change(records: &Records) -> Evaluation {
     let rows = records.registrations.iter().flat_map(|record| &record.rows);
     let row = rows.filter(|row| row.subject == "raw-epoll").max_by_key(|row| row.batch)?;
     Some((
@@ -434,7 +434,7 @@ fn call_for_each_change(records: &Records) -> Found {
     ))
 }
 
-fn second_process(records: &Records) -> Found {
+fn second_process(records: &Records) -> Evaluation {
     let leave = keep(records, "move", "process", "leave, main")?;
     let lost = ["upgrade", "crash"].into_iter().filter_map(|how| {
         Some(
@@ -462,14 +462,14 @@ fn second_process(records: &Records) -> Found {
     ))
 }
 
-fn process_first(records: &Records) -> Found {
+fn process_first(records: &Records) -> Evaluation {
     let request = |topology| keep(records, "busy", topology, "main");
     let (nested, process) = (request("nested")?, request("process")?);
     let ratio = process.median / nested.median;
     Some((
         at_most(ratio, 0.65, 0.65),
         format!(
-            "beside {} idle connections a busy request takes {ratio:.2} of the main loop's time with the process \
+            "next to {} idle connections a busy request takes {ratio:.2} of the main loop's time with the process \
              ({} and {}; below 0.65 would be a gain that shows in every run)",
             nested.descriptors,
             time(process.median),

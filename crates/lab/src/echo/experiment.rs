@@ -6,7 +6,10 @@ use crate::experiment::{Experiment, Figure};
 use crate::page::Page;
 use crate::record::Record;
 use crate::statistics::Ratio;
-use crate::target::{Target, worst};
+use crate::target::{Target, Targets};
+
+/// The comparison of a server with another.
+type Against = fn(&Row) -> Option<Ratio>;
 
 /// The experiment with servers that echo their input.
 #[derive(Debug)]
@@ -16,8 +19,8 @@ impl Experiment for Echo {
     type Options = Options;
     type Row = Row;
     const NAME: &'static str = "echo";
-    const TITLE: &'static str = "what a server takes for a request";
-    const METHOD: &'static str = "Each server sends back what it gets, on connections of which each has one short request \
+    const TITLE: &'static str = "cost of a request to an echo server";
+    const METHOD: &'static str = "Each server echoes its input, on connections of which each has one short request \
              under way; every byte of every answer is checked. Measured is the processor time of the \
              server's process, which has a processor to itself; ratios are those of each round. \
              “Generator” is the share of its own processor that the load generator needs: at 100 % the \
@@ -25,7 +28,7 @@ impl Experiment for Echo {
     const QUICK: &'static str = "echo --quick --seconds 14";
     const FULL: &'static str = "echo --sweep --kind all --paced --seconds 120";
     const MEASURED: &'static str =
-        "processor time of a server that sends back what it gets, for one request";
+        "processor time of a server that echoes its input, for one request";
 
     fn run(options: &Options) -> Result<Record<Row>> {
         trial::run(options)
@@ -45,37 +48,29 @@ impl Experiment for Echo {
 
     /// Returns the targets that `superpoll-lab echo` measures, with a thousand TCP connections.
     fn targets(rows: &[Row]) -> Vec<Target> {
-        let of = |subject: &'static str, value: fn(&Row) -> Option<Ratio>| {
-            rows.iter()
-                .filter(move |row| row.subject == subject)
-                .filter(|row| (row.kind.as_str(), row.connections) == ("tcp", 1000))
-                .filter_map(move |row| {
-                    Some((value(row)?.headline().value, format!("{} bytes", row.bytes)))
-                })
-        };
-        ["superpoll-rt-uring", "superpoll-reader-uring"]
-            .into_iter()
-            .flat_map(|subject| {
-                let name =
-                    |other| format!("echo, 1000 TCP connections: CPU of {subject} / {other}");
-                [
-                    worst(name("raw epoll"), 0.95, of(subject, |row| row.raw_epoll_ratio)),
-                    worst(name("tokio"), 0.92, of(subject, |row| row.tokio_ratio)),
-                ]
-            })
-            .flatten()
-            .collect()
+        let mut targets = Targets::new(rows, |row| format!("{} bytes", row.bytes));
+        let against: [(&str, f64, Against); 2] = [
+            ("raw epoll", 0.95, |row| row.raw_epoll_ratio),
+            ("tokio", 0.92, |row| row.tokio_ratio),
+        ];
+        for subject in ["superpoll-rt-uring", "superpoll-reader-uring"] {
+            let applies =
+                |row: &Row| (&*row.subject, &*row.kind, row.connections) == (subject, "tcp", 1000);
+            for (other, bound, ratio) in against {
+                let name = format!("echo, 1000 TCP connections: CPU of {subject} / {other}");
+                targets.add(name, bound, applies, |row| Some(ratio(row)?.headline().value));
+            }
+        }
+        targets.all
     }
 
-    fn figures(rows: &[Row]) -> Vec<Figure> {
-        rows.iter()
-            .map(|row| {
-                row.figures.compared(format!(
-                    "{} connections by {}, {}",
-                    row.connections, row.kind, row.subject
-                ))
-            })
-            .collect()
+    fn figure(row: &Row) -> Option<Figure> {
+        Some(
+            row.figures.compared(format!(
+                "{} connections by {}, {}",
+                row.connections, row.kind, row.subject
+            )),
+        )
     }
 }
 

@@ -91,7 +91,7 @@ mod tests {
             stream.set_nonblocking(true).unwrap();
         }
         let sockets = ours.into_iter().map(OwnedFd::from).collect();
-        let mut load = load("nobody", sockets, 24).unwrap();
+        let mut load = load("absent", sockets, 24).unwrap();
         std::thread::scope(|scope| {
             for (place, mut stream) in theirs.into_iter().enumerate() {
                 let answer = &answer;
@@ -134,11 +134,11 @@ mod tests {
             drop(stream.write_all(&request));
         });
         let error = error.unwrap_err().to_string();
-        assert!(error.contains("nobody") && error.contains("byte 23 of an answer"), "{error}");
+        assert!(error.contains("absent") && error.contains("byte 23 of an answer"), "{error}");
         let error = served(1, 100, |_, request, stream| {
             drop(stream.write_all(&[&request[..], b"?"].concat()));
         });
-        assert!(error.unwrap_err().to_string().contains("nobody asked for"));
+        assert!(error.unwrap_err().to_string().contains("after the end of the answer"));
         let error = served(1, 100, |number, request, stream| {
             drop(match number {
                 0 => stream.write_all(&request),

@@ -27,7 +27,7 @@ impl Answer {
         let rest = &request[self.arrived.min(request.len())..];
         if bytes.len() > rest.len() {
             let more = bytes.len() - rest.len();
-            return Err(format!("{more} bytes came that nobody asked for"));
+            return Err(format!("{more} bytes came after the end of the answer"));
         }
         if let Some(place) = bytes.iter().zip(rest).position(|(came, sent)| came != sent) {
             return Err(format!(

@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_is_left_out_with_a_reason() {
+    fn refused_servers_are_left_out_with_a_reason() {
         let refuse = |entry: &Entry| entry.name.contains("uring").then(|| "no ring".to_owned());
         let (kept, notes) = options::without_refused(ALL.to_vec(), |entry| entry.name, refuse);
         assert!(kept.iter().all(|entry| !entry.name.contains("uring")));

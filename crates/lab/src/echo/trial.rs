@@ -17,7 +17,7 @@ use crate::server::generator::check_connections;
 use crate::server::rounds::{Slice, ratio};
 use crate::server::trial::{Plan, Trial};
 use crate::server::turns::{self, Runner};
-use crate::server::{Place, Server};
+use crate::server::{ProcessOptions, Server};
 use crate::{options, say};
 
 /// The longest request: every socket takes one this long at once.
@@ -112,14 +112,14 @@ fn measure(
     point: Point,
 ) -> Result<Vec<Row>> {
     let about = format!("{} {} connections", point.kind, point.connections);
-    let place = trial.place;
+    let process = trial.process;
     let mut runners = trial.set_up(
         group.iter().copied(),
         |entry| entry.name,
         &about,
         |entry| {
             let pairs = channel::socket_pairs(point.kind, point.connections)?;
-            set_up(entry, point.kind, pairs, options.bytes, place)
+            set_up(entry, point.kind, pairs, options.bytes, process)
         },
     )?;
     let Trial { budget, lost, progress, .. } = trial;
@@ -151,13 +151,13 @@ fn set_up(
     kind: Kind,
     pairs: Vec<(OwnedFd, OwnedFd)>,
     bytes: usize,
-    place: Place,
+    process: ProcessOptions,
 ) -> Result<Runner<Connection>> {
     let (sockets, own): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
     let serve = entry.serve()?;
     let room = (2 * bytes).max(SMALLEST_BUFFER);
     let keeps = sockets.iter().map(AsRawFd::as_raw_fd).collect();
-    let server = Server::start(entry.name, entry.counts, place, keeps, |control| {
+    let server = Server::start(entry.name, entry.counts, process, keeps, |control| {
         serve(Connections { kind, sockets, room }, control)
     })?;
     Runner::new(server, load(entry.name, own, bytes)?)
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn points_are_what_sockets_and_descriptors_allow() {
+    fn points_are_limited_by_sockets_and_descriptors() {
         let of = |connections: &str, kind: &str, bytes| {
             let (connections, kind) = (connections.to_owned(), kind.to_owned());
             let options = Options { connections, kind, bytes, ..Options::default() };
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_fit_into_the_descriptors_with_whom_they_are_compared_to() {
+    fn groups_fit_into_the_descriptors_with_the_compared_subjects() {
         let all = subject::chosen(None).unwrap().0;
         assert_eq!(groups(&all, 1), std::slice::from_ref(&all));
         let few = 2 * channel::most_pairs() / 5;

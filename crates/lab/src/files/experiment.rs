@@ -6,7 +6,7 @@ use crate::files::{Options, Row, plot, table, trial};
 use crate::page::Page;
 use crate::record::Record;
 use crate::statistics::Ratio;
-use crate::target::{Target, worst};
+use crate::target::{Target, Targets};
 
 /// Our own servers that users are meant to run.
 const OURS: [&str; 2] = ["superpoll-epoll", "superpoll-adaptive"];
@@ -36,7 +36,7 @@ impl Experiment for Files {
     type Options = Options;
     type Row = Row;
     const NAME: &'static str = "files";
-    const TITLE: &'static str = "what a server takes to send a file";
+    const TITLE: &'static str = "cost of sending a file";
     const METHOD: &'static str = "A file is asked for again and again on connections that stay open, each with one request \
              under way; every byte of every answer is checked. Measured is the processor time of the \
              server's process, which has a processor to itself; ratios are those of each round. \
@@ -73,33 +73,25 @@ impl Experiment for Files {
 
     /// Returns the targets that `superpoll-lab files` measures, at 64 connections.
     fn targets(rows: &[Row]) -> Vec<Target> {
-        let ours = |bytes: usize| {
-            rows.iter().filter(move |row| {
-                row.bytes == bytes
-                    && row.connections == CONNECTIONS
-                    && OURS.contains(&row.subject.as_str())
-            })
+        let mut targets = Targets::new(rows, |row| row.subject.clone());
+        let ours = |row: &Row, bytes: usize| {
+            (row.bytes, row.connections) == (bytes, CONNECTIONS) && OURS.contains(&&*row.subject)
         };
-        let against = AGAINST.iter().filter_map(|&(bytes, name, of, bound)| {
-            let measured = ours(bytes)
-                .filter_map(|row| Some((of(row)?.headline().value, row.subject.clone())));
-            worst(name, bound, measured)
-        });
-        let changes = ours(1 << 10)
-            .filter_map(|row| Some((row.figures.epoll_ctl_per_request?, row.subject.clone())));
-        let changes = worst("files, 1 KiB: epoll_ctl calls by request", EPOLL_CTL, changes);
-        against.chain(changes).collect()
+        for (bytes, name, of, bound) in AGAINST {
+            let ratio = |row: &Row| Some(of(row)?.headline().value);
+            targets.add(name, bound, |row| ours(row, bytes), ratio);
+        }
+        let name = "files, 1 KiB: epoll_ctl calls by request";
+        let changes = |row: &Row| row.figures.epoll_ctl_per_request;
+        targets.add(name, EPOLL_CTL, |row| ours(row, 1 << 10), changes);
+        targets.all
     }
 
-    fn figures(rows: &[Row]) -> Vec<Figure> {
-        rows.iter()
-            .map(|row| {
-                row.figures.compared(format!(
-                    "{} bytes, {} connections, {}",
-                    row.bytes, row.connections, row.subject
-                ))
-            })
-            .collect()
+    fn figure(row: &Row) -> Option<Figure> {
+        Some(row.figures.compared(format!(
+            "{} bytes, {} connections, {}",
+            row.bytes, row.connections, row.subject
+        )))
     }
 }
 

@@ -80,7 +80,7 @@ mod tests {
                 let _ = writer.shutdown(std::net::Shutdown::Write);
                 lines.for_each(drop);
             });
-            load("nobody", port, 1, &Rc::from(file))?.go(requests)
+            load("absent", port, 1, &Rc::from(file))?.go(requests)
         })
     }
 
@@ -92,7 +92,7 @@ mod tests {
         assert!(served(&[short; 3], short, 3).unwrap() > 0);
         let of = |bodies: &[&[u8]]| served(bodies, short, 2).unwrap_err().to_string();
         let error = of(&[short, b"a fine"]);
-        assert!(error.contains("nobody") && error.contains("byte 4"), "{error}");
+        assert!(error.contains("absent") && error.contains("byte 4"), "{error}");
         assert!(of(&[short, b"file"]).contains("4 bytes instead of 6"));
         assert!(of(&[short]).contains("closed a connection"));
     }

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::programs;
-use crate::server::{Place, Server, program};
+use crate::server::{ProcessOptions, Server, program};
 
 fn configuration(own: &str, root: &str, port: u16, sendfile: bool) -> String {
     let sending = if sendfile {
@@ -33,7 +33,7 @@ fn configuration(own: &str, root: &str, port: u16, sendfile: bool) -> String {
 /// Starts it, with its files in a folder of its own.
 pub fn start(
     name: &'static str,
-    place: Place,
+    process: ProcessOptions,
     own: &Path,
     root: &Path,
     port: u16,
@@ -44,7 +44,7 @@ pub fn start(
     std::fs::write(&file, configuration(&own, &text(root), port, sendfile))
         .map_err(|e| Error::system("writing a configuration for nginx", e))?;
     let nginx = programs::find("nginx").unwrap_or_else(|| "nginx".into());
-    program::other(name, place, port, &text(&nginx), &["-p", &own, "-c", &text(&file)])
+    program::other(name, process, port, &text(&nginx), &["-p", &own, "-c", &text(&file)])
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ impl Response {
         let expected = &self.file[begin..];
         if part.len() > expected.len() {
             return Err(format!(
-                "{} bytes came that nobody asked for",
+                "{} bytes came after the end of the answer",
                 part.len() - expected.len()
             ));
         }

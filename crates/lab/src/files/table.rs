@@ -54,7 +54,7 @@ mod tests {
     use crate::statistics::Ratio;
 
     #[test]
-    fn each_server_has_its_line_and_what_is_unknown_a_dash() {
+    fn each_server_has_a_line_and_unknown_values_a_dash() {
         let row = |subject: &str, median: Option<f64>| Row {
             subject: subject.to_owned(),
             bytes: 1024,

@@ -24,16 +24,16 @@ use crate::error::{Error, Result};
 use crate::server::Control;
 
 /// A file in memory.
-struct Held {
+struct CachedFile {
     bytes: Bytes,
     fields: HeaderMap,
 }
 
 /// Files by path.
-type Files = HashMap<String, Held>;
+type Files = HashMap<String, CachedFile>;
 
 /// Reads all files of a folder, without its subfolders.
-fn held(root: &Path) -> std::io::Result<Files> {
+fn cache(root: &Path) -> std::io::Result<Files> {
     let mut files = Files::new();
     for entry in std::fs::read_dir(root)? {
         let entry = entry?;
@@ -55,7 +55,10 @@ fn held(root: &Path) -> std::io::Result<Files> {
         fields.insert(ACCEPT_RANGES, HeaderValue::from_static("none"));
         fields.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         let bytes = Bytes::from(std::fs::read(entry.path())?);
-        files.insert(format!("/{}", entry.file_name().to_string_lossy()), Held { bytes, fields });
+        files.insert(
+            format!("/{}", entry.file_name().to_string_lossy()),
+            CachedFile { bytes, fields },
+        );
     }
     Ok(files)
 }
@@ -88,7 +91,7 @@ fn answer<B>(files: &Files, request: &Request<B>) -> Response<Full<Bytes>> {
 /// Serves a folder indefinitely to the clients of a listener.
 pub fn serve(listener: TcpListener, root: &Path, control: &mut Control) -> Result<()> {
     let failed = |source| Error::system("setting tokio up", source);
-    let files = held(root).map_err(|e| Error::system(format!("reading {}", root.display()), e))?;
+    let files = cache(root).map_err(|e| Error::system(format!("reading {}", root.display()), e))?;
     let files = Arc::new(files);
     let runtime = Builder::new_current_thread().enable_io().build().map_err(failed)?;
     runtime.block_on(async {
@@ -125,7 +128,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("one"), "a file").unwrap();
         std::fs::create_dir(folder.path().join("folder")).unwrap();
-        let files = held(folder.path()).unwrap();
+        let files = cache(folder.path()).unwrap();
         let ask = |method: &str, path: &str, tag: Option<&HeaderValue>| {
             let mut request = Request::builder().method(method).uri(path).body(()).unwrap();
             if let Some(tag) = tag {

@@ -18,7 +18,7 @@ use crate::server::generator::check_connections;
 use crate::server::rounds::{Slice, ratio};
 use crate::server::trial::{Plan, Trial};
 use crate::server::turns::{self, Figures, Runner};
-use crate::server::{Place, Server, program};
+use crate::server::{ProcessOptions, Server, program};
 use crate::{channel, options, say};
 
 /// The longest file: one server holds it in memory, and so does the generator.
@@ -88,14 +88,14 @@ fn measure(
     let path = root.path().join(NAME);
     std::fs::write(&path, &file)
         .map_err(|e| Error::system(format!("writing {}", path.display()), e))?;
-    let place = trial.place;
+    let process = trial.process;
     let begun = trial.set_up(
         entries.iter().copied(),
         |entry| entry.name,
         &about,
         |entry| {
             let folder = Folder::new(entry.name)?;
-            let (server, port) = start(entry, place, folder.path(), root.path())?;
+            let (server, port) = start(entry, process, folder.path(), root.path())?;
             Ok((Runner::new(server, load(entry.name, port, point.connections, &file)?)?, folder))
         },
     )?;
@@ -113,20 +113,20 @@ fn measure(
 }
 
 /// Starts a server with a folder. Returns its port.
-fn start(entry: Entry, place: Place, own: &Path, root: &Path) -> Result<(Server, u16)> {
+fn start(entry: Entry, process: ProcessOptions, own: &Path, root: &Path) -> Result<(Server, u16)> {
     match entry.kind {
         Kind::Ours(backend) => {
             let port = program::free_port()?;
-            let server = Server::start(entry.name, true, place, Vec::new(), |control| {
+            let server = Server::start(entry.name, true, process, Vec::new(), |control| {
                 ours::serve(backend, root, port, control)
             })?;
             Ok((server, port))
         }
         Kind::Nginx(sendfile) => {
             let port = program::free_port()?;
-            Ok((nginx::start(entry.name, place, own, root, port, sendfile)?, port))
+            Ok((nginx::start(entry.name, process, own, root, port, sendfile)?, port))
         }
-        Kind::Hyper => Server::accepting(entry.name, false, place, |listener, control| {
+        Kind::Hyper => Server::accepting(entry.name, false, process, |listener, control| {
             hyper(listener, root, control)
         }),
     }
@@ -191,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn points_are_what_memory_and_descriptors_allow() {
+    fn points_are_limited_by_memory_and_descriptors() {
         let of = |bytes: &str, connections: &str| {
             let (bytes, connections) = (bytes.to_owned(), connections.to_owned());
             let options = Options { bytes, connections, ..Options::default() };

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn who_fails_is_quoted() {
+    fn the_output_of_a_failed_child_is_quoted() {
         let path = Path::named("wake").unwrap();
         let line = complaint(path, Some(Onlooker::Strace), b"superpoll-lab: a wake was lost\n\n");
         assert_eq!(line, "the path wake under strace: a wake was lost");

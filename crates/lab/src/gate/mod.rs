@@ -14,7 +14,7 @@
 //! the kernel (strace) and by our own counters.
 //!
 //! `measure.rs` counts, in processes of this program (`child.rs`). `stored.rs` reads and writes the
-//! figures. `judge.rs` compares them. A figure that varies by itself is measured again before it
+//! figures. `compare.rs` compares them. A figure that varies by itself is measured again before it
 //! counts as more expensive, and is not stored at all.
 
 use std::path::PathBuf;
@@ -32,14 +32,14 @@ use crate::sys::process;
 use crate::table::Table;
 
 mod child;
+mod compare;
 mod counted;
-mod judge;
 mod measure;
 mod paths;
 mod stored;
 mod trace;
 
-use judge::Change;
+use compare::Change;
 use measure::Tools;
 use paths::Path;
 use stored::{Figures, Made, Stored};
@@ -108,7 +108,8 @@ pub struct Row {
     /// for a single run.
     pub spread: f64,
     /// Figures that have increased.
-    pub dearer: Vec<String>,
+    #[serde(rename = "dearer")]
+    pub regressions: Vec<String>,
     /// Figures that have decreased.
     pub cheaper: Vec<String>,
 }
@@ -326,9 +327,10 @@ fn compare(
     let mut measured = measure(chosen, tools, options.runs.unwrap_or(1))?;
     // An increase by chance does not happen a second time.
     for _ in 1..RUNS {
-        let is_dearer = |measured: &Measured| !row(measured, stored, widened).dearer.is_empty();
+        let is_regression =
+            |measured: &Measured| !row(measured, stored, widened).regressions.is_empty();
         let again: Vec<Path> =
-            measured.iter().filter(|one| is_dearer(one)).map(|one| one.path).collect();
+            measured.iter().filter(|one| is_regression(one)).map(|one| one.path).collect();
         for more in measure(&again, tools, 1)? {
             let known = measured.iter_mut().find(|known| known.path == more.path);
             known.into_iter().for_each(|known| known.runs.extend(more.runs.iter().cloned()));
@@ -349,22 +351,23 @@ fn row(measured: &Measured, stored: &Stored, widened: Option<f64>) -> Row {
     let known = stored.paths.get(path.name);
     let now = measured.least();
     let changes = |figures: &Figures| {
-        known.map_or_else(Vec::new, |known| judge::changes(path.name, known, figures, widened))
+        known.map_or_else(Vec::new, |known| compare::changes(path.name, known, figures, widened))
     };
-    let dearer_in = |run: &Figures, what: &str| {
-        changes(run).iter().any(|change: &Change| change.is_dearer() && change.what == what)
+    let regressed_in = |run: &Figures, what: &str| {
+        changes(run).iter().any(|change: &Change| change.is_regression() && change.what == what)
     };
-    let (dearer, cheaper): (Vec<Change>, Vec<Change>) =
-        changes(&now).into_iter().partition(Change::is_dearer);
-    let lasting =
-        dearer.iter().filter(|change| measured.runs.iter().all(|run| dearer_in(run, &change.what)));
+    let (regressions, cheaper): (Vec<Change>, Vec<Change>) =
+        changes(&now).into_iter().partition(Change::is_regression);
+    let lasting = regressions
+        .iter()
+        .filter(|change| measured.runs.iter().all(|run| regressed_in(run, &change.what)));
     Row {
         path: path.name.to_owned(),
         operation: path.operation.to_owned(),
         operations: path.operations,
         stored: known.cloned(),
         spread: measured.spread(),
-        dearer: lasting.map(ToString::to_string).collect(),
+        regressions: lasting.map(ToString::to_string).collect(),
         cheaper: cheaper.iter().map(ToString::to_string).collect(),
         now,
     }
@@ -383,9 +386,9 @@ fn tell(options: &Options, rows: &[Row], notes: &[String]) -> Result<()> {
         let known = row.stored.as_ref();
         let before = known.and_then(|known| known.instructions);
         let change = row.now.instructions.zip(before).map(|(now, before)| now / before - 1.0);
-        let verdict = match (known, row.dearer.is_empty(), row.cheaper.is_empty()) {
+        let verdict = match (known, row.regressions.is_empty(), row.cheaper.is_empty()) {
             (None, ..) => "new",
-            (_, false, _) => "dearer",
+            (_, false, _) => "more expensive",
             (_, true, false) => "cheaper",
             (_, true, true) => "ok",
         };
@@ -417,12 +420,15 @@ fn verdict(rows: &[Row], stored: &Stored, are_all: bool) -> Result<()> {
             cheaper.join("; ")
         )?;
     }
-    let mut failures: Vec<String> = rows.iter().flat_map(|row| row.dearer.clone()).collect();
+    let mut failures: Vec<String> = rows.iter().flat_map(|row| row.regressions.clone()).collect();
     if !failures.is_empty() {
-        let names: Vec<&str> =
-            rows.iter().filter(|row| !row.dearer.is_empty()).map(|row| row.path.as_str()).collect();
+        let names: Vec<&str> = rows
+            .iter()
+            .filter(|row| !row.regressions.is_empty())
+            .map(|row| row.path.as_str())
+            .collect();
         return Err(Error::usage(format!(
-            "dearer than stored: {} (by operation: {}); {ADVICE}",
+            "more expensive than stored: {} (by operation: {}); {ADVICE}",
             names.join(", "),
             failures.join("; ")
         )));
@@ -463,40 +469,42 @@ mod tests {
     }
 
     #[test]
-    fn what_is_dearer_in_each_run_fails_with_one_line_that_says_what_to_do() {
+    fn a_regression_in_each_run_fails_with_one_line_of_advice() {
         let row = row(&of(&[1100.0, 1101.0]), &stored(1000.0), None);
-        assert_eq!(row.dearer.len(), 1);
+        assert_eq!(row.regressions.len(), 1);
         let error = verdict(&[row], &stored(1000.0), false).unwrap_err().to_string();
-        for part in ["dearer than stored: wake (", "1100 instead of 1000", "+10.0 %", "--update"] {
+        for part in
+            ["more expensive than stored: wake (", "1100 instead of 1000", "+10.0 %", "--update"]
+        {
             assert!(error.contains(part), "{part:?} is missing in {error}");
         }
         assert_eq!(error.lines().count(), 1);
     }
 
     #[test]
-    fn what_is_dearer_once_passes() {
+    fn a_regression_in_a_single_run_passes() {
         let row = row(&of(&[1100.0, 1001.0]), &stored(1000.0), None);
-        assert!(row.dearer.is_empty() && (row.spread - 0.0989).abs() < 1e-3, "{row:?}");
+        assert!(row.regressions.is_empty() && (row.spread - 0.0989).abs() < 1e-3, "{row:?}");
         verdict(&[row], &stored(1000.0), true).unwrap();
     }
 
     #[test]
-    fn a_call_is_dearer_only_where_each_run_has_it() {
+    fn a_call_is_a_regression_only_if_each_run_has_it() {
         let mut measured = of(&[1000.0, 1001.0]);
         let mut known = stored(1000.0);
         let calls = |count: f64| Some([("read".to_owned(), count)].into());
         known.paths.get_mut("wake").unwrap().calls = calls(1.0);
         measured.runs[0].calls = calls(2.0);
         measured.runs[1].calls = calls(1.0);
-        assert!(row(&measured, &known, None).dearer.is_empty());
+        assert!(row(&measured, &known, None).regressions.is_empty());
         measured.runs[1].calls = calls(2.0);
-        assert_eq!(row(&measured, &known, None).dearer.len(), 1);
+        assert_eq!(row(&measured, &known, None).regressions.len(), 1);
     }
 
     #[test]
-    fn what_is_cheaper_passes() {
+    fn an_improvement_passes() {
         let row = row(&of(&[900.0]), &stored(1000.0), None);
-        assert!(row.dearer.is_empty() && row.cheaper.len() == 1);
+        assert!(row.regressions.is_empty() && row.cheaper.len() == 1);
         verdict(&[row], &stored(1000.0), true).unwrap();
     }
 

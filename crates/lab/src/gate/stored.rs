@@ -131,7 +131,7 @@ impl Stored {
         let Made { rustc, target, profile, libc } = &self.made;
         let mut text = format!(
             "# What an operation of each core path takes. Written by `superpoll-lab gate --update`; CONTRIBUTING.md says\n\
-             # when that is right. A path may have `tolerance`, by which share it may get dearer (usually {TOLERANCE}).\n\n\
+             # when that is right. A path may have `tolerance`, by which share it may get more expensive (usually {TOLERANCE}).\n\n\
              [made]\nrustc = {rustc:?}\ntarget = {target:?}\nprofile = {profile:?}\nlibc = {libc:?}\n"
         );
         for path in paths::ALL {
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_back_in_the_order_of_the_paths() {
+    fn stored_figures_are_read_back_in_the_order_of_the_paths() {
         let mut stored = stored();
         let text = stored.to_text();
         assert!(text.contains("calls = { read = 1, write = 0.125 }\ncounted = {}\n"), "{text}");
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_line() {
+    fn an_error_names_its_line() {
         let made = "[made]\nrustc = \"r\"\ntarget = \"t\"\nprofile = \"p\"\nlibc = \"l\"\n";
         let parse = |rest: &str| Stored::parse("a.toml", &format!("{made}{rest}")).unwrap_err();
         for (rest, line) in [
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_built_in_can_be_read_and_has_every_path() {
+    fn the_built_in_figures_are_valid_and_have_every_path() {
         let stored = Stored::parse(PLACE, BUILT_IN).unwrap();
         for path in paths::ALL {
             assert!(stored.paths.contains_key(path.name), "{} is not in {PLACE}", path.name);

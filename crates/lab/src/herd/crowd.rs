@@ -27,9 +27,9 @@ use std::sync::atomic::Ordering;
 use superpoll::BackendKind;
 
 use crate::error::{Error, Result};
+use crate::herd::method::post::{Post, Report};
+use crate::herd::method::{Method, engines};
 use crate::herd::shortage::{code_of, is_a_limit, why};
-use crate::herd::way::post::{Post, Tell};
-use crate::herd::way::{Way, engines};
 use crate::limits;
 use crate::sys::memory::SharedNumbers;
 use crate::sys::{descriptor, process, socket};
@@ -81,7 +81,7 @@ pub struct Crowd {
 impl Crowd {
     /// Starts `waiters` waiters, or as many as limits allow, perhaps none, and returns when all are
     /// asleep.
-    pub fn gather(way: Way, waiters: usize, dups: usize, of_pipe: bool) -> Result<Crowd> {
+    pub fn gather(method: Method, waiters: usize, dups: usize, of_pipe: bool) -> Result<Crowd> {
         let failed = |doing: String| move |source| Error::system(doing, source);
         let shared = SharedNumbers::new(FIRST + 2 * waiters)
             .map_err(failed("sharing memory with processes".to_owned()))?;
@@ -98,25 +98,25 @@ impl Crowd {
             port: 0,
             _listener: None,
         };
-        process::watch(way.name);
-        match way.engines {
-            Some(spread) => crowd.start_engines(waiters, way.backend(), spread)?,
-            None => crowd.start_processes(way, waiters, dups, of_pipe)?,
+        process::watch(method.name);
+        match method.engines {
+            Some(spread) => crowd.start_engines(waiters, method.backend(), spread)?,
+            None => crowd.start_processes(method, waiters, dups, of_pipe)?,
         }
-        if way.engines.is_some() {
-            crowd.wait_for_all(way, waiters)?;
+        if method.engines.is_some() {
+            crowd.wait_for_all(method, waiters)?;
             crowd.port = crowd.shared[PORT].load(Ordering::Acquire) as u16;
             crowd.find_threads()?;
             crowd.look_at_each()?;
         } else {
             let started = crowd.children.len();
-            crowd.refused = crowd.wait_for_all(way, started)?;
+            crowd.refused = crowd.wait_for_all(method, started)?;
             let gives_back = crowd.shortage.is_some();
             crowd.let_the_refused_go(waiters, dups, gives_back);
             crowd.look_at_each()?;
             // Waiters that are refused later leave before all the remaining ones are asleep.
             while crowd.refused != crowd.shared[REFUSED].load(Ordering::Acquire) {
-                crowd.refused = crowd.wait_for_all(way, started)?;
+                crowd.refused = crowd.wait_for_all(method, started)?;
                 crowd.let_the_refused_go(waiters, dups, false);
                 crowd.look_at_each()?;
             }
@@ -127,14 +127,14 @@ impl Crowd {
 
     /// Waits until `started` waiters have begun to wait or were refused; returns how many were
     /// refused.
-    fn wait_for_all(&self, way: Way, started: usize) -> Result<u64> {
+    fn wait_for_all(&self, method: Method, started: usize) -> Result<u64> {
         let (mut seen, mut without) = (0, 0);
         self.wait_until(|shared| {
             let [ready, refused] = [READY, REFUSED].map(|at| shared[at].load(Ordering::Acquire));
             if ready + refused > seen {
                 // Thousands may take their time, as long as the number grows.
                 seen = ready + refused;
-                process::watch(way.name);
+                process::watch(method.name);
             }
             without = refused;
             ready + refused >= started as u64
@@ -144,25 +144,25 @@ impl Crowd {
 
     fn start_processes(
         &mut self,
-        way: Way,
+        method: Method,
         waiters: usize,
         dups: usize,
         of_pipe: bool,
     ) -> Result<()> {
         let listening = |source| Error::system("listening on a loopback port", source);
-        let listener = socket::listen(0, way.own_listener).map_err(listening)?;
-        descriptor::set_blocking(listener.as_raw_fd(), way.blocks).map_err(listening)?;
+        let listener = socket::listen(0, method.own_listener).map_err(listening)?;
+        descriptor::set_blocking(listener.as_raw_fd(), method.blocks).map_err(listening)?;
         self.port = socket::port(&listener).map_err(listening)?;
         for number in 0..waiters {
             if number % 64 == 0 {
-                process::watch(way.name);
+                process::watch(method.name);
             }
             // With a listener for each, the first waiter has the listener whose port was chosen. It
             // is not kept here, where no process would accept the connections that the kernel
             // assigns to it.
             let own = match number {
                 0 => Ok(None),
-                _ if way.own_listener => socket::listen(self.port, true).map(Some),
+                _ if method.own_listener => socket::listen(self.port, true).map(Some),
                 _ => Ok(None),
             };
             let shared = &self.shared;
@@ -171,7 +171,7 @@ impl Crowd {
                     let stands_at = own.as_ref().unwrap_or(&listener).as_raw_fd();
                     descriptor::close_all_but(&mut [stands_at]);
                     let (tally, count) = (shared.clone(), shared.clone());
-                    let tell = Tell {
+                    let report = Report {
                         ready: Rc::new(move || {
                             count[FIRST + waiters + number].store(WAITS, Ordering::Relaxed);
                             count[READY].fetch_add(1, Ordering::Release);
@@ -182,7 +182,7 @@ impl Crowd {
                         }),
                     };
                     let stood = Post::take_up(number, stands_at, dups, of_pipe)
-                        .and_then(|post| (way.stand)(post, &tell));
+                        .and_then(|post| (method.stand)(post, &report));
                     match stood.as_ref().err().map(code_of) {
                         // A program that changes its interest with its next wait gets the refusal
                         // there.
@@ -214,7 +214,7 @@ impl Crowd {
                 }
             }
         }
-        if !way.own_listener {
+        if !method.own_listener {
             self._listener = Some(listener);
         }
         Ok(())
@@ -320,13 +320,13 @@ impl Crowd {
 
     /// Waits until `accepted` connections were accepted in total, and then until all waiters sleep
     /// again.
-    pub fn settle(&self, accepted: u64) -> Result<()> {
+    pub fn wait_for_accepts(&self, accepted: u64) -> Result<()> {
         self.wait_until(|shared| shared[ACCEPTED].load(Ordering::Acquire) >= accepted)?;
-        self.rest()
+        self.wait_until_asleep()
     }
 
     /// Waits until all sleep.
-    fn rest(&self) -> Result<()> {
+    fn wait_until_asleep(&self) -> Result<()> {
         let mut buffer = [0; 128];
         for _ in 0..LOOKS {
             let length = self
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn who_runs_is_counted_before_the_slash() {
+    fn running_tasks_are_counted_before_the_slash() {
         assert_eq!(running(b"0.42 1.00 2.50 3/1234 99\n"), Some(3));
         assert_eq!(running(b"0.42 1.00 2.50"), None);
         let here = std::fs::read(LOAD).unwrap();

@@ -5,7 +5,7 @@ use crate::experiment::{Experiment, Figure};
 use crate::herd::{Options, Row, plot, table, trial};
 use crate::page::Page;
 use crate::record::Record;
-use crate::target::{Target, worst};
+use crate::target::{Target, Targets};
 
 /// Many waiters for one connection.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ impl Experiment for Herd {
         Ok(())
     }
 
-    /// The targets that `superpoll-lab herd` measures, for the ways that promise to spare the herd.
+    /// The targets that `superpoll-lab herd` measures, for the methods that promise to spare the herd.
     fn targets(rows: &[Row]) -> Vec<Target> {
         let sparing = [
             "superpoll-rt-exclusive",
@@ -51,41 +51,26 @@ impl Experiment for Herd {
             "engines-hand-off",
             "engines-uring-exclusive",
         ];
-        let at = |row: &Row| format!("{} of {}", row.subject, row.processes);
-        let ours = || rows.iter().filter(|row| sparing.contains(&row.subject.as_str()));
+        let mut targets = Targets::new(rows, |row| format!("{} of {}", row.subject, row.processes));
+        let ours = |row: &Row| sparing.contains(&row.subject.as_str());
+        let name = "herd: connect() / that with the fewest waiters";
+        targets.add(name, 1.5, ours, |row| row.median_ratio);
+        // A single waiter is no herd, and by another method than the control's it may cost more or
+        // less.
+        let name = "herd: connect() / that with one waiter among as many processes";
+        targets.add(name, 1.5, |row| ours(row) && row.processes > 1, |row| row.alone_ratio);
         // A hand-over wakes two: the engine that accepts and the engine that serves.
-        let woken = ours().filter(|row| row.subject != "engines-hand-off");
+        let woken = |row: &Row| ours(row) && row.subject != "engines-hand-off";
+        let name = "herd: waiters woken by a connection";
+        targets.add(name, 1.05, woken, |row| Some(row.woken_per_connect));
         // With few connections per waiter the fairness index says nothing.
-        let many = ours().filter(|row| row.connects >= 10 * row.processes);
-        [
-            worst(
-                "herd: connect() / that with the fewest waiters",
-                1.5,
-                ours().filter_map(|row| Some((row.median_ratio?, at(row)))),
-            ),
-            worst(
-                "herd: connect() / that with one waiter among as many processes",
-                1.5,
-                // A single waiter is no herd, and in another way than the control's it may cost
-                // more or less.
-                ours()
-                    .filter(|row| row.processes > 1)
-                    .filter_map(|row| Some((row.alone_ratio?, at(row)))),
-            ),
-            worst(
-                "herd: waiters woken by a connection",
-                1.05,
-                woken.map(|row| (row.woken_per_connect, at(row))),
-            ),
-            worst("herd: 1 - Jain's index", 0.1, many.map(|row| (1.0 - row.jain, at(row)))),
-        ]
-        .into_iter()
-        .flatten()
-        .collect()
+        let many = |row: &Row| ours(row) && row.connects >= 10 * row.processes;
+        targets.add("herd: 1 - Jain's index", 0.1, many, |row| Some(1.0 - row.jain));
+        targets.all
     }
 
-    fn figures(rows: &[Row]) -> Vec<Figure> {
-        connects(rows)
+    fn figure(row: &Row) -> Option<Figure> {
+        Some(connect(row))
     }
 }
 
@@ -121,25 +106,23 @@ impl Experiment for HerdDups {
         Ok(())
     }
 
-    fn figures(rows: &[Row]) -> Vec<Figure> {
-        connects(rows)
+    fn figure(row: &Row) -> Option<Figure> {
+        Some(connect(row))
     }
 }
 
-/// The time of a connection to each herd.
-fn connects(rows: &[Row]) -> Vec<Figure> {
-    rows.iter()
-        .map(|row| Figure {
-            at: format!(
-                "{} wait, {} duplicates of a {}, {}",
-                row.processes, row.dups, row.dups_of, row.subject
-            ),
-            name: "connect(), ns".to_owned(),
-            value: row.connect_ns_median,
-            low: row.connect_ns_min,
-            high: row.connect_ns_p99,
-        })
-        .collect()
+/// The time of a connection to a herd.
+fn connect(row: &Row) -> Figure {
+    Figure {
+        at: format!(
+            "{} wait, {} duplicates of a {}, {}",
+            row.processes, row.dups, row.dups_of, row.subject
+        ),
+        name: "connect(), ns".to_owned(),
+        value: row.connect_ns_median,
+        low: row.connect_ns_min,
+        high: row.connect_ns_p99,
+    }
 }
 
 #[cfg(test)]

@@ -10,10 +10,10 @@
 //! The client's work between two connections grows with the herd. It checks whether each process
 //! sleeps, which takes tens of milliseconds for thousands; after that its own caches are colder,
 //! and the other processor sleeps more deeply, than after microseconds. This has nothing to do with
-//! the way of waiting, so there is a control, `epoll-alone`: one process waits for the listener,
+//! the method of waiting, so there is a control, `epoll-alone`: one process waits for the listener,
 //! and as many processes as in the herd sleep elsewhere. `/ alone` is the ratio to it.
 //!
-//! `way/` has the ways of waiting; `crowd.rs` starts and watches the waiters. For the duplicates,
+//! `method/` has the methods of waiting; `crowd.rs` starts and watches the waiters. For the duplicates,
 //! the control is duplicates of an empty pipe: the same number of descriptors, without any that the
 //! connection concerns.
 
@@ -23,11 +23,11 @@ use crate::options::Output;
 
 mod crowd;
 pub mod experiment;
+mod method;
 pub mod plot;
 mod shortage;
 pub mod table;
 mod trial;
-mod way;
 
 /// Options of `superpoll-lab herd`.
 #[derive(Clone, Debug, clap::Args)]
@@ -56,10 +56,10 @@ crate::options::of_a_command!(Options);
 /// The most processes that are started at a time.
 pub const MOST_PROCESSES: usize = 16_384;
 
-/// One way of waiting with one number of waiters.
+/// One method of waiting with one number of waiters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// The way.
+    /// The method.
     pub subject: String,
     /// Waiting processes, or engines of our runtime.
     pub processes: usize,
@@ -79,7 +79,7 @@ pub struct Row {
     pub connect_ns_median: f64,
     /// The 99th percentile of the time.
     pub connect_ns_p99: f64,
-    /// The median relative to that of the fewest waiters of the same way.
+    /// The median relative to that of the fewest waiters of the same method.
     pub median_ratio: Option<f64>,
     /// The median relative to that of one waiter among as many processes that sleep elsewhere.
     pub alone_ratio: Option<f64>,

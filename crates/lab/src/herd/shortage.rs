@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_are_told_from_failures_and_named_where_they_are_known() {
+    fn limits_are_distinguished_from_failures_and_named_if_known() {
         assert!(is_a_limit(libc::EAGAIN) && is_a_limit(libc::ENOSPC) && !is_a_limit(libc::EBADF));
         assert!(why(libc::EMFILE, 1019).contains("1019 duplicates"));
         assert!(why(libc::ENFILE, 0).contains(" (fs.file-max is "));
@@ -60,7 +60,7 @@ mod tests {
     fn an_error_has_its_number_however_it_was_wrapped() {
         let of_system = io::Error::from_raw_os_error(libc::ENFILE);
         assert_eq!(code_of(&of_system), libc::ENFILE);
-        let wrapped = crate::Error::system("opening", of_system);
+        let wrapped = crate::error::Error::system("opening", of_system);
         assert_eq!(code_of(&io::Error::other(wrapped)), libc::ENFILE);
         assert_eq!(code_of(&ErrorKind::StorageFull.into()), libc::ENOSPC);
         assert_eq!(code_of(&io::Error::other("anything")), libc::EIO);

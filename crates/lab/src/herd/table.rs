@@ -1,4 +1,4 @@
-//! The output of `superpoll-lab herd`: for each size its ways of waiting, one line each.
+//! The output of `superpoll-lab herd`: for each size its methods of waiting, one line each.
 
 use crate::herd::Row;
 use crate::table::{self, Table};
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_says_what_was_waited_for() {
+    fn a_line_names_the_duplicates() {
         let row = |dups, dups_of: &str| Row {
             subject: "poll".to_owned(),
             processes: 16,

@@ -9,7 +9,7 @@ use crate::budget::Budget;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::herd::crowd::Crowd;
-use crate::herd::way::{self, Way};
+use crate::herd::method::{self, Method};
 use crate::herd::{MOST_PROCESSES, Options, Row, jain};
 use crate::limits::{self, Room};
 use crate::progress::Progress;
@@ -27,7 +27,7 @@ const CONNECTS: (usize, usize) = (40, 500);
 /// connections.
 const CONNECTS_OF_LARGE: usize = 10;
 
-/// The number of herds of each way that connections are shared out for, unless the options give one.
+/// The number of herds of each method that connections are shared out for, unless the options give one.
 const HERDS: usize = 3;
 
 /// A herd of more processes than this is large, as is a herd that waits in more places than that.
@@ -78,7 +78,7 @@ fn points(options: &Options) -> Result<(Vec<Point>, Vec<String>)> {
     let most = channel::most_pairs() * 2;
     if options.dups > most {
         return Err(Error::usage(format!(
-            "--dups {} is not possible: give at most {most}, which is what the limit of {} descriptors \
+            "--dups {} is not possible: give at most {most}, as the limit of {} descriptors \
              leaves",
             options.dups,
             superpoll::limits::nofile().1
@@ -108,10 +108,11 @@ fn fewer(asked: usize, had: usize, why: &str) -> String {
     format!("asked for {asked} processes, had {had}: {why}")
 }
 
-/// Returns the requested ways, and the reasons for leaving some of them out.
-fn subjects(text: Option<&str>) -> Result<(Vec<Way>, Vec<String>)> {
+/// Returns the requested methods, and the reasons for leaving some of them out.
+fn subjects(text: Option<&str>) -> Result<(Vec<Method>, Vec<String>)> {
     let text = text.unwrap_or("all");
-    let chosen = options::named(text, way::ALL, |way| way.name, |_| true, "no way to wait")?;
+    let chosen =
+        options::named(text, method::ALL, |method| method.name, |_| true, "no way to wait")?;
     let (chosen, notes) = without_refused(chosen, BackendKind::Uring.is_available());
     if chosen.is_empty() {
         return Err(Error::usage(format!("nothing is left to measure: {}", notes.join("; "))));
@@ -119,15 +120,15 @@ fn subjects(text: Option<&str>) -> Result<(Vec<Way>, Vec<String>)> {
     Ok((chosen, notes))
 }
 
-fn without_refused(chosen: Vec<Way>, rings: bool) -> (Vec<Way>, Vec<String>) {
-    options::without_rings(chosen, rings, |way| way.name, |way| way.rings)
+fn without_refused(chosen: Vec<Method>, rings: bool) -> (Vec<Method>, Vec<String>) {
+    options::without_rings(chosen, rings, |method| method.name, |method| method.rings)
 }
 
-fn takes_part(way: &Way, point: Point) -> bool {
-    point.dups <= way.most_dups && (way.engines.is_none() || point.processes <= MOST_ENGINES)
+fn takes_part(method: &Method, point: Point) -> bool {
+    point.dups <= method.most_dups && (method.engines.is_none() || point.processes <= MOST_ENGINES)
 }
 
-/// The results of the herds of one way and size.
+/// The results of the herds of one method and size.
 #[derive(Debug, Default)]
 struct Measured {
     /// Waiters in each herd; none before the first herd.
@@ -141,18 +142,18 @@ struct Measured {
 pub fn run(options: &Options) -> Result<Record<Row>> {
     options.output.check()?;
     let (points, mut notes) = points(options)?;
-    let (ways, absent) = subjects(options.subjects.as_deref())?;
+    let (methods, absent) = subjects(options.subjects.as_deref())?;
     notes.extend(absent);
     notes.iter().for_each(|note| say::note(note));
     if options.connects == Some(0) {
         return Err(Error::usage("--connects 0 measures nothing: give 1 or more"));
     }
-    if !points.iter().any(|&point| ways.iter().any(|way| takes_part(way, point))) {
+    if !points.iter().any(|&point| methods.iter().any(|method| takes_part(method, point))) {
         return Err(Error::usage(
             "none of --subjects can wait for so many: ask for fewer --dups or --processes",
         ));
     }
-    let progress = Progress::new("herd", points.len() * ways.len() * HERDS);
+    let progress = Progress::new("herd", points.len() * methods.len() * HERDS);
     let environment = Environment::here();
     let mut budget = Budget::new(&options.output, points.len(), 15.0, 90.0);
     let mut rows = Vec::new();
@@ -163,7 +164,8 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         if !budget.point_of(point.processes * (point.dups + 1)) {
             continue;
         }
-        let taking: Vec<Way> = ways.iter().filter(|way| takes_part(way, point)).copied().collect();
+        let taking: Vec<Method> =
+            methods.iter().filter(|method| takes_part(method, point)).copied().collect();
         let mut measured: Vec<Measured> = taking.iter().map(|_| Measured::default()).collect();
         let slot = budget.slot(taking.len(), HERDS) * 1e9;
         while budget.round() {
@@ -178,12 +180,12 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
             }
         }
         let herds = taking.iter().zip(&measured).filter(|(_, measured)| !measured.times.is_empty());
-        rows.extend(herds.map(|(way, measured)| row(way, point, measured)));
+        rows.extend(herds.map(|(method, measured)| row(method, point, measured)));
     }
     drop(progress);
     relate(&mut rows);
     let own = [
-        ("subjects", json!(ways.iter().map(|way| way.name).collect::<Vec<_>>())),
+        ("subjects", json!(methods.iter().map(|method| method.name).collect::<Vec<_>>())),
         ("processes", json!(points.iter().map(|point| point.processes).collect::<Vec<_>>())),
         ("dups", json!(options.dups)),
         ("connects", json!(options.connects)),
@@ -197,9 +199,9 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
 }
 
 /// Measures one herd: gathers it, connects until the time is over, and lets it go. Reports if the
-/// herd is smaller than it should be; the results of larger herds of its way are then discarded.
+/// herd is smaller than it should be; the results of larger herds of its method are then discarded.
 fn measure(
-    way: Way,
+    method: Method,
     point: Point,
     connects: Option<usize>,
     slot_ns: f64,
@@ -210,21 +212,21 @@ fn measure(
     if asked == 0 {
         return Ok(None);
     }
-    let crowd = Crowd::gather(way, asked, point.dups, point.of_pipe)?;
+    let crowd = Crowd::gather(method, asked, point.dups, point.of_pipe)?;
     let (size, shortage) = crowd.size();
     let note = (size < asked)
-        .then(|| format!("{}: {}", way.name, fewer(asked, size, shortage.unwrap_or("no more"))));
+        .then(|| format!("{}: {}", method.name, fewer(asked, size, shortage.unwrap_or("no more"))));
     if measured.size != Some(size) {
         *measured = Measured { size: Some(size), ..Measured::default() };
     }
     if size == 0 {
         return Ok(note);
     }
-    let failed = |source| Error::system(format!("connecting to a herd of {}", way.name), source);
+    let failed = |source| Error::system(format!("connecting to a herd of {}", method.name), source);
     // The first connection finds everything cold.
     for warm in 1..=2 {
         let (_, client) = connect(&crowd).map_err(failed)?;
-        crowd.settle(warm)?;
+        crowd.wait_for_accepts(warm)?;
         drop(client);
     }
     let before = (crowd.sleeps()?, crowd.accepts());
@@ -232,11 +234,11 @@ fn measure(
     let (least, most) = connects.map_or((least, CONNECTS.1), |connects| (connects, connects));
     let mut made = 0;
     while made < most && (made < least || ((process::now() - start) as f64) < slot_ns) {
-        process::watch(way.name);
+        process::watch(method.name);
         let (took, client) = connect(&crowd).map_err(failed)?;
         measured.times.push(took as f64);
         made += 1;
-        crowd.settle(2 + made as u64)?;
+        crowd.wait_for_accepts(2 + made as u64)?;
         drop(client);
     }
     process::unwatch();
@@ -259,11 +261,11 @@ fn connect(crowd: &Crowd) -> std::io::Result<(u64, OwnedFd)> {
     Ok((process::now() - start, client))
 }
 
-fn row(way: &Way, point: Point, measured: &Measured) -> Row {
+fn row(method: &Method, point: Point, measured: &Measured) -> Row {
     let connects = measured.times.len();
     let accepts = &measured.accepts;
     Row {
-        subject: way.name.to_owned(),
+        subject: method.name.to_owned(),
         processes: measured.size.unwrap_or(point.processes),
         asked: point.processes,
         dups: point.dups,
@@ -283,7 +285,7 @@ fn row(way: &Way, point: Point, measured: &Measured) -> Row {
     }
 }
 
-/// Fills in the ratios to the smallest herd of the same way, and to one waiter among as many
+/// Fills in the ratios to the smallest herd of the same method, and to one waiter among as many
 /// processes.
 fn relate(rows: &mut [Row]) {
     for place in 0..rows.len() {
@@ -297,7 +299,7 @@ fn relate(rows: &mut [Row]) {
         let alone = rows
             .iter()
             .find(|other| {
-                other.subject == way::ALONE
+                other.subject == method::ALONE
                     && (other.asked, &other.dups_of) == (row.asked, &row.dups_of)
             })
             .map(|other| other.connect_ns_median)
@@ -357,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_no_room_for_is_lowered_with_a_note() {
+    fn sizes_beyond_the_limits_are_lowered_with_a_note() {
         let room = Room { most: 11_000, limit: "ulimit -u is 11200".to_owned() };
         let mut sizes = [16, 16_384];
         let notes = shrink(&mut sizes, &room);
@@ -374,10 +376,10 @@ mod tests {
     }
 
     #[test]
-    fn who_cannot_wait_for_so_much_takes_no_part() {
+    fn methods_that_cannot_watch_enough_are_left_out() {
         let part = |name: &str, processes, dups| {
             takes_part(
-                way::ALL.iter().find(|way| way.name == name).unwrap(),
+                method::ALL.iter().find(|method| method.name == name).unwrap(),
                 Point { processes, dups, of_pipe: false },
             )
         };
@@ -391,19 +393,19 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_a_ring_is_left_out_with_a_reason_where_there_is_none() {
-        let (kept, notes) = without_refused(way::ALL.to_vec(), false);
+    fn rings_are_left_out_with_a_reason_without_io_uring() {
+        let (kept, notes) = without_refused(method::ALL.to_vec(), false);
         assert_eq!(kept.len(), 14);
         assert!(notes[0].starts_with("uring-poll, uring-exclusive, "), "{notes:?}");
         assert!(notes.len() == 1 && notes[0].contains("engines-uring-exclusive left out: "));
-        let (kept, notes) = without_refused(way::ALL.to_vec(), true);
-        assert!(kept == way::ALL && notes.is_empty());
+        let (kept, notes) = without_refused(method::ALL.to_vec(), true);
+        assert!(kept == method::ALL && notes.is_empty());
         let rings = BackendKind::Uring.is_available();
-        assert_eq!(subjects(None).unwrap().0.len(), if rings { way::ALL.len() } else { 14 });
+        assert_eq!(subjects(None).unwrap().0.len(), if rings { method::ALL.len() } else { 14 });
     }
 
     #[test]
-    fn ratios_are_to_the_smallest_herd_of_the_same_way() {
+    fn ratios_are_to_the_smallest_herd_of_the_same_method() {
         let row = |subject: &str, processes, dups_of: &str, connect_ns_median| Row {
             subject: subject.to_owned(),
             processes,
@@ -417,7 +419,7 @@ mod tests {
             row("poll", 1, "listener", 100.0),
             row("poll", 16, "pipe", 400.0),
             row("epoll", 16, "listener", 500.0),
-            row(way::ALONE, 16, "listener", 150.0),
+            row(method::ALONE, 16, "listener", 150.0),
         ];
         relate(&mut rows);
         let ratios: Vec<_> = rows.iter().map(|row| row.median_ratio.unwrap()).collect();

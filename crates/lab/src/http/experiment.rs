@@ -5,7 +5,7 @@ use crate::experiment::{Experiment, Figure};
 use crate::http::{Options, Row, plot, table};
 use crate::page::Page;
 use crate::record::Record;
-use crate::target::{Target, worst};
+use crate::target::{Target, Targets};
 
 /// Web servers.
 #[derive(Debug)]
@@ -15,7 +15,7 @@ impl Experiment for Http {
     type Options = Options;
     type Row = Row;
     const NAME: &'static str = "http";
-    const TITLE: &'static str = "what a web server takes for a request";
+    const TITLE: &'static str = "cost of a request to a web server";
     const METHOD: &'static str = "hyper answers thirteen bytes over HTTP/1 on connections that stay open, each with one \
              request in flight; only the runtime below it differs. Measured is the processor time of the \
              server's process, which has a processor to itself. “raw-epoll” answers canned bytes and is \
@@ -48,22 +48,15 @@ impl Experiment for Http {
 
     /// Returns the targets that `superpoll-lab http` measures, at 64 connections.
     fn targets(rows: &[Row]) -> Vec<Target> {
-        let ours = rows
-            .iter()
-            .filter(|row| row.connections == 64)
-            .filter(|row| {
-                ["superpoll-rt-epoll", "superpoll-rt-adaptive"].contains(&row.subject.as_str())
-            })
-            .filter_map(|row| Some((row.to_tokio()?, row.subject.clone())));
-        worst("http: CPU / tokio", 0.95, ours).into_iter().collect()
+        let mut targets = Targets::new(rows, |row| row.subject.clone());
+        let ours = ["superpoll-rt-epoll", "superpoll-rt-adaptive"];
+        let applies = |row: &Row| row.connections == 64 && ours.contains(&&*row.subject);
+        targets.add("http: CPU / tokio", 0.95, applies, Row::to_tokio);
+        targets.all
     }
 
-    fn figures(rows: &[Row]) -> Vec<Figure> {
-        rows.iter()
-            .map(|row| {
-                row.figures.compared(format!("{} connections, {}", row.connections, row.subject))
-            })
-            .collect()
+    fn figure(row: &Row) -> Option<Figure> {
+        Some(row.figures.compared(format!("{} connections, {}", row.connections, row.subject)))
     }
 }
 

@@ -78,7 +78,7 @@ mod tests {
             let _ = stream.shutdown(std::net::Shutdown::Write);
             let _ = io::copy(&mut stream, &mut io::sink());
         });
-        let outcome = load("nobody", Ipv4Addr::LOCALHOST, &[port], 1).unwrap().go(requests);
+        let outcome = load("absent", Ipv4Addr::LOCALHOST, &[port], 1).unwrap().go(requests);
         server.join().unwrap();
         outcome
     }
@@ -89,7 +89,7 @@ mod tests {
     fn right_answers_are_counted_and_others_are_not_taken() {
         assert!(served(&[GOOD, GOOD, GOOD], 3).unwrap() > 0);
         let error = served(&[GOOD, "HTTP/1.1 404 Not Found\r\n\r\n"], 3).unwrap_err().to_string();
-        assert!(error.contains("nobody") && error.contains("404"), "{error}");
+        assert!(error.contains("absent") && error.contains("404"), "{error}");
         let error = served(&[GOOD], 2).unwrap_err().to_string();
         assert!(error.contains("closed a connection"), "{error}");
     }

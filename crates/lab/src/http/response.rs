@@ -37,7 +37,10 @@ impl Response {
             return Err(format!("an answer was {:?}", String::from_utf8_lossy(body)));
         }
         if body.len() > BODY.len() {
-            return Err(format!("{} bytes came that nobody asked for", body.len() - BODY.len()));
+            return Err(format!(
+                "{} bytes came after the end of the answer",
+                body.len() - BODY.len()
+            ));
         }
         let complete = body.len() == BODY.len();
         if complete {

@@ -30,7 +30,7 @@ mod tests {
     use crate::server::turns::Figures;
 
     #[test]
-    fn each_server_has_its_line_and_what_is_unknown_a_dash() {
+    fn each_server_has_a_line_and_unknown_values_a_dash() {
         let row = |subject: &str, waits_per_request| Row {
             subject: subject.to_owned(),
             connections: 64,

@@ -14,7 +14,7 @@ use crate::rivals::Lost;
 use crate::server::generator::check_connections;
 use crate::server::trial::{Plan, Trial};
 use crate::server::turns::{self, Runner};
-use crate::server::{Place, Server};
+use crate::server::{ProcessOptions, Server};
 use crate::{channel, options, statistics};
 
 fn connections(options: &Options, servers: usize) -> Result<Vec<usize>> {
@@ -30,12 +30,12 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let output = &options.output;
     let plan = Plan { name: "http", output, seconds: 30.0, servers: entries.len() };
     let done = plan.run(Lost::default(), &points, |trial, connections| {
-        let (about, place) = (format!("{connections} connections"), trial.place);
+        let (about, process) = (format!("{connections} connections"), trial.process);
         let mut runners = trial.set_up(
             entries.iter().copied(),
             |entry| entry.name,
             &about,
-            |entry| set_up(entry, connections, place),
+            |entry| set_up(entry, connections, process),
         )?;
         let Trial { budget, lost, progress, .. } = trial;
         let requests = turns::take_turns(&mut runners, budget, lost, |server| {
@@ -53,9 +53,9 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
 }
 
 /// Starts a server, connects to it, and measures how long a request takes.
-fn set_up(entry: Entry, connections: usize, place: Place) -> Result<Runner<Connection>> {
+fn set_up(entry: Entry, connections: usize, process: ProcessOptions) -> Result<Runner<Connection>> {
     let (server, port) =
-        Server::accepting(entry.name, entry.counts, place, |listener, control| {
+        Server::accepting(entry.name, entry.counts, process, |listener, control| {
             let listener = OwnedFd::from(listener);
             // Accepted connections inherit this.
             channel::plain_congestion(&listener);
@@ -91,7 +91,7 @@ mod tests {
     use crate::server::turns::Figures;
 
     #[test]
-    fn connections_are_what_descriptors_allow() {
+    fn connections_are_limited_by_descriptors() {
         let of = |connections: &str| {
             let connections = connections.to_owned();
             super::connections(&Options { connections, ..Options::default() }, 5)

@@ -154,7 +154,7 @@ impl Client {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(()),
             Err(error) => Err(other(format!("a connection broke: {error}"))),
             Ok(0) => Err(other("it closed a connection")),
-            Ok(_) => Err(other("it sent something that nobody asked for")),
+            Ok(_) => Err(other("it sent data without a request")),
         }
     }
 }

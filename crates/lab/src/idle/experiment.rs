@@ -5,7 +5,7 @@ use crate::experiment::{Experiment, Figure};
 use crate::idle::{Options, Row, plot, table, trial};
 use crate::page::Page;
 use crate::record::Record;
-use crate::target::{Target, worst};
+use crate::target::{Target, Targets};
 
 /// Memory of connections that do nothing.
 #[derive(Debug)]
@@ -41,34 +41,28 @@ impl Experiment for Idle {
 
     /// The targets that `superpoll-lab idle` measures, in KiB of user memory.
     fn targets(rows: &[Row]) -> Vec<Target> {
-        [
+        let mut targets = Targets::new(rows, |row| row.arrival.clone());
+        for (subject, name, bound) in [
             ("superpoll-keep-alive", "keep-alive connection", 1.0),
             ("superpoll-long-poll", "long-poll", 2.0),
             ("superpoll-websocket", "WebSocket", 2.0),
             ("superpoll-relay", "relayed pair", 1.0),
-        ]
-        .into_iter()
-        .filter_map(|(subject, name, bound)| {
-            let own = rows.iter().filter(|row| row.subject == subject);
-            worst(
-                format!("idle: KiB of user memory of a {name}"),
-                bound,
-                own.map(|row| (row.user_bytes_per_connection.median / 1024.0, row.arrival.clone())),
-            )
-        })
-        .collect()
+        ] {
+            let name = format!("idle: KiB of user memory of a {name}");
+            let value = |row: &Row| Some(row.user_bytes_per_connection.median / 1024.0);
+            targets.add(name, bound, |row| row.subject == subject, value);
+        }
+        targets.all
     }
 
-    fn figures(rows: &[Row]) -> Vec<Figure> {
-        rows.iter()
-            .map(|row| Figure {
-                at: format!("{} {} {}, {}", row.connections, row.kind, row.arrival, row.subject),
-                name: "user memory by connection, bytes".to_owned(),
-                value: row.user_bytes_per_connection.median,
-                low: row.user_bytes_per_connection.least,
-                high: row.user_bytes_per_connection.most,
-            })
-            .collect()
+    fn figure(row: &Row) -> Option<Figure> {
+        Some(Figure {
+            at: format!("{} {} {}, {}", row.connections, row.kind, row.arrival, row.subject),
+            name: "user memory by connection, bytes".to_owned(),
+            value: row.user_bytes_per_connection.median,
+            low: row.user_bytes_per_connection.least,
+            high: row.user_bytes_per_connection.most,
+        })
     }
 }
 

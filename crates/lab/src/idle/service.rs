@@ -7,7 +7,7 @@ use crate::http;
 use crate::http::response::BODY;
 use crate::idle::subject::{Entry, Kind, Software};
 use crate::idle::tls::Certificate;
-use crate::server::{Place, Server, program};
+use crate::server::{ProcessOptions, Server, program};
 
 /// A server at work.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub struct Service {
 /// Starts a server. It may put files into the folder.
 pub fn start(
     entry: Entry,
-    place: Place,
+    process: ProcessOptions,
     folder: &Path,
     certificate: &Certificate,
 ) -> Result<Service> {
@@ -43,10 +43,10 @@ pub fn start(
     match (entry.software, entry.kind) {
         (Software::Superpoll, Kind::Relay) => {
             let (behind, to) =
-                Server::accepting("raw-epoll", false, place, http::raw_epoll::serve)?;
+                Server::accepting("raw-epoll", false, process, http::raw_epoll::serve)?;
             let to = format!("127.0.0.1:{to}");
             let arguments = ["proxy", "--listen", "127.0.0.1:0", "--to", &to];
-            let (server, port) = program::superpoll(name, place, &arguments)?;
+            let (server, port) = program::superpoll(name, process, &arguments)?;
             Ok(Service { server, port, _behind: Some(behind) })
         }
         (Software::Superpoll, kind) => {
@@ -62,17 +62,17 @@ pub fn start(
                 if kind == Kind::Tls { &tls } else { "" },
                 text(&root),
             ))?;
-            let (server, port) = program::superpoll(name, place, &["serve", "-c", &text(&file)])?;
+            let (server, port) = program::superpoll(name, process, &["serve", "-c", &text(&file)])?;
             Ok(of(server, port))
         }
         (Software::RawEpoll, _) => {
-            let (server, port) = Server::accepting(name, false, place, http::raw_epoll::serve)?;
+            let (server, port) = Server::accepting(name, false, process, http::raw_epoll::serve)?;
             Ok(of(server, port))
         }
         (Software::Hyper, _) => {
             #[cfg(feature = "http")]
             {
-                let (server, port) = Server::accepting(name, false, place, http::tokio::serve)?;
+                let (server, port) = Server::accepting(name, false, process, http::tokio::serve)?;
                 Ok(of(server, port))
             }
             #[cfg(not(feature = "http"))]
@@ -102,12 +102,12 @@ pub fn start(
                 text(&root)
             ))?;
             let server =
-                program::other(name, place, port, "nginx", &["-p", &own, "-c", &text(&file)])?;
+                program::other(name, process, port, "nginx", &["-p", &own, "-c", &text(&file)])?;
             Ok(of(server, port))
         }
         (Software::Haproxy, _) => {
             let (behind, to) =
-                Server::accepting("raw-epoll", false, place, http::raw_epoll::serve)?;
+                Server::accepting("raw-epoll", false, process, http::raw_epoll::serve)?;
             let port = program::free_port()?;
             write(&format!(
                 "global\n  nbthread 1\n  maxconn 9000\n\
@@ -116,7 +116,7 @@ pub fn start(
                  \x20 server behind 127.0.0.1:{to}\n"
             ))?;
             let arguments = ["-db", "-q", "-f", &text(&file)];
-            let server = program::other(name, place, port, "haproxy", &arguments)?;
+            let server = program::other(name, process, port, "haproxy", &arguments)?;
             Ok(Service { server, port, _behind: Some(behind) })
         }
     }

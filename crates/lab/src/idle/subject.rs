@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_here_is_noted_and_refused_by_name() {
+    fn absent_entries_are_noted_and_refused_by_name() {
         let (kept, notes) = chosen(None).unwrap();
         assert_eq!(kept.len() + notes.len(), ALL.len());
         let (two, _) = chosen(Some("superpoll-tls, raw-epoll,superpoll-tls")).unwrap();

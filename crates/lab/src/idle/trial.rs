@@ -17,7 +17,7 @@ use crate::progress::Progress;
 use crate::record::Record;
 use crate::rivals::{self, Lost};
 use crate::say;
-use crate::server::Place;
+use crate::server::ProcessOptions;
 use crate::server::memory::{self, Memory};
 use crate::server::processors::Processors;
 use crate::statistics;
@@ -69,7 +69,7 @@ fn connections(options: &Options, entries: &[Entry]) -> Result<usize> {
     if !(2..=most).contains(&asked) {
         let limit = superpoll::limits::nofile().1;
         return Err(Error::usage(format!(
-            "--connections {asked} is not possible: give 2 to {most}, which is what the limit of {limit} \
+            "--connections {asked} is not possible: give 2 to {most}, as the limit of {limit} \
              descriptors leaves"
         )));
     }
@@ -81,7 +81,7 @@ const ROUNDS: usize = 3;
 
 /// The findings of one round, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
-struct Found {
+struct RoundMemory {
     start: Memory,
     half: Memory,
     full: Memory,
@@ -101,8 +101,8 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let processors = Processors::here();
     let mut lost = Lost::default();
     let measured = processors.apart(|processor| {
-        let place = Place { processor, second_thread: options.output.second_thread };
-        measure(options, &entries, &arrivals, connections, place, &mut lost)
+        let process = ProcessOptions { processor, second_thread: options.output.second_thread };
+        measure(options, &entries, &arrivals, connections, process, &mut lost)
     });
     let (rows, budget) = measured?;
     notes.extend(lost.notes());
@@ -127,7 +127,7 @@ fn measure(
     entries: &[Entry],
     arrivals: &[Arrival],
     connections: usize,
-    place: Place,
+    process: ProcessOptions,
     lost: &mut Lost,
 ) -> Result<(Vec<Row>, Budget)> {
     let making = |e| Error::system("making a folder for servers", e);
@@ -138,7 +138,7 @@ fn measure(
     let progress = Progress::new("idle", points.len() * ROUNDS);
     let mut budget = Budget::new(&options.output, points.len(), 30.0, 600.0);
     budget.needs(1);
-    let mut found: Vec<Vec<Found>> = vec![Vec::new(); points.len()];
+    let mut found: Vec<Vec<RoundMemory>> = vec![Vec::new(); points.len()];
     for (&(entry, arrival), found) in points.iter().zip(&mut found) {
         if !budget.point() {
             continue;
@@ -146,7 +146,7 @@ fn measure(
         while budget.round() && budget.number() < budget.rounds(ROUNDS) && !lost.has(entry.name) {
             progress.step(format!("{} {}", entry.name, arrival.name()));
             let own = tempfile::tempdir_in(folder.path()).map_err(making)?;
-            let round = round(entry, arrival, connections, place, own.path(), &certificate);
+            let round = round(entry, arrival, connections, process, own.path(), &certificate);
             let round = budget.keep(lost.keep(entry.name, round))?;
             found.extend(round.flatten());
         }
@@ -166,29 +166,29 @@ fn round(
     entry: Entry,
     arrival: Arrival,
     connections: usize,
-    place: Place,
+    process: ProcessOptions,
     own: &Path,
     certificate: &Certificate,
-) -> Result<Found> {
-    let service = service::start(entry, place, own, certificate)?;
+) -> Result<RoundMemory> {
+    let service = service::start(entry, process, own, certificate)?;
     let pid = service.server.pid();
     let mut clients = clients::start(entry, Ipv4Addr::LOCALHOST, service.port, certificate)?;
     let settling = if entry.parks() { PARKING_NS } else { SETTLING_NS };
     let start = memory::at_rest(&[pid], 0)?;
-    clients.tell(&arrival.order(connections / 2))?;
+    clients.send(&arrival.order(connections / 2))?;
     let half = memory::at_rest(&[pid], settling)?;
-    clients.tell(&arrival.order(connections / 2))?;
+    clients.send(&arrival.order(connections / 2))?;
     let full = memory::at_rest(&[pid], settling)?;
-    clients.tell(&Order::Check)?;
-    clients.tell(&Order::Close)?;
+    clients.send(&Order::Check)?;
+    clients.send(&Order::Close)?;
     process::sleep(SETTLING_NS);
     let closed = memory::at_rest(&[pid], 0)?;
-    Ok(Found { start, half, full, closed })
+    Ok(RoundMemory { start, half, full, closed })
 }
 
-fn row(entry: Entry, arrival: Arrival, connections: usize, found: &[Found]) -> Row {
+fn row(entry: Entry, arrival: Arrival, connections: usize, found: &[RoundMemory]) -> Row {
     let half = (connections / 2) as f64;
-    let spread = |of: &dyn Fn(&Found) -> f64| {
+    let spread = |of: &dyn Fn(&RoundMemory) -> f64| {
         let all: Vec<f64> = found.iter().map(of).collect();
         Spread {
             median: statistics::median(&all),
@@ -234,9 +234,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_at_the_start_does_not_count() {
+    fn memory_at_the_start_does_not_count() {
         let memory = |user| Memory { user, slab: 2 * user, sockets: 0 };
-        let found = |full| Found {
+        let found = |full| RoundMemory {
             start: memory(1000),
             half: memory(5000),
             full: memory(full),

@@ -34,7 +34,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 enum Order {
     /// Wait until all connections that may leave have left. The answer: their number.
-    Settle,
+    HandOver,
     /// Answer this many requests. The answer: nanoseconds for a request, in the main loop and in
     /// the keeper, and how many connections are away.
     Serve(u64),
@@ -49,7 +49,7 @@ pub struct Pair {
 
 /// The findings of one round.
 #[derive(Clone, Copy, Debug)]
-pub struct Found {
+pub struct RoundFigures {
     /// The median time of a request.
     pub p50: f64,
     /// The 99th percentile of the time of a request.
@@ -83,7 +83,7 @@ impl Pair {
                 serving.begin(ours)?;
             }
             match order {
-                Order::Settle => serving.settle(),
+                Order::HandOver => serving.hand_over_idle(),
                 Order::Serve(requests) => serving.serve(requests),
             }
         })?;
@@ -96,18 +96,18 @@ impl Pair {
             }
             asking.as_mut().map_or_else(|| Ok(Vec::new()), |asking| asking.ask(requests))
         })?;
-        main.ask::<_, Vec<f64>>(&Order::Settle)?;
+        main.ask::<_, Vec<f64>>(&Order::HandOver)?;
         Ok(Pair { main, clients })
     }
 
     /// Measures one round.
-    pub fn measure(&mut self, requests: u64) -> Result<Found> {
+    pub fn measure(&mut self, requests: u64) -> Result<RoundFigures> {
         self.main.order(&Order::Serve(requests))?;
         self.clients.order(&requests)?;
         let times: Vec<f64> = self.clients.answer()?;
         let costs: Vec<f64> = self.main.answer()?;
         let of = |place: usize| costs.get(place).copied().unwrap_or_default();
-        Ok(Found {
+        Ok(RoundFigures {
             p50: statistics::median(&times),
             p99: statistics::quantile(&times, 0.99),
             main: of(0),
@@ -142,7 +142,7 @@ impl Serving {
         Error::Work { subject: self.station.kind.name(), found }
     }
 
-    fn settle(&mut self) -> Result<Vec<f64>> {
+    fn hand_over_idle(&mut self) -> Result<Vec<f64>> {
         let Some(watcher) = &mut self.watcher else { return Ok(Vec::new()) };
         let mut events = Events::with_limit(64);
         let begun = Instant::now();
@@ -255,7 +255,7 @@ impl Asking {
                 let count = descriptor::read(self.sockets[connection].as_raw_fd(), &mut answer);
                 let now = process::now();
                 if count != BYTES as isize || answer[BYTES - 1] != connection as u8 {
-                    return Err(wrong("an answer is not what was asked"));
+                    return Err(wrong("an answer does not match its request"));
                 }
                 times.push((now - self.asked_at[connection]) as f64);
                 if unasked > 0 {
@@ -267,7 +267,7 @@ impl Asking {
         // The clients' ends of idle connections must have received nothing.
         for socket in &self.sockets[ACTIVE..] {
             if descriptor::read_byte(socket.as_raw_fd()).is_some() {
-                return Err(wrong("a silent connection was told something"));
+                return Err(wrong("a silent connection received data"));
             }
         }
         Ok(times.split_off(usize::try_from(FIRST).unwrap_or_default()))

@@ -20,8 +20,8 @@ impl Experiment for Keep {
              another process. Of each figure there is that of the middle round, and the spread of all. \
              “Main” is the processor time of the main loop's thread, “keeper” that of the keeper's \
              thread or process.";
-    const QUICK: &'static str = "sit --quick --repetitions 3 --seconds 24";
-    const FULL: &'static str = "sit --seconds 120";
+    const QUICK: &'static str = "keep --quick --repetitions 3 --seconds 24";
+    const FULL: &'static str = "keep --seconds 120";
 
     fn run(options: &Options) -> Result<Record<Row>> {
         trial::run(options)
@@ -77,16 +77,14 @@ impl Experiment for Keep {
         targets
     }
 
-    fn figures(rows: &[Row]) -> Vec<Figure> {
-        rows.iter()
-            .map(|row| Figure {
-                at: format!("{} of {}, {}", row.part, row.descriptors, row.subject),
-                name: format!("{}, {}", row.figure, row.unit),
-                value: row.median,
-                low: row.least,
-                high: row.most,
-            })
-            .collect()
+    fn figure(row: &Row) -> Option<Figure> {
+        Some(Figure {
+            at: format!("{} of {}, {}", row.part, row.descriptors, row.subject),
+            name: format!("{}, {}", row.figure, row.unit),
+            value: row.median,
+            low: row.least,
+            high: row.most,
+        })
     }
 }
 

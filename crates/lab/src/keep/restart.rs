@@ -19,7 +19,7 @@ use crate::error::{Error, Result};
 use crate::keep::crowd::{self, CHANNEL, Order};
 use crate::keep::topology::KeeperProcess;
 use crate::server::clients::Clients;
-use crate::server::{Place, Server, program};
+use crate::server::{ProcessOptions, Server, program};
 use crate::sys::process;
 
 /// How long it may take until connections are left with the keeper, and until a server ends or
@@ -34,8 +34,8 @@ const PAUSE_NS: u64 = 25_000_000;
 const BEFORE_NS: u64 = 100_000_000;
 
 crate::by_name::named! {
-    /// The way in which a server follows the previous one.
-    pub enum Way {
+    /// How a server follows the previous one.
+    pub enum RestartKind {
         /// The new server is told to take over.
         Upgrade = "upgrade",
         /// The previous server has been killed.
@@ -45,7 +45,7 @@ crate::by_name::named! {
 
 /// The findings of a restart.
 #[derive(Clone, Copy, Debug)]
-pub struct Found {
+pub struct RestartFigures {
     /// Nanoseconds until the new process answers.
     pub answer_ns: f64,
     /// Connections that have ended.
@@ -74,7 +74,7 @@ pub struct Site {
     folder: TempDir,
 }
 
-const PLACE: Place = Place { processor: None, second_thread: false };
+const PROCESS: ProcessOptions = ProcessOptions { processor: None, second_thread: false };
 
 impl Site {
     /// Starts all of them, and makes the clients connect.
@@ -114,11 +114,11 @@ impl Site {
         self.number += 1;
         let page = page(self.number);
         let file = write(self.folder.path(), self.port, self.number, &page)
-            .map_err(|e| Error::system("writing what a server is told", e))?;
+            .map_err(|e| Error::system("writing the configuration of a server", e))?;
         let (file, keep) = (file.to_string_lossy(), self.keeper.path());
         let keep = keep.to_string_lossy();
         let all = [&["serve", "-c", &*file, "--keeper", &*keep][..], arguments].concat();
-        program::superpoll("superpoll serve", PLACE, &all).map(|(server, _)| server)
+        program::superpoll("superpoll serve", PROCESS, &all).map(|(server, _)| server)
     }
 
     fn until_held(&self) -> Result<()> {
@@ -138,20 +138,20 @@ impl Site {
     }
 
     /// Makes the next server follow the present one.
-    pub fn follow(&mut self, way: Way) -> Result<Found> {
+    pub fn follow(&mut self, kind: RestartKind) -> Result<RestartFigures> {
         self.until_held()?;
         let first = self.messages + 1;
         self.publisher.order(&Order::Publish(first, MESSAGES, PAUSE_NS))?;
         process::sleep(BEFORE_NS);
         let before = self.server.take();
-        if way == Way::Crash {
+        if kind == RestartKind::Crash {
             // Dropping kills the server and waits for its end.
             drop(before);
         } else {
             self.server = before;
         }
         let begun = process::now();
-        let server = self.begin(if way == Way::Upgrade { &["--upgrade"] } else { &[] })?;
+        let server = self.begin(if kind == RestartKind::Upgrade { &["--upgrade"] } else { &[] })?;
         let page = page(self.number);
         let mut said = String::new();
         while said != page {
@@ -179,7 +179,13 @@ impl Site {
         let count = confirmed.len() as f64;
         let found: Vec<u64> = self.crowd.ask(&Order::Hear(self.messages, confirmed))?;
         let of = |place: usize| found.get(place).map_or(f64::NAN, |&number| number as f64);
-        Ok(Found { answer_ns, dropped: of(0), lost: of(1), doubled: of(2), confirmed: count })
+        Ok(RestartFigures {
+            answer_ns,
+            dropped: of(0),
+            lost: of(1),
+            doubled: of(2),
+            confirmed: count,
+        })
     }
 }
 

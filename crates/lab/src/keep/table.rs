@@ -16,7 +16,7 @@ pub fn parts(rows: &[Row]) -> Vec<(&'static str, Table)> {
         ),
         (
             Part::Busy,
-            "requests of ten clients beside idle connections: time of one, processor time of one",
+            "requests of ten clients next to idle connections: time of one, processor time of one",
         ),
         (Part::Restart, "a server with idle connections is upgraded, and killed"),
     ];

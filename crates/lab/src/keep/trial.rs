@@ -8,7 +8,7 @@ use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::keep::busy::{ACTIVE, Pair};
 use crate::keep::moves::{self, Order, WATCHED};
-use crate::keep::restart::{Site, Way};
+use crate::keep::restart::{RestartKind, Site};
 use crate::keep::topology::{KeeperProcess, Kind};
 use crate::keep::{Options, Part, Row};
 use crate::options;
@@ -104,7 +104,7 @@ fn plan(options: &Options) -> Result<Plan> {
     if batches.iter().any(|batch| !(1..=MOST).contains(batch)) {
         let text = &options.batch;
         return Err(Error::usage(format!(
-            "--batch {text} is not possible: give numbers from 1 to {MOST}, which is what a message takes"
+            "--batch {text} is not possible: give numbers from 1 to {MOST}, the most that fit into a message"
         )));
     }
     for (name, value) in [
@@ -124,7 +124,7 @@ fn plan(options: &Options) -> Result<Plan> {
     if batches.iter().any(|&batch| batch > watched) {
         let limit = superpoll::limits::nofile().1;
         return Err(Error::usage(format!(
-            "--batch {} is not possible: give at most {watched}, which is what the limit of {limit} descriptors leaves",
+            "--batch {} is not possible: give at most {watched}, as the limit of {limit} descriptors leaves",
             options.batch
         )));
     }
@@ -273,10 +273,10 @@ fn restart(
 ) -> Result<()> {
     while budget.round() {
         let mut site = Site::start(plan.idle)?;
-        for way in Way::ALL {
-            progress.step(way.name().to_owned());
-            let found = site.follow(way)?;
-            let of = (Part::Restart, way.name(), plan.idle);
+        for kind in RestartKind::ALL {
+            progress.step(kind.name().to_owned());
+            let found = site.follow(kind)?;
+            let of = (Part::Restart, kind.name(), plan.idle);
             findings.note(of, "ns", &[("first answer", found.answer_ns)]);
             let counts = [
                 ("dropped", found.dropped),

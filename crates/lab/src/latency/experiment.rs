@@ -37,8 +37,8 @@ impl Experiment for AtrLatency {
         part(Self::NAME, rows, page)
     }
 
-    fn figures(rows: &[Row]) -> Vec<Figure> {
-        figures(rows)
+    fn figure(row: &Row) -> Option<Figure> {
+        Some(wake_up(row))
     }
 }
 
@@ -72,8 +72,8 @@ impl Experiment for MixLatency {
         part(Self::NAME, rows, page)
     }
 
-    fn figures(rows: &[Row]) -> Vec<Figure> {
-        figures(rows)
+    fn figure(row: &Row) -> Option<Figure> {
+        Some(wake_up(row))
     }
 }
 
@@ -88,15 +88,13 @@ fn part(experiment: &str, rows: &[Row], page: &mut Page<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Returns the median of each subject with each number of descriptors.
-fn figures(rows: &[Row]) -> Vec<Figure> {
-    rows.iter()
-        .map(|row| Figure {
-            at: format!("{} {} busy of {}, {}", row.kind, row.hot, row.total, row.subject),
-            name: "wake-up p50, ns".to_owned(),
-            value: row.wake_ns_p50,
-            low: row.wake_ns_min,
-            high: row.wake_ns_p90,
-        })
-        .collect()
+/// Returns the median of a subject with a number of descriptors.
+fn wake_up(row: &Row) -> Figure {
+    Figure {
+        at: format!("{} {} busy of {}, {}", row.kind, row.hot, row.total, row.subject),
+        name: "wake-up p50, ns".to_owned(),
+        value: row.wake_ns_p50,
+        low: row.wake_ns_min,
+        high: row.wake_ns_p90,
+    }
 }

@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_subject_has_its_line_and_what_is_unknown_a_dash() {
+    fn each_subject_has_a_line_and_unknown_values_a_dash() {
         let row = Row {
             kind: "pipe".to_owned(),
             load: "mixed".to_owned(),

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_of_those_who_slept_and_ratios_to_the_better_epoll() {
+    fn figures_count_sleeping_loops_only_and_ratios_are_to_the_better_epoll() {
         let load = Load::constant(vec![0]);
         let case = Case { kind: Kind::Pipe, name: "mixed".to_owned(), total: 5, hot: 1, load };
         let named = |name| Entry::named(name).unwrap();

@@ -1,11 +1,13 @@
 //! The experiment `mix`, for the command line and the report.
 
+use std::ops::Range;
+
 use crate::error::Result;
 use crate::experiment::{Experiment, Figure};
 use crate::mix::{Options, Row, plot, table, trial};
 use crate::page::Page;
 use crate::record::Record;
-use crate::target::{RINGS, Target, worst};
+use crate::target::{RINGS, Target, Targets};
 
 /// Busy and idle descriptors together.
 #[derive(Debug)]
@@ -16,7 +18,7 @@ impl Experiment for Mix {
     type Row = Row;
     const NAME: &'static str = "mix";
     const TITLE: &'static str = "busy and idle descriptors together";
-    const METHOD: &'static str = "Cost per round (waiting, reading, upkeep and what the writers pay) against the best pure \
+    const METHOD: &'static str = "Cost per round (waiting, reading, upkeep and the cost to the writers) against the best pure \
              poller of the same run; the floor knows what is ready and only reads.";
     const QUICK: &'static str =
         "mix --quick --size 50/950,200/9600 --load mixed --repetitions 7 --seconds 20";
@@ -40,44 +42,42 @@ impl Experiment for Mix {
 
     /// Returns the targets that `superpoll-lab mix` measures.
     fn targets(rows: &[Row]) -> Vec<Target> {
-        let costs_of = |subject: &'static str,
-                        family: &'static str,
-                        kind: Option<&'static str>,
-                        shifts: std::ops::Range<usize>| {
-            rows.iter()
-                .filter(move |row| row.subject == subject && row.family == family)
-                .filter(move |row| kind.is_none_or(|kind| row.kind == kind))
-                .filter(move |row| family != "shift" || shifts.contains(&row.shift_every))
-                .filter_map(|row| Some((row.figures.cost()?, format!("{} {}", row.kind, row.load))))
-        };
-        let costs = |family, kind, shifts| costs_of("adaptive", family, kind, shifts);
-        let mut targets = Vec::new();
+        let mut targets = Targets::new(rows, |row| format!("{} {}", row.kind, row.load));
+        let mut add =
+            |name: String, bound, of: (&str, &str), kind: Option<&str>, shifts: Range<usize>| {
+                let applies = |row: &Row| {
+                    (&*row.subject, &*row.family) == of
+                        && kind.is_none_or(|kind| row.kind == kind)
+                        && (row.family != "shift" || shifts.contains(&row.shift_every))
+                };
+                targets.add(name, bound, applies, |row| row.figures.cost());
+            };
         for (kind, bound, slow_bound) in
             [("pipe", 0.80, 0.92), ("unix", 0.90, 1.0), ("tcp", 0.88, 1.0)]
         {
             let name = format!("mixed loads, {kind}: cost of adaptive / pure");
-            targets.extend(worst(name, bound, costs("mixed", Some(kind), 0..1)));
+            add(name, bound, ("adaptive", "mixed"), Some(kind), 0..1);
             let name = format!("busy set moves every 100 or slower, {kind}: cost / pure");
-            targets.extend(worst(name, slow_bound, costs("shift", Some(kind), 100..usize::MAX)));
+            add(name, slow_bound, ("adaptive", "shift"), Some(kind), 100..usize::MAX);
         }
-        let name = "busy set moves every 10 to 50: cost / pure";
-        targets.extend(worst(name, 1.06, costs("shift", None, 0..100)));
-        let name = "active at random, 0.1 to 0.75: cost / pure";
-        targets.extend(worst(name, 1.08, costs("random", None, 0..1)));
+        let name = "busy set moves every 10 to 50: cost / pure".to_owned();
+        add(name, 1.06, ("adaptive", "shift"), None, 0..100);
+        let name = "active at random, 0.1 to 0.75: cost / pure".to_owned();
+        add(name, 1.08, ("adaptive", "random"), None, 0..1);
         for subject in RINGS {
             for (kind, bound) in [("pipe", 0.68), ("unix", 0.66), ("tcp", 0.58)] {
                 let name = format!("mixed loads, {kind}: cost of {subject} / pure");
-                targets.extend(worst(name, bound, costs_of(subject, "mixed", Some(kind), 0..1)));
+                add(name, bound, (subject, "mixed"), Some(kind), 0..1);
             }
             let name = format!("busy set moves every 10 to 1000: cost of {subject} / pure");
-            targets.extend(worst(name, 0.88, costs_of(subject, "shift", None, 10..1001)));
+            add(name, 0.88, (subject, "shift"), None, 10..1001);
         }
-        targets
+        targets.all
     }
 
-    fn figures(rows: &[Row]) -> Vec<Figure> {
-        let at = |row: &Row| format!("{} {}, {}", row.kind, row.load, row.subject);
-        rows.iter().flat_map(|row| Figure::of_rounds(at(row), &row.figures)).collect()
+    fn figure(row: &Row) -> Option<Figure> {
+        let at = format!("{} {}, {}", row.kind, row.load, row.subject);
+        Figure::of_rounds(at, &row.figures)
     }
 }
 

@@ -7,7 +7,7 @@ use std::os::fd::RawFd;
 
 use crate::channel::Pairs;
 use crate::error::{Error, Result};
-use crate::subject::{Ledger, Subject};
+use crate::subject::{ReadLog, Subject};
 use crate::sys::aio::{Event, Polls};
 
 struct Aio<'a> {
@@ -28,15 +28,15 @@ pub(super) fn build(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
 }
 
 impl Subject for Aio<'_> {
-    fn round(&mut self, active: &[u32], ledger: &mut Ledger) -> Result<()> {
-        while ledger.bytes() < active.len() {
+    fn round(&mut self, active: &[u32], log: &mut ReadLog) -> Result<()> {
+        while log.bytes() < active.len() {
             let count = self
                 .polls
                 .wait(&mut self.events)
                 .map_err(|e| Error::system("waiting with io_getevents", e))?;
             for event in &self.events[..count] {
                 let pair = event.data as usize;
-                ledger.read(pair, self.readers[pair]);
+                log.read(pair, self.readers[pair]);
                 self.polls.arm(pair);
             }
             self.polls

@@ -18,7 +18,7 @@ impl Experiment for Models {
     const TITLE: &'static str = "try, signals, ask, register";
     const METHOD: &'static str = "Four ways to learn which descriptors are ready, each as the shortest loop, over the ratio of \
              active to all. The loop alone is waiting and reading; “with writers” adds what the writes \
-             cost more than to descriptors that nobody watches. “Best” is the best of all loops at that \
+             cost more than to descriptors that are not watched. “Best” is the best of all loops at that \
              ratio, “calls” are system calls, reads included, and “overflows” counts how often the kernel \
              had no room to note an event; every byte was read all the same. “While quiet” is the \
              processor time during a wait in which nothing happens. The floor knows what is ready and \
@@ -49,16 +49,16 @@ impl Experiment for Models {
             page.table(&table::subjects(&rows));
             page.text("Time per round of the loop alone:");
             page.table(&table::sweep(&rows, atr::table::loop_time));
-            page.text("With what the writers pay:");
+            page.text("With the cost to the writers:");
             page.table(&table::sweep(&rows, atr::table::cost));
         }
         Ok(())
     }
 
-    fn figures(rows: &[Row]) -> Vec<Figure> {
-        let at = |row: &Row| {
+    fn figure(row: &Row) -> Option<Figure> {
+        let at = {
             format!("{} {} {}/{}, {}", row.kind, row.placement, row.active, row.total, row.subject)
         };
-        rows.iter().flat_map(|row| Figure::of_rounds(at(row), &row.figures)).collect()
+        Figure::of_rounds(at, &row.figures)
     }
 }

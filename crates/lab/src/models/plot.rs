@@ -10,7 +10,7 @@ use crate::record::Figures;
 /// none if there is only one point.
 pub fn ratios(name: &str, rows: &[&Row], with_writers: bool) -> Option<Plot> {
     let (account, of): (&str, Account) = if with_writers {
-        ("with what writers pay", Figures::cost)
+        ("with the cost to writers", Figures::cost)
     } else {
         ("the loop alone", Figures::loop_part)
     };
@@ -46,7 +46,7 @@ mod tests {
         let plot = ratios("pipe 10 end", &rows, true).unwrap();
         assert_eq!(plot.curves.len(), 1);
         assert_eq!(plot.curves[0].points, [(0.1, 50.0), (1.0, 1.0)]);
-        assert!(plot.svg().unwrap().contains("with what writers pay"));
+        assert!(plot.svg().unwrap().contains("with the cost to writers"));
         assert!(ratios("pipe 10 end", &rows, false).is_none());
         assert!(ratios("pipe 10 end", &rows[..1], true).is_none());
     }

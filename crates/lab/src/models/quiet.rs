@@ -7,7 +7,7 @@
 
 use crate::channel::Pairs;
 use crate::error::{Error, Result};
-use crate::subject::{Entry, Ledger};
+use crate::subject::{Entry, ReadLog};
 use crate::sys::{descriptor, process};
 
 /// How long nothing happens, in nanoseconds.
@@ -18,7 +18,7 @@ const BYTE: u8 = 0x5a;
 /// The share of a processor that a subject takes while it waits for the byte; the byte is checked.
 pub fn share(pairs: &Pairs, entry: &Entry) -> Result<f64> {
     let mut subject = entry.build(pairs)?;
-    let mut ledger = Ledger::new(pairs.len());
+    let mut log = ReadLog::new(pairs.len());
     let last = pairs.len() - 1;
     let active = [last as u32];
     let writer = pairs.writers()[last];
@@ -29,11 +29,11 @@ pub fn share(pairs: &Pairs, entry: &Entry) -> Result<f64> {
     })
     .map_err(|e| Error::system("starting a process that writes later", e))?;
     let before = (process::now(), process::thread_time());
-    subject.round(&active, &mut ledger)?;
+    subject.round(&active, &mut log)?;
     let after = (process::now(), process::thread_time());
     process::unwatch();
     drop(child);
-    ledger.close(entry.name, &active, BYTE)?;
+    log.close(entry.name, &active, BYTE)?;
     pairs.answer(&active)?;
     Ok((after.1 - before.1) as f64 / (after.0 - before.0).max(1) as f64)
 }

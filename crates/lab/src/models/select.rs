@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 
 use crate::channel::Pairs;
 use crate::error::{Error, Result};
-use crate::subject::{Ledger, Subject};
+use crate::subject::{ReadLog, Subject};
 use crate::sys::select::Set;
 
 struct RawSelect<'a> {
@@ -34,8 +34,8 @@ pub(super) fn build(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
 }
 
 impl Subject for RawSelect<'_> {
-    fn round(&mut self, active: &[u32], ledger: &mut Ledger) -> Result<()> {
-        while ledger.bytes() < active.len() {
+    fn round(&mut self, active: &[u32], log: &mut ReadLog) -> Result<()> {
+        while log.bytes() < active.len() {
             self.waits += 1;
             let mut ready = self.all.wait_into(&mut self.ready);
             if ready < 0 {
@@ -43,7 +43,7 @@ impl Subject for RawSelect<'_> {
             }
             for (pair, &fd) in self.readers.iter().enumerate() {
                 if self.ready.contains(fd) {
-                    ledger.read(pair, fd);
+                    log.read(pair, fd);
                     ready -= 1;
                     if ready == 0 {
                         break;

@@ -17,11 +17,11 @@ use std::os::fd::{OwnedFd, RawFd};
 
 use crate::channel::Pairs;
 use crate::error::{Error, Result};
-use crate::subject::{Ledger, Subject};
+use crate::subject::{ReadLog, Subject};
 use crate::sys::poll;
-use crate::sys::signal::{self, Batch, Held, Signal};
+use crate::sys::signal::{self, Batch, BlockedSignals, Signal};
 
-/// Signals for the readers of all pairs. They end when this value is dropped, before [`Held`]
+/// Signals for the readers of all pairs. They end when this value is dropped, before [`BlockedSignals`]
 /// empties the queue.
 pub(super) struct Asked<'a> {
     pub(super) readers: &'a [RawFd],
@@ -39,7 +39,7 @@ impl Drop for Asked<'_> {
 /// they end.
 struct Signals<'a> {
     asked: Asked<'a>,
-    held: Held,
+    blocked: BlockedSignals,
     /// Pairs by the numbers of their readers.
     pairs: Vec<u32>,
     /// Used when the queue was full.
@@ -51,7 +51,8 @@ struct Signals<'a> {
 impl<'a> Signals<'a> {
     fn new(pairs: &'a Pairs) -> Result<Signals<'a>> {
         let readers = pairs.readers();
-        let held = Held::new().map_err(|e| Error::system("holding signals back", e))?;
+        let blocked =
+            BlockedSignals::new().map_err(|e| Error::system("holding signals back", e))?;
         let asked = Asked { readers };
         let largest = readers.iter().copied().max().unwrap_or(0);
         let mut numbers = vec![0; usize::try_from(largest).unwrap_or(0) + 1];
@@ -62,26 +63,26 @@ impl<'a> Signals<'a> {
         }
         let entry = |&fd: &i32| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         let all = readers.iter().map(entry).collect();
-        Ok(Signals { asked, held, pairs: numbers, all, calls: 0, overflows: 0 })
+        Ok(Signals { asked, blocked, pairs: numbers, all, calls: 0, overflows: 0 })
     }
 
     #[inline(always)]
-    fn read(&self, fd: RawFd, ledger: &mut Ledger) {
+    fn read(&self, fd: RawFd, log: &mut ReadLog) {
         // A number that is not ours belongs to a signal of the same kind from another source.
         if let Some(&pair) = usize::try_from(fd).ok().and_then(|fd| self.pairs.get(fd)) {
-            ledger.read(pair as usize, self.asked.readers[pair as usize]);
+            log.read(pair as usize, self.asked.readers[pair as usize]);
         }
     }
 
     /// Finds out with `poll` which events the lost signals would have reported.
-    fn recover(&mut self, ledger: &mut Ledger) -> Result<()> {
+    fn recover(&mut self, log: &mut ReadLog) -> Result<()> {
         self.overflows += 1;
-        self.calls += self.held.discard() + 1;
+        self.calls += self.blocked.discard() + 1;
         if poll::look(&mut self.all) < 0 {
             return Err(Error::last("poll"));
         }
         for (pair, entry) in self.all.iter().enumerate().filter(|(_, entry)| entry.revents != 0) {
-            ledger.read(pair, entry.fd);
+            log.read(pair, entry.fd);
         }
         Ok(())
     }
@@ -94,13 +95,13 @@ pub(super) fn build_wait(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
 }
 
 impl Subject for OneByOne<'_> {
-    fn round(&mut self, active: &[u32], ledger: &mut Ledger) -> Result<()> {
+    fn round(&mut self, active: &[u32], log: &mut ReadLog) -> Result<()> {
         let signals = &mut self.0;
-        while ledger.bytes() < active.len() {
+        while log.bytes() < active.len() {
             signals.calls += 1;
-            match signals.held.wait().map_err(|e| Error::system("sigtimedwait", e))? {
-                Signal::Ready(fd) => signals.read(fd, ledger),
-                Signal::Overflow => signals.recover(ledger)?,
+            match signals.blocked.wait().map_err(|e| Error::system("sigtimedwait", e))? {
+                Signal::Ready(fd) => signals.read(fd, log),
+                Signal::Overflow => signals.recover(log)?,
             }
         }
         Ok(())
@@ -124,13 +125,13 @@ struct Batched<'a> {
 pub(super) fn build_descriptor(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
     let signals = Signals::new(pairs)?;
     let descriptor =
-        signals.held.descriptor().map_err(|e| Error::system("opening a signalfd", e))?;
+        signals.blocked.descriptor().map_err(|e| Error::system("opening a signalfd", e))?;
     Ok(Box::new(Batched { signals, descriptor, batch: Batch::new(pairs.len()) }))
 }
 
 impl Subject for Batched<'_> {
-    fn round(&mut self, active: &[u32], ledger: &mut Ledger) -> Result<()> {
-        while ledger.bytes() < active.len() {
+    fn round(&mut self, active: &[u32], log: &mut ReadLog) -> Result<()> {
+        while log.bytes() < active.len() {
             self.signals.calls += 1;
             self.batch
                 .wait(&self.descriptor)
@@ -138,12 +139,12 @@ impl Subject for Batched<'_> {
             // The poll finds all other descriptors of the batch as well, so those need not be read
             // twice.
             if self.batch.signals().any(|signal| signal == Signal::Overflow) {
-                self.signals.recover(ledger)?;
+                self.signals.recover(log)?;
                 continue;
             }
             for signal in self.batch.signals() {
                 if let Signal::Ready(fd) = signal {
-                    self.signals.read(fd, ledger);
+                    self.signals.read(fd, log);
                 }
             }
         }
@@ -193,15 +194,15 @@ pub(super) mod tests {
             let pairs = Pairs::open(kind, 20).unwrap();
             for build in [build_wait, build_descriptor] {
                 let mut subject = build(&pairs).unwrap();
-                let mut ledger = Ledger::new(pairs.len());
+                let mut log = ReadLog::new(pairs.len());
                 for round in 0..30u8 {
                     let active: Vec<u32> =
                         (0..20).filter(|pair| round % 2 == 0 || pair % 3 == 0).collect();
                     for &pair in &active {
                         assert!(descriptor::write_byte(pairs.writers()[pair as usize], round));
                     }
-                    subject.round(&active, &mut ledger).unwrap();
-                    ledger.close("sigio", &active, round).unwrap();
+                    subject.round(&active, &mut log).unwrap();
+                    log.close("sigio", &active, round).unwrap();
                     pairs.answer(&active).unwrap();
                 }
                 // Seven or twenty signals do not fit into three places, unless the network is late.

@@ -9,33 +9,33 @@
 use crate::channel::Pairs;
 use crate::error::{Error, Result};
 use crate::models::sigio::Asked;
-use crate::subject::{Ledger, Subject};
-use crate::sys::signal::{self, Held};
+use crate::subject::{ReadLog, Subject};
+use crate::sys::signal::{self, BlockedSignals};
 
 /// The order of the fields is the order in which they end.
 struct Plain<'a> {
     asked: Asked<'a>,
-    held: Held,
+    blocked: BlockedSignals,
     calls: u64,
 }
 
 pub(super) fn build(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
-    let held = Held::new().map_err(|e| Error::system("holding signals back", e))?;
+    let blocked = BlockedSignals::new().map_err(|e| Error::system("holding signals back", e))?;
     let asked = Asked { readers: pairs.readers() };
     for &fd in asked.readers {
         signal::ask_plainly(fd)
             .map_err(|e| Error::system(format!("asking for SIGIO of descriptor {fd}"), e))?;
     }
-    Ok(Box::new(Plain { asked, held, calls: 0 }))
+    Ok(Box::new(Plain { asked, blocked, calls: 0 }))
 }
 
 impl Subject for Plain<'_> {
-    fn round(&mut self, active: &[u32], ledger: &mut Ledger) -> Result<()> {
-        while ledger.bytes() < active.len() {
+    fn round(&mut self, active: &[u32], log: &mut ReadLog) -> Result<()> {
+        while log.bytes() < active.len() {
             self.calls += 1;
-            self.held.wait().map_err(|e| Error::system("sigtimedwait", e))?;
+            self.blocked.wait().map_err(|e| Error::system("sigtimedwait", e))?;
             for (pair, &fd) in self.asked.readers.iter().enumerate() {
-                ledger.read(pair, fd);
+                log.read(pair, fd);
             }
         }
         Ok(())
@@ -56,16 +56,16 @@ mod tests {
     fn many_events_are_one_signal() {
         let pairs = Pairs::open(Kind::Pipe, 50).unwrap();
         let mut subject = build(&pairs).unwrap();
-        let mut ledger = Ledger::new(pairs.len());
+        let mut log = ReadLog::new(pairs.len());
         let all: Vec<u32> = (0..50).collect();
         for round in 0..20u8 {
             for &writer in pairs.writers() {
                 assert!(descriptor::write_byte(writer, round));
             }
-            subject.round(&all, &mut ledger).unwrap();
-            ledger.close("sigio-plain", &all, round).unwrap();
+            subject.round(&all, &mut log).unwrap();
+            log.close("sigio-plain", &all, round).unwrap();
         }
         assert_eq!(subject.calls(), Some(20));
-        assert_eq!(ledger.empty(), 0);
+        assert_eq!(log.empty(), 0);
     }
 }

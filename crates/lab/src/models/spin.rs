@@ -7,7 +7,7 @@ use std::os::fd::RawFd;
 
 use crate::channel::Pairs;
 use crate::error::Result;
-use crate::subject::{Ledger, Subject};
+use crate::subject::{ReadLog, Subject};
 
 struct Spin<'a> {
     readers: &'a [RawFd],
@@ -18,10 +18,10 @@ pub(super) fn build(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
 }
 
 impl Subject for Spin<'_> {
-    fn round(&mut self, active: &[u32], ledger: &mut Ledger) -> Result<()> {
-        while ledger.bytes() < active.len() {
+    fn round(&mut self, active: &[u32], log: &mut ReadLog) -> Result<()> {
+        while log.bytes() < active.len() {
             for (pair, &fd) in self.readers.iter().enumerate() {
-                ledger.read(pair, fd);
+                log.read(pair, fd);
             }
         }
         Ok(())

@@ -117,7 +117,8 @@ pub fn text(rows: &[Row]) -> String {
     for (name, rows) in sweeps(rows) {
         text += &format!("{name}: time per round of the loop alone (median)\n\n");
         text += &format!("{}\n", sweep(&rows, loop_time));
-        text += &format!("{name}: the same with what the writers pay\n\n{}\n", sweep(&rows, cost));
+        text +=
+            &format!("{name}: the same with the cost to the writers\n\n{}\n", sweep(&rows, cost));
         text += &format!("{name}: each loop against the best of all\n\n{}\n", subjects(&rows));
         text += &format!("{FROM_TO}\n\n");
         for line in verdicts(&rows) {

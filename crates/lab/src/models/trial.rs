@@ -21,40 +21,51 @@ use crate::{say, statistics};
 
 /// A loop of a model.
 #[derive(Clone, Copy, PartialEq, Debug)]
-struct Way {
+struct ModelLoop {
     model: Model,
     entry: Entry,
 }
 
-const fn way(model: Model, name: &'static str, about: &'static str, build: Build) -> Way {
-    Way { model, entry: subject::entry(name, about, build) }
+const fn model_loop(
+    model: Model,
+    name: &'static str,
+    about: &'static str,
+    build: Build,
+) -> ModelLoop {
+    ModelLoop { model, entry: subject::entry(name, about, build) }
 }
 
 /// All loops.
-fn ways() -> Result<Vec<Way>> {
-    let of_atr = |name| Entry::named(name).map(|entry| Way { model: Model::Ask, entry });
-    let mut select = way(Model::Ask, "raw-select", "a C programmer's select loop", select::build);
+fn loops() -> Result<Vec<ModelLoop>> {
+    let of_atr = |name| Entry::named(name).map(|entry| ModelLoop { model: Model::Ask, entry });
+    let mut select =
+        model_loop(Model::Ask, "raw-select", "a C programmer's select loop", select::build);
     select.entry.small_numbers = true;
     Ok(vec![
-        way(Model::Try, "spin", "read everything again and again", spin::build),
-        way(Model::Signals, "sigio-plain", "SIGIO, then read everything", sigio_plain::build),
-        way(Model::Signals, "sigio-wait", "sigtimedwait, one at a time", sigio::build_wait),
-        way(Model::Signals, "sigio-fd", "signalfd, many at a time", sigio::build_descriptor),
+        model_loop(Model::Try, "spin", "read everything again and again", spin::build),
+        model_loop(
+            Model::Signals,
+            "sigio-plain",
+            "SIGIO, then read everything",
+            sigio_plain::build,
+        ),
+        model_loop(Model::Signals, "sigio-wait", "sigtimedwait, one at a time", sigio::build_wait),
+        model_loop(Model::Signals, "sigio-fd", "signalfd, many at a time", sigio::build_descriptor),
         select,
         of_atr("raw-poll")?,
         of_atr("raw-epoll-lt")?,
         of_atr("raw-epoll-et")?,
-        way(Model::Register, "uring-poll", "io_uring, multishot poll", uring::build),
-        way(Model::Register, "uring-read", "io_uring, a read beforehand", uring_read::build),
-        way(Model::Register, "aio-poll", "Linux AIO, one-shot poll", aio::build),
+        model_loop(Model::Register, "uring-poll", "io_uring, multishot poll", uring::build),
+        model_loop(Model::Register, "uring-read", "io_uring, a read beforehand", uring_read::build),
+        model_loop(Model::Register, "aio-poll", "Linux AIO, one-shot poll", aio::build),
     ])
 }
 
-fn chosen(text: &str) -> Result<Vec<Way>> {
+fn chosen(text: &str) -> Result<Vec<ModelLoop>> {
     options::named(
         text,
-        &ways()?,
-        |way| way.entry.name,
+        &loops()?,
+        |one| one.entry.name,
         |_| true,
         "no loop of superpoll-lab models",
     )
@@ -68,7 +79,7 @@ const SHARES: [f64; 8] = [0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0];
 
 struct Plan {
     sweep: Sweep,
-    ways: Vec<Way>,
+    loops: Vec<ModelLoop>,
     notes: Vec<String>,
 }
 
@@ -77,7 +88,7 @@ fn plan(options: &Options) -> Result<Plan> {
     let totals = options::numbers("--total", &options.total)?;
     let active = options.active.as_deref();
     let mut sweep = Sweep::new(&options.kind, &options.placement, totals, active, &SHARES)?;
-    Ok(Plan { notes: std::mem::take(&mut sweep.notes), sweep, ways: chosen(&options.subjects)? })
+    Ok(Plan { notes: std::mem::take(&mut sweep.notes), sweep, loops: chosen(&options.subjects)? })
 }
 
 /// Whether an error means that the kernel does not have a feature or does not let us use it.
@@ -100,19 +111,19 @@ pub(super) fn refused(error: &Error) -> bool {
 }
 
 /// Returns the loops that work on these pairs, and the reasons for the missing ones.
-fn working(ways: &[Way], pairs: &Pairs) -> Result<(Vec<Way>, Vec<String>)> {
+fn working(loops: &[ModelLoop], pairs: &Pairs) -> Result<(Vec<ModelLoop>, Vec<String>)> {
     let (mut working, mut notes) = (Vec::new(), Vec::new());
-    for &way in ways {
+    for &one in loops {
         let out = |why: String| {
-            format!("{} is left out with {} descriptors: {why}", way.entry.name, pairs.len())
+            format!("{} is left out with {} descriptors: {why}", one.entry.name, pairs.len())
         };
-        if !way.entry.suits(pairs) {
+        if !one.entry.suits(pairs) {
             let beyond = pairs.readers().iter().copied().find(|&fd| fd >= libc::FD_SETSIZE as i32);
             notes.push(out(select::beyond(beyond.unwrap_or(libc::FD_SETSIZE as i32))));
             continue;
         }
-        match way.entry.build(pairs).map(drop) {
-            Ok(()) => working.push(way),
+        match one.entry.build(pairs).map(drop) {
+            Ok(()) => working.push(one),
             Err(error) if refused(&error) => notes.push(out(error.to_string())),
             Err(error) => return Err(error),
         }
@@ -122,7 +133,7 @@ fn working(ways: &[Way], pairs: &Pairs) -> Result<(Vec<Way>, Vec<String>)> {
 
 /// Runs the experiment.
 pub fn run(options: &Options) -> Result<Record<Row>> {
-    let Plan { sweep, ways: wanted, mut notes } = plan(options)?;
+    let Plan { sweep, loops: wanted, mut notes } = plan(options)?;
     for note in &notes {
         say::note(note);
     }
@@ -135,10 +146,10 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     // The reason why there was nothing to measure somewhere: a remark, unless it is so everywhere.
     let mut nothing = Vec::new();
     let prepare = |pairs: &Pairs| {
-        let (ways, reasons) = working(&wanted, pairs)?;
+        let (loops, reasons) = working(&wanted, pairs)?;
         let new = reasons.into_iter().filter(|reason| !notes.contains(reason));
         let new: Vec<String> = new.collect();
-        if ways.is_empty() {
+        if loops.is_empty() {
             nothing.extend(new);
             return Ok(None);
         }
@@ -146,12 +157,12 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
             say::note(&reason);
             notes.push(reason);
         }
-        let quiet = quiet_shares(pairs, &ways)?;
+        let quiet = quiet_shares(pairs, &loops)?;
         let entries: Vec<Entry> =
-            std::iter::once(floor).chain(ways.iter().map(|way| way.entry)).collect();
-        Ok(Some((ways, entries, quiet)))
+            std::iter::once(floor).chain(loops.iter().map(|one| one.entry)).collect();
+        Ok(Some((loops, entries, quiet)))
     };
-    sweep.visit(&mut budget, prepare, |point, (ways, entries, quiet), budget| {
+    sweep.visit(&mut budget, prepare, |point, (loops, entries, quiet), budget| {
         let mut lost = Lost::default();
         let warm_up = (WARM_UP, WARM_UP);
         let outcomes =
@@ -160,13 +171,13 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
             record::relate_to(point, |name| name != FLOOR);
         });
         rows.extend(outcomes.iter().zip(figures).map(|(outcome, figures)| {
-            let own = ways.iter().position(|way| way.entry == outcome.entry);
+            let own = loops.iter().position(|one| one.entry == outcome.entry);
             Row {
                 kind: point.kind.name().to_owned(),
                 placement: point.placement.name().to_owned(),
                 total: point.total,
                 active: point.active,
-                model: own.map_or("none", |own| ways[own].model.name()).to_owned(),
+                model: own.map_or("none", |own| loops[own].model.name()).to_owned(),
                 subject: outcome.entry.name.to_owned(),
                 quiet_processor_share: own.map(|own| quiet[own]),
                 figures,
@@ -182,8 +193,8 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         say::note(&reason);
         notes.push(reason);
     }
-    let about = |way: &Way| {
-        (way.entry.name.to_owned(), json!(format!("{}: {}", way.model.name(), way.entry.about)))
+    let about = |one: &ModelLoop| {
+        (one.entry.name.to_owned(), json!(format!("{}: {}", one.model.name(), one.entry.about)))
     };
     let own = [
         ("total_asked", json!(options.total)),
@@ -211,11 +222,11 @@ const QUIET_TURNS: usize = 3;
 
 /// Measures the share of a processor that each loop takes while nothing happens, as the median of
 /// several turns.
-fn quiet_shares(pairs: &Pairs, ways: &[Way]) -> Result<Vec<f64>> {
-    let mut shares: Vec<Vec<f64>> = ways.iter().map(|_| Vec::new()).collect();
+fn quiet_shares(pairs: &Pairs, loops: &[ModelLoop]) -> Result<Vec<f64>> {
+    let mut shares: Vec<Vec<f64>> = loops.iter().map(|_| Vec::new()).collect();
     for _ in 0..QUIET_TURNS {
-        for (way, shares) in ways.iter().zip(&mut shares) {
-            shares.push(quiet::share(pairs, &way.entry)?);
+        for (one, shares) in loops.iter().zip(&mut shares) {
+            shares.push(quiet::share(pairs, &one.entry)?);
         }
     }
     Ok(shares.iter().map(|shares| statistics::median(shares)).collect())
@@ -228,18 +239,18 @@ mod tests {
     use crate::load::Load;
     use crate::measure::Rounds;
     use crate::options::Output;
-    use crate::subject::Ledger;
+    use crate::subject::ReadLog;
     use crate::sys::descriptor;
 
     #[test]
     fn every_loop_does_rounds_of_every_size_on_every_kind() {
         for kind in Kind::ALL {
             let pairs = Pairs::open(kind, 24).unwrap();
-            let (ways, _) = working(&ways().unwrap(), &pairs).unwrap();
-            assert!(ways.len() >= 6, "{ways:?}");
-            for way in ways {
-                let mut subject = way.entry.build(&pairs).unwrap();
-                let mut ledger = Ledger::new(pairs.len());
+            let (loops, _) = working(&loops().unwrap(), &pairs).unwrap();
+            assert!(loops.len() >= 6, "{loops:?}");
+            for one in loops {
+                let mut subject = one.entry.build(&pairs).unwrap();
+                let mut log = ReadLog::new(pairs.len());
                 for round in 0..120u32 {
                     let active: Vec<u32> =
                         (0..24).filter(|n| round % 24 == *n || n % (1 + round / 24) == 0).collect();
@@ -247,11 +258,11 @@ mod tests {
                     for &pair in &active {
                         assert!(descriptor::write_byte(pairs.writers()[pair as usize], byte));
                     }
-                    subject.round(&active, &mut ledger).unwrap();
-                    ledger.close(way.entry.name, &active, byte).unwrap();
+                    subject.round(&active, &mut log).unwrap();
+                    log.close(one.entry.name, &active, byte).unwrap();
                     pairs.answer(&active).unwrap();
                 }
-                assert!(subject.calls().is_some(), "{}", way.entry.name);
+                assert!(subject.calls().is_some(), "{}", one.entry.name);
             }
         }
     }
@@ -263,10 +274,10 @@ mod tests {
         let load = Load::constant(vec![2, 5]);
         let rounds = Rounds { warm_up_adaptive: 1, warm_up: 1, measured: 16 };
         let calls = |name: &str| {
-            let way = ways().unwrap().into_iter().find(|way| way.entry.name == name).unwrap();
+            let one = loops().unwrap().into_iter().find(|one| one.entry.name == name).unwrap();
             let outcomes = measure::interleave(
                 &pairs,
-                &[way.entry],
+                &[one.entry],
                 &load,
                 rounds,
                 &mut Budget::of_rounds(2),
@@ -298,13 +309,13 @@ mod tests {
     #[test]
     fn nothing_is_watched_any_more_when_a_loop_is_gone() {
         let pairs = Pairs::open(Kind::Pipe, 8).unwrap();
-        let (ways, _) = working(&ways().unwrap(), &pairs).unwrap();
+        let (loops, _) = working(&loops().unwrap(), &pairs).unwrap();
         // Signals that are still registered would end this process.
-        for way in ways.iter().chain(&ways) {
-            drop(way.entry.build(&pairs).unwrap());
+        for one in loops.iter().chain(&loops) {
+            drop(one.entry.build(&pairs).unwrap());
             for (&reader, &writer) in pairs.readers().iter().zip(pairs.writers()) {
                 assert!(descriptor::write_byte(writer, 1));
-                assert_eq!(descriptor::read_byte(reader), Some(1), "{}", way.entry.name);
+                assert_eq!(descriptor::read_byte(reader), Some(1), "{}", one.entry.name);
             }
         }
     }
@@ -313,16 +324,16 @@ mod tests {
     fn a_byte_that_comes_late_is_read_by_every_loop() {
         for kind in Kind::ALL {
             let pairs = Pairs::open(kind, 4).unwrap();
-            for way in working(&ways().unwrap(), &pairs).unwrap().0 {
-                let share = quiet::share(&pairs, &way.entry).unwrap();
+            for one in working(&loops().unwrap(), &pairs).unwrap().0 {
+                let share = quiet::share(&pairs, &one.entry).unwrap();
                 // One thread has one processor; the two clocks are not read at the same moment.
-                assert!((0.0..1.1).contains(&share), "{}: {share}", way.entry.name);
+                assert!((0.0..1.1).contains(&share), "{}: {share}", one.entry.name);
             }
         }
     }
 
     #[test]
-    fn refusals_are_told_from_failures() {
+    fn refusals_are_distinguished_from_failures() {
         let of = |code| Error::system("trying", std::io::Error::from_raw_os_error(code));
         assert!([libc::ENOSYS, libc::EPERM, libc::ENOMEM].iter().all(|&code| refused(&of(code))));
         assert!(!refused(&of(libc::EBADF)) && !refused(&of(libc::EMFILE)));
@@ -330,28 +341,28 @@ mod tests {
     }
 
     #[test]
-    fn who_is_refused_is_left_out_with_the_reason_and_who_fails_is_not() {
+    fn refused_loops_are_left_out_with_the_reason_and_failures_are_errors() {
         fn build(_: &Pairs, code: i32) -> Result<Box<dyn subject::Subject + '_>> {
             Err(Error::system("setting up", std::io::Error::from_raw_os_error(code)))
         }
         let pairs = Pairs::open(Kind::Pipe, 2).unwrap();
-        let spin = way(Model::Try, "spin", "", spin::build);
-        let absent = way(Model::Register, "absent", "", |pairs| build(pairs, libc::ENOSYS));
-        let (ways, notes) = working(&[absent, spin], &pairs).unwrap();
-        assert_eq!(ways, [spin]);
+        let spin = model_loop(Model::Try, "spin", "", spin::build);
+        let absent = model_loop(Model::Register, "absent", "", |pairs| build(pairs, libc::ENOSYS));
+        let (loops, notes) = working(&[absent, spin], &pairs).unwrap();
+        assert_eq!(loops, [spin]);
         let parts = ["absent is left out with 2 descriptors", "setting up", "not implemented"];
         assert!(parts.iter().all(|part| notes[0].contains(part)), "{notes:?}");
-        let broken = way(Model::Register, "broken", "", |pairs| build(pairs, libc::EBADF));
+        let broken = model_loop(Model::Register, "broken", "", |pairs| build(pairs, libc::EBADF));
         assert!(working(&[broken, spin], &pairs).is_err());
     }
 
     #[test]
     fn loops_are_chosen_by_name() {
         let names = |text| -> Vec<&str> {
-            chosen(text).unwrap().iter().map(|way| way.entry.name).collect()
+            chosen(text).unwrap().iter().map(|one| one.entry.name).collect()
         };
         assert_eq!(names("uring-poll,spin,uring-poll"), ["uring-poll", "spin"]);
-        assert_eq!(names("spin,all").len(), ways().unwrap().len());
+        assert_eq!(names("spin,all").len(), loops().unwrap().len());
         let error = chosen("kqueue").unwrap_err().to_string();
         assert!(error.contains("\"kqueue\"") && error.contains("sigio-fd"), "{error}");
     }

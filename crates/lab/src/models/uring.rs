@@ -11,7 +11,7 @@ use std::os::fd::RawFd;
 
 use crate::channel::Pairs;
 use crate::error::{Error, Result};
-use crate::subject::{Ledger, Subject};
+use crate::subject::{ReadLog, Subject};
 use crate::sys::uring::{Event, Polls};
 
 struct Uring<'a> {
@@ -39,8 +39,8 @@ fn with_room(pairs: &Pairs, completions: usize) -> Result<Uring<'_>> {
 }
 
 impl Subject for Uring<'_> {
-    fn round(&mut self, active: &[u32], ledger: &mut Ledger) -> Result<()> {
-        while ledger.bytes() < active.len() {
+    fn round(&mut self, active: &[u32], log: &mut ReadLog) -> Result<()> {
+        while log.bytes() < active.len() {
             self.events.clear();
             self.polls
                 .wait(&mut self.events)
@@ -52,7 +52,7 @@ impl Subject for Uring<'_> {
                         std::io::Error::from_raw_os_error(code),
                     ));
                 }
-                ledger.read(event.number, self.readers[event.number]);
+                log.read(event.number, self.readers[event.number]);
                 if !event.more {
                     self.polls
                         .arm(event.number, self.readers[event.number])
@@ -88,15 +88,15 @@ mod tests {
                 Err(error) if refused(&error) => return,
                 Err(error) => panic!("{error}"),
             };
-            let mut ledger = Ledger::new(pairs.len());
+            let mut log = ReadLog::new(pairs.len());
             for round in 0..30u8 {
                 let active: Vec<u32> =
                     (0..40).filter(|pair| round % 2 == 0 || pair % 3 == 0).collect();
                 for &pair in &active {
                     assert!(descriptor::write_byte(pairs.writers()[pair as usize], round));
                 }
-                subject.round(&active, &mut ledger).unwrap();
-                ledger.close("uring-poll", &active, round).unwrap();
+                subject.round(&active, &mut log).unwrap();
+                log.close("uring-poll", &active, round).unwrap();
                 pairs.answer(&active).unwrap();
             }
             // The network may be late, and then the completions come one at a time.

@@ -10,7 +10,7 @@
 
 use crate::channel::Pairs;
 use crate::error::{Error, Result};
-use crate::subject::{Ledger, Subject};
+use crate::subject::{ReadLog, Subject};
 use crate::sys::uring::reads::Reads;
 
 struct UringRead(Reads);
@@ -29,10 +29,10 @@ pub(super) fn build(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
 }
 
 impl Subject for UringRead {
-    fn round(&mut self, active: &[u32], ledger: &mut Ledger) -> Result<()> {
-        while ledger.bytes() < active.len() {
+    fn round(&mut self, active: &[u32], log: &mut ReadLog) -> Result<()> {
+        while log.bytes() < active.len() {
             self.0
-                .wait(|pair, bytes| ledger.note(pair, bytes))
+                .wait(|pair, bytes| log.note(pair, bytes))
                 .map_err(|e| Error::system("reading in an io_uring", e))?;
         }
         self.0.submit().map_err(|e| Error::system("starting reads in an io_uring again", e))

@@ -18,7 +18,7 @@ pub(super) const MODIFIED: u32 = libc::EPOLLIN as u32;
 /// A way to tell an epoll set of changes.
 pub(super) trait Tell {
     /// Makes the same change for all pairs of a batch.
-    fn tell(
+    fn apply(
         &mut self,
         set: RawFd,
         pairs: &Pairs,
@@ -35,30 +35,30 @@ pub(super) trait Tell {
 pub(super) struct EpollSet<T> {
     set: OwnedFd,
     events: Vec<epoll::Raw>,
-    told: T,
+    applied: T,
     looks: u64,
 }
 
 impl<T: Tell> EpollSet<T> {
     /// Creates a set for `total` pairs.
-    pub(super) fn new(total: usize, told: T) -> Result<EpollSet<T>> {
+    pub(super) fn new(total: usize, applied: T) -> Result<EpollSet<T>> {
         let set = epoll::create().map_err(|e| Error::system("making an epoll set", e))?;
         let events = vec![epoll::Raw { events: 0, u64: 0 }; total];
-        Ok(EpollSet { set, events, told, looks: 0 })
+        Ok(EpollSet { set, events, applied, looks: 0 })
     }
 }
 
 impl<T: Tell> Registry for EpollSet<T> {
     fn register(&mut self, pairs: &Pairs, batch: Range<usize>) -> Result<()> {
-        self.told.tell(self.set.as_raw_fd(), pairs, batch, Change::Add, FIRST)
+        self.applied.apply(self.set.as_raw_fd(), pairs, batch, Change::Add, FIRST)
     }
 
     fn modify(&mut self, pairs: &Pairs, batch: Range<usize>) -> Result<()> {
-        self.told.tell(self.set.as_raw_fd(), pairs, batch, Change::Modify, MODIFIED)
+        self.applied.apply(self.set.as_raw_fd(), pairs, batch, Change::Modify, MODIFIED)
     }
 
     fn deregister(&mut self, pairs: &Pairs, batch: Range<usize>) -> Result<()> {
-        self.told.tell(self.set.as_raw_fd(), pairs, batch, Change::Delete, 0)
+        self.applied.apply(self.set.as_raw_fd(), pairs, batch, Change::Delete, 0)
     }
 
     fn look(&mut self, found: &mut Vec<usize>) -> Result<()> {
@@ -70,6 +70,6 @@ impl<T: Tell> Registry for EpollSet<T> {
     }
 
     fn calls(&self) -> u64 {
-        self.looks + self.told.calls()
+        self.looks + self.applied.calls()
     }
 }

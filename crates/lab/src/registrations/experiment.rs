@@ -5,7 +5,7 @@ use crate::experiment::{Experiment, Figure};
 use crate::page::Page;
 use crate::record::Record;
 use crate::registrations::{Options, Row, plot, table, trial};
-use crate::target::{Target, worst};
+use crate::target::{Target, Targets};
 
 /// The cost to begin and to end watching a descriptor.
 #[derive(Debug)]
@@ -46,21 +46,16 @@ impl Experiment for Registrations {
     /// The targets that `superpoll-lab registrations` measures, for batches so large that the call
     /// itself hardly counts.
     fn targets(rows: &[Row]) -> Vec<Target> {
-        let ours =
-            rows.iter().filter(|row| row.subject == "uring" && row.batch >= 16).filter_map(|row| {
-                Some((row.ratio?, format!("{} in batches of {}", row.kind, row.batch)))
-            });
+        let mut targets =
+            Targets::new(rows, |row| format!("{} in batches of {}", row.kind, row.batch));
         let name = "register and deregister with uring, 16 or more at a time / epoll_ctl";
-        worst(name, 0.50, ours).into_iter().collect()
+        targets.add(name, 0.50, |row| row.subject == "uring" && row.batch >= 16, |row| row.ratio);
+        targets.all
     }
 
-    fn figures(rows: &[Row]) -> Vec<Figure> {
-        rows.iter()
-            .flat_map(|row| {
-                let at = format!("{}, {} at a time, {}", row.kind, row.batch, row.subject);
-                Figure::of_ratios(at, "/ epoll_ctl", row.ratio, row.ratio_low, row.ratio_high)
-            })
-            .collect()
+    fn figure(row: &Row) -> Option<Figure> {
+        let at = format!("{}, {} at a time, {}", row.kind, row.batch, row.subject);
+        Figure::of_ratios(at, "/ epoll_ctl", row.ratio, row.ratio_low, row.ratio_high)
     }
 }
 
@@ -69,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn registrations_are_judged_where_many_are_told_together() {
+    fn targets_apply_to_large_batches() {
         let row = |subject: &str, batch, ratio| Row {
             subject: subject.to_owned(),
             kind: "tcp".to_owned(),

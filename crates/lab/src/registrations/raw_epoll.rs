@@ -20,7 +20,7 @@ pub(super) fn start(total: usize) -> Result<Box<dyn Registry>> {
 
 impl Tell for ByCalls {
     #[inline(always)]
-    fn tell(
+    fn apply(
         &mut self,
         set: RawFd,
         pairs: &Pairs,

@@ -25,7 +25,7 @@ pub(super) fn start(total: usize) -> Result<Box<dyn Registry>> {
 }
 
 impl Tell for ByRing {
-    fn tell(
+    fn apply(
         &mut self,
         set: RawFd,
         pairs: &Pairs,

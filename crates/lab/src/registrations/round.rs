@@ -163,7 +163,7 @@ impl Runner {
         }
         self.registry.look(&mut self.found)?;
         if let Some(pair) = self.found.pop() {
-            return self.wrong(format!("pair {pair} is reported though nobody wants to know"));
+            return self.wrong(format!("pair {pair} is reported without being registered"));
         }
         for &pair in sample {
             if descriptor::read_byte(pairs.readers()[pair]) != Some(pair as u8) {
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_a_ring_takes_at_once_is_told_in_several_calls() {
+    fn a_batch_larger_than_the_ring_takes_several_calls() {
         let pairs = Pairs::open(Descriptors::Pipe, 300).unwrap();
         for entry in subject::chosen(Some("ring-epoll-ctl,ring-poll,ring-poll-remove")).unwrap().0 {
             let mut runner = Runner::start(&entry, 300).unwrap();
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_done_is_found() {
+    fn missing_work_is_detected() {
         let pairs = Pairs::open(Descriptors::Unix, 8).unwrap();
         let outcome = |forgets| {
             let mut runner = Runner::start(&ALL[0], 8).unwrap();
@@ -283,7 +283,7 @@ mod tests {
             outcome
         };
         assert_eq!(outcome("nothing"), Ok(()));
-        assert!(outcome("deregister").unwrap_err().contains("though nobody wants to know"));
+        assert!(outcome("deregister").unwrap_err().contains("without being registered"));
         assert!(outcome("register").unwrap_err().contains("changing an epoll set"));
         assert!(outcome("which").unwrap_err().contains("is reported instead of [2, 5]"));
     }

@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_needs_a_ring_is_left_out_with_a_reason_where_there_is_none() {
+    fn rings_are_left_out_with_a_reason_without_io_uring() {
         let (kept, notes) = without_refused(ALL.to_vec(), false);
         assert!(kept.iter().all(|entry| !entry.rings) && kept.len() == 3);
         assert!(

@@ -30,7 +30,7 @@ fn plan(options: &Options) -> Result<Plan> {
     let total = options.total;
     if total == 0 || total > most {
         return Err(Error::usage(format!(
-            "--total {total} is not possible: give 1 to {most}, which is what the limit of {} \
+            "--total {total} is not possible: give 1 to {most}, as the limit of {} \
              descriptors leaves",
             superpoll::limits::nofile().1
         )));

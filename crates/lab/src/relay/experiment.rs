@@ -5,7 +5,7 @@ use crate::experiment::{Experiment, Figure};
 use crate::page::Page;
 use crate::record::Record;
 use crate::relay::{Options, Row, plot, table, trial};
-use crate::target::{Target, worst};
+use crate::target::{Target, Targets};
 
 /// Our relays that are meant for use.
 const OURS: [&str; 2] = ["superpoll-epoll", "superpoll-adaptive"];
@@ -29,7 +29,7 @@ impl Experiment for Relay {
     type Options = Options;
     type Row = Row;
     const NAME: &'static str = "relay";
-    const TITLE: &'static str = "what it takes to pass a connection on";
+    const TITLE: &'static str = "cost of forwarding a connection";
     const METHOD: &'static str = "A relay stands between clients and an origin, in a process and on a processor of its own. \
              “connection” is a new connection for each request, which the origin closes after its answer, and \
              “one-by-one” the same with a single client; \
@@ -58,33 +58,27 @@ impl Experiment for Relay {
 
     /// The targets that `superpoll-lab relay` measures.
     fn targets(rows: &[Row]) -> Vec<Target> {
-        let ours = |load: &'static str, connections: usize| {
-            rows.iter().filter(move |row| {
-                row.load == load
-                    && row.connections == connections
-                    && OURS.contains(&row.subject.as_str())
-            })
+        let mut targets = Targets::new(rows, |row| row.subject.clone());
+        let ours = |row: &Row, load: &str, connections: usize| {
+            (&*row.load, row.connections) == (load, connections) && OURS.contains(&&*row.subject)
         };
-        let against = AGAINST_HAPROXY.iter().filter_map(|&(load, connections, bound)| {
-            let measured = ours(load, connections)
-                .filter_map(|row| Some((row.haproxy_ratio?.headline().value, row.subject.clone())));
-            worst(format!("relay, {load}: CPU / haproxy"), bound, measured)
-        });
-        let calls = ours("connection", 128)
-            .filter_map(|row| Some((row.calls_per_request?, row.subject.clone())));
-        let calls = worst("relay, connection: system calls", CALLS, calls);
-        against.chain(calls).collect()
+        for (load, connections, bound) in AGAINST_HAPROXY {
+            let ratio = |row: &Row| Some(row.haproxy_ratio?.headline().value);
+            let name = format!("relay, {load}: CPU / haproxy");
+            targets.add(name, bound, |row| ours(row, load, connections), ratio);
+        }
+        let connection = |row: &Row| ours(row, "connection", 128);
+        targets.add("relay, connection: system calls", CALLS, connection, |r| r.calls_per_request);
+        targets.all
     }
 
-    fn figures(rows: &[Row]) -> Vec<Figure> {
-        rows.iter()
-            .map(|row| {
-                row.figures.compared(format!(
-                    "{}, {} connections, {}",
-                    row.load, row.connections, row.subject
-                ))
-            })
-            .collect()
+    fn figure(row: &Row) -> Option<Figure> {
+        Some(
+            row.figures.compared(format!(
+                "{}, {} connections, {}",
+                row.load, row.connections, row.subject
+            )),
+        )
     }
 }
 

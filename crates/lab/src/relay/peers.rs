@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_goes_with_what_is_in_it() {
+    fn a_folder_is_removed_with_its_contents() {
         let folder = Folder::new("test").unwrap();
         let path = folder.path().to_owned();
         assert_eq!(folder.complaint(), "it said nothing");

@@ -45,7 +45,7 @@ mod tests {
     use crate::statistics::Ratio;
 
     #[test]
-    fn several_loads_beside_haproxy_are_drawn() {
+    fn several_loads_are_drawn_next_to_haproxy() {
         let row = |load: &str, haproxy_ratio| Row {
             subject: "superpoll-epoll".to_owned(),
             load: load.to_owned(),

@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_is_chosen_once_and_who_does_not_speculate_has_a_partner() {
+    fn each_is_chosen_once_and_each_without_speculation_has_a_partner() {
         let (all, notes) = chosen(Some("all,superpoll-poll")).unwrap();
         assert_eq!(all.len() + notes.len(), ALL.len());
         for entry in ALL {

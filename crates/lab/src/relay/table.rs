@@ -59,7 +59,7 @@ mod tests {
     use crate::statistics::Ratio;
 
     #[test]
-    fn relays_have_a_line_and_their_calls_one_for_each_who_counted() {
+    fn relays_have_a_line_and_their_calls_one_for_each_counter() {
         let calls_of = |pairs: &[(&str, f64)]| {
             pairs.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect()
         };

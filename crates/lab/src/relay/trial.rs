@@ -18,7 +18,7 @@ use crate::server::generator::check_connections;
 use crate::server::rounds::{self, Slice, ratio};
 use crate::server::trial::{Plan, Trial};
 use crate::server::turns::{self, Figures};
-use crate::server::{Place, Server, program};
+use crate::server::{ProcessOptions, Server, program};
 use crate::{channel, options, say};
 
 /// Connections in bulk: enough to keep both processors at work.
@@ -125,10 +125,10 @@ fn measure(
     trial: &mut Trial,
     point: Point,
 ) -> Result<Vec<Row>> {
-    let (name, place) = (point.kind.name(), trial.place);
+    let (name, process) = (point.kind.name(), trial.process);
     let fit = entries.iter().copied().filter(|entry| entry.lacks(point.kind).is_none());
     let mut runners =
-        trial.set_up(fit, |entry| entry.name, name, |entry| set_up(entry, point, place))?;
+        trial.set_up(fit, |entry| entry.name, name, |entry| set_up(entry, point, process))?;
     let Trial { budget, lost, progress, .. } = trial;
     let request_ns: Vec<f64> = runners.iter().map(|runner| runner.request_ns).collect();
     let requests = rounds::share(&request_ns, budget.rounds(turns::ROUNDS), budget.left() * 1e9)
@@ -162,14 +162,14 @@ fn measure(
 }
 
 /// Starts a relay between clients and an origin, and measures how long a request takes.
-fn set_up(entry: Entry, point: Point, place: Place) -> Result<Runner> {
+fn set_up(entry: Entry, point: Point, process: ProcessOptions) -> Result<Runner> {
     let folder = Folder::new(entry.name)?;
     let port = program::free_port()?;
     let mut load = Load::new(entry.name, point, port)?;
     let ports = [port, load.origin()?];
     let path = folder.path().to_owned();
     let start = |keeps, serve: &mut dyn FnMut(&mut crate::server::Control) -> Result<()>| {
-        Server::start(entry.name, false, place, keeps, serve)
+        Server::start(entry.name, false, process, keeps, serve)
     };
     // As many as are in use at a time, the same for all subjects.
     let pool = point.kind.is_http().then_some(point.connections);

@@ -5,7 +5,7 @@ use crate::experiment::{Experiment, Figure};
 use crate::page::Page;
 use crate::record::Record;
 use crate::ring::{Options, Row, plot, table, trial};
-use crate::target::{Target, worst};
+use crate::target::{Target, Targets};
 
 /// Pipes in a ring.
 #[derive(Debug)]
@@ -45,45 +45,31 @@ impl Experiment for Ring {
 
     /// The targets that `superpoll-lab ring` measures, at a thousand pipes and one byte in flight.
     fn targets(rows: &[Row]) -> Vec<Target> {
-        let of = |subjects: &'static [&'static str], value: fn(&Row) -> Option<f64>| {
-            rows.iter()
-                .filter(|row| (row.total, row.in_flight) == (1000, 1))
-                .filter(move |row| subjects.contains(&row.subject.as_str()))
-                .filter_map(move |row| Some((value(row)?, row.subject.clone())))
+        let mut targets = Targets::new(rows, |row| row.subject.clone());
+        let one = |row: &Row| (row.total, row.in_flight) == (1000, 1);
+        let peers = |row: &Row| one(row) && row.subject == "superpoll-rt-peers";
+        let generic = |row: &Row| {
+            one(row) && ["superpoll-rt-epoll", "superpoll-rt-adaptive"].contains(&&*row.subject)
         };
-        let generic = &["superpoll-rt-epoll", "superpoll-rt-adaptive"];
-        let peers = &["superpoll-rt-peers"];
-        [
-            worst("ring: time / tokio", 0.72, of(generic, Row::to_tokio)),
-            worst("ring: time / raw epoll", 1.0, of(generic, Row::to_raw_epoll)),
-            worst("ring of known peers: time / tokio", 0.55, of(peers, Row::to_tokio)),
-            // A read and a write, and from time to time the poller asks about all the remaining
-            // descriptors.
-            worst("ring of known peers: syscalls per hop", 2.02, of(peers, |r| r.syscalls_per_hop)),
-            worst(
-                "ring: reads per hop, those that find nothing included",
-                1.01,
-                of(&["superpoll-rt-epoll", "superpoll-rt-adaptive", "superpoll-rt-peers"], |row| {
-                    row.reads_per_hop
-                }),
-            ),
-        ]
-        .into_iter()
-        .flatten()
-        .collect()
+        targets.add("ring: time / tokio", 0.72, generic, Row::to_tokio);
+        targets.add("ring: time / raw epoll", 1.0, generic, Row::to_raw_epoll);
+        targets.add("ring of known peers: time / tokio", 0.55, peers, Row::to_tokio);
+        // A read and a write, and from time to time the poller asks about all the remaining
+        // descriptors.
+        let name = "ring of known peers: syscalls per hop";
+        targets.add(name, 2.02, peers, |row| row.syscalls_per_hop);
+        let name = "ring: reads per hop, those that find nothing included";
+        targets.add(name, 1.01, |row| generic(row) || peers(row), |row| row.reads_per_hop);
+        targets.all
     }
 
-    fn figures(rows: &[Row]) -> Vec<Figure> {
-        rows.iter()
-            .map(|row| {
-                Figure::of_cost(
-                    format!("{} pipes, {} in flight, {}", row.total, row.in_flight, row.subject),
-                    "ns per hop",
-                    row.ns_per_hop_min,
-                    row.ns_per_hop_median,
-                )
-            })
-            .collect()
+    fn figure(row: &Row) -> Option<Figure> {
+        Some(Figure::of_cost(
+            format!("{} pipes, {} in flight, {}", row.total, row.in_flight, row.subject),
+            "ns per hop",
+            row.ns_per_hop_min,
+            row.ns_per_hop_median,
+        ))
     }
 }
 

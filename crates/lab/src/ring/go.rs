@@ -71,11 +71,11 @@ impl Ring for Go {
         }
     }
 
-    fn settle(&mut self) -> io::Result<()> {
+    fn flush_reports(&mut self) -> io::Result<()> {
         let counts = self.order("counts\n")?;
         let counts: Vec<u64> = counts.split(' ').filter_map(|number| number.parse().ok()).collect();
         if counts.len() != 2 * self.stations.len() {
-            return Err(io::Error::other("the program in Go does not say what it has counted"));
+            return Err(io::Error::other("the program in Go does not report its counts"));
         }
         for (station, counts) in self.stations.iter().zip(counts.chunks(2)) {
             station.counted(counts[0], counts[1]);

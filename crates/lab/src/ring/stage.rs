@@ -122,7 +122,7 @@ impl Stage {
         let ns = start.elapsed().as_nanos() as u64;
         let cpu_ns = self.kernel.processor_time()? - cpu;
         let kernel = self.kernel.since(before);
-        let outcome = outcome.and_then(|()| ring.settle());
+        let outcome = outcome.and_then(|()| ring.flush_reports());
         // A station may have failed after it had passed the last byte on, while it waits for the
         // next.
         let failure = self.course.failure();

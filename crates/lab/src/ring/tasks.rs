@@ -17,7 +17,7 @@ pub trait Ring {
     }
 
     /// Makes sure after a trip that its stations have reported the bytes that they passed on.
-    fn settle(&mut self) -> io::Result<()> {
+    fn flush_reports(&mut self) -> io::Result<()> {
         Ok(())
     }
 

@@ -82,7 +82,7 @@ fn points(options: &Options) -> Result<Vec<(usize, usize)>> {
     for &total in &totals {
         if total < 2 || total > most {
             return Err(Error::usage(format!(
-                "--total {total} is not possible: give 2 to {most} pipes, which is what the limit of \
+                "--total {total} is not possible: give 2 to {most} pipes, as the limit of \
                  {} descriptors leaves",
                 superpoll::limits::nofile().1
             )));
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn a_back_end_that_leaves_nobody_is_refused() {
+    fn a_back_end_without_subjects_is_refused() {
         let options = of(|o| o.subjects = Some("superpoll-rt-poll".to_owned()));
         assert_eq!(subjects(&options, Some(BackendKind::Poll)).unwrap().len(), 1);
         let error = subjects(&options, Some(BackendKind::Epoll)).unwrap_err().to_string();

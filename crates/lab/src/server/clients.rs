@@ -67,7 +67,7 @@ impl Clients {
     pub fn order<Order: Serialize>(&mut self, order: &Order) -> Result<()> {
         let text = serde_json::to_string(order).unwrap_or_default() + "\n";
         self.line.get_mut().write_all(text.as_bytes()).map_err(|e| {
-            Error::system(format!("telling clients of {} what to do", self.subject), e)
+            Error::system(format!("sending an order to the clients of {}", self.subject), e)
         })
     }
 
@@ -91,7 +91,7 @@ impl Clients {
     }
 
     /// Gives an order and waits until it was carried out.
-    pub fn tell<Order: Serialize>(&mut self, order: &Order) -> Result<()> {
+    pub fn send<Order: Serialize>(&mut self, order: &Order) -> Result<()> {
         self.ask(order)
     }
 
@@ -110,25 +110,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn orders_are_carried_out_one_by_one_and_failures_told() {
+    fn orders_are_carried_out_one_by_one_and_failures_reported() {
         let mut sum = 0;
-        let mut clients = Clients::start("nobody", |order: u32| {
+        let mut clients = Clients::start("absent", |order: u32| {
             sum += order;
             if sum > 5 { Err(Error::usage(format!("{sum} is too much"))) } else { Ok(()) }
         })
         .unwrap();
-        clients.tell(&2).unwrap();
-        clients.tell(&3).unwrap();
-        assert_eq!(clients.tell(&1).unwrap_err().to_string(), "6 is too much");
-        let error = clients.tell(&"one").unwrap_err().to_string();
+        clients.send(&2).unwrap();
+        clients.send(&3).unwrap();
+        assert_eq!(clients.send(&1).unwrap_err().to_string(), "6 is too much");
+        let error = clients.send(&"one").unwrap_err().to_string();
         assert!(error.contains("not understood"), "{error}");
     }
 
     #[test]
     fn clients_that_end_by_themselves_are_noticed() {
         let mut clients =
-            Clients::start("nobody", |(): ()| -> Result<()> { panic!("no more") }).unwrap();
-        let error = clients.tell(&()).unwrap_err().to_string();
-        assert!(error.contains("nobody") && error.contains("ended by itself"), "{error}");
+            Clients::start("absent", |(): ()| -> Result<()> { panic!("no more") }).unwrap();
+        let error = clients.send(&()).unwrap_err().to_string();
+        assert!(error.contains("absent") && error.contains("ended by itself"), "{error}");
     }
 }

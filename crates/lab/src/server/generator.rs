@@ -87,7 +87,7 @@ impl<C: Connection> Generator<C> {
                 if connection.read(&mut self.room).map_err(wrong)? {
                     unanswered = unanswered
                         .checked_sub(1)
-                        .ok_or_else(|| wrong("an answer came that nobody asked for".to_owned()))?;
+                        .ok_or_else(|| wrong("an answer arrived without a request".to_owned()))?;
                     if unasked > 0 {
                         unasked -= 1;
                         connection.ask(&mut self.room).map_err(wrong)?;
@@ -109,7 +109,7 @@ impl<C: Connection> Generator<C> {
             for event in &self.events[..ready] {
                 // An edge may be reported for bytes that were read already.
                 if self.connections[event.u64 as usize].read(&mut self.room).map_err(wrong)? {
-                    return Err(wrong("an answer came that nobody asked for".to_owned()));
+                    return Err(wrong("an answer arrived without a request".to_owned()));
                 }
             }
         }
@@ -129,7 +129,7 @@ pub fn check_connections(connections: usize, servers: usize) -> Result<()> {
     let most = 2 * channel::most_pairs() / (servers + 1);
     if connections == 0 || connections > most {
         return Err(Error::usage(format!(
-            "--connections {connections} is not possible: give 1 to {most}, which is what the limit of {} \
+            "--connections {connections} is not possible: give 1 to {most}, as the limit of {} \
              descriptors leaves with {servers} servers",
             superpoll::limits::nofile().1
         )));

@@ -87,7 +87,7 @@ impl Control {
 
 /// Where and how a server runs.
 #[derive(Clone, Copy, Debug)]
-pub struct Place {
+pub struct ProcessOptions {
     /// Its only processor, if it is to have one.
     pub processor: Option<usize>,
     /// Whether its process has an idle thread in addition to the one that serves.
@@ -110,11 +110,11 @@ impl Server {
     pub fn start(
         name: &'static str,
         counts: bool,
-        place: Place,
+        process: ProcessOptions,
         keeps: Vec<RawFd>,
         serve: impl FnOnce(&mut Control) -> Result<()>,
     ) -> Result<Server> {
-        let mut server = Server::begin(name, counts, place, keeps, serve)?;
+        let mut server = Server::begin(name, counts, process, keeps, serve)?;
         server.until_ready()?;
         Ok(server)
     }
@@ -124,14 +124,14 @@ impl Server {
     pub fn accepting(
         name: &'static str,
         counts: bool,
-        place: Place,
+        process: ProcessOptions,
         serve: impl FnOnce(TcpListener, &mut Control) -> Result<()>,
     ) -> Result<(Server, u16)> {
         let failed = |source| Error::system("listening for a server's connections", source);
         let listener = socket::listen(0, false).map_err(failed)?;
         let port = socket::port(&listener).map_err(failed)?;
         let keeps = vec![listener.as_raw_fd()];
-        let server = Server::start(name, counts, place, keeps, |control| {
+        let server = Server::start(name, counts, process, keeps, |control| {
             serve(TcpListener::from(listener), control)
         })?;
         Ok((server, port))
@@ -141,7 +141,7 @@ impl Server {
     pub fn begin(
         name: &'static str,
         counts: bool,
-        place: Place,
+        process: ProcessOptions,
         mut keeps: Vec<RawFd>,
         serve: impl FnOnce(&mut Control) -> Result<()>,
     ) -> Result<Server> {
@@ -153,7 +153,7 @@ impl Server {
             descriptor::close_all_but(&mut keeps);
             process::survive_broken_pipes();
             let mut control = Control::new(theirs);
-            if let Err(error) = run(place, &mut control, serve) {
+            if let Err(error) = run(process, &mut control, serve) {
                 // If sending it fails, the parent is gone.
                 let _ = control.say(&Answer::Failed(error.to_string()));
             }
@@ -234,14 +234,14 @@ impl Server {
 }
 
 fn run(
-    place: Place,
+    process: ProcessOptions,
     control: &mut Control,
     serve: impl FnOnce(&mut Control) -> Result<()>,
 ) -> Result<()> {
-    if let Some(processor) = place.processor {
+    if let Some(processor) = process.processor {
         process::pin(&[processor])
             .map_err(|e| Error::system(format!("moving a server to processor {processor}"), e))?;
     }
-    let _second = place.second_thread.then(SecondThread::start);
+    let _second = process.second_thread.then(SecondThread::start);
     serve(control)
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::programs;
-use crate::server::{Place, Server};
+use crate::server::{ProcessOptions, Server};
 use crate::sys::process;
 
 /// The first port to try, and the first port of the connections' range if the kernel does not
@@ -40,12 +40,16 @@ fn next_to(program: &Path) -> Result<PathBuf> {
 }
 
 /// Starts the command `superpoll` and waits until it prints its port.
-pub fn superpoll(name: &'static str, place: Place, arguments: &[&str]) -> Result<(Server, u16)> {
+pub fn superpoll(
+    name: &'static str,
+    process: ProcessOptions,
+    arguments: &[&str],
+) -> Result<(Server, u16)> {
     let failed = |e| Error::system(format!("starting superpoll {}", arguments.join(" ")), e);
     let mut command = Command::new(next_to(&std::env::current_exe().map_err(failed)?)?);
     command.args(arguments).env_remove(superpoll::backend::BACKEND_VARIABLE);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let (child, output, errors) = at(place, || process::spawn(&mut command).map_err(failed))?;
+    let (child, output, errors) = at(process, || process::spawn(&mut command).map_err(failed))?;
     let server = Server::of_program(name, child);
     let mut line = String::new();
     if let Some(output) = output {
@@ -67,7 +71,7 @@ fn announced(line: &str) -> Option<u16> {
 /// Starts another program and waits until connections to this port are accepted.
 pub fn other(
     name: &'static str,
-    place: Place,
+    process: ProcessOptions,
     port: u16,
     program: &str,
     arguments: &[&str],
@@ -80,7 +84,7 @@ pub fn other(
     command.args(arguments);
     command.stdin(Stdio::null()).stdout(Stdio::null());
     command.stderr(errors.try_clone().map_err(failed)?);
-    let (child, ..) = at(place, || process::spawn(&mut command).map_err(failed))?;
+    let (child, ..) = at(process, || process::spawn(&mut command).map_err(failed))?;
     let server = Server::of_program(name, child);
     let begun = Instant::now();
     while begun.elapsed() < PATIENCE {
@@ -121,8 +125,8 @@ pub fn free_port() -> Result<u16> {
 }
 
 /// Starts something on a server's processor: children are where their parent was.
-fn at<T>(place: Place, start: impl FnOnce() -> Result<T>) -> Result<T> {
-    let Some(processor) = place.processor else { return start() };
+fn at<T>(process: ProcessOptions, start: impl FnOnce() -> Result<T>) -> Result<T> {
+    let Some(processor) = process.processor else { return start() };
     let own = process::processors();
     let moving = |e| Error::system(format!("moving a server to processor {processor}"), e);
     process::pin(&[processor]).map_err(moving)?;
@@ -149,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ports_are_read_off_what_servers_say() {
+    fn ports_are_read_from_the_output_of_servers() {
         assert_eq!(announced("superpoll: serving http://127.0.0.1:8080/\n"), Some(8080));
         assert_eq!(announced("superpoll: relaying 127.0.0.1:80 to 127.0.0.1:81"), Some(80));
         assert_eq!(announced("superpoll: 127.0.0.1:x"), None);
@@ -170,11 +174,12 @@ mod tests {
 
     #[test]
     fn a_program_that_ends_is_quoted_and_one_that_is_not_there_is_named() {
-        let place = Place { processor: None, second_thread: false };
+        let process = ProcessOptions { processor: None, second_thread: false };
         let port = free_port().unwrap();
-        let error = other("shell", place, port, "sh", &["-c", "echo why >&2; exit 1"]).unwrap_err();
+        let error =
+            other("shell", process, port, "sh", &["-c", "echo why >&2; exit 1"]).unwrap_err();
         assert_eq!(error.to_string(), "shell did not start: why");
-        let error = other("nobody", place, port, "superpoll-nobody", &[]).unwrap_err();
-        assert!(error.to_string().contains("starting superpoll-nobody"), "{error}");
+        let error = other("absent", process, port, "superpoll-missing", &[]).unwrap_err();
+        assert!(error.to_string().contains("starting superpoll-missing"), "{error}");
     }
 }

@@ -10,7 +10,7 @@ use crate::options::Output;
 use crate::progress::Progress;
 use crate::record::Record;
 use crate::rivals::{self, Lost};
-use crate::server::Place;
+use crate::server::ProcessOptions;
 use crate::server::processors::Processors;
 use crate::server::turns;
 
@@ -31,7 +31,7 @@ pub struct Trial {
     /// Its time.
     pub budget: Budget,
     /// Where servers are started.
-    pub place: Place,
+    pub process: ProcessOptions,
     /// The rivals that have failed.
     pub lost: Lost,
     /// Shows each step.
@@ -65,16 +65,16 @@ impl Plan<'_> {
         let budget = Budget::new(output, points.len(), 10.0, full);
         let mut rows = Vec::new();
         let (lost, budget) = processors.apart(|processor| {
-            let place = Place { processor, second_thread: output.second_thread };
+            let process = ProcessOptions { processor, second_thread: output.second_thread };
             let progress = Progress::new(self.name, steps);
-            let mut trial = Trial { budget, place, lost, progress };
+            let mut trial = Trial { budget, process, lost, progress };
             for &point in points {
                 if trial.budget.point() {
                     let measured = measure(&mut trial, point);
                     rows.extend(trial.budget.keep(measured)?.into_iter().flatten());
                 }
             }
-            Ok::<_, crate::Error>((trial.lost, trial.budget))
+            Ok::<_, crate::error::Error>((trial.lost, trial.budget))
         })?;
         let own = [
             ("client_processor", json!(processors.client())),

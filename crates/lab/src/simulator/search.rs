@@ -44,19 +44,19 @@ pub struct Worst {
 /// Searches for the load with the highest cost relative to the best pure back-end.
 pub fn worst_load<P: Policy>(policy: impl Fn() -> P, setting: &Setting, search: &Search) -> Worst {
     let mut random = Random::new(search.seed);
-    let judge = |load: Load| {
+    let evaluate = |load: Load| {
         let outcome = play(policy(), &load, search.rounds, setting);
         Worst { load, outcome }
     };
-    let mut worst = judge(invent(&mut random, search));
+    let mut worst = evaluate(invent(&mut random, search));
     for _ in 1..search.tries {
-        let next = judge(invent(&mut random, search));
+        let next = evaluate(invent(&mut random, search));
         if next.outcome.ratio() > worst.outcome.ratio() {
             worst = next;
         }
     }
     for _ in 0..search.climbs {
-        let next = judge(change(&worst.load, &mut random, search));
+        let next = evaluate(change(&worst.load, &mut random, search));
         if next.outcome.ratio() > worst.outcome.ratio() {
             worst = next;
         }

@@ -69,7 +69,7 @@ fn an_outcome_is_the_same_each_time() {
 }
 
 #[test]
-fn a_policy_that_never_moves_costs_what_the_pure_back_ends_cost() {
+fn a_policy_that_never_moves_costs_as_much_as_the_pure_back_ends() {
     let load = Load::new(60, Pattern::Chance(0.4)).and(40, Pattern::Steady);
     for kind in Kind::MEASURED {
         let setting = Setting::new(kind);
@@ -191,7 +191,7 @@ fn triggers_change_with_an_event_and_leave_the_descriptor_on_the_ready_list() {
 }
 
 #[test]
-fn uniform_loads_cost_what_the_better_back_end_costs() {
+fn uniform_loads_cost_as_much_as_the_better_back_end() {
     for kind in Kind::MEASURED {
         for active in [0, 1, 2, 3, 4, 5, 8, 16, 50, 100, 250, 500, 750, 1000] {
             let load = Load::new(active, Pattern::Steady).and(1000 - active, Pattern::Idle);
@@ -333,7 +333,7 @@ fn a_quiet_loop_hands_its_array_over() {
 }
 
 #[test]
-fn dearer_scans_are_reckoned_with() {
+fn expensive_scans_are_taken_into_account() {
     for kind in Kind::MEASURED {
         let setting = Setting { scan_factor: 1.7, ..Setting::new(kind) };
         for load in [rotating(20), Load::new(1000, Pattern::Chance(0.5)), rotating(100)] {

@@ -11,7 +11,7 @@ use superpoll::batch::{Arrivals, BatchReader, Outcome};
 
 use crate::channel::Pairs;
 use crate::error::{Error, Result};
-use crate::subject::work::{Ledger, Subject};
+use crate::subject::work::{ReadLog, Subject};
 
 struct Batch<'a> {
     reader: BatchReader<&'a OwnedFd>,
@@ -61,13 +61,13 @@ pub(super) fn build_uring(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
 }
 
 impl Subject for Batch<'_> {
-    fn round(&mut self, active: &[u32], ledger: &mut Ledger) -> Result<()> {
-        while ledger.bytes() < active.len() {
+    fn round(&mut self, active: &[u32], log: &mut ReadLog) -> Result<()> {
+        while log.bytes() < active.len() {
             self.reader.wait(&mut self.arrivals, None)?;
             for arrival in &self.arrivals {
                 let pair = self.pairs[arrival.key().index() as usize];
                 match arrival.outcome() {
-                    Outcome::Bytes(bytes) => ledger.note(pair as usize, bytes),
+                    Outcome::Bytes(bytes) => log.note(pair as usize, bytes),
                     other => return Err(Error::usage(format!("pair {pair}: {other:?}"))),
                 }
             }

@@ -5,7 +5,7 @@ use std::os::fd::RawFd;
 
 use crate::channel::Pairs;
 use crate::error::Result;
-use crate::subject::work::{Ledger, Subject};
+use crate::subject::work::{ReadLog, Subject};
 
 struct Floor<'a> {
     readers: &'a [RawFd],
@@ -16,11 +16,11 @@ pub(super) fn build(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
 }
 
 impl Subject for Floor<'_> {
-    fn round(&mut self, active: &[u32], ledger: &mut Ledger) -> Result<()> {
+    fn round(&mut self, active: &[u32], log: &mut ReadLog) -> Result<()> {
         // More than one turn only where the network is late.
-        while ledger.bytes() < active.len() {
+        while log.bytes() < active.len() {
             for &pair in active {
-                ledger.read(pair as usize, self.readers[pair as usize]);
+                log.read(pair as usize, self.readers[pair as usize]);
             }
         }
         Ok(())

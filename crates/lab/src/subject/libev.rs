@@ -2,11 +2,11 @@
 
 use crate::channel::Pairs;
 use crate::error::{Error, Result};
-use crate::subject::work::{Ledger, Subject};
+use crate::subject::work::{ReadLog, Subject};
 use crate::sys::libev::Loop;
 
 struct Libev {
-    run: Loop<Ledger>,
+    run: Loop<ReadLog>,
 }
 
 pub(super) fn build(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
@@ -16,9 +16,9 @@ pub(super) fn build(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
 }
 
 impl Subject for Libev {
-    fn round(&mut self, active: &[u32], ledger: &mut Ledger) -> Result<()> {
-        while ledger.bytes() < active.len() {
-            self.run.run_once(ledger);
+    fn round(&mut self, active: &[u32], log: &mut ReadLog) -> Result<()> {
+        while log.bytes() < active.len() {
+            self.run.run_once(log);
         }
         Ok(())
     }

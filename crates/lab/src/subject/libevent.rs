@@ -4,11 +4,11 @@ use std::os::fd::RawFd;
 
 use crate::channel::Pairs;
 use crate::error::{Error, Result};
-use crate::subject::work::{Ledger, Subject};
+use crate::subject::work::{ReadLog, Subject};
 use crate::sys::libevent::Base;
 
 struct Libevent {
-    base: Base<Ledger>,
+    base: Base<ReadLog>,
 }
 
 pub(super) fn build(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
@@ -19,9 +19,9 @@ pub(super) fn build(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
 }
 
 impl Subject for Libevent {
-    fn round(&mut self, active: &[u32], ledger: &mut Ledger) -> Result<()> {
-        while ledger.bytes() < active.len() {
-            if !self.base.run_once(ledger) {
+    fn round(&mut self, active: &[u32], log: &mut ReadLog) -> Result<()> {
+        while log.bytes() < active.len() {
+            if !self.base.run_once(log) {
                 return Err(Error::usage("event_base_loop of libevent failed"));
             }
         }

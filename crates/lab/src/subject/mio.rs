@@ -7,7 +7,7 @@ use ::mio::{Events, Interest, Poll, Token};
 
 use crate::channel::Pairs;
 use crate::error::{Error, Result};
-use crate::subject::work::{Ledger, Subject};
+use crate::subject::work::{ReadLog, Subject};
 
 struct Mio<'a> {
     poll: Poll,
@@ -27,12 +27,12 @@ pub(super) fn build(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
 }
 
 impl Subject for Mio<'_> {
-    fn round(&mut self, active: &[u32], ledger: &mut Ledger) -> Result<()> {
-        while ledger.bytes() < active.len() {
+    fn round(&mut self, active: &[u32], log: &mut ReadLog) -> Result<()> {
+        while log.bytes() < active.len() {
             self.poll.poll(&mut self.events, None).map_err(|e| Error::system("mio::Poll", e))?;
             for event in &self.events {
                 let pair = event.token().0;
-                ledger.read(pair, self.readers[pair]);
+                log.read(pair, self.readers[pair]);
             }
         }
         Ok(())

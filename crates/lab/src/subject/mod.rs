@@ -30,7 +30,7 @@ mod raw_epoll;
 mod raw_poll;
 mod work;
 
-pub use work::{Ledger, Subject};
+pub use work::{ReadLog, Subject};
 
 /// Makes a subject that watches the readers of these pairs.
 pub(crate) type Build = fn(&Pairs) -> Result<Box<dyn Subject + '_>>;
@@ -185,7 +185,7 @@ mod tests {
                     continue;
                 }
                 let mut subject = entry.build(&pairs).unwrap();
-                let mut ledger = Ledger::new(pairs.len());
+                let mut log = ReadLog::new(pairs.len());
                 for round in 0..120u32 {
                     let active: Vec<u32> =
                         (0..24).filter(|n| round % 24 == *n || n % (1 + round / 24) == 0).collect();
@@ -193,26 +193,26 @@ mod tests {
                     for &pair in &active {
                         assert!(descriptor::write_byte(pairs.writers()[pair as usize], byte));
                     }
-                    subject.round(&active, &mut ledger).unwrap();
-                    ledger.close(entry.name, &active, byte).unwrap();
+                    subject.round(&active, &mut log).unwrap();
+                    log.close(entry.name, &active, byte).unwrap();
                 }
             }
         }
     }
 
     #[test]
-    fn a_ledger_finds_each_kind_of_wrong_work() {
+    fn a_log_detects_each_kind_of_wrong_work() {
         let pairs = Pairs::open(Kind::Pipe, 2).unwrap();
         let (readers, writers) = (pairs.readers(), pairs.writers());
         let found = |active: &[u32], reads: &[usize], written: &[(usize, u8)]| {
-            let mut ledger = Ledger::new(2);
+            let mut log = ReadLog::new(2);
             for &(pair, byte) in written {
                 assert!(descriptor::write_byte(writers[pair], byte));
             }
             for &pair in reads {
-                ledger.read(pair, readers[pair]);
+                log.read(pair, readers[pair]);
             }
-            let outcome = ledger.close("test", active, 5).map_err(|error| error.to_string());
+            let outcome = log.close("test", active, 5).map_err(|error| error.to_string());
             for &fd in readers {
                 while descriptor::read_byte(fd).is_some() {}
             }
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_and_absent_subjects_are_told_apart() {
+    fn unknown_and_absent_subjects_have_different_errors() {
         let error = Entry::named("kqueue").unwrap_err().to_string();
         assert!(error.contains("\"kqueue\"") && error.contains("raw-epoll-lt"), "{error}");
         for entry in ALL {

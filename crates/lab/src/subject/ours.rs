@@ -9,7 +9,7 @@ use superpoll::{BackendKind, Builder, Events, Interest, Mode, Poller, Watch};
 
 use crate::channel::Pairs;
 use crate::error::{Error, Result};
-use crate::subject::work::{Ledger, Subject};
+use crate::subject::work::{ReadLog, Subject};
 
 /// A slab entry: the program's data for a registration.
 #[derive(Clone, Copy)]
@@ -93,12 +93,12 @@ pub(super) fn build_adaptive_fixed_hot(pairs: &Pairs) -> Result<Box<dyn Subject 
 }
 
 impl Subject for Ours {
-    fn round(&mut self, active: &[u32], ledger: &mut Ledger) -> Result<()> {
-        while ledger.bytes() < active.len() {
+    fn round(&mut self, active: &[u32], log: &mut ReadLog) -> Result<()> {
+        while log.bytes() < active.len() {
             self.poller.wait(&mut self.events, None)?;
             for event in &self.events {
                 let connection = self.connections[event.key().index() as usize];
-                ledger.read(connection.pair as usize, connection.fd);
+                log.read(connection.pair as usize, connection.fd);
                 if self.rearms {
                     self.poller.modify(event.key(), Interest::READABLE)?;
                 }

@@ -4,7 +4,7 @@ use std::os::fd::{OwnedFd, RawFd};
 
 use crate::channel::Pairs;
 use crate::error::{Error, Result};
-use crate::subject::work::{Ledger, Subject};
+use crate::subject::work::{ReadLog, Subject};
 use crate::sys::polling::Readers;
 
 struct Polling<'a> {
@@ -19,11 +19,11 @@ pub(super) fn build(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
 }
 
 impl Subject for Polling<'_> {
-    fn round(&mut self, active: &[u32], ledger: &mut Ledger) -> Result<()> {
-        while ledger.bytes() < active.len() {
+    fn round(&mut self, active: &[u32], log: &mut ReadLog) -> Result<()> {
+        while log.bytes() < active.len() {
             let ready = self.watched.wait().map_err(|e| Error::system("polling::Poller", e))?;
             for pair in ready {
-                ledger.read(pair, self.readers[pair]);
+                log.read(pair, self.readers[pair]);
             }
         }
         Ok(())

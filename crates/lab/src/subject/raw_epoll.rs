@@ -4,7 +4,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use crate::channel::Pairs;
 use crate::error::{Error, Result};
-use crate::subject::work::{Ledger, Subject};
+use crate::subject::work::{ReadLog, Subject};
 use crate::sys::epoll;
 
 struct RawEpoll<'a> {
@@ -33,8 +33,8 @@ fn build(pairs: &Pairs, events: u32) -> Result<Box<dyn Subject + '_>> {
 }
 
 impl Subject for RawEpoll<'_> {
-    fn round(&mut self, active: &[u32], ledger: &mut Ledger) -> Result<()> {
-        while ledger.bytes() < active.len() {
+    fn round(&mut self, active: &[u32], log: &mut ReadLog) -> Result<()> {
+        while log.bytes() < active.len() {
             self.waits += 1;
             let count = epoll::wait(self.set.as_raw_fd(), &mut self.events);
             let Ok(count) = usize::try_from(count) else {
@@ -42,7 +42,7 @@ impl Subject for RawEpoll<'_> {
             };
             for event in &self.events[..count] {
                 let pair = event.u64 as usize;
-                ledger.read(pair, self.readers[pair]);
+                log.read(pair, self.readers[pair]);
             }
         }
         Ok(())

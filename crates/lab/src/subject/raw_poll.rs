@@ -3,7 +3,7 @@
 
 use crate::channel::Pairs;
 use crate::error::{Error, Result};
-use crate::subject::work::{Ledger, Subject};
+use crate::subject::work::{ReadLog, Subject};
 use crate::sys::poll;
 
 struct RawPoll {
@@ -17,8 +17,8 @@ pub(super) fn build(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
 }
 
 impl Subject for RawPoll {
-    fn round(&mut self, active: &[u32], ledger: &mut Ledger) -> Result<()> {
-        while ledger.bytes() < active.len() {
+    fn round(&mut self, active: &[u32], log: &mut ReadLog) -> Result<()> {
+        while log.bytes() < active.len() {
             self.waits += 1;
             let mut ready = poll::wait(&mut self.set);
             if ready < 0 {
@@ -26,7 +26,7 @@ impl Subject for RawPoll {
             }
             for (pair, entry) in self.set.iter().enumerate() {
                 if entry.revents != 0 {
-                    ledger.read(pair, entry.fd);
+                    log.read(pair, entry.fd);
                     ready -= 1;
                     if ready == 0 {
                         break;

@@ -7,7 +7,7 @@ use crate::sys::descriptor;
 pub trait Subject {
     /// Waits until all of `active` (pairs, ascending) were reported, reading one byte of each. Only
     /// the floor may look at which they are; all other subjects may only use their number.
-    fn round(&mut self, active: &[u32], ledger: &mut Ledger) -> Result<()>;
+    fn round(&mut self, active: &[u32], log: &mut ReadLog) -> Result<()>;
 
     /// Its own counters, if it has any.
     fn counters(&self) -> Option<superpoll::diagnostics::Stats> {
@@ -37,17 +37,17 @@ pub trait Subject {
 
 /// The bytes that were read: the proof that the work was done.
 #[derive(Debug)]
-pub struct Ledger {
+pub struct ReadLog {
     seen: Vec<u32>,
     bytes: usize,
     sum: u64,
     empty: u64,
 }
 
-impl Ledger {
-    /// Creates the ledger of `total` pairs, with nothing read yet.
-    pub fn new(total: usize) -> Ledger {
-        Ledger { seen: vec![0; total], bytes: 0, sum: 0, empty: 0 }
+impl ReadLog {
+    /// Creates the log of `total` pairs, with nothing read yet.
+    pub fn new(total: usize) -> ReadLog {
+        ReadLog { seen: vec![0; total], bytes: 0, sum: 0, empty: 0 }
     }
 
     /// Reads one byte of a reader and notes it.
@@ -107,7 +107,7 @@ impl Ledger {
 }
 
 #[cfg(feature = "rivals-c")]
-impl crate::sys::ready::Ready for Ledger {
+impl crate::sys::ready::Ready for ReadLog {
     #[inline(always)]
     fn ready(&mut self, place: usize, fd: std::os::fd::RawFd) -> bool {
         self.read(place, fd);

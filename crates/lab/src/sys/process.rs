@@ -200,7 +200,7 @@ pub fn switches() -> (u64, u64) {
 
 /// Prevents this thread, and the threads that it starts, from preempting another task when they
 /// wake up: they wait until the running task gives up the processor, or has used up its share.
-pub fn preempt_nobody() -> io::Result<()> {
+pub fn lower_preemption() -> io::Result<()> {
     // SAFETY: all zeros is a valid parameter (this policy knows no priority); the kernel reads it.
     let returned = unsafe {
         let parameter: libc::sched_param = std::mem::zeroed();
@@ -252,7 +252,7 @@ extern "C" fn too_late(_signal: libc::c_int) {
         unsafe {
             std::slice::from_raw_parts(NAME.load(Ordering::Relaxed), LENGTH.load(Ordering::Relaxed))
         },
-        b" did not report a ready descriptor within 30 s: it lost a wake-up, or somebody has stopped this process\n",
+        b" did not report a ready descriptor within 30 s: it lost a wake-up, or this process was stopped\n",
     ];
     for part in parts {
         // SAFETY: write and _exit may be called in a signal handler; the kernel reads the slice.

@@ -77,16 +77,16 @@ pub fn note_once(signals: &[libc::c_int], note: fn(libc::c_int)) -> io::Result<(
 }
 
 /// The two signals, held back from this thread so that they are fetched and not delivered.
-pub struct Held {
+pub struct BlockedSignals {
     set: libc::sigset_t,
     before: libc::sigset_t,
     /// A mask is a thread's own.
     _here: PhantomData<*const ()>,
 }
 
-impl Held {
+impl BlockedSignals {
     /// Blocks the signals until this value is dropped.
-    pub fn new() -> io::Result<Held> {
+    pub fn new() -> io::Result<BlockedSignals> {
         // SAFETY: all zeros is a valid set; the calls write the sets, which outlive them.
         unsafe {
             let mut set: libc::sigset_t = std::mem::zeroed();
@@ -95,7 +95,7 @@ impl Held {
             libc::sigaddset(&raw mut set, queued());
             libc::sigaddset(&raw mut set, libc::SIGIO);
             match libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, &raw mut before) {
-                0 => Ok(Held { set, before, _here: PhantomData }),
+                0 => Ok(BlockedSignals { set, before, _here: PhantomData }),
                 code => Err(io::Error::from_raw_os_error(code)),
             }
         }
@@ -144,7 +144,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for BlockedSignals {
     fn drop(&mut self) {
         // Signals that are still queued would be delivered, and the default action is to end the
         // process.

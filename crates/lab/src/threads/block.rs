@@ -3,7 +3,7 @@
 //! The parent process is the writer. It keeps to one processor, writes a byte to each active pair
 //! and sleeps until the last of these bytes has been read. The reader of the last byte notes the
 //! time, so that the writer's own wake-up is not part of the round. Then the writer checks the
-//! notes on the desk and pauses until the subject has gone back to sleep.
+//! notes in the shared counters and pauses until the subject has gone back to sleep.
 //!
 //! On *one* processor the subject shares the writer's processor and may not preempt it: all bytes
 //! of a round are there before the subject reads the first, as in a wait of `superpoll-lab atr`,
@@ -17,8 +17,8 @@ use crate::environment;
 use crate::error::{Error, Result};
 use crate::statistics;
 use crate::sys::{descriptor, process};
-use crate::threads::desk::{ANSWER, Bell, Desk, Set};
-use crate::threads::subject::seat::Seat;
+use crate::threads::counters::{ANSWER, SetUpReport, SharedCounters, WakePipe};
+use crate::threads::subject::input::Input;
 use crate::threads::subject::{Entry, Family};
 
 crate::by_name::named! {
@@ -63,7 +63,7 @@ pub struct Block {
     /// How often a thread lost its processor to another thread, per event.
     pub involuntary: f64,
     /// The subject's own report of its set-up.
-    pub set: Set,
+    pub set: SetUpReport,
     /// By how many bytes the kernel's stacks grew during the set-up.
     pub kernel_stacks: f64,
 }
@@ -100,7 +100,7 @@ const UNWATCHED_WRITES: usize = 400;
 struct Trial<'a> {
     entry: Entry,
     point: Point<'a>,
-    desk: Desk,
+    counters: SharedCounters,
     wait: OwnedFd,
     child: process::Child,
     byte: u8,
@@ -140,16 +140,17 @@ pub fn probe(entry: Entry, point: Point<'_>) -> Result<Option<Refusal>> {
 
 impl<'a> Trial<'a> {
     fn start(entry: Entry, point: Point<'a>) -> Result<std::result::Result<Trial<'a>, Refusal>> {
-        let (desk, Bell { wait, ring }) = Desk::new(point.pairs.len(), point.kind != Kind::Pipe)?;
+        let (counters, WakePipe { wait, wake }) =
+            SharedCounters::new(point.pairs.len(), point.kind != Kind::Pipe)?;
         process::watch(entry.name);
         let child = process::fork(|| {
             point.pairs.writers().iter().for_each(|&writer| descriptor::close_number(writer));
             descriptor::close_number(wait.as_raw_fd());
-            serve(entry, point, &desk);
+            serve(entry, point, &counters);
         })
         .map_err(|e| Error::system("starting a subject's process", e))?;
-        drop(ring);
-        let trial = Trial { entry, point, desk, wait, child, byte: 0 };
+        drop(wake);
+        let trial = Trial { entry, point, counters, wait, child, byte: 0 };
         match trial.wait() {
             Ok(()) => Ok(Ok(trial)),
             // No other subject is known to be refused for its size.
@@ -157,7 +158,7 @@ impl<'a> Trial<'a> {
                 if entry.family == Family::Threads && is_a_limit(&source) =>
             {
                 process::unwatch();
-                Ok(Err(Refusal { had: trial.desk.about().threads, source }))
+                Ok(Err(Refusal { had: trial.counters.report().threads, source }))
             }
             Err(error) => Err(error),
         }
@@ -166,7 +167,7 @@ impl<'a> Trial<'a> {
     /// Sleeps until the subject rings.
     fn wait(&self) -> Result<()> {
         let rung = descriptor::read(self.wait.as_raw_fd(), &mut [0]);
-        if let Some(failure) = self.desk.failure() {
+        if let Some(failure) = self.counters.failure() {
             return Err(Error::system(format!("running subject {}", self.entry.name), failure));
         }
         if rung == 1 {
@@ -183,7 +184,7 @@ impl<'a> Trial<'a> {
             self.round(false)?;
         }
         self.round(true)?;
-        let switches = self.desk.switches();
+        let switches = self.counters.switches();
         let cpu = self.processor_time()?;
         let start = process::now();
         let (mut clock, mut write_ns) = (Vec::new(), 0.0);
@@ -199,7 +200,7 @@ impl<'a> Trial<'a> {
         let cpu = self.processor_time()? - cpu;
         self.round(true)?;
         process::unwatch();
-        let after = self.desk.switches();
+        let after = self.counters.switches();
         let events = active * clock.len() as f64;
         // The round that brought the report counts among the rounds with thread switches.
         let switched = |after: u64, before: u64| (after - before) as f64 / (events + active);
@@ -210,7 +211,7 @@ impl<'a> Trial<'a> {
             write_ns: write_ns / events - unwatched,
             voluntary: switched(after.0, switches.0),
             involuntary: switched(after.1, switches.1),
-            set: self.desk.about(),
+            set: self.counters.report(),
             kernel_stacks: 0.0,
         })
     }
@@ -228,7 +229,7 @@ impl<'a> Trial<'a> {
     fn round(&mut self, report: bool) -> Result<Round> {
         self.byte = self.byte.wrapping_add(1);
         let (active, writers) = (self.point.active, self.point.pairs.writers());
-        self.desk.expect(active.len(), report);
+        self.counters.expect(active.len(), report);
         let mut written = 0;
         let before = process::thread_time();
         let start = process::now();
@@ -240,8 +241,8 @@ impl<'a> Trial<'a> {
             return Err(Error::last(format!("writing to {} of {}", written + 1, active.len())));
         }
         self.wait()?;
-        let clock_ns = self.desk.finished().saturating_sub(start) as f64;
-        self.desk.close(self.entry.name, active, self.byte)?;
+        let clock_ns = self.counters.finished().saturating_sub(start) as f64;
+        self.counters.close(self.entry.name, active, self.byte)?;
         if self.point.kind != Kind::Pipe {
             self.hear_answers()?;
         }
@@ -270,25 +271,25 @@ impl<'a> Trial<'a> {
 }
 
 /// The child's part.
-fn serve(entry: Entry, point: Point<'_>, desk: &Desk) {
+fn serve(entry: Entry, point: Point<'_>, counters: &SharedCounters) {
     let moved = match point.runs {
-        Where::One => process::preempt_nobody(),
+        Where::One => process::lower_preemption(),
         Where::All => process::pin(point.processors),
     };
     if let Err(error) = moved {
-        return desk.failed(&error);
+        return counters.failed(&error);
     }
-    let seat = Seat {
+    let input = Input {
         kind: point.kind,
         readers: point.pairs.readers(),
         handles: point.pairs.reader_handles(),
-        desk,
+        counters,
         processors: point.processors.len(),
     };
     let touched = environment::memory_touched().unwrap_or(0);
     let start = process::now();
-    let ended = (entry.set_up)(seat).and_then(|reading| {
-        desk.set(Set {
+    let ended = (entry.set_up)(input).and_then(|reading| {
+        counters.set_up(SetUpReport {
             ns: process::now() - start,
             threads: reading.threads() as u64,
             memory: environment::memory_touched().unwrap_or(0).saturating_sub(touched),
@@ -297,8 +298,8 @@ fn serve(entry: Entry, point: Point<'_>, desk: &Desk) {
     });
     if let Err(error) = ended {
         match error {
-            Error::System { source, .. } => desk.failed(&source),
-            other => desk.failed(&std::io::Error::other(other.to_string())),
+            Error::System { source, .. } => counters.failed(&source),
+            other => counters.failed(&std::io::Error::other(other.to_string())),
         }
     }
 }
@@ -322,7 +323,7 @@ fn unwatched(point: Point<'_>) -> Result<f64> {
         }
         let took = process::thread_time() - before;
         if written != point.active.len() {
-            return Err(Error::last("writing to what nobody reads"));
+            return Err(Error::last("writing to a full pair"));
         }
         samples.push(took as f64 / written as f64);
         for &pair in point.active {

@@ -50,19 +50,15 @@ impl Experiment for Threads {
         Ok(())
     }
 
-    fn figures(rows: &[Row]) -> Vec<Figure> {
-        rows.iter()
-            .map(|row| {
-                Figure::of_cost(
-                    format!(
-                        "{} {} {}/{}, {} processors, {}",
-                        row.kind, row.placement, row.active, row.total, row.processors, row.subject
-                    ),
-                    "processor ns per event",
-                    row.cost_ns_per_event_low,
-                    row.cost_ns_per_event,
-                )
-            })
-            .collect()
+    fn figure(row: &Row) -> Option<Figure> {
+        Some(Figure::of_cost(
+            format!(
+                "{} {} {}/{}, {} processors, {}",
+                row.kind, row.placement, row.active, row.total, row.processors, row.subject
+            ),
+            "processor ns per event",
+            row.cost_ns_per_event_low,
+            row.cost_ns_per_event,
+        ))
     }
 }

@@ -93,7 +93,7 @@ fn best<'a>(entries: &[Entry], blocks: &'a [Vec<Block>], of: Account) -> Option<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::threads::desk::Set;
+    use crate::threads::counters::SetUpReport;
     use crate::threads::subject;
 
     #[test]
@@ -106,7 +106,7 @@ mod tests {
             cpu_ns,
             write_ns,
             rounds: 4,
-            set: Set { threads: 11, memory: 40, ns: 500 },
+            set: SetUpReport { threads: 11, memory: 40, ns: 500 },
             ..Block::default()
         };
         let blocks = [

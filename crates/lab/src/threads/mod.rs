@@ -14,7 +14,7 @@
 //! writer, so that all bytes of a round are there when the subject looks and nothing happens at the
 //! same time; and *all* processors, where threads also gain from running in parallel.
 //!
-//! `desk.rs` is the memory that the writer and a subject share, `subject/` has the subjects, and
+//! `counters.rs` is the memory that the writer and a subject share, `subject/` has the subjects, and
 //! `block.rs` measures one subject in a process of its own: a process of a thousand threads pays
 //! more for each descriptor that it looks up, and only threads should pay that price. Blocks of all
 //! subjects take turns, and a ratio compares two blocks of the same turn.
@@ -26,7 +26,7 @@ use crate::options::Output;
 use crate::statistics::Estimate;
 
 mod block;
-mod desk;
+mod counters;
 pub mod experiment;
 mod figures;
 pub mod plot;

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn sweeps_are_told_apart_by_where_subjects_ran() {
+    fn sweeps_differ_by_the_processors_of_the_subjects() {
         let row = |processors: &str, active| Row {
             kind: "pipe".to_owned(),
             placement: "end".to_owned(),

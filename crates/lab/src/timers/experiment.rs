@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::experiment::{Experiment, Figure};
 use crate::page::Page;
 use crate::record::Record;
-use crate::target::{Target, worst};
+use crate::target::{Target, Targets};
 use crate::timers::{Options, Row, plot, table, trial};
 
 /// Timers.
@@ -15,7 +15,7 @@ impl Experiment for Timers {
     type Options = Options;
     type Row = Row;
     const NAME: &'static str = "timers";
-    const TITLE: &'static str = "set, taken back, waited for";
+    const TITLE: &'static str = "set, cancelled, waited for";
     const METHOD: &'static str = "Nanoseconds of processor time for each timer. All are set and then taken back, in the order \
              in which they were made or in another, or each before the next is set. That each was there \
              and is gone is checked by the wakers that the runtime holds.";
@@ -42,27 +42,20 @@ impl Experiment for Timers {
 
     /// The targets that `superpoll-lab timers` measures, with a million of them.
     fn targets(rows: &[Row]) -> Vec<Target> {
-        let ours = rows
-            .iter()
-            .filter(|row| (row.subject.as_str(), row.timers) == ("superpoll-rt", 1_000_000))
-            .filter(|row| row.insert_ns_median.is_some())
-            .filter_map(|row| Some((row.to_tokio()?, row.load.clone())));
-        worst("a million timers inserted and cancelled: CPU / tokio", 1.0, ours)
-            .into_iter()
-            .collect()
+        let mut targets = Targets::new(rows, |row| row.load.clone());
+        let name = "a million timers inserted and cancelled: CPU / tokio";
+        let ours = |row: &Row| row.subject == "superpoll-rt" && row.timers == 1_000_000;
+        targets.add(name, 1.0, |row| ours(row) && row.insert_ns_median.is_some(), Row::to_tokio);
+        targets.all
     }
 
-    fn figures(rows: &[Row]) -> Vec<Figure> {
-        rows.iter()
-            .map(|row| {
-                Figure::of_cost(
-                    format!("{} {}, {}", row.timers, row.load, row.subject),
-                    "processor time by timer, ns",
-                    row.timer_ns_min,
-                    row.timer_ns_median,
-                )
-            })
-            .collect()
+    fn figure(row: &Row) -> Option<Figure> {
+        Some(Figure::of_cost(
+            format!("{} {}, {}", row.timers, row.load, row.subject),
+            "processor time by timer, ns",
+            row.timer_ns_min,
+            row.timer_ns_median,
+        ))
     }
 }
 

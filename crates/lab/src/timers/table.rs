@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_ends_has_a_table_of_its_own() {
+    fn expired_timers_have_their_own_table() {
         let row = |load: &str, late_ns_p50| Row {
             subject: "superpoll-rt".to_owned(),
             load: load.to_owned(),

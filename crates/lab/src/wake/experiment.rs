@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::experiment::{Experiment, Figure};
 use crate::page::Page;
 use crate::record::Record;
-use crate::target::{Target, worst};
+use crate::target::{Target, Targets};
 use crate::wake::{Options, Row, table, trial};
 
 /// Loops that have gone quiet.
@@ -38,31 +38,22 @@ impl Experiment for Wake {
 
     /// Returns the targets that `superpoll-lab wake` measures.
     fn targets(rows: &[Row]) -> Vec<Target> {
-        [("adaptive", 1.10), ("uring", 1.0), ("adaptive-uring", 1.0)]
-            .into_iter()
-            .filter_map(|(subject, bound)| {
-                let own = rows
-                    .iter()
-                    .filter(|row| row.subject == subject)
-                    .filter_map(|row| Some((row.p50_ratio?, row.kind.clone())));
-                worst(format!("blocked loop: p50 wake-up of {subject} / epoll"), bound, own)
-            })
-            .collect()
+        let mut targets = Targets::new(rows, |row| row.kind.clone());
+        for (subject, bound) in [("adaptive", 1.10), ("uring", 1.0), ("adaptive-uring", 1.0)] {
+            let name = format!("blocked loop: p50 wake-up of {subject} / epoll");
+            targets.add(name, bound, |row| row.subject == subject, |row| row.p50_ratio);
+        }
+        targets.all
     }
 
-    fn figures(rows: &[Row]) -> Vec<Figure> {
-        rows.iter()
-            .map(|row| Figure {
-                at: format!(
-                    "{} {} of {} busy before, {}",
-                    row.kind, row.hot, row.total, row.subject
-                ),
-                name: "wake-up p50, ns".to_owned(),
-                value: row.wake_ns_p50,
-                low: row.wake_ns_min,
-                high: row.wake_ns_p90,
-            })
-            .collect()
+    fn figure(row: &Row) -> Option<Figure> {
+        Some(Figure {
+            at: format!("{} {} of {} busy before, {}", row.kind, row.hot, row.total, row.subject),
+            name: "wake-up p50, ns".to_owned(),
+            value: row.wake_ns_p50,
+            low: row.wake_ns_min,
+            high: row.wake_ns_p90,
+        })
     }
 }
 

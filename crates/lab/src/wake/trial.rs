@@ -35,7 +35,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     let most = channel::most_pairs();
     if options.total == 0 || options.total > most {
         return Err(Error::usage(format!(
-            "--total {} is not possible: give 1 to {most}, which is what the limit of {} \
+            "--total {} is not possible: give 1 to {most}, as the limit of {} \
              descriptors leaves",
             options.total,
             superpoll::limits::nofile().1
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_was_not_asleep_does_not_count() {
+    fn wake_ups_of_an_awake_loop_do_not_count() {
         let entries = options::subjects(Some("raw-epoll-lt,poll"), &[]).unwrap();
         let wake_up = |ns, slept| WakeUp { ns, slept };
         let all = [

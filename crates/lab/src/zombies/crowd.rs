@@ -70,7 +70,7 @@ impl Crowd {
             }
         }
         let mut crowd = Crowd { processes };
-        crowd.tell(Order::Appear)?;
+        crowd.send(Order::Appear)?;
         Ok(crowd)
     }
 
@@ -78,16 +78,16 @@ impl Crowd {
     /// server that reads a file for its first answer then has it in memory, and needs no
     /// descriptors for it when all zombies send at the same time.
     pub fn ask(&mut self) -> Result<()> {
-        self.tell(Order::Begin)?;
-        self.tell(Order::Ask)
+        self.send(Order::Begin)?;
+        self.send(Order::Ask)
     }
 
     /// Checks that all zombies are still connected and have received nothing.
     pub fn check(&mut self) -> Result<()> {
-        self.tell(Order::Check)
+        self.send(Order::Check)
     }
 
-    fn tell(&mut self, order: Order) -> Result<()> {
+    fn send(&mut self, order: Order) -> Result<()> {
         self.processes.iter_mut().try_for_each(|process| process.order(&order))?;
         self.processes.iter_mut().try_for_each(Clients::done)
     }
@@ -106,7 +106,7 @@ fn start<C: Connection>(
         (Order::Begin, Some(zombies)) => zombies.go(1).map(drop),
         (Order::Ask, Some(zombies)) => zombies.go(zombies.connections() as u64).map(drop),
         (Order::Check, Some(zombies)) => zombies.check_silence(),
-        (_, None) => Err(Error::usage("zombies were told to ask before they appeared")),
+        (_, None) => Err(Error::usage("zombies were asked for requests before they appeared")),
     })
 }
 

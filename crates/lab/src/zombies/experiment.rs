@@ -23,7 +23,7 @@ impl Experiment for Zombies {
     const QUICK: &'static str = "zombies --quick --seconds 20";
     const FULL: &'static str = "zombies --seconds 150";
     const MEASURED: &'static str =
-        "processor time of a server for one request, beside connections that are silent";
+        "processor time of a server for one request, next to silent connections";
 
     fn run(options: &Options) -> Result<Record<Row>> {
         trial::run(options)
@@ -73,17 +73,13 @@ impl Experiment for Zombies {
             .collect()
     }
 
-    fn figures(rows: &[Row]) -> Vec<Figure> {
-        rows.iter()
-            .map(|row| {
-                row.figures.compared(match row.workers {
-                    0 | 1 => format!("{} zombies, {}", row.zombies, row.subject),
-                    several => {
-                        format!("{} zombies, {several} processes, {}", row.zombies, row.subject)
-                    }
-                })
-            })
-            .collect()
+    fn figure(row: &Row) -> Option<Figure> {
+        Some(row.figures.compared(match row.workers {
+            0 | 1 => format!("{} zombies, {}", row.zombies, row.subject),
+            several => {
+                format!("{} zombies, {several} processes, {}", row.zombies, row.subject)
+            }
+        }))
     }
 }
 

@@ -10,7 +10,7 @@ use crate::echo::connections::Connections;
 use crate::error::{Error, Result};
 use crate::server::generator::{Connection, Generator};
 use crate::server::turns::Runner;
-use crate::server::{Place, Server, memory};
+use crate::server::{ProcessOptions, Server, memory};
 use crate::sys::socket;
 use crate::zombies::crowd::Crowd;
 use crate::zombies::gateway;
@@ -42,7 +42,7 @@ pub fn set_up<C: Connection>(
     entry: Entry,
     point: Point,
     active: usize,
-    place: Place,
+    process: ProcessOptions,
     connect: Connect<C>,
 ) -> Result<Live<C>> {
     let name = entry.name;
@@ -53,7 +53,7 @@ pub fn set_up<C: Connection>(
     for worker in 0..point.workers {
         let own = share(point.zombies, point.workers, worker);
         let total = own + share(active, point.workers, worker);
-        let (server, port, folder) = begin(entry, work, total, place)?;
+        let (server, port, folder) = begin(entry, work, total, process)?;
         servers.push(server);
         folders.extend(folder);
         ports.push(port);
@@ -78,18 +78,18 @@ fn begin(
     entry: Entry,
     work: Work,
     total: usize,
-    place: Place,
+    process: ProcessOptions,
 ) -> Result<(Server, u16, Option<TempDir>)> {
     let name = entry.name;
     if let Work::Gateway(backend) = work {
-        let (server, port, folder) = gateway::start(name, place, backend)?;
+        let (server, port, folder) = gateway::start(name, process, backend)?;
         return Ok((server, port, Some(folder)));
     }
     let listener =
         listen().map_err(|e| Error::system("listening for a server's connections", e))?;
     let port = listener.local_addr().map_or(0, |address| address.port());
     let keeps = vec![listener.as_raw_fd()];
-    let server = Server::begin(name, entry.counts, place, keeps, |control| match work {
+    let server = Server::begin(name, entry.counts, process, keeps, |control| match work {
         Work::Echo(serve) => {
             let sockets =
                 accept(listener, total).map_err(|e| Error::system("accepting a connection", e))?;

@@ -5,12 +5,12 @@ use tempfile::TempDir;
 
 use crate::error::{Error, Result};
 use crate::http::response::BODY;
-use crate::server::{Place, Server, program};
+use crate::server::{ProcessOptions, Server, program};
 
 /// Starts the server. The folder must live as long as the server.
 pub(super) fn start(
     name: &'static str,
-    place: Place,
+    process: ProcessOptions,
     backend: BackendKind,
 ) -> Result<(Server, u16, TempDir)> {
     let failed = |e| Error::system("making a folder to be served", e);
@@ -27,6 +27,6 @@ pub(super) fn start(
     );
     std::fs::write(&file, config).map_err(failed)?;
     let arguments = ["serve", "--backend", backend.name(), "-c", &file.to_string_lossy()];
-    let (server, port) = program::superpoll(name, place, &arguments)?;
+    let (server, port) = program::superpoll(name, process, &arguments)?;
     Ok((server, port, folder))
 }

@@ -94,7 +94,7 @@ fn divided(asked: &[usize], most: usize, here: &Headroom) -> (Vec<Vec<Point>>, V
         let zombies = wanted.min(possible);
         if zombies < wanted {
             notes.push(format!(
-                "--zombies {wanted}: measuring {zombies}, which is what {limit} leaves for two servers at a time"
+                "--zombies {wanted}: measuring {zombies}, the most that {limit} leaves for two servers at a time"
             ));
         }
         let workers = zombies.div_ceil(each).max(1);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_process_cannot_have_is_shared_and_held_against_as_many_without() {
+    fn connections_beyond_one_process_are_shared_and_compared_with_as_many_processes() {
         let here = Headroom::here();
         let (groups, notes) = divided(&[0, 50, 250], 80, &here);
         let shared = vec![point(4, 0), point(4, 250)];
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_machine_has_no_room_for_is_cut_down_and_said_so() {
+    fn connections_beyond_the_machine_are_lowered_with_a_note() {
         let (groups, notes) = divided(&[usize::MAX / 4], 20_000, &Headroom::here());
         let found = groups[0][1].zombies;
         assert!(found < 1 << 32 && notes[0].contains(&format!("measuring {found}")), "{notes:?}");

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_family_has_its_yardstick_if_anybody_takes_part() {
+    fn a_family_has_its_yardstick_if_a_member_takes_part() {
         let [echo, web] = names(Some("superpoll-rt-epoll,raw-epoll"));
         assert_eq!((echo, web.len()), (vec!["raw-epoll", "superpoll-rt-epoll"], 0));
         let [echo, web] = names(Some("gateway-epoll"));

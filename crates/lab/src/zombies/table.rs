@@ -43,7 +43,7 @@ mod tests {
     use crate::statistics::Ratio;
 
     #[test]
-    fn each_point_has_its_line_and_what_is_unknown_a_dash() {
+    fn each_point_has_a_line_and_unknown_values_a_dash() {
         let row = |zombies, none_ratio| Row {
             subject: "ours".to_owned(),
             workers: 3,

@@ -10,7 +10,7 @@ use crate::progress::Progress;
 use crate::record::Record;
 use crate::rivals::{self, Lost};
 use crate::say;
-use crate::server::Place;
+use crate::server::ProcessOptions;
 use crate::server::generator::Connection;
 use crate::server::processors::Processors;
 use crate::server::rounds::Slice;
@@ -68,8 +68,8 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
         .collect();
     let mut lost = Lost::default();
     let measured: Result<_> = processors.apart(|processor| {
-        let place = Place { processor, second_thread: options.output.second_thread };
-        let mut trial = Trial::new(options, &plan, place);
+        let process = ProcessOptions { processor, second_thread: options.output.second_thread };
+        let mut trial = Trial::new(options, &plan, process);
         for (points, [echo, web]) in &plan {
             trial.measure(points, echo, &mut notes, &mut lost, echo_load)?;
             trial.measure(points, web, &mut notes, &mut lost, http::load::load)?;
@@ -99,14 +99,18 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
 
 struct Trial<'a> {
     options: &'a Options,
-    place: Place,
+    process: ProcessOptions,
     budget: Budget,
     progress: Progress,
     rows: Vec<Row>,
 }
 
 impl<'a> Trial<'a> {
-    fn new(options: &'a Options, plan: &[(&[Point], [Vec<Entry>; 2])], place: Place) -> Trial<'a> {
+    fn new(
+        options: &'a Options,
+        plan: &[(&[Point], [Vec<Entry>; 2])],
+        process: ProcessOptions,
+    ) -> Trial<'a> {
         let runs = |(points, families): &(&[Point], [Vec<Entry>; 2])| {
             points.len() * families.iter().flatten().count()
         };
@@ -116,7 +120,7 @@ impl<'a> Trial<'a> {
         };
         let budget = Budget::new(&options.output, plan.iter().map(groups).sum(), 10.0, 300.0);
         let progress = Progress::new("zombies", runs * (turns::ROUNDS + 1));
-        Trial { options, place, budget, progress, rows: Vec::new() }
+        Trial { options, process, budget, progress, rows: Vec::new() }
     }
 
     /// Measures the servers of a family, as many at a time as the limit of connections allows, and
@@ -142,7 +146,7 @@ impl<'a> Trial<'a> {
                         continue;
                     }
                     self.progress.step(format!("{name} gets {zombies} zombies"));
-                    match fleet::set_up(entry, point, self.options.active, self.place, connect) {
+                    match fleet::set_up(entry, point, self.options.active, self.process, connect) {
                         Ok(live) => {
                             runners.push(live.runner);
                             about.push((entry, point, live.kernel_bytes_per_zombie));

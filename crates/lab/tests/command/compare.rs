@@ -6,7 +6,7 @@ use crate::record::json;
 use crate::start::{SMALL, refused, run, succeed};
 
 #[test]
-fn a_record_beside_itself_ties_and_one_that_is_slower_differs() {
+fn a_record_ties_with_itself_and_a_slower_one_differs() {
     let folder = tempfile::tempdir().unwrap();
     let arguments = ["timers", "--timers", "50", "--ending", "10", "--no-report"];
     let arguments = [&arguments[..], &["--json", "a.json"], &SMALL].concat();
@@ -32,13 +32,13 @@ fn a_record_beside_itself_ties_and_one_that_is_slower_differs() {
 }
 
 #[test]
-fn what_is_no_report_is_refused() {
+fn other_files_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("other.json"), "{\"name\":\"x\"}").unwrap();
     let output = run(folder.path(), &["compare", "other.json", "other.json"]);
     let errors = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1), "{errors}");
-    assert!(errors.contains("other.json is no report of superpoll-lab"), "{errors}");
+    assert!(errors.contains("other.json is not a report of superpoll-lab"), "{errors}");
     assert_eq!(errors.trim_end().lines().count(), 1, "{errors}");
     let line = refused(&["compare", "missing.json", "missing.json"]);
     assert!(line.contains("reading missing.json"), "{line}");

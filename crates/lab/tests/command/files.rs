@@ -9,7 +9,7 @@ use crate::start::{SMALL, refused, succeed};
 const OURS: [&str; 3] = ["superpoll-poll", "superpoll-epoll", "superpoll-adaptive"];
 
 #[test]
-fn lab_files_measures_every_server_with_every_file_and_tells_who_is_not_here() {
+fn lab_files_measures_every_server_with_every_file_and_names_absent_servers() {
     let folder = tempfile::tempdir().unwrap();
     let mut arguments = vec!["files", "--bytes", "500,200000", "--connections", "5"];
     arguments.extend(["--json", "files.json"]);
@@ -67,7 +67,7 @@ fn lab_files_measures_every_server_with_every_file_and_tells_who_is_not_here() {
 }
 
 #[test]
-fn lab_files_refuses_what_makes_no_sense() {
+fn lab_files_refuses_invalid_options() {
     for (arguments, about) in [
         (["--bytes", "0"], "--bytes 0"),
         (["--bytes", "1000000000"], "--bytes 1000000000"),

@@ -23,7 +23,7 @@ fn failure(output: &Output) -> String {
 }
 
 #[test]
-fn lab_gate_fails_where_a_path_is_dearer_than_stored_and_passes_after_an_update() {
+fn lab_gate_fails_on_a_regression_and_passes_after_an_update() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let file = folder.join("figures.toml");
@@ -63,7 +63,7 @@ fn lab_gate_fails_where_a_path_is_dearer_than_stored_and_passes_after_an_update(
     std::fs::write(&file, &doctored).unwrap();
     let error = failure(&gate(folder, &["--stored", "figures.toml"]));
     for part in [
-        "superpoll-lab: dearer than stored: interest-applied (",
+        "superpoll-lab: more expensive than stored: interest-applied (",
         " instructions (+",
         "interest-applied: 1 instead of 0 epoll_ctl",
         "superpoll-lab gate --update",
@@ -89,7 +89,7 @@ fn lab_gate_fails_where_a_path_is_dearer_than_stored_and_passes_after_an_update(
 }
 
 #[test]
-fn lab_gate_refuses_what_it_cannot_compare() {
+fn lab_gate_refuses_incomparable_builds() {
     if cfg!(debug_assertions) {
         assert!(refused(&["gate"]).contains("cargo run --release -p superpoll-lab"));
         // The built-in figures are those of a release build.
@@ -113,7 +113,7 @@ fn lab_gate_refuses_what_it_cannot_compare() {
 }
 
 #[test]
-fn lab_gate_lists_its_paths_and_what_is_stored_of_them() {
+fn lab_gate_lists_its_paths_and_their_stored_figures() {
     let folder = tempfile::tempdir().unwrap();
     let text = succeed(folder.path(), &["gate", "--list"]);
     for name in ["wait-select", "wait-uring", "adaptive-moves", "hop-peers", "http-file", "relay"] {

@@ -6,7 +6,7 @@ use crate::record::{Field, check_record, json, positive};
 use crate::start::{SMALL, lab, limited, succeed};
 
 #[test]
-fn lab_herd_counts_who_is_woken_and_who_accepts() {
+fn lab_herd_counts_woken_and_accepting_waiters() {
     let folder = tempfile::tempdir().unwrap();
     let mut arguments = vec!["herd", "--processes", "1,4", "--connects", "6"];
     arguments.extend(["--dups", "3", "--json", "herd.json"]);

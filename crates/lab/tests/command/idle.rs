@@ -104,7 +104,7 @@ fn lab_idle_climbs_as_many_steps_as_were_asked_for() {
 }
 
 #[test]
-fn lab_idle_leaves_out_or_refuses_what_is_not_here_and_what_makes_no_sense() {
+fn lab_idle_leaves_out_absent_kinds_and_refuses_invalid_options() {
     if !superpoll_lab::BUILT_IN {
         let line = refused(&["idle", "--subjects", "hyper-silent"]);
         assert!(line.contains("--features http"), "{line}");

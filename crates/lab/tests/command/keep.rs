@@ -62,7 +62,7 @@ fn lab_sit_measures_every_topology_and_keeps_connections_through_restarts() {
 }
 
 #[test]
-fn lab_sit_refuses_what_makes_no_sense() {
+fn lab_keep_refuses_invalid_options() {
     for (arguments, about) in [
         (["--parts", "sleep"], "\"sleep\""),
         (["--topologies", "forest"], "\"forest\""),

@@ -65,7 +65,7 @@ fn lab_mix_measures_wake_ups_over_its_sizes() {
 }
 
 #[test]
-fn latency_views_refuse_what_makes_no_sense() {
+fn latency_views_refuse_invalid_options() {
     for (arguments, about) in [
         (["atr", "--total", "0"], "--total 0"),
         (["atr", "--active", "2000"], "--active 2000"),

@@ -6,7 +6,7 @@ use crate::record::{FIGURES, Field, check_record, json};
 use crate::start::{SMALL, succeed};
 
 #[test]
-fn lab_mix_writes_its_record_and_the_report_keeps_what_was_there() {
+fn lab_mix_writes_its_record_and_the_report_keeps_earlier_records() {
     let folder = tempfile::tempdir().unwrap();
     let mut arguments = vec!["atr", "--total", "8", "--active", "2", "--no-mix"];
     arguments.extend(SMALL);

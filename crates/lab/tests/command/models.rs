@@ -7,13 +7,14 @@ use crate::record::{Field, check_record, json, positive};
 use crate::start::{SMALL, refused, run, succeed};
 
 #[test]
-fn lab_models_measures_four_models_and_says_what_is_claimed_of_them() {
+fn lab_models_measures_four_models_and_prints_the_claims_about_them() {
     let folder = tempfile::tempdir().unwrap();
     let mut arguments = vec!["models", "--total", "30", "--active", "3,30"];
     arguments.extend(["--kind", "all", "--json", "models.json"]);
     arguments.extend(SMALL);
     let text = succeed(folder.path(), &arguments);
-    for part in ["unix 30 end", "with what the writers pay", "cpu while quiet", "Signals, as Linux"]
+    for part in
+        ["unix 30 end", "with the cost to the writers", "cpu while quiet", "Signals, as Linux"]
     {
         assert!(text.contains(part), "{part:?} in {text}");
     }

@@ -5,7 +5,7 @@ use crate::record::{check_record, json};
 use crate::start::{SMALL, lab, refused, run};
 
 #[test]
-fn what_makes_no_sense_is_refused_in_one_line() {
+fn refusals_of_invalid_options_have_one_line() {
     let cases: [(&[&str], &[&str]); 40] = [
         (&["atr", "--total", "0"], &["--total 0"]),
         (&["atr", "--total", "many"], &["--total", "\"many\""]),

@@ -6,7 +6,7 @@ use crate::record::{Field, check_record, json, positive};
 use crate::start::{SMALL, succeed};
 
 #[test]
-fn lab_registrations_checks_what_it_registers_and_answers_its_question() {
+fn lab_registrations_checks_its_registrations_and_answers_its_question() {
     let folder = tempfile::tempdir().unwrap();
     let mut arguments = vec!["registrations", "--total", "48", "--batch", "1,16"];
     arguments.extend(["--json", "registrations.json"]);

@@ -102,7 +102,7 @@ fn lab_relay_counts_calls_as_strace_does_and_measures_every_load() {
 }
 
 #[test]
-fn lab_relay_refuses_what_makes_no_sense() {
+fn lab_relay_refuses_invalid_options() {
     for (arguments, about) in [
         (["--load", "udp"], "\"udp\""),
         (["--connections", "0"], "--connections 0"),

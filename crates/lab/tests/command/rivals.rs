@@ -110,7 +110,7 @@ fn a_compiler_that_fails_is_quoted_and_one_that_is_absent_is_named() {
 }
 
 #[test]
-fn an_nginx_that_does_not_start_is_left_out_with_what_it_said() {
+fn an_nginx_that_does_not_start_is_left_out_with_its_error() {
     let folder = tempfile::tempdir().unwrap();
     let text = "case $1 in -v) echo nginx version: nginx/9.9 >&2;; *) echo it is broken >&2; exit 1;; esac";
     script(folder.path(), "nginx", text);

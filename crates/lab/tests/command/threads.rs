@@ -76,7 +76,7 @@ fn lab_threads_makes_do_with_the_threads_that_it_may_have_and_says_so() {
 }
 
 #[test]
-fn lab_threads_refuses_what_makes_no_sense() {
+fn lab_threads_refuses_invalid_options() {
     let line = refused(&["threads", "--subjects", "fibres"]);
     assert!(line.contains("\"fibres\"") && line.contains("thread-per-descriptor"), "{line}");
     let line = refused(&["threads", "--total", "10", "--active", "11"]);

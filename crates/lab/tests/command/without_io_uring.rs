@@ -25,7 +25,7 @@ const REFUSALS: [(i32, &str); 3] = [
 ];
 
 #[test]
-fn experiments_run_where_io_uring_is_refused_and_say_what_is_left_out() {
+fn experiments_run_without_io_uring_and_name_the_subjects_left_out() {
     for (error, way) in REFUSALS {
         let folder = tempfile::tempdir().unwrap();
         let atr = ["atr", "--total", "20", "--active", "1,20", "--no-mix", "--no-report"];

@@ -52,7 +52,7 @@ fn lab_zombies_measures_every_server_with_and_without_silent_connections() {
 }
 
 #[test]
-fn lab_zombies_says_what_select_cannot_watch_and_leaves_it_out() {
+fn lab_zombies_leaves_out_servers_beyond_their_limit_with_a_note() {
     let folder = tempfile::tempdir().unwrap();
     let mut arguments = vec!["zombies", "--zombies", "1100", "--requests", "30"];
     arguments.extend(["--subjects", "superpoll-select", "--no-report", "--json", "x"]);
@@ -105,7 +105,7 @@ fn lab_zombies_shares_more_than_a_process_may_have_among_several() {
 }
 
 #[test]
-fn lab_zombies_refuses_what_makes_no_sense() {
+fn lab_zombies_refuses_invalid_options() {
     for (arguments, about) in [
         (["--zombies", "many"], "--zombies"),
         (["--zombies", "10000000"], "--zombies 10000000"),

@@ -94,7 +94,7 @@ pub const ALL: &[Path] = &[
         "a pass in which 6 of 24 pipes are ready, others every 64",
         adaptive_moves::set_up,
     ),
-    path("register-epoll", 4000, "epoll is told of a pipe and told to forget it", || {
+    path("register-epoll", 4000, "a pipe is registered with epoll and deregistered", || {
         registration::set_up(BackendKind::Epoll)
     }),
     path("register-adaptive", 4000, "the same by the adaptive back-end", || {
@@ -103,7 +103,7 @@ pub const ALL: &[Path] = &[
     path("interest-undone", 4000, "an interest is changed four times, and back", || {
         interest::set_up(4)
     }),
-    path("interest-applied", 4000, "an interest is changed three times, and told", || {
+    path("interest-applied", 4000, "an interest is changed three times, and applied", || {
         interest::set_up(3)
     }),
     path("wake", 4000, "a handle wakes a poller that does not sleep, and it waits", wake::set_up),

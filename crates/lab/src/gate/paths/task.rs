@@ -33,7 +33,7 @@ impl Work for Tasks {
         let sum = self.runtime.block_on(async { spawn(joins).await }).map_err(said)?;
         match sum.map_err(said)? == (0..count).sum::<u64>() {
             true => Ok(()),
-            false => wrong("task", "the tasks have not given what they should"),
+            false => wrong("task", "the tasks have not returned the expected sum"),
         }
     }
 

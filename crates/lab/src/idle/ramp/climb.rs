@@ -12,7 +12,7 @@ use crate::idle::tls::Certificate;
 use crate::idle::trial::{Arrival, PARKING_NS, SETTLING_NS};
 use crate::progress::Progress;
 use crate::say;
-use crate::server::{Place, memory};
+use crate::server::{ProcessOptions, memory};
 
 /// The assumed memory of a connection in bytes until it has been measured; a relayed connection
 /// counts twice.
@@ -42,7 +42,7 @@ pub fn all(
     arrival: Arrival,
     bounds: Bounds,
     budget: &mut Budget,
-    place: Place,
+    process: ProcessOptions,
     notes: &mut Vec<String>,
 ) -> Result<Vec<Row>> {
     let making = |e| Error::system("making a folder for servers", e);
@@ -54,7 +54,7 @@ pub fn all(
         if !budget.point() {
             continue;
         }
-        let hosts = Hosts::new(entry, arrival, place, &certificate, folder.path());
+        let hosts = Hosts::new(entry, arrival, process, &certificate, folder.path());
         let (own, note) = climb(entry, hosts, bounds, budget, |connections| {
             progress.step(format!("{}, {connections} connections", entry.name));
         })?;

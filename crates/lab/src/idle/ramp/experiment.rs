@@ -40,15 +40,13 @@ impl Experiment for IdleRamp {
         Ok(())
     }
 
-    fn figures(rows: &[Row]) -> Vec<Figure> {
-        rows.iter()
-            .map(|row| Figure {
-                at: format!("{} connections, {}", row.connections, row.subject),
-                name: "user memory by connection, bytes".to_owned(),
-                value: row.user_bytes_per_connection,
-                low: row.user_bytes_per_connection,
-                high: row.user_bytes_per_connection,
-            })
-            .collect()
+    fn figure(row: &Row) -> Option<Figure> {
+        Some(Figure {
+            at: format!("{} connections, {}", row.connections, row.subject),
+            name: "user memory by connection, bytes".to_owned(),
+            value: row.user_bytes_per_connection,
+            low: row.user_bytes_per_connection,
+            high: row.user_bytes_per_connection,
+        })
     }
 }

@@ -14,7 +14,7 @@ use crate::idle::subject::{Entry, Kind};
 use crate::idle::tls::Certificate;
 use crate::idle::trial::{Arrival, RESERVE};
 use crate::server::clients::Clients;
-use crate::server::{Place, memory};
+use crate::server::{ProcessOptions, memory};
 
 /// The most connections of one process of clients.
 const EACH: usize = 5000;
@@ -52,7 +52,7 @@ struct Host {
 pub struct Hosts<'a> {
     entry: Entry,
     arrival: Arrival,
-    place: Place,
+    process: ProcessOptions,
     certificate: &'a Certificate,
     folder: &'a Path,
     hosts: Vec<Host>,
@@ -67,12 +67,12 @@ impl<'a> Hosts<'a> {
     pub fn new(
         entry: Entry,
         arrival: Arrival,
-        place: Place,
+        process: ProcessOptions,
         certificate: &'a Certificate,
         folder: &'a Path,
     ) -> Hosts<'a> {
         let (hosts, folders) = (Vec::new(), Vec::new());
-        Hosts { entry, arrival, place, certificate, folder, hosts, folders, start: 0 }
+        Hosts { entry, arrival, process, certificate, folder, hosts, folders, start: 0 }
     }
 
     /// Returns how many connections there are.
@@ -97,7 +97,7 @@ impl<'a> Hosts<'a> {
         while self.hosts.len() * capacity < connections {
             let own = tempfile::tempdir_in(self.folder)
                 .map_err(|e| Error::system("making a folder for a server", e))?;
-            let service = service::start(self.entry, self.place, own.path(), self.certificate)?;
+            let service = service::start(self.entry, self.process, own.path(), self.certificate)?;
             self.folders.push(own);
             self.hosts.push(Host { clients: Vec::new(), service, connections: 0 });
         }
@@ -125,7 +125,7 @@ impl<'a> Hosts<'a> {
                 let from = Ipv4Addr::from_bits(Ipv4Addr::new(127, 0, 0, 0).to_bits() + number);
                 let mut clients =
                     clients::start(self.entry, from, host.service.port, self.certificate)?;
-                clients.tell(&self.arrival.order(count))?;
+                clients.send(&self.arrival.order(count))?;
                 host.clients.push(clients);
                 host.connections += count;
                 own -= count;
@@ -138,7 +138,7 @@ impl<'a> Hosts<'a> {
     pub fn close(&mut self) -> Result<()> {
         for order in [Order::Check, Order::Close] {
             let mut clients = self.hosts.iter_mut().flat_map(|host| &mut host.clients);
-            clients.try_for_each(|clients| clients.tell(&order))?;
+            clients.try_for_each(|clients| clients.send(&order))?;
         }
         Ok(())
     }

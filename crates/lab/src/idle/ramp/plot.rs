@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_drawn_over_all_connections_and_what_is_negative_left_out() {
+    fn memory_is_drawn_over_all_connections_without_negative_values() {
         let row = |connections, user, machine| Row {
             subject: "ours".to_owned(),
             connections,

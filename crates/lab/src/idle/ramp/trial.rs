@@ -10,7 +10,7 @@ use crate::idle::trial::arrivals;
 use crate::idle::{Options, subject};
 use crate::record::Record;
 use crate::say;
-use crate::server::Place;
+use crate::server::ProcessOptions;
 use crate::server::processors::Processors;
 
 /// The kinds that are measured unless the options name some.
@@ -43,8 +43,8 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     budget.needs(1);
     let bounds = climb::Bounds { first, steps, servers: options.servers };
     let rows = processors.apart(|processor| {
-        let place = Place { processor, second_thread: options.output.second_thread };
-        climb::all(&entries, arrival, bounds, &mut budget, place, &mut notes)
+        let process = ProcessOptions { processor, second_thread: options.output.second_thread };
+        climb::all(&entries, arrival, bounds, &mut budget, process, &mut notes)
     })?;
     let own = [
         ("subjects", json!(entries.iter().map(|e| e.name).collect::<Vec<_>>())),

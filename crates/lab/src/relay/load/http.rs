@@ -9,7 +9,7 @@ use std::io::Write;
 
 use httparse::{EMPTY_HEADER, Header, Status};
 
-use super::Found;
+use super::FoundRequest;
 
 /// The longest head that is read: several times the length that a proxy adds.
 pub(super) const ROOM: usize = 4096;
@@ -63,7 +63,7 @@ fn digits(text: &[u8]) -> Option<u64> {
 }
 
 /// Finds the request that the origin has received, if it is complete.
-pub(super) fn find_request(got: &[u8]) -> Result<Option<Found>, String> {
+pub(super) fn find_request(got: &[u8]) -> Result<Option<FoundRequest>, String> {
     let wrong = |what: String| format!("the origin got a wrong request: {what}");
     let mut fields = [EMPTY_HEADER; FIELDS];
     let mut request = httparse::Request::new(&mut fields);
@@ -92,7 +92,7 @@ pub(super) fn find_request(got: &[u8]) -> Result<Option<Found>, String> {
         return Err(wrong(format!("a body of {path}")));
     }
     let closes = of("connection")?.is_some_and(|said| said.eq_ignore_ascii_case(b"close"));
-    Ok(Some(Found { number, closes }))
+    Ok(Some(FoundRequest { number, closes }))
 }
 
 /// Returns the length of the head of a client's answer, if the head is complete.
@@ -138,21 +138,21 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_found_with_what_a_proxy_adds() {
+    fn a_request_is_found_with_the_fields_of_a_proxy() {
         for closes in [false, true] {
             let request = request(closes);
             for part in 0..request.len() {
                 assert_eq!(find_request(&request.as_bytes()[..part]), Ok(None));
             }
             let added = request.replace("Accept", "X-Forwarded-For: 127.0.0.1\r\nAccept");
-            let found = Ok(Some(Found { number: 70, closes }));
+            let found = Ok(Some(FoundRequest { number: 70, closes }));
             assert_eq!(find_request(request.as_bytes()), found);
             assert_eq!(find_request(added.as_bytes()), found);
         }
     }
 
     #[test]
-    fn what_has_become_of_a_request_is_told() {
+    fn a_changed_request_is_reported() {
         for (from, to, found) in [
             ("GET", "POST", "method \"POST\""),
             ("HTTP/1.1", "HTTP/1.0", "method"),

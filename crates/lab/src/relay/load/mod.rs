@@ -94,19 +94,19 @@ impl Point {
         self,
         pattern: &Pattern,
         got: &[u8],
-    ) -> std::result::Result<Option<Found>, String> {
+    ) -> std::result::Result<Option<FoundRequest>, String> {
         if self.kind.is_http() {
             return http::find_request(got);
         }
         let closes = self.kind.is_by_connection();
         let found = tcp::find_request(pattern, got, self.bytes)?;
-        Ok(found.map(|found| Found { closes, ..found }))
+        Ok(found.map(|found| FoundRequest { closes, ..found }))
     }
 }
 
 /// A request that the origin has received.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Found {
+struct FoundRequest {
     number: u64,
     /// Whether its connection ends with the answer.
     closes: bool,
@@ -185,7 +185,7 @@ impl Origin {
     }
 
     /// Begins to answer.
-    fn answer(&mut self, found: Found, point: Point, pattern: &Pattern) {
+    fn answer(&mut self, found: FoundRequest, point: Point, pattern: &Pattern) {
         (self.have, self.closes) = (0, found.closes);
         (self.at, self.left) = (Pattern::start(found.number), point.bytes);
         self.first.clear();
@@ -531,7 +531,7 @@ mod tests {
 
     /// Returns the result of `requests` requests, and how many connections the origin had for them.
     fn go(point: Point, requests: u64, spoil: [Spoil; 2]) -> (Result<u64>, u64) {
-        let mut load = Load::new("nobody", point, 0).unwrap();
+        let mut load = Load::new("absent", point, 0).unwrap();
         let (port, over) = relay(load.origin().unwrap(), spoil);
         load.relay = port;
         let outcome = load.go(requests);
@@ -552,7 +552,7 @@ mod tests {
                 for spoil in [[nothing, last], [nothing, first], [last, nothing], [first, nothing]]
                 {
                     let error = go(point, 10, spoil).0.unwrap_err().to_string();
-                    assert!(error.contains("nobody") && error.contains("wrong"), "{error}");
+                    assert!(error.contains("absent") && error.contains("wrong"), "{error}");
                 }
             }
         }
@@ -577,7 +577,7 @@ mod tests {
     }
 
     #[test]
-    fn an_origin_keeps_connections_unless_it_is_told_to_close_them() {
+    fn an_origin_keeps_connections_unless_asked_to_close_them() {
         for (kind, kept) in [(Kind::HttpConnection, false), (Kind::HttpKeepAlive, true)] {
             let point = Point { kind, connections: 2, bytes: 10 };
             let (outcome, accepted) = go(point, 20, [|_| {}; 2]);
@@ -587,10 +587,10 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_listen_is_named_with_its_complaint() {
+    fn a_relay_that_does_not_listen_is_named_with_its_output() {
         let point = Point { kind: Kind::Bulk, connections: 1, bytes: 1 };
         let port = crate::server::program::free_port().unwrap();
-        let load = Load::new("nobody", point, port).unwrap();
+        let load = Load::new("absent", point, port).unwrap();
         let error = load.meet(|| "no such option".to_owned()).unwrap_err().to_string();
         assert!(error.contains("does not listen") && error.contains("no such option"), "{error}");
     }

@@ -1,7 +1,7 @@
 //! Requests that a relay of bytes passes on: a number, the length of the answer, and a part of the
 //! pattern.
 
-use super::Found;
+use super::FoundRequest;
 use super::pattern::Pattern;
 
 /// The length of a request.
@@ -22,7 +22,7 @@ pub(super) fn find_request(
     pattern: &Pattern,
     got: &[u8],
     bytes: usize,
-) -> Result<Option<Found>, String> {
+) -> Result<Option<FoundRequest>, String> {
     let Some((number, rest)) = got.split_at_checked(LENGTH_AT).filter(|_| got.len() == REQUEST)
     else {
         return Ok(None);
@@ -32,7 +32,7 @@ pub(super) fn find_request(
     if length != (bytes as u64).to_le_bytes() || part != pattern.whole(number, REQUEST - HEAD) {
         return Err(format!("the origin got a wrong request {number}"));
     }
-    Ok(Some(Found { number, closes: false }))
+    Ok(Some(FoundRequest { number, closes: false }))
 }
 
 #[cfg(test)]
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_found_whole_and_right_only() {
+    fn only_a_complete_and_correct_request_is_found() {
         let pattern = Pattern::new();
         let mut request = Vec::new();
         write_request(&pattern, 0x1234_5678_9abc, 200, &mut request);
@@ -48,7 +48,7 @@ mod tests {
         let find = |request: &[u8]| find_request(&pattern, request, 200);
         assert_eq!(find(&request[..REQUEST - 1]), Ok(None));
         let number = 0x1234_5678_9abc;
-        assert_eq!(find(&request), Ok(Some(Found { number, closes: false })));
+        assert_eq!(find(&request), Ok(Some(FoundRequest { number, closes: false })));
         for place in 0..REQUEST {
             let mut spoilt = request.clone();
             spoilt[place] ^= 1;

@@ -1,22 +1,22 @@
 //! The subjects that read: a thread for each descriptor, and event loops, one file each.
 //!
 //! A subject is set up in a process of its own and then reads indefinitely: it takes each byte that
-//! comes to the [`Desk`]. It ends when a writer is gone.
+//! comes to the [`SharedCounters`]. It ends when a writer is gone.
 
 use crate::by_name::by_name;
 use crate::error::Result;
 use crate::options;
-use crate::threads::subject::seat::{Reading, Seat};
+use crate::threads::subject::input::{Input, Reading};
 
+pub mod input;
 mod ours;
 mod pool;
 mod raw_epoll;
 mod raw_poll;
 mod runtime;
-pub mod seat;
 mod thread_each;
 
-type SetUp = for<'a> fn(Seat<'a>) -> Result<Box<dyn Reading + 'a>>;
+type SetUp = for<'a> fn(Input<'a>) -> Result<Box<dyn Reading + 'a>>;
 
 crate::by_name::named! {
     /// The kind of thread that wakes up when a byte comes.
@@ -92,8 +92,8 @@ mod tests {
     use crate::channel::Kind;
     use crate::channel::Pairs;
     use crate::sys::descriptor;
-    use crate::threads::desk::ANSWER;
-    use crate::threads::desk::Desk;
+    use crate::threads::counters::ANSWER;
+    use crate::threads::counters::SharedCounters;
 
     #[test]
     fn every_subject_reads_each_byte_once_on_every_kind_until_a_writer_is_gone() {
@@ -103,29 +103,30 @@ mod tests {
                 let mut pairs = Pairs::open(kind, 12).unwrap();
                 let writers = pairs.take_writers();
                 let pairs = &pairs;
-                let (desk, bell) = Desk::new(12, kind != Kind::Pipe).unwrap();
+                let (counters, pipe) = SharedCounters::new(12, kind != Kind::Pipe).unwrap();
                 std::thread::scope(|scope| {
                     let subject = scope.spawn(|| {
                         let (readers, handles) = (pairs.readers(), pairs.reader_handles());
-                        let seat = Seat { kind, readers, handles, desk: &desk, processors: 2 };
-                        let reading = (entry.set_up)(seat).unwrap();
+                        let input =
+                            Input { kind, readers, handles, counters: &counters, processors: 2 };
+                        let reading = (entry.set_up)(input).unwrap();
                         assert!(reading.threads() >= 1);
-                        desk.set(crate::threads::desk::Set::default());
+                        counters.set_up(crate::threads::counters::SetUpReport::default());
                         reading.read_on()
                     });
-                    let done = || descriptor::read_byte(bell.wait.as_raw_fd());
+                    let done = || descriptor::read_byte(pipe.wait.as_raw_fd());
                     assert_eq!(done(), Some(b'.'), "{}", entry.name);
                     for round in 0..200u32 {
                         let active: Vec<u32> = (0..12)
                             .filter(|n| round % 12 == *n || n % (1 + round / 24) == 0)
                             .collect();
                         let byte = round as u8;
-                        desk.expect(active.len(), false);
+                        counters.expect(active.len(), false);
                         for &pair in &active {
                             assert!(descriptor::write_byte(pairs.writers()[pair as usize], byte));
                         }
                         assert_eq!(done(), Some(b'.'), "{}", entry.name);
-                        desk.close(entry.name, &active, byte).unwrap();
+                        counters.close(entry.name, &active, byte).unwrap();
                         for &pair in active.iter().filter(|_| kind != Kind::Pipe) {
                             let answer = loop {
                                 let fd = pairs.writers()[pair as usize];
@@ -139,7 +140,7 @@ mod tests {
                     drop(writers);
                     subject.join().unwrap().unwrap();
                 });
-                assert!(desk.failure().is_none(), "{}: {:?}", entry.name, desk.failure());
+                assert!(counters.failure().is_none(), "{}: {:?}", entry.name, counters.failure());
             }
         }
     }

@@ -7,22 +7,22 @@ use superpoll::{BackendKind, Events, Interest, Poller, Watch};
 
 use crate::error::{Error, Result};
 use crate::sys::descriptor;
-use crate::threads::desk::{Desk, Outcome};
-use crate::threads::subject::seat::{Reading, Seat};
+use crate::threads::counters::{Outcome, SharedCounters};
+use crate::threads::subject::input::{Input, Reading};
 
 struct Ours {
     poller: Poller,
     events: Events,
     /// By index of the key: the pair and its descriptor.
     table: Vec<(usize, RawFd)>,
-    desk: Desk,
+    counters: SharedCounters,
 }
 
-pub(super) fn set_up<'a>(seat: Seat<'a>) -> Result<Box<dyn Reading + 'a>> {
+pub(super) fn set_up<'a>(input: Input<'a>) -> Result<Box<dyn Reading + 'a>> {
     let mut poller = Poller::builder().backend(BackendKind::Adaptive).build()?;
-    let mut table = vec![(0, -1); seat.readers.len()];
-    for (pair, handle) in seat.handles.iter().enumerate() {
-        let fd = seat.readers[pair];
+    let mut table = vec![(0, -1); input.readers.len()];
+    for (pair, handle) in input.handles.iter().enumerate() {
+        let fd = input.readers[pair];
         descriptor::set_blocking(fd, false)
             .map_err(|e| Error::system(format!("having descriptor {fd} not block"), e))?;
         let place = poller.register(handle, Watch::new(Interest::READABLE))?.index() as usize;
@@ -32,8 +32,8 @@ pub(super) fn set_up<'a>(seat: Seat<'a>) -> Result<Box<dyn Reading + 'a>> {
         table[place] = (pair, fd);
     }
     poller.flush();
-    let events = Events::with_limit(seat.readers.len());
-    Ok(Box::new(Ours { poller, events, table, desk: seat.desk.clone() }))
+    let events = Events::with_limit(input.readers.len());
+    Ok(Box::new(Ours { poller, events, table, counters: input.counters.clone() }))
 }
 
 impl Reading for Ours {
@@ -42,7 +42,7 @@ impl Reading for Ours {
             self.poller.wait(&mut self.events, None)?;
             for event in &self.events {
                 let (pair, fd) = self.table[event.key().index() as usize];
-                if self.desk.read(pair, fd) == Outcome::Ended {
+                if self.counters.read(pair, fd) == Outcome::Ended {
                     return Ok(());
                 }
             }

@@ -6,16 +6,16 @@ use std::thread::{Builder, JoinHandle};
 
 use super::raw_epoll::Loop;
 use crate::error::{Error, Result};
-use crate::threads::subject::seat::{Reading, Seat};
+use crate::threads::subject::input::{Input, Reading};
 
 struct Pool {
     own: Loop,
     others: Vec<JoinHandle<Result<()>>>,
 }
 
-pub(super) fn set_up<'a>(seat: Seat<'a>) -> Result<Box<dyn Reading + 'a>> {
-    let workers = seat.processors.clamp(1, seat.readers.len().max(1));
-    let share = |worker: usize| Loop::over(seat, |pair| pair % workers == worker);
+pub(super) fn set_up<'a>(input: Input<'a>) -> Result<Box<dyn Reading + 'a>> {
+    let workers = input.processors.clamp(1, input.readers.len().max(1));
+    let share = |worker: usize| Loop::over(input, |pair| pair % workers == worker);
     let mut others = Vec::with_capacity(workers - 1);
     for worker in 1..workers {
         let mut share = share(worker)?;

@@ -4,34 +4,34 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use crate::error::{Error, Result};
 use crate::sys::{descriptor, epoll};
-use crate::threads::desk::{Desk, Outcome};
-use crate::threads::subject::seat::{Reading, Seat};
+use crate::threads::counters::{Outcome, SharedCounters};
+use crate::threads::subject::input::{Input, Reading};
 
 /// An epoll set over some of the readers, and the loop that reads the ones that it reports.
 pub(super) struct Loop {
     set: OwnedFd,
     events: Vec<epoll::Raw>,
     readers: Vec<RawFd>,
-    desk: Desk,
+    counters: SharedCounters,
 }
 
-pub(super) fn set_up<'a>(seat: Seat<'a>) -> Result<Box<dyn Reading + 'a>> {
-    Ok(Box::new(Loop::over(seat, |_| true)?))
+pub(super) fn set_up<'a>(input: Input<'a>) -> Result<Box<dyn Reading + 'a>> {
+    Ok(Box::new(Loop::over(input, |_| true)?))
 }
 
 impl Loop {
     /// Creates a set of the pairs for which `has` returns true.
-    pub(super) fn over(seat: Seat<'_>, has: impl Fn(usize) -> bool) -> Result<Loop> {
+    pub(super) fn over(input: Input<'_>, has: impl Fn(usize) -> bool) -> Result<Loop> {
         let set = epoll::create().map_err(|e| Error::system("creating an epoll set", e))?;
         let mut count = 0;
-        for (pair, &fd) in seat.readers.iter().enumerate().filter(|(pair, _)| has(*pair)) {
+        for (pair, &fd) in input.readers.iter().enumerate().filter(|(pair, _)| has(*pair)) {
             descriptor::set_blocking(fd, false)
                 .and_then(|()| epoll::add(&set, fd, libc::EPOLLIN as u32, pair as u64))
                 .map_err(|e| Error::system(format!("watching descriptor {fd} with epoll"), e))?;
             count += 1;
         }
         let events = vec![epoll::Raw { events: 0, u64: 0 }; count.max(1)];
-        Ok(Loop { set, events, readers: seat.readers.to_vec(), desk: seat.desk.clone() })
+        Ok(Loop { set, events, readers: input.readers.to_vec(), counters: input.counters.clone() })
     }
 
     /// Reads the reported descriptors until a writer is gone.
@@ -41,7 +41,7 @@ impl Loop {
             let Ok(count) = usize::try_from(count) else { return Err(Error::last("epoll_wait")) };
             for event in &self.events[..count] {
                 let pair = event.u64 as usize;
-                if self.desk.read(pair, self.readers[pair]) == Outcome::Ended {
+                if self.counters.read(pair, self.readers[pair]) == Outcome::Ended {
                     return Ok(());
                 }
             }

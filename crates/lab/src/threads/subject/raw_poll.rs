@@ -3,22 +3,22 @@
 
 use crate::error::{Error, Result};
 use crate::sys::{descriptor, poll};
-use crate::threads::desk::{Desk, Outcome};
-use crate::threads::subject::seat::{Reading, Seat};
+use crate::threads::counters::{Outcome, SharedCounters};
+use crate::threads::subject::input::{Input, Reading};
 
 struct RawPoll {
     set: Vec<libc::pollfd>,
-    desk: Desk,
+    counters: SharedCounters,
 }
 
-pub(super) fn set_up<'a>(seat: Seat<'a>) -> Result<Box<dyn Reading + 'a>> {
-    let mut set = Vec::with_capacity(seat.readers.len());
-    for &fd in seat.readers {
+pub(super) fn set_up<'a>(input: Input<'a>) -> Result<Box<dyn Reading + 'a>> {
+    let mut set = Vec::with_capacity(input.readers.len());
+    for &fd in input.readers {
         descriptor::set_blocking(fd, false)
             .map_err(|e| Error::system(format!("having descriptor {fd} not block"), e))?;
         set.push(libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
     }
-    Ok(Box::new(RawPoll { set, desk: seat.desk.clone() }))
+    Ok(Box::new(RawPoll { set, counters: input.counters.clone() }))
 }
 
 impl Reading for RawPoll {
@@ -30,7 +30,7 @@ impl Reading for RawPoll {
             }
             for (pair, entry) in self.set.iter().enumerate() {
                 if entry.revents != 0 {
-                    if self.desk.read(pair, entry.fd) == Outcome::Ended {
+                    if self.counters.read(pair, entry.fd) == Outcome::Ended {
                         return Ok(());
                     }
                     ready -= 1;

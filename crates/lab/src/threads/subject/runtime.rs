@@ -17,8 +17,8 @@ use superpoll_rt::{BackendKind, Runtime, pipe};
 use crate::channel::Kind;
 use crate::error::{Error, Result};
 use crate::sys::descriptor;
-use crate::threads::desk::{Desk, Outcome, ROOM};
-use crate::threads::subject::seat::{Reading, Seat};
+use crate::threads::counters::{Outcome, ROOM, SharedCounters};
+use crate::threads::subject::input::{Input, Reading};
 
 /// Whether a task has ended, and the waker to notify.
 #[derive(Default)]
@@ -32,11 +32,11 @@ struct Tasks {
     end: Rc<End>,
 }
 
-/// A task's descriptor, and the desk where it notes its reads.
+/// A task's descriptor, and the counters in which it notes its reads.
 struct Part {
     pair: usize,
     fd: RawFd,
-    desk: Desk,
+    counters: SharedCounters,
     end: Rc<End>,
 }
 
@@ -44,14 +44,14 @@ fn said(error: superpoll_rt::Error) -> Error {
     Error::usage(error.to_string())
 }
 
-pub(super) fn set_up<'a>(seat: Seat<'a>) -> Result<Box<dyn Reading + 'a>> {
+pub(super) fn set_up<'a>(input: Input<'a>) -> Result<Box<dyn Reading + 'a>> {
     let runtime = Runtime::builder().backend(BackendKind::Adaptive).build().map_err(said)?;
     let end = Rc::new(End::default());
     let start_all = async {
-        for (pair, &fd) in seat.readers.iter().enumerate() {
-            let part = Part { pair, fd, desk: seat.desk.clone(), end: end.clone() };
+        for (pair, &fd) in input.readers.iter().enumerate() {
+            let part = Part { pair, fd, counters: input.counters.clone(), end: end.clone() };
             let own = descriptor::duplicate(fd)?;
-            match seat.kind {
+            match input.kind {
                 Kind::Pipe => start(part, pipe::reader_from(own)?),
                 Kind::Unix => start(part, UnixStream::from_std(own.into())?),
                 Kind::Tcp => start(part, TcpStream::from_std(own.into())?),
@@ -73,12 +73,12 @@ fn start(part: Part, mut reader: impl AsyncRead + Unpin + 'static) {
             match reader.read(&mut buffer).await {
                 Ok(0) => break,
                 Ok(count) => {
-                    if part.desk.took(part.pair, &buffer[..count], part.fd) == Outcome::Ended {
+                    if part.counters.took(part.pair, &buffer[..count], part.fd) == Outcome::Ended {
                         break;
                     }
                 }
                 Err(error) => {
-                    part.desk.broken(&error);
+                    part.counters.broken(&error);
                     break;
                 }
             }

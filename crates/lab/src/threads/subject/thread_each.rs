@@ -5,8 +5,8 @@ use std::thread::{Builder, JoinHandle};
 
 use crate::error::{Error, Result};
 use crate::sys::{descriptor, process};
-use crate::threads::desk::Outcome;
-use crate::threads::subject::seat::{Reading, Seat};
+use crate::threads::counters::Outcome;
+use crate::threads::subject::input::{Input, Reading};
 
 /// Address space for a stack. Only the pages that are touched take memory: two or three.
 const STACK: usize = 64 * 1024;
@@ -15,23 +15,26 @@ struct ThreadEach {
     threads: Vec<JoinHandle<()>>,
 }
 
-pub(super) fn set_up<'a>(seat: Seat<'a>) -> Result<Box<dyn Reading + 'a>> {
-    let mut threads = Vec::with_capacity(seat.readers.len());
-    for (pair, &fd) in seat.readers.iter().enumerate() {
+pub(super) fn set_up<'a>(input: Input<'a>) -> Result<Box<dyn Reading + 'a>> {
+    let mut threads = Vec::with_capacity(input.readers.len());
+    for (pair, &fd) in input.readers.iter().enumerate() {
         descriptor::set_blocking(fd, true)
             .map_err(|e| Error::system(format!("having descriptor {fd} block"), e))?;
-        let desk = seat.desk.clone();
+        let counters = input.counters.clone();
         let read = move || {
-            desk.arrive();
-            while desk.read(pair, fd) != Outcome::Ended {}
+            counters.arrive();
+            while counters.read(pair, fd) != Outcome::Ended {}
         };
         let thread = Builder::new().stack_size(STACK).spawn(read).map_err(|source| {
-            seat.desk.had(pair as u64);
-            Error::system(format!("starting thread {} of {}", pair + 1, seat.readers.len()), source)
+            input.counters.limited_to(pair as u64);
+            Error::system(
+                format!("starting thread {} of {}", pair + 1, input.readers.len()),
+                source,
+            )
         })?;
         threads.push(thread);
     }
-    while seat.desk.arrived() < threads.len() as u64 {
+    while input.counters.arrived() < threads.len() as u64 {
         process::sleep(200_000);
     }
     Ok(Box::new(ThreadEach { threads }))

@@ -4,19 +4,19 @@ use std::os::fd::{OwnedFd, RawFd};
 
 use crate::channel::Kind;
 use crate::error::Result;
-use crate::threads::desk::Desk;
+use crate::threads::counters::SharedCounters;
 
 /// The input of a subject.
 #[derive(Clone, Copy, Debug)]
-pub struct Seat<'a> {
+pub struct Input<'a> {
     /// Kind of the readers.
     pub kind: Kind,
     /// The numbers of the readers.
     pub readers: &'a [RawFd],
     /// The readers.
     pub handles: &'a [OwnedFd],
-    /// The desk that takes the bytes.
-    pub desk: &'a Desk,
+    /// The counters that record the bytes.
+    pub counters: &'a SharedCounters,
     /// Processors that the subject may run on.
     pub processors: usize,
 }

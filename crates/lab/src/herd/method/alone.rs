@@ -5,14 +5,14 @@
 use std::io;
 
 use super::epoll;
-use crate::herd::way::post::{Post, Tell};
+use crate::herd::method::post::{Post, Report};
 use crate::sys::descriptor;
 
-pub(super) fn stand(post: Post, tell: &Tell) -> io::Result<()> {
+pub(super) fn stand(post: Post, report: &Report) -> io::Result<()> {
     if post.number == 0 {
-        return epoll::stand(post, tell);
+        return epoll::stand(post, report);
     }
     drop(post);
     let (reader, _writer) = descriptor::pipe()?;
-    epoll::wait_in_vain(&reader, tell)
+    epoll::wait_in_vain(&reader, report)
 }

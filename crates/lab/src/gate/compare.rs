@@ -33,7 +33,7 @@ pub struct Change {
 
 impl Change {
     /// Whether the value has increased.
-    pub fn is_dearer(&self) -> bool {
+    pub fn is_regression(&self) -> bool {
         self.now > self.stored
     }
 }
@@ -120,7 +120,7 @@ mod tests {
         let line = "wait: 1021 instead of 1000 instructions (+2.1 %, 2 % may pass)";
         assert_eq!(told(&stored, &figures(1021.0, &[]), None), [line]);
         let cheaper = &changes("wait", &stored, &figures(979.0, &[]), None)[0];
-        assert!(!cheaper.is_dearer());
+        assert!(!cheaper.is_regression());
         let own = Figures { tolerance: Some(0.05), ..stored.clone() };
         assert_eq!(told(&own, &figures(1050.0, &[]), None), [""; 0]);
         assert_eq!(told(&own, &figures(1051.0, &[]), None).len(), 1);
@@ -142,13 +142,13 @@ mod tests {
     }
 
     #[test]
-    fn one_more_call_is_dearer_though_another_has_gone() {
+    fn one_more_call_is_a_regression_even_if_another_is_gone() {
         let stored = figures(1000.0, &[("epoll_wait", 1.0), ("read", 1.0)]);
         let now = figures(1000.0, &[("epoll_wait", 2.0), ("recvfrom", 1.0)]);
         let changes = changes("wait", &stored, &now, None);
-        let dearer: Vec<_> =
-            changes.iter().map(|one| (one.what.as_str(), one.is_dearer())).collect();
-        assert_eq!(dearer, [("epoll_wait", true), ("read", false), ("recvfrom", true)]);
+        let regressions: Vec<_> =
+            changes.iter().map(|one| (one.what.as_str(), one.is_regression())).collect();
+        assert_eq!(regressions, [("epoll_wait", true), ("read", false), ("recvfrom", true)]);
         assert_eq!(
             changes[0].to_string(),
             "wait: 2 instead of 1 epoll_wait (+100.0 %, 1 % may pass)"
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_our_own_counters_have_is_told_as_theirs() {
+    fn counts_of_our_own_counters_only_are_reported_as_theirs() {
         let stored = figures(1.0, &[("epoll_ctl", 2.0)]);
         let now = Figures { calls: None, ..figures(1.0, &[("epoll_ctl", 3.0)]) };
         let lines = told(&stored, &now, None);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_hardly_called_at_all_is_not_told() {
+    fn rare_calls_are_not_reported() {
         let stored = figures(1.0, &[]);
         assert_eq!(told(&stored, &figures(1.0, &[("statx", 0.019)]), None), [""; 0]);
         assert_eq!(told(&stored, &figures(1.0, &[("statx", 0.021)]), None).len(), 1);
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_counted_is_not_judged() {
+    fn missing_figures_are_not_compared() {
         let stored = figures(1000.0, &[("read", 1.0)]);
         let now = Figures { instructions: None, calls: None, ..stored.clone() };
         assert_eq!(told(&stored, &now, None), [""; 0]);

@@ -4,38 +4,38 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use crate::herd::way::post::{Post, Tell, accept_one};
+use crate::herd::method::post::{Post, Report, accept_one};
 use crate::sys::epoll;
 
-pub(super) fn stand(post: Post, tell: &Tell) -> io::Result<()> {
-    serve(&post, tell, libc::EPOLLIN as u32)
+pub(super) fn stand(post: Post, report: &Report) -> io::Result<()> {
+    serve(&post, report, libc::EPOLLIN as u32)
 }
 
-pub(super) fn stand_exclusive(post: Post, tell: &Tell) -> io::Result<()> {
-    serve(&post, tell, (libc::EPOLLIN | libc::EPOLLEXCLUSIVE) as u32)
+pub(super) fn stand_exclusive(post: Post, report: &Report) -> io::Result<()> {
+    serve(&post, report, (libc::EPOLLIN | libc::EPOLLEXCLUSIVE) as u32)
 }
 
-fn serve(post: &Post, tell: &Tell, interest: u32) -> io::Result<()> {
+fn serve(post: &Post, report: &Report, interest: u32) -> io::Result<()> {
     let set = epoll::create()?;
     for fd in post.all() {
         epoll::add(&set, fd, interest, 0)?;
     }
     let mut events = [epoll::Raw { events: 0, u64: 0 }; 64];
-    (tell.ready)();
+    (report.ready)();
     loop {
         if epoll::wait(set.as_raw_fd(), &mut events) < 0 {
             return Err(io::Error::last_os_error());
         }
-        accept_one(post, tell);
+        accept_one(post, report);
     }
 }
 
 /// Waits for a descriptor that is never ready.
-pub(super) fn wait_in_vain(fd: &OwnedFd, tell: &Tell) -> io::Result<()> {
+pub(super) fn wait_in_vain(fd: &OwnedFd, report: &Report) -> io::Result<()> {
     let set = epoll::create()?;
     epoll::add(&set, fd.as_raw_fd(), libc::EPOLLIN as u32, 0)?;
     let mut events = [epoll::Raw { events: 0, u64: 0 }; 1];
-    (tell.ready)();
+    (report.ready)();
     match epoll::wait(set.as_raw_fd(), &mut events) {
         ..0 => Err(io::Error::last_os_error()),
         _ => Err(io::ErrorKind::UnexpectedEof.into()),

@@ -1,7 +1,7 @@
 //! The memory that the writer and a subject share: the work that is due, and the proof that it was
 //! done.
 //!
-//! A subject is another process, perhaps with a thousand threads, so its ledger lies in shared
+//! A subject is another process, perhaps with a thousand threads, so its counters lie in shared
 //! memory. Each pair has a word there, with the number of bytes read and their sum. A common
 //! counter shows when the last byte of a round was read; the reader of that byte notes the time and
 //! wakes the writer. This costs an atomic addition for each event and, with threads, a cache line
@@ -50,7 +50,7 @@ pub const ANSWER: u8 = 1;
 /// The outcome of a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Outcome {
-    /// The bytes read were noted and, if the desk asks for it, answered.
+    /// The bytes read were noted and, if the writer wants answers, answered.
     Took,
     /// There was nothing.
     Nothing,
@@ -60,7 +60,7 @@ pub enum Outcome {
 
 /// A subject's report of its set-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Set {
+pub struct SetUpReport {
     /// Threads it has.
     pub threads: u64,
     /// Memory that the set-up has touched, in bytes.
@@ -69,9 +69,10 @@ pub struct Set {
     pub ns: u64,
 }
 
-/// Both sides of the desk. Each process has its own copy of this struct and shares its numbers.
+/// The counters of the writer and the subject. Each process has its own copy of this struct and
+/// shares its numbers.
 #[derive(Clone, Debug)]
-pub struct Desk {
+pub struct SharedCounters {
     shared: Arc<SharedNumbers>,
     done: RawFd,
     answers: bool,
@@ -79,27 +80,27 @@ pub struct Desk {
 
 /// The pipe by which the writer is woken.
 #[derive(Debug)]
-pub struct Bell {
+pub struct WakePipe {
     /// Where the writer waits.
     pub wait: OwnedFd,
     /// The end that the subject writes to. The writer closes its copy, so that the pipe ends when
     /// the subject does.
-    pub ring: OwnedFd,
+    pub wake: OwnedFd,
 }
 
-impl Desk {
-    /// Creates a desk for `pairs` pairs, and the bell that rings when a round is done. The bell's
-    /// ringing end must be open in the subject's process. With `answers`, each byte is sent back as
-    /// well.
-    pub fn new(pairs: usize, answers: bool) -> Result<(Desk, Bell)> {
-        let failed = |source| Error::system("setting a desk up for a subject", source);
-        let (wait, ring) = descriptor::pipe().map_err(failed)?;
-        for end in [&wait, &ring] {
+impl SharedCounters {
+    /// Creates counters for `pairs` pairs, and the pipe that wakes the writer when a round is done.
+    /// The pipe's writing end must be open in the subject's process. With `answers`, each byte is
+    /// sent back as well.
+    pub fn new(pairs: usize, answers: bool) -> Result<(SharedCounters, WakePipe)> {
+        let failed = |source| Error::system("creating the counters of a subject", source);
+        let (wait, wake) = descriptor::pipe().map_err(failed)?;
+        for end in [&wait, &wake] {
             descriptor::set_blocking(end.as_raw_fd(), true).map_err(failed)?;
         }
         let shared = SharedNumbers::new(FIRST + pairs).map_err(failed)?;
-        let desk = Desk { shared: Arc::new(shared), done: ring.as_raw_fd(), answers };
-        Ok((desk, Bell { wait, ring }))
+        let counters = SharedCounters { shared: Arc::new(shared), done: wake.as_raw_fd(), answers };
+        Ok((counters, WakePipe { wait, wake }))
     }
 
     /// Reads the bytes that a pair has.
@@ -131,7 +132,7 @@ impl Desk {
         Outcome::Ended
     }
 
-    /// Notes bytes that were read from a pair, and answers them on `fd` if the desk asks for it.
+    /// Notes bytes that were read from a pair, and answers them on `fd` if the writer wants answers.
     #[inline(always)]
     pub fn took(&self, pair: usize, bytes: &[u8], fd: RawFd) -> Outcome {
         for &byte in bytes {
@@ -156,10 +157,10 @@ impl Desk {
             self.shared[VOLUNTARY].store(voluntary, Ordering::Relaxed);
             self.shared[INVOLUNTARY].store(involuntary, Ordering::Relaxed);
         }
-        self.tell();
+        self.wake_writer();
     }
 
-    fn tell(&self) {
+    fn wake_writer(&self) {
         // If the writer is gone, there is no one left to wake.
         let _ = descriptor::write_byte(self.done, b'.');
     }
@@ -175,15 +176,15 @@ impl Desk {
     }
 
     /// Notes that the subject is set up; wakes the writer.
-    pub fn set(&self, set: Set) {
+    pub fn set_up(&self, set: SetUpReport) {
         self.shared[STARTED].store(set.threads, Ordering::Relaxed);
         self.shared[MEMORY].store(set.memory, Ordering::Relaxed);
         self.shared[SET_UP].store(set.ns, Ordering::Relaxed);
-        self.tell();
+        self.wake_writer();
     }
 
     /// Notes that the subject could have only `threads` threads.
-    pub fn had(&self, threads: u64) {
+    pub fn limited_to(&self, threads: u64) {
         self.shared[STARTED].store(threads, Ordering::Relaxed);
     }
 
@@ -192,7 +193,7 @@ impl Desk {
         let number = error.raw_os_error().unwrap_or(libc::EIO) as u64;
         let order = Ordering::Relaxed;
         let _ = self.shared[FAILURE].compare_exchange(0, number, order, order);
-        self.tell();
+        self.wake_writer();
     }
 
     /// Returns why the subject cannot go on, if so.
@@ -204,9 +205,9 @@ impl Desk {
     }
 
     /// Returns the subject's report of its set-up.
-    pub fn about(&self) -> Set {
+    pub fn report(&self) -> SetUpReport {
         let of = |place| self.shared[place].load(Ordering::Relaxed);
-        Set { threads: of(STARTED), memory: of(MEMORY), ns: of(SET_UP) }
+        SetUpReport { threads: of(STARTED), memory: of(MEMORY), ns: of(SET_UP) }
     }
 
     /// For the writer: `bytes` more bytes make a round, and with `report` the last reader reports
@@ -256,49 +257,49 @@ mod tests {
     #[test]
     fn the_last_byte_of_a_round_wakes_the_writer_and_wrong_work_is_found() {
         let pairs = Pairs::open(Kind::Pipe, 3).unwrap();
-        let (desk, bell) = Desk::new(3, false).unwrap();
-        let wait = &bell.wait;
+        let (counters, pipe) = SharedCounters::new(3, false).unwrap();
+        let wait = &pipe.wait;
         descriptor::set_blocking(wait.as_raw_fd(), false).unwrap();
         let write =
             |pair: usize, byte| assert!(descriptor::write_byte(pairs.writers()[pair], byte));
-        let read = |pair: usize| desk.read(pair, pairs.readers()[pair]);
+        let read = |pair: usize| counters.read(pair, pairs.readers()[pair]);
 
-        desk.expect(2, false);
+        counters.expect(2, false);
         write(0, 7);
         write(2, 7);
         assert_eq!((read(1), read(0)), (Outcome::Nothing, Outcome::Took));
         assert_eq!(descriptor::read_byte(wait.as_raw_fd()), None);
-        let error = desk.close("test", &[0, 2], 7).unwrap_err().to_string();
+        let error = counters.close("test", &[0, 2], 7).unwrap_err().to_string();
         assert!(error.contains("2 bytes were written since the beginning, 1 read"), "{error}");
         assert_eq!(read(2), Outcome::Took);
         assert_eq!(descriptor::read_byte(wait.as_raw_fd()), Some(b'.'));
-        assert!(desk.finished() > 0);
-        desk.close("test", &[0, 2], 7).unwrap();
+        assert!(counters.finished() > 0);
+        counters.close("test", &[0, 2], 7).unwrap();
 
         // A byte that was not written, and a byte read twice in place of another.
-        desk.expect(1, true);
+        counters.expect(1, true);
         write(1, 8);
         assert_eq!(read(1), Outcome::Took);
-        let error = desk.close("test", &[1], 9).unwrap_err().to_string();
+        let error = counters.close("test", &[1], 9).unwrap_err().to_string();
         assert!(error.contains("pair 1 was read 1 times and gave 8, not 9"), "{error}");
-        desk.expect(2, false);
+        counters.expect(2, false);
         write(0, 1);
         write(0, 1);
         assert_eq!(read(0), Outcome::Took);
-        let error = desk.close("test", &[0, 1], 1).unwrap_err().to_string();
+        let error = counters.close("test", &[0, 1], 1).unwrap_err().to_string();
         assert!(error.contains("pair 0 was read 2 times"), "{error}");
     }
 
     #[test]
     fn a_socket_answers_and_the_end_of_a_pair_is_no_failure() {
         let pairs = Pairs::open(Kind::Unix, 1).unwrap();
-        let (desk, _bell) = Desk::new(1, true).unwrap();
+        let (counters, _pipe) = SharedCounters::new(1, true).unwrap();
         let (reader, writer) = (pairs.readers()[0], pairs.writers()[0]);
-        desk.expect(1, false);
+        counters.expect(1, false);
         assert!(descriptor::write_byte(writer, 255));
-        assert_eq!(desk.read(0, reader), Outcome::Took);
+        assert_eq!(counters.read(0, reader), Outcome::Took);
         assert_eq!(descriptor::read_byte(writer), Some(255u8.wrapping_add(ANSWER)));
-        assert_eq!(desk.read(0, -1), Outcome::Ended);
-        assert_eq!(desk.failure().unwrap().raw_os_error(), Some(libc::EBADF));
+        assert_eq!(counters.read(0, -1), Outcome::Ended);
+        assert_eq!(counters.failure().unwrap().raw_os_error(), Some(libc::EBADF));
     }
 }

@@ -46,7 +46,7 @@ impl Post {
 
 /// The reports of a process: when it is set up, and for each connection that it has accepted.
 #[derive(Clone)]
-pub struct Tell {
+pub struct Report {
     /// The process is about to wait for the first time.
     pub ready: Rc<dyn Fn()>,
     /// The process has accepted a connection.
@@ -54,8 +54,8 @@ pub struct Tell {
 }
 
 /// Accepts the connection that woke the process, unless another process was faster.
-pub fn accept_one(post: &Post, tell: &Tell) {
+pub fn accept_one(post: &Post, report: &Report) {
     if socket::accept_and_close(post.listener) {
-        (tell.accepted)();
+        (report.accepted)();
     }
 }

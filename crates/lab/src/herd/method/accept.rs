@@ -2,15 +2,15 @@
 
 use std::io;
 
-use crate::herd::way::post::{Post, Tell};
+use crate::herd::method::post::{Post, Report};
 use crate::sys::socket;
 
-pub(super) fn stand(post: Post, tell: &Tell) -> io::Result<()> {
-    (tell.ready)();
+pub(super) fn stand(post: Post, report: &Report) -> io::Result<()> {
+    (report.ready)();
     loop {
         if !socket::accept_and_close(post.listener) {
             return Err(io::Error::last_os_error());
         }
-        (tell.accepted)();
+        (report.accepted)();
     }
 }

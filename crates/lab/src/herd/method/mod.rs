@@ -1,9 +1,9 @@
-//! The ways of waiting for a connection: the part of one process, one file for each way.
+//! The methods of waiting for a connection: the part of one process, one file for each method.
 //!
 //! Each process waits, accepts once when it is woken, and waits again. The wake-up of a process
 //! that finds nothing was useless. Our poller (`poller.rs`) and our runtime (`ours.rs`) run in
-//! processes like all the other ways; the runtime also runs as the engines of one process
-//! (`engines.rs`). A way that waits, rather than asking the kernel to accept, waits for duplicates
+//! processes like all the other methods; the runtime also runs as the engines of one process
+//! (`engines.rs`). A method that waits, rather than asking the kernel to accept, waits for duplicates
 //! of the listener as well, if there are any: an extreme case of a server that listens on many
 //! addresses.
 
@@ -12,7 +12,7 @@ use std::io;
 use superpoll::BackendKind;
 
 use crate::by_name::by_name;
-use crate::herd::way::post::{Post, Tell};
+use crate::herd::method::post::{Post, Report};
 
 mod accept;
 mod alone;
@@ -25,11 +25,11 @@ pub mod post;
 mod select;
 mod uring;
 
-type Stand = fn(Post, &Tell) -> io::Result<()>;
+type Stand = fn(Post, &Report) -> io::Result<()>;
 
-/// A way of waiting, by name.
+/// A method of waiting, by name.
 #[derive(Clone, Copy)]
-pub struct Way {
+pub struct Method {
     /// Its name in tables and records.
     pub name: &'static str,
     /// Waits and accepts indefinitely; returns only on an error.
@@ -38,68 +38,71 @@ pub struct Way {
     pub blocks: bool,
     /// Whether each process has a listener of its own.
     pub own_listener: bool,
-    /// The most duplicates that the way can wait for.
+    /// The most duplicates that the method can wait for.
     pub most_dups: usize,
-    /// Whether the way needs io_uring.
+    /// Whether the method needs io_uring.
     pub rings: bool,
-    /// The engines' way of sharing connections, if the way runs engines of one process instead of
+    /// The engines' method of sharing connections, if the method runs engines of one process instead of
     /// processes.
     pub engines: Option<superpoll_rt::net::Spread>,
 }
 
-by_name!(Way);
+by_name!(Method);
 
-const fn way(name: &'static str, stand: Stand) -> Way {
+const fn method(name: &'static str, stand: Stand) -> Method {
     let (blocks, own_listener, rings) = (false, false, false);
-    Way { name, stand, blocks, own_listener, most_dups: usize::MAX, rings, engines: None }
+    Method { name, stand, blocks, own_listener, most_dups: usize::MAX, rings, engines: None }
 }
 
-const fn engines(name: &'static str, spread: superpoll_rt::net::Spread) -> Way {
+const fn engines(name: &'static str, spread: superpoll_rt::net::Spread) -> Method {
     // Engines do not run in separate processes, and have no use for duplicates.
-    Way { engines: Some(spread), most_dups: 0, ..way(name, |_, _| Ok(())) }
+    Method { engines: Some(spread), most_dups: 0, ..method(name, |_, _| Ok(())) }
 }
 
-const fn ring(name: &'static str, stand: Stand) -> Way {
-    Way { rings: true, ..way(name, stand) }
+const fn ring(name: &'static str, stand: Stand) -> Method {
+    Method { rings: true, ..method(name, stand) }
 }
 
-const fn ring_accept(name: &'static str, stand: Stand) -> Way {
+const fn ring_accept(name: &'static str, stand: Stand) -> Method {
     // Only a listener can take a request to accept, so there is no control.
-    Way { blocks: true, most_dups: 0, ..ring(name, stand) }
+    Method { blocks: true, most_dups: 0, ..ring(name, stand) }
 }
 
 /// The name of the control.
 pub const ALONE: &str = "epoll-alone";
 
-/// All ways.
-pub const ALL: &[Way] = &[
+/// All methods.
+pub const ALL: &[Method] = &[
     // `select` cannot watch numbers above 1023. Standard streams take three, the listener one, and
     // the writing end of a pipe one.
-    Way { most_dups: 1019, ..way("select", select::stand) },
-    way("poll", poll::stand),
-    way("epoll", epoll::stand),
-    way(ALONE, alone::stand),
-    way("epoll-exclusive", epoll::stand_exclusive),
-    Way { blocks: true, most_dups: 0, ..way("accept", accept::stand) },
-    Way { own_listener: true, ..way("reuseport", epoll::stand) },
+    Method { most_dups: 1019, ..method("select", select::stand) },
+    method("poll", poll::stand),
+    method("epoll", epoll::stand),
+    method(ALONE, alone::stand),
+    method("epoll-exclusive", epoll::stand_exclusive),
+    Method { blocks: true, most_dups: 0, ..method("accept", accept::stand) },
+    Method { own_listener: true, ..method("reuseport", epoll::stand) },
     ring("uring-poll", uring::stand_poll),
     ring("uring-exclusive", uring::stand_exclusive),
     ring("uring-exclusive-oneshot", uring::stand_exclusive_oneshot),
     ring_accept("uring-accept", uring::stand_accept),
     ring_accept("uring-accept-oneshot", uring::stand_accept_oneshot),
     ring("superpoll-uring-exclusive", poller::stand_exclusive),
-    way("superpoll-rt-shared", ours::stand),
-    way("superpoll-rt-exclusive", ours::stand_exclusive),
-    Way { own_listener: true, ..way("superpoll-rt-reuseport", ours::stand) },
+    method("superpoll-rt-shared", ours::stand),
+    method("superpoll-rt-exclusive", ours::stand_exclusive),
+    Method { own_listener: true, ..method("superpoll-rt-reuseport", ours::stand) },
     ring("superpoll-rt-uring-exclusive", ours::stand_uring_exclusive),
     engines("engines-shared", superpoll_rt::net::Spread::Shared),
     engines("engines-exclusive", superpoll_rt::net::Spread::Exclusive),
     engines("engines-reuseport", superpoll_rt::net::Spread::ReusePort),
     engines("engines-hand-off", superpoll_rt::net::Spread::HandOff),
-    Way { rings: true, ..engines("engines-uring-exclusive", superpoll_rt::net::Spread::Exclusive) },
+    Method {
+        rings: true,
+        ..engines("engines-uring-exclusive", superpoll_rt::net::Spread::Exclusive)
+    },
 ];
 
-impl Way {
+impl Method {
     /// The back-end of our runtime's engines.
     pub fn backend(&self) -> BackendKind {
         if self.rings { BackendKind::Uring } else { BackendKind::Epoll }

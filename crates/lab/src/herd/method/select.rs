@@ -2,19 +2,19 @@
 
 use std::io;
 
-use crate::herd::way::post::{Post, Tell, accept_one};
+use crate::herd::method::post::{Post, Report, accept_one};
 use crate::sys::select::Set;
 
-pub(super) fn stand(post: Post, tell: &Tell) -> io::Result<()> {
+pub(super) fn stand(post: Post, report: &Report) -> io::Result<()> {
     let mut set = Set::new();
     if !post.all().all(|fd| set.add(fd)) {
         return Err(io::Error::from_raw_os_error(libc::EINVAL));
     }
-    (tell.ready)();
+    (report.ready)();
     loop {
         if set.wait() < 0 {
             return Err(io::Error::last_os_error());
         }
-        accept_one(&post, tell);
+        accept_one(&post, report);
     }
 }

@@ -14,19 +14,19 @@ use std::task::{Poll, Waker};
 use superpoll_rt::net::{ListenOptions, TcpListener};
 use superpoll_rt::{AsyncFd, BackendKind, Direction, Runtime};
 
-use crate::herd::way::post::{Post, Tell};
+use crate::herd::method::post::{Post, Report};
 use crate::sys::descriptor;
 
-pub(super) fn stand(post: Post, tell: &Tell) -> io::Result<()> {
-    serve(post, tell, &ListenOptions::new(), BackendKind::Epoll)
+pub(super) fn stand(post: Post, report: &Report) -> io::Result<()> {
+    serve(post, report, &ListenOptions::new(), BackendKind::Epoll)
 }
 
-pub(super) fn stand_exclusive(post: Post, tell: &Tell) -> io::Result<()> {
-    serve(post, tell, &ListenOptions::new().exclusive(true), BackendKind::Epoll)
+pub(super) fn stand_exclusive(post: Post, report: &Report) -> io::Result<()> {
+    serve(post, report, &ListenOptions::new().exclusive(true), BackendKind::Epoll)
 }
 
-pub(super) fn stand_uring_exclusive(post: Post, tell: &Tell) -> io::Result<()> {
-    serve(post, tell, &ListenOptions::new().exclusive(true), BackendKind::Uring)
+pub(super) fn stand_uring_exclusive(post: Post, report: &Report) -> io::Result<()> {
+    serve(post, report, &ListenOptions::new().exclusive(true), BackendKind::Uring)
 }
 
 /// The reason why a task has ended, and the waker to notify.
@@ -37,22 +37,27 @@ struct Failure {
 }
 
 /// Serves indefinitely; returns only on an error.
-fn serve(post: Post, tell: &Tell, options: &ListenOptions, backend: BackendKind) -> io::Result<()> {
+fn serve(
+    post: Post,
+    report: &Report,
+    options: &ListenOptions,
+    backend: BackendKind,
+) -> io::Result<()> {
     let runtime = Runtime::builder().backend(backend).build()?;
     let listener = options.adopt(descriptor::duplicate(post.listener)?.into())?;
     // One reserved descriptor is enough for a process.
     let options = options.clone().shed_load(false);
     let failure = Rc::new(Failure::default());
     runtime.block_on(async {
-        start(accept(listener, tell.clone()), &failure);
+        start(accept(listener, report.clone()), &failure);
         for fd in post.besides {
             if post.of_pipe {
                 start(read(AsyncFd::new(File::from(fd))?), &failure);
             } else {
-                start(accept(options.adopt(fd.into())?, tell.clone()), &failure);
+                start(accept(options.adopt(fd.into())?, report.clone()), &failure);
             }
         }
-        (tell.ready)();
+        (report.ready)();
         poll_fn(|cx| {
             failure.waker.set(Some(cx.waker().clone()));
             failure.error.take().map_or(Poll::Pending, |error| Poll::Ready(Err(error)))
@@ -69,10 +74,10 @@ fn start(task: impl Future<Output = io::Result<()>> + 'static, failure: &Rc<Fail
     }));
 }
 
-async fn accept(listener: TcpListener, tell: Tell) -> io::Result<()> {
+async fn accept(listener: TcpListener, report: Report) -> io::Result<()> {
     loop {
         drop(listener.accept().await?);
-        (tell.accepted)();
+        (report.accepted)();
     }
 }
 
