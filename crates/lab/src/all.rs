@@ -68,6 +68,28 @@ enum Outcome {
     TooLong,
 }
 
+/// The signals that end a run. They are caught from its start to its end: one that comes between
+/// two experiments, while the report is written, is seen by the next.
+struct Stop {
+    interrupt: signal::Signal,
+    terminate: signal::Signal,
+}
+
+impl Stop {
+    fn new() -> Result<Stop> {
+        let catch =
+            |kind| signal::signal(kind).map_err(|e| Error::system("watching for an interrupt", e));
+        Ok(Stop {
+            interrupt: catch(signal::SignalKind::interrupt())?,
+            terminate: catch(signal::SignalKind::terminate())?,
+        })
+    }
+
+    async fn recv(&mut self) -> std::io::Result<()> {
+        self.interrupt.recv().or(self.terminate.recv()).await
+    }
+}
+
 /// Runs the experiments that a journal does not have yet, each by `program WORDS`, and writes the
 /// report.
 pub fn run(options: &Options, program: &Path) -> Result<(Journal, End)> {
@@ -82,6 +104,7 @@ pub fn run(options: &Options, program: &Path) -> Result<(Journal, End)> {
         Extent::Full => 1800,
     }));
     let runtime = Runtime::new().map_err(|e| Error::system("starting a runtime", e.into()))?;
+    let mut stop = Stop::new()?;
     let progress = Progress::new("all", chosen.len());
     journal.write(folder)?;
     for place in 0..chosen.len() {
@@ -92,7 +115,7 @@ pub fn run(options: &Options, program: &Path) -> Result<(Journal, End)> {
         }
         let started = Instant::now();
         let (outcome, said) = runtime
-            .block_on(experiment(program, &step.command, folder, limit))
+            .block_on(experiment(program, &step.command, folder, limit, &mut stop))
             .map_err(|e| {
                 Error::system("waiting for an experiment", std::io::Error::other(e.to_string()))
             })??;
@@ -177,10 +200,9 @@ async fn experiment(
     words: &str,
     folder: &Path,
     limit: Duration,
+    stop: &mut Stop,
 ) -> Result<(Outcome, VecDeque<String>)> {
     let failed = |e| Error::system(format!("running superpoll-lab {words}"), e);
-    let mut interrupt = signal::signal(signal::SignalKind::interrupt()).map_err(failed)?;
-    let mut terminate = signal::signal(signal::SignalKind::terminate()).map_err(failed)?;
     let mut command = Command::new(program);
     command
         .args(words.split(' '))
@@ -198,7 +220,7 @@ async fn experiment(
     let mut lines = child.stderr.take().map(|stderr| BufReader::new(stderr).lines());
     let outcome = {
         let stopped = async {
-            interrupt.recv().or(terminate.recv()).await?;
+            stop.recv().await?;
             Ok(Outcome::Interrupted)
         };
         let ended = async { Ok(Outcome::Ended(child.wait().await?)) };

@@ -1,20 +1,24 @@
 //! The time of a run: `--seconds` is kept, by rounds that begin only if they fit.
 //!
-//! A run visits points, and at each point all subjects take turns, a round after the other. The
-//! time that is left is divided among the points that are left. A round begins if at least half of it is
-//! expected to fit into the share of its point, by the measured length of the rounds before, so
-//! that a run ends as often a little early as a little late. The cost of setting up is a part of a
-//! point and leaves less time for its rounds; so is the work after the last round, by the example
-//! of the point before.
+//! A run visits points, and at each point all subjects take turns, a round after the other. What a
+//! point takes with the fewest rounds (its set-up, these rounds, and the work after them) is
+//! expected from the points before, in proportion to its size. The time that all remaining points
+//! do not need is shared among them and goes into more rounds. A round begins if at least half of
+//! it is expected to fit into the share of its point, by the measured length of the rounds before,
+//! so that a run ends as often a little early as a little late.
 //!
-//! A point has one round at least. Where even that takes longer than the time that was asked for,
-//! the remaining points are left out, and a note says how many seconds all of them need. A run of
-//! the default length has three rounds at least (two if quick) however late it is: with one turn
-//! each, a subject whose turn comes while the machine is slow looks slow for good.
+//! A point that is expected to end too late is left out, and so are the subjects whose turn has not
+//! come when the time is over: a note says how many seconds all points need. Points that are left
+//! out leave their time to those that fit. Only the first point has a round of all subjects
+//! however long it takes: a run has a result. A run of the default length has three rounds at
+//! least at every point (two if quick) however late it is: with one turn each, a subject whose turn
+//! comes while the machine is slow looks slow for good.
 //!
 //! An interrupt (`interrupt`) ends a run like the end of its time: after the round that is under
 //! way.
 
+use std::cell::Cell;
+use std::rc::Rc;
 use std::time::Instant;
 
 use serde_json::{Value, json};
@@ -26,15 +30,16 @@ use crate::options::Output;
 /// A quick run ends within this, in seconds.
 const QUICK: f64 = 55.0;
 
-/// A point begins if the run is expected to last at most this many times as long as it should.
-const LATE: f64 = 1.15;
+/// A point begins, and a subject has its turn, if the run is expected to last at most this many
+/// times as long as it should.
+const LATE: f64 = 1.1;
 
 /// The most rounds of a point: more would show no more.
 const MOST: usize = 1000;
 
 /// Keeps the time of a run.
 pub struct Budget {
-    clock: Box<dyn Fn() -> f64>,
+    clock: Rc<dyn Fn() -> f64>,
     /// Seconds that the run should take.
     seconds: f64,
     /// When the run has to be over, if seconds were asked for or it is quick.
@@ -43,19 +48,22 @@ pub struct Budget {
     fixed: Option<usize>,
     /// The fewest rounds of a point.
     least: usize,
-    points: usize,
+    /// The size of each point: the time that it takes with the fewest rounds, in comparison with
+    /// the other points.
+    sizes: Vec<usize>,
+    /// How many points have begun.
     begun: usize,
     /// The size of the points that have had a round.
     measured: usize,
-    /// The seconds that the points need that are left out.
-    needed_too: f64,
-    left_out: usize,
     /// The seconds that the measured points would have taken with the fewest rounds.
     needed: f64,
+    /// The size of the points that are left out.
+    size_left_out: usize,
+    left_out: usize,
+    /// How many subjects had no turn at their point.
+    without_turn: Rc<Cell<usize>>,
     /// The most rounds of a point.
     most: usize,
-    /// The seconds from the end of the last round of a point to its end.
-    rest: f64,
     now: Point,
 }
 
@@ -71,22 +79,39 @@ struct Point {
     over: f64,
     done: usize,
     size: usize,
+    /// The seconds that it is expected to take from the end of the last round to its own end.
+    rest: f64,
+}
+
+impl Point {
+    /// Returns the seconds that it would have taken with this many rounds.
+    fn needs(&self, least: usize, rest: f64) -> f64 {
+        let rounds = self.rounds.unwrap_or(self.over);
+        let round = (self.over - rounds) / self.done.max(1) as f64;
+        (rounds - self.begun) + round * least.min(self.done) as f64 + rest
+    }
 }
 
 impl Budget {
     /// Creates the budget of a run of this many points. `quick` and `full` are the seconds of a
     /// quick run and of another one, unless the options set a time.
     pub fn new(output: &Output, points: usize, quick: f64, full: f64) -> Budget {
+        Budget::of_sizes(output, vec![1; points], quick, full)
+    }
+
+    /// Like [`new`](Budget::new), for points that differ: the size of each is the time that it takes
+    /// with the fewest rounds, in comparison with the other points.
+    pub fn of_sizes(output: &Output, sizes: Vec<usize>, quick: f64, full: f64) -> Budget {
         let started = Instant::now();
-        Budget::by(output, points, quick, full, Box::new(move || started.elapsed().as_secs_f64()))
+        Budget::by(output, sizes, quick, full, Rc::new(move || started.elapsed().as_secs_f64()))
     }
 
     fn by(
         output: &Output,
-        points: usize,
+        sizes: Vec<usize>,
         quick: f64,
         full: f64,
-        clock: Box<dyn Fn() -> f64>,
+        clock: Rc<dyn Fn() -> f64>,
     ) -> Budget {
         let asked = output.seconds.is_some() && !output.paced;
         Budget {
@@ -103,14 +128,14 @@ impl Budget {
                 (false, true) => Some(LATE * output.budget(quick, full)),
                 (false, false) => None,
             },
-            points,
+            sizes,
             begun: 0,
             measured: 0,
-            needed_too: 0.0,
-            left_out: 0,
             needed: 0.0,
+            size_left_out: 0,
+            left_out: 0,
+            without_turn: Rc::default(),
             most: 0,
-            rest: 0.0,
             now: Point::default(),
         }
     }
@@ -139,53 +164,68 @@ impl Budget {
 
     /// Begins the next point; false if there is no time for it, or if the run was interrupted.
     pub fn point(&mut self) -> bool {
-        self.point_of(1)
-    }
-
-    /// Begins the next point, which is expected to take as much time as its size says in comparison with
-    /// the points before; false as for [`point`](Budget::point).
-    pub fn point_of(&mut self, size: usize) -> bool {
         let now = (self.clock)();
         self.end_point(now);
-        let left = self.points.saturating_sub(self.begun + self.left_out).max(1) as f64;
-        let needs = self.needed / self.measured.max(1) as f64 * size as f64;
+        let size = self.sizes.get(self.begun + self.left_out).copied().unwrap_or(1);
+        let needs = self.rate() * size as f64;
         let is_late = self.latest.is_some_and(|latest| now + needs > latest)
             && self.begun > 0
             && self.fixed.is_none();
         // The first point is measured in any case: a run that began has a result.
         if is_late || (interrupt::signal().is_some() && self.begun > 0) {
             self.left_out += 1;
-            self.needed_too += needs;
+            self.size_left_out += size;
             return false;
         }
-        let share = (self.seconds - now).max(0.0) / left;
+        let rest = self.now.rest;
         self.begun += 1;
-        self.now = Point { begun: now, end: now + share, size, ..Point::default() };
+        self.now = Point { begun: now, size, rest, ..Point::default() };
+        self.now.end = self.share(needs, self.rate());
         true
     }
 
-    fn end_point(&mut self, now: f64) {
-        let Point { begun, rounds: Some(rounds), over, done, .. } = self.now else { return };
-        self.now.rounds = None;
-        if done == 0 {
-            return;
+    /// Returns the seconds of a point of size one with the fewest rounds; zero before the first
+    /// point has ended.
+    fn rate(&self) -> f64 {
+        self.needed / self.measured.max(1) as f64
+    }
+
+    /// Returns when the rounds of the point under way should be over, if it needs this many seconds
+    /// and the points after it need `rate` by size: what is left of the time is shared with those
+    /// that fit.
+    fn share(&self, needs: f64, rate: f64) -> f64 {
+        let Point { begun, rest, .. } = self.now;
+        let latest = self.latest.unwrap_or(f64::INFINITY);
+        let (mut reserved, mut points) = (needs, 1.0);
+        for &size in self.sizes.iter().skip(self.begun + self.left_out) {
+            let needs = rate * size as f64;
+            if begun + reserved + needs <= latest {
+                (reserved, points) = (reserved + needs, points + 1.0);
+            }
         }
-        self.rest = now - over;
-        let round = (over - rounds) / done as f64;
-        self.needed += (rounds - begun) + round * self.least.min(done) as f64 + self.rest;
-        self.measured += self.now.size;
+        let spare = (self.seconds - begun - reserved).max(0.0) / points;
+        begun + needs + spare - rest
+    }
+
+    fn end_point(&mut self, now: f64) {
+        let Point { rounds: Some(_), over, done, size, .. } = self.now else { return };
+        if done > 0 {
+            self.now.rest = now - over;
+            self.needed += self.now.needs(self.least, self.now.rest);
+            self.measured += size;
+        }
+        self.now.rounds = None;
     }
 
     /// Returns whether another round begins at this point.
     pub fn round(&mut self) -> bool {
         let now = (self.clock)();
-        let point = &mut self.now;
-        if point.rounds.is_some() {
-            point.done += 1;
-            point.over = now;
+        if self.now.rounds.is_some() {
+            self.now.done += 1;
+            self.now.over = now;
         }
-        let rounds = *point.rounds.get_or_insert(now);
-        let Point { end, done, .. } = *point;
+        let rounds = *self.now.rounds.get_or_insert(now);
+        let Point { done, size, rest, .. } = self.now;
         self.most = self.most.max(done);
         if interrupt::signal().is_some() {
             return self.begun == 1 && done == 0;
@@ -193,8 +233,32 @@ impl Budget {
         if let Some(fixed) = self.fixed {
             return done < fixed;
         }
+        if done > 0 {
+            let needs = self.now.needs(self.least, rest);
+            let rate = (self.needed + needs) / (self.measured + size).max(1) as f64;
+            self.now.end = self.share(needs, rate);
+        } else if self.is_over() {
+            // Its set-up took longer than expected.
+            self.begun -= 1;
+            self.left_out += 1;
+            self.size_left_out += size;
+            return false;
+        }
         let length = (now - rounds) / done.max(1) as f64;
-        done < self.least || (done < MOST && now + length / 2.0 + self.rest <= end)
+        let fits = done < MOST && now + length / 2.0 <= self.now.end;
+        (done < self.least && !self.is_over()) || fits
+    }
+
+    /// Returns whether the time is over before a subject has its turn: then the rest of the point
+    /// is left out. The first round of the first point ends however late it is.
+    pub fn is_over(&self) -> bool {
+        self.end_of_turns().is_some_and(|end| (self.clock)() > end)
+    }
+
+    /// Returns when the last turn of the point under way may begin, if there is a limit.
+    fn end_of_turns(&self) -> Option<f64> {
+        let is_first = self.begun <= 1 && self.now.done == 0;
+        self.latest.filter(|_| !is_first && self.fixed.is_none())
     }
 
     /// Returns the number of the round under way at this point, from zero.
@@ -204,7 +268,7 @@ impl Budget {
 
     /// Returns the places of this many subjects in the order of the round under way. Each round begins
     /// with another subject, and every other round goes backwards, so that no subject has the same
-    /// neighbour every time.
+    /// neighbour every time. The turns end early when the time is over.
     pub fn turns(&self, count: usize) -> impl Iterator<Item = usize> + use<> {
         let round = self.now.done;
         let turns = (0..count).map(move |turn| (turn + round / 2) % count);
@@ -212,12 +276,23 @@ impl Budget {
             0 => (Some(turns), None),
             _ => (None, Some(turns.rev())),
         };
-        forwards.into_iter().flatten().chain(backwards.into_iter().flatten())
+        let (clock, end) = (Rc::clone(&self.clock), self.end_of_turns());
+        let (mut had_turn, without_turn) = (0, Rc::clone(&self.without_turn));
+        let turns = forwards.into_iter().flatten().chain(backwards.into_iter().flatten());
+        turns.take_while(move |_| {
+            let is_in_time = end.is_none_or(|end| clock() <= end);
+            if is_in_time {
+                had_turn += 1;
+            } else if round == 0 {
+                without_turn.set(without_turn.get() + count - had_turn);
+            }
+            is_in_time
+        })
     }
 
     /// Returns the seconds that are left for the rounds of this point.
     pub fn left(&self) -> f64 {
-        (self.now.end - (self.clock)() - self.rest).max(0.0)
+        (self.now.end - (self.clock)()).max(0.0)
     }
 
     /// Returns the seconds for each of these blocks, of which each round has `subjects`, if this
@@ -251,12 +326,16 @@ impl Budget {
     /// Returns the seconds that all points need with the fewest rounds, if that is more than there
     /// are.
     fn note(&self) -> Option<String> {
-        let needed = self.needed + self.needed_too;
-        let left_out = match self.left_out {
-            0 => String::new(),
-            count => format!("; {count} of {} points are left out", self.points),
+        let needed = self.needed + self.rate() * self.size_left_out as f64;
+        let (points, subjects) = (self.left_out, self.without_turn.get());
+        let points = (points > 0).then(|| format!("{points} of {} points", self.sizes.len()));
+        let subjects = (subjects > 0).then(|| format!("{subjects} subjects of the last point"));
+        let left_out: Vec<String> = points.into_iter().chain(subjects).collect();
+        let is_short = !left_out.is_empty() || needed > self.seconds * LATE;
+        let left_out = match left_out.is_empty() {
+            true => String::new(),
+            false => format!("; left out: {}", left_out.join(", ")),
         };
-        let is_short = self.left_out > 0 || needed > self.seconds * LATE;
         let is_told = is_short && self.fixed.is_none() && interrupt::signal().is_none();
         let needed = needed.ceil();
         is_told.then(|| format!("at least {needed:.0} s are needed for these points{left_out}"))
@@ -276,14 +355,19 @@ mod tests {
         set_up: f64,
         round: f64,
         rest: f64,
+        size: usize,
+    }
+
+    const fn of(set_up: f64, round: f64, rest: f64) -> Costs {
+        Costs { set_up, round, rest, size: 1 }
     }
 
     /// Runs points of these costs, and returns the rounds of each, the time, and the note.
     fn run(output: &Output, points: &[Costs]) -> (Vec<usize>, f64, Option<String>) {
         let time = Rc::new(Cell::new(0.0));
         let clock = time.clone();
-        let mut budget =
-            Budget::by(output, points.len(), 10.0, 30.0, Box::new(move || clock.get()));
+        let sizes = points.iter().map(|costs| costs.size).collect();
+        let mut budget = Budget::by(output, sizes, 10.0, 30.0, Rc::new(move || clock.get()));
         let mut rounds = Vec::new();
         for costs in points {
             if !budget.point() {
@@ -309,7 +393,6 @@ mod tests {
 
     #[test]
     fn the_time_that_was_asked_for_is_kept_within_a_fifth() {
-        let of = |set_up, round, rest| Costs { set_up, round, rest };
         let cheap = of(0.1, 0.05, 0.1);
         let uneven = [of(0.5, 0.2, 0.0), of(3.0, 1.0, 1.0), of(0.1, 0.01, 0.1), of(2.0, 2.0, 0.5)];
         for points in [&[cheap; 14][..], &[of(1.0, 0.9, 0.3); 4], &[of(0.0, 3.0, 0.0)], &uneven] {
@@ -321,13 +404,12 @@ mod tests {
 
     #[test]
     fn points_for_which_there_is_no_time_are_left_out_and_a_note_says_what_they_need() {
-        let (rounds, time, note) =
-            run(&asked(20.0), &[Costs { set_up: 3.0, round: 2.0, rest: 1.0 }; 10]);
-        assert_eq!((rounds.len(), time), (3, 18.0));
+        let (rounds, time, note) = run(&asked(20.0), &[of(3.0, 2.0, 1.0); 10]);
+        assert_eq!((rounds.len(), time), (3, 20.0));
         let note = note.unwrap();
-        assert_eq!(note, "at least 60 s are needed for these points; 7 of 10 points are left out");
+        assert_eq!(note, "at least 60 s are needed for these points; left out: 7 of 10 points");
         // One point is measured in any case.
-        let (rounds, _, note) = run(&asked(1.0), &[Costs { set_up: 0.0, round: 9.0, rest: 0.0 }]);
+        let (rounds, _, note) = run(&asked(1.0), &[of(0.0, 9.0, 0.0)]);
         assert_eq!(
             (rounds, note.unwrap()),
             (vec![1], "at least 9 s are needed for these points".to_owned())
@@ -335,19 +417,72 @@ mod tests {
     }
 
     #[test]
+    fn the_time_of_points_that_do_not_fit_goes_into_more_rounds() {
+        for costs in [of(11.0, 0.5, 1.0), of(9.0, 4.0, 0.0)] {
+            let (rounds, time, note) = run(&asked(20.0), &[costs; 5]);
+            assert!((16.0..24.0).contains(&time), "{rounds:?} {time} s");
+            assert!(rounds.len() == 1 && note.unwrap().ends_with("left out: 4 of 5 points"));
+        }
+    }
+
+    #[test]
+    fn time_is_reserved_for_the_larger_points_that_follow() {
+        let of_size = |size: usize| {
+            let scale = size as f64;
+            Costs { size, ..of(0.1 * scale, 0.1 * scale, 0.05 * scale) }
+        };
+        let sizes = [1, 1, 1, 1, 4, 30, 1, 20, 1];
+        let (rounds, time, note) = run(&asked(20.0), &sizes.map(of_size));
+        assert!((16.0..24.0).contains(&time), "{rounds:?} {time} s");
+        assert_eq!((rounds.len(), note), (sizes.len(), None));
+        // A point that is too large makes room for a smaller one.
+        let (rounds, time, note) = run(&asked(10.0), &[1, 100, 8].map(of_size));
+        assert!((8.0..12.0).contains(&time) && rounds.len() == 2, "{rounds:?} {time} s");
+        assert!(note.unwrap().ends_with("left out: 1 of 3 points"));
+    }
+
+    #[test]
+    fn the_turns_of_a_point_that_takes_unexpectedly_long_end_with_the_time() {
+        let time = Rc::new(Cell::new(0.0));
+        let clock = time.clone();
+        let mut budget =
+            Budget::by(&asked(10.0), vec![1, 1], 1.0, 1.0, Rc::new(move || clock.get()));
+        let mut turns = Vec::new();
+        for length in [3.0, 8.0] {
+            assert!(budget.point());
+            while budget.round() {
+                for place in budget.turns(4) {
+                    time.set(time.get() + length / 4.0);
+                    turns.push(place);
+                }
+            }
+        }
+        budget.end_point(time.get());
+        assert_eq!(turns[..4], [0, 1, 2, 3]);
+        assert!((9.0..13.1).contains(&time.get()), "{}", time.get());
+        // A set-up that takes too long leaves its point out.
+        assert!(
+            !budget.point() || {
+                time.set(12.0);
+                !budget.round()
+            }
+        );
+    }
+
+    #[test]
     fn a_run_of_the_default_length_has_three_rounds_however_late_it_is() {
-        let slow = [Costs { set_up: 0.0, round: 7.0, rest: 0.0 }; 4];
+        let slow = [of(0.0, 7.0, 0.0); 4];
         assert_eq!(run(&Output::default(), &slow).0, [3; 4]);
         assert_eq!(run(&Output { paced: true, ..asked(20.0) }, &slow).0, [3; 4]);
         let quick = Output { quick: true, ..Output::default() };
-        let (rounds, time, _) = run(&quick, &[Costs { set_up: 0.0, round: 1.0, rest: 0.0 }; 4]);
+        let (rounds, time, _) = run(&quick, &[of(0.0, 1.0, 0.0); 4]);
         assert!(rounds.iter().all(|rounds| *rounds >= 2) && time <= 13.0, "{rounds:?} {time}");
     }
 
     #[test]
     fn a_number_of_rounds_is_kept_whatever_the_time() {
         let output = Output { repetitions: Some(2), ..asked(1.0) };
-        assert_eq!(run(&output, &[Costs { set_up: 0.0, round: 5.0, rest: 0.0 }; 3]).0, [2; 3]);
+        assert_eq!(run(&output, &[of(0.0, 5.0, 0.0); 3]).0, [2; 3]);
     }
 
     #[test]

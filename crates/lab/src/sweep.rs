@@ -172,6 +172,17 @@ impl Sweep {
         ]
     }
 
+    /// Returns the sizes of all points for a budget, where each placement is visited this often.
+    pub fn sizes(&self, times: usize) -> Vec<usize> {
+        let of_total = |&total: &usize| -> Vec<usize> {
+            // The rest is the same at each point: starting subjects, and their first rounds.
+            let size = |active: usize| active + total / 10 + 150;
+            let own: Vec<usize> = self.points(total).into_iter().map(size).collect();
+            own.repeat(self.placements.len() * times)
+        };
+        self.totals.iter().flat_map(of_total).collect::<Vec<_>>().repeat(self.kinds.len())
+    }
+
     /// Returns the number of points of all kinds, totals and placements.
     pub fn len(&self) -> usize {
         let points: usize = self.totals.iter().map(|&total| self.points(total).len()).sum();
@@ -193,6 +204,8 @@ mod tests {
         assert_eq!(found.points(20), [1, 10, 20]);
         assert_eq!(found.points(100), [1, 50, 100]);
         assert_eq!((found.len(), found.notes.len()), (2 * (3 + 3), 0));
+        assert_eq!(found.sizes(2)[..7], [153, 162, 172, 153, 162, 172, 161]);
+        assert_eq!(found.sizes(2).len(), 2 * found.len());
         let asked = sweep(&[20, 100], Some("7,3")).unwrap();
         assert_eq!((asked.points(20), asked.len()), (vec![7, 3], 2 * (2 + 2)));
     }

@@ -107,7 +107,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         false => seconds,
     });
     let output = Output { seconds, ..options.output.clone() };
-    let mut budget = Budget::new(&output, sweep.len(), 15.0, 26.0);
+    let mut budget = Budget::of_sizes(&output, sweep.sizes(1), 15.0, 26.0);
     let (mut rows, mut lost) = (Vec::new(), Lost::default());
     let suitable = |pairs: &Pairs| {
         // Named by the user, it is missed; a default is not.

@@ -9,7 +9,7 @@ use crate::document::Document;
 use crate::experiments;
 use crate::grouping;
 use crate::record::Figures;
-use crate::statistics::Ratio;
+use crate::statistics::{Estimate, Ratio};
 use crate::target::Target;
 use crate::{atr, echo, models, ring, statistics, threads, timers};
 
@@ -63,12 +63,17 @@ pub fn ratio(ratio: Option<f64>) -> String {
     crate::table::ratio(ratio)
 }
 
-/// Formats a ratio with its range; without a range if there was one round, or if the subject is the
-/// yardstick itself.
+/// Formats the headline of a ratio with its interval.
 pub fn spread(ratio: Option<Ratio>) -> String {
-    ratio.map_or_else(String::new, |Ratio { median, low, high, .. }| {
+    interval(ratio.map(Ratio::headline))
+}
+
+/// Formats a ratio with its interval; without an interval if there was one round, or if the subject
+/// is the yardstick itself.
+pub fn interval(ratio: Option<Estimate>) -> String {
+    ratio.map_or_else(String::new, |Estimate { value, low, high }| {
         let range = if low < high { format!(" ({low:.2} to {high:.2})") } else { String::new() };
-        format!("{median:.2}{range}")
+        format!("{value:.2}{range}")
     })
 }
 
@@ -97,7 +102,7 @@ fn follows(document: &Document) -> Option<String> {
     });
     let costs = |low: f64, high: f64| -> Vec<f64> {
         let within = sweep.clone().filter(|row| (low..=high).contains(&row.atr()));
-        within.filter_map(|row| row.figures.cost_ratio).collect()
+        within.filter_map(|row| row.figures.cost()).collect()
     };
     let mixed = records
         .mix
@@ -107,7 +112,7 @@ fn follows(document: &Document) -> Option<String> {
     let mut kinds = Vec::new();
     for name in grouping::distinct(mixed.clone().map(|row| row.kind.as_str())) {
         let own = mixed.clone().filter(|row| row.kind == name);
-        let own: Vec<f64> = own.filter_map(|row| row.figures.cost_ratio).collect();
+        let own: Vec<f64> = own.filter_map(|row| row.figures.cost()).collect();
         kinds.push(format!("{} on {}", range(&own)?, many(name)));
     }
     Some(format!(
@@ -148,7 +153,7 @@ fn four_models(document: &Document) -> Option<String> {
     let at = |subject: &str, share: f64| -> Option<f64> {
         let active = ((total as f64 * share) as usize).max(1);
         let row = own.iter().find(|row| row.subject == subject && row.active == active)?;
-        row.figures.cost_ratio.or(row.figures.loop_ratio)
+        row.figures.cost().or(row.figures.loop_part())
     };
     let rows: Vec<[String; 6]> = grouping::distinct(own.iter().map(|row| row.subject.as_str()))
         .into_iter()
@@ -203,12 +208,7 @@ fn coming_and_going(document: &Document) -> Option<String> {
             [
                 row.subject.clone(),
                 row.batch.to_string(),
-                spread(
-                    row.ratio
-                        .zip(row.ratio_low)
-                        .zip(row.ratio_high)
-                        .map(|((median, low), high)| Ratio { median, low, high, decile: None }),
-                ),
+                interval(row.headline()),
                 format!("{:.2}", row.calls),
             ]
         })
@@ -256,7 +256,7 @@ fn sleeps(document: &Document) -> Option<String> {
                 row.timers.to_string(),
                 row.subject.clone(),
                 crate::table::time(row.timer_ns_median),
-                ratio(row.tokio_ratio),
+                ratio(row.to_tokio()),
                 late(row),
             ]
         })
@@ -344,8 +344,8 @@ fn active_of_total(document: &Document) -> Option<String> {
             time(at(active, "poll")?),
             time(at(active, "epoll-lt")?),
             time(adaptive),
-            ratio(adaptive.loop_ratio),
-            ratio(adaptive.cost_ratio),
+            ratio(adaptive.loop_part()),
+            ratio(adaptive.cost()),
         ])
     };
     let rows: Vec<[String; 6]> = points.into_iter().filter_map(row).collect();
@@ -361,11 +361,11 @@ fn mixed(document: &Document) -> Option<String> {
                 let same = |other: &&crate::mix::Row| {
                     (&other.kind, &other.load, &*other.subject) == (&row.kind, &row.load, subject)
                 };
-                rows.iter().find(same).and_then(|row| row.figures.cost_ratio)
+                rows.iter().find(same).and_then(|row| row.figures.cost())
             };
             [
                 format!("{}, {}/{}", row.kind, row.hot, row.cold),
-                ratio(row.figures.cost_ratio),
+                ratio(row.figures.cost()),
                 ratio(of("adaptive-uring")),
             ]
         })
@@ -385,7 +385,7 @@ fn rings(document: &Document) -> Option<String> {
             [
                 row.subject.clone(),
                 format!("{:.0}", row.ns_per_hop_median),
-                ratio(row.tokio_ratio),
+                ratio(row.to_tokio()),
                 row.syscalls_per_hop.map_or_else(String::new, |calls| format!("{calls:.2}")),
             ]
         })

@@ -1,10 +1,10 @@
 //! Tables of a few rows, for README and GUIDE: each has the rows that a decision needs, of an
 //! experiment whose full table is in `docs/measured`.
 
-use super::blocks::{ratio, spread, table};
+use super::blocks::{interval, ratio, spread, table};
 use crate::document::Document;
 use crate::record::Figures;
-use crate::statistics::Ratio;
+use crate::statistics::{Estimate, Ratio};
 use crate::table::time;
 use crate::{atr, files, herd, idle, keep, relay, ring, zombies};
 
@@ -40,6 +40,8 @@ pub fn peers(document: &Document) -> Option<String> {
     };
     let (file, tcp, http, bytes) = (file?, tcp?, http?, bytes?);
     let (echo, round, mio) = (echo?, round?, mio?);
+    // Both are relative to the same loop.
+    let ours_to_mio = round.loop_part().zip(mio.loop_part()).map(|(ours, theirs)| ours / theirs);
     let file_work = "CPU of a request for a file of 1 KiB";
     table(
         ["work", "Superpoll", "compared with", "ratio"],
@@ -62,7 +64,7 @@ pub fn peers(document: &Document) -> Option<String> {
                 time(round.ns_per_round_median),
                 "mio",
                 time(mio.ns_per_round_median),
-                ratio(Some(round.ns_per_round_median / mio.ns_per_round_median)),
+                ratio(ours_to_mio),
             ),
         ],
     )
@@ -78,7 +80,7 @@ pub fn call(document: &Document) -> Option<String> {
             time(of("poll")?.ns_per_round_median),
             time(of("epoll-lt")?.ns_per_round_median),
             time(adaptive.ns_per_round_median),
-            ratio(adaptive.loop_ratio),
+            ratio(adaptive.loop_part()),
         ])
     };
     let rows: Vec<_> = [1, 100, 1000].into_iter().filter_map(row).collect();
@@ -100,7 +102,7 @@ pub fn placement(document: &Document) -> Option<String> {
             time(of("poll")?.ns_per_round_median),
             time(of("epoll-lt")?.ns_per_round_median),
             time(adaptive.ns_per_round_median),
-            ratio(adaptive.cost_ratio),
+            ratio(adaptive.cost()),
         ])
     };
     let kinds = [("pipe", "pipes"), ("unix", "Unix sockets"), ("tcp", "TCP sockets")];
@@ -141,8 +143,8 @@ pub fn thread_each(document: &Document) -> Option<String> {
             (&*row.family, &*row.kind, &*row.processors) == ("threads", "pipe", "one")
                 && (row.active, row.total) == (active, 1000)
         })?;
-        let of = |[low, median, high]: [Option<f64>; 3]| {
-            Some(spread(Some(Ratio { median: median?, low: low?, high: high?, decile: None })))
+        let of = |[low, value, high]: [Option<f64>; 3]| {
+            Some(interval(Some(Estimate { value: value?, low: low?, high: high? })))
         };
         let [clock, cost] = crate::threads::table::ACCOUNTS;
         Some([format!("{active} of 1000"), of((clock.ratios)(row))?, of((cost.ratios)(row))?])
@@ -181,7 +183,7 @@ pub fn runtime(document: &Document) -> Option<String> {
         Some([
             subject.to_owned(),
             time(row.ns_per_hop_median),
-            ratio(row.tokio_ratio),
+            ratio(row.to_tokio()),
             spread(echoed(document, subject)?.tokio_ratio),
         ])
     };

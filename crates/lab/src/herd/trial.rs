@@ -54,6 +54,12 @@ struct Point {
 }
 
 impl Point {
+    /// Returns the size for a budget. A part of the time is the same for all herds: each connection
+    /// waits until the herd sleeps.
+    fn size(&self) -> usize {
+        256 + self.processes + self.processes * self.dups / 20
+    }
+
     /// Whether gathering such a herd takes longer than measuring it.
     fn is_large(&self) -> bool {
         self.processes > LARGE.0 || self.processes * (self.dups + 1) > LARGE.1
@@ -155,13 +161,14 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     }
     let progress = Progress::new("herd", points.len() * methods.len() * HERDS);
     let environment = Environment::here();
-    let mut budget = Budget::new(&options.output, points.len(), 15.0, 90.0);
+    let sizes = points.iter().map(Point::size).collect();
+    let mut budget = Budget::of_sizes(&options.output, sizes, 15.0, 90.0);
     let mut rows = Vec::new();
     for &point in &points {
         if point.is_large() {
             budget.needs(1);
         }
-        if !budget.point_of(point.processes * (point.dups + 1)) {
+        if !budget.point() {
             continue;
         }
         let taking: Vec<Method> =

@@ -147,9 +147,10 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let progress = Progress::new("sit", plan.topologies.len() * 15 + 6);
     let has = |part| plan.parts.contains(&part);
     let moves = has(Part::Move) || has(Part::Wake);
-    let points = [moves, has(Part::Busy), has(Part::Restart)];
-    let points = points.iter().filter(|part| **part).count();
-    let mut budget = Budget::new(&options.output, points, 30.0, 150.0);
+    // About the seconds of a round with its set-up.
+    let sizes = [(moves, 4), (has(Part::Busy), 3), (has(Part::Restart), 10)];
+    let sizes = sizes.into_iter().filter_map(|(has, size)| has.then_some(size)).collect();
+    let mut budget = Budget::of_sizes(&options.output, sizes, 30.0, 150.0);
     budget.needs(1);
     if moves && budget.point() {
         let measured = move_and_wake(options, &plan, place, &mut budget, &progress, &mut findings);

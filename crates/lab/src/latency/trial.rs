@@ -153,7 +153,8 @@ fn measure(
                 told,
             );
             let Some(all) = budget.keep(all)? else { continue };
-            rows.extend(suitable.iter().zip(&all).map(|(entry, own)| row(case, entry, own)));
+            let had_turn = suitable.iter().zip(&all).filter(|(_, own)| !own.is_empty());
+            rows.extend(had_turn.map(|(entry, own)| row(case, entry, own)));
         }
         Ok::<_, Error>((rows, environment, !writers.is_empty()))
     })?;

@@ -254,17 +254,19 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     for note in &notes {
         say::note(note);
     }
-    let count: usize = all.iter().map(|(_, cases)| cases.len()).sum();
-    let progress = Progress::new("mix", count * entries.len() * ROUNDS);
+    // The rest is the same at each point: starting subjects, and their first rounds.
+    let size = |case: &Case| case.mix.hot + case.mix.cold + 500;
+    let sizes: Vec<usize> = all.iter().flat_map(|(_, cases)| cases.iter().map(size)).collect();
+    let progress = Progress::new("mix", sizes.len() * entries.len() * ROUNDS);
     let _second = options.output.second_thread.then(crate::second_thread::SecondThread::start);
     let environment = Environment::here();
-    let mut budget = Budget::new(&options.output, count, 25.0, 90.0);
+    let mut budget = Budget::of_sizes(&options.output, sizes, 25.0, 90.0);
     let mut rows = Vec::new();
     let mut lost = Lost::default();
     for (kind, cases) in &all {
         let mut pairs: Option<Pairs> = None;
         for case in cases {
-            if !budget.point_of(case.mix.hot + case.mix.cold) {
+            if !budget.point() {
                 continue;
             }
             let total = case.mix.hot + case.mix.cold;

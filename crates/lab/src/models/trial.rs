@@ -141,7 +141,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     let _second = options.output.second_thread.then(crate::second_thread::SecondThread::start);
     let environment = Environment::here();
     let progress = Progress::new("models", sweep.len() * (wanted.len() + 1) * 5);
-    let mut budget = Budget::new(&options.output, sweep.len(), 15.0, 30.0);
+    let mut budget = Budget::of_sizes(&options.output, sweep.sizes(1), 15.0, 30.0);
     let mut rows = Vec::new();
     // The reason why there was nothing to measure somewhere: a remark, unless it is so everywhere.
     let mut nothing = Vec::new();

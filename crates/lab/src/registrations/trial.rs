@@ -88,7 +88,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
             }
             let mut point: Vec<Row> = runners.iter().map(|r| row(r, kind, batch, &plan)).collect();
             relate(&mut point, &runners);
-            rows.extend(point);
+            rows.extend(point.into_iter().filter(|row| row.rounds > 0));
             runners.iter_mut().for_each(|runner| runner.rounds.clear());
         }
     }

@@ -194,7 +194,7 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
         let course = Course::new(total, bytes);
         let mut runners = Vec::new();
         for &entry in &entries {
-            if lost.has(entry.name) {
+            if lost.has(entry.name) || budget.is_over() {
                 continue;
             }
             progress.step(format!("{} sets {total} pipes up", entry.name));

@@ -98,6 +98,10 @@ impl Trial {
         let mut runners = Vec::new();
         for entry in entries {
             let name = name(entry);
+            // Without time, the point is left out.
+            if self.budget.is_over() {
+                break;
+            }
             if !self.lost.has(name) {
                 self.progress.step(format!("{name} begins: {about}"));
                 runners.extend(self.lost.keep(name, set_up(entry))?);

@@ -91,8 +91,8 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
     let writer = processors.first().copied().unwrap_or(0);
     process::pin(&[writer])
         .map_err(|e| Error::system(format!("moving the writer to processor {writer}"), e))?;
-    let points = plan.sweep.len() * plan.runs.len();
-    let mut budget = Budget::new(&options.output, points, 25.0, 120.0);
+    let sizes = plan.sweep.sizes(plan.runs.len());
+    let mut budget = Budget::of_sizes(&options.output, sizes, 25.0, 120.0);
     let measured = measure_all(&mut plan, &processors, &mut budget);
     // If the binding cannot be undone, the following experiments run on one processor.
     let _ = process::pin(&processors);
@@ -139,7 +139,9 @@ fn measure_all(plan: &mut Plan, processors: &[usize], budget: &mut Budget) -> Re
                         });
                         if let Some(blocks) = budget.keep(blocks)? {
                             let meta = figures::Meta { kind, placement, runs, total };
-                            rows.extend(figures::rows(meta, active.len(), &taking, &blocks));
+                            let had_turn = blocks.iter().filter(|own| !own.is_empty()).count();
+                            let of = (&taking[..had_turn], &blocks[..had_turn]);
+                            rows.extend(figures::rows(meta, active.len(), of.0, of.1));
                         }
                     }
                 }

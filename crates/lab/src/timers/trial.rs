@@ -102,10 +102,11 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
             ended: Vec::new(),
         }));
     }
-    let mut budget = Budget::new(&options.output, loads.len(), 10.0, 45.0);
+    let in_a_round = loads.iter().map(|load| load.timers().max(LEAST_IN_A_ROUND)).collect();
+    let mut budget = Budget::of_sizes(&options.output, in_a_round, 10.0, 45.0);
     let mut rows = Vec::new();
     for load in loads {
-        if !budget.point_of(load.timers().max(LEAST_IN_A_ROUND)) {
+        if !budget.point() {
             continue;
         }
         let plan = Plan::new(load.timers(), options.output.seed);
@@ -126,7 +127,8 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
             take_turns(&budget, true)?;
         }
         runners.retain(|runner| !lost.has(runner.entry.name));
-        let mut point: Vec<Row> = runners.iter_mut().map(|runner| runner.row(load)).collect();
+        let measured = runners.iter_mut().filter(|one| one.rounds() > 0);
+        let mut point: Vec<Row> = measured.map(|runner| runner.row(load)).collect();
         relate(&mut point);
         rows.extend(point);
     }
@@ -170,6 +172,11 @@ impl Runner {
             }
         }
         Ok(())
+    }
+
+    /// Returns how often it was measured under the load of the moment.
+    fn rounds(&self) -> usize {
+        self.taken.len() + self.ended.len()
     }
 
     fn row(&mut self, load: Load) -> Row {

@@ -90,7 +90,8 @@ pub fn run(options: &Options) -> Result<Record<Row>> {
                 told,
             );
             let Some(all) = budget.keep(all)? else { continue };
-            rows.extend(related(kind.name(), options, &suitable, &all));
+            let had_turn = all.iter().filter(|own| !own.is_empty()).count();
+            rows.extend(related(kind.name(), options, &suitable, &all[..had_turn]));
         }
         Ok::<_, Error>((rows, environment, !writers.is_empty()))
     })?;

@@ -142,7 +142,7 @@ impl<'a> Trial<'a> {
             for &entry in &group {
                 for &point in points {
                     let (name, zombies) = (entry.name, point.zombies);
-                    if lost.has(entry.name) {
+                    if lost.has(entry.name) || self.budget.is_over() {
                         continue;
                     }
                     self.progress.step(format!("{name} gets {zombies} zombies"));
