@@ -34,7 +34,7 @@ use crate::{options, report, say, sys};
 
 /// Options of `superpoll-lab all`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// Five minutes instead of an hour and a half
     #[arg(long)]
     pub quick: bool,
@@ -54,7 +54,7 @@ pub struct Options {
 
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq)]
-pub enum End {
+pub(crate) enum End {
     /// All experiments were run; some may have failed.
     Complete,
     /// A signal came; experiments that ended before it are in the report.
@@ -92,7 +92,7 @@ impl Stop {
 
 /// Runs the experiments that a journal does not have yet, each by `program WORDS`, and writes the
 /// report.
-pub fn run(options: &Options, program: &Path) -> Result<(Journal, End)> {
+pub(crate) fn run(options: &Options, program: &Path) -> Result<(Journal, End)> {
     let chosen = chosen(options)?;
     let folder = &options.report;
     std::fs::create_dir_all(folder)

@@ -38,7 +38,7 @@ const LATE: f64 = 1.1;
 const MOST: usize = 1000;
 
 /// Keeps the time of a run.
-pub struct Budget {
+pub(crate) struct Budget {
     clock: Rc<dyn Fn() -> f64>,
     /// Seconds that the run should take.
     seconds: f64,
@@ -95,13 +95,13 @@ impl Point {
 impl Budget {
     /// Creates the budget of a run of this many points. `quick` and `full` are the seconds of a
     /// quick run and of another one, unless the options set a time.
-    pub fn new(output: &Output, points: usize, quick: f64, full: f64) -> Budget {
+    pub(crate) fn new(output: &Output, points: usize, quick: f64, full: f64) -> Budget {
         Budget::of_sizes(output, vec![1; points], quick, full)
     }
 
     /// Like [`new`](Budget::new), for points that differ: the size of each is the time that it takes
     /// with the fewest rounds, in comparison with the other points.
-    pub fn of_sizes(output: &Output, sizes: Vec<usize>, quick: f64, full: f64) -> Budget {
+    pub(crate) fn of_sizes(output: &Output, sizes: Vec<usize>, quick: f64, full: f64) -> Budget {
         let started = Instant::now();
         Budget::by(output, sizes, quick, full, Rc::new(move || started.elapsed().as_secs_f64()))
     }
@@ -141,7 +141,7 @@ impl Budget {
     }
 
     /// Creates the budget of a point with this many rounds, which has begun.
-    pub fn of_rounds(rounds: usize) -> Budget {
+    pub(crate) fn of_rounds(rounds: usize) -> Budget {
         let output = Output { repetitions: Some(rounds), ..Output::default() };
         let mut budget = Budget::new(&output, 1, 1.0, 1.0);
         budget.point();
@@ -149,13 +149,13 @@ impl Budget {
     }
 
     /// Lowers the fewest rounds of the points that follow, where a round is long.
-    pub fn needs(&mut self, rounds: usize) {
+    pub(crate) fn needs(&mut self, rounds: usize) {
         self.least = self.least.min(rounds);
     }
 
     /// Returns a result, and none instead of an error if the run is interrupted: a signal may end
     /// what is measured before it ends the run.
-    pub fn keep<T>(&self, measured: Result<T>) -> Result<Option<T>> {
+    pub(crate) fn keep<T>(&self, measured: Result<T>) -> Result<Option<T>> {
         match measured {
             Err(_) if interrupt::signal().is_some() => Ok(None),
             measured => measured.map(Some),
@@ -163,7 +163,7 @@ impl Budget {
     }
 
     /// Begins the next point; false if there is no time for it, or if the run was interrupted.
-    pub fn point(&mut self) -> bool {
+    pub(crate) fn point(&mut self) -> bool {
         let now = (self.clock)();
         self.end_point(now);
         let size = self.sizes.get(self.begun + self.left_out).copied().unwrap_or(1);
@@ -218,7 +218,7 @@ impl Budget {
     }
 
     /// Returns whether another round begins at this point.
-    pub fn round(&mut self) -> bool {
+    pub(crate) fn round(&mut self) -> bool {
         let now = (self.clock)();
         if self.now.rounds.is_some() {
             self.now.done += 1;
@@ -251,7 +251,7 @@ impl Budget {
 
     /// Returns whether the time is over before a subject has its turn: then the rest of the point
     /// is left out. The first round of the first point ends however late it is.
-    pub fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.end_of_turns().is_some_and(|end| (self.clock)() > end)
     }
 
@@ -262,14 +262,14 @@ impl Budget {
     }
 
     /// Returns the number of the round under way at this point, from zero.
-    pub fn number(&self) -> usize {
+    pub(crate) fn number(&self) -> usize {
         self.now.done
     }
 
     /// Returns the places of this many subjects in the order of the round under way. Each round begins
     /// with another subject, and every other round goes backwards, so that no subject has the same
     /// neighbour every time. The turns end early when the time is over.
-    pub fn turns(&self, count: usize) -> impl Iterator<Item = usize> + use<> {
+    pub(crate) fn turns(&self, count: usize) -> impl Iterator<Item = usize> + use<> {
         let round = self.now.done;
         let turns = (0..count).map(move |turn| (turn + round / 2) % count);
         let (forwards, backwards) = match round % 2 {
@@ -291,24 +291,24 @@ impl Budget {
     }
 
     /// Returns the seconds that are left for the rounds of this point.
-    pub fn left(&self) -> f64 {
+    pub(crate) fn left(&self) -> f64 {
         (self.now.end - (self.clock)()).max(0.0)
     }
 
     /// Returns the seconds for each of these blocks, of which each round has `subjects`, if this
     /// many rounds are wanted unless the options give a number.
-    pub fn slot(&self, subjects: usize, rounds: usize) -> f64 {
+    pub(crate) fn slot(&self, subjects: usize, rounds: usize) -> f64 {
         self.left() / (subjects * self.fixed.unwrap_or(rounds)).max(1) as f64
     }
 
     /// Returns the number of rounds that is wanted, unless the options give one.
-    pub fn rounds(&self, wanted: usize) -> usize {
+    pub(crate) fn rounds(&self, wanted: usize) -> usize {
         self.fixed.unwrap_or(wanted)
     }
 
     /// Prints the difference from what was asked for, if there is any, and returns what the record
     /// says of the time.
-    pub fn end(mut self) -> Vec<(&'static str, Value)> {
+    pub(crate) fn end(mut self) -> Vec<(&'static str, Value)> {
         self.end_point((self.clock)());
         self.note().iter().for_each(|note| crate::say::note(note));
         let mut parameters = vec![

@@ -36,10 +36,10 @@ macro_rules! named {
         #[allow(dead_code, reason = "not every enumeration is chosen from, and shown")]
         impl $type {
             /// All of them.
-            pub const ALL: [$type; [$($name),*].len()] = [$($type::$variant),*];
+            pub(crate) const ALL: [$type; [$($name),*].len()] = [$($type::$variant),*];
 
             /// Its name in options, tables and records.
-            pub const fn name(self) -> &'static str {
+            pub(crate) const fn name(self) -> &'static str {
                 match self {
                     $($type::$variant => $name,)*
                 }

@@ -11,7 +11,7 @@ use crate::environment::line;
 
 /// A limit and how much of it is in use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Limit {
+pub(crate) struct Limit {
     /// So much in all.
     pub most: u64,
     /// The amount in use.
@@ -20,14 +20,14 @@ pub struct Limit {
 
 impl Limit {
     /// Returns the amount that is left.
-    pub fn left(self) -> u64 {
+    pub(crate) fn left(self) -> u64 {
         self.most.saturating_sub(self.used)
     }
 }
 
 /// Returns the limits that this process's groups and those above them set for a controller (`pids`,
 /// `memory`).
-pub fn limits(controller: &str) -> Vec<Limit> {
+pub(crate) fn limits(controller: &str) -> Vec<Limit> {
     let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let folders = folders(&groups, controller);
     folders.iter().filter_map(|folder| limit(folder, controller)).collect()

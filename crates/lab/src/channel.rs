@@ -8,7 +8,7 @@ use crate::sys::{descriptor, network};
 
 crate::by_name::named! {
     /// Kinds of descriptors.
-    pub enum Kind {
+    pub(crate) enum Kind {
         /// Pipes.
         Pipe = "pipe",
         /// Connected Unix-domain stream sockets.
@@ -33,7 +33,7 @@ const DEFAULT_CONGESTION: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 /// Makes the servers that this thread starts from now on use a plain congestion control, even those
 /// whose sockets cannot be configured: they get a network of their own with it. Returns a note with
 /// the reason where that is not permitted; all servers then use the system's default alike.
-pub fn plain_network() -> Option<String> {
+pub(crate) fn plain_network() -> Option<String> {
     let made = network::enter_new().and_then(|()| {
         let set = |name: &&&str| std::fs::write(DEFAULT_CONGESTION, name).is_ok();
         CONGESTION.iter().find(set).map(drop).ok_or_else(|| std::io::ErrorKind::Unsupported.into())
@@ -47,18 +47,18 @@ pub fn plain_network() -> Option<String> {
 }
 
 /// Returns the congestion control of new sockets.
-pub fn default_congestion() -> String {
+pub(crate) fn default_congestion() -> String {
     std::fs::read_to_string(DEFAULT_CONGESTION).unwrap_or_default().trim().to_owned()
 }
 
 /// Chooses a plain congestion control. A kernel with none of them uses its default for all alike.
-pub fn plain_congestion(socket: &OwnedFd) {
+pub(crate) fn plain_congestion(socket: &OwnedFd) {
     let _ = CONGESTION.iter().any(|name| descriptor::set_congestion(socket, name).is_ok());
 }
 
 /// Returns how many pairs fit under the limit of this process, after raising its soft limit to the
 /// hard one.
-pub fn most_pairs() -> usize {
+pub(crate) fn most_pairs() -> usize {
     let limit =
         superpoll::limits::raise_descriptors().unwrap_or_else(|_| superpoll::limits::nofile().0);
     (usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(RESERVE)) / 2
@@ -66,7 +66,7 @@ pub fn most_pairs() -> usize {
 
 /// The pairs.
 #[derive(Debug)]
-pub struct Pairs {
+pub(crate) struct Pairs {
     readers: Vec<OwnedFd>,
     writers: Vec<OwnedFd>,
     reader_numbers: Vec<RawFd>,
@@ -79,7 +79,7 @@ impl Pairs {
     ///
     /// The writers of a small set are moved out of the first 1024 numbers, so that `select` can
     /// watch the readers.
-    pub fn open(kind: Kind, total: usize) -> Result<Pairs> {
+    pub(crate) fn open(kind: Kind, total: usize) -> Result<Pairs> {
         let (soft, _) = superpoll::limits::nofile();
         let room_above = usize::try_from(soft).unwrap_or(usize::MAX) > 1024 + total;
         let floor = (total + RESERVE / 4 <= 1024 && room_above).then_some(1024);
@@ -124,7 +124,7 @@ impl Pairs {
     /// the read: two to three microseconds of network stack that no server with requests and
     /// responses sees. An answer carries the acknowledgement and keeps the connection in the
     /// kernel's interactive mode.
-    pub fn answer(&self, active: &[u32]) -> Result<()> {
+    pub(crate) fn answer(&self, active: &[u32]) -> Result<()> {
         if !self.answers {
             return Ok(());
         }
@@ -150,29 +150,29 @@ impl Pairs {
     }
 
     /// Returns the number of pairs.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.readers.len()
     }
 
     /// Returns the numbers of the readers, by pair.
-    pub fn readers(&self) -> &[RawFd] {
+    pub(crate) fn readers(&self) -> &[RawFd] {
         &self.reader_numbers
     }
 
     /// Returns the readers, for callers that take more than a number.
-    pub fn reader_handles(&self) -> &[OwnedFd] {
+    pub(crate) fn reader_handles(&self) -> &[OwnedFd] {
         &self.readers
     }
 
     /// Returns the numbers of the writers, by pair.
-    pub fn writers(&self) -> &[RawFd] {
+    pub(crate) fn writers(&self) -> &[RawFd] {
         &self.writer_numbers
     }
 }
 
 /// Returns pairs of connected sockets that do not block; both ends are read and written. TCP
 /// sockets are without Nagle's delay and with a plain congestion control.
-pub fn socket_pairs(kind: Kind, total: usize) -> Result<Vec<(OwnedFd, OwnedFd)>> {
+pub(crate) fn socket_pairs(kind: Kind, total: usize) -> Result<Vec<(OwnedFd, OwnedFd)>> {
     let pairs: std::io::Result<Vec<_>> = match kind {
         Kind::Pipe => return Err(Error::usage("a pipe has one direction: choose tcp or unix")),
         Kind::Unix => (0..total).map(|_| descriptor::unix_pair()).collect(),

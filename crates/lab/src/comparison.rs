@@ -23,7 +23,7 @@ use crate::table::Table;
 
 /// Options of `superpoll-lab compare`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// The report.json of a run, or the file that --json wrote for one experiment
     #[arg(value_name = "A.json")]
     pub before: PathBuf,
@@ -41,7 +41,7 @@ pub struct Options {
 /// The second report's result compared with the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Difference {
+pub(crate) enum Difference {
     /// Less: better.
     Less,
     /// More: worse.
@@ -52,7 +52,7 @@ pub enum Difference {
 
 /// One figure in both reports.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Pair {
+pub(crate) struct Pair {
     /// The experiment.
     pub experiment: String,
     /// In the first report.
@@ -67,7 +67,7 @@ pub struct Pair {
 
 /// Two reports side by side.
 #[derive(Clone, Debug, Serialize)]
-pub struct Comparison {
+pub(crate) struct Comparison {
     /// Where the first was measured.
     pub before: String,
     /// Where the second was measured.
@@ -96,7 +96,7 @@ fn difference(before: &Figure, after: &Figure) -> Difference {
 }
 
 /// Compares two reports.
-pub fn compare(before: &Document, after: &Document) -> Result<Comparison> {
+pub(crate) fn compare(before: &Document, after: &Document) -> Result<Comparison> {
     let (mut pairs, mut alone) = (Vec::new(), 0);
     for experiment in experiments::ALL {
         let mut others = (experiment.figures)(&after.records);
@@ -149,7 +149,7 @@ fn whence(document: &Document) -> String {
 
 /// Returns a summary of each experiment: how many figures are less, more or the same, and their
 /// median ratio.
-pub fn summary(pairs: &[Pair]) -> Table {
+pub(crate) fn summary(pairs: &[Pair]) -> Table {
     let mut table = Table::new(["experiment", "figures", "less", "tie", "more", "B/A, middle one"]);
     for experiment in experiments::ALL {
         let own: Vec<&Pair> =
@@ -174,7 +174,7 @@ pub fn summary(pairs: &[Pair]) -> Table {
 }
 
 /// Returns a line for each figure; ties only if `all` is set.
-pub fn figures(pairs: &[Pair], all: bool) -> Table {
+pub(crate) fn figures(pairs: &[Pair], all: bool) -> Table {
     let heading = ["experiment", "at", "figure", "A", "band", "B", "band", "B/A", ""];
     let mut table = Table::new(heading).names(3);
     let band = |figure: &Figure| {
@@ -207,7 +207,7 @@ fn number(value: f64) -> String {
 }
 
 /// Reads both reports, prints them side by side and writes the requested JSON.
-pub fn run(options: &Options) -> Result<()> {
+pub(crate) fn run(options: &Options) -> Result<()> {
     let before = Document::read(&options.before)?;
     let after = Document::read(&options.after)?;
     let comparison = compare(&before, &after)?;

@@ -15,11 +15,11 @@ use crate::journal::Journal;
 use crate::record::{self, SCHEMA};
 
 /// Its file in a report's folder.
-pub const FILE: &str = "report.json";
+pub(crate) const FILE: &str = "report.json";
 
 /// A report as data.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Document {
+pub(crate) struct Document {
     /// The version of its shape.
     pub schema: u32,
     /// The run that measured, if it was `superpoll-lab all`.
@@ -37,14 +37,14 @@ pub struct Document {
 
 impl Document {
     /// Returns the document of a folder: its records and the conclusions from them.
-    pub fn of(folder: &Path) -> Document {
+    pub(crate) fn of(folder: &Path) -> Document {
         let (records, mut notes) = Records::load(folder);
         let run = Journal::load(folder, &mut notes);
         Document { schema: SCHEMA, run, claims: claims::evaluate(&records), records, notes }
     }
 
     /// Reads a report's document, or the record of one experiment. Claims are judged again.
-    pub fn read(path: &Path) -> Result<Document> {
+    pub(crate) fn read(path: &Path) -> Result<Document> {
         let shown = path.display();
         let text = std::fs::read_to_string(path)
             .map_err(|e| Error::system(format!("reading {shown}"), e))?;
@@ -89,14 +89,14 @@ impl Document {
     }
 
     /// Returns the document as JSON text.
-    pub fn to_json(&self) -> Result<String> {
+    pub(crate) fn to_json(&self) -> Result<String> {
         serde_json::to_string(self)
             .map(|text| text + "\n")
             .map_err(|error| Error::usage(format!("writing the report as JSON: {error}")))
     }
 
     /// Writes it into the folder of a report.
-    pub fn write(&self, folder: &Path) -> Result<()> {
+    pub(crate) fn write(&self, folder: &Path) -> Result<()> {
         record::write(&folder.join(FILE), &self.to_json()?)
     }
 }

@@ -1,22 +1,22 @@
 //! The machine: its description for records, and how much memory is in use.
 
-pub use superpoll_cli::environment::{Environment, RUSTC, field, line};
+pub(crate) use superpoll_cli::environment::{Environment, RUSTC, field, line};
 
 /// Returns the memory that is available without taking it from other programs, in bytes, if the
 /// kernel reports it.
-pub fn memory_available() -> Option<u64> {
+pub(crate) fn memory_available() -> Option<u64> {
     kilobytes(&field("/proc/meminfo", "MemAvailable")?)
 }
 
 /// Returns the size of the kernel stacks of all threads of the machine, in bytes, if the kernel
 /// reports it.
-pub fn kernel_stacks() -> Option<u64> {
+pub(crate) fn kernel_stacks() -> Option<u64> {
     kilobytes(&field("/proc/meminfo", "KernelStack")?)
 }
 
 /// Returns the memory that this process has written to and does not share, in bytes, if the kernel
 /// reports it.
-pub fn memory_touched() -> Option<u64> {
+pub(crate) fn memory_touched() -> Option<u64> {
     kilobytes(&field("/proc/self/smaps_rollup", "Private_Dirty")?)
 }
 

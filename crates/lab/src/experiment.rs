@@ -16,7 +16,7 @@ use crate::record::{Figures, Record};
 use crate::target::Target;
 
 /// An experiment.
-pub trait Experiment {
+pub(crate) trait Experiment {
     /// The options of its command, with the place where results go.
     type Options: AsRef<Output>;
     /// A line of its record.
@@ -73,7 +73,7 @@ pub trait Experiment {
 
 /// A measured figure, with the values of its rounds. Less is better.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Figure {
+pub(crate) struct Figure {
     /// The point and the subject.
     pub at: String,
     /// Its name, with the unit.
@@ -88,19 +88,19 @@ pub struct Figure {
 
 impl Figure {
     /// Returns the figures of a subject whose rounds were timed: the loop's own time.
-    pub fn of_rounds(at: String, figures: &Figures) -> Option<Figure> {
+    pub(crate) fn of_rounds(at: String, figures: &Figures) -> Option<Figure> {
         let least = figures.block_ns_per_round_low;
         Some(Figure::of_cost(at, "loop, ns per round", least, figures.ns_per_round_median))
     }
 
     /// Returns the figure of a cost: interference only adds to it, so the least round counts, and
     /// its distance from the median is the spread.
-    pub fn of_cost(at: String, name: &str, least: f64, median: f64) -> Figure {
+    pub(crate) fn of_cost(at: String, name: &str, least: f64, median: f64) -> Figure {
         Figure { at, name: name.to_owned(), value: least, low: least, high: median }
     }
 
     /// Returns the figure of a ratio with its rounds, if there is one.
-    pub fn of_ratios(
+    pub(crate) fn of_ratios(
         at: String,
         name: &str,
         value: Option<f64>,
@@ -113,7 +113,7 @@ impl Figure {
     }
 
     /// Returns the band; it always includes the figure itself.
-    pub fn band(&self) -> (f64, f64) {
+    pub(crate) fn band(&self) -> (f64, f64) {
         (self.low.min(self.value), self.high.max(self.value))
     }
 }

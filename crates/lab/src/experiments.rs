@@ -14,7 +14,7 @@ use crate::target::Target;
 
 /// An experiment in the list.
 #[derive(Clone, Copy, Debug)]
-pub struct Listed {
+pub(crate) struct Listed {
     /// See [`Experiment::NAME`].
     pub name: &'static str,
     /// See [`Experiment::TITLE`].
@@ -37,7 +37,7 @@ pub struct Listed {
 
 /// Where a record comes from.
 #[derive(Clone, Copy, Debug)]
-pub struct Origin<'a> {
+pub(crate) struct Origin<'a> {
     /// Machine, kernel and program.
     pub environment: &'a Environment,
     /// The parameters of the measurement.
@@ -49,7 +49,7 @@ macro_rules! experiments {
         /// A record for each experiment that was run.
         #[derive(Clone, Debug, Default, Serialize, Deserialize)]
         #[serde(default)]
-        pub struct Records {
+        pub(crate) struct Records {
             $(
                 #[doc = concat!("The record of `", $name, "`.")]
                 #[serde(rename = $name, skip_serializing_if = "Option::is_none")]
@@ -59,14 +59,14 @@ macro_rules! experiments {
 
         impl Records {
             /// Reads the records that lie in a folder, and the reason for each that cannot be read.
-            pub fn load(folder: &Path) -> (Records, Vec<String>) {
+            pub(crate) fn load(folder: &Path) -> (Records, Vec<String>) {
                 let mut notes = Vec::new();
                 $(let $field = read(&folder.join(concat!($name, ".json")), &mut notes);)*
                 (Records { $($field),* }, notes)
             }
 
             /// Returns records with only the one in this text.
-            pub fn only(name: &str, text: &str) -> Option<serde_json::Result<Records>> {
+            pub(crate) fn only(name: &str, text: &str) -> Option<serde_json::Result<Records>> {
                 match name {
                     $($name => Some(serde_json::from_str(text).map(|record| {
                         Records { $field: Some(record), ..Records::default() }
@@ -77,7 +77,7 @@ macro_rules! experiments {
         }
 
         /// All of them, in the order of the page.
-        pub const ALL: &[Listed] = &[$(listed!($field, crate::$($module)::+)),*];
+        pub(crate) const ALL: &[Listed] = &[$(listed!($field, crate::$($module)::+)),*];
 
         #[cfg(test)]
         const NAMES: &[&str] = &[$($name),*];
@@ -141,14 +141,14 @@ fn part<E: Experiment>(rows: &[E::Row], page: &mut Page<'_>) -> Result<()> {
 }
 
 /// Returns the words after `superpoll-lab` that run an experiment.
-pub fn command(experiment: &str) -> &str {
+pub(crate) fn command(experiment: &str) -> &str {
     let listed = ALL.iter().find(|one| one.name == experiment);
     let words = listed.and_then(|one| one.quick.split_once(" --quick"));
     words.map_or(experiment, |(words, _)| words)
 }
 
 /// Returns the targets of all records.
-pub fn targets(records: &Records) -> Vec<Target> {
+pub(crate) fn targets(records: &Records) -> Vec<Target> {
     ALL.iter().flat_map(|experiment| (experiment.targets)(records)).collect()
 }
 

@@ -20,11 +20,11 @@ use crate::sys::process;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The reason for the absence of a program in Go.
-pub const ABSENT: &str = "no `go` on the PATH";
+pub(crate) const ABSENT: &str = "no `go` on the PATH";
 
 /// A program.
 #[derive(Debug)]
-pub struct Program {
+pub(crate) struct Program {
     name: &'static str,
     source: &'static str,
     /// The compiled program and the process that has it open, or the compiler's error.
@@ -33,18 +33,18 @@ pub struct Program {
 
 impl Program {
     /// Creates a program from its only file.
-    pub const fn new(name: &'static str, source: &'static str) -> Program {
+    pub(crate) const fn new(name: &'static str, source: &'static str) -> Program {
         Program { name, source, built: OnceLock::new() }
     }
 
     /// Compiles the program, unless that was done. Call this before forking a child that will start
     /// it.
-    pub fn build(&self) -> Result<()> {
+    pub(crate) fn build(&self) -> Result<()> {
         self.built().map(drop)
     }
 
     /// Returns a command that runs it on one processor.
-    pub fn command(&self) -> Result<Command> {
+    pub(crate) fn command(&self) -> Result<Command> {
         let (file, owner) = self.built()?;
         // In a child, the descriptor may be closed; the process that compiled the program still has
         // it.

@@ -2,7 +2,7 @@
 //! each.
 
 /// Returns each value once, in the order of first occurrence.
-pub fn distinct<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
+pub(crate) fn distinct<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
     let mut different = Vec::new();
     for one in all {
         if !different.contains(&one) {
@@ -13,7 +13,7 @@ pub fn distinct<T: PartialEq>(all: impl IntoIterator<Item = T>) -> Vec<T> {
 }
 
 /// Returns the rows of each key, with the keys in the order of their first rows.
-pub fn groups<'a, Row, Key: PartialEq>(
+pub(crate) fn groups<'a, Row, Key: PartialEq>(
     rows: &'a [Row],
     key: impl Fn(&'a Row) -> Key,
 ) -> Vec<(Key, Vec<&'a Row>)> {

@@ -9,7 +9,7 @@ use crate::{cgroup, environment, limits};
 
 crate::by_name::named! {
     /// The resource that limits the number of connections.
-    pub enum Limit {
+    pub(crate) enum Limit {
         /// The memory of the machine or of this control group.
         Memory = "memory",
         /// The files that the whole system may have open (`fs.file-max`).
@@ -21,7 +21,7 @@ crate::by_name::named! {
 
 /// The spare resources. A resource that the system does not report does not limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Headroom {
+pub(crate) struct Headroom {
     /// Bytes that are available.
     memory: u64,
     files: u64,
@@ -33,7 +33,7 @@ const FILES_OF_OTHERS: u64 = 10_000;
 
 impl Headroom {
     /// Looks around.
-    pub fn here() -> Headroom {
+    pub(crate) fn here() -> Headroom {
         let memory = environment::memory_available().unwrap_or(u64::MAX);
         let of_group = cgroup::limits("memory").into_iter().map(cgroup::Limit::left);
         Headroom {
@@ -46,7 +46,7 @@ impl Headroom {
     }
 
     /// Returns the bytes that are available.
-    pub fn memory(&self) -> u64 {
+    pub(crate) fn memory(&self) -> u64 {
         self.memory
     }
 
@@ -58,7 +58,12 @@ impl Headroom {
     /// Returns how many connections are possible, and which limit allows no more. Each connection
     /// takes `bytes` at both ends together, and the other arguments are the connections per process
     /// at the servers and at the clients.
-    pub fn connections(&self, bytes: u64, at_servers: usize, at_clients: usize) -> (usize, Limit) {
+    pub(crate) fn connections(
+        &self,
+        bytes: u64,
+        at_servers: usize,
+        at_clients: usize,
+    ) -> (usize, Limit) {
         let each = 1.0 / at_servers.max(1) as f64 + 1.0 / at_clients.max(1) as f64;
         let processes = (self.processes as f64 / each) as u64;
         let most = [
@@ -81,7 +86,7 @@ fn files_left(line: &str) -> Option<u64> {
 }
 
 /// Returns how many ports the kernel has for connections from one address to one port.
-pub fn ports() -> usize {
+pub(crate) fn ports() -> usize {
     let range = environment::line("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let mut ends = range.split_whitespace().filter_map(|end| end.parse::<usize>().ok());
     match (ends.next(), ends.next()) {

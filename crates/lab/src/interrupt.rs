@@ -12,7 +12,7 @@ use crate::sys;
 static SIGNAL: AtomicI32 = AtomicI32::new(0);
 
 /// Notes an interrupt or a termination from now on, instead of ending.
-pub fn watch() -> Result<()> {
+pub(crate) fn watch() -> Result<()> {
     sys::signal::note_once(&[libc::SIGINT, libc::SIGTERM], |signal| {
         SIGNAL.store(signal, Ordering::Relaxed);
     })
@@ -20,6 +20,6 @@ pub fn watch() -> Result<()> {
 }
 
 /// Returns the signal that ends this run, if one has come.
-pub fn signal() -> Option<i32> {
+pub(crate) fn signal() -> Option<i32> {
     Some(SIGNAL.load(Ordering::Relaxed)).filter(|signal| *signal != 0)
 }

@@ -16,12 +16,12 @@ use crate::experiments::Listed;
 use crate::record::SCHEMA;
 
 /// Its file in a report's folder.
-pub const FILE: &str = "all.json";
+pub(crate) const FILE: &str = "all.json";
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Extent {
+pub(crate) enum Extent {
     /// In about five minutes.
     Quick,
     /// In about an hour.
@@ -30,7 +30,7 @@ pub enum Extent {
 
 impl Extent {
     /// Returns the words after `superpoll-lab` of an experiment's run of this extent.
-    pub fn words(self, experiment: &Listed) -> &'static str {
+    pub(crate) fn words(self, experiment: &Listed) -> &'static str {
         match self {
             Extent::Quick => experiment.quick,
             Extent::Full => experiment.full,
@@ -41,7 +41,7 @@ impl Extent {
 /// The state of an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "state")]
-pub enum State {
+pub(crate) enum State {
     /// The experiment has not run, or not to its end.
     Pending,
     /// The experiment ran, and its record is in the folder.
@@ -61,7 +61,7 @@ pub enum State {
 
 /// One experiment of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Step {
+pub(crate) struct Step {
     /// The experiment.
     pub experiment: String,
     /// The words after `superpoll-lab`.
@@ -73,7 +73,7 @@ pub struct Step {
 
 /// A run of `superpoll-lab all`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Journal {
+pub(crate) struct Journal {
     /// The version of the document's structure.
     pub schema: u32,
     /// How much is measured.
@@ -92,7 +92,7 @@ pub struct Journal {
 
 impl Journal {
     /// Creates the journal of a run that has done nothing yet.
-    pub fn new(extent: Extent, experiments: &[&Listed], here: &Environment) -> Journal {
+    pub(crate) fn new(extent: Extent, experiments: &[&Listed], here: &Environment) -> Journal {
         let step = |experiment: &&Listed| Step {
             experiment: experiment.name.to_owned(),
             command: extent.words(experiment).to_owned(),
@@ -111,7 +111,7 @@ impl Journal {
 
     /// Returns the journal of a folder; `None`, and a note, if it cannot be read, and `None`
     /// without a note if there is no journal.
-    pub fn load(folder: &Path, notes: &mut Vec<String>) -> Option<Journal> {
+    pub(crate) fn load(folder: &Path, notes: &mut Vec<String>) -> Option<Journal> {
         let text = match std::fs::read_to_string(folder.join(FILE)) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
@@ -134,7 +134,7 @@ impl Journal {
     }
 
     /// Writes the journal; at any time a reader finds the complete old or the complete new journal.
-    pub fn write(&self, folder: &Path) -> Result<()> {
+    pub(crate) fn write(&self, folder: &Path) -> Result<()> {
         let text = serde_json::to_string_pretty(self)
             .map_err(|error| Error::usage(format!("writing the journal as JSON: {error}")))?;
         let path = folder.join(FILE);
@@ -145,7 +145,7 @@ impl Journal {
     }
 
     /// Returns why a new run cannot continue where this run ended; `None` if it can.
-    pub fn differs(&self, new: &Journal) -> Option<&'static str> {
+    pub(crate) fn differs(&self, new: &Journal) -> Option<&'static str> {
         let commands = |journal: &Journal| -> Vec<String> {
             journal.steps.iter().map(|step| step.command.clone()).collect()
         };
@@ -163,12 +163,12 @@ impl Journal {
     }
 
     /// Returns how many experiments are done.
-    pub fn done(&self) -> usize {
+    pub(crate) fn done(&self) -> usize {
         self.steps.iter().filter(|step| matches!(step.state, State::Done { .. })).count()
     }
 
     /// Returns whether all experiments are done.
-    pub fn is_complete(&self) -> bool {
+    pub(crate) fn is_complete(&self) -> bool {
         self.done() == self.steps.len()
     }
 }

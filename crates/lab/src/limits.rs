@@ -12,7 +12,7 @@ use crate::sys::process;
 
 /// The room that a limit leaves.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Room {
+pub(crate) struct Room {
     /// So many.
     pub most: u64,
     /// The limit, with its value and where it is set.
@@ -26,7 +26,7 @@ const RESERVED_NUMBERS: u64 = 300;
 const OTHERS: u64 = 64;
 
 /// Processes and threads that may still be started, by the tightest of all limits that are known.
-pub fn tasks() -> Option<Room> {
+pub(crate) fn tasks() -> Option<Room> {
     let there_are = line("/proc/loadavg").and_then(|text| all_tasks(&text)).unwrap_or(0);
     let number = |path: &str| line(path)?.parse::<u64>().ok();
     let of_system = [
@@ -49,7 +49,7 @@ pub fn tasks() -> Option<Room> {
 
 /// Returns how many processes or threads fit in memory, if each takes so many bytes and half of the
 /// free memory is left to other programs.
-pub fn in_memory(bytes: u64) -> Option<Room> {
+pub(crate) fn in_memory(bytes: u64) -> Option<Room> {
     environment::memory_available().map(|free| memory_room(free, bytes))
 }
 

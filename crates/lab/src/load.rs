@@ -7,7 +7,7 @@ use crate::random::Random;
 
 /// The active pairs of each round, ascending within a round.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Load {
+pub(crate) struct Load {
     pairs: Vec<u32>,
     /// Where each round ends in `pairs`.
     ends: Vec<usize>,
@@ -15,13 +15,13 @@ pub struct Load {
 
 impl Load {
     /// Creates a load whose active descriptors are always the same.
-    pub fn constant(active: Vec<u32>) -> Load {
+    pub(crate) fn constant(active: Vec<u32>) -> Load {
         Load { ends: vec![active.len()], pairs: active }
     }
 
     /// Creates a load from its rounds. Each round is sorted; a pair named twice in a round counts
     /// once.
-    pub fn from_rounds(rounds: impl IntoIterator<Item = Vec<u32>>) -> Load {
+    pub(crate) fn from_rounds(rounds: impl IntoIterator<Item = Vec<u32>>) -> Load {
         let mut load = Load { pairs: Vec::new(), ends: Vec::new() };
         for mut round in rounds {
             round.sort_unstable();
@@ -35,7 +35,7 @@ impl Load {
     /// Creates a load with a hot set that is active in every round, and a few cold descriptors,
     /// drawn for each round. Every `shift_every` rounds (0: never) the whole hot set moves to other
     /// descriptors.
-    pub fn hot_and_cold(mix: Mix, shift_every: usize, rounds: usize, seed: u64) -> Load {
+    pub(crate) fn hot_and_cold(mix: Mix, shift_every: usize, rounds: usize, seed: u64) -> Load {
         let mut random = Random::new(seed);
         let total = mix.hot + mix.cold;
         let order = random.permutation(total);
@@ -52,7 +52,7 @@ impl Load {
 
     /// Creates a load in which each of `total` descriptors is active with the same probability,
     /// independently. A round without an active descriptor gets one.
-    pub fn random(total: usize, probability: f64, rounds: usize, seed: u64) -> Load {
+    pub(crate) fn random(total: usize, probability: f64, rounds: usize, seed: u64) -> Load {
         let mut random = Random::new(seed);
         Load::from_rounds((0..rounds).map(|_| {
             let mut active: Vec<u32> =
@@ -65,7 +65,7 @@ impl Load {
     }
 
     /// Returns the active descriptors of a round. A load that ends begins again.
-    pub fn round(&self, round: usize) -> &[u32] {
+    pub(crate) fn round(&self, round: usize) -> &[u32] {
         let round = round % self.ends.len().max(1);
         let start = round.checked_sub(1).map_or(0, |before| self.ends[before]);
         &self.pairs[start..self.ends.get(round).copied().unwrap_or(start)]
@@ -73,19 +73,19 @@ impl Load {
 
     /// Returns the number of rounds before the load begins again.
     #[cfg(test)]
-    pub fn rounds(&self) -> usize {
+    pub(crate) fn rounds(&self) -> usize {
         self.ends.len()
     }
 
     /// Returns the mean number of active descriptors.
-    pub fn mean_active(&self) -> f64 {
+    pub(crate) fn mean_active(&self) -> f64 {
         self.pairs.len() as f64 / self.ends.len().max(1) as f64
     }
 }
 
 /// A load of busy and idle descriptors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Mix {
+pub(crate) struct Mix {
     /// Active in every round.
     pub hot: usize,
     /// Idle, but for a few.

@@ -30,7 +30,7 @@ use crate::sys::{descriptor, memory, process};
 
 /// The number of rounds of each kind in a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Rounds {
+pub(crate) struct Rounds {
     /// Rounds before measuring, for subjects that place descriptors by observed activity.
     pub warm_up_adaptive: usize,
     /// Rounds before measuring, for all other subjects.
@@ -41,7 +41,7 @@ pub struct Rounds {
 
 /// The results of one subject's blocks.
 #[derive(Clone, Debug)]
-pub struct Outcome {
+pub(crate) struct Outcome {
     /// The subject.
     pub entry: Entry,
     blocks: Vec<Block>,
@@ -87,7 +87,7 @@ impl Counters {
 /// of a load whose rounds differ (a shift costs in the round it happens in, which a median would
 /// hide).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Sample {
+pub(crate) enum Sample {
     /// Each round.
     Round,
     /// The mean of each block.
@@ -96,7 +96,7 @@ pub enum Sample {
 
 /// Runs blocks of all subjects in turn, in the rounds of a point. Calls `told` before each block with the subject's name. A
 /// rival that fails, or that is lost already, has no outcome.
-pub fn interleave(
+pub(crate) fn interleave(
     pairs: &Pairs,
     entries: &[Entry],
     load: &Load,
@@ -136,7 +136,7 @@ fn clean(pairs: &Pairs) -> ReadLog {
 }
 
 /// Returns the figures of each subject at a point, with the ratios that `relate` fills in.
-pub fn figures(
+pub(crate) fn figures(
     outcomes: &[Outcome],
     sample: Sample,
     relate: impl FnOnce(&mut [(&str, &mut Figures)]),
@@ -252,7 +252,7 @@ pub(crate) fn run_round(
 /// Returns how many rounds of this load fit into a slot, in seconds: the same number for all
 /// subjects. The floor is run to measure reading and writing here; about as much is added for the
 /// waiting.
-pub fn rounds_in(pairs: &Pairs, load: &Load, slot: f64) -> Result<usize> {
+pub(crate) fn rounds_in(pairs: &Pairs, load: &Load, slot: f64) -> Result<usize> {
     let floor = [Entry::named("floor")?];
     let pilot = Rounds { warm_up_adaptive: 1, warm_up: 1, measured: 9 };
     let outcomes = interleave(
@@ -274,7 +274,7 @@ pub fn rounds_in(pairs: &Pairs, load: &Load, slot: f64) -> Result<usize> {
 
 impl Outcome {
     /// Returns the figures of a subject, without the ratios to other subjects.
-    pub fn figures(&self, sample: Sample) -> Figures {
+    pub(crate) fn figures(&self, sample: Sample) -> Figures {
         let centre = match sample {
             Sample::Round => statistics::median,
             Sample::Block => statistics::mean,

@@ -11,7 +11,7 @@ use crate::subject::{ALL, Entry};
 
 /// Where results go and how long a run may take.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Output {
+pub(crate) struct Output {
     /// Writes {schema, experiment, environment, parameters, rows} to this file
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -80,7 +80,7 @@ pub(crate) fn without_arguments<T: clap::Args>() -> T {
 
 impl Output {
     /// Refuses options that make no sense, before the first measurement.
-    pub fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         if let Some(seconds) = self.seconds.filter(|s| !(*s > 0.0 && s.is_finite())) {
             return Err(Error::usage(format!(
                 "--seconds {seconds} measures nothing: give a number above 0"
@@ -93,7 +93,7 @@ impl Output {
     }
 
     /// Returns the options that a record repeats.
-    pub fn parameters(&self) -> [(&'static str, Value); 3] {
+    pub(crate) fn parameters(&self) -> [(&'static str, Value); 3] {
         [
             ("quick", json!(self.quick)),
             ("second_thread", json!(self.second_thread)),
@@ -103,7 +103,7 @@ impl Output {
 
     /// Returns how long to measure, in seconds: the requested time, otherwise the shorter or the
     /// longer default.
-    pub fn budget(&self, quick: f64, full: f64) -> f64 {
+    pub(crate) fn budget(&self, quick: f64, full: f64) -> f64 {
         match (self.seconds, self.quick) {
             (Some(seconds), true) => seconds.min(quick),
             (Some(seconds), false) => seconds,
@@ -114,17 +114,17 @@ impl Output {
 }
 
 /// Kinds of descriptors from `pipe,unix` or `all`.
-pub fn kinds(text: &str) -> Result<Vec<Kind>> {
+pub(crate) fn kinds(text: &str) -> Result<Vec<Kind>> {
     named(text, &Kind::ALL, |kind| kind.name(), |_| true, "no kind of descriptor")
 }
 
 /// Placements from `end,front` or `all`.
-pub fn placements(text: &str) -> Result<Vec<Placement>> {
+pub(crate) fn placements(text: &str) -> Result<Vec<Placement>> {
     named(text, &Placement::ALL, |place| place.name(), |_| true, "no placement")
 }
 
 /// Returns subjects by name; `all` means all that are built in, and `None` the defaults.
-pub fn subjects(text: Option<&str>, defaults: &[&str]) -> Result<Vec<Entry>> {
+pub(crate) fn subjects(text: Option<&str>, defaults: &[&str]) -> Result<Vec<Entry>> {
     let Some(text) = text else {
         let built_in = |entry: &&Entry| defaults.contains(&entry.name) && entry.is_built_in();
         return Ok(ALL.iter().filter(built_in).copied().collect());
@@ -134,7 +134,7 @@ pub fn subjects(text: Option<&str>, defaults: &[&str]) -> Result<Vec<Entry>> {
 }
 
 /// Drops entries that are refused here; returns the rest, and a note for each that is left out.
-pub fn without_refused<T>(
+pub(crate) fn without_refused<T>(
     chosen: Vec<T>,
     name_of: impl Fn(&T) -> &'static str,
     refusal: impl Fn(&T) -> Option<String>,
@@ -150,7 +150,7 @@ pub fn without_refused<T>(
 
 /// Drops entries that need io_uring where there is none; returns the rest, and a note that names
 /// the dropped ones.
-pub fn without_rings<T>(
+pub(crate) fn without_rings<T>(
     chosen: Vec<T>,
     rings: bool,
     name_of: impl Fn(&T) -> &'static str,
@@ -165,7 +165,7 @@ pub fn without_rings<T>(
 /// Returns the entries of `all` that a list with commas names, each once; the word `all` stands for
 /// the entries that are present here. `nothing` is the beginning of the message about an unknown
 /// name.
-pub fn named<T: Copy>(
+pub(crate) fn named<T: Copy>(
     text: &str,
     all: &[T],
     name_of: impl Fn(&T) -> &'static str,
@@ -195,7 +195,7 @@ pub fn named<T: Copy>(
 /// Returns the entries of `all` that a list with commas names, or all of them, each once; and a
 /// note for each entry that is left out because it is not present here, as `missing` says.
 /// `nothing` is the beginning of the message about an unknown name.
-pub fn present<T: Copy>(
+pub(crate) fn present<T: Copy>(
     names: Option<&str>,
     all: &[T],
     name_of: impl Fn(&T) -> &'static str,
@@ -218,7 +218,7 @@ pub fn present<T: Copy>(
 }
 
 /// Numbers with commas.
-pub fn numbers(option: &str, text: &str) -> Result<Vec<usize>> {
+pub(crate) fn numbers(option: &str, text: &str) -> Result<Vec<usize>> {
     text.split(',')
         .map(|one| {
             one.trim().parse().map_err(|_| {

@@ -22,7 +22,10 @@ use crate::say::print;
 use crate::target::{self, Target};
 
 /// Writes the requested files. Returns the path of the report, if there is one.
-pub fn write<Row: Serialize>(record: &Record<Row>, output: &Output) -> Result<Option<PathBuf>> {
+pub(crate) fn write<Row: Serialize>(
+    record: &Record<Row>,
+    output: &Output,
+) -> Result<Option<PathBuf>> {
     if let Some(path) = &output.json {
         record::write(path, &record.to_json()?)?;
     }
@@ -40,7 +43,7 @@ pub fn write<Row: Serialize>(record: &Record<Row>, output: &Output) -> Result<Op
 }
 
 /// Runs an experiment, and writes and prints its results.
-pub fn present<E: Experiment>(options: &E::Options) -> Result<()> {
+pub(crate) fn present<E: Experiment>(options: &E::Options) -> Result<()> {
     interrupt::watch()?;
     let record = E::run(options).map_err(interrupted)?;
     if interrupt::signal().is_some() && record.rows.is_empty() {
@@ -94,7 +97,7 @@ fn targets(all: &[Target]) -> Result<()> {
 }
 
 /// Prints and writes the results of `superpoll-lab targets`.
-pub fn all_targets(record: &Record<Target>, output: &Output) -> Result<()> {
+pub(crate) fn all_targets(record: &Record<Target>, output: &Output) -> Result<()> {
     if let Some(path) = &output.json {
         record::write(path, &record.to_json()?)?;
     }
@@ -104,7 +107,7 @@ pub fn all_targets(record: &Record<Target>, output: &Output) -> Result<()> {
 }
 
 /// Prints how a run of everything ended.
-pub fn all(run: &(Journal, End), folder: &Path) -> Result<()> {
+pub(crate) fn all(run: &(Journal, End), folder: &Path) -> Result<()> {
     let (journal, end) = run;
     let document = Document::of(folder);
     crate::say!("{}.", claims::tally(&document.claims))?;

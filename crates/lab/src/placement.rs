@@ -6,7 +6,7 @@
 
 crate::by_name::named! {
     /// A place for the active descriptors.
-    pub enum Placement {
+    pub(crate) enum Placement {
         /// The last ones registered.
         End = "end",
         /// Evenly among all.
@@ -19,7 +19,7 @@ crate::by_name::named! {
 impl Placement {
     /// Returns the active descriptors: `active` different numbers below `total`, ascending; at most
     /// `total` of them.
-    pub fn choose(self, total: usize, active: usize) -> Vec<u32> {
+    pub(crate) fn choose(self, total: usize, active: usize) -> Vec<u32> {
         let active = active.min(total);
         let place = |n: usize| match self {
             Placement::End => total - active + n,

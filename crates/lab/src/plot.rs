@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 
 /// One curve.
 #[derive(Clone, Debug)]
-pub struct Curve {
+pub(crate) struct Curve {
     /// Its name in the legend.
     pub name: String,
     /// Its points, ascending in x.
@@ -26,7 +26,7 @@ pub struct Curve {
 
 /// A plot of curves.
 #[derive(Clone, Debug)]
-pub struct Plot {
+pub(crate) struct Plot {
     /// Its heading.
     pub title: String,
     /// The quantity on the x axis.
@@ -70,7 +70,7 @@ const COLOURS: [RGBColor; 16] = [
 
 /// Returns a curve for each name, with the points that `at` returns, in the order of the first
 /// points.
-pub fn curves<'a, T>(
+pub(crate) fn curves<'a, T>(
     items: &'a [T],
     at: impl Fn(&'a T) -> Option<(&'a str, (f64, f64))>,
 ) -> Vec<Curve> {
@@ -111,18 +111,18 @@ impl Default for Plot {
 
 impl Plot {
     /// Creates a plot of some curves under a title, with labels for both axes.
-    pub fn of(title: String, x_label: &str, y_label: &str, curves: Vec<Curve>) -> Plot {
+    pub(crate) fn of(title: String, x_label: &str, y_label: &str, curves: Vec<Curve>) -> Plot {
         let (x_label, y_label) = (x_label.to_owned(), y_label.to_owned());
         Plot { title, x_label, y_label, curves, ..Plot::default() }
     }
 
     /// Returns the plot; `None` if no curve has more than one point.
-    pub fn drawn(self) -> Option<Plot> {
+    pub(crate) fn drawn(self) -> Option<Plot> {
         self.is_worth_drawing().then_some(self)
     }
 
     /// Like `drawn`, with x on a logarithmic axis that spans the curves.
-    pub fn drawn_over_powers_of_ten(self) -> Option<Plot> {
+    pub(crate) fn drawn_over_powers_of_ten(self) -> Option<Plot> {
         self.drawn().map(Plot::over_powers_of_ten)
     }
 
@@ -146,7 +146,7 @@ impl Plot {
     }
 
     /// Draws it with a logarithmic y axis.
-    pub fn svg(&self) -> Result<String> {
+    pub(crate) fn svg(&self) -> Result<String> {
         let failed = |what: String| Error::usage(format!("drawing {:?}: {what}", self.title));
         let mut text = String::new();
         {
@@ -263,7 +263,7 @@ fn number(value: f64) -> String {
 
 /// Returns an SVG as a file of its own: with a background, since black in a dark viewer would be
 /// invisible.
-pub fn standalone(svg: &str) -> String {
+pub(crate) fn standalone(svg: &str) -> String {
     match svg.find('>') {
         Some(end) if svg.starts_with("<svg") => {
             let (head, rest) = svg.split_at(end + 1);
@@ -275,7 +275,7 @@ pub fn standalone(svg: &str) -> String {
 
 /// Bars with names to their left, as SVG: each bar has a name, a length as a share of the longest
 /// possible bar, and a number behind it. Ours have a colour of their own.
-pub fn bars(
+pub(crate) fn bars(
     heading: &str,
     left: f64,
     bars: impl IntoIterator<Item = (String, f64, f64)>,

@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 
 /// Options of `superpoll-lab png`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// The folder of a report
     #[arg(value_name = "FOLDER", default_value = "superpoll-report")]
     pub report: PathBuf,
@@ -20,7 +20,7 @@ pub struct Options {
 }
 
 /// Draws every SVG of a report's folder as a PNG next to it, and prints their names.
-pub fn run(options: &Options) -> Result<()> {
+pub(crate) fn run(options: &Options) -> Result<()> {
     if !(100..=10_000).contains(&options.width) {
         return Err(Error::usage(format!(
             "--width {} is out of range: give 100 to 10000",

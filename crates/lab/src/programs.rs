@@ -12,7 +12,7 @@ use crate::sys::process;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Returns the path of a program in the search path, or in the folders of administrators' programs.
-pub fn find(name: &str) -> Option<PathBuf> {
+pub(crate) fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
         .chain(["/usr/sbin".into(), "/usr/local/sbin".into()])
@@ -22,7 +22,7 @@ pub fn find(name: &str) -> Option<PathBuf> {
 
 /// Returns the first line that a program prints, on either output, when called with this argument;
 /// `None` if it is not installed, fails, or takes too long.
-pub fn first_line(name: &str, argument: &str) -> Option<String> {
+pub(crate) fn first_line(name: &str, argument: &str) -> Option<String> {
     let mut text = tempfile::tempfile().ok()?;
     let copy = |file: &File| file.try_clone().ok();
     let mut command = Command::new(find(name)?);

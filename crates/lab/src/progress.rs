@@ -5,13 +5,13 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// A bar over all blocks of an experiment.
 #[derive(Debug)]
-pub struct Progress {
+pub(crate) struct Progress {
     bar: ProgressBar,
 }
 
 impl Progress {
     /// Creates a bar of this many blocks.
-    pub fn new(experiment: &'static str, blocks: usize) -> Progress {
+    pub(crate) fn new(experiment: &'static str, blocks: usize) -> Progress {
         // The target draws nothing where standard error is not a terminal.
         let target = ProgressDrawTarget::stderr_with_hz(5);
         let bar = ProgressBar::with_draw_target(Some(blocks as u64), target);
@@ -24,7 +24,7 @@ impl Progress {
     }
 
     /// Notes that a block is over, and that the next is about to begin.
-    pub fn step(&self, what: String) {
+    pub(crate) fn step(&self, what: String) {
         self.bar.set_message(what);
         self.bar.inc(1);
     }

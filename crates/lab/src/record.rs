@@ -14,14 +14,14 @@ use crate::error::{Error, Result};
 use crate::statistics::{self, Estimate, lowest_decile};
 
 /// The version of the documents' structure.
-pub const SCHEMA: u32 = 1;
+pub(crate) const SCHEMA: u32 = 1;
 
 /// Selects a time of a subject: the loop's own, or the total cost.
-pub type Account = fn(&Figures) -> Option<f64>;
+pub(crate) type Account = fn(&Figures) -> Option<f64>;
 
 /// A finished experiment.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Record<Row> {
+pub(crate) struct Record<Row> {
     /// See [`SCHEMA`].
     pub schema: u32,
     /// Its name: `atr`, `mix`, `wake`, `ring`, `herd`, `echo`, `http`, `files`, `timers`, `models`,
@@ -40,7 +40,7 @@ pub struct Record<Row> {
 /// `epoll`, raw or ours, at the same point of the same run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Figures {
+pub(crate) struct Figures {
     /// The loop part: wait, reads, upkeep.
     pub ns_per_round_min: f64,
     /// The loop part.
@@ -114,7 +114,7 @@ pub struct Figures {
 
 /// The time of each block, in nanoseconds per round.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Blocks {
+pub(crate) struct Blocks {
     /// The loop part.
     pub loop_ns: Vec<f64>,
     /// The write part.
@@ -124,12 +124,12 @@ pub struct Blocks {
 impl Figures {
     /// Returns the headline of the loop part: the ratio of lowest deciles, or of medians in older
     /// records.
-    pub fn loop_part(&self) -> Option<f64> {
+    pub(crate) fn loop_part(&self) -> Option<f64> {
         self.loop_ratio_decile.map(|ratio| ratio.value).or(self.loop_ratio)
     }
 
     /// Returns the headline of the cost, likewise.
-    pub fn cost(&self) -> Option<f64> {
+    pub(crate) fn cost(&self) -> Option<f64> {
         self.cost_ratio_decile.map(|ratio| ratio.value).or(self.cost_ratio)
     }
 }
@@ -144,16 +144,16 @@ impl Blocks {
 }
 
 /// The subjects that do not adapt: adapting is compared with the best of them.
-pub const PURE: [&str; 6] =
+pub(crate) const PURE: [&str; 6] =
     ["raw-poll", "raw-epoll-lt", "raw-epoll-et", "poll", "epoll-lt", "epoll-et"];
 
 /// Fills in the costs and ratios of the figures of one point, given with their subjects' names.
-pub fn relate(point: &mut [(&str, &mut Figures)]) {
+pub(crate) fn relate(point: &mut [(&str, &mut Figures)]) {
     relate_to(point, |name| PURE.contains(&name));
 }
 
 /// Like [`relate`], but the ratios are to the best of the subjects that `yardstick` selects.
-pub fn relate_to(point: &mut [(&str, &mut Figures)], yardstick: impl Fn(&str) -> bool) {
+pub(crate) fn relate_to(point: &mut [(&str, &mut Figures)], yardstick: impl Fn(&str) -> bool) {
     let floor = point
         .iter()
         .find(|(name, _)| *name == "floor")
@@ -206,14 +206,14 @@ pub fn relate_to(point: &mut [(&str, &mut Figures)], yardstick: impl Fn(&str) ->
 
 impl<Row: Serialize> Record<Row> {
     /// Returns the document as JSON text.
-    pub fn to_json(&self) -> Result<String> {
+    pub(crate) fn to_json(&self) -> Result<String> {
         serde_json::to_string_pretty(self)
             .map(|text| text + "\n")
             .map_err(|error| Error::usage(format!("writing the record as JSON: {error}")))
     }
 
     /// Returns the rows as CSV, a column for each field that any row has.
-    pub fn to_csv(&self) -> Result<String> {
+    pub(crate) fn to_csv(&self) -> Result<String> {
         let rows: Vec<Value> = self
             .rows
             .iter()
@@ -243,7 +243,7 @@ impl<Row: Serialize> Record<Row> {
 
 impl<Row> Record<Row> {
     /// Returns the record of an experiment of this name, with its parameters.
-    pub fn new<'a>(
+    pub(crate) fn new<'a>(
         experiment: &str,
         environment: Environment,
         parameters: impl IntoIterator<Item = (&'a str, Value)>,
@@ -271,7 +271,7 @@ fn quoted(cell: &str) -> String {
 }
 
 /// Writes a file; the error names it.
-pub fn write(path: &Path, text: &str) -> Result<()> {
+pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text)
         .map_err(|source| Error::system(format!("writing {}", path.display()), source))
 }

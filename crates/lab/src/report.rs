@@ -20,10 +20,10 @@ use crate::record;
 use crate::rivals;
 
 /// The report, in its folder.
-pub const PAGE: &str = "index.html";
+pub(crate) const PAGE: &str = "index.html";
 
 /// Writes the page and the document over all records in a folder, and the plots next to them.
-pub fn write(folder: &Path) -> Result<()> {
+pub(crate) fn write(folder: &Path) -> Result<()> {
     let document = Document::of(folder);
     document.write(folder)?;
     let mut page = Page::new(folder);

@@ -12,7 +12,7 @@ use crate::{go, programs, say};
 
 /// One of them.
 #[derive(Clone, Copy, Debug)]
-pub struct Rival {
+pub(crate) struct Rival {
     /// Its name.
     pub name: &'static str,
     /// The subjects that are this rival, or build on it.
@@ -22,7 +22,7 @@ pub struct Rival {
 }
 
 /// All of them.
-pub const ALL: &[Rival] = &[
+pub(crate) const ALL: &[Rival] = &[
     Rival { name: "mio", subjects: &["mio"], version: || of_crate("mio", "rival-mio") },
     Rival {
         name: "polling",
@@ -73,13 +73,13 @@ const UNKNOWN: &str = "unknown";
 const ABSENT: &str = "absent: ";
 
 /// Returns whether a subject belongs to another project.
-pub fn is_rival(subject: &str) -> bool {
+pub(crate) fn is_rival(subject: &str) -> bool {
     ALL.iter().any(|rival| rival.subjects.contains(&subject))
 }
 
 /// Returns the versions of the rivals among these subjects, or why they are absent, by name: for a
 /// record.
-pub fn versions<'a>(subjects: impl IntoIterator<Item = &'a str>) -> Value {
+pub(crate) fn versions<'a>(subjects: impl IntoIterator<Item = &'a str>) -> Value {
     let subjects: Vec<&str> = subjects.into_iter().collect();
     let takes_part = |rival: &&Rival| subjects.iter().any(|name| rival.subjects.contains(name));
     let each = ALL.iter().filter(takes_part).map(|rival| {
@@ -90,7 +90,7 @@ pub fn versions<'a>(subjects: impl IntoIterator<Item = &'a str>) -> Value {
 }
 
 /// Returns one readable line from the parameters of a record; `None` if no rival took part.
-pub fn line(parameters: &Map<String, Value>) -> Option<String> {
+pub(crate) fn line(parameters: &Map<String, Value>) -> Option<String> {
     let rivals = parameters.get("rivals")?.as_object().filter(|rivals| !rivals.is_empty())?;
     let each = rivals.iter().filter_map(|(name, version)| Some((name, version.as_str()?)));
     let (mut here, mut absent) = (Vec::new(), Vec::new());
@@ -142,15 +142,15 @@ mod c {
 
     use crate::sys;
 
-    pub fn libevent() -> Result<String, String> {
+    pub(super) fn libevent() -> Result<String, String> {
         Ok(sys::libevent::version())
     }
 
-    pub fn libev() -> Result<String, String> {
+    pub(super) fn libev() -> Result<String, String> {
         Ok(sys::libev::version())
     }
 
-    pub fn libuv() -> Result<String, String> {
+    pub(super) fn libuv() -> Result<String, String> {
         Ok(sys::libuv::version())
     }
 }
@@ -189,12 +189,16 @@ fn after_version(line: &str) -> Option<&str> {
 
 /// The rivals that failed in a run, each with the reason.
 #[derive(Debug, Default)]
-pub struct Lost(Vec<(&'static str, String)>);
+pub(crate) struct Lost(Vec<(&'static str, String)>);
 
 impl Lost {
     /// Returns the value of a subject's outcome; `None` if it failed and is a rival, which is
     /// noted.
-    pub fn keep<T>(&mut self, subject: &'static str, outcome: Result<T>) -> Result<Option<T>> {
+    pub(crate) fn keep<T>(
+        &mut self,
+        subject: &'static str,
+        outcome: Result<T>,
+    ) -> Result<Option<T>> {
         match outcome {
             Ok(kept) => Ok(Some(kept)),
             Err(error) if is_rival(subject) => {
@@ -212,12 +216,12 @@ impl Lost {
     }
 
     /// Returns whether a subject has failed.
-    pub fn has(&self, subject: &str) -> bool {
+    pub(crate) fn has(&self, subject: &str) -> bool {
         self.0.iter().any(|(name, _)| *name == subject)
     }
 
     /// Returns the notes, in order.
-    pub fn notes(&self) -> impl Iterator<Item = String> {
+    pub(crate) fn notes(&self) -> impl Iterator<Item = String> {
         self.0.iter().map(|(_, note)| note.clone())
     }
 }

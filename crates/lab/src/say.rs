@@ -6,7 +6,7 @@ use std::io::Write;
 use crate::error::{Error, Result};
 
 /// The name of the command, before each line on standard error.
-pub const PROGRAM: &str = "superpoll-lab";
+pub(crate) const PROGRAM: &str = "superpoll-lab";
 
 /// Prints a line on the standard output, as `println!` does, but returns the error.
 #[macro_export]
@@ -17,7 +17,7 @@ macro_rules! say {
 }
 
 /// Prints on the standard output.
-pub fn print(text: impl fmt::Display) -> Result<()> {
+pub(crate) fn print(text: impl fmt::Display) -> Result<()> {
     let mut output = std::io::stdout().lock();
     write!(output, "{text}")
         .and_then(|()| output.flush())
@@ -25,6 +25,6 @@ pub fn print(text: impl fmt::Display) -> Result<()> {
 }
 
 /// Reports a difference from the request, on standard error.
-pub fn note(text: &str) {
+pub(crate) fn note(text: &str) {
     eprintln!("{PROGRAM}: {text}");
 }

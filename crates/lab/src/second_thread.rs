@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 
 /// The thread; it ends when this is dropped.
 #[derive(Debug)]
-pub struct SecondThread {
+pub(crate) struct SecondThread {
     end: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -14,7 +14,7 @@ pub struct SecondThread {
 impl SecondThread {
     /// Starts it. Where the system refuses a thread there is none, which the environment's count
     /// of threads shows.
-    pub fn start() -> SecondThread {
+    pub(crate) fn start() -> SecondThread {
         let (end, wait): (Sender<()>, Receiver<()>) = channel();
         let idle = move || {
             // Sleeps until the sender is dropped.

@@ -14,7 +14,7 @@ use crate::rivals::Lost;
 use crate::subject::Entry;
 
 /// A point of a sweep.
-pub struct Point<'a> {
+pub(crate) struct Point<'a> {
     /// Kind of the descriptors.
     pub kind: Kind,
     /// Where the active descriptors lie.
@@ -32,7 +32,7 @@ pub struct Point<'a> {
 impl Point<'_> {
     /// Measures subjects in turn, with these numbers of rounds to warm up: of those that adapt, and
     /// of the others. `begins` is called with a description before each block.
-    pub fn interleave(
+    pub(crate) fn interleave(
         &self,
         entries: &[Entry],
         (warm_up_adaptive, warm_up): (usize, usize),
@@ -55,7 +55,7 @@ const ROUNDS: usize = 5;
 
 /// The ranges of a sweep, checked against the limits of this process.
 #[derive(Debug)]
-pub struct Sweep {
+pub(crate) struct Sweep {
     /// Kinds of descriptors.
     pub kinds: Vec<Kind>,
     /// The placements of the active descriptors.
@@ -72,7 +72,7 @@ pub struct Sweep {
 
 impl Sweep {
     /// Reads the options `--kind`, `--placement`, `--total` (read before) and `--active`.
-    pub fn new(
+    pub(crate) fn new(
         kind: &str,
         placement: &str,
         mut totals: Vec<usize>,
@@ -113,7 +113,7 @@ impl Sweep {
     }
 
     /// Lowers a total; no more descriptors than that can be active.
-    pub fn lower(&mut self, total: usize, to: usize) {
+    pub(crate) fn lower(&mut self, total: usize, to: usize) {
         for one in self.totals.iter_mut().filter(|one| **one == total) {
             *one = to;
         }
@@ -121,7 +121,7 @@ impl Sweep {
     }
 
     /// Returns how many are active at each point over `total`.
-    pub fn points(&self, total: usize) -> Vec<usize> {
+    pub(crate) fn points(&self, total: usize) -> Vec<usize> {
         if let Some(active) = &self.active {
             let mut active: Vec<usize> = active.iter().map(|&count| count.min(total)).collect();
             active.dedup();
@@ -137,7 +137,7 @@ impl Sweep {
     /// Visits all points. `prepare` returns what all points over the same descriptors share, none if
     /// there is nothing to measure there; `measure` measures one of them, in the rounds of the
     /// budget.
-    pub fn visit<T>(
+    pub(crate) fn visit<T>(
         &self,
         budget: &mut Budget,
         mut prepare: impl FnMut(&Pairs) -> Result<Option<T>>,
@@ -164,7 +164,7 @@ impl Sweep {
     }
 
     /// Returns what a record says of the ranges.
-    pub fn parameters(&self) -> [(&'static str, Value); 3] {
+    pub(crate) fn parameters(&self) -> [(&'static str, Value); 3] {
         [
             ("kinds", json!(self.kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>())),
             ("placements", json!(self.placements.iter().map(|one| one.name()).collect::<Vec<_>>())),
@@ -173,7 +173,7 @@ impl Sweep {
     }
 
     /// Returns the sizes of all points for a budget, where each placement is visited this often.
-    pub fn sizes(&self, times: usize) -> Vec<usize> {
+    pub(crate) fn sizes(&self, times: usize) -> Vec<usize> {
         let of_total = |&total: &usize| -> Vec<usize> {
             // The rest is the same at each point: starting subjects, and their first rounds.
             let size = |active: usize| active + total / 10 + 150;
@@ -184,7 +184,7 @@ impl Sweep {
     }
 
     /// Returns the number of points of all kinds, totals and placements.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         let points: usize = self.totals.iter().map(|&total| self.points(total).len()).sum();
         points * self.kinds.len() * self.placements.len()
     }

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-pub use superpoll_cli::table::Table;
+pub(crate) use superpoll_cli::table::Table;
 
 use crate::statistics::{Estimate, Ratio};
 
 /// A column: its heading, and the cell of a row in it.
-pub type Column<Row> = (&'static str, fn(&Row) -> String);
+pub(crate) type Column<Row> = (&'static str, fn(&Row) -> String);
 
 /// Creates a table with a line for each row. The first columns, as many as `names`, are
 /// left-aligned.
-pub fn of<'a, Row: 'a>(
+pub(crate) fn of<'a, Row: 'a>(
     rows: impl IntoIterator<Item = &'a Row>,
     names: usize,
     columns: &[Column<Row>],
@@ -24,27 +24,27 @@ pub fn of<'a, Row: 'a>(
 }
 
 /// Formats a number with this many digits; a dash for none.
-pub fn number(number: Option<f64>, digits: usize) -> String {
+pub(crate) fn number(number: Option<f64>, digits: usize) -> String {
     number.map_or_else(|| "-".to_owned(), |number| format!("{number:.digits$}"))
 }
 
 /// Formats the headline of a ratio.
-pub fn headline(of: Option<Ratio>) -> String {
+pub(crate) fn headline(of: Option<Ratio>) -> String {
     ratio(of.map(|of| of.headline().value))
 }
 
 /// Formats the interval of a ratio's headline.
-pub fn interval(of: Option<Ratio>) -> String {
+pub(crate) fn interval(of: Option<Ratio>) -> String {
     of.map_or_else(|| "-".to_owned(), |of| span(of.headline()))
 }
 
 /// Formats the median of the turns' ratios.
-pub fn median(of: Option<Ratio>) -> String {
+pub(crate) fn median(of: Option<Ratio>) -> String {
     ratio(of.map(|of| of.median))
 }
 
 /// Formats an interval.
-pub fn span(of: Estimate) -> String {
+pub(crate) fn span(of: Estimate) -> String {
     format!("{:.2}-{:.2}", of.low, of.high)
 }
 
@@ -52,7 +52,7 @@ pub fn span(of: Estimate) -> String {
 const RARE: f64 = 0.005;
 
 /// Calls by request and name, the most frequent first.
-pub fn calls(calls: &BTreeMap<String, f64>) -> String {
+pub(crate) fn calls(calls: &BTreeMap<String, f64>) -> String {
     let mut calls: Vec<_> = calls.iter().filter(|(_, count)| **count >= RARE).collect();
     calls.sort_by(|one, other| other.1.total_cmp(one.1));
     let words: Vec<String> =
@@ -61,12 +61,12 @@ pub fn calls(calls: &BTreeMap<String, f64>) -> String {
 }
 
 /// Formats a ratio with two digits; a dash for none.
-pub fn ratio(ratio: Option<f64>) -> String {
+pub(crate) fn ratio(ratio: Option<f64>) -> String {
     number(ratio, 2)
 }
 
 /// Nanoseconds, in the unit that keeps three or four digits.
-pub fn time(nanoseconds: f64) -> String {
+pub(crate) fn time(nanoseconds: f64) -> String {
     match nanoseconds {
         ns if ns < 10_000.0 => format!("{ns:.0} ns"),
         ns if ns < 10_000_000.0 => format!("{:.1} us", ns / 1e3),

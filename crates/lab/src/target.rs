@@ -5,11 +5,11 @@ use serde::{Deserialize, Serialize};
 use crate::table::Table;
 
 /// Subjects on io_uring, with targets of their own.
-pub const RINGS: [&str; 2] = ["uring", "adaptive-uring"];
+pub(crate) const RINGS: [&str; 2] = ["uring", "adaptive-uring"];
 
 /// A promise and its result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Target {
+pub(crate) struct Target {
     /// The promise.
     pub name: String,
     /// Not more than this.
@@ -22,13 +22,13 @@ pub struct Target {
 
 impl Target {
     /// Returns whether the target is kept.
-    pub fn is_kept(&self) -> bool {
+    pub(crate) fn is_kept(&self) -> bool {
         self.measured <= self.bound
     }
 }
 
 /// Returns the target with the worst of some measurements; `None` without measurements.
-pub fn worst(
+pub(crate) fn worst(
     name: impl Into<String>,
     bound: f64,
     measured: impl Iterator<Item = (f64, String)>,
@@ -38,7 +38,7 @@ pub fn worst(
 }
 
 /// The targets of a record: a name, a bound, the rows to which it applies, and the value of each.
-pub struct Targets<'a, Row> {
+pub(crate) struct Targets<'a, Row> {
     rows: &'a [Row],
     at: fn(&Row) -> String,
     /// The targets that have a measurement.
@@ -47,12 +47,12 @@ pub struct Targets<'a, Row> {
 
 impl<'a, Row> Targets<'a, Row> {
     /// Creates targets over these rows; `at` names the point of a row.
-    pub fn new(rows: &'a [Row], at: fn(&Row) -> String) -> Targets<'a, Row> {
+    pub(crate) fn new(rows: &'a [Row], at: fn(&Row) -> String) -> Targets<'a, Row> {
         Targets { rows, at, all: Vec::new() }
     }
 
     /// Adds a target with the worst value of the rows to which it applies.
-    pub fn add(
+    pub(crate) fn add(
         &mut self,
         name: impl Into<String>,
         bound: f64,
@@ -66,7 +66,7 @@ impl<'a, Row> Targets<'a, Row> {
 }
 
 /// Returns the targets of a run, each with the measured value.
-pub fn table(targets: &[Target]) -> Table {
+pub(crate) fn table(targets: &[Target]) -> Table {
     let mut table = Table::new(["target", "worst at", "at most", "measured", "kept"]).names(2);
     for target in targets {
         let digits = |value: f64| format!("{value:.2}");

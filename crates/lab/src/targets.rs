@@ -20,7 +20,7 @@ use crate::{atr, echo, files, mix, registrations, wake};
 
 /// Options of `superpoll-lab targets`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// Where results go.
     #[command(flatten)]
     pub output: Output,
@@ -33,7 +33,7 @@ const SWEPT: &str = "floor,raw-poll,raw-epoll-lt,raw-epoll-et,poll,epoll-lt,epol
 /// wake-ups, registrations, servers that echo and that send files, and sweeps and mixes once more
 /// with a second thread in the process. Takes about an hour; a quick run keeps to pipes and one
 /// placement. `between` is called with the name of the part that begins.
-pub fn run(options: &Options, mut between: impl FnMut(&str)) -> Result<Record<Target>> {
+pub(crate) fn run(options: &Options, mut between: impl FnMut(&str)) -> Result<Record<Target>> {
     options.output.check()?;
     let quick = options.output.quick;
     let (kind, total, placement) =

@@ -22,7 +22,7 @@ use crate::table::Table;
 
 /// Options of `superpoll-lab verify`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// Judges this report.json, or the file that --json wrote for one experiment, and measures
     /// nothing
     #[arg(long, value_name = "FILE")]
@@ -34,7 +34,7 @@ pub struct Options {
 
 /// A bound that `docs/promises.md` states.
 #[derive(Clone, Copy)]
-pub struct Promise {
+pub(crate) struct Promise {
     /// The promise in the words of that page.
     pub says: &'static str,
     /// Not more than this.
@@ -49,7 +49,7 @@ pub struct Promise {
 const AGAIN: &str = "again";
 
 /// All promises, in the order of that page.
-pub const PROMISES: [Promise; 10] = [
+pub(crate) const PROMISES: [Promise; 10] = [
     Promise {
         says: "one pipe active of a thousand or more: cost of `adaptive` / the better of `poll` and `epoll`",
         bound: 1.4,
@@ -184,7 +184,7 @@ fn middle(costs: Vec<f64>) -> Option<(f64, String)> {
 
 /// A promise and its measurement.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Verified {
+pub(crate) struct Verified {
     /// The promise.
     pub says: &'static str,
     /// Not more than this.
@@ -195,13 +195,13 @@ pub struct Verified {
 
 impl Verified {
     /// Returns whether the promise is kept; `None` without a measurement.
-    pub fn is_kept(&self) -> Option<bool> {
+    pub(crate) fn is_kept(&self) -> Option<bool> {
         self.measured.as_ref().map(|(value, _)| *value <= self.bound)
     }
 }
 
 /// Judges every promise by the records.
-pub fn evaluate(records: &Records) -> Vec<Verified> {
+pub(crate) fn evaluate(records: &Records) -> Vec<Verified> {
     PROMISES
         .iter()
         .map(|one| Verified { says: one.says, bound: one.bound, measured: (one.measured)(records) })
@@ -209,7 +209,7 @@ pub fn evaluate(records: &Records) -> Vec<Verified> {
 }
 
 /// Returns the promises, each with its measurement.
-pub fn table(verified: &[Verified]) -> Table {
+pub(crate) fn table(verified: &[Verified]) -> Table {
     let mut table = Table::new(["promise", "at", "at most", "measured", "kept"]).names(2);
     for one in verified {
         let (measured, at) = match &one.measured {
@@ -279,7 +279,7 @@ fn say(document: &Document) {
 }
 
 /// Measures the figures of the promises, or reads a report, and prints the result of each promise.
-pub fn run(options: &Options, program: &Path) -> Result<()> {
+pub(crate) fn run(options: &Options, program: &Path) -> Result<()> {
     let verified = match &options.from {
         Some(path) => {
             let document = Document::read(path)?;

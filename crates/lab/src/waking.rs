@@ -30,7 +30,7 @@ use crate::sys::memory::SharedNumbers;
 use crate::sys::{descriptor, process};
 
 /// The quiet before a wake-up, in nanoseconds, and by how much it varies.
-pub const QUIET: (u64, u64) = (5_000_000, 1_000_000);
+pub(crate) const QUIET: (u64, u64) = (5_000_000, 1_000_000);
 
 /// The most looks at a loop that does not fall asleep, and the pause between two looks in
 /// nanoseconds.
@@ -38,7 +38,7 @@ const LOOKS: (usize, u64) = (10_000, 100_000);
 
 /// One wake-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct WakeUp {
+pub(crate) struct WakeUp {
     /// From right before the write until the byte was read, in nanoseconds.
     pub ns: u64,
     /// Whether the loop was seen asleep right before the write.
@@ -47,7 +47,7 @@ pub struct WakeUp {
 
 /// A subject's rounds of the load before its first wake-up, and before each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Busy {
+pub(crate) struct Busy {
     /// When it is new, if it adapts.
     pub first_adaptive: usize,
     /// When it is new, if it does not.
@@ -57,7 +57,10 @@ pub struct Busy {
 }
 
 /// Returns the requested subjects that can wait here, and why the rest is left out.
-pub fn subjects(names: Option<&str>, defaults: &[&str]) -> Result<(Vec<Entry>, Vec<String>)> {
+pub(crate) fn subjects(
+    names: Option<&str>,
+    defaults: &[&str],
+) -> Result<(Vec<Entry>, Vec<String>)> {
     let mut entries = options::subjects(names, defaults)?;
     entries.retain(|entry| entry.name != "floor");
     if entries.is_empty() {
@@ -74,7 +77,7 @@ pub fn subjects(names: Option<&str>, defaults: &[&str]) -> Result<(Vec<Entry>, V
 
 /// Measures with this thread on one processor. `measure` gets the processors for the writer (none:
 /// it may be anywhere), and the number of all processors.
-pub fn apart<T>(measure: impl FnOnce(&[usize], usize) -> T) -> T {
+pub(crate) fn apart<T>(measure: impl FnOnce(&[usize], usize) -> T) -> T {
     let processors = process::processors();
     let pinned = processors.len() > 1 && process::pin(&processors[..1]).is_ok();
     let measured = measure(if pinned { &processors[1..2] } else { &[] }, processors.len());
@@ -86,7 +89,7 @@ pub fn apart<T>(measure: impl FnOnce(&[usize], usize) -> T) -> T {
 }
 
 /// The child that writes on command.
-pub struct Writer {
+pub(crate) struct Writer {
     _child: process::Child,
     commands: std::os::fd::OwnedFd,
     /// When it last wrote, and whether the loop slept then.
@@ -96,7 +99,7 @@ pub struct Writer {
 impl Writer {
     /// Forks the writer. It wakes the loop of this thread, and keeps to these processors, if any
     /// are given.
-    pub fn start(pairs: &Pairs, processors: &[usize]) -> Result<Writer> {
+    pub(crate) fn start(pairs: &Pairs, processors: &[usize]) -> Result<Writer> {
         let failed = |source| Error::system("starting the writing process", source);
         let shared = SharedNumbers::new(2).map_err(failed)?;
         let state = File::open("/proc/thread-self/stat")
@@ -125,7 +128,7 @@ impl Writer {
 
     /// Orders the writer to write a byte to a pair, after `delay` nanoseconds and when this thread
     /// sleeps.
-    pub fn order(&self, pair: usize, delay: u64, byte: u8) -> Result<()> {
+    pub(crate) fn order(&self, pair: usize, delay: u64, byte: u8) -> Result<()> {
         if descriptor::write_word(self.commands.as_raw_fd(), pack(pair, delay, byte)) {
             Ok(())
         } else {
@@ -134,12 +137,12 @@ impl Writer {
     }
 
     /// When it last wrote, by the monotonic clock; the byte that it wrote has been read.
-    pub fn written_at(&self) -> u64 {
+    pub(crate) fn written_at(&self) -> u64 {
         self.shared[0].load(Ordering::Acquire)
     }
 
     /// Returns whether it saw this thread asleep right before that.
-    pub fn saw_sleep(&self) -> bool {
+    pub(crate) fn saw_sleep(&self) -> bool {
         self.shared[1].load(Ordering::Acquire) == 1
     }
 }
@@ -179,7 +182,7 @@ fn sleeps(stat: &[u8]) -> bool {
 /// `targets` returns the descriptors of a round's wake-ups, the same for all subjects; `told` is
 /// called before each block.
 #[allow(clippy::too_many_arguments, reason = "the parts of one measurement")]
-pub fn take_turns(
+pub(crate) fn take_turns(
     pairs: &Pairs,
     writer: &Writer,
     entries: &[Entry],

@@ -9,7 +9,7 @@ use crate::target::{RINGS, Target, worst};
 
 /// Where `poll` beats `epoll` and the reverse.
 #[derive(Debug)]
-pub struct Atr;
+pub(crate) struct Atr;
 
 impl Experiment for Atr {
     type Options = Options;

@@ -12,14 +12,14 @@ use crate::options::Output;
 use crate::record::Figures;
 use crate::{grouping, statistics};
 
-pub mod experiment;
-pub mod plot;
-pub mod table;
+pub(crate) mod experiment;
+pub(crate) mod plot;
+pub(crate) mod table;
 mod trial;
 
 /// Options of `superpoll-lab atr`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// Descriptors: numbers with commas, or "random" for several totals drawn from the seed
     /// [default: 1000; with --latency 10,100,1000,9900, or 10,1000 if quick]
     #[arg(long, value_name = "N")]
@@ -52,7 +52,7 @@ crate::options::of_a_command!(Options);
 
 /// One subject at one point.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Row {
+pub(crate) struct Row {
     /// Kind of the descriptors.
     pub kind: String,
     /// The placement of the active descriptors.
@@ -70,14 +70,14 @@ pub struct Row {
 
 impl Row {
     /// Returns the ratio of active to all descriptors.
-    pub fn atr(&self) -> f64 {
+    pub(crate) fn atr(&self) -> f64 {
         self.active as f64 / self.total.max(1) as f64
     }
 }
 
 /// Returns the points of a curve: for each ratio, a value computed from the figures of two
 /// subjects.
-pub fn curve(
+pub(crate) fn curve(
     rows: &[&Row],
     above: &str,
     below: &str,
@@ -94,7 +94,7 @@ pub fn curve(
 }
 
 /// Returns the ratio at which `above` stops being slower than `below`.
-pub fn break_even(
+pub(crate) fn break_even(
     rows: &[&Row],
     above: &str,
     below: &str,
@@ -106,6 +106,6 @@ pub fn break_even(
 }
 
 /// Returns the sweeps in a record: all rows of one kind, total and placement.
-pub fn sweeps(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
+pub(crate) fn sweeps(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
     grouping::groups(rows, |row| format!("{} {} {}", row.kind, row.total, row.placement))
 }

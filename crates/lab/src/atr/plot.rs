@@ -10,7 +10,7 @@ use crate::record::{Account, PURE};
 /// Plots poll time divided by epoll time over the ratio of active to all descriptors, with the
 /// break-even line and the crossings, by both accounts; and our adaptive back-end relative to the
 /// best pure one.
-pub fn quotient(name: &str, rows: &[&Row]) -> Plot {
+pub(crate) fn quotient(name: &str, rows: &[&Row]) -> Plot {
     let accounts: [(&str, Account); 2] = [("loop", loop_time), ("with writes", cost)];
     let mut plot = Plot {
         title: format!("poll time / epoll time ({name})"),
@@ -55,7 +55,7 @@ pub fn quotient(name: &str, rows: &[&Row]) -> Plot {
 }
 
 /// Plots the cost of an event for each subject, with the writers' share where it is known.
-pub fn subjects(name: &str, rows: &[&Row]) -> Plot {
+pub(crate) fn subjects(name: &str, rows: &[&Row]) -> Plot {
     let names = grouping::distinct(rows.iter().map(|row| row.subject.as_str()));
     let curves = names.iter().enumerate().map(|(colour, &name)| Curve {
         name: name.to_owned(),

@@ -9,22 +9,22 @@ use crate::table::{self, Table};
 const TIMED: [&str; 5] = ["raw-poll", "raw-epoll-lt", "poll", "epoll-lt", "adaptive"];
 
 /// Returns the loop's own time, from medians.
-pub fn loop_time(figures: &Figures) -> Option<f64> {
+pub(crate) fn loop_time(figures: &Figures) -> Option<f64> {
     Some(figures.ns_per_round_median)
 }
 
 /// Returns the loop's own time plus the writers' cost.
-pub fn cost(figures: &Figures) -> Option<f64> {
+pub(crate) fn cost(figures: &Figures) -> Option<f64> {
     figures.cost_ns_per_round
 }
 
 /// Returns the figures of a subject at a point.
-pub fn find<'a>(rows: &[&'a Row], active: usize, subject: &str) -> Option<&'a Figures> {
+pub(crate) fn find<'a>(rows: &[&'a Row], active: usize, subject: &str) -> Option<&'a Figures> {
     rows.iter().find(|row| row.active == active && row.subject == subject).map(|row| &row.figures)
 }
 
 /// Returns the numbers of active descriptors of a sweep, ascending.
-pub fn points(rows: &[&Row]) -> Vec<usize> {
+pub(crate) fn points(rows: &[&Row]) -> Vec<usize> {
     let mut points: Vec<usize> = rows.iter().map(|row| row.active).collect();
     points.sort_unstable();
     points.dedup();
@@ -33,7 +33,7 @@ pub fn points(rows: &[&Row]) -> Vec<usize> {
 
 /// Returns the table of one sweep: times per round of the loop part, ratios, and the cheapest
 /// subject by cost.
-pub fn sweep(rows: &[&Row]) -> Table {
+pub(crate) fn sweep(rows: &[&Row]) -> Table {
     let shown: Vec<&str> =
         TIMED.into_iter().filter(|name| rows.iter().any(|row| row.subject == *name)).collect();
     let mut heading = vec!["active/total".to_owned()];
@@ -72,7 +72,7 @@ fn cheapest<'a>(rows: &[&'a Row], active: usize) -> &'a str {
 
 /// Returns a table of every subject relative to the best pure one: its worst ratio over the sweep,
 /// by both accounts, and its median time per event at the ends.
-pub fn subjects(rows: &[&Row]) -> Table {
+pub(crate) fn subjects(rows: &[&Row]) -> Table {
     let mut table = Table::new([
         "subject",
         "worst loop ratio",
@@ -121,7 +121,7 @@ pub fn subjects(rows: &[&Row]) -> Table {
 
 /// Describes in words where `poll` becomes as good as `epoll`, for our back-ends and for the raw
 /// loops.
-pub fn crossings(rows: &[&Row]) -> Vec<String> {
+pub(crate) fn crossings(rows: &[&Row]) -> Vec<String> {
     let pairs = [("poll", "epoll-lt"), ("raw-poll", "raw-epoll-lt")];
     let has = |name: &str| rows.iter().any(|row| row.subject == name);
     pairs
@@ -151,7 +151,7 @@ pub fn crossings(rows: &[&Row]) -> Vec<String> {
 }
 
 /// Returns all tables as text for the terminal.
-pub fn text(rows: &[Row]) -> String {
+pub(crate) fn text(rows: &[Row]) -> String {
     let mut text = String::new();
     for (name, rows) in atr::sweeps(rows) {
         text += &format!("{name}: time per round of the loop part (median)\n\n{}\n", sweep(&rows));

@@ -88,7 +88,7 @@ fn plan(options: &Options) -> Result<Plan> {
 /// [`Error::Usage`](crate::error::Error::Usage) for options that make no sense,
 /// [`Error::Work`](crate::error::Error::Work) if a subject did not do its work,
 /// [`Error::System`](crate::error::Error::System) if the kernel refuses something.
-pub fn run(options: &Options) -> Result<Record<Row>> {
+pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let plan = plan(options)?;
     let sweep = &plan.sweep;
     for note in &sweep.notes {
@@ -166,7 +166,7 @@ fn has_appendix(options: &Options) -> bool {
 
 /// Runs the short mixed load that follows a sweep. The sweep shows where either poller is better;
 /// this load is one on which neither is. The pairs of the sweep are closed by now.
-pub fn appendix(options: &Options) -> Result<Option<Record<mix::Row>>> {
+pub(super) fn appendix(options: &Options) -> Result<Option<Record<mix::Row>>> {
     if !has_appendix(options) {
         return Ok(None);
     }

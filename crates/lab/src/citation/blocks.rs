@@ -14,10 +14,10 @@ use crate::target::Target;
 use crate::{atr, echo, models, ring, statistics, threads, timers};
 
 /// A function that makes a block.
-pub type Block = fn(&Document) -> Option<String>;
+pub(super) type Block = fn(&Document) -> Option<String>;
 
 /// All blocks, by name.
-pub const BLOCKS: [(&str, Block); 26] = [
+pub(super) const BLOCKS: [(&str, Block); 26] = [
     ("origin", origin),
     ("follows", follows),
     ("targets", all_targets),
@@ -47,7 +47,7 @@ pub const BLOCKS: [(&str, Block); 26] = [
 ];
 
 /// Formats a table as Markdown.
-pub fn table<const N: usize>(heading: [&str; N], rows: &[[String; N]]) -> Option<String> {
+pub(super) fn table<const N: usize>(heading: [&str; N], rows: &[[String; N]]) -> Option<String> {
     if rows.is_empty() {
         return None;
     }
@@ -59,18 +59,18 @@ pub fn table<const N: usize>(heading: [&str; N], rows: &[[String; N]]) -> Option
 }
 
 /// Formats a ratio; a dash for none.
-pub fn ratio(ratio: Option<f64>) -> String {
+pub(super) fn ratio(ratio: Option<f64>) -> String {
     crate::table::ratio(ratio)
 }
 
 /// Formats the headline of a ratio with its interval.
-pub fn spread(ratio: Option<Ratio>) -> String {
+pub(super) fn spread(ratio: Option<Ratio>) -> String {
     interval(ratio.map(Ratio::headline))
 }
 
 /// Formats a ratio with its interval; without an interval if there was one round, or if the subject
 /// is the yardstick itself.
-pub fn interval(ratio: Option<Estimate>) -> String {
+pub(super) fn interval(ratio: Option<Estimate>) -> String {
     ratio.map_or_else(String::new, |Estimate { value, low, high }| {
         let range = if low < high { format!(" ({low:.2} to {high:.2})") } else { String::new() };
         format!("{value:.2}{range}")

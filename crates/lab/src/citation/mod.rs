@@ -17,7 +17,7 @@ mod short;
 
 /// Options of `superpoll-lab cite`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// The folder of the report to take them from
     #[arg(value_name = "FOLDER", default_value = "superpoll-report")]
     pub report: PathBuf,
@@ -27,7 +27,7 @@ pub struct Options {
 }
 
 /// The documents that cite, from the root of a checkout.
-pub const DOCUMENTS: [&str; 7] = [
+pub(crate) const DOCUMENTS: [&str; 7] = [
     "README.md",
     "GUIDE.md",
     "docs/measured/waiting.md",
@@ -38,14 +38,14 @@ pub const DOCUMENTS: [&str; 7] = [
 ];
 
 /// The path of the cited report, from the root of a checkout.
-pub const MEASURED: &str = "docs/measured";
+pub(crate) const MEASURED: &str = "docs/measured";
 
 /// Plots of the report that documents show.
-pub const PICTURES: [&str; 5] =
+pub(crate) const PICTURES: [&str; 5] =
     ["atr-pipe-1000-end.svg", "mix.svg", "ring.svg", "idle.svg", "zombies-echo.svg"];
 
 /// Writes a report's numbers into the documents of a checkout, and keeps the report there.
-pub fn run(options: &Options) -> Result<()> {
+pub(crate) fn run(options: &Options) -> Result<()> {
     let document = Document::read(&options.report.join(document::FILE))?;
     let read = |path: PathBuf| {
         std::fs::read_to_string(&path)

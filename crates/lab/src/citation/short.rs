@@ -9,7 +9,7 @@ use crate::table::time;
 use crate::{atr, files, herd, idle, keep, relay, ring, zombies};
 
 /// Compares Superpoll with nginx, HAProxy, hyper, tokio and mio: the table of the README.
-pub fn peers(document: &Document) -> Option<String> {
+pub(super) fn peers(document: &Document) -> Option<String> {
     let [file, nginx, hyper] = ["superpoll-adaptive", "nginx", "hyper-tokio"]
         .map(|subject| file_of(document, subject, 1024));
     let [tcp, tcp_haproxy] =
@@ -71,7 +71,7 @@ pub fn peers(document: &Document) -> Option<String> {
 }
 
 /// Compares loops with few, some and all of a thousand pipes active.
-pub fn call(document: &Document) -> Option<String> {
+pub(super) fn call(document: &Document) -> Option<String> {
     let row = |active: usize| -> Option<[String; 5]> {
         let of = |subject| round_of(document, active, subject);
         let adaptive = of("adaptive")?;
@@ -88,7 +88,7 @@ pub fn call(document: &Document) -> Option<String> {
 }
 
 /// Compares loops over busy descriptors among many idle ones, by the kind of descriptor.
-pub fn placement(document: &Document) -> Option<String> {
+pub(super) fn placement(document: &Document) -> Option<String> {
     let rows = &document.records.mix.as_ref()?.rows;
     let row = |(kind, name): (&str, &str)| -> Option<[String; 5]> {
         let of = |subject: &str| {
@@ -113,7 +113,7 @@ pub fn placement(document: &Document) -> Option<String> {
 
 /// Returns the costs of idle connections: memory of the server, and processor time of its busy
 /// connections.
-pub fn idle_cost(document: &Document) -> Option<String> {
+pub(super) fn idle_cost(document: &Document) -> Option<String> {
     let slowed = |subject: &str| {
         let rows = &document.records.zombies.as_ref()?.rows;
         let own = rows.iter().filter(|row| row.subject == subject && row.workers <= 1);
@@ -136,7 +136,7 @@ pub fn idle_cost(document: &Document) -> Option<String> {
 }
 
 /// Compares a thread for each of a thousand pipes with the best loop.
-pub fn thread_each(document: &Document) -> Option<String> {
+pub(super) fn thread_each(document: &Document) -> Option<String> {
     let rows = &document.records.threads.as_ref()?.rows;
     let row = |active: usize| -> Option<[String; 3]> {
         let row = rows.iter().find(|row| {
@@ -154,7 +154,7 @@ pub fn thread_each(document: &Document) -> Option<String> {
 }
 
 /// Compares three ways to share a listener among the most processes that were measured.
-pub fn accept(document: &Document) -> Option<String> {
+pub(super) fn accept(document: &Document) -> Option<String> {
     let rows = &document.records.herd.as_ref()?.rows;
     let most = rows.iter().filter(|row| row.dups == 0).map(|row| row.processes).max()?;
     let row = |(subject, name): (&str, &str)| -> Option<[String; 3]> {
@@ -174,7 +174,7 @@ pub fn accept(document: &Document) -> Option<String> {
 }
 
 /// Compares three runtimes, without the network's part and with it.
-pub fn runtime(document: &Document) -> Option<String> {
+pub(super) fn runtime(document: &Document) -> Option<String> {
     let rows = &document.records.ring.as_ref()?.rows;
     let most = rows.iter().filter(|row| row.in_flight == 1).map(|row| row.total).max()?;
     let row = |subject: &str| -> Option<[String; 4]> {
@@ -194,7 +194,7 @@ pub fn runtime(document: &Document) -> Option<String> {
 }
 
 /// Returns the effect of a restart on idle connections that a second process keeps.
-pub fn restart(document: &Document) -> Option<String> {
+pub(super) fn restart(document: &Document) -> Option<String> {
     let rows = &document.records.sit.as_ref()?.rows;
     let of = |subject: &str, figure: &str| -> Option<&keep::Row> {
         rows.iter()
@@ -223,7 +223,7 @@ pub fn restart(document: &Document) -> Option<String> {
 }
 
 /// Compares our server on its default back-end with two other servers for each kind of work.
-pub fn server_works(document: &Document) -> Option<String> {
+pub(super) fn server_works(document: &Document) -> Option<String> {
     let ours = "superpoll-adaptive";
     let next_to = |ratio: Option<Ratio>, peer: &str| {
         ratio.map_or_else(String::new, |ratio| format!("{} of {peer}", spread(Some(ratio))))

@@ -9,7 +9,7 @@ use crate::experiments::Records;
 /// The verdict on a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub(crate) enum Verdict {
     /// The claim holds as stated.
     Holds,
     /// The claim holds in direction or for a part of the loads, not as stated.
@@ -33,7 +33,7 @@ impl fmt::Display for Verdict {
 
 /// A text.
 #[derive(Clone, Copy, Debug)]
-pub struct Source {
+pub(crate) struct Source {
     /// Its short name in records.
     pub text: &'static str,
     /// The author and the subject.
@@ -43,10 +43,10 @@ pub struct Source {
 }
 
 /// The result of an evaluation; `None` if the records have no data for it.
-pub type Evaluation = Option<(Verdict, String)>;
+pub(super) type Evaluation = Option<(Verdict, String)>;
 
 /// A claim.
-pub struct Claim {
+pub(super) struct Claim {
     /// Its name, which stays the same from report to report.
     pub id: &'static str,
     /// The claim, in our words.
@@ -59,14 +59,14 @@ pub struct Claim {
 }
 
 /// Advice that depends on a verdict.
-pub struct Means {
+pub(super) struct Means {
     pub holds: &'static str,
     pub fails: &'static str,
 }
 
 /// Returns the verdict on a figure that is claimed to be small: the claim holds up to the first
 /// bound, and partly up to the second.
-pub fn at_most(value: f64, holds: f64, partly: f64) -> Verdict {
+pub(super) fn at_most(value: f64, holds: f64, partly: f64) -> Verdict {
     if value <= holds {
         Verdict::Holds
     } else if value <= partly {
@@ -78,6 +78,6 @@ pub fn at_most(value: f64, holds: f64, partly: f64) -> Verdict {
 
 /// Returns the verdict on a figure that is claimed to be large: the claim holds from the first
 /// bound, and partly from the second.
-pub fn at_least(value: f64, holds: f64, partly: f64) -> Verdict {
+pub(super) fn at_least(value: f64, holds: f64, partly: f64) -> Verdict {
     at_most(-value, -holds, -partly)
 }

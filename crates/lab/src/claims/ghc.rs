@@ -4,13 +4,13 @@ use crate::claims::claim::{Claim, Evaluation, Means, Source, Verdict, at_least, 
 use crate::claims::measured::{ring, time};
 use crate::experiments::Records;
 
-pub const SOURCE: Source = Source {
+pub(super) const SOURCE: Source = Source {
     text: "ghc",
     title: "Duncan Coutts, GHC: “new epoll I/O manager”",
     about: "Passes a byte round a thousand pipes with a thread between each two, under each of the runtime's I/O managers.",
 };
 
-pub const CLAIMS: &[Claim] = &[
+pub(super) const CLAIMS: &[Claim] = &[
     Claim {
         id: "ghc-select-fails",
         says: "With a thousand pipes select fails, as their descriptors are out of its range",

@@ -10,13 +10,13 @@ use crate::claims::claim::{Claim, Evaluation, Means, Source, at_least, at_most};
 use crate::claims::measured::{relay, spread};
 use crate::experiments::Records;
 
-pub const SOURCE: Source = Source {
+pub(super) const SOURCE: Source = Source {
     text: "haproxy",
     title: "Willy Tarreau, HAProxy: “merge speculative I/O into polled I/O”",
     about: "Tries to read and write before it waits, and asks the poller only where that fails; counts the calls saved.",
 };
 
-pub const CLAIMS: &[Claim] = &[
+pub(super) const CLAIMS: &[Claim] = &[
     Claim {
         id: "haproxy-fewer-epoll-ctl",
         says: "Trying first, and merging what is tried with what is polled, saves a fifth of the epoll_ctl calls of a \

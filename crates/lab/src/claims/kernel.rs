@@ -7,14 +7,14 @@ use crate::claims::measured::{
 use crate::experiments::Records;
 use crate::statistics::{self, Estimate};
 
-pub const SOURCE: Source = Source {
+pub(super) const SOURCE: Source = Source {
     text: "kernel",
     title: "“poll and epoll in the kernel”, an article on Linux 2.6.21",
     about: "Reads what the two do in the kernel, and measures a server with ten active clients next to more and more silent \
             ones.",
 };
 
-pub const CLAIMS: &[Claim] = &[
+pub(super) const CLAIMS: &[Claim] = &[
     Claim {
         id: "kernel-poll-linear",
         says: "With ten active clients poll's time for a request grows linearly with the silent ones",

@@ -5,14 +5,14 @@ use crate::claims::measured::{herd, herd_growth, time};
 use crate::experiments::Records;
 use crate::models;
 
-pub const SOURCE: Source = Source {
+pub(super) const SOURCE: Source = Source {
     text: "majkowski",
     title: "Marek Majkowski, “Select is fundamentally broken” (2017)",
     about: "Sorts what a program can do to learn what is ready into four models, and measures what thousands of \
             processes cost that wait for one listening socket.",
 };
 
-pub const CLAIMS: &[Claim] = &[
+pub(super) const CLAIMS: &[Claim] = &[
     Claim {
         id: "majkowski-trying-burns",
         says: "Trying every descriptor without blocking takes a whole processor and is not practical",

@@ -8,7 +8,7 @@ use crate::statistics::{Estimate, Ratio};
 use crate::{herd, keep, relay, ring, zombies};
 
 /// A sweep of `superpoll-lab atr`: all rows of one kind, total and placement.
-pub struct Sweep<'a> {
+pub(super) struct Sweep<'a> {
     pub placement: &'a str,
     pub total: usize,
     rows: Vec<&'a atr::Row>,
@@ -17,12 +17,12 @@ pub struct Sweep<'a> {
 impl Sweep<'_> {
     /// Returns one loop's time as a multiple of another's, over the ratio of active to all
     /// descriptors, ascending.
-    pub fn curve(&self, above: &str, below: &str) -> Vec<(f64, f64)> {
+    pub(super) fn curve(&self, above: &str, below: &str) -> Vec<(f64, f64)> {
         self.curve_of(above, below, |figures| Some(figures.ns_per_round_median))
     }
 
     /// Returns the same curve by another account.
-    pub fn curve_of(
+    pub(super) fn curve_of(
         &self,
         above: &str,
         below: &str,
@@ -34,7 +34,7 @@ impl Sweep<'_> {
     }
 
     /// Returns the curve's value at a ratio, on a straight line between the neighbouring points.
-    pub fn at(&self, above: &str, below: &str, atr: f64) -> Option<f64> {
+    pub(super) fn at(&self, above: &str, below: &str, atr: f64) -> Option<f64> {
         let curve = self.curve(above, below);
         let after = curve.iter().position(|&(x, _)| x >= atr - 1e-9)?;
         let (x1, y1) = curve[after];
@@ -47,12 +47,12 @@ impl Sweep<'_> {
 
     /// Returns the ratio at which a poll loop stops being slower than an epoll loop; both are C
     /// programmers' loops.
-    pub fn break_even(&self) -> Option<f64> {
+    pub(super) fn break_even(&self) -> Option<f64> {
         statistics::break_even(&self.curve("raw-poll", "raw-epoll-lt"))
     }
 
     /// Returns the time of a round over the number of active descriptors, ascending.
-    pub fn times(&self, subject: &str) -> Vec<(f64, f64)> {
+    pub(super) fn times(&self, subject: &str) -> Vec<(f64, f64)> {
         let mut times: Vec<(f64, f64)> = self
             .rows
             .iter()
@@ -65,7 +65,7 @@ impl Sweep<'_> {
 }
 
 /// Returns the sweeps over pipes.
-pub fn sweeps(records: &Records) -> Vec<Sweep<'_>> {
+pub(super) fn sweeps(records: &Records) -> Vec<Sweep<'_>> {
     let Some(record) = &records.atr else { return Vec::new() };
     let mut sweeps: Vec<Sweep<'_>> = Vec::new();
     for row in record.rows.iter().filter(|row| row.kind == "pipe") {
@@ -84,7 +84,7 @@ pub fn sweeps(records: &Records) -> Vec<Sweep<'_>> {
 
 /// Returns the sweeps with the active ones at the end, as the first such test had them, smallest
 /// first.
-pub fn sweeps_at_the_end(records: &Records) -> Vec<Sweep<'_>> {
+pub(super) fn sweeps_at_the_end(records: &Records) -> Vec<Sweep<'_>> {
     let mut sweeps = sweeps(records);
     sweeps.retain(|sweep| sweep.placement == "end");
     sweeps.sort_by_key(|sweep| sweep.total);
@@ -93,13 +93,13 @@ pub fn sweeps_at_the_end(records: &Records) -> Vec<Sweep<'_>> {
 
 /// Returns the sweep with a thousand pipes, as the first such test had, or with the nearest number
 /// to that.
-pub fn sweep_of_a_thousand(records: &Records) -> Option<Sweep<'_>> {
+pub(super) fn sweep_of_a_thousand(records: &Records) -> Option<Sweep<'_>> {
     sweeps_at_the_end(records).into_iter().min_by_key(|sweep| sweep.total.abs_diff(1000))
 }
 
 /// Returns an epoll loop's time as a multiple of a poll loop's, with all descriptors of a total
 /// active. All placements are the same load then, so each measures the same ratio.
-pub fn all_active(records: &Records, total: usize) -> Option<f64> {
+pub(super) fn all_active(records: &Records, total: usize) -> Option<f64> {
     let mut sweeps = sweeps(records);
     sweeps.retain(|sweep| sweep.total == total);
     let ratios = sweeps.iter().filter_map(|sweep| sweep.at("raw-epoll-lt", "raw-poll", 1.0));
@@ -108,7 +108,7 @@ pub fn all_active(records: &Records, total: usize) -> Option<f64> {
 }
 
 /// Returns the median of the same figure over all totals, with its description.
-pub fn all_active_of_any(records: &Records) -> Option<(f64, String)> {
+pub(super) fn all_active_of_any(records: &Records) -> Option<(f64, String)> {
     let mut totals: Vec<usize> = sweeps(records).iter().map(|sweep| sweep.total).collect();
     totals.sort_unstable();
     totals.dedup();
@@ -122,14 +122,14 @@ pub fn all_active_of_any(records: &Records) -> Option<(f64, String)> {
 
 /// Returns the slope of a curve in the logarithm of both axes, from the first to the last point: 1
 /// where y grows in proportion to x.
-pub fn slope(points: &[(f64, f64)]) -> Option<f64> {
+pub(super) fn slope(points: &[(f64, f64)]) -> Option<f64> {
     let (&(x0, y0), &(x1, y1)) = (points.first()?, points.last()?);
     let run = x1.ln() - x0.ln();
     (run > 0.0 && y0 > 0.0 && y1 > 0.0).then(|| (y1.ln() - y0.ln()) / run)
 }
 
 /// Returns the rows of a way to wait, without duplicated descriptors, the fewest processes first.
-pub fn herd<'a>(records: &'a Records, way: &str) -> Vec<&'a herd::Row> {
+pub(super) fn herd<'a>(records: &'a Records, way: &str) -> Vec<&'a herd::Row> {
     let mut rows: Vec<&herd::Row> = records
         .herd
         .iter()
@@ -142,7 +142,7 @@ pub fn herd<'a>(records: &'a Records, way: &str) -> Vec<&'a herd::Row> {
 
 /// Returns the growth of a connection's time from the fewest waiters to the most, the growth of the
 /// number of waiters, and that number.
-pub fn herd_growth(records: &Records, way: &str) -> Option<(f64, f64, usize)> {
+pub(super) fn herd_growth(records: &Records, way: &str) -> Option<(f64, f64, usize)> {
     let rows = herd(records, way);
     let (first, last) = (rows.first()?, rows.last()?);
     (first.processes < last.processes).then(|| {
@@ -156,14 +156,14 @@ pub fn herd_growth(records: &Records, way: &str) -> Option<(f64, f64, usize)> {
 
 /// Returns the row of a server of `superpoll-lab zombies` with the most zombies that were measured
 /// in one process.
-pub fn most_zombies<'a>(records: &'a Records, subject: &str) -> Option<&'a zombies::Row> {
+pub(super) fn most_zombies<'a>(records: &'a Records, subject: &str) -> Option<&'a zombies::Row> {
     let rows = records.zombies.iter().flat_map(|record| &record.rows);
     rows.filter(|row| row.workers <= 1 && row.subject == subject && row.zombies > 0)
         .max_by_key(|row| row.zombies)
 }
 
 /// Returns the row of a server of `superpoll-lab zombies` with this many zombies, in one process.
-pub fn with_zombies<'a>(
+pub(super) fn with_zombies<'a>(
     records: &'a Records,
     subject: &str,
     zombies: usize,
@@ -173,20 +173,20 @@ pub fn with_zombies<'a>(
 }
 
 /// Returns the row of a relay under a load.
-pub fn relay<'a>(records: &'a Records, subject: &str, load: &str) -> Option<&'a relay::Row> {
+pub(super) fn relay<'a>(records: &'a Records, subject: &str, load: &str) -> Option<&'a relay::Row> {
     let mut rows = records.relay.iter().flat_map(|record| &record.rows);
     rows.find(|row| row.subject == subject && row.load == load)
 }
 
 /// Returns the row of a runtime on the ring with one byte in flight, and the most pipes that were
 /// measured.
-pub fn ring<'a>(records: &'a Records, subject: &str) -> Option<&'a ring::Row> {
+pub(super) fn ring<'a>(records: &'a Records, subject: &str) -> Option<&'a ring::Row> {
     let rows = records.ring.iter().flat_map(|record| &record.rows);
     rows.filter(|row| row.subject == subject && row.in_flight == 1).max_by_key(|row| row.total)
 }
 
 /// Returns a figure of `superpoll-lab keep`, with the most descriptors.
-pub fn keep<'a>(
+pub(super) fn keep<'a>(
     records: &'a Records,
     part: &str,
     subject: &str,
@@ -198,13 +198,13 @@ pub fn keep<'a>(
 }
 
 /// Formats a ratio with its spread, in words.
-pub fn spread(ratio: Ratio) -> String {
+pub(super) fn spread(ratio: Ratio) -> String {
     let Estimate { value, low, high } = ratio.headline();
     format!("{value:.2} ({low:.2} to {high:.2})")
 }
 
 /// Formats a time in the unit that fits.
-pub fn time(nanoseconds: f64) -> String {
+pub(super) fn time(nanoseconds: f64) -> String {
     crate::table::time(nanoseconds)
 }
 

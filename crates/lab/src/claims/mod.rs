@@ -21,15 +21,15 @@ mod measured;
 mod shaw;
 
 use claim::Claim;
-pub use claim::{Source, Verdict};
+pub(crate) use claim::{Source, Verdict};
 
 /// The texts, in the order of the page.
-pub const SOURCES: [Source; 5] =
+pub(crate) const SOURCES: [Source; 5] =
     [shaw::SOURCE, kernel::SOURCE, majkowski::SOURCE, haproxy::SOURCE, ghc::SOURCE];
 
 /// A claim and its verdict.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Finding {
+pub(crate) struct Finding {
     /// The claim's name.
     pub id: String,
     /// The text that it is from.
@@ -57,7 +57,7 @@ fn all() -> [(&'static Source, &'static [Claim]); 5] {
 }
 
 /// Judges every claim by the records.
-pub fn evaluate(records: &Records) -> Vec<Finding> {
+pub(crate) fn evaluate(records: &Records) -> Vec<Finding> {
     let of = |(source, claims): (&'static Source, &'static [Claim])| {
         claims.iter().map(move |claim| (source, claim))
     };
@@ -84,7 +84,7 @@ pub fn evaluate(records: &Records) -> Vec<Finding> {
 }
 
 /// Returns the number of claims with each verdict, in words.
-pub fn tally(findings: &[Finding]) -> String {
+pub(crate) fn tally(findings: &[Finding]) -> String {
     let count = |verdict| findings.iter().filter(|one| one.verdict == verdict).count();
     format!(
         "Of {} claims {} hold, {} hold partly, {} do not hold here, {} not measured",
@@ -100,7 +100,7 @@ pub fn tally(findings: &[Finding]) -> String {
 }
 
 /// Returns the consequences of the verdicts for a server, a line for each claim that has any.
-pub fn advice(findings: &[Finding]) -> Vec<String> {
+pub(crate) fn advice(findings: &[Finding]) -> Vec<String> {
     let claims = || all().into_iter().flat_map(|(_, claims)| claims);
     findings
         .iter()

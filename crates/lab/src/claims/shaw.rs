@@ -8,13 +8,13 @@ use crate::claims::measured::{
 use crate::experiments::Records;
 use crate::statistics;
 
-pub const SOURCE: Source = Source {
+pub(super) const SOURCE: Source = Source {
     text: "shaw",
     title: "Zed Shaw, “poll, epoll, science, and superpoll” (2010)",
     about: "Measures poll and epoll over the ratio of active descriptors to all, and proposes to use both at once.",
 };
 
-pub const CLAIMS: &[Claim] = &[
+pub(super) const CLAIMS: &[Claim] = &[
     Claim {
         id: "shaw-epoll-grows-with-active",
         says: "epoll is not O(1): its time grows with the number of active descriptors",

@@ -7,11 +7,11 @@ use crate::error::Result;
 use crate::server::Control;
 
 /// The most events that each server takes from a wait.
-pub const EVENTS: usize = 1024;
+pub(crate) const EVENTS: usize = 1024;
 
 /// The connections that a server serves.
 #[derive(Debug)]
-pub struct Connections {
+pub(crate) struct Connections {
     /// TCP or Unix-domain sockets.
     pub kind: Kind,
     /// Its ends.
@@ -21,4 +21,4 @@ pub struct Connections {
 }
 
 /// Serves until its connections are closed, or until the parent no longer asks for its counters.
-pub type Serve = fn(Connections, &mut Control) -> Result<()>;
+pub(crate) type Serve = fn(Connections, &mut Control) -> Result<()>;

@@ -10,7 +10,7 @@ use crate::sys::descriptor;
 
 /// Echoes the bytes that can be read; returns whether the connection goes on. A read that leaves
 /// room in the buffer has drained the socket, so an edge needs no second read.
-pub fn echo(socket: &OwnedFd, buffer: &mut [u8]) -> bool {
+pub(super) fn echo(socket: &OwnedFd, buffer: &mut [u8]) -> bool {
     let fd = socket.as_raw_fd();
     loop {
         match usize::try_from(descriptor::read(fd, buffer)) {
@@ -35,7 +35,7 @@ pub fn echo(socket: &OwnedFd, buffer: &mut [u8]) -> bool {
 /// The sockets of a server, by place.
 #[cfg(any(feature = "rival-mio", feature = "rivals-c"))]
 #[derive(Debug)]
-pub struct Sockets {
+pub(super) struct Sockets {
     sockets: Vec<OwnedFd>,
     buffer: Vec<u8>,
     open: usize,
@@ -44,25 +44,25 @@ pub struct Sockets {
 #[cfg(any(feature = "rival-mio", feature = "rivals-c"))]
 impl Sockets {
     /// Takes the sockets that a server was given.
-    pub fn new(connections: Connections) -> Sockets {
+    pub(super) fn new(connections: Connections) -> Sockets {
         let (sockets, buffer) = (connections.sockets, vec![0; connections.room]);
         Sockets { open: sockets.len(), sockets, buffer }
     }
 
     /// Returns the sockets themselves.
-    pub fn all(&self) -> &[OwnedFd] {
+    pub(super) fn all(&self) -> &[OwnedFd] {
         &self.sockets
     }
 
     /// Returns whether any connection is left.
-    pub fn is_open(&self) -> bool {
+    pub(super) fn is_open(&self) -> bool {
         self.open > 0
     }
 
     /// Answers on one connection; returns whether it goes on. The caller stops watching a
     /// connection that does not.
     #[inline(always)]
-    pub fn answer(&mut self, place: usize) -> bool {
+    pub(super) fn answer(&mut self, place: usize) -> bool {
         let goes_on = echo(&self.sockets[place], &mut self.buffer);
         self.open -= usize::from(!goes_on);
         goes_on

@@ -13,7 +13,7 @@ type Against = fn(&Row) -> Option<Ratio>;
 
 /// The experiment with servers that echo their input.
 #[derive(Debug)]
-pub struct Echo;
+pub(crate) struct Echo;
 
 impl Experiment for Echo {
     type Options = Options;

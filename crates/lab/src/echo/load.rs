@@ -11,7 +11,7 @@ use crate::server::generator::{self, Generator};
 use crate::sys::epoll;
 
 /// The generator's end of a connection.
-pub struct Connection {
+pub(crate) struct Connection {
     socket: OwnedFd,
     number: u64,
     /// Requests so far.
@@ -20,13 +20,13 @@ pub struct Connection {
 }
 
 /// Room for a request and for an answer.
-pub struct Room {
+pub(crate) struct Room {
     request: Vec<u8>,
     buffer: Vec<u8>,
 }
 
 /// Takes the generator's ends of the connections to a server. A request has `bytes` bytes.
-pub fn load(
+pub(crate) fn load(
     subject: &'static str,
     sockets: Vec<OwnedFd>,
     bytes: usize,

@@ -7,7 +7,7 @@
 use crate::random::Random;
 
 /// Fills in the request with this number on a connection.
-pub fn fill(connection: u64, number: u64, bytes: &mut [u8]) {
+pub(super) fn fill(connection: u64, number: u64, bytes: &mut [u8]) {
     let mut random = Random::new((connection << 40) ^ number);
     for chunk in bytes.chunks_mut(8) {
         chunk.copy_from_slice(&random.bits().to_le_bytes()[..chunk.len()]);
@@ -16,14 +16,14 @@ pub fn fill(connection: u64, number: u64, bytes: &mut [u8]) {
 
 /// The answer that arrives at present.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Answer {
+pub(super) struct Answer {
     arrived: usize,
 }
 
 impl Answer {
     /// Takes the bytes that arrived in answer to `request`; returns whether the answer is complete.
     /// The next request may begin then.
-    pub fn take(&mut self, bytes: &[u8], request: &[u8]) -> Result<bool, String> {
+    pub(super) fn take(&mut self, bytes: &[u8], request: &[u8]) -> Result<bool, String> {
         let rest = &request[self.arrived.min(request.len())..];
         if bytes.len() > rest.len() {
             let more = bytes.len() - rest.len();

@@ -27,7 +27,7 @@ use crate::statistics::Ratio;
 mod compio;
 pub(crate) mod connections;
 mod drain;
-pub mod experiment;
+pub(crate) mod experiment;
 mod go;
 #[cfg(feature = "rivals-c")]
 mod libev;
@@ -42,7 +42,7 @@ mod mio;
 #[cfg(feature = "rivals-rt")]
 mod monoio;
 pub(crate) mod ours;
-pub mod plot;
+pub(crate) mod plot;
 pub(crate) mod poller;
 #[cfg(feature = "rival-polling")]
 mod polling;
@@ -52,14 +52,14 @@ mod reader;
 #[cfg(feature = "rivals-rt")]
 mod smol;
 pub(crate) mod subject;
-pub mod table;
+pub(crate) mod table;
 #[cfg(feature = "rivals-rt")]
 pub(crate) mod tokio;
 mod trial;
 
 /// Options of `superpoll-lab echo`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// Connections to each server, with commas
     #[arg(long, value_name = "LIST", default_value = "1000")]
     pub connections: String,
@@ -84,7 +84,7 @@ crate::options::of_a_command!(Options);
 
 /// One server with one number of connections.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Row {
+pub(crate) struct Row {
     /// The server.
     pub subject: String,
     /// `tcp` or `unix`.

@@ -6,7 +6,7 @@ use crate::plot::{self, Plot};
 
 /// Plots a curve for each server, for one kind of sockets; `None` if only one number of connections
 /// was measured.
-pub fn over_connections(rows: &[Row], kind: &str) -> Option<Plot> {
+pub(crate) fn over_connections(rows: &[Row], kind: &str) -> Option<Plot> {
     let own: Vec<&Row> = rows.iter().filter(|row| row.kind == kind).collect();
     let curves = plot::curves(&own, |row| {
         Some((
@@ -24,7 +24,7 @@ pub fn over_connections(rows: &[Row], kind: &str) -> Option<Plot> {
 }
 
 /// Returns the kinds of sockets, in the order of their rows.
-pub fn kinds(rows: &[Row]) -> Vec<&str> {
+pub(crate) fn kinds(rows: &[Row]) -> Vec<&str> {
     grouping::distinct(rows.iter().map(|row| row.kind.as_str()))
 }
 

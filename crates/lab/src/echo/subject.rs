@@ -20,7 +20,7 @@ use crate::echo::{libev, libevent, libuv};
 
 /// A server by name.
 #[derive(Clone, Copy)]
-pub struct Entry {
+pub(crate) struct Entry {
     /// Its name in tables and records.
     pub name: &'static str,
     /// A description for the reader.
@@ -75,7 +75,7 @@ macro_rules! rival {
 }
 
 /// All servers, the yardstick first.
-pub const ALL: &[Entry] = &[
+pub(crate) const ALL: &[Entry] = &[
     other("raw-epoll", "a C programmer's epoll loop, level-triggered", raw_epoll::serve_level),
     other("raw-epoll-et", "a C programmer's epoll loop, edge-triggered", raw_epoll::serve_edge),
     Entry {
@@ -151,7 +151,7 @@ pub const ALL: &[Entry] = &[
 
 impl Entry {
     /// Returns its server function.
-    pub fn serve(&self) -> Result<Serve> {
+    pub(crate) fn serve(&self) -> Result<Serve> {
         self.serve.map_err(|feature| {
             Error::usage(format!(
                 "subject {} is not built in: build with --features {feature}",
@@ -161,14 +161,14 @@ impl Entry {
     }
 
     /// Compiles its program, if that is compiled at run time.
-    pub fn prepare(&self) -> Result<()> {
+    pub(crate) fn prepare(&self) -> Result<()> {
         self.program.map_or(Ok(()), |program| program().build())
     }
 }
 
 /// Returns the requested servers, each once, and the yardstick; and a note with the reason for each
 /// server that this system cannot run.
-pub fn chosen(names: Option<&str>) -> Result<(Vec<Entry>, Vec<String>)> {
+pub(crate) fn chosen(names: Option<&str>) -> Result<(Vec<Entry>, Vec<String>)> {
     let names = format!("{},{}", ALL[0].name, names.unwrap_or("all"));
     let built_in = |entry: &Entry| entry.serve.is_ok();
     let chosen = options::named(&names, ALL, |entry| entry.name, built_in, "no echo server")?;

@@ -30,7 +30,7 @@ const EPOLL_CTL: f64 = 0.05;
 
 /// Servers of static files.
 #[derive(Debug)]
-pub struct Files;
+pub(crate) struct Files;
 
 impl Experiment for Files {
     type Options = Options;

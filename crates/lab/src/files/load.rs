@@ -15,14 +15,14 @@ const ROOM: usize = 256 << 10;
 
 /// A client of the server.
 #[derive(Debug)]
-pub struct Connection {
+pub(super) struct Connection {
     client: Client,
     request: Rc<[u8]>,
     response: Response,
 }
 
 /// Makes this many connections to a server, to request this file.
-pub fn load(
+pub(super) fn load(
     subject: &'static str,
     port: u16,
     count: usize,

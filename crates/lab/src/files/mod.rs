@@ -28,14 +28,14 @@ use crate::options::Output;
 use crate::server::turns::Figures;
 use crate::statistics::Ratio;
 
-pub mod experiment;
+pub(crate) mod experiment;
 mod load;
 mod nginx;
 mod ours;
-pub mod plot;
+pub(crate) mod plot;
 mod response;
 pub(crate) mod subject;
-pub mod table;
+pub(crate) mod table;
 #[cfg(feature = "http")]
 mod tokio;
 mod trial;
@@ -45,7 +45,7 @@ const NAME: &str = "file.bin";
 
 /// Options of `superpoll-lab files`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// The lengths of the file, with commas
     #[arg(long, value_name = "LIST", default_value = "1024,102400")]
     pub bytes: String,
@@ -64,7 +64,7 @@ crate::options::of_a_command!(Options);
 
 /// One server with one file and one number of connections.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Row {
+pub(crate) struct Row {
     /// The server.
     pub subject: String,
     /// The length of the file.

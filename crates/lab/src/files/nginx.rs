@@ -31,7 +31,7 @@ fn configuration(own: &str, root: &str, port: u16, sendfile: bool) -> String {
 }
 
 /// Starts it, with its files in a folder of its own.
-pub fn start(
+pub(super) fn start(
     name: &'static str,
     process: ProcessOptions,
     own: &Path,

@@ -15,7 +15,12 @@ use crate::server::{Control, runtime};
 const SILENCE: std::time::Duration = std::time::Duration::from_secs(3600);
 
 /// Serves a folder on a port indefinitely, as without a configuration: no access log, one engine.
-pub fn serve(backend: BackendKind, root: &Path, port: u16, control: &mut Control) -> Result<()> {
+pub(super) fn serve(
+    backend: BackendKind,
+    root: &Path,
+    port: u16,
+    control: &mut Control,
+) -> Result<()> {
     let mut config = Config::folder(root);
     let address = Address::Tcp { host: Some("127.0.0.1".to_owned()), port };
     config.listeners = vec![Listener::plain(address)];

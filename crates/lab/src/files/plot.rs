@@ -4,13 +4,13 @@ use crate::files::Row;
 use crate::plot::{self, Plot};
 
 /// Returns the numbers of connections that were measured, in their order.
-pub fn connections(rows: &[Row]) -> Vec<usize> {
+pub(crate) fn connections(rows: &[Row]) -> Vec<usize> {
     crate::grouping::distinct(rows.iter().map(|row| row.connections))
 }
 
 /// Plots a curve for each server with this number of connections; `None` if only one file was
 /// measured.
-pub fn over_bytes(rows: &[Row], connections: usize) -> Option<Plot> {
+pub(crate) fn over_bytes(rows: &[Row], connections: usize) -> Option<Plot> {
     let own: Vec<&Row> = rows.iter().filter(|row| row.connections == connections).collect();
     let curves = plot::curves(&own, |row| {
         let time = row.figures.cpu_ns_per_request_median / 1e3;

@@ -15,7 +15,7 @@ const MOST_FIELDS: usize = 32;
 
 /// The answer that arrives at present.
 #[derive(Debug)]
-pub struct Response {
+pub(super) struct Response {
     file: Rc<[u8]>,
     /// The part of a head that has arrived.
     head: Vec<u8>,
@@ -25,13 +25,13 @@ pub struct Response {
 
 impl Response {
     /// Creates the check for this file.
-    pub fn new(file: Rc<[u8]>) -> Response {
+    pub(super) fn new(file: Rc<[u8]>) -> Response {
         Response { file, head: Vec::new(), body: None }
     }
 
     /// Takes the bytes that arrived and returns whether the answer is complete; the next request
     /// may begin then.
-    pub fn take(&mut self, bytes: &[u8]) -> Result<bool, String> {
+    pub(super) fn take(&mut self, bytes: &[u8]) -> Result<bool, String> {
         let (begin, part) = match self.body {
             Some(begin) => (begin, bytes),
             None => match self.take_head(bytes)? {

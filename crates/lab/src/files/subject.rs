@@ -9,7 +9,7 @@ use crate::programs;
 
 /// The server behind a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// Ours on a back-end.
     Ours(BackendKind),
     /// nginx, with `sendfile` or without.
@@ -19,7 +19,7 @@ pub enum Kind {
 
 /// A server by name.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry {
+pub(crate) struct Entry {
     /// Its name in tables and records.
     pub name: &'static str,
     /// A description for the reader.
@@ -32,7 +32,7 @@ const fn entry(name: &'static str, about: &'static str, kind: Kind) -> Entry {
 }
 
 /// All servers.
-pub const ALL: &[Entry] = &[
+pub(crate) const ALL: &[Entry] = &[
     entry("superpoll-poll", "superpoll serve, back-end poll", Kind::Ours(BackendKind::Poll)),
     entry("superpoll-epoll", "superpoll serve, back-end epoll", Kind::Ours(BackendKind::Epoll)),
     entry(
@@ -76,7 +76,7 @@ impl Entry {
 
 /// Returns the requested servers, each once, and a note with the reason for each that is not
 /// available here.
-pub fn chosen(names: Option<&str>) -> Result<(Vec<Entry>, Vec<String>)> {
+pub(crate) fn chosen(names: Option<&str>) -> Result<(Vec<Entry>, Vec<String>)> {
     options::present(names, ALL, |entry| entry.name, Entry::missing, "no file server")
 }
 

@@ -4,7 +4,7 @@ use crate::files::Row;
 use crate::table::{self, Table};
 
 /// Returns the table of processor times.
-pub fn servers(rows: &[Row]) -> Table {
+pub(crate) fn servers(rows: &[Row]) -> Table {
     table::of(
         rows,
         2,
@@ -32,7 +32,7 @@ pub fn servers(rows: &[Row]) -> Table {
 
 /// Returns the table of calls by name, where strace has counted them; it is empty where strace has
 /// not.
-pub fn calls(rows: &[Row]) -> Table {
+pub(crate) fn calls(rows: &[Row]) -> Table {
     table::of(
         rows.iter().filter(|row| !row.strace_calls.is_empty()),
         4,

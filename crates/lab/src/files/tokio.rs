@@ -89,7 +89,7 @@ fn answer<B>(files: &Files, request: &Request<B>) -> Response<Full<Bytes>> {
 }
 
 /// Serves a folder indefinitely to the clients of a listener.
-pub fn serve(listener: TcpListener, root: &Path, control: &mut Control) -> Result<()> {
+pub(super) fn serve(listener: TcpListener, root: &Path, control: &mut Control) -> Result<()> {
     let failed = |source| Error::system("setting tokio up", source);
     let files = cache(root).map_err(|e| Error::system(format!("reading {}", root.display()), e))?;
     let files = Arc::new(files);

@@ -14,7 +14,7 @@ const BEFORE: u64 = 768;
 
 /// The answer that the process prints at its end.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Answer {
+pub(super) struct Answer {
     /// System calls of the operations, by our own counters.
     pub counted: Counted,
     /// Whether the engine makes calls in the way that it measured to be cheaper; which way that is
@@ -23,7 +23,7 @@ pub struct Answer {
 }
 
 /// Carries out `operations` operations and prints the calls that they made on standard output.
-pub fn operate(path: Path, operations: u64) -> Result<()> {
+pub(super) fn operate(path: Path, operations: u64) -> Result<()> {
     // A process that hangs is ended, so that the parent does not wait indefinitely.
     process::watch(path.name);
     let mut work = path.set_up()?;

@@ -18,7 +18,7 @@ const CALLS_SLACK: f64 = 0.02;
 
 /// A figure that has moved by more than its tolerance.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Change {
+pub(super) struct Change {
     /// The path.
     pub path: &'static str,
     /// The name of the figure: instructions, or a system call and the counter that saw it.
@@ -33,7 +33,7 @@ pub struct Change {
 
 impl Change {
     /// Whether the value has increased.
-    pub fn is_regression(&self) -> bool {
+    pub(super) fn is_regression(&self) -> bool {
         self.now > self.stored
     }
 }
@@ -56,7 +56,7 @@ fn digits(figure: f64) -> String {
 
 /// Returns the figures that have moved by more than their tolerance. Figures of another compiler
 /// may differ by `widened`, if that is more.
-pub fn changes(
+pub(super) fn changes(
     path: &'static str,
     stored: &Figures,
     now: &Figures,

@@ -8,7 +8,7 @@ use superpoll_rt::Runtime;
 use crate::relay::kernel_name;
 
 /// Calls by name.
-pub type Counted = BTreeMap<String, u64>;
+pub(super) type Counted = BTreeMap<String, u64>;
 
 fn add(to: &mut Counted, calls: impl Iterator<Item = (&'static str, u64)>) {
     for (counter, count) in calls.filter(|&(_, count)| count > 0) {
@@ -17,7 +17,7 @@ fn add(to: &mut Counted, calls: impl Iterator<Item = (&'static str, u64)>) {
 }
 
 /// The calls that a poller has made.
-pub fn of_poller(poller: &Poller) -> Counted {
+pub(super) fn of_poller(poller: &Poller) -> Counted {
     let mut calls = Counted::new();
     add(&mut calls, poller.stats().calls.by_name());
     calls
@@ -25,7 +25,7 @@ pub fn of_poller(poller: &Poller) -> Counted {
 
 /// The calls that a runtime's engines have made for their pollers and on their sockets, and the
 /// calls of this process's relays on their sockets.
-pub fn of_runtime(runtime: &Runtime) -> Counted {
+pub(super) fn of_runtime(runtime: &Runtime) -> Counted {
     let mut calls = Counted::new();
     for engine in runtime.stats() {
         add(&mut calls, engine.poller.calls.by_name());

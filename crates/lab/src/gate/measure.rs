@@ -31,7 +31,7 @@ const TUNABLES: &str = "glibc.cpu.hwcaps=-AVX2,-AVX512F,-AVX512VL,-ERMS,-FSRM";
 
 /// The tools that count from outside the process.
 #[derive(Debug)]
-pub struct Tools {
+pub(super) struct Tools {
     command: PathBuf,
     valgrind: Option<PathBuf>,
     strace: Option<PathBuf>,
@@ -53,7 +53,7 @@ struct Run {
 
 impl Tools {
     /// Finds the tools that are installed; the notes name the missing ones.
-    pub fn here() -> Result<(Tools, Vec<String>)> {
+    pub(super) fn here() -> Result<(Tools, Vec<String>)> {
         let command = std::env::current_exe()
             .map_err(|e| Error::system("looking for this program's own file", e))?;
         let mut notes = Vec::new();
@@ -82,12 +82,12 @@ impl Tools {
     }
 
     /// Whether both instructions and system calls can be counted.
-    pub fn are_complete(&self) -> bool {
+    pub(super) fn are_complete(&self) -> bool {
         self.valgrind.is_some() && self.strace.is_some()
     }
 
     /// Counts the cost of one operation of a path.
-    pub fn count(&self, path: Path) -> Result<Figures> {
+    pub(super) fn count(&self, path: Path) -> Result<Figures> {
         let mut figures = Figures { tolerance: path.tolerance, ..Figures::default() };
         if self.valgrind.is_some() {
             let less = self.run(path, path.operations, Some(Onlooker::Callgrind))?;

@@ -60,7 +60,7 @@ const ADVICE: &str = "find out where with valgrind --tool=callgrind or strace; i
 
 /// Options of `superpoll-lab gate`.
 #[derive(Clone, Debug, Default, clap::Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// Paths to measure, with commas [default: all]
     #[arg(long, value_name = "LIST")]
     pub only: Option<String>,
@@ -93,7 +93,7 @@ pub struct Options {
 
 /// A path with its counted and its stored figures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Row {
+pub(crate) struct Row {
     /// The path.
     pub path: String,
     /// The operation, in words.
@@ -137,7 +137,7 @@ impl Measured {
 }
 
 /// Counts, then compares or stores.
-pub fn run(options: &Options) -> Result<()> {
+pub(crate) fn run(options: &Options) -> Result<()> {
     if let (Some(name), Some(operations)) = (&options.operate, options.operations) {
         return child::operate(Path::named(name)?, operations);
     }

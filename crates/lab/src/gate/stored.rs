@@ -11,21 +11,21 @@ use crate::gate::paths;
 use crate::sys::library;
 
 /// The figures of the checkout that this program was built from.
-pub const BUILT_IN: &str = include_str!("../../gate.toml");
+pub(super) const BUILT_IN: &str = include_str!("../../gate.toml");
 
 /// The path of the figures, from the root of a checkout.
-pub const PLACE: &str = "crates/lab/gate.toml";
+pub(super) const PLACE: &str = "crates/lab/gate.toml";
 
 /// The tolerated increase of an operation's cost, as a share, unless its path sets another.
-pub const TOLERANCE: f64 = 0.02;
+pub(super) const TOLERANCE: f64 = 0.02;
 
 /// The tolerance for figures of another compiler or C library, if it is larger.
-pub const OTHER_TOLERANCE: f64 = 0.10;
+pub(super) const OTHER_TOLERANCE: f64 = 0.10;
 
 /// The tools that the figures were made with.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Made {
+pub(super) struct Made {
     /// The compiler.
     pub rustc: String,
     /// The target that it compiled for.
@@ -38,7 +38,7 @@ pub struct Made {
 
 impl Made {
     /// The tools that this program is made with.
-    pub fn here() -> Made {
+    pub(super) fn here() -> Made {
         Made {
             rustc: crate::environment::RUSTC.to_owned(),
             target: env!("LAB_TARGET").to_owned(),
@@ -48,7 +48,7 @@ impl Made {
     }
 
     /// The kind of processor.
-    pub fn processor(&self) -> &str {
+    pub(super) fn processor(&self) -> &str {
         self.target.split('-').next().unwrap_or_default()
     }
 }
@@ -56,7 +56,7 @@ impl Made {
 /// The cost of one operation of a path.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Figures {
+pub(crate) struct Figures {
     /// The tolerated increase, as a share, if it differs from the default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tolerance: Option<f64>,
@@ -74,7 +74,7 @@ pub struct Figures {
 /// A file of figures.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Stored {
+pub(super) struct Stored {
     /// The tools that the figures were made with.
     pub made: Made,
     /// The figures by path.
@@ -84,7 +84,7 @@ pub struct Stored {
 
 impl Stored {
     /// Reads figures from a text, which errors call `name`.
-    pub fn parse(name: &str, text: &str) -> Result<Stored> {
+    pub(super) fn parse(name: &str, text: &str) -> Result<Stored> {
         let stored: Stored = toml::from_str(text).map_err(|error| {
             let start = error.span().map_or(0, |span| span.start).min(text.len());
             let line = 1 + text.as_bytes()[..start].iter().filter(|&&byte| byte == b'\n').count();
@@ -112,7 +112,7 @@ impl Stored {
     }
 
     /// Reads a file.
-    pub fn read(file: &File) -> Result<Stored> {
+    pub(super) fn read(file: &File) -> Result<Stored> {
         let name = file.display().to_string();
         let text = std::fs::read_to_string(file)
             .map_err(|e| Error::system(format!("reading the stored figures {name}"), e))?;
@@ -120,14 +120,14 @@ impl Stored {
     }
 
     /// Replaces the figures of a path by the counted ones; a tolerance of the path stays.
-    pub fn update(&mut self, path: &str, figures: Figures) {
+    pub(super) fn update(&mut self, path: &str, figures: Figures) {
         let known = self.paths.get(path).and_then(|known| known.tolerance);
         let tolerance = known.or(figures.tolerance);
         self.paths.insert(path.to_owned(), Figures { tolerance, ..figures });
     }
 
     /// Renders the text of a file, with the paths in their order.
-    pub fn to_text(&self) -> String {
+    pub(super) fn to_text(&self) -> String {
         let Made { rustc, target, profile, libc } = &self.made;
         let mut text = format!(
             "# What an operation of each core path takes. Written by `superpoll-lab gate --update`; CONTRIBUTING.md says\n\
@@ -163,7 +163,7 @@ fn inline(calls: &BTreeMap<String, f64>) -> String {
 }
 
 /// Formats a count with at most three digits after the point.
-pub fn digits(count: f64) -> String {
+pub(super) fn digits(count: f64) -> String {
     // A sum of nothing is negative zero.
     let text = format!("{:.3}", count + 0.0);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

@@ -13,16 +13,16 @@ const MARK: &str = "getppid";
 
 /// The format of strace's output: one call in each line with its process, and with plain numbers,
 /// which is fast.
-pub const OPTIONS: [&str; 4] = ["-f", "-q", "-e", "raw=all"];
+pub(super) const OPTIONS: [&str; 4] = ["-f", "-q", "-e", "raw=all"];
 
 /// Marks a place in the trace of this process.
-pub fn mark() {
+pub(super) fn mark() {
     // The call itself is the mark; its result is not used.
     let _ = std::os::unix::process::parent_id();
 }
 
 /// The calls between the marks, by name, of all threads.
-pub fn read(trace: &str) -> Result<BTreeMap<String, u64>> {
+pub(super) fn read(trace: &str) -> Result<BTreeMap<String, u64>> {
     let mut calls = BTreeMap::new();
     let mut marks = 0;
     for name in trace.lines().filter_map(begun) {

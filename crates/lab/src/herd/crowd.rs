@@ -61,7 +61,7 @@ const LOOKS: usize = 400;
 
 /// Waiters on one port. They end when the crowd is dropped.
 #[derive(Debug)]
-pub struct Crowd {
+pub(super) struct Crowd {
     shared: Arc<SharedNumbers>,
     children: Vec<process::Child>,
     /// The folders in which the kernel reports on each waiter.
@@ -81,7 +81,12 @@ pub struct Crowd {
 impl Crowd {
     /// Starts `waiters` waiters, or as many as limits allow, perhaps none, and returns when all are
     /// asleep.
-    pub fn gather(method: Method, waiters: usize, dups: usize, of_pipe: bool) -> Result<Crowd> {
+    pub(super) fn gather(
+        method: Method,
+        waiters: usize,
+        dups: usize,
+        of_pipe: bool,
+    ) -> Result<Crowd> {
         let failed = |doing: String| move |source| Error::system(doing, source);
         let shared = SharedNumbers::new(FIRST + 2 * waiters)
             .map_err(failed("sharing memory with processes".to_owned()))?;
@@ -280,7 +285,7 @@ impl Crowd {
     }
 
     /// Returns how many wait, and the reason if more were requested.
-    pub fn size(&self) -> (usize, Option<&str>) {
+    pub(super) fn size(&self) -> (usize, Option<&str>) {
         (self.numbers.len(), self.shortage.as_deref())
     }
 
@@ -314,13 +319,13 @@ impl Crowd {
     }
 
     /// The port to connect to.
-    pub fn port(&self) -> u16 {
+    pub(super) fn port(&self) -> u16 {
         self.port
     }
 
     /// Waits until `accepted` connections were accepted in total, and then until all waiters sleep
     /// again.
-    pub fn wait_for_accepts(&self, accepted: u64) -> Result<()> {
+    pub(super) fn wait_for_accepts(&self, accepted: u64) -> Result<()> {
         self.wait_until(|shared| shared[ACCEPTED].load(Ordering::Acquire) >= accepted)?;
         self.wait_until_asleep()
     }
@@ -368,12 +373,12 @@ impl Crowd {
     }
 
     /// How often the waiters have gone to sleep, in total.
-    pub fn sleeps(&self) -> Result<u64> {
+    pub(super) fn sleeps(&self) -> Result<u64> {
         self.folders.iter().map(|folder| sleeps_of(&folder.join("status"))).sum()
     }
 
     /// How many connections each waiter has got.
-    pub fn accepts(&self) -> Vec<u64> {
+    pub(super) fn accepts(&self) -> Vec<u64> {
         let of = |number: &usize| self.shared[FIRST + number].load(Ordering::Relaxed);
         self.numbers.iter().map(of).collect()
     }

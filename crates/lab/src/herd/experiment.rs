@@ -9,7 +9,7 @@ use crate::target::{Target, Targets};
 
 /// Many waiters for one connection.
 #[derive(Debug)]
-pub struct Herd;
+pub(crate) struct Herd;
 
 impl Experiment for Herd {
     type Options = Options;
@@ -76,7 +76,7 @@ impl Experiment for Herd {
 
 /// Many waiters for one connection, each with many duplicates of the listener.
 #[derive(Debug)]
-pub struct HerdDups;
+pub(crate) struct HerdDups;
 
 impl Experiment for HerdDups {
     type Options = Options;

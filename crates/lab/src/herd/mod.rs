@@ -22,16 +22,16 @@ use serde::{Deserialize, Serialize};
 use crate::options::Output;
 
 mod crowd;
-pub mod experiment;
+pub(crate) mod experiment;
 mod method;
-pub mod plot;
+pub(crate) mod plot;
 mod shortage;
-pub mod table;
+pub(crate) mod table;
 mod trial;
 
 /// Options of `superpoll-lab herd`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// Waiting processes (or engines), with commas [default: 1,16,256,1024,4096,16384, or 1,16,64
     /// if quick]
     #[arg(long, value_name = "LIST")]
@@ -54,11 +54,11 @@ pub struct Options {
 crate::options::of_a_command!(Options);
 
 /// The most processes that are started at a time.
-pub const MOST_PROCESSES: usize = 16_384;
+pub(crate) const MOST_PROCESSES: usize = 16_384;
 
 /// One method of waiting with one number of waiters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Row {
+pub(crate) struct Row {
     /// The method.
     pub subject: String,
     /// Waiting processes, or engines of our runtime.
@@ -100,7 +100,7 @@ pub struct Row {
 
 /// Jain's fairness index: the square of the sum, divided by the sum of the squares times the
 /// number.
-pub fn jain(counts: &[u64]) -> f64 {
+pub(crate) fn jain(counts: &[u64]) -> f64 {
     let sum: f64 = counts.iter().map(|&count| count as f64).sum();
     let squares: f64 = counts.iter().map(|&count| (count as f64).powi(2)).sum();
     if squares == 0.0 { 1.0 } else { sum * sum / (counts.len() as f64 * squares) }

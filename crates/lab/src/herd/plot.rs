@@ -4,7 +4,7 @@ use crate::herd::Row;
 use crate::plot::{self, Plot};
 
 /// With duplicates of the listener, or with duplicates of a pipe; none if there is only one size.
-pub fn over_processes(rows: &[Row], dups_of: &str) -> Option<Plot> {
+pub(crate) fn over_processes(rows: &[Row], dups_of: &str) -> Option<Plot> {
     let dups = rows.first()?.dups;
     let curves = plot::curves(rows, |row| {
         let point = (row.processes as f64, row.connect_ns_median);

@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind};
 use crate::environment;
 
 /// Returns the kernel's number of an error, also if other errors wrap it.
-pub fn code_of(error: &io::Error) -> i32 {
+pub(super) fn code_of(error: &io::Error) -> i32 {
     let mut cause: Option<&(dyn Error + 'static)> = Some(error);
     while let Some(error) = cause {
         if let Some(code) = error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error) {
@@ -23,14 +23,14 @@ pub fn code_of(error: &io::Error) -> i32 {
 }
 
 /// Whether the kernel returns this error when there are too many of something.
-pub fn is_a_limit(code: i32) -> bool {
+pub(super) fn is_a_limit(code: i32) -> bool {
     use libc::{EAGAIN, EMFILE, ENFILE, ENOBUFS, ENOMEM, ENOSPC};
     [EAGAIN, EMFILE, ENFILE, ENOBUFS, ENOMEM, ENOSPC].contains(&code)
 }
 
 /// Describes what the kernel refused to processes that wait for `dups` duplicates each, and by
 /// which limit, for readers who can raise it.
-pub fn why(code: i32, dups: usize) -> String {
+pub(super) fn why(code: i32, dups: usize) -> String {
     let error = io::Error::from_raw_os_error(code);
     let (path, name) = match code {
         libc::ENOSPC => ("/proc/sys/fs/epoll/max_user_watches", "fs.epoll.max_user_watches"),

@@ -4,7 +4,7 @@ use crate::herd::Row;
 use crate::table::{self, Table};
 
 /// All rows, by the kind of duplicates and the number of waiters.
-pub fn herds(rows: &[Row]) -> Table {
+pub(crate) fn herds(rows: &[Row]) -> Table {
     table::of(
         rows,
         3,

@@ -145,7 +145,7 @@ struct Measured {
 }
 
 /// Runs the experiment.
-pub fn run(options: &Options) -> Result<Record<Row>> {
+pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     options.output.check()?;
     let (points, mut notes) = points(options)?;
     let (methods, absent) = subjects(options.subjects.as_deref())?;

@@ -9,7 +9,7 @@ use crate::target::{Target, Targets};
 
 /// Web servers.
 #[derive(Debug)]
-pub struct Http;
+pub(crate) struct Http;
 
 impl Experiment for Http {
     type Options = Options;

@@ -12,7 +12,7 @@ use hyper::{Request, Response};
 use crate::http::response::BODY;
 
 /// Answers until the client has enough, with hyper's own settings.
-pub async fn serve<S: Read + Write + Unpin>(stream: S) {
+pub(super) async fn serve<S: Read + Write + Unpin>(stream: S) {
     // A client that goes away is no failure of the server's; the load generator notices lost
     // answers.
     let _ = http1::Builder::new().serve_connection(stream, service_fn(hello)).await;

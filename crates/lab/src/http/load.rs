@@ -17,14 +17,14 @@ const ROOM: usize = 4096;
 
 /// A client of the server.
 #[derive(Debug)]
-pub struct Connection {
+pub(crate) struct Connection {
     client: Client,
     response: Response,
 }
 
 /// Makes this many connections to a server, from an address of this machine's own network, to each
 /// of its ports in turn.
-pub fn load(
+pub(crate) fn load(
     subject: &'static str,
     from: Ipv4Addr,
     ports: &[u16],

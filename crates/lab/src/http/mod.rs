@@ -17,18 +17,18 @@ use crate::options::Output;
 use crate::server::turns::Figures;
 use crate::statistics::Estimate;
 
-pub mod experiment;
+pub(crate) mod experiment;
 #[cfg(feature = "http")]
 mod hello;
 pub(crate) mod load;
 #[cfg(feature = "http")]
 mod ours;
-pub mod plot;
+pub(crate) mod plot;
 pub(crate) mod raw_epoll;
 pub(crate) mod response;
 #[cfg(feature = "http")]
 pub(crate) mod subject;
-pub mod table;
+pub(crate) mod table;
 #[cfg(feature = "http")]
 pub(crate) mod tokio;
 #[cfg(feature = "http")]
@@ -39,7 +39,7 @@ pub const BUILT_IN: bool = cfg!(feature = "http");
 
 /// Options of `superpoll-lab http`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// Connections to each server, with commas
     #[arg(long, value_name = "LIST", default_value = "64")]
     pub connections: String,
@@ -55,7 +55,7 @@ crate::options::of_a_command!(Options);
 
 /// One server with one number of connections.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Row {
+pub(crate) struct Row {
     /// The server.
     pub subject: String,
     /// Connections, each with one request in flight.
@@ -75,7 +75,7 @@ pub struct Row {
 impl Row {
     /// Returns the headline of the cost relative to tokio's: from lowest deciles, or from medians in
     /// older records.
-    pub fn to_tokio(&self) -> Option<f64> {
+    pub(crate) fn to_tokio(&self) -> Option<f64> {
         self.tokio_decile.map(|ratio| ratio.value).or(self.tokio_ratio)
     }
 }

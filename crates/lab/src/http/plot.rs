@@ -4,7 +4,7 @@ use crate::http::Row;
 use crate::plot::{self, Plot};
 
 /// Plots a curve for each server; `None` if only one number of connections was measured.
-pub fn over_connections(rows: &[Row]) -> Option<Plot> {
+pub(crate) fn over_connections(rows: &[Row]) -> Option<Plot> {
     let curves = plot::curves(rows, |row| {
         Some((
             row.subject.as_str(),

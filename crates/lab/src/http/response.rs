@@ -2,7 +2,7 @@
 //! length and every byte of the body.
 
 /// The body of every answer.
-pub const BODY: &[u8; 13] = b"Hello, World!";
+pub(crate) const BODY: &[u8; 13] = b"Hello, World!";
 
 /// The longest head of an answer.
 const LONGEST_HEAD: usize = 4096;
@@ -12,14 +12,14 @@ const BLANK: &[u8] = b"\r\n\r\n";
 
 /// The answer that arrives at present.
 #[derive(Debug, Default)]
-pub struct Response {
+pub(crate) struct Response {
     arrived: Vec<u8>,
 }
 
 impl Response {
     /// Takes the bytes that arrived and returns whether the answer is complete; the next request
     /// may begin then.
-    pub fn take(&mut self, bytes: &[u8]) -> Result<bool, String> {
+    pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<bool, String> {
         self.arrived.extend_from_slice(bytes);
         let Some(head) = self.arrived.windows(BLANK.len()).position(|window| window == BLANK)
         else {

@@ -10,11 +10,11 @@ use crate::options;
 use crate::server::Control;
 
 /// Serves a listener's connections indefinitely.
-pub type Serve = fn(TcpListener, &mut Control) -> Result<()>;
+pub(crate) type Serve = fn(TcpListener, &mut Control) -> Result<()>;
 
 /// A server by name.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry {
+pub(crate) struct Entry {
     /// Its name in tables and records.
     pub name: &'static str,
     /// A description for the reader.
@@ -36,7 +36,7 @@ const fn other(name: &'static str, about: &'static str, serve: Serve) -> Entry {
 }
 
 /// All servers, the lower bound first.
-pub const ALL: &[Entry] = &[
+pub(crate) const ALL: &[Entry] = &[
     other("raw-epoll", "an epoll loop that answers canned bytes", raw_epoll::serve),
     ours("superpoll-rt-poll", "hyper on our runtime, back-end poll", ours::serve_poll),
     ours("superpoll-rt-epoll", "hyper on our runtime, back-end epoll", ours::serve_epoll),
@@ -49,7 +49,7 @@ pub const ALL: &[Entry] = &[
 ];
 
 /// Returns the requested servers, each once.
-pub fn chosen(names: Option<&str>) -> Result<Vec<Entry>> {
+pub(crate) fn chosen(names: Option<&str>) -> Result<Vec<Entry>> {
     let names = names.unwrap_or("all");
     let mut chosen = options::named(names, ALL, |entry| entry.name, |_| true, "no HTTP server")?;
     chosen.retain(|entry| !entry.rings || BackendKind::Uring.is_available());

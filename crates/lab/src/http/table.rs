@@ -4,7 +4,7 @@ use crate::http::Row;
 use crate::table::{self, Table};
 
 /// Returns the table of all servers.
-pub fn servers(rows: &[Row]) -> Table {
+pub(crate) fn servers(rows: &[Row]) -> Table {
     table::of(
         rows,
         1,

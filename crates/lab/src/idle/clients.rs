@@ -34,7 +34,7 @@ const ACCEPTED: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 
 /// Commands for the clients.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub enum Order {
+pub(super) enum Order {
     /// Connect this many clients; each does its part before the next one connects.
     OneByOne(usize),
     /// Connect this many clients; then all send their requests, then all read the answers.
@@ -47,7 +47,7 @@ pub enum Order {
 
 /// Starts clients of a server in a process of their own, with an address of this machine's own
 /// network.
-pub fn start(
+pub(super) fn start(
     entry: Entry,
     from: Ipv4Addr,
     port: u16,

@@ -9,7 +9,7 @@ use crate::target::{Target, Targets};
 
 /// Memory of connections that do nothing.
 #[derive(Debug)]
-pub struct Idle;
+pub(crate) struct Idle;
 
 impl Experiment for Idle {
     type Options = Options;

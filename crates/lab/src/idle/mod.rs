@@ -25,18 +25,18 @@ use serde::{Deserialize, Serialize};
 use crate::options::Output;
 
 mod clients;
-pub mod experiment;
-pub mod plot;
-pub mod ramp;
+pub(crate) mod experiment;
+pub(crate) mod plot;
+pub(crate) mod ramp;
 mod service;
 pub(crate) mod subject;
-pub mod table;
+pub(crate) mod table;
 mod tls;
 pub(crate) mod trial;
 
 /// Options of `superpoll-lab idle`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// Connections to each server; with --ramp, those of the first step [default: 4000, or 1000 if
     /// quick; with --ramp 1000, or 250 if quick]
     #[arg(long, value_name = "N")]
@@ -66,7 +66,7 @@ crate::options::of_a_command!(Options);
 
 /// A figure over all rounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Spread {
+pub(crate) struct Spread {
     /// The median round.
     pub median: f64,
     /// The smallest.
@@ -77,7 +77,7 @@ pub struct Spread {
 
 /// One kind of connections to one server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Row {
+pub(crate) struct Row {
     /// The server and the kind of connection.
     pub subject: String,
     /// The kind of connection: `silent`, `keep-alive`, `tls`, `long-poll`, `websocket`, `relay`.

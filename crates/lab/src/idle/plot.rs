@@ -4,7 +4,7 @@ use crate::idle::Row;
 use crate::plot;
 
 /// A bar for each row.
-pub fn bars(rows: &[Row]) -> String {
+pub(crate) fn bars(rows: &[Row]) -> String {
     // From 16 bytes to 256 KiB.
     let share = |bytes: f64| ((bytes.max(16.0).log2() - 4.0) / 14.0).min(1.0);
     let heading = "user memory of an idle connection, in bytes (logarithmic)";

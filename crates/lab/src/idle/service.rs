@@ -11,7 +11,7 @@ use crate::server::{ProcessOptions, Server, program};
 
 /// A server at work.
 #[derive(Debug)]
-pub struct Service {
+pub(super) struct Service {
     /// Its process.
     pub server: Server,
     /// Where it listens.
@@ -21,7 +21,7 @@ pub struct Service {
 }
 
 /// Starts a server. It may put files into the folder.
-pub fn start(
+pub(super) fn start(
     entry: Entry,
     process: ProcessOptions,
     folder: &Path,

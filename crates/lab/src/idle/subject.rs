@@ -6,7 +6,7 @@ use crate::programs;
 
 crate::by_name::named! {
     /// The work of a connection before it falls silent.
-    pub enum Kind {
+    pub(crate) enum Kind {
         /// Nothing.
         Silent = "silent",
         /// One request over HTTP/1.
@@ -24,7 +24,7 @@ crate::by_name::named! {
 
 /// The software of a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Software {
+pub(crate) enum Software {
     /// `superpoll serve` and `superpoll proxy`.
     Superpoll,
     /// A loop as a C programmer would write it.
@@ -39,7 +39,7 @@ pub enum Software {
 
 /// A server with a kind of connections, by name.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry {
+pub(crate) struct Entry {
     /// Its name in tables and records.
     pub name: &'static str,
     /// Its description, for lists.
@@ -55,7 +55,7 @@ const fn entry(name: &'static str, about: &'static str, software: Software, kind
 }
 
 /// All entries.
-pub const ALL: &[Entry] = &[
+pub(crate) const ALL: &[Entry] = &[
     entry(
         "superpoll-silent",
         "superpoll serve, nothing was asked",
@@ -117,14 +117,14 @@ impl Entry {
     }
 
     /// Whether it treats a connection differently some time after the connection fell silent.
-    pub fn parks(&self) -> bool {
+    pub(crate) fn parks(&self) -> bool {
         self.software == Software::Superpoll && self.kind != Kind::Relay
     }
 }
 
 /// Returns the requested entries, each once, and the reasons for leaving out those that are not
 /// installed here.
-pub fn chosen(names: Option<&str>) -> Result<(Vec<Entry>, Vec<String>)> {
+pub(crate) fn chosen(names: Option<&str>) -> Result<(Vec<Entry>, Vec<String>)> {
     let missing = |entry: &Entry| entry.missing().map(str::to_owned);
     options::present(names, ALL, |entry| entry.name, missing, "no kind of connection")
 }

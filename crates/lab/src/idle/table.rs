@@ -12,7 +12,7 @@ fn range(spread: Spread) -> String {
 }
 
 /// The table of all rows.
-pub fn connections(rows: &[Row]) -> Table {
+pub(crate) fn connections(rows: &[Row]) -> Table {
     table::of(
         rows,
         2,

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 
 /// A certificate in a folder.
 #[derive(Clone, Debug)]
-pub struct Certificate {
+pub(super) struct Certificate {
     /// The file of the certificate.
     pub certificate: PathBuf,
     /// The file of its key.
@@ -22,7 +22,7 @@ pub struct Certificate {
 
 impl Certificate {
     /// Makes a certificate for `localhost` and writes it into a folder.
-    pub fn make(folder: &Path) -> Result<Certificate> {
+    pub(super) fn make(folder: &Path) -> Result<Certificate> {
         let failed =
             |error: &dyn std::fmt::Display| Error::usage(format!("making a certificate: {error}"));
         let made = rcgen::generate_simple_self_signed(["localhost".to_owned()])
@@ -41,7 +41,7 @@ impl Certificate {
     }
 
     /// A client's side of an encrypted connection.
-    pub fn client(&self) -> Result<ClientConnection> {
+    pub(super) fn client(&self) -> Result<ClientConnection> {
         ServerName::try_from("localhost")
             .map_err(|error| Error::usage(format!("naming a server: {error}")))
             .and_then(|name| {

@@ -19,7 +19,7 @@ use crate::statistics;
 use crate::sys::{descriptor, epoll, process};
 
 /// Connections that send requests.
-pub const ACTIVE: usize = 10;
+pub(super) const ACTIVE: usize = 10;
 
 /// Bytes of a request.
 const BYTES: usize = 64;
@@ -42,14 +42,14 @@ enum Order {
 
 /// A loop and its clients.
 #[derive(Debug)]
-pub struct Pair {
+pub(super) struct Pair {
     main: Clients,
     clients: Clients,
 }
 
 /// The findings of one round.
 #[derive(Clone, Copy, Debug)]
-pub struct RoundFigures {
+pub(super) struct RoundFigures {
     /// The median time of a request.
     pub p50: f64,
     /// The 99th percentile of the time of a request.
@@ -64,7 +64,7 @@ pub struct RoundFigures {
 
 impl Pair {
     /// Starts both, and waits until the idle connections have left.
-    pub fn start(
+    pub(super) fn start(
         kind: Kind,
         keeper: Option<&KeeperProcess>,
         idle: usize,
@@ -101,7 +101,7 @@ impl Pair {
     }
 
     /// Measures one round.
-    pub fn measure(&mut self, requests: u64) -> Result<RoundFigures> {
+    pub(super) fn measure(&mut self, requests: u64) -> Result<RoundFigures> {
         self.main.order(&Order::Serve(requests))?;
         self.clients.order(&requests)?;
         let times: Vec<f64> = self.clients.answer()?;

@@ -16,13 +16,13 @@ use crate::sys::{descriptor, process, socket};
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The channel to which messages are published.
-pub const CHANNEL: &str = "/news";
+pub(super) const CHANNEL: &str = "/news";
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
 /// The commands for a process of clients.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Order {
+pub(super) enum Order {
     /// Open this many subscriptions, and this many connections that send one request and stay open.
     /// The answer: none.
     Connect(usize, usize),
@@ -39,7 +39,7 @@ pub enum Order {
 
 /// Starts clients of the server at a port, in a process of their own. They connect from an address
 /// of their own, which has all ports to itself.
-pub fn start(subject: &'static str, port: u16, from: Ipv4Addr) -> Result<Clients> {
+pub(super) fn start(subject: &'static str, port: u16, from: Ipv4Addr) -> Result<Clients> {
     let (mut subscribers, mut idle) = (Vec::new(), Vec::new());
     Clients::start(subject, move |order: Order| {
         let wrong = |e: io::Error| Error::Work { subject, found: e.to_string() };
@@ -136,7 +136,7 @@ fn head(stream: &mut impl Read) -> io::Result<String> {
 }
 
 /// Sends a request on a new connection and returns the answer.
-pub fn ask(port: u16) -> io::Result<String> {
+pub(super) fn ask(port: u16) -> io::Result<String> {
     get(&mut connect(Ipv4Addr::LOCALHOST, port)?)
 }
 

@@ -9,7 +9,7 @@ use crate::target::{Target, worst};
 
 /// Keepers.
 #[derive(Debug)]
-pub struct Keep;
+pub(crate) struct Keep;
 
 impl Experiment for Keep {
     type Options = Options;

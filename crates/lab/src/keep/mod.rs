@@ -26,17 +26,17 @@ use crate::options::Output;
 
 mod busy;
 mod crowd;
-pub mod experiment;
+pub(crate) mod experiment;
 mod moves;
-pub mod plot;
+pub(crate) mod plot;
 mod restart;
-pub mod table;
+pub(crate) mod table;
 mod topology;
 mod trial;
 
 /// Options of `superpoll-lab keep`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// The parts to measure: move, wake, busy, restart or all
     #[arg(long, value_name = "LIST", default_value = "all")]
     pub parts: String,
@@ -65,7 +65,7 @@ crate::options::of_a_command!(Options);
 
 crate::by_name::named! {
     /// A part of the experiment.
-    pub enum Part {
+    pub(crate) enum Part {
         /// Leaving and coming back.
         Move = "move",
         /// A wake-up by a descriptor that is away.
@@ -79,7 +79,7 @@ crate::by_name::named! {
 
 /// One figure of one topology, or of one way to restart.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Row {
+pub(crate) struct Row {
     /// `move`, `wake`, `busy` or `restart`.
     pub part: String,
     /// The topology; `upgrade` or `crash` of a restart.

@@ -24,7 +24,7 @@ use crate::sys::{descriptor, process};
 use crate::waking::Writer;
 
 /// Descriptors of the part `wake`, if the limit allows as many; batches are a part of them.
-pub const WATCHED: usize = 1000;
+pub(super) const WATCHED: usize = 1000;
 
 /// How long a descriptor is idle before it leaves: longer than it takes for a batch to come back.
 const IDLE: Duration = Duration::from_millis(8);
@@ -46,7 +46,7 @@ const QUIET_NS: u64 = 2_000_000;
 
 /// The commands for a loop. It answers with numbers.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub enum Order {
+pub(super) enum Order {
     /// Make a batch leave together and come back, several times. The answer: nanoseconds for one
     /// descriptor, of leaving in the main loop and in the keeper, and of coming back in both.
     Move {
@@ -67,7 +67,7 @@ pub enum Order {
 
 /// Starts a loop with `watched` descriptors in a process of its own. It keeps to the processor
 /// `main`, its peer to `writers`.
-pub fn start(
+pub(super) fn start(
     kind: Kind,
     keeper: Option<&KeeperProcess>,
     main: Option<usize>,

@@ -5,7 +5,7 @@ use crate::keep::Row;
 use crate::plot::{self, Plot};
 
 /// A curve for each topology and side; none if only one size was measured.
-pub fn over_batches(rows: &[Row]) -> Option<Plot> {
+pub(crate) fn over_batches(rows: &[Row]) -> Option<Plot> {
     let own: Vec<(String, (f64, f64))> = rows
         .iter()
         .filter(|row| row.part == "move" && row.median > 0.0)

@@ -35,7 +35,7 @@ const BEFORE_NS: u64 = 100_000_000;
 
 crate::by_name::named! {
     /// How a server follows the previous one.
-    pub enum RestartKind {
+    pub(super) enum RestartKind {
         /// The new server is told to take over.
         Upgrade = "upgrade",
         /// The previous server has been killed.
@@ -45,7 +45,7 @@ crate::by_name::named! {
 
 /// The findings of a restart.
 #[derive(Clone, Copy, Debug)]
-pub struct RestartFigures {
+pub(super) struct RestartFigures {
     /// Nanoseconds until the new process answers.
     pub answer_ns: f64,
     /// Connections that have ended.
@@ -60,7 +60,7 @@ pub struct RestartFigures {
 
 /// A server, its keeper and its clients.
 #[derive(Debug)]
-pub struct Site {
+pub(super) struct Site {
     connections: usize,
     port: u16,
     keeper: KeeperProcess,
@@ -78,7 +78,7 @@ const PROCESS: ProcessOptions = ProcessOptions { processor: None, second_thread:
 
 impl Site {
     /// Starts all of them, and makes the clients connect.
-    pub fn start(connections: usize) -> Result<Site> {
+    pub(super) fn start(connections: usize) -> Result<Site> {
         let failed = |e| Error::system("making a folder to be served", e);
         let folder = tempfile::tempdir().map_err(failed)?;
         let port = program::free_port()?;
@@ -138,7 +138,7 @@ impl Site {
     }
 
     /// Makes the next server follow the present one.
-    pub fn follow(&mut self, kind: RestartKind) -> Result<RestartFigures> {
+    pub(super) fn follow(&mut self, kind: RestartKind) -> Result<RestartFigures> {
         self.until_held()?;
         let first = self.messages + 1;
         self.publisher.order(&Order::Publish(first, MESSAGES, PAUSE_NS))?;

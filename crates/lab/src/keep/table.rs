@@ -4,7 +4,7 @@ use crate::keep::{Part, Row};
 use crate::table::{self, Table};
 
 /// The tables, each with its heading.
-pub fn parts(rows: &[Row]) -> Vec<(&'static str, Table)> {
+pub(crate) fn parts(rows: &[Row]) -> Vec<(&'static str, Table)> {
     let headings = [
         (
             Part::Move,

@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 crate::by_name::named! {
     /// Where idle descriptors are watched.
-    pub enum Kind {
+    pub(super) enum Kind {
         /// The poller's own epoll set.
         Nested = "nested",
         /// A second thread.
@@ -29,14 +29,14 @@ crate::by_name::named! {
 
 /// A keeper's process, which ends when this value is dropped.
 #[derive(Debug)]
-pub struct KeeperProcess {
+pub(super) struct KeeperProcess {
     child: process::Child,
     folder: TempDir,
 }
 
 impl KeeperProcess {
     /// Forks the process, and waits until it listens.
-    pub fn start() -> Result<KeeperProcess> {
+    pub(super) fn start() -> Result<KeeperProcess> {
         let failed = |e| Error::system("starting a keeper's process", e);
         let folder = tempfile::tempdir().map_err(failed)?;
         let path = folder.path().join("keeper");
@@ -60,17 +60,17 @@ impl KeeperProcess {
     }
 
     /// Returns the path of its socket.
-    pub fn path(&self) -> PathBuf {
+    pub(super) fn path(&self) -> PathBuf {
         self.folder.path().join("keeper")
     }
 
     /// Returns its process number.
-    pub fn pid(&self) -> i32 {
+    pub(super) fn pid(&self) -> i32 {
         self.child.pid()
     }
 
     /// Returns how many descriptors it has open.
-    pub fn descriptors(&self) -> Result<usize> {
+    pub(super) fn descriptors(&self) -> Result<usize> {
         let folder = format!("/proc/{}/fd", self.pid());
         std::fs::read_dir(&folder)
             .map(Iterator::count)
@@ -88,7 +88,7 @@ fn keep(path: &Path) -> std::io::Result<()> {
 
 /// A factory for pollers of a topology.
 #[derive(Debug)]
-pub struct Station {
+pub(super) struct Station {
     /// The topology of the pollers.
     pub kind: Kind,
     /// The path of the keeper process's socket, and its process number.
@@ -102,7 +102,11 @@ pub struct Station {
 
 impl Station {
     /// Creates a station for a topology; [`Kind::Process`] needs a keeper's process.
-    pub fn new(kind: Kind, keeper: Option<&KeeperProcess>, processor: Option<usize>) -> Station {
+    pub(super) fn new(
+        kind: Kind,
+        keeper: Option<&KeeperProcess>,
+        processor: Option<usize>,
+    ) -> Station {
         let keeper = keeper.map(|keeper| (keeper.path(), keeper.pid()));
         Station { kind, keeper, processor, all: process::processors(), sessions: 0 }
     }
@@ -110,7 +114,7 @@ impl Station {
     /// Creates an adaptive poller, with a policy for its poll array if not the default one. From
     /// here on this thread keeps to the main loop's processor; a keeper runs where the
     /// scheduler puts it.
-    pub fn poller(
+    pub(super) fn poller(
         &mut self,
         tuning: Tuning,
         policy: Option<impl Policy + 'static>,
@@ -144,7 +148,7 @@ impl Station {
     }
 
     /// The processor time that the keeper has used, in nanoseconds.
-    pub fn keeper_time(&self) -> Result<u64> {
+    pub(super) fn keeper_time(&self) -> Result<u64> {
         match (self.kind, &self.keeper) {
             (Kind::Nested, _) | (Kind::Process, None) => Ok(0),
             // The process has only these two threads. Their clocks are read one after the other, so
@@ -160,7 +164,7 @@ impl Station {
 
 /// A poller with its keeper.
 #[derive(Debug)]
-pub struct Watcher {
+pub(super) struct Watcher {
     /// The poller. It is dropped before the session that its connection belongs to.
     pub poller: Poller,
     _session: Option<Session>,

@@ -9,7 +9,7 @@ use crate::{atr, mix};
 
 /// Blocked loops, over the descriptors of [`Atr`](crate::atr::experiment::Atr).
 #[derive(Debug)]
-pub struct AtrLatency;
+pub(crate) struct AtrLatency;
 
 impl Experiment for AtrLatency {
     type Options = atr::Options;
@@ -44,7 +44,7 @@ impl Experiment for AtrLatency {
 
 /// Blocked loops, over the sizes of [`Mix`](crate::mix::experiment::Mix).
 #[derive(Debug)]
-pub struct MixLatency;
+pub(crate) struct MixLatency;
 
 impl Experiment for MixLatency {
     type Options = mix::Options;

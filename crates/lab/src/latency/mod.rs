@@ -16,14 +16,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::grouping;
 
-pub mod experiment;
-pub mod plot;
-pub mod table;
+pub(crate) mod experiment;
+pub(crate) mod plot;
+pub(crate) mod table;
 mod trial;
 
 /// One subject with one number of descriptors.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Row {
+pub(crate) struct Row {
     /// Kind of the descriptors.
     pub kind: String,
     /// The load before the quiet: the placement of the busy descriptors, or `mixed`.
@@ -58,6 +58,6 @@ pub struct Row {
 
 /// Returns the groups of rows that a record compares with each other: the rows of one kind, and of
 /// one load unless each size has its own load.
-pub fn sweeps(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
+pub(crate) fn sweeps(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
     grouping::groups(rows, |row| format!("{} {}", row.kind, row.load))
 }

@@ -6,7 +6,7 @@ use crate::plot::{self, Plot};
 
 /// Plots two curves for each subject, the median and, thin, the 99th percentile; `None` if there is
 /// one size only.
-pub fn over_total(name: &str, rows: &[&Row]) -> Option<Plot> {
+pub(crate) fn over_total(name: &str, rows: &[&Row]) -> Option<Plot> {
     let at = |of: fn(&Row) -> f64| {
         plot::curves(rows, |row| Some((row.subject.as_str(), (row.total as f64, of(row)))))
     };

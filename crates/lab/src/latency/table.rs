@@ -5,7 +5,7 @@ use crate::latency::Row;
 use crate::table::{self, Table};
 
 /// Returns the table of all wake-ups.
-pub fn wake_ups(rows: &[Row]) -> Table {
+pub(crate) fn wake_ups(rows: &[Row]) -> Table {
     table::of(
         rows,
         3,

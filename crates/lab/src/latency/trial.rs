@@ -62,7 +62,7 @@ struct Case {
 }
 
 /// Measures over the totals of `superpoll-lab atr`.
-pub fn of_atr(options: &atr::Options) -> Result<Record<Row>> {
+pub(super) fn of_atr(options: &atr::Options) -> Result<Record<Row>> {
     options.output.check()?;
     let default = if options.output.quick { "10,1000" } else { "10,100,1000,9900" };
     let totals = options::numbers("--total", options.total.as_deref().unwrap_or(default))?;
@@ -84,7 +84,7 @@ pub fn of_atr(options: &atr::Options) -> Result<Record<Row>> {
 }
 
 /// Measures over the sizes of `superpoll-lab mix`.
-pub fn of_mix(options: &mix::Options) -> Result<Record<Row>> {
+pub(super) fn of_mix(options: &mix::Options) -> Result<Record<Row>> {
     options.output.check()?;
     if !options.load.split(',').any(|load| ["all", "mixed"].contains(&load.trim())) {
         return Err(Error::usage(format!(

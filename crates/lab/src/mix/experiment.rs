@@ -11,7 +11,7 @@ use crate::target::{RINGS, Target, Targets};
 
 /// Busy and idle descriptors together.
 #[derive(Debug)]
-pub struct Mix;
+pub(crate) struct Mix;
 
 impl Experiment for Mix {
     type Options = Options;

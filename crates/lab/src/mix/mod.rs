@@ -11,14 +11,14 @@ use crate::grouping;
 use crate::options::Output;
 use crate::record::Figures;
 
-pub mod experiment;
-pub mod plot;
-pub mod table;
+pub(crate) mod experiment;
+pub(crate) mod plot;
+pub(crate) mod table;
 pub(crate) mod trial;
 
 /// Options of `superpoll-lab mix`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// Busy/idle descriptors, with commas [default: 50/950,200/9600,1000/8800, or 50/950 if quick]
     #[arg(long, value_name = "LIST")]
     pub size: Option<String>,
@@ -49,7 +49,7 @@ crate::options::of_a_command!(Options);
 
 /// One subject under one load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Row {
+pub(crate) struct Row {
     /// Kind of the descriptors.
     pub kind: String,
     /// Busy descriptors; zero where all are alike.
@@ -72,6 +72,6 @@ pub struct Row {
 }
 
 /// Returns the loads of a record: all rows of one kind and load.
-pub fn loads(rows: &[Row]) -> Vec<((&str, &str), Vec<&Row>)> {
+pub(crate) fn loads(rows: &[Row]) -> Vec<((&str, &str), Vec<&Row>)> {
     grouping::groups(rows, |row| (row.kind.as_str(), row.load.as_str()))
 }

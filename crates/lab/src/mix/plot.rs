@@ -18,7 +18,7 @@ const BARS: [(&str, &str); 6] = [
 
 /// Plots the cost relative to the best pure subject, with a line at 1. A bar that would leave the
 /// plot is cut, and keeps its number.
-pub fn svg(rows: &[Row]) -> String {
+pub(crate) fn svg(rows: &[Row]) -> String {
     const LEFT: f64 = 330.0;
     const UNIT: f64 = 230.0;
     const MOST: f64 = 2.0;

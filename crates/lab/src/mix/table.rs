@@ -6,12 +6,12 @@ use crate::record::{Account, Figures, PURE};
 use crate::table::{self, Table};
 
 /// Returns the figures of a subject under one load.
-pub fn find<'a>(rows: &[&'a Row], subject: &str) -> Option<&'a Figures> {
+pub(crate) fn find<'a>(rows: &[&'a Row], subject: &str) -> Option<&'a Figures> {
     rows.iter().find(|row| row.subject == subject).map(|row| &row.figures)
 }
 
 /// Returns the best pure subject under one load, by the time that `of` selects.
-pub fn best_pure<'a>(rows: &[&'a Row], of: Account) -> Option<&'a Row> {
+pub(crate) fn best_pure<'a>(rows: &[&'a Row], of: Account) -> Option<&'a Row> {
     rows.iter()
         .filter(|row| PURE.contains(&row.subject.as_str()))
         .filter_map(|&row| Some((of(&row.figures)?, row)))
@@ -21,12 +21,12 @@ pub fn best_pure<'a>(rows: &[&'a Row], of: Account) -> Option<&'a Row> {
 
 /// Returns the costs relative to the best pure subject: a line per load, a column per subject that
 /// adapts, the floor.
-pub fn costs(rows: &[Row]) -> Table {
+pub(crate) fn costs(rows: &[Row]) -> Table {
     ratios(rows, Figures::cost, |f| f.cost_ns_per_round)
 }
 
 /// Returns the same table for the loop's own time.
-pub fn loops(rows: &[Row]) -> Table {
+pub(crate) fn loops(rows: &[Row]) -> Table {
     ratios(rows, Figures::loop_part, |f| Some(f.ns_per_round_median))
 }
 
@@ -60,7 +60,7 @@ fn ratios(rows: &[Row], of: Account, price: Account) -> Table {
 }
 
 /// Returns both accounts as text for the terminal.
-pub fn text(rows: &[Row]) -> String {
+pub(crate) fn text(rows: &[Row]) -> String {
     format!(
         "cost per round (wait, reads, upkeep, and what writers pay), the best pure one = 1\n\n{}\n\
          the loop's own time per round, the best pure one = 1\n\n{}\n",

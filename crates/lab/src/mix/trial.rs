@@ -238,7 +238,7 @@ impl Case {
 }
 
 /// Runs the experiment.
-pub fn run(options: &Options) -> Result<Record<Row>> {
+pub(crate) fn run(options: &Options) -> Result<Record<Row>> {
     options.output.check()?;
     let kinds = options::kinds(&options.kind)?;
     let entries = options::subjects(options.subjects.as_deref(), &DEFAULTS)?;

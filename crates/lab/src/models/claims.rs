@@ -102,7 +102,7 @@ impl Sweep<'_> {
 const KNOWN: &str = "raw-epoll-lt";
 
 /// A line for each measured model. Times are given from the fewest active descriptors to the most.
-pub fn verdicts(rows: &[&Row]) -> Vec<String> {
+pub(super) fn verdicts(rows: &[&Row]) -> Vec<String> {
     let sweep = Sweep(rows);
     let against = |subject: &str| sweep.against(subject, KNOWN);
     let trying = ["spin", KNOWN]

@@ -9,7 +9,7 @@ use crate::record::Record;
 
 /// Four ways to learn which descriptors are ready.
 #[derive(Debug)]
-pub struct Models;
+pub(crate) struct Models;
 
 impl Experiment for Models {
     type Options = Options;

@@ -25,21 +25,21 @@ use crate::record::Figures;
 
 mod aio;
 mod claims;
-pub mod experiment;
-pub mod plot;
+pub(crate) mod experiment;
+pub(crate) mod plot;
 mod quiet;
 mod select;
 mod sigio;
 mod sigio_plain;
 mod spin;
-pub mod table;
+pub(crate) mod table;
 mod trial;
 mod uring;
 mod uring_read;
 
 /// Options of `superpoll-lab models`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// Descriptors: numbers with commas
     #[arg(long, value_name = "N", default_value = "1000")]
     pub total: String,
@@ -64,7 +64,7 @@ crate::options::of_a_command!(Options);
 
 crate::by_name::named! {
     /// How a program learns that a descriptor is ready.
-    pub enum Model {
+    pub(crate) enum Model {
         /// It reads, and the result tells.
         Try = "try",
         /// The kernel sends it signals.
@@ -82,7 +82,7 @@ const FLOOR: &str = "floor";
 
 /// One loop at one point.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Row {
+pub(crate) struct Row {
     /// Kind of the descriptors.
     pub kind: String,
     /// Where the active descriptors lie.
@@ -105,12 +105,12 @@ pub struct Row {
 
 impl Row {
     /// Ratio of active to all descriptors.
-    pub fn atr(&self) -> f64 {
+    pub(crate) fn atr(&self) -> f64 {
         self.active as f64 / self.total.max(1) as f64
     }
 }
 
 /// The sweeps in a record: all rows of one kind, total and placement.
-pub fn sweeps(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
+pub(crate) fn sweeps(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
     grouping::groups(rows, |row| format!("{} {} {}", row.kind, row.total, row.placement))
 }

@@ -8,7 +8,7 @@ use crate::record::Figures;
 
 /// The ratio of each loop's time to the best, for the loop alone or including the writers' share;
 /// none if there is only one point.
-pub fn ratios(name: &str, rows: &[&Row], with_writers: bool) -> Option<Plot> {
+pub(crate) fn ratios(name: &str, rows: &[&Row], with_writers: bool) -> Option<Plot> {
     let (account, of): (&str, Account) = if with_writers {
         ("with the cost to writers", Figures::cost)
     } else {

@@ -11,12 +11,12 @@ use crate::subject::{Entry, ReadLog};
 use crate::sys::{descriptor, process};
 
 /// How long nothing happens, in nanoseconds.
-pub const NANOSECONDS: u64 = 20_000_000;
+pub(super) const NANOSECONDS: u64 = 20_000_000;
 
 const BYTE: u8 = 0x5a;
 
 /// The share of a processor that a subject takes while it waits for the byte; the byte is checked.
-pub fn share(pairs: &Pairs, entry: &Entry) -> Result<f64> {
+pub(super) fn share(pairs: &Pairs, entry: &Entry) -> Result<f64> {
     let mut subject = entry.build(pairs)?;
     let mut log = ReadLog::new(pairs.len());
     let last = pairs.len() - 1;

@@ -172,7 +172,7 @@ pub(super) mod tests {
 
     /// Used by tests that rely on room in the queue, or on the lack of it: the limit belongs to the
     /// whole process.
-    pub fn the_queue() -> MutexGuard<'static, ()> {
+    pub(crate) fn the_queue() -> MutexGuard<'static, ()> {
         QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -14,7 +14,7 @@ pub(super) fn names<'a>(rows: &[&'a Row]) -> Vec<&'a str> {
 }
 
 /// The time per round of each loop at each ratio, by one of the accounts, and the best loop.
-pub fn sweep(rows: &[&Row], of: Account) -> Table {
+pub(crate) fn sweep(rows: &[&Row], of: Account) -> Table {
     let names = names(rows);
     let mut heading = vec!["active/total"];
     heading.extend(&names);
@@ -41,7 +41,7 @@ pub fn sweep(rows: &[&Row], of: Account) -> Table {
 }
 
 /// Each loop in a line: its ratio to the best of the run, its cost per event, and its other costs.
-pub fn subjects(rows: &[&Row]) -> Table {
+pub(crate) fn subjects(rows: &[&Row]) -> Table {
     let mut table = Table::new([
         "model",
         "loop",
@@ -103,16 +103,16 @@ pub fn subjects(rows: &[&Row]) -> Table {
 }
 
 /// The heading above the claims.
-pub const FROM_TO: &str = "What is said of each model, and what was measured, from the fewest active \
+pub(crate) const FROM_TO: &str = "What is said of each model, and what was measured, from the fewest active \
                            descriptors to the most:";
 
 /// The claim about each model and the measurement of this sweep, one line each.
-pub fn verdicts(rows: &[&Row]) -> Vec<String> {
+pub(crate) fn verdicts(rows: &[&Row]) -> Vec<String> {
     claims::verdicts(rows)
 }
 
 /// The whole text for the terminal.
-pub fn text(rows: &[Row]) -> String {
+pub(crate) fn text(rows: &[Row]) -> String {
     let mut text = String::new();
     for (name, rows) in sweeps(rows) {
         text += &format!("{name}: time per round of the loop alone (median)\n\n");

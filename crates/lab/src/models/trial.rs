@@ -132,7 +132,7 @@ fn working(loops: &[ModelLoop], pairs: &Pairs) -> Result<(Vec<ModelLoop>, Vec<St
 }
 
 /// Runs the experiment.
-pub fn run(options: &Options) -> Result<Record<Row>> {
+pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let Plan { sweep, loops: wanted, mut notes } = plan(options)?;
     for note in &notes {
         say::note(note);

@@ -20,19 +20,19 @@ const STYLE: &str = include_str!("style.css");
 
 /// A page under construction. Its plots are written as files of their own, too.
 #[derive(Debug)]
-pub struct Page<'a> {
+pub(crate) struct Page<'a> {
     folder: &'a Path,
     body: String,
 }
 
 impl<'a> Page<'a> {
     /// Creates an empty page, with a folder for its plots.
-    pub fn new(folder: &'a Path) -> Page<'a> {
+    pub(crate) fn new(folder: &'a Path) -> Page<'a> {
         Page { folder, body: String::new() }
     }
 
     /// Returns the whole document under a title.
-    pub fn finish(self, title: &str) -> String {
+    pub(crate) fn finish(self, title: &str) -> String {
         let title = escaped(title);
         let body = self.body;
         format!(
@@ -44,27 +44,27 @@ impl<'a> Page<'a> {
     }
 
     /// Adds text that is HTML already.
-    pub fn html(&mut self, html: &str) {
+    pub(crate) fn html(&mut self, html: &str) {
         self.body += html;
     }
 
     /// Adds a heading that can be linked to.
-    pub fn section(&mut self, id: &str, heading: &str) {
+    pub(crate) fn section(&mut self, id: &str, heading: &str) {
         let _ = writeln!(self.body, "<h2 id=\"{}\">{}</h2>", escaped(id), escaped(heading));
     }
 
     /// Adds a heading within a section.
-    pub fn heading(&mut self, heading: &str) {
+    pub(crate) fn heading(&mut self, heading: &str) {
         let _ = writeln!(self.body, "<h3>{}</h3>", escaped(heading));
     }
 
     /// Adds a paragraph.
-    pub fn text(&mut self, text: &str) {
+    pub(crate) fn text(&mut self, text: &str) {
         let _ = writeln!(self.body, "<p>{}</p>", escaped(text));
     }
 
     /// Adds a list under its paragraph; nothing if it is empty.
-    pub fn list(&mut self, lead: &str, lines: impl IntoIterator<Item = String>) {
+    pub(crate) fn list(&mut self, lead: &str, lines: impl IntoIterator<Item = String>) {
         let lines: String =
             lines.into_iter().map(|line| format!("<li>{}</li>\n", escaped(&line))).collect();
         if !lines.is_empty() {
@@ -74,7 +74,7 @@ impl<'a> Page<'a> {
     }
 
     /// Adds names with their values; names without a value are left out.
-    pub fn pairs<'t>(&mut self, pairs: impl IntoIterator<Item = (&'t str, String)>) {
+    pub(crate) fn pairs<'t>(&mut self, pairs: impl IntoIterator<Item = (&'t str, String)>) {
         self.body += "<dl>\n";
         for (name, value) in pairs.into_iter().filter(|(_, value)| !value.is_empty()) {
             let _ = writeln!(self.body, "<dt>{}</dt><dd>{}</dd>", escaped(name), escaped(&value));
@@ -83,19 +83,19 @@ impl<'a> Page<'a> {
     }
 
     /// Adds a plot, here and in a file of its own.
-    pub fn plot(&mut self, file: &str, plot: Option<Plot>) -> Result<()> {
+    pub(crate) fn plot(&mut self, file: &str, plot: Option<Plot>) -> Result<()> {
         plot.map_or(Ok(()), |plot| self.figure(file, &plot.svg()?))
     }
 
     /// Adds a picture as SVG, here and in a file of its own.
-    pub fn figure(&mut self, file: &str, svg: &str) -> Result<()> {
+    pub(crate) fn figure(&mut self, file: &str, svg: &str) -> Result<()> {
         record::write(&self.folder.join(file), &plot::standalone(svg))?;
         let _ = writeln!(self.body, "<figure>{}</figure>", svg.trim());
         Ok(())
     }
 
     /// Adds a table, if it has rows.
-    pub fn table(&mut self, table: &Table) {
+    pub(crate) fn table(&mut self, table: &Table) {
         if table.rows().is_empty() {
             return;
         }
@@ -116,14 +116,14 @@ impl<'a> Page<'a> {
     }
 
     /// Adds content that is hidden until the reader opens its summary line.
-    pub fn details(&mut self, summary: &str, content: impl FnOnce(&mut Page<'_>)) {
+    pub(crate) fn details(&mut self, summary: &str, content: impl FnOnce(&mut Page<'_>)) {
         let _ = writeln!(self.body, "<details><summary>{}</summary>", escaped(summary));
         content(self);
         self.body += "</details>\n";
     }
 
     /// Adds our targets and their results, if there are any.
-    pub fn targets(&mut self, all: &[Target]) {
+    pub(crate) fn targets(&mut self, all: &[Target]) {
         if !all.is_empty() {
             self.heading("Targets");
             self.table(&target::table(all));
@@ -132,7 +132,7 @@ impl<'a> Page<'a> {
 }
 
 /// Escapes text for HTML, in an attribute's quotes too.
-pub fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

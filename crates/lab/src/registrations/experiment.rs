@@ -9,7 +9,7 @@ use crate::target::{Target, Targets};
 
 /// The cost to begin and to end watching a descriptor.
 #[derive(Debug)]
-pub struct Registrations;
+pub(crate) struct Registrations;
 
 impl Experiment for Registrations {
     type Options = Options;

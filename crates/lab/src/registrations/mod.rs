@@ -24,23 +24,23 @@ use crate::options::Output;
 use crate::statistics::Estimate;
 
 mod epoll_set;
-pub mod experiment;
+pub(crate) mod experiment;
 mod ours;
-pub mod plot;
+pub(crate) mod plot;
 mod raw_epoll;
 mod registry;
 mod ring_epoll;
 mod ring_poll;
 mod round;
 mod subject;
-pub mod table;
+pub(crate) mod table;
 mod trial;
 
-pub use subject::{BATCHED, YARDSTICK};
+pub(crate) use subject::{BATCHED, YARDSTICK};
 
 /// Options of `superpoll-lab registrations`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// Descriptors of a batch, with commas [default: those of 1,4,16,64,256 that do not exceed the
     /// total]
     #[arg(long, value_name = "LIST")]
@@ -63,7 +63,7 @@ crate::options::of_a_command!(Options);
 
 /// One registry at one point. Times are per descriptor.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Row {
+pub(crate) struct Row {
     /// Kind of the descriptors.
     pub kind: String,
     /// Descriptors of a batch.
@@ -118,7 +118,7 @@ pub struct Row {
 
 impl Row {
     /// Returns the headline of `ratio`: from lowest deciles, or from medians in older records.
-    pub fn headline(&self) -> Option<Estimate> {
+    pub(crate) fn headline(&self) -> Option<Estimate> {
         let of_rounds = |value| Estimate {
             value,
             low: self.ratio_low.unwrap_or(value),

@@ -6,7 +6,7 @@ use crate::registrations::Row;
 
 /// A curve for each registry, for one kind of descriptors; none if there is only one size of
 /// batches.
-pub fn over_batches(rows: &[Row], kind: &str) -> Option<Plot> {
+pub(crate) fn over_batches(rows: &[Row], kind: &str) -> Option<Plot> {
     let own: Vec<&Row> = rows.iter().filter(|row| row.kind == kind).collect();
     let plot = Plot {
         title: format!("registering and deregistering, {kind}"),

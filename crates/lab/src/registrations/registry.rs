@@ -6,7 +6,7 @@ use crate::channel::Pairs;
 use crate::error::Result;
 
 /// An object that descriptors are registered with.
-pub trait Registry {
+pub(super) trait Registry {
     /// Registers the readers of these pairs for priority data, which never comes. The kernel knows
     /// of it when this method returns, as with all methods below.
     fn register(&mut self, pairs: &Pairs, batch: Range<usize>) -> Result<()>;

@@ -15,7 +15,7 @@ const SAMPLE: usize = 4;
 
 /// One part of a round, over all descriptors.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Part {
+pub(super) struct Part {
     /// Processor time in nanoseconds.
     pub cpu: f64,
     /// Time in nanoseconds.
@@ -26,7 +26,7 @@ pub struct Part {
 
 /// The measurements of a round.
 #[derive(Clone, Copy, Debug)]
-pub struct Round {
+pub(super) struct Round {
     /// To register all.
     pub register: Part,
     /// To change all.
@@ -36,7 +36,7 @@ pub struct Round {
 }
 
 /// The pairs to check in a round: some, each once.
-pub fn sample(random: &mut Random, total: usize) -> Vec<usize> {
+pub(super) fn sample(random: &mut Random, total: usize) -> Vec<usize> {
     let mut sample = Vec::new();
     while sample.len() < SAMPLE.min(total) {
         let pair = random.below(total);
@@ -55,7 +55,7 @@ enum Kind {
 }
 
 /// A registry at work.
-pub struct Runner {
+pub(super) struct Runner {
     /// The registry's entry.
     pub entry: Entry,
     /// The counted rounds.
@@ -66,13 +66,13 @@ pub struct Runner {
 
 impl Runner {
     /// Starts a registry for `total` pairs.
-    pub fn start(entry: &Entry, total: usize) -> Result<Runner> {
+    pub(super) fn start(entry: &Entry, total: usize) -> Result<Runner> {
         let registry = entry.start(total)?;
         Ok(Runner { entry: *entry, rounds: Vec::new(), registry, found: Vec::new() })
     }
 
     /// Runs a round with batches of this size, and notes its measurements if it counts.
-    pub fn round(
+    pub(super) fn round(
         &mut self,
         pairs: &Pairs,
         batch: usize,

@@ -11,7 +11,7 @@ type Start = fn(usize) -> Result<Box<dyn Registry>>;
 
 /// A registry by name.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry {
+pub(super) struct Entry {
     /// Its name in tables and records.
     pub name: &'static str,
     /// Its description, for lists.
@@ -22,10 +22,10 @@ pub struct Entry {
 }
 
 /// The name of the yardstick.
-pub const YARDSTICK: &str = "raw-epoll";
+pub(crate) const YARDSTICK: &str = "raw-epoll";
 
 /// The name of the registry that changes an epoll set through a ring.
-pub const BATCHED: &str = "ring-epoll-ctl";
+pub(crate) const BATCHED: &str = "ring-epoll-ctl";
 
 const fn entry(name: &'static str, about: &'static str, start: Start) -> Entry {
     Entry { name, about, rings: false, start }
@@ -36,7 +36,7 @@ const fn ring(name: &'static str, about: &'static str, start: Start) -> Entry {
 }
 
 /// All registries, the yardstick first.
-pub const ALL: &[Entry] = &[
+pub(super) const ALL: &[Entry] = &[
     entry(YARDSTICK, "an epoll_ctl call for each change", raw_epoll::start),
     ring(BATCHED, "an epoll set, changed through a ring in batches", ring_epoll::start),
     ring("ring-poll", "multishot polls in a ring, cancelled", |total| {
@@ -64,14 +64,14 @@ pub const ALL: &[Entry] = &[
 
 impl Entry {
     /// Starts the registry, for `total` pairs.
-    pub fn start(&self, total: usize) -> Result<Box<dyn Registry>> {
+    pub(super) fn start(&self, total: usize) -> Result<Box<dyn Registry>> {
         (self.start)(total)
     }
 }
 
 /// Returns the requested registries, each once, and the yardstick; and the reasons for leaving out
 /// those that this system does not offer.
-pub fn chosen(names: Option<&str>) -> Result<(Vec<Entry>, Vec<String>)> {
+pub(super) fn chosen(names: Option<&str>) -> Result<(Vec<Entry>, Vec<String>)> {
     let names = format!("{},{}", ALL[0].name, names.unwrap_or("all"));
     let chosen =
         options::named(&names, ALL, |entry| entry.name, |_| true, "nothing that registers")?;

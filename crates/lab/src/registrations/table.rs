@@ -6,12 +6,12 @@ use crate::registrations::{BATCHED, Row, YARDSTICK};
 use crate::table::{self, Table};
 
 /// The kinds of descriptors that were measured, in their order.
-pub fn kinds(rows: &[Row]) -> Vec<&str> {
+pub(crate) fn kinds(rows: &[Row]) -> Vec<&str> {
     grouping::distinct(rows.iter().map(|row| row.kind.as_str()))
 }
 
 /// All rows of a kind, by batch.
-pub fn of_kind(rows: &[Row], kind: &str) -> Table {
+pub(crate) fn of_kind(rows: &[Row], kind: &str) -> Table {
     table::of(
         rows.iter().filter(|row| row.kind == kind),
         1,
@@ -35,7 +35,7 @@ pub fn of_kind(rows: &[Row], kind: &str) -> Table {
 
 /// The gain or loss of changing several descriptors of an epoll set in one call: a line for each
 /// kind.
-pub fn answers(rows: &[Row]) -> Vec<String> {
+pub(crate) fn answers(rows: &[Row]) -> Vec<String> {
     let from_to = |rows: &[&Row], of: fn(&Row) -> Option<f64>| {
         let ratios: Vec<String> = rows.iter().map(|row| table::ratio(of(row))).collect();
         ratios.join(", ")
@@ -60,11 +60,11 @@ pub fn answers(rows: &[Row]) -> Vec<String> {
 }
 
 /// The question to [`answers`].
-pub const QUESTION: &str = "Several descriptors per call? Changes of an epoll set through a ring \
+pub(crate) const QUESTION: &str = "Several descriptors per call? Changes of an epoll set through a ring \
                             (IORING_OP_EPOLL_CTL), processor time";
 
 /// The whole text for the terminal.
-pub fn text(rows: &[Row]) -> String {
+pub(crate) fn text(rows: &[Row]) -> String {
     let mut text = String::new();
     for kind in kinds(rows) {
         text += &format!(

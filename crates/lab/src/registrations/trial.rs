@@ -52,7 +52,7 @@ fn plan(options: &Options) -> Result<Plan> {
 }
 
 /// Runs the experiment.
-pub fn run(options: &Options) -> Result<Record<Row>> {
+pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let plan = plan(options)?;
     let (entries, notes) = subject::chosen(options.subjects.as_deref())?;
     notes.iter().for_each(|note| say::note(note));

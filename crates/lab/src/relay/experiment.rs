@@ -23,7 +23,7 @@ const CALLS: f64 = 12.0;
 
 /// Relays and proxies.
 #[derive(Debug)]
-pub struct Relay;
+pub(crate) struct Relay;
 
 impl Experiment for Relay {
     type Options = Options;

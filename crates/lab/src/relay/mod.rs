@@ -27,21 +27,21 @@ use crate::options::Output;
 use crate::server::turns::Figures;
 use crate::statistics::Ratio;
 
-pub mod experiment;
+pub(crate) mod experiment;
 mod load;
 mod ours;
 pub(crate) mod peers;
-pub mod plot;
+pub(crate) mod plot;
 pub(crate) mod strace;
 pub(crate) mod subject;
-pub mod table;
+pub(crate) mod table;
 mod trial;
 
 pub(crate) use ours::kernel_name;
 
 /// Options of `superpoll-lab relay`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// connection (one for each request), one-by-one (the same with a single client), keep-alive,
     /// bulk, http-connection, http-keep-alive, or all, with commas
     #[arg(long, value_name = "LIST", default_value = "all")]
@@ -73,7 +73,7 @@ crate::options::of_a_command!(Options);
 
 /// One relay under one load.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Row {
+pub(crate) struct Row {
     /// The relay.
     pub subject: String,
     /// `connection`, `one-by-one`, `keep-alive`, `bulk`, `http-connection` or `http-keep-alive`.

@@ -16,22 +16,22 @@ use crate::error::{Error, Result};
 use crate::server::Control;
 
 /// Calls by name, since the relay's start.
-pub type Calls = BTreeMap<String, u64>;
+pub(super) type Calls = BTreeMap<String, u64>;
 
 /// The socket through which a relay reports its calls.
 #[derive(Debug)]
-pub struct Counted(BufReader<UnixStream>);
+pub(super) struct Counted(BufReader<UnixStream>);
 
 impl Counted {
     /// Creates both ends of the socket: for the parent, and for [`serve`].
-    pub fn new() -> Result<(Counted, UnixStream)> {
+    pub(super) fn new() -> Result<(Counted, UnixStream)> {
         let pair = UnixStream::pair();
         let (own, theirs) = pair.map_err(|e| Error::system("making a line to a relay", e))?;
         Ok((Counted(BufReader::new(own)), theirs))
     }
 
     /// Returns the relay's calls so far.
-    pub fn calls(&mut self) -> Result<Calls> {
+    pub(super) fn calls(&mut self) -> Result<Calls> {
         let failed = |e| Error::system("asking a relay for its calls", e);
         self.0.get_mut().write_all(b"?").map_err(failed)?;
         let mut line = String::new();
@@ -71,7 +71,7 @@ fn calls_of(runtime: &Runtime, is_http: bool) -> Calls {
 
 /// The settings of one of our relays.
 #[derive(Clone, Copy, Debug)]
-pub struct Setting {
+pub(super) struct Setting {
     pub backend: BackendKind,
     pub speculative: bool,
     /// The port on which it listens, and the port to which it leads.
@@ -85,7 +85,7 @@ fn said(error: impl std::fmt::Display) -> Error {
 }
 
 /// Relays from one port to another indefinitely.
-pub fn serve(setting: Setting, line: UnixStream, control: &mut Control) -> Result<()> {
+pub(super) fn serve(setting: Setting, line: UnixStream, control: &mut Control) -> Result<()> {
     let builder = Runtime::builder().backend(setting.backend);
     match setting.pool {
         Some(pool) => {

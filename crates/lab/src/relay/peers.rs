@@ -17,17 +17,17 @@ const STREAM_MODULES: [&str; 3] = [
 ];
 
 /// Returns the path of haproxy, if it is installed.
-pub fn haproxy() -> Option<PathBuf> {
+pub(crate) fn haproxy() -> Option<PathBuf> {
     programs::find("haproxy")
 }
 
 /// Returns the path of nginx, if it is installed.
-pub fn nginx() -> Option<PathBuf> {
+pub(crate) fn nginx() -> Option<PathBuf> {
     programs::find("nginx")
 }
 
 /// Returns nginx's module for streams, if it has that: a file to load, or built in.
-pub fn nginx_stream() -> Option<Option<PathBuf>> {
+pub(crate) fn nginx_stream() -> Option<Option<PathBuf>> {
     let module = STREAM_MODULES.iter().map(PathBuf::from).find(|module| module.is_file());
     if module.is_some() {
         return Some(module);
@@ -39,10 +39,10 @@ pub fn nginx_stream() -> Option<Option<PathBuf>> {
 
 /// A folder for a program's files, removed when this value is dropped.
 #[derive(Debug)]
-pub struct Folder(PathBuf);
+pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    pub fn new(name: &str) -> Result<Folder> {
+    pub(crate) fn new(name: &str) -> Result<Folder> {
         let failed = |source| Error::system("making a folder for a relay's files", source);
         for number in 0..1000 {
             let name = format!("superpoll-{name}-{}-{number}", std::process::id());
@@ -56,12 +56,12 @@ impl Folder {
         Err(failed(io::ErrorKind::AlreadyExists.into()))
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 
     /// Returns the messages of a program.
-    pub fn complaint(&self) -> String {
+    pub(crate) fn complaint(&self) -> String {
         let log = fs::read_to_string(self.0.join("log")).unwrap_or_default();
         log.lines().last().unwrap_or("it said nothing").to_owned()
     }
@@ -76,7 +76,7 @@ impl Drop for Folder {
 
 /// The work of a program between its clients and the origin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Task {
+pub(crate) enum Task {
     /// Passes bytes on, by splice if that is forced.
     Bytes { splices: bool },
     /// Passes HTTP on, and keeps this many connections to the origin, as our proxy does.
@@ -158,7 +158,7 @@ fn become_program(folder: &Path, mut command: Command) -> Error {
 }
 
 /// Becomes haproxy, from a port to another.
-pub fn become_haproxy(folder: &Path, ports: [u16; 2], task: Task) -> Error {
+pub(crate) fn become_haproxy(folder: &Path, ports: [u16; 2], task: Task) -> Error {
     let file = folder.join("haproxy.cfg");
     if let Err(source) = fs::write(&file, haproxy_configuration(ports, task)) {
         return Error::system("writing a configuration for haproxy", source);
@@ -169,7 +169,7 @@ pub fn become_haproxy(folder: &Path, ports: [u16; 2], task: Task) -> Error {
 }
 
 /// Becomes nginx, from a port to another.
-pub fn become_nginx(folder: &Path, ports: [u16; 2], task: Task) -> Error {
+pub(crate) fn become_nginx(folder: &Path, ports: [u16; 2], task: Task) -> Error {
     let module = match task {
         Task::Bytes { .. } => nginx_stream().flatten(),
         Task::Http { .. } => None,

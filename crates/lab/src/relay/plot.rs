@@ -5,7 +5,7 @@ use crate::plot::{Curve, Plot};
 use crate::relay::Row;
 
 /// A curve for each relay over the loads, in their order; none without haproxy or with one load.
-pub fn over_loads(rows: &[Row]) -> Option<Plot> {
+pub(crate) fn over_loads(rows: &[Row]) -> Option<Plot> {
     let mut loads: Vec<&str> = Vec::new();
     let mut curves: Vec<Curve> = Vec::new();
     for row in rows {

@@ -13,13 +13,13 @@ use crate::sys::process;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The most requests that are traced; a traced process is slow.
-pub fn most(quick: bool) -> u64 {
+pub(crate) fn most(quick: bool) -> u64 {
     if quick { 500 } else { 2_000 }
 }
 
 /// A trace of a process and its threads, until its result is read.
 #[derive(Debug)]
-pub struct Trace {
+pub(crate) struct Trace {
     strace: Child,
     file: PathBuf,
 }
@@ -33,7 +33,7 @@ fn is_traced(pid: i32) -> bool {
 
 impl Trace {
     /// Attaches to a process; `None` if strace is not installed or not permitted.
-    pub fn begin(pid: i32, folder: &Folder) -> Option<Trace> {
+    pub(crate) fn begin(pid: i32, folder: &Folder) -> Option<Trace> {
         let file = folder.path().join("strace");
         let mut strace = Command::new(programs::find("strace")?);
         strace.args(["-c", "-f", "-o"]).arg(&file).args(["-p", &pid.to_string()]);
@@ -58,7 +58,7 @@ impl Trace {
     }
 
     /// Ends the trace and returns the calls by name.
-    pub fn end(mut self) -> Option<BTreeMap<String, u64>> {
+    pub(crate) fn end(mut self) -> Option<BTreeMap<String, u64>> {
         // strace writes its table when it is interrupted.
         let pid = self.strace.id().to_string();
         Command::new("kill").args(["-INT", &pid]).status().ok()?;

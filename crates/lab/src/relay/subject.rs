@@ -9,7 +9,7 @@ use crate::relay::{load, peers};
 
 /// The program behind a name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// Ours on a back-end, speculating or not.
     Ours(BackendKind, bool),
     Haproxy,
@@ -18,7 +18,7 @@ pub enum Kind {
 
 /// A relay by name.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry {
+pub(crate) struct Entry {
     /// Its name in tables and records.
     pub name: &'static str,
     /// Its description, for lists.
@@ -31,7 +31,7 @@ const fn entry(name: &'static str, about: &'static str, kind: Kind) -> Entry {
 }
 
 /// All relays; a relay that does not speculate comes after the one that does.
-pub const ALL: &[Entry] = &[
+pub(crate) const ALL: &[Entry] = &[
     entry(
         "superpoll-poll",
         "superpoll proxy, or superpoll serve for HTTP, back-end poll",
@@ -64,7 +64,7 @@ pub const ALL: &[Entry] = &[
 
 impl Entry {
     /// Returns the feature that it lacks for a load, if any.
-    pub fn lacks(&self, load: load::Kind) -> Option<&'static str> {
+    pub(crate) fn lacks(&self, load: load::Kind) -> Option<&'static str> {
         let streams = self.kind == Kind::Nginx && !load.is_http();
         (streams && peers::nginx_stream().is_none())
             .then_some("has no module stream (libnginx-mod-stream)")
@@ -72,13 +72,13 @@ impl Entry {
 }
 
 /// Returns the name of the same relay without speculation.
-pub fn without_speculation(name: &str) -> String {
+pub(crate) fn without_speculation(name: &str) -> String {
     format!("{name}-waits")
 }
 
 /// Returns the requested relays, each once, and notes on those that were requested by name but left
 /// out.
-pub fn chosen(names: Option<&str>) -> Result<(Vec<Entry>, Vec<String>)> {
+pub(crate) fn chosen(names: Option<&str>) -> Result<(Vec<Entry>, Vec<String>)> {
     let names = names.unwrap_or("all");
     let mut chosen = options::named(names, ALL, |entry| entry.name, |_| true, "no relay")?;
     let mut notes = Vec::new();

@@ -5,7 +5,7 @@ use crate::relay::Row;
 use crate::table::{self, Table};
 
 /// The table of processor time.
-pub fn relays(rows: &[Row]) -> Table {
+pub(crate) fn relays(rows: &[Row]) -> Table {
     table::of(
         rows,
         2,
@@ -35,7 +35,7 @@ pub fn relays(rows: &[Row]) -> Table {
 }
 
 /// The table of calls by name, as the relay counts them and as strace does.
-pub fn calls(rows: &[Row]) -> Table {
+pub(crate) fn calls(rows: &[Row]) -> Table {
     let mut table = Table::new(["load", "relay", "counted by", "calls by request"]).names(4);
     for row in rows {
         for (by, calls) in [("itself", &row.calls), ("strace", &row.strace_calls)] {

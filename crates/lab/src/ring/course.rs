@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::sys::descriptor;
 
 /// The most bytes that a station reads at a time.
-pub const MOST: usize = 64;
+pub(super) const MOST: usize = 64;
 
 /// The bytes that a station has passed on. Written by one thread at a time.
 #[derive(Debug, Default)]
@@ -26,7 +26,7 @@ struct Count {
 
 /// How far the driver lets the bytes go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Trip {
+pub(crate) struct Trip {
     /// The number of bytes that come to the driver in total.
     pub arrivals: u64,
     /// The number of these bytes, counted from the first, that the driver passes on.
@@ -35,7 +35,7 @@ pub struct Trip {
 
 /// A ring with a number of pipes and a number of bytes in flight.
 #[derive(Clone, Debug)]
-pub struct Course {
+pub(crate) struct Course {
     /// Pipes.
     pub total: usize,
     /// Bytes that travel round at a time.
@@ -46,7 +46,7 @@ pub struct Course {
 
 /// One of the places where bytes are passed on, from its own point of view.
 #[derive(Clone, Debug)]
-pub struct Station {
+pub(crate) struct Station {
     counts: Arc<[Count]>,
     number: usize,
     failure: Arc<Mutex<Option<String>>>,
@@ -55,13 +55,13 @@ pub struct Station {
 impl Station {
     /// Notes that one read returned `bytes` bytes.
     #[inline(always)]
-    pub fn passed(&self, bytes: usize) {
+    pub(crate) fn passed(&self, bytes: usize) {
         self.counted(1, bytes as u64);
     }
 
     /// Notes that `reads` reads returned `bytes` bytes.
     #[inline(always)]
-    pub fn counted(&self, reads: u64, bytes: u64) {
+    pub(crate) fn counted(&self, reads: u64, bytes: u64) {
         let count = &self.counts[self.number];
         // No other thread writes these counts, so a load and a store suffice.
         count.reads.store(count.reads.load(Ordering::Relaxed) + reads, Ordering::Relaxed);
@@ -69,7 +69,7 @@ impl Station {
     }
 
     /// Notes that the station cannot go on; the first cause counts.
-    pub fn failed(&self, cause: &std::io::Error) {
+    pub(crate) fn failed(&self, cause: &std::io::Error) {
         let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
         failure.get_or_insert_with(|| cause.to_string());
     }
@@ -77,48 +77,48 @@ impl Station {
 
 impl Course {
     /// Creates a ring of `total` pipes, at least two, with 1 to `total` bytes in flight.
-    pub fn new(total: usize, in_flight: usize) -> Course {
+    pub(crate) fn new(total: usize, in_flight: usize) -> Course {
         let counts = (0..total).map(|_| Count::default()).collect();
         Course { total, in_flight, counts, failure: Arc::default() }
     }
 
     /// A station by number; the last is the driver.
-    pub fn station(&self, number: usize) -> Station {
+    pub(crate) fn station(&self, number: usize) -> Station {
         Station { counts: self.counts.clone(), number, failure: self.failure.clone() }
     }
 
     /// The driver.
-    pub fn driver(&self) -> Station {
+    pub(crate) fn driver(&self) -> Station {
         self.station(self.total - 1)
     }
 
     /// Opens the pipes, neither end blocking.
-    pub fn pipes(&self) -> Result<Vec<(OwnedFd, OwnedFd)>> {
+    pub(crate) fn pipes(&self) -> Result<Vec<(OwnedFd, OwnedFd)>> {
         (0..self.total)
             .map(|_| descriptor::pipe().map_err(|e| Error::system("opening a pipe", e)))
             .collect()
     }
 
     /// The driver's part for a number of laps.
-    pub fn trip(&self, laps: u64) -> Trip {
+    pub(crate) fn trip(&self, laps: u64) -> Trip {
         let bytes = self.in_flight as u64;
         Trip { arrivals: bytes * laps, onward: bytes * laps.saturating_sub(1) }
     }
 
     /// The pipes in which a byte starts, ascending.
-    pub fn starts(&self) -> impl Iterator<Item = usize> {
+    pub(crate) fn starts(&self) -> impl Iterator<Item = usize> {
         let (total, bytes) = (self.total, self.in_flight);
         (0..bytes).map(move |byte| byte * total / bytes)
     }
 
     /// How many times a byte goes through a pipe in a number of laps.
-    pub fn hops(&self, laps: u64) -> u64 {
+    pub(crate) fn hops(&self, laps: u64) -> u64 {
         let whole = (self.total * self.in_flight) as u64 * laps;
         whole - self.starts().sum::<usize>() as u64
     }
 
     /// Puts the bytes where they start.
-    pub fn place(&self, writers: &[RawFd]) -> Result<()> {
+    pub(crate) fn place(&self, writers: &[RawFd]) -> Result<()> {
         for pipe in self.starts() {
             if !descriptor::write_byte(writers[pipe], b'o') {
                 return Err(Error::last(format!("writing to pipe {pipe}")));
@@ -128,13 +128,13 @@ impl Course {
     }
 
     /// Returns why a station could not go on, if any could not.
-    pub fn failure(&self) -> Option<String> {
+    pub(crate) fn failure(&self) -> Option<String> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Ends a trip: each station must have passed on its number of bytes, and no pipe may hold a
     /// byte. Returns the number of reads.
-    pub fn close(&self, subject: &'static str, laps: u64, readers: &[RawFd]) -> Result<u64> {
+    pub(crate) fn close(&self, subject: &'static str, laps: u64, readers: &[RawFd]) -> Result<u64> {
         let wrong = |found: String| Err(Error::Work { subject, found });
         let mut not_passed: Vec<u64> = vec![0; self.total];
         for start in self.starts().filter(|&start| start > 0) {
@@ -164,7 +164,7 @@ impl Course {
 }
 
 /// Gives each station its ends: the reader of its pipe and the writer of the next one.
-pub fn ends<R, W>(pipes: Vec<(R, W)>) -> Vec<(R, W)> {
+pub(super) fn ends<R, W>(pipes: Vec<(R, W)>) -> Vec<(R, W)> {
     let (readers, mut writers): (Vec<R>, Vec<W>) = pipes.into_iter().unzip();
     if !writers.is_empty() {
         writers.rotate_left(1);

@@ -9,7 +9,7 @@ use crate::target::{Target, Targets};
 
 /// Pipes in a ring.
 #[derive(Debug)]
-pub struct Ring;
+pub(crate) struct Ring;
 
 impl Experiment for Ring {
     type Options = Options;

@@ -20,7 +20,7 @@ use crate::statistics::Estimate;
 #[cfg(feature = "rivals-rt")]
 mod compio;
 mod course;
-pub mod experiment;
+pub(crate) mod experiment;
 mod floor;
 mod go;
 #[cfg(feature = "rivals-c")]
@@ -35,7 +35,7 @@ mod mio;
 mod monoio;
 mod ours;
 mod passing;
-pub mod plot;
+pub(crate) mod plot;
 #[cfg(feature = "rival-polling")]
 mod polling;
 mod raw_epoll;
@@ -44,7 +44,7 @@ mod remote;
 mod smol;
 mod stage;
 pub(crate) mod subject;
-pub mod table;
+pub(crate) mod table;
 mod tasks;
 #[cfg(feature = "rivals-rt")]
 mod tokio;
@@ -52,7 +52,7 @@ mod trial;
 
 /// Options of `superpoll-lab ring`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// Pipes in the ring, with commas
     #[arg(long, value_name = "LIST", default_value = "1000")]
     pub total: String,
@@ -81,7 +81,7 @@ crate::options::of_a_command!(Options);
 
 /// One subject at one point.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Row {
+pub(crate) struct Row {
     /// The runtime.
     pub subject: String,
     /// Pipes.
@@ -133,12 +133,12 @@ pub struct Row {
 impl Row {
     /// Returns the headline of the time relative to tokio's: from lowest deciles, or from medians in
     /// older records.
-    pub fn to_tokio(&self) -> Option<f64> {
+    pub(crate) fn to_tokio(&self) -> Option<f64> {
         self.tokio_decile.map(|ratio| ratio.value).or(self.tokio_ratio)
     }
 
     /// Returns the headline of the time relative to the raw epoll loop's, likewise.
-    pub fn to_raw_epoll(&self) -> Option<f64> {
+    pub(crate) fn to_raw_epoll(&self) -> Option<f64> {
         self.raw_epoll_decile.map(|ratio| ratio.value).or(self.raw_epoll_ratio)
     }
 }

@@ -9,7 +9,7 @@ use crate::sys::descriptor;
 
 /// All stations of a ring and a trip's progress. The caller owns the pipes and keeps them open.
 #[derive(Debug)]
-pub struct Passing {
+pub(super) struct Passing {
     ends: Vec<(RawFd, RawFd)>,
     stations: Vec<Station>,
     buffer: [u8; MOST],
@@ -20,7 +20,7 @@ pub struct Passing {
 
 impl Passing {
     /// Stations between these pipes.
-    pub fn new(course: &Course, pipes: &[(OwnedFd, OwnedFd)]) -> Passing {
+    pub(super) fn new(course: &Course, pipes: &[(OwnedFd, OwnedFd)]) -> Passing {
         let numbers = pipes.iter().map(|(reader, writer)| (reader.as_raw_fd(), writer.as_raw_fd()));
         Passing {
             ends: ends(numbers.collect()),
@@ -34,23 +34,23 @@ impl Passing {
 
     /// The ends to read, by station.
     #[cfg(feature = "rivals-c")]
-    pub fn readers(&self) -> Vec<RawFd> {
+    pub(super) fn readers(&self) -> Vec<RawFd> {
         self.ends.iter().map(|(reader, _)| *reader).collect()
     }
 
     /// Begins a trip.
-    pub fn begin(&mut self, trip: Trip) {
+    pub(super) fn begin(&mut self, trip: Trip) {
         (self.trip, self.arrived) = (trip, 0);
     }
 
     /// Whether the trip goes on.
-    pub fn goes_on(&mut self) -> io::Result<bool> {
+    pub(super) fn goes_on(&mut self) -> io::Result<bool> {
         self.failure.take().map_or(Ok(self.arrived < self.trip.arrivals), Err)
     }
 
     /// Reads once at a station and passes the bytes on; returns their number.
     #[inline(always)]
-    pub fn pass(&mut self, number: usize) -> io::Result<usize> {
+    pub(super) fn pass(&mut self, number: usize) -> io::Result<usize> {
         let (reader, writer) = self.ends[number];
         let Ok(count) = usize::try_from(descriptor::read(reader, &mut self.buffer)) else {
             return Err(io::Error::last_os_error());
@@ -74,7 +74,7 @@ impl Passing {
     /// that leaves room in the buffer has emptied the pipe.
     #[cfg(feature = "rival-mio")]
     #[inline(always)]
-    pub fn drain(&mut self, number: usize) -> io::Result<()> {
+    pub(super) fn drain(&mut self, number: usize) -> io::Result<()> {
         loop {
             match self.pass(number) {
                 Ok(MOST) => {}

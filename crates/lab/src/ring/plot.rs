@@ -6,7 +6,7 @@ use crate::ring::Row;
 use crate::ring::table::{self, points};
 
 /// Time per hop over the number of pipes, for the first measured number of bytes in flight.
-pub fn over_total(rows: &[Row]) -> Option<Plot> {
+pub(crate) fn over_total(rows: &[Row]) -> Option<Plot> {
     let bytes = rows.first()?.in_flight;
     let curves = plot::curves(rows, |row| {
         let point = (row.total as f64, row.ns_per_hop_median);
@@ -16,7 +16,7 @@ pub fn over_total(rows: &[Row]) -> Option<Plot> {
 }
 
 /// Time per hop over the share of pipes with a byte, for the first measured number of pipes.
-pub fn over_share(rows: &[Row]) -> Option<Plot> {
+pub(crate) fn over_share(rows: &[Row]) -> Option<Plot> {
     let total = rows.first()?.total;
     let curves = plot::curves(rows, |row| {
         let point = (row.in_flight as f64 / total as f64, row.ns_per_hop_median);
@@ -26,7 +26,7 @@ pub fn over_share(rows: &[Row]) -> Option<Plot> {
 }
 
 /// The first point as bars.
-pub fn bars(rows: &[Row]) -> String {
+pub(crate) fn bars(rows: &[Row]) -> String {
     let all = points(rows);
     let Some(((total, in_flight), rows)) = all.first() else { return String::new() };
     let times: Vec<f64> = rows.iter().map(|row| row.ns_per_hop_median).collect();

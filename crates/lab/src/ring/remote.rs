@@ -42,7 +42,7 @@ impl From<Error> for Answer {
 
 /// The parent's end.
 #[derive(Debug)]
-pub struct Remote {
+pub(super) struct Remote {
     entry: Entry,
     _child: process::Child,
     commands: File,
@@ -51,7 +51,7 @@ pub struct Remote {
 
 impl Remote {
     /// Forks the child and makes it set the subject up.
-    pub fn start(
+    pub(super) fn start(
         entry: Entry,
         course: &Course,
         backend: BackendKind,
@@ -84,12 +84,12 @@ impl Remote {
     }
 
     /// The subject.
-    pub fn entry(&self) -> Entry {
+    pub(super) fn entry(&self) -> Entry {
         self.entry
     }
 
     /// Makes the subject take all bytes round `laps` times.
-    pub fn go(&mut self, laps: u64) -> Result<Slice> {
+    pub(super) fn go(&mut self, laps: u64) -> Result<Slice> {
         writeln!(self.commands, "{laps}")
             .map_err(|e| Error::system(format!("asking {} for laps", self.entry.name), e))?;
         match self.answer()? {

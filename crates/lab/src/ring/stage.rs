@@ -16,7 +16,7 @@ use crate::sys::process;
 
 /// The measurements of some laps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Slice {
+pub(super) struct Slice {
     /// Time, in nanoseconds.
     pub ns: u64,
     /// Processor time of all threads of the process in which the subject works.
@@ -35,7 +35,7 @@ pub struct Slice {
 
 impl Slice {
     /// Adds the measurements of later laps.
-    pub fn add(&mut self, other: &Slice) {
+    pub(super) fn add(&mut self, other: &Slice) {
         self.ns += other.ns;
         self.cpu_ns += other.cpu_ns;
         self.hops += other.hops;
@@ -93,7 +93,7 @@ impl Kernel {
 }
 
 /// A subject with its pipes.
-pub struct Stage {
+pub(super) struct Stage {
     entry: Entry,
     course: Course,
     built: Built,
@@ -102,14 +102,14 @@ pub struct Stage {
 
 impl Stage {
     /// Sets a subject up; our runtime with known ends takes `backend`.
-    pub fn set_up(entry: Entry, course: Course, backend: BackendKind) -> Result<Stage> {
+    pub(super) fn set_up(entry: Entry, course: Course, backend: BackendKind) -> Result<Stage> {
         let built = entry.build(&course, backend)?;
         let kernel = Kernel::new(built.ring.elsewhere());
         Ok(Stage { entry, course, built, kernel })
     }
 
     /// Takes all bytes round `laps` times, and checks the result.
-    pub fn go(&mut self, laps: u64) -> Result<Slice> {
+    pub(super) fn go(&mut self, laps: u64) -> Result<Slice> {
         let trip = self.course.trip(laps);
         let Built { ring, readers, writers } = &mut self.built;
         let readers: &[RawFd] = readers;

@@ -52,7 +52,7 @@ enum Make {
 
 /// A subject by name.
 #[derive(Clone, Copy)]
-pub struct Entry {
+pub(crate) struct Entry {
     /// Its name in tables and records.
     pub name: &'static str,
     /// Its description, for lists.
@@ -84,7 +84,7 @@ macro_rules! rival {
 }
 
 /// All subjects, the yardsticks first.
-pub const ALL: &[Entry] = &[
+pub(crate) const ALL: &[Entry] = &[
     over("read+write", "perfect knowledge: only reads and writes", floor::build),
     over("raw-epoll-lt", "a C programmer's epoll loop, level-triggered", raw_epoll::build),
     ours("superpoll-rt-select", "our runtime, back-end select", BackendKind::Select),
@@ -131,18 +131,18 @@ fn build_over(
 
 impl Entry {
     /// Whether it is built in.
-    pub fn is_built_in(&self) -> bool {
+    pub(crate) fn is_built_in(&self) -> bool {
         !matches!(self.make, Make::Absent(_))
     }
 
     /// Returns why it cannot run here, if it needs a feature that not every system has.
-    pub fn refusal(&self) -> Option<String> {
+    pub(crate) fn refusal(&self) -> Option<String> {
         (matches!(self.make, Make::Program(..)) && programs::find("go").is_none())
             .then(|| go::ABSENT.to_owned())
     }
 
     /// Compiles the programs that are compiled at run time.
-    pub fn prepare(&self) -> Result<()> {
+    pub(crate) fn prepare(&self) -> Result<()> {
         match self.make {
             Make::Program(program, _) => program().build(),
             _ => Ok(()),
@@ -150,12 +150,12 @@ impl Entry {
     }
 
     /// Whether it is our runtime.
-    pub fn is_ours(&self) -> bool {
+    pub(crate) fn is_ours(&self) -> bool {
         matches!(self.make, Make::Ours(_) | Make::Peers)
     }
 
     /// Whether it takes part when our runtime is restricted to one back-end.
-    pub fn suits(&self, backend: Option<BackendKind>) -> bool {
+    pub(crate) fn suits(&self, backend: Option<BackendKind>) -> bool {
         match (self.make, backend) {
             (Make::Ours(own), Some(backend)) => own == backend,
             _ => true,
@@ -163,7 +163,7 @@ impl Entry {
     }
 
     /// Returns the entry itself, if it is built in.
-    pub fn present(self) -> Result<Entry> {
+    pub(crate) fn present(self) -> Result<Entry> {
         match self.make {
             Make::Absent(feature) => Err(absent(self.name, feature)),
             _ => Ok(self),
@@ -171,7 +171,7 @@ impl Entry {
     }
 
     /// Sets the ring up; our runtime with known ends takes `backend`.
-    pub fn build(&self, course: &Course, backend: BackendKind) -> Result<Built> {
+    pub(crate) fn build(&self, course: &Course, backend: BackendKind) -> Result<Built> {
         match self.make {
             Make::Over(make) | Make::Program(_, make) => build_over(course, make),
             Make::Ours(kind) => {

@@ -5,22 +5,22 @@ use crate::ring::Row;
 use crate::table::{self, Table};
 
 /// The points of a record, each with its rows, in the order in which they were measured.
-pub fn points(rows: &[Row]) -> Vec<((usize, usize), Vec<&Row>)> {
+pub(crate) fn points(rows: &[Row]) -> Vec<((usize, usize), Vec<&Row>)> {
     grouping::groups(rows, |row| (row.total, row.in_flight))
 }
 
 /// Formats a number of bytes in flight in words.
-pub fn bytes(in_flight: usize) -> String {
+pub(crate) fn bytes(in_flight: usize) -> String {
     format!("{in_flight} byte{} in flight", if in_flight == 1 { "" } else { "s" })
 }
 
 /// A point in words.
-pub fn name(total: usize, in_flight: usize) -> String {
+pub(crate) fn name(total: usize, in_flight: usize) -> String {
     format!("{total} pipes, {}", bytes(in_flight))
 }
 
 /// The subjects of one point.
-pub fn point(rows: &[&Row]) -> Table {
+pub(crate) fn point(rows: &[&Row]) -> Table {
     table::of(
         rows,
         1,
@@ -45,7 +45,7 @@ pub fn point(rows: &[&Row]) -> Table {
 }
 
 /// The text of all points, for the terminal.
-pub fn text(rows: &[Row]) -> String {
+pub(crate) fn text(rows: &[Row]) -> String {
     points(rows)
         .iter()
         .map(|((total, in_flight), rows)| {

@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use crate::ring::course::{Station, Trip};
 
 /// A ring that is set up and waits for bytes.
-pub trait Ring {
+pub(crate) trait Ring {
     /// Lets the placed bytes go round.
     fn go(&mut self, trip: Trip) -> io::Result<()>;
 
@@ -28,7 +28,7 @@ pub trait Ring {
 }
 
 /// A ring and the numbers of its pipes' ends.
-pub struct Built {
+pub(crate) struct Built {
     /// The ring.
     pub ring: Box<dyn Ring>,
     /// The ends to read, in the order of the pipes.
@@ -38,12 +38,12 @@ pub struct Built {
 }
 
 /// The numbers of the ends of pipes.
-pub fn numbers<R: AsRawFd, W: AsRawFd>(pipes: &[(R, W)]) -> (Vec<RawFd>, Vec<RawFd>) {
+pub(super) fn numbers<R: AsRawFd, W: AsRawFd>(pipes: &[(R, W)]) -> (Vec<RawFd>, Vec<RawFd>) {
     pipes.iter().map(|(reader, writer)| (reader.as_raw_fd(), writer.as_raw_fd())).unzip()
 }
 
 /// A station's two ends and its buffer.
-pub trait Link {
+pub(super) trait Link {
     /// Reads up to [`MOST`](crate::ring::course::MOST) bytes and returns their number; zero at the
     /// end.
     fn receive(&mut self) -> impl Future<Output = io::Result<usize>>;
@@ -53,7 +53,7 @@ pub trait Link {
 
 /// Passes on all bytes that come. A failing station reports its cause and closes its ends, which
 /// ends all stations after it.
-pub async fn pass<L: Link>(mut link: L, station: Station) {
+pub(super) async fn pass<L: Link>(mut link: L, station: Station) {
     let failure = loop {
         match link.receive().await {
             Ok(0) => return,
@@ -70,7 +70,7 @@ pub async fn pass<L: Link>(mut link: L, station: Station) {
 }
 
 /// The driver's part of a trip; gives the ends back.
-pub async fn drive<L: Link>(mut link: L, station: Station, trip: Trip) -> io::Result<L> {
+pub(super) async fn drive<L: Link>(mut link: L, station: Station, trip: Trip) -> io::Result<L> {
     let mut arrived = 0;
     while arrived < trip.arrivals {
         let count = link.receive().await?;

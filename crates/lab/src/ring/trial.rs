@@ -159,7 +159,7 @@ fn share_laps(lap_ns: &[f64], rounds: usize, budget_ns: f64) -> Vec<u64> {
 }
 
 /// Runs the experiment.
-pub fn run(options: &Options) -> Result<Record<Row>> {
+pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     options.output.check()?;
     let named = options.backend.as_deref().map(str::parse::<BackendKind>).transpose()?;
     let backend = named.map(BackendKind::resolve);

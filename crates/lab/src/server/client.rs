@@ -9,12 +9,17 @@ use crate::sys::{descriptor, epoll, socket};
 
 /// A connection that is kept open, for requests that are short.
 #[derive(Debug)]
-pub struct Client(TcpStream);
+pub(crate) struct Client(TcpStream);
 
 impl Client {
     /// Connects to a port from an address of this machine's own network. Arriving bytes are
     /// reported to the set, with this number.
-    pub fn connect(from: Ipv4Addr, port: u16, set: &OwnedFd, number: u64) -> io::Result<Client> {
+    pub(crate) fn connect(
+        from: Ipv4Addr,
+        port: u16,
+        set: &OwnedFd,
+        number: u64,
+    ) -> io::Result<Client> {
         let stream = TcpStream::from(socket::connect_from(from, port)?);
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
@@ -27,7 +32,7 @@ impl Client {
     }
 
     /// Sends a request, all of it at once.
-    pub fn send(&mut self, request: &[u8]) -> Result<(), String> {
+    pub(crate) fn send(&mut self, request: &[u8]) -> Result<(), String> {
         match self.0.write(request) {
             Ok(count) if count == request.len() => Ok(()),
             Ok(count) => Err(format!("the connection took {count} bytes of a request")),
@@ -36,7 +41,7 @@ impl Client {
     }
 
     /// Reads once the bytes that have arrived; `None` if that was interrupted.
-    pub fn receive<'a>(&self, buffer: &'a mut [u8]) -> Result<Option<&'a [u8]>, String> {
+    pub(crate) fn receive<'a>(&self, buffer: &'a mut [u8]) -> Result<Option<&'a [u8]>, String> {
         match usize::try_from(descriptor::read(self.0.as_raw_fd(), buffer)) {
             Ok(0) => Err("it closed a connection".to_owned()),
             Ok(count) => Ok(Some(&buffer[..count])),

@@ -15,7 +15,7 @@ use crate::sys::{descriptor, process};
 
 /// The parent's end: clients that live until this is dropped.
 #[derive(Debug)]
-pub struct Clients {
+pub(crate) struct Clients {
     subject: &'static str,
     // Killed when dropped.
     _child: process::Child,
@@ -24,7 +24,7 @@ pub struct Clients {
 
 impl Clients {
     /// Forks the child, which carries `out` each order.
-    pub fn start<Order: DeserializeOwned, Answer: Serialize>(
+    pub(crate) fn start<Order: DeserializeOwned, Answer: Serialize>(
         subject: &'static str,
         out: impl FnMut(Order) -> Result<Answer>,
     ) -> Result<Clients> {
@@ -33,7 +33,7 @@ impl Clients {
 
     /// Like [`start`](Clients::start), with these descriptors of the parent's, which the child
     /// owns.
-    pub fn keeping<Order: DeserializeOwned, Answer: Serialize>(
+    pub(crate) fn keeping<Order: DeserializeOwned, Answer: Serialize>(
         subject: &'static str,
         mut keeps: Vec<RawFd>,
         mut out: impl FnMut(Order) -> Result<Answer>,
@@ -64,7 +64,7 @@ impl Clients {
     }
 
     /// Gives an order, without waiting until it was carried out.
-    pub fn order<Order: Serialize>(&mut self, order: &Order) -> Result<()> {
+    pub(crate) fn order<Order: Serialize>(&mut self, order: &Order) -> Result<()> {
         let text = serde_json::to_string(order).unwrap_or_default() + "\n";
         self.line.get_mut().write_all(text.as_bytes()).map_err(|e| {
             Error::system(format!("sending an order to the clients of {}", self.subject), e)
@@ -72,12 +72,12 @@ impl Clients {
     }
 
     /// Waits until the last order was carried out.
-    pub fn done(&mut self) -> Result<()> {
+    pub(crate) fn done(&mut self) -> Result<()> {
         self.answer()
     }
 
     /// Waits until the last order was carried out, and returns the answer.
-    pub fn answer<Answer: DeserializeOwned>(&mut self) -> Result<Answer> {
+    pub(crate) fn answer<Answer: DeserializeOwned>(&mut self) -> Result<Answer> {
         let mut text = String::new();
         let read = self.line.read_line(&mut text);
         match (read, serde_json::from_str::<Result<Answer, String>>(&text)) {
@@ -91,12 +91,12 @@ impl Clients {
     }
 
     /// Gives an order and waits until it was carried out.
-    pub fn send<Order: Serialize>(&mut self, order: &Order) -> Result<()> {
+    pub(crate) fn send<Order: Serialize>(&mut self, order: &Order) -> Result<()> {
         self.ask(order)
     }
 
     /// Gives an order and waits for the answer.
-    pub fn ask<Order: Serialize, Answer: DeserializeOwned>(
+    pub(crate) fn ask<Order: Serialize, Answer: DeserializeOwned>(
         &mut self,
         order: &Order,
     ) -> Result<Answer> {

@@ -19,7 +19,7 @@ const PATIENCE_MS: i32 = 10_000;
 const EVENTS: usize = 1024;
 
 /// A connection to a server.
-pub trait Connection {
+pub(crate) trait Connection {
     /// Memory that all connections of a generator share: room to put a request together, and to
     /// read an answer.
     type Room;
@@ -32,7 +32,7 @@ pub trait Connection {
 }
 
 /// The connections to one server.
-pub struct Generator<C: Connection> {
+pub(crate) struct Generator<C: Connection> {
     subject: &'static str,
     set: OwnedFd,
     connections: Vec<C>,
@@ -43,7 +43,7 @@ pub struct Generator<C: Connection> {
 
 impl<C: Connection> Generator<C> {
     /// Makes the connections; each adds itself to the epoll set with its number.
-    pub fn new(
+    pub(crate) fn new(
         subject: &'static str,
         count: usize,
         room: C::Room,
@@ -57,13 +57,13 @@ impl<C: Connection> Generator<C> {
     }
 
     /// Returns how many connections there are.
-    pub fn connections(&self) -> usize {
+    pub(crate) fn connections(&self) -> usize {
         self.connections.len()
     }
 
     /// Sends this many requests in total, over all connections, and returns the nanoseconds from
     /// the first request to the last answer.
-    pub fn go(&mut self, requests: u64) -> Result<u64> {
+    pub(crate) fn go(&mut self, requests: u64) -> Result<u64> {
         let subject = self.subject;
         let wrong = |found: String| Error::Work { subject, found };
         let (begun, cpu) = (Instant::now(), process::thread_time());
@@ -100,7 +100,7 @@ impl<C: Connection> Generator<C> {
     }
 
     /// Checks that the server has sent nothing since the last answer, and has closed no connection.
-    pub fn check_silence(&mut self) -> Result<()> {
+    pub(crate) fn check_silence(&mut self) -> Result<()> {
         let subject = self.subject;
         let wrong = |found: String| Error::Work { subject, found };
         loop {
@@ -116,14 +116,14 @@ impl<C: Connection> Generator<C> {
     }
 
     /// Returns the processor time that the generator used in the last [`go`](Generator::go).
-    pub fn busy_ns(&self) -> u64 {
+    pub(crate) fn busy_ns(&self) -> u64 {
         self.busy_ns
     }
 }
 
 /// Refuses a number of connections to each of some servers that the limit of descriptors does not
 /// allow.
-pub fn check_connections(connections: usize, servers: usize) -> Result<()> {
+pub(crate) fn check_connections(connections: usize, servers: usize) -> Result<()> {
     // One process holds the generator's ends of all connections, and while it starts a server, that
     // server's ends too.
     let most = 2 * channel::most_pairs() / (servers + 1);

@@ -14,7 +14,7 @@ const PATIENCE_NS: u64 = 20_000_000_000;
 
 /// The memory in use at a time, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Memory {
+pub(crate) struct Memory {
     /// The private memory of the server's processes.
     pub user: u64,
     /// The kernel's slabs.
@@ -25,7 +25,7 @@ pub struct Memory {
 
 /// Waits until the memory of these processes no longer changes, for at least `least_ns`, and reads
 /// it.
-pub fn at_rest(pids: &[i32], least_ns: u64) -> Result<Memory> {
+pub(crate) fn at_rest(pids: &[i32], least_ns: u64) -> Result<Memory> {
     process::sleep(least_ns);
     let begun = process::now();
     let all = || pids.iter().map(|&pid| own(pid)).sum::<Result<u64>>();
@@ -40,7 +40,7 @@ pub fn at_rest(pids: &[i32], least_ns: u64) -> Result<Memory> {
 }
 
 /// Returns the kernel's memory in use now, without any process' own memory.
-pub fn of_machine() -> Result<Memory> {
+pub(crate) fn of_machine() -> Result<Memory> {
     let slab = field(&read("/proc/meminfo")?, "Slab:").unwrap_or(0);
     Ok(Memory { user: 0, slab, sockets: pages(&read("/proc/net/sockstat")?) * 4096 })
 }

@@ -19,23 +19,23 @@ use crate::error::{Error, Result};
 use crate::second_thread::SecondThread;
 use crate::sys::{descriptor, process, socket};
 
-pub mod client;
-pub mod clients;
-pub mod generator;
-pub mod memory;
-pub mod processors;
-pub mod program;
-pub mod rounds;
-pub mod runtime;
-pub mod trial;
-pub mod turns;
+pub(crate) mod client;
+pub(crate) mod clients;
+pub(crate) mod generator;
+pub(crate) mod memory;
+pub(crate) mod processors;
+pub(crate) mod program;
+pub(crate) mod rounds;
+pub(crate) mod runtime;
+pub(crate) mod trial;
+pub(crate) mod turns;
 
 /// A child that reports nothing for this long never will.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The counters of a server since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counts {
+pub(crate) struct Counts {
     /// Times its poller waited.
     pub waits: u64,
     /// Calls of `epoll_ctl`.
@@ -52,28 +52,28 @@ enum Answer {
 
 /// The server's end of the line.
 #[derive(Debug)]
-pub struct Control {
+pub(crate) struct Control {
     line: UnixStream,
 }
 
 impl Control {
     /// Creates the control of a server that answers on this line.
-    pub fn new(line: UnixStream) -> Control {
+    pub(crate) fn new(line: UnixStream) -> Control {
         Control { line }
     }
 
     /// Reports that connections are welcome.
-    pub fn ready(&mut self) -> Result<()> {
+    pub(crate) fn ready(&mut self) -> Result<()> {
         self.say(&Answer::Ready)
     }
 
     /// Answers a question.
-    pub fn counted(&mut self, counts: &Counts) -> Result<()> {
+    pub(crate) fn counted(&mut self, counts: &Counts) -> Result<()> {
         self.say(&Answer::Counted(*counts))
     }
 
     /// Returns a stream on which a byte arrives for each question.
-    pub fn questions(&self) -> Result<UnixStream> {
+    pub(crate) fn questions(&self) -> Result<UnixStream> {
         self.line.try_clone().map_err(|e| Error::system("duplicating the line to a server", e))
     }
 
@@ -87,7 +87,7 @@ impl Control {
 
 /// Where and how a server runs.
 #[derive(Clone, Copy, Debug)]
-pub struct ProcessOptions {
+pub(crate) struct ProcessOptions {
     /// Its only processor, if it is to have one.
     pub processor: Option<usize>,
     /// Whether its process has an idle thread in addition to the one that serves.
@@ -96,7 +96,7 @@ pub struct ProcessOptions {
 
 /// The parent's end: a server that runs until it is dropped.
 #[derive(Debug)]
-pub struct Server {
+pub(crate) struct Server {
     name: &'static str,
     counts: bool,
     child: process::Child,
@@ -107,7 +107,7 @@ pub struct Server {
 impl Server {
     /// Forks the child, which keeps these descriptors and serves them. The parent requests counters
     /// only if it `counts`.
-    pub fn start(
+    pub(crate) fn start(
         name: &'static str,
         counts: bool,
         process: ProcessOptions,
@@ -121,7 +121,7 @@ impl Server {
 
     /// Like [`start`](Server::start), for a server that accepts its connections. Returns the port
     /// as well.
-    pub fn accepting(
+    pub(crate) fn accepting(
         name: &'static str,
         counts: bool,
         process: ProcessOptions,
@@ -138,7 +138,7 @@ impl Server {
     }
 
     /// Like [`start`](Server::start), without waiting until connections are welcome.
-    pub fn begin(
+    pub(crate) fn begin(
         name: &'static str,
         counts: bool,
         process: ProcessOptions,
@@ -163,12 +163,12 @@ impl Server {
     }
 
     /// Takes a program that runs already, and that cannot be asked for anything.
-    pub fn of_program(name: &'static str, child: process::Child) -> Server {
+    pub(crate) fn of_program(name: &'static str, child: process::Child) -> Server {
         Server { name, counts: false, child, line: None }
     }
 
     /// Waits until it reports that it is ready.
-    pub fn until_ready(&mut self) -> Result<()> {
+    pub(crate) fn until_ready(&mut self) -> Result<()> {
         match self.answer()? {
             Answer::Failed(reason) => Err(Error::Usage(reason)),
             _ => Ok(()),
@@ -176,22 +176,22 @@ impl Server {
     }
 
     /// Returns whether its process has ended by itself.
-    pub fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         self.child.has_ended()
     }
 
     /// Returns the subject's name.
-    pub fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         self.name
     }
 
     /// Returns the number of its process.
-    pub fn pid(&self) -> i32 {
+    pub(crate) fn pid(&self) -> i32 {
         self.child.pid()
     }
 
     /// Returns the processor time that its process has used, in nanoseconds.
-    pub fn processor_time(&self) -> Result<u64> {
+    pub(crate) fn processor_time(&self) -> Result<u64> {
         let name = self.name;
         self.child
             .processor_time()
@@ -199,7 +199,7 @@ impl Server {
     }
 
     /// Returns its counters so far, if it counts.
-    pub fn counts(&mut self) -> Result<Option<Counts>> {
+    pub(crate) fn counts(&mut self) -> Result<Option<Counts>> {
         if !self.counts {
             return Ok(None);
         }

@@ -5,13 +5,13 @@ use crate::sys::process;
 
 /// The processors of an experiment with servers.
 #[derive(Debug)]
-pub struct Processors {
+pub(crate) struct Processors {
     all: Vec<usize>,
 }
 
 impl Processors {
     /// Returns the processors of this process. Prints a note if there is only one.
-    pub fn here() -> Processors {
+    pub(crate) fn here() -> Processors {
         let all = process::processors();
         if all.len() < 2 {
             say::note("there is one processor: servers and load generator take turns on it");
@@ -20,18 +20,18 @@ impl Processors {
     }
 
     /// Returns the load generator's processor.
-    pub fn client(&self) -> Option<usize> {
+    pub(crate) fn client(&self) -> Option<usize> {
         self.all.first().copied()
     }
 
     /// Returns a processor for the servers alone, if there is one.
-    pub fn server(&self) -> Option<usize> {
+    pub(crate) fn server(&self) -> Option<usize> {
         self.all.get(1).copied()
     }
 
     /// Measures with this thread on the load generator's processor. `measure` gets the servers'
     /// processor.
-    pub fn apart<T>(&self, measure: impl FnOnce(Option<usize>) -> T) -> T {
+    pub(crate) fn apart<T>(&self, measure: impl FnOnce(Option<usize>) -> T) -> T {
         let pinned = self.client().is_some_and(|client| process::pin(&[client]).is_ok());
         let measured = measure(self.server().or(self.client()));
         if pinned {

@@ -40,7 +40,7 @@ fn next_to(program: &Path) -> Result<PathBuf> {
 }
 
 /// Starts the command `superpoll` and waits until it prints its port.
-pub fn superpoll(
+pub(crate) fn superpoll(
     name: &'static str,
     process: ProcessOptions,
     arguments: &[&str],
@@ -69,7 +69,7 @@ fn announced(line: &str) -> Option<u16> {
 }
 
 /// Starts another program and waits until connections to this port are accepted.
-pub fn other(
+pub(crate) fn other(
     name: &'static str,
     process: ProcessOptions,
     port: u16,
@@ -104,7 +104,7 @@ pub fn other(
 /// Returns a port without a listener at the moment, for programs that cannot choose one themselves.
 /// The port is outside the range that the kernel gives to connections: a connection could take a
 /// port of that range before the program listens on it.
-pub fn free_port() -> Result<u16> {
+pub(crate) fn free_port() -> Result<u16> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     // Other processes look for a port at the same time.
     let start = std::process::id().wrapping_mul(SPREAD);

@@ -19,7 +19,7 @@ const SETTLING_NS: u64 = 2_000_000;
 
 /// The times of one round.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Slice {
+pub(crate) struct Slice {
     /// From the first request to the last answer.
     pub ns: u64,
     /// The processor time of the server's processes.
@@ -27,7 +27,7 @@ pub struct Slice {
 }
 
 /// Compares the processor time of two servers whose rounds have the same number of requests.
-pub fn ratio(own: &[Slice], other: &[Slice]) -> Option<Ratio> {
+pub(crate) fn ratio(own: &[Slice], other: &[Slice]) -> Option<Ratio> {
     let costs =
         |slices: &[Slice]| -> Vec<f64> { slices.iter().map(|slice| slice.cpu_ns as f64).collect() };
     Ratio::of(&costs(own), &costs(other))
@@ -35,7 +35,7 @@ pub fn ratio(own: &[Slice], other: &[Slice]) -> Option<Ratio> {
 
 /// Sends a server enough requests to measure its pace reliably; returns how long a request takes,
 /// in nanoseconds.
-pub fn pilot(connections: usize, mut go: impl FnMut(u64) -> Result<u64>) -> Result<f64> {
+pub(crate) fn pilot(connections: usize, mut go: impl FnMut(u64) -> Result<u64>) -> Result<f64> {
     let mut requests = WARM_UP * connections as u64;
     // Not believed, however long it takes.
     go(requests)?;
@@ -49,7 +49,7 @@ pub fn pilot(connections: usize, mut go: impl FnMut(u64) -> Result<u64>) -> Resu
 
 /// Returns how many requests each server gets in a round, the same for all, so that all rounds fit
 /// into the time.
-pub fn share(request_ns: &[f64], rounds: usize, budget_ns: f64) -> u64 {
+pub(crate) fn share(request_ns: &[f64], rounds: usize, budget_ns: f64) -> u64 {
     let sum: f64 = request_ns.iter().sum();
     let slowest = statistics::maximum(request_ns).max(1.0);
     let requests = budget_ns / (rounds as f64 * sum.max(1.0));
@@ -57,7 +57,7 @@ pub fn share(request_ns: &[f64], rounds: usize, budget_ns: f64) -> u64 {
 }
 
 /// Runs one round of a server, in one process or several.
-pub fn round(servers: &[Server], go: impl FnOnce() -> Result<u64>) -> Result<Slice> {
+pub(crate) fn round(servers: &[Server], go: impl FnOnce() -> Result<u64>) -> Result<Slice> {
     let processor_time = || servers.iter().map(Server::processor_time).sum::<Result<u64>>();
     let before = processor_time()?;
     let ns = go()?;

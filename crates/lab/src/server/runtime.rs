@@ -12,7 +12,7 @@ use crate::server::{Control, Counts};
 
 /// Calls `start` to begin a server on a runtime with this back-end, reports that it is ready, and
 /// answers questions until the parent is gone. The value that `start` returns lives as long.
-pub fn serve<T>(
+pub(crate) fn serve<T>(
     backend: BackendKind,
     control: &mut Control,
     start: impl FnOnce(&Runtime) -> Result<T>,

@@ -15,7 +15,7 @@ use crate::server::processors::Processors;
 use crate::server::turns;
 
 /// The parameters of a trial that are known beforehand.
-pub struct Plan<'a> {
+pub(crate) struct Plan<'a> {
     /// The experiment.
     pub name: &'static str,
     /// Its time limit and the other options that all experiments have.
@@ -27,7 +27,7 @@ pub struct Plan<'a> {
 }
 
 /// A trial under way.
-pub struct Trial {
+pub(crate) struct Trial {
     /// Its time.
     pub budget: Budget,
     /// Where servers are started.
@@ -39,7 +39,7 @@ pub struct Trial {
 }
 
 /// A finished trial.
-pub struct Done<Row> {
+pub(crate) struct Done<Row> {
     name: &'static str,
     environment: Environment,
     /// The rows of all points.
@@ -50,7 +50,7 @@ pub struct Done<Row> {
 
 impl Plan<'_> {
     /// Measures at each point, as long as there is time.
-    pub fn run<Point: Copy, Row>(
+    pub(crate) fn run<Point: Copy, Row>(
         &self,
         lost: Lost,
         points: &[Point],
@@ -88,7 +88,7 @@ impl Plan<'_> {
 
 impl Trial {
     /// Sets up the servers that have not failed yet. `about` is shown with each.
-    pub fn set_up<Entry: Copy, Runner>(
+    pub(crate) fn set_up<Entry: Copy, Runner>(
         &mut self,
         entries: impl IntoIterator<Item = Entry>,
         name: impl Fn(Entry) -> &'static str,
@@ -114,7 +114,7 @@ impl Trial {
 impl<Row> Done<Row> {
     /// Returns the record: with the names and descriptions of the servers, the rivals among `all`,
     /// and the experiment's own parameters.
-    pub fn record<'a>(
+    pub(crate) fn record<'a>(
         self,
         servers: impl Iterator<Item = (&'a str, &'a str)> + Clone,
         all: impl IntoIterator<Item = &'a str>,

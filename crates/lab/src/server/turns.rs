@@ -16,7 +16,7 @@ use crate::statistics;
 const LEAST: u64 = 100;
 
 /// A server, its load generator, and its results.
-pub struct Runner<C: Connection> {
+pub(crate) struct Runner<C: Connection> {
     // Before the server, so that its connections are reset and not closed by the other side.
     load: Generator<C>,
     /// Its processes, one unless it has workers.
@@ -35,7 +35,7 @@ pub struct Runner<C: Connection> {
 /// The figures of a server, which are part of a row.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Figures {
+pub(crate) struct Figures {
     /// Requests in a round, over all connections.
     pub requests: u64,
     /// Processor time of the server's processes per request, in the cheapest round.
@@ -62,7 +62,7 @@ pub struct Figures {
 impl Figures {
     /// Returns the figures of some rounds with the same number of requests each, and of how busy
     /// the load generator was in them.
-    pub fn of(slices: &[Slice], busy: &[f64], requests: u64) -> Figures {
+    pub(crate) fn of(slices: &[Slice], busy: &[f64], requests: u64) -> Figures {
         let each = |of: fn(&Slice) -> u64| -> Vec<f64> {
             slices.iter().map(|slice| of(slice) as f64 / requests as f64).collect()
         };
@@ -82,7 +82,7 @@ impl Figures {
     }
 
     /// Returns the processor time as a figure, for the comparison with another report.
-    pub fn compared(&self, at: String) -> Figure {
+    pub(crate) fn compared(&self, at: String) -> Figure {
         let (least, median) = (self.cpu_ns_per_request_min, self.cpu_ns_per_request_median);
         Figure::of_cost(at, "processor time by request, ns", least, median)
     }
@@ -90,13 +90,13 @@ impl Figures {
 
 impl<C: Connection> Runner<C> {
     /// Creates the runner, and measures how long a request takes.
-    pub fn new(server: Server, load: Generator<C>) -> Result<Runner<C>> {
+    pub(crate) fn new(server: Server, load: Generator<C>) -> Result<Runner<C>> {
         Runner::of_workers(server.name(), vec![server], load)
     }
 
     /// Like [`new`](Runner::new), for a server that shares its connections among several processes.
     /// Its cost is the sum over all of them.
-    pub fn of_workers(
+    pub(crate) fn of_workers(
         name: &'static str,
         servers: Vec<Server>,
         mut load: Generator<C>,
@@ -107,12 +107,12 @@ impl<C: Connection> Runner<C> {
     }
 
     /// Returns the server's name.
-    pub fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         self.name
     }
 
     /// Returns the number of the server's process, the first if it has several.
-    pub fn pid(&self) -> i32 {
+    pub(crate) fn pid(&self) -> i32 {
         self.servers.first().map_or(0, Server::pid)
     }
 
@@ -129,14 +129,14 @@ impl<C: Connection> Runner<C> {
     }
 
     /// Sends this many requests in total, outside of any round.
-    pub fn ask(&mut self, requests: u64) -> Result<()> {
+    pub(crate) fn ask(&mut self, requests: u64) -> Result<()> {
         self.load.go(requests).map(drop)
     }
 
     /// Returns the server's counters over this many requests, if it counts. The same number of
     /// requests is sent before, so that the counters exclude its work on connections that were
     /// silent during the turns of other servers.
-    pub fn count(&mut self, requests: u64) -> Result<Option<Counts>> {
+    pub(crate) fn count(&mut self, requests: u64) -> Result<Option<Counts>> {
         let Some(_) = self.counts()? else { return Ok(None) };
         self.ask(requests)?;
         let before = self.counts()?;
@@ -148,7 +148,7 @@ impl<C: Connection> Runner<C> {
     }
 
     /// Returns the times of each round.
-    pub fn slices(&self) -> &[Slice] {
+    pub(crate) fn slices(&self) -> &[Slice] {
         &self.slices
     }
 
@@ -160,7 +160,7 @@ impl<C: Connection> Runner<C> {
     }
 
     /// Returns the cost of a request, in rounds of this many requests.
-    pub fn figures(&mut self, requests: u64) -> Result<Figures> {
+    pub(crate) fn figures(&mut self, requests: u64) -> Result<Figures> {
         let counted = self.counts()?.zip(self.before);
         let all = requests * self.slices.len() as u64;
         let by_request = |count: u64| count as f64 / all as f64;
@@ -174,12 +174,12 @@ impl<C: Connection> Runner<C> {
 }
 
 /// The number of rounds that requests are shared out for, unless the options give one.
-pub const ROUNDS: usize = 11;
+pub(crate) const ROUNDS: usize = 11;
 
 /// Lets the servers take turns, in the rounds of a point. `begins` is called with the server whose
 /// turn it is. Returns how many requests each got in a round. A rival that fails is lost, and the
 /// remaining servers go on.
-pub fn take_turns<C: Connection>(
+pub(crate) fn take_turns<C: Connection>(
     runners: &mut [Runner<C>],
     budget: &mut Budget,
     lost: &mut Lost,
@@ -197,7 +197,7 @@ pub fn take_turns<C: Connection>(
 /// Like [`take_turns`], but each server gets `most` requests in a round, or as many as fit into the
 /// time of one server: a slow server does not reduce the requests of the rest. Returns how many
 /// each got.
-pub fn take_turns_of<C: Connection>(
+pub(crate) fn take_turns_of<C: Connection>(
     runners: &mut [Runner<C>],
     budget: &mut Budget,
     most: u64,
@@ -242,7 +242,7 @@ fn in_turn<C: Connection>(
 
 /// Returns the row of each server that is still there, by its place among all, and those servers. A
 /// rival that fails now is lost too.
-pub fn rows<C: Connection, Row>(
+pub(crate) fn rows<C: Connection, Row>(
     runners: Vec<Runner<C>>,
     lost: &mut Lost,
     mut row: impl FnMut(usize, &mut Runner<C>) -> Result<Row>,

@@ -13,7 +13,7 @@ const NEAR: f64 = 4.0;
 /// result far. With four points or more near one, the result is where the line through their
 /// logarithms is one, by the estimator of Theil and Sen (the median of all slopes, Sen 1968), which
 /// tolerates one outlier of any size in four points.
-pub fn break_even(points: &[(f64, f64)]) -> Option<f64> {
+pub(crate) fn break_even(points: &[(f64, f64)]) -> Option<f64> {
     let near: Vec<(f64, f64)> = points
         .iter()
         .filter(|(x, y)| *x > 0.0 && (1.0 / NEAR..=NEAR).contains(y))

@@ -18,7 +18,7 @@ use crate::random::Random;
 
 /// A ratio and its confidence interval of 90 %.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Estimate {
+pub(crate) struct Estimate {
     /// The ratio.
     pub value: f64,
     /// The lower end of the interval.
@@ -29,7 +29,7 @@ pub struct Estimate {
 
 /// The ratio of two costs that took turns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Ratio {
+pub(crate) struct Ratio {
     /// The median of the turns' ratios.
     pub median: f64,
     /// The 10th percentile of the turns' ratios.
@@ -43,7 +43,7 @@ pub struct Ratio {
 
 impl Ratio {
     /// Compares two costs, block by block; `None` if no turn has a second cost.
-    pub fn of(own: &[f64], other: &[f64]) -> Option<Ratio> {
+    pub(crate) fn of(own: &[f64], other: &[f64]) -> Option<Ratio> {
         let turns = own.iter().zip(other).filter(|(_, other)| **other > 0.0);
         let ratios: Vec<f64> = turns.map(|(own, other)| own / other).collect();
         let [low, high] = [0.1, 0.9].map(|share| quantile(&ratios, share));
@@ -53,7 +53,7 @@ impl Ratio {
 
     /// Returns the headline with the ends of its interval: from lowest deciles, or from medians if
     /// the record is too old.
-    pub fn headline(self) -> Estimate {
+    pub(crate) fn headline(self) -> Estimate {
         let Ratio { median: value, low, high, decile } = self;
         decile.unwrap_or(Estimate { value, low, high })
     }
@@ -61,7 +61,7 @@ impl Ratio {
 
 crate::by_name::named! {
     /// A way to get the ratio of two costs from blocks.
-    pub enum Estimator {
+    pub(super) enum Estimator {
         /// The ratio of the medians.
         Median = "median",
         /// The median of the ratios of blocks that took turns.
@@ -85,13 +85,13 @@ const TAIL: f64 = 0.05;
 
 /// Returns the ratio of the lowest deciles of two costs, with its interval; `None` without blocks
 /// of both, or where the second cost is zero.
-pub fn ratio(own: &[f64], other: &[f64]) -> Option<Estimate> {
+pub(crate) fn ratio(own: &[f64], other: &[f64]) -> Option<Estimate> {
     Estimator::LowestDecile.estimate(own, other, RESAMPLES)
 }
 
 /// Returns the lowest decile of some costs: the least of which a tenth of them is no larger; zero
 /// without costs. Up to ten costs it is the minimum.
-pub fn lowest_decile(costs: &[f64]) -> f64 {
+pub(crate) fn lowest_decile(costs: &[f64]) -> f64 {
     nth_of(costs, costs.len().div_ceil(10))
 }
 
@@ -106,7 +106,7 @@ fn nth_of(costs: &[f64], place: usize) -> f64 {
 
 impl Estimator {
     /// Returns the ratio of two costs with its interval, from this many resamples.
-    pub fn estimate(self, own: &[f64], other: &[f64], resamples: usize) -> Option<Estimate> {
+    pub(super) fn estimate(self, own: &[f64], other: &[f64], resamples: usize) -> Option<Estimate> {
         let value = self.ratio(own, other)?;
         let blocks = own.len().max(other.len());
         let drawn_at_once = self.drawn_at_once(blocks);
@@ -141,7 +141,7 @@ impl Estimator {
     }
 
     /// Returns the ratio of two costs.
-    pub fn ratio(self, own: &[f64], other: &[f64]) -> Option<f64> {
+    pub(super) fn ratio(self, own: &[f64], other: &[f64]) -> Option<f64> {
         if own.is_empty() || other.is_empty() {
             return None;
         }

@@ -8,13 +8,13 @@ mod break_even;
 mod estimate;
 mod simulation;
 
-pub use break_even::break_even;
-pub use estimate::{Estimate, Ratio, lowest_decile, ratio};
-pub use simulation::{Options, run};
+pub(crate) use break_even::break_even;
+pub(crate) use estimate::{Estimate, Ratio, lowest_decile, ratio};
+pub(crate) use simulation::{Options, run};
 
 /// Returns the sample below which this share of all samples lies (the nearest rank); zero without
 /// samples.
-pub fn quantile(samples: &[f64], share: f64) -> f64 {
+pub(crate) fn quantile(samples: &[f64], share: f64) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     match sorted.len() {
@@ -24,7 +24,7 @@ pub fn quantile(samples: &[f64], share: f64) -> f64 {
 }
 
 /// Returns the middle sample, or the mean of the two in the middle; zero without samples.
-pub fn median(samples: &[f64]) -> f64 {
+pub(crate) fn median(samples: &[f64]) -> f64 {
     let mut sorted = samples.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     let half = sorted.len() / 2;
@@ -36,17 +36,17 @@ pub fn median(samples: &[f64]) -> f64 {
 }
 
 /// Returns the smallest sample; zero without samples.
-pub fn minimum(samples: &[f64]) -> f64 {
+pub(crate) fn minimum(samples: &[f64]) -> f64 {
     samples.iter().copied().min_by(f64::total_cmp).unwrap_or(0.0)
 }
 
 /// Returns the largest sample; zero without samples.
-pub fn maximum(samples: &[f64]) -> f64 {
+pub(crate) fn maximum(samples: &[f64]) -> f64 {
     samples.iter().copied().max_by(f64::total_cmp).unwrap_or(0.0)
 }
 
 /// Returns the mean; zero without samples.
-pub fn mean(samples: &[f64]) -> f64 {
+pub(crate) fn mean(samples: &[f64]) -> f64 {
     if samples.is_empty() { 0.0 } else { samples.iter().sum::<f64>() / samples.len() as f64 }
 }
 

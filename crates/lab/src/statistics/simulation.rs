@@ -17,7 +17,7 @@ use crate::table::Table;
 
 /// Options of `superpoll-lab statistics`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// Blocks of each subject, with commas
     #[arg(long, value_name = "LIST", default_value = "5,11,50")]
     pub blocks: String,
@@ -120,7 +120,7 @@ fn quality(estimator: Estimator, machine: Machine, count: usize, options: &Optio
 }
 
 /// Prints how far each estimator is from the planted ratio.
-pub fn run(options: &Options) -> Result<()> {
+pub(crate) fn run(options: &Options) -> Result<()> {
     let counts = crate::options::numbers("--blocks", &options.blocks)?;
     if options.runs == 0 || counts.contains(&0) {
         return Err(Error::usage("--runs 0 or --blocks 0 simulates nothing: give 1 or more"));

@@ -30,14 +30,14 @@ mod raw_epoll;
 mod raw_poll;
 mod work;
 
-pub use work::{ReadLog, Subject};
+pub(crate) use work::{ReadLog, Subject};
 
 /// Makes a subject that watches the readers of these pairs.
 pub(crate) type Build = fn(&Pairs) -> Result<Box<dyn Subject + '_>>;
 
 /// A subject by name.
 #[derive(Clone, Copy)]
-pub struct Entry {
+pub(crate) struct Entry {
     /// Its name in tables and records.
     pub name: &'static str,
     /// A description for the reader.
@@ -69,7 +69,7 @@ const fn absent(name: &'static str, about: &'static str, feature: &'static str) 
 }
 
 /// All subjects, the yardsticks first.
-pub const ALL: &[Entry] = &[
+pub(crate) const ALL: &[Entry] = &[
     entry("floor", "perfect knowledge: only the reads", floor::build),
     entry("raw-poll", "a C programmer's poll loop", raw_poll::build),
     entry("raw-epoll-lt", "a C programmer's epoll loop, level-triggered", raw_epoll::build_level),
@@ -131,17 +131,17 @@ pub const ALL: &[Entry] = &[
 
 impl Entry {
     /// Returns whether it is built in.
-    pub fn is_built_in(&self) -> bool {
+    pub(crate) fn is_built_in(&self) -> bool {
         self.missing.is_none()
     }
 
     /// Returns the subject of this name.
-    pub fn named(name: &str) -> Result<Entry> {
+    pub(crate) fn named(name: &str) -> Result<Entry> {
         Ok(crate::options::subjects(Some(name), &[])?[0])
     }
 
     /// Returns the same entry, if it is built in.
-    pub fn present(self) -> Result<Entry> {
+    pub(crate) fn present(self) -> Result<Entry> {
         match self.missing {
             None => Ok(self),
             Some(feature) => Err(Error::usage(format!(
@@ -157,13 +157,13 @@ impl Entry {
     }
 
     /// Returns whether it can watch these readers at all.
-    pub fn suits(&self, pairs: &Pairs) -> bool {
+    pub(crate) fn suits(&self, pairs: &Pairs) -> bool {
         let works = !self.rings || superpoll::BackendKind::Uring.is_available();
         works && !(self.small_numbers && pairs.readers().iter().any(|&fd| fd >= 1024))
     }
 
     /// Builds the subject over these pairs.
-    pub fn build<'a>(&self, pairs: &'a Pairs) -> Result<Box<dyn Subject + 'a>> {
+    pub(crate) fn build<'a>(&self, pairs: &'a Pairs) -> Result<Box<dyn Subject + 'a>> {
         (self.build)(pairs)
     }
 }

@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::sys::descriptor;
 
 /// A poller at work.
-pub trait Subject {
+pub(crate) trait Subject {
     /// Waits until all of `active` (pairs, ascending) were reported, reading one byte of each. Only
     /// the floor may look at which they are; all other subjects may only use their number.
     fn round(&mut self, active: &[u32], log: &mut ReadLog) -> Result<()>;
@@ -37,7 +37,7 @@ pub trait Subject {
 
 /// The bytes that were read: the proof that the work was done.
 #[derive(Debug)]
-pub struct ReadLog {
+pub(crate) struct ReadLog {
     seen: Vec<u32>,
     bytes: usize,
     sum: u64,
@@ -46,13 +46,13 @@ pub struct ReadLog {
 
 impl ReadLog {
     /// Creates the log of `total` pairs, with nothing read yet.
-    pub fn new(total: usize) -> ReadLog {
+    pub(crate) fn new(total: usize) -> ReadLog {
         ReadLog { seen: vec![0; total], bytes: 0, sum: 0, empty: 0 }
     }
 
     /// Reads one byte of a reader and notes it.
     #[inline(always)]
-    pub fn read(&mut self, pair: usize, fd: std::os::fd::RawFd) {
+    pub(crate) fn read(&mut self, pair: usize, fd: std::os::fd::RawFd) {
         match descriptor::read_byte(fd) {
             Some(byte) => {
                 self.seen[pair] += 1;
@@ -65,7 +65,7 @@ impl ReadLog {
 
     /// Notes bytes that a subject has read by itself.
     #[inline(always)]
-    pub fn note(&mut self, pair: usize, bytes: &[u8]) {
+    pub(crate) fn note(&mut self, pair: usize, bytes: &[u8]) {
         for &byte in bytes {
             self.seen[pair] += 1;
             self.bytes += 1;
@@ -75,18 +75,18 @@ impl ReadLog {
 
     /// Returns how many bytes were read in this round.
     #[inline(always)]
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// Reads that found nothing, since the beginning: reports of descriptors that were not ready.
-    pub fn empty(&self) -> u64 {
+    pub(crate) fn empty(&self) -> u64 {
         self.empty
     }
 
     /// Ends a round: exactly the written bytes must have been read, from each active reader once
     /// and from no other reader.
-    pub fn close(&mut self, subject: &'static str, active: &[u32], byte: u8) -> Result<()> {
+    pub(crate) fn close(&mut self, subject: &'static str, active: &[u32], byte: u8) -> Result<()> {
         let wrong = |found: String| Err(Error::Work { subject, found });
         if self.bytes != active.len() {
             return wrong(format!("{} bytes written, {} read", active.len(), self.bytes));

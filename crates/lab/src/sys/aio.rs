@@ -28,7 +28,7 @@ struct Request {
 /// A finished request, as the kernel lays it out.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Event {
+pub(crate) struct Event {
     /// The number of the request.
     pub data: u64,
     request: u64,
@@ -38,7 +38,7 @@ pub struct Event {
 
 /// Requests to poll one descriptor each, once.
 #[derive(Debug)]
-pub struct Polls {
+pub(crate) struct Polls {
     context: libc::c_ulong,
     requests: Vec<Request>,
     /// Addresses of the requests to submit next; the kernel wants an array of them.
@@ -52,7 +52,7 @@ fn check(returned: libc::c_long) -> io::Result<usize> {
 
 impl Polls {
     /// Creates a request for each descriptor, none submitted yet.
-    pub fn new(fds: &[RawFd]) -> io::Result<Polls> {
+    pub(crate) fn new(fds: &[RawFd]) -> io::Result<Polls> {
         let mut context: libc::c_ulong = 0;
         // SAFETY: the kernel writes one number, which outlives the call.
         check(unsafe { libc::syscall(libc::SYS_io_setup, fds.len().max(1), &raw mut context) })?;
@@ -70,12 +70,12 @@ impl Polls {
     /// Prepares the request of this number for the next [`submit`](Polls::submit). It must not be
     /// under way.
     #[inline(always)]
-    pub fn arm(&mut self, number: usize) {
+    pub(crate) fn arm(&mut self, number: usize) {
         self.due.push(&raw mut self.requests[number]);
     }
 
     /// Submits all that were armed.
-    pub fn submit(&mut self) -> io::Result<()> {
+    pub(crate) fn submit(&mut self) -> io::Result<()> {
         let mut done = 0;
         while done < self.due.len() {
             self.calls += 1;
@@ -92,7 +92,7 @@ impl Polls {
 
     /// Waits indefinitely and returns how many events were written.
     #[inline(always)]
-    pub fn wait(&mut self, events: &mut [Event]) -> io::Result<usize> {
+    pub(crate) fn wait(&mut self, events: &mut [Event]) -> io::Result<usize> {
         loop {
             self.calls += 1;
             // SAFETY: the kernel writes at most as many events as the slice has; no timeout is
@@ -115,7 +115,7 @@ impl Polls {
     }
 
     /// Returns the number of system calls to submit and to wait, so far.
-    pub fn calls(&self) -> u64 {
+    pub(crate) fn calls(&self) -> u64 {
         self.calls
     }
 }

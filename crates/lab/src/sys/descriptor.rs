@@ -13,7 +13,7 @@ fn both([reader, writer]: [RawFd; 2]) -> (OwnedFd, OwnedFd) {
 }
 
 /// Returns a pipe: the end to read and the end to write, both non-blocking.
-pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
+pub(crate) fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut ends = [0; 2];
     // SAFETY: the kernel writes two descriptors into an array of two.
     check(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_NONBLOCK | libc::O_CLOEXEC) })?;
@@ -21,7 +21,7 @@ pub fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
 }
 
 /// Returns a pair of connected Unix-domain stream sockets, both non-blocking.
-pub fn unix_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+pub(crate) fn unix_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let mut ends = [0; 2];
     let kind = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: the kernel writes two descriptors into an array of two.
@@ -37,18 +37,18 @@ fn set_option(fd: &OwnedFd, level: i32, name: i32, value: &[u8]) -> io::Result<(
 }
 
 /// Chooses the congestion control of a TCP socket by name.
-pub fn set_congestion(fd: &OwnedFd, name: &str) -> io::Result<()> {
+pub(crate) fn set_congestion(fd: &OwnedFd, name: &str) -> io::Result<()> {
     set_option(fd, libc::IPPROTO_TCP, libc::TCP_CONGESTION, name.as_bytes())
 }
 
 /// Makes a close reset the connection, so that no port stays occupied for a minute after it.
-pub fn reset_on_close(fd: &OwnedFd) -> io::Result<()> {
+pub(crate) fn reset_on_close(fd: &OwnedFd) -> io::Result<()> {
     let linger = [1i32.to_ne_bytes(), 0i32.to_ne_bytes()].concat();
     set_option(fd, libc::SOL_SOCKET, libc::SO_LINGER, &linger)
 }
 
 /// Moves a descriptor to the lowest free number that is not below `floor`.
-pub fn move_to(fd: OwnedFd, floor: RawFd) -> io::Result<OwnedFd> {
+pub(crate) fn move_to(fd: OwnedFd, floor: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: the call takes and returns numbers; the new one has no owner yet.
     unsafe {
         let moved = check(libc::fcntl(fd.as_raw_fd(), libc::F_DUPFD_CLOEXEC, floor))?;
@@ -58,7 +58,7 @@ pub fn move_to(fd: OwnedFd, floor: RawFd) -> io::Result<OwnedFd> {
 
 /// Reads one byte; `None` if there is none.
 #[inline(always)]
-pub fn read_byte(fd: RawFd) -> Option<u8> {
+pub(crate) fn read_byte(fd: RawFd) -> Option<u8> {
     let mut byte = 0u8;
     // SAFETY: the kernel writes at most one byte into one byte.
     let count = unsafe { libc::read(fd, (&raw mut byte).cast(), 1) };
@@ -67,13 +67,13 @@ pub fn read_byte(fd: RawFd) -> Option<u8> {
 
 /// Writes one byte; returns whether it was taken.
 #[inline(always)]
-pub fn write_byte(fd: RawFd, byte: u8) -> bool {
+pub(crate) fn write_byte(fd: RawFd, byte: u8) -> bool {
     // SAFETY: the kernel reads one byte of one byte.
     unsafe { libc::write(fd, (&raw const byte).cast(), 1) == 1 }
 }
 
 /// Reads eight bytes that were written at once; `None` if they are not there.
-pub fn read_word(fd: RawFd) -> Option<u64> {
+pub(crate) fn read_word(fd: RawFd) -> Option<u64> {
     let mut word = [0u8; 8];
     // SAFETY: the kernel writes at most eight bytes into eight.
     let count = unsafe { libc::read(fd, word.as_mut_ptr().cast(), 8) };
@@ -81,20 +81,20 @@ pub fn read_word(fd: RawFd) -> Option<u64> {
 }
 
 /// Writes eight bytes at once; returns whether they were taken.
-pub fn write_word(fd: RawFd, word: u64) -> bool {
+pub(crate) fn write_word(fd: RawFd, word: u64) -> bool {
     let word = word.to_ne_bytes();
     // SAFETY: the kernel reads eight bytes of eight.
     unsafe { libc::write(fd, word.as_ptr().cast(), 8) == 8 }
 }
 
 /// Duplicates a descriptor under the lowest free number.
-pub fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
+pub(crate) fn duplicate(fd: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: the call takes and returns numbers; the new one has no owner yet.
     unsafe { Ok(OwnedFd::from_raw_fd(check(libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0))?)) }
 }
 
 /// Sets whether reads of a descriptor block.
-pub fn set_blocking(fd: RawFd, blocking: bool) -> io::Result<()> {
+pub(crate) fn set_blocking(fd: RawFd, blocking: bool) -> io::Result<()> {
     // SAFETY: both calls take and return integers.
     unsafe {
         let flags = check(libc::fcntl(fd, libc::F_GETFL))?;
@@ -104,7 +104,7 @@ pub fn set_blocking(fd: RawFd, blocking: bool) -> io::Result<()> {
 }
 
 /// Leaves a descriptor open in the program that this process becomes or starts.
-pub fn keep_on_exec(fd: RawFd) -> io::Result<()> {
+pub(crate) fn keep_on_exec(fd: RawFd) -> io::Result<()> {
     // SAFETY: the call takes and returns integers.
     check(unsafe { libc::fcntl(fd, libc::F_SETFD, 0) }).map(drop)
 }
@@ -112,20 +112,20 @@ pub fn keep_on_exec(fd: RawFd) -> io::Result<()> {
 /// Reads up to as many bytes as the buffer has and returns how many; negative for an error, as the
 /// kernel returns it.
 #[inline(always)]
-pub fn read(fd: RawFd, buffer: &mut [u8]) -> isize {
+pub(crate) fn read(fd: RawFd, buffer: &mut [u8]) -> isize {
     // SAFETY: the kernel writes at most the length of the slice into it.
     unsafe { libc::read(fd, buffer.as_mut_ptr().cast(), buffer.len()) }
 }
 
 /// Writes bytes and returns how many were taken; negative for an error, as the kernel returns it.
 #[inline(always)]
-pub fn write(fd: RawFd, bytes: &[u8]) -> isize {
+pub(crate) fn write(fd: RawFd, bytes: &[u8]) -> isize {
     // SAFETY: the kernel reads at most the length of the slice from it.
     unsafe { libc::write(fd, bytes.as_ptr().cast(), bytes.len()) }
 }
 
 /// Returns how many bytes can be read.
-pub fn readable_bytes(fd: RawFd) -> io::Result<usize> {
+pub(crate) fn readable_bytes(fd: RawFd) -> io::Result<usize> {
     let mut count: libc::c_int = 0;
     // SAFETY: the kernel writes one integer, which outlives the call.
     check(unsafe { libc::ioctl(fd, libc::FIONREAD, &raw mut count) })?;
@@ -134,7 +134,7 @@ pub fn readable_bytes(fd: RawFd) -> io::Result<usize> {
 
 /// Closes all descriptors above standard error but these, which it sorts: for a forked child, which
 /// owns them.
-pub fn close_all_but(kept: &mut [RawFd]) {
+pub(crate) fn close_all_but(kept: &mut [RawFd]) {
     kept.sort_unstable();
     let mut first = 3;
     for &fd in kept.iter().chain([&RawFd::MAX]) {
@@ -149,7 +149,7 @@ pub fn close_all_but(kept: &mut [RawFd]) {
 }
 
 /// Closes a descriptor by number: for a forked child that has no other use of its copy.
-pub fn close_number(fd: RawFd) {
+pub(crate) fn close_number(fd: RawFd) {
     // SAFETY: the call takes an integer; the caller guarantees that the number is no longer used.
     unsafe { libc::close(fd) };
 }

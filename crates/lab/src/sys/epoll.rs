@@ -4,10 +4,10 @@ use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 /// One event as the kernel writes it.
-pub type Raw = libc::epoll_event;
+pub(crate) type Raw = libc::epoll_event;
 
 /// Creates an epoll set.
-pub fn create() -> io::Result<OwnedFd> {
+pub(crate) fn create() -> io::Result<OwnedFd> {
     // SAFETY: the call takes a flag; the number it returns has no owner yet.
     unsafe {
         match libc::epoll_create1(libc::EPOLL_CLOEXEC) {
@@ -18,7 +18,7 @@ pub fn create() -> io::Result<OwnedFd> {
 }
 
 /// Adds a descriptor to a set under a number of the caller's.
-pub fn add(set: &OwnedFd, fd: RawFd, events: u32, data: u64) -> io::Result<()> {
+pub(crate) fn add(set: &OwnedFd, fd: RawFd, events: u32, data: u64) -> io::Result<()> {
     let mut event = Raw { events, u64: data };
     // SAFETY: the kernel reads one event, which outlives the call.
     let returned =
@@ -28,7 +28,7 @@ pub fn add(set: &OwnedFd, fd: RawFd, events: u32, data: u64) -> io::Result<()> {
 
 /// A change of a descriptor in a set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Change {
+pub(crate) enum Change {
     /// Adds the descriptor.
     Add,
     /// Watches it for other events.
@@ -39,7 +39,7 @@ pub enum Change {
 
 impl Change {
     /// Its number.
-    pub const fn operation(self) -> i32 {
+    pub(crate) const fn operation(self) -> i32 {
         match self {
             Change::Add => libc::EPOLL_CTL_ADD,
             Change::Modify => libc::EPOLL_CTL_MOD,
@@ -50,7 +50,13 @@ impl Change {
 
 /// Makes one change of a set.
 #[inline(always)]
-pub fn change(set: RawFd, change: Change, fd: RawFd, events: u32, data: u64) -> io::Result<()> {
+pub(crate) fn change(
+    set: RawFd,
+    change: Change,
+    fd: RawFd,
+    events: u32,
+    data: u64,
+) -> io::Result<()> {
     let mut event = Raw { events, u64: data };
     // SAFETY: the kernel reads one event, which outlives the call.
     let returned = unsafe { libc::epoll_ctl(set, change.operation(), fd, &raw mut event) };
@@ -58,7 +64,7 @@ pub fn change(set: RawFd, change: Change, fd: RawFd, events: u32, data: u64) -> 
 }
 
 /// Fetches the ready descriptors, without waiting, and returns how many events were written.
-pub fn look(set: RawFd, events: &mut [Raw]) -> io::Result<usize> {
+pub(crate) fn look(set: RawFd, events: &mut [Raw]) -> io::Result<usize> {
     // SAFETY: the kernel writes at most as many events as the slice has.
     let found = unsafe { libc::epoll_wait(set, events.as_mut_ptr(), events.len() as i32, 0) };
     usize::try_from(found).map_err(|_| io::Error::last_os_error())
@@ -67,19 +73,19 @@ pub fn look(set: RawFd, events: &mut [Raw]) -> io::Result<usize> {
 /// Waits indefinitely and returns how many events were written; negative for an error, as the
 /// kernel returns it.
 #[inline(always)]
-pub fn wait(set: RawFd, events: &mut [Raw]) -> i32 {
+pub(crate) fn wait(set: RawFd, events: &mut [Raw]) -> i32 {
     // SAFETY: the kernel writes at most as many events as the slice has.
     unsafe { libc::epoll_wait(set, events.as_mut_ptr(), events.len() as i32, -1) }
 }
 
 /// Like [`wait`], but for at most this many milliseconds.
-pub fn wait_for(set: RawFd, events: &mut [Raw], milliseconds: i32) -> i32 {
+pub(crate) fn wait_for(set: RawFd, events: &mut [Raw], milliseconds: i32) -> i32 {
     // SAFETY: the kernel writes at most as many events as the slice has.
     unsafe { libc::epoll_wait(set, events.as_mut_ptr(), events.len() as i32, milliseconds) }
 }
 
 /// Tries to map a set, as is possible for a descriptor whose driver shares memory with a program.
-pub fn map(set: &OwnedFd) -> io::Result<()> {
+pub(crate) fn map(set: &OwnedFd) -> io::Result<()> {
     const LENGTH: usize = 4096;
     // SAFETY: a new mapping at an address that the kernel chooses; it is never read and is unmapped
     // at once.

@@ -42,7 +42,7 @@ unsafe extern "C" {
 }
 
 /// Returns the version of the library that is linked.
-pub fn version() -> String {
+pub(crate) fn version() -> String {
     // SAFETY: both take nothing and return a number.
     let (major, minor) = unsafe { (ev_version_major(), ev_version_minor()) };
     format!("{major}.{minor}")
@@ -56,7 +56,7 @@ struct Watcher {
 }
 
 /// A loop with a started watcher for each reader.
-pub struct Loop<T> {
+pub(crate) struct Loop<T> {
     this: *mut EvLoop,
     watchers: *mut [Watcher],
     /// The receiver of the callbacks in this run; each watcher's `data`.
@@ -78,7 +78,7 @@ extern "C" fn ready<T: Ready>(this: *mut EvLoop, io: *mut EvIo, _events: c_int) 
 
 impl<T: Ready> Loop<T> {
     /// Watches all readers, which must outlive it; `None` if the library has no epoll.
-    pub fn new(readers: &[RawFd]) -> Option<Loop<T>> {
+    pub(crate) fn new(readers: &[RawFd]) -> Option<Loop<T>> {
         // SAFETY: takes flags; a null result is checked.
         let this = unsafe { ev_loop_new(EVBACKEND_EPOLL | EVFLAG_NOENV) };
         if this.is_null() {
@@ -109,7 +109,7 @@ impl<T: Ready> Loop<T> {
     }
 
     /// Runs one wait and its callbacks.
-    pub fn run_once(&mut self, receiver: &mut T) {
+    pub(crate) fn run_once(&mut self, receiver: &mut T) {
         // SAFETY: the loop is live; the callbacks use the receiver only during the call, and the
         // pointer is taken back before the borrow ends.
         unsafe {

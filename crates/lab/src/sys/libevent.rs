@@ -40,7 +40,7 @@ unsafe extern "C" {
 }
 
 /// Returns the version of the library that is linked.
-pub fn version() -> String {
+pub(crate) fn version() -> String {
     // SAFETY: the library returns a string of its own that is never freed.
     unsafe { CStr::from_ptr(event_get_version()) }.to_string_lossy().into_owned()
 }
@@ -54,7 +54,7 @@ struct Watcher<T> {
 }
 
 /// An event base with a persistent read event for each reader.
-pub struct Base<T> {
+pub(crate) struct Base<T> {
     base: *mut EventBase,
     /// The callbacks hold pointers into this; it is neither grown nor moved.
     watchers: *mut [Watcher<T>],
@@ -75,7 +75,7 @@ extern "C" fn ready<T: Ready>(fd: c_int, _what: c_short, argument: *mut c_void) 
 
 impl<T: Ready> Base<T> {
     /// Watches all readers, which must outlive it; `None` if the library refuses.
-    pub fn new(readers: &[RawFd]) -> Option<Base<T>> {
+    pub(crate) fn new(readers: &[RawFd]) -> Option<Base<T>> {
         let receiver: *mut *mut T = Box::into_raw(Box::new(ptr::null_mut()));
         let watcher = |place| Watcher { place, event: ptr::null_mut(), receiver };
         let watchers: Box<[Watcher<T>]> = (0..readers.len()).map(watcher).collect();
@@ -104,7 +104,7 @@ impl<T: Ready> Base<T> {
     }
 
     /// Runs one wait and its callbacks; returns whether it succeeded.
-    pub fn run_once(&mut self, receiver: &mut T) -> bool {
+    pub(crate) fn run_once(&mut self, receiver: &mut T) -> bool {
         // SAFETY: base is live; the callbacks use the receiver only during the call, and the
         // pointer is taken back before the borrow ends.
         unsafe {

@@ -2,7 +2,7 @@
 
 /// Its name and version; empty where it does not tell.
 #[cfg(target_env = "gnu")]
-pub fn version() -> String {
+pub(crate) fn version() -> String {
     // SAFETY: the call takes nothing and returns a string that ends with a zero and lasts as long
     // as the process.
     let version = unsafe { std::ffi::CStr::from_ptr(libc::gnu_get_libc_version()) };

@@ -42,7 +42,7 @@ unsafe extern "C" {
 }
 
 /// Returns the version of the library that is linked.
-pub fn version() -> String {
+pub(crate) fn version() -> String {
     // SAFETY: the library returns a string of its own that is never freed.
     unsafe { CStr::from_ptr(uv_version_string()) }.to_string_lossy().into_owned()
 }
@@ -84,7 +84,7 @@ impl<T> Watcher<T> {
 }
 
 /// A loop with a started poll handle for each reader.
-pub struct Loop<T> {
+pub(crate) struct Loop<T> {
     this: Block,
     /// Neither grown nor moved: each handle's data points to its watcher.
     watchers: Box<[Watcher<T>]>,
@@ -107,7 +107,7 @@ extern "C" fn ready<T: Ready>(handle: *mut UvPoll, _status: c_int, _events: c_in
 
 impl<T: Ready> Loop<T> {
     /// Watches all readers, which must outlive it; `None` if the library refuses.
-    pub fn new(readers: &[RawFd]) -> Option<Loop<T>> {
+    pub(crate) fn new(readers: &[RawFd]) -> Option<Loop<T>> {
         // SAFETY: the library reads constants.
         let (loop_size, handle_size) = unsafe { (uv_loop_size(), uv_handle_size(UV_POLL)) };
         let this = Block::new(loop_size);
@@ -143,7 +143,7 @@ impl<T: Ready> Loop<T> {
     }
 
     /// Runs one wait and its callbacks.
-    pub fn run_once(&mut self, receiver: &mut T) {
+    pub(crate) fn run_once(&mut self, receiver: &mut T) {
         // SAFETY: the loop is live; the callbacks use the receiver only during the call, and the
         // pointer is taken back before the borrow ends.
         unsafe {

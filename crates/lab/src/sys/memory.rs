@@ -11,7 +11,7 @@ static IN_USE: AtomicBool = AtomicBool::new(false);
 pub struct Counting;
 
 /// Allocations so far; `None` if the binary does not use [`Counting`].
-pub fn allocations() -> Option<u64> {
+pub(crate) fn allocations() -> Option<u64> {
     IN_USE.load(Ordering::Relaxed).then(|| COUNT.load(Ordering::Relaxed))
 }
 
@@ -48,7 +48,7 @@ unsafe impl GlobalAlloc for Counting {
 
 /// Numbers that forked children share with their parent.
 #[derive(Debug)]
-pub struct SharedNumbers {
+pub(crate) struct SharedNumbers {
     address: *mut AtomicU64,
     count: usize,
 }
@@ -61,7 +61,7 @@ unsafe impl Sync for SharedNumbers {}
 
 impl SharedNumbers {
     /// Maps pages for this many numbers, at least one, shared across forks; all are zero.
-    pub fn new(count: usize) -> std::io::Result<SharedNumbers> {
+    pub(crate) fn new(count: usize) -> std::io::Result<SharedNumbers> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let kind = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
         // SAFETY: a new mapping of the kernel's choosing touches no memory of ours.
@@ -74,7 +74,7 @@ impl SharedNumbers {
     }
 
     /// Returns the numbers.
-    pub fn all(&self) -> &[AtomicU64] {
+    pub(crate) fn all(&self) -> &[AtomicU64] {
         // SAFETY: the mapping has room for so many, is aligned to a page, was zeroed by the kernel,
         // and lives as long as `self`; all access is atomic.
         unsafe { std::slice::from_raw_parts(self.address, self.count) }

@@ -1,25 +1,25 @@
 //! The system calls of the harness and of the raw subjects, as thin as a C program would make
 //! them, and (with an `ffi` module of a rival's) the only `unsafe` code of the laboratory.
 
-pub mod aio;
-pub mod descriptor;
-pub mod epoll;
+pub(crate) mod aio;
+pub(crate) mod descriptor;
+pub(crate) mod epoll;
 #[cfg(feature = "rivals-c")]
-pub mod libev;
+pub(crate) mod libev;
 #[cfg(feature = "rivals-c")]
-pub mod libevent;
-pub mod library;
+pub(crate) mod libevent;
+pub(crate) mod library;
 #[cfg(feature = "rivals-c")]
-pub mod libuv;
-pub mod memory;
-pub mod network;
-pub mod poll;
+pub(crate) mod libuv;
+pub(crate) mod memory;
+pub(crate) mod network;
+pub(crate) mod poll;
 #[cfg(feature = "rival-polling")]
-pub mod polling;
-pub mod process;
+pub(crate) mod polling;
+pub(crate) mod process;
 #[cfg(feature = "rivals-c")]
-pub mod ready;
-pub mod select;
-pub mod signal;
-pub mod socket;
-pub mod uring;
+pub(crate) mod ready;
+pub(crate) mod select;
+pub(crate) mod signal;
+pub(crate) mod socket;
+pub(crate) mod uring;

@@ -9,7 +9,7 @@ fn check(returned: libc::c_int) -> io::Result<libc::c_int> {
 
 /// Moves this thread, and the threads and processes that it starts from now on, to a new network
 /// that has nothing but a loopback interface (`unshare(2)`, `CLONE_NEWNET`). Needs `CAP_SYS_ADMIN`.
-pub fn enter_new() -> io::Result<()> {
+pub(crate) fn enter_new() -> io::Result<()> {
     // SAFETY: it concerns this thread's view of the network only; sockets that are open stay where
     // they are.
     check(unsafe { libc::unshare(libc::CLONE_NEWNET) })?;

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use ::polling::{Event, Events, PollMode, Poller};
 
 /// Readers that are watched; they are deleted before they can be closed.
-pub struct Readers<R: AsFd> {
+pub(crate) struct Readers<R: AsFd> {
     poller: Poller,
     events: Events,
     readers: Vec<R>,
@@ -17,7 +17,7 @@ pub struct Readers<R: AsFd> {
 impl<R: AsFd> Readers<R> {
     /// Watches all readers, each under its place as the key, with room for this many events at a
     /// time.
-    pub fn watch(readers: Vec<R>, room: usize) -> io::Result<Readers<R>> {
+    pub(crate) fn watch(readers: Vec<R>, room: usize) -> io::Result<Readers<R>> {
         let events = Events::with_capacity(NonZeroUsize::new(room).unwrap_or(NonZeroUsize::MIN));
         let watched = Readers { poller: Poller::new()?, events, readers };
         for (place, reader) in watched.readers.iter().enumerate() {
@@ -30,14 +30,14 @@ impl<R: AsFd> Readers<R> {
     }
 
     /// Waits, and returns the places of the ready readers, at least one.
-    pub fn wait(&mut self) -> io::Result<impl Iterator<Item = usize>> {
+    pub(crate) fn wait(&mut self) -> io::Result<impl Iterator<Item = usize>> {
         self.events.clear();
         self.poller.wait(&mut self.events, None)?;
         Ok(self.events.iter().map(|event| event.key))
     }
 
     /// Stops watching a reader.
-    pub fn stop(&self, place: usize) -> io::Result<()> {
+    pub(crate) fn stop(&self, place: usize) -> io::Result<()> {
         self.poller.delete(&self.readers[place])
     }
 }

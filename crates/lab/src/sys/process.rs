@@ -6,7 +6,7 @@ use std::process::{ChildStderr, ChildStdout, Command};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// Returns how often the kernel has taken the processor away from this thread.
-pub fn preemptions() -> i64 {
+pub(crate) fn preemptions() -> i64 {
     // SAFETY: all zeros is a valid rusage; the kernel overwrites it, and it outlives the call.
     unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
@@ -16,7 +16,7 @@ pub fn preemptions() -> i64 {
 }
 
 /// Returns the monotonic clock in nanoseconds, comparable between processes.
-pub fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes one timespec, which outlives the call.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
@@ -24,7 +24,7 @@ pub fn now() -> u64 {
 }
 
 /// Returns the processors this thread may run on.
-pub fn processors() -> Vec<usize> {
+pub(crate) fn processors() -> Vec<usize> {
     // SAFETY: all zeros is the empty set; the kernel writes at most the size of the set.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
@@ -34,7 +34,7 @@ pub fn processors() -> Vec<usize> {
 }
 
 /// Lets this thread run on these processors only.
-pub fn pin(cpus: &[usize]) -> io::Result<()> {
+pub(crate) fn pin(cpus: &[usize]) -> io::Result<()> {
     // SAFETY: all zeros is the empty set; CPU_SET checks its index against the set's size.
     let returned = unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
@@ -47,7 +47,7 @@ pub fn pin(cpus: &[usize]) -> io::Result<()> {
 }
 
 /// Lets a process run only where another may.
-pub fn follow(pid: i32, other: i32) -> io::Result<()> {
+pub(crate) fn follow(pid: i32, other: i32) -> io::Result<()> {
     // SAFETY: all zeros is the empty set; the kernel writes and reads at most the size of the set,
     // which outlives both calls.
     let returned = unsafe {
@@ -62,7 +62,7 @@ pub fn follow(pid: i32, other: i32) -> io::Result<()> {
 
 /// A child process that ends when it is dropped.
 #[derive(Debug)]
-pub struct Child {
+pub(crate) struct Child {
     pid: libc::pid_t,
 }
 
@@ -70,7 +70,7 @@ pub struct Child {
 ///
 /// The child does not outlive its parent: the kernel kills it with the parent. Call this while the
 /// process has one thread; if it may have more, `work` must not allocate or lock.
-pub fn fork(work: impl FnOnce()) -> io::Result<Child> {
+pub(crate) fn fork(work: impl FnOnce()) -> io::Result<Child> {
     // SAFETY: the child calls `work` and `_exit` and nothing else, a panic included; with one
     // thread in the parent no lock is held in it. The calls take integers.
     unsafe {
@@ -94,7 +94,7 @@ pub fn fork(work: impl FnOnce()) -> io::Result<Child> {
 
 /// Asks the kernel to kill a program that is about to be started when the thread that starts it
 /// ends.
-pub fn end_with_this(command: &mut Command) {
+pub(crate) fn end_with_this(command: &mut Command) {
     // SAFETY: between fork and exec one system call is made, which takes integers.
     unsafe {
         command.pre_exec(|| {
@@ -106,7 +106,7 @@ pub fn end_with_this(command: &mut Command) {
 
 /// Starts a program, whose outputs are returned if they are piped. It does not outlive this
 /// process.
-pub fn spawn(
+pub(crate) fn spawn(
     command: &mut Command,
 ) -> io::Result<(Child, Option<ChildStdout>, Option<ChildStderr>)> {
     end_with_this(command);
@@ -117,17 +117,17 @@ pub fn spawn(
 
 impl Child {
     /// Its number.
-    pub fn pid(&self) -> i32 {
+    pub(crate) fn pid(&self) -> i32 {
         self.pid
     }
 
     /// Returns the processor time that all its threads have used, in nanoseconds.
-    pub fn processor_time(&self) -> io::Result<u64> {
+    pub(crate) fn processor_time(&self) -> io::Result<u64> {
         processor_time_of(self.pid)
     }
 
     /// Returns whether it has ended by itself.
-    pub fn has_ended(&self) -> bool {
+    pub(crate) fn has_ended(&self) -> bool {
         // SAFETY: all zeros is a valid siginfo_t; the kernel writes it, and it outlives the call.
         // The child stays to be waited for.
         unsafe {
@@ -139,7 +139,7 @@ impl Child {
     }
 
     /// Ends the process, without waiting for its end.
-    pub fn kill(&self) {
+    pub(crate) fn kill(&self) {
         // SAFETY: the pid is that of our own child, which has not been waited for, so the number
         // cannot mean another process.
         unsafe { libc::kill(self.pid, libc::SIGKILL) };
@@ -155,7 +155,7 @@ impl Drop for Child {
 }
 
 /// Returns the processor time that all threads of this process have used, in nanoseconds.
-pub fn processor_time() -> u64 {
+pub(crate) fn processor_time() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes one timespec, which outlives the call.
     unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
@@ -163,7 +163,7 @@ pub fn processor_time() -> u64 {
 }
 
 /// Returns the processor time that all threads of another process have used, in nanoseconds.
-pub fn processor_time_of(pid: i32) -> io::Result<u64> {
+pub(crate) fn processor_time_of(pid: i32) -> io::Result<u64> {
     let mut clock: libc::clockid_t = 0;
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes one number and one timespec, which outlive the calls.
@@ -180,7 +180,7 @@ pub fn processor_time_of(pid: i32) -> io::Result<u64> {
 }
 
 /// Returns the processor time that this thread has used, in nanoseconds.
-pub fn thread_time() -> u64 {
+pub(crate) fn thread_time() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: the kernel writes one timespec, which outlives the call.
     unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
@@ -189,7 +189,7 @@ pub fn thread_time() -> u64 {
 
 /// Returns how often the threads of this process have given up their processor voluntarily, and how
 /// often it was taken away.
-pub fn switches() -> (u64, u64) {
+pub(crate) fn switches() -> (u64, u64) {
     // SAFETY: all zeros is a valid rusage; the kernel overwrites it, and it outlives the call.
     unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();
@@ -200,7 +200,7 @@ pub fn switches() -> (u64, u64) {
 
 /// Prevents this thread, and the threads that it starts, from preempting another task when they
 /// wake up: they wait until the running task gives up the processor, or has used up its share.
-pub fn lower_preemption() -> io::Result<()> {
+pub(crate) fn lower_preemption() -> io::Result<()> {
     // SAFETY: all zeros is a valid parameter (this policy knows no priority); the kernel reads it.
     let returned = unsafe {
         let parameter: libc::sched_param = std::mem::zeroed();
@@ -211,7 +211,7 @@ pub fn lower_preemption() -> io::Result<()> {
 
 /// Returns how many processes and threads the user of this process may have (`ulimit -u`), if that
 /// is limited.
-pub fn tasks_allowed() -> Option<u64> {
+pub(crate) fn tasks_allowed() -> Option<u64> {
     let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
     // SAFETY: the kernel writes one rlimit structure, which outlives the call.
     unsafe { libc::getrlimit(libc::RLIMIT_NPROC, &raw mut limit) };
@@ -219,19 +219,19 @@ pub fn tasks_allowed() -> Option<u64> {
 }
 
 /// Returns the user of this process.
-pub fn user() -> u32 {
+pub(crate) fn user() -> u32 {
     // SAFETY: the call takes nothing and returns a number.
     unsafe { libc::geteuid() }
 }
 
 /// Makes writes to a pipe without readers fail instead of ending the process.
-pub fn survive_broken_pipes() {
+pub(crate) fn survive_broken_pipes() {
     // SAFETY: ignores one signal; no handler of ours is involved.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
 }
 
 /// Sleeps for a number of nanoseconds, on the stack alone.
-pub fn sleep(nanoseconds: u64) {
+pub(crate) fn sleep(nanoseconds: u64) {
     let time = libc::timespec {
         tv_sec: (nanoseconds / 1_000_000_000) as libc::time_t,
         tv_nsec: (nanoseconds % 1_000_000_000) as libc::c_long,
@@ -265,7 +265,7 @@ extern "C" fn too_late(_signal: libc::c_int) {
 /// Ends the process with one line that names the subject unless [`unwatch`] or another `watch`
 /// follows within 30 s. A signal does this instead of a thread, because a second thread would make
 /// every descriptor lookup of the process more expensive.
-pub fn watch(subject: &'static str) {
+pub(crate) fn watch(subject: &'static str) {
     unwatch();
     NAME.store(subject.as_ptr().cast_mut(), Ordering::Relaxed);
     LENGTH.store(subject.len(), Ordering::Relaxed);
@@ -277,7 +277,7 @@ pub fn watch(subject: &'static str) {
 }
 
 /// Cancels the alarm of [`watch`].
-pub fn unwatch() {
+pub(crate) fn unwatch() {
     // SAFETY: the call takes and returns an integer.
     unsafe { libc::alarm(0) };
 }

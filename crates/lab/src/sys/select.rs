@@ -3,20 +3,20 @@
 use std::os::fd::RawFd;
 
 /// Descriptors to wait for.
-pub struct Set {
+pub(crate) struct Set {
     set: libc::fd_set,
     end: i32,
 }
 
 impl Set {
     /// Creates an empty set.
-    pub fn new() -> Set {
+    pub(crate) fn new() -> Set {
         // SAFETY: all zeros is the empty set.
         Set { set: unsafe { std::mem::zeroed() }, end: 0 }
     }
 
     /// Adds a descriptor; returns whether its number is small enough.
-    pub fn add(&mut self, fd: RawFd) -> bool {
+    pub(crate) fn add(&mut self, fd: RawFd) -> bool {
         let fits = (0..libc::FD_SETSIZE as RawFd).contains(&fd);
         if fits {
             // SAFETY: the number was checked against the size of the set.
@@ -29,7 +29,7 @@ impl Set {
     /// Waits indefinitely until a descriptor is readable, writes the readable ones to `ready`, and
     /// returns how many; negative for an error, as the kernel returns it.
     #[inline(always)]
-    pub fn wait_into(&self, ready: &mut Set) -> i32 {
+    pub(crate) fn wait_into(&self, ready: &mut Set) -> i32 {
         ready.set = self.set;
         let none = std::ptr::null_mut();
         // SAFETY: the kernel reads and writes the other set, which outlives the call; the further
@@ -39,7 +39,7 @@ impl Set {
 
     /// Returns whether a descriptor is in the set.
     #[inline(always)]
-    pub fn contains(&self, fd: RawFd) -> bool {
+    pub(crate) fn contains(&self, fd: RawFd) -> bool {
         // SAFETY: the number is checked against the size of the set first.
         (0..libc::FD_SETSIZE as RawFd).contains(&fd)
             && unsafe { libc::FD_ISSET(fd, &raw const self.set) }
@@ -47,7 +47,7 @@ impl Set {
 
     /// Waits indefinitely until a descriptor is readable and returns how many are; negative for an
     /// error, as the kernel returns it.
-    pub fn wait(&self) -> i32 {
+    pub(crate) fn wait(&self) -> i32 {
         let mut set = self.set;
         let none = std::ptr::null_mut();
         // SAFETY: the kernel reads and writes the copy, which outlives the call; the other sets and

@@ -29,7 +29,7 @@ struct About {
 
 /// A signal that was queued.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Signal {
+pub(crate) enum Signal {
     /// This descriptor is ready.
     Ready(RawFd),
     /// There was no room for a signal: any descriptor may be ready.
@@ -56,7 +56,7 @@ fn check(returned: libc::c_int) -> io::Result<libc::c_int> {
 /// process, as it does by default. Waits that the kernel can resume go on.
 ///
 /// The function runs in a signal handler: it may store an atomic number and not much else.
-pub fn note_once(signals: &[libc::c_int], note: fn(libc::c_int)) -> io::Result<()> {
+pub(crate) fn note_once(signals: &[libc::c_int], note: fn(libc::c_int)) -> io::Result<()> {
     static NOTE: OnceLock<fn(libc::c_int)> = OnceLock::new();
     extern "C" fn handler(signal: libc::c_int) {
         if let Some(note) = NOTE.get() {
@@ -77,7 +77,7 @@ pub fn note_once(signals: &[libc::c_int], note: fn(libc::c_int)) -> io::Result<(
 }
 
 /// The two signals, held back from this thread so that they are fetched and not delivered.
-pub struct BlockedSignals {
+pub(crate) struct BlockedSignals {
     set: libc::sigset_t,
     before: libc::sigset_t,
     /// A mask is a thread's own.
@@ -86,7 +86,7 @@ pub struct BlockedSignals {
 
 impl BlockedSignals {
     /// Blocks the signals until this value is dropped.
-    pub fn new() -> io::Result<BlockedSignals> {
+    pub(crate) fn new() -> io::Result<BlockedSignals> {
         // SAFETY: all zeros is a valid set; the calls write the sets, which outlive them.
         unsafe {
             let mut set: libc::sigset_t = std::mem::zeroed();
@@ -114,7 +114,7 @@ impl BlockedSignals {
 
     /// Waits indefinitely for the next signal.
     #[inline(always)]
-    pub fn wait(&self) -> io::Result<Signal> {
+    pub(crate) fn wait(&self) -> io::Result<Signal> {
         loop {
             match self.fetch(ptr::null()) {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -124,7 +124,7 @@ impl BlockedSignals {
     }
 
     /// Discards all signals that are queued now; returns how many calls that took.
-    pub fn discard(&self) -> u64 {
+    pub(crate) fn discard(&self) -> u64 {
         let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         let mut calls = 1;
         while self.fetch(&raw const now).is_ok() {
@@ -135,7 +135,7 @@ impl BlockedSignals {
 
     /// Returns a descriptor from which the signals can be read, many at a time; reading waits for
     /// the first.
-    pub fn descriptor(&self) -> io::Result<OwnedFd> {
+    pub(crate) fn descriptor(&self) -> io::Result<OwnedFd> {
         // SAFETY: the kernel reads one set; the number it returns has no owner yet.
         unsafe {
             let fd = check(libc::signalfd(-1, &raw const self.set, libc::SFD_CLOEXEC))?;
@@ -157,14 +157,14 @@ impl Drop for BlockedSignals {
 }
 
 /// Signals read from a descriptor, many at a time.
-pub struct Batch {
+pub(crate) struct Batch {
     records: Vec<libc::signalfd_siginfo>,
     count: usize,
 }
 
 impl Batch {
     /// Creates room for this many signals.
-    pub fn new(room: usize) -> Batch {
+    pub(crate) fn new(room: usize) -> Batch {
         // SAFETY: all zeros is a valid record.
         let empty: libc::signalfd_siginfo = unsafe { std::mem::zeroed() };
         Batch { records: vec![empty; room.max(1)], count: 0 }
@@ -172,7 +172,7 @@ impl Batch {
 
     /// Waits indefinitely for signals and reads as many as there is room for.
     #[inline(always)]
-    pub fn wait(&mut self, from: &OwnedFd) -> io::Result<()> {
+    pub(crate) fn wait(&mut self, from: &OwnedFd) -> io::Result<()> {
         let size = size_of::<libc::signalfd_siginfo>();
         loop {
             let room = self.records.len() * size;
@@ -192,7 +192,7 @@ impl Batch {
 
     /// Returns the signals that were read.
     #[inline(always)]
-    pub fn signals(&self) -> impl Iterator<Item = Signal> + '_ {
+    pub(crate) fn signals(&self) -> impl Iterator<Item = Signal> + '_ {
         let records = &self.records[..self.count];
         records.iter().map(|record| Signal::of(record.ssi_signo as libc::c_int, record.ssi_fd))
     }
@@ -201,7 +201,7 @@ impl Batch {
 /// Asks the kernel to send this thread SIGIO whenever a descriptor becomes readable. SIGIO is the
 /// kernel's default unless another signal is chosen; it is not queued and does not name the
 /// descriptor.
-pub fn ask_plainly(fd: RawFd) -> io::Result<()> {
+pub(crate) fn ask_plainly(fd: RawFd) -> io::Result<()> {
     // SAFETY: the kernel reads one owner, which outlives the call; the other calls take integers.
     unsafe {
         let owner = Owner { kind: F_OWNER_TID, id: libc::gettid() };
@@ -213,7 +213,7 @@ pub fn ask_plainly(fd: RawFd) -> io::Result<()> {
 }
 
 /// Asks the kernel to queue a signal for this thread whenever a descriptor becomes readable.
-pub fn ask(fd: RawFd) -> io::Result<()> {
+pub(crate) fn ask(fd: RawFd) -> io::Result<()> {
     // SAFETY: the kernel reads one owner, which outlives the call; the other calls take integers.
     unsafe {
         let owner = Owner { kind: F_OWNER_TID, id: libc::gettid() };
@@ -225,7 +225,7 @@ pub fn ask(fd: RawFd) -> io::Result<()> {
 }
 
 /// Undoes [`ask`] and [`ask_plainly`].
-pub fn ask_no_more(fd: RawFd) {
+pub(crate) fn ask_no_more(fd: RawFd) {
     // SAFETY: the calls take integers; a descriptor that is gone is refused.
     unsafe {
         let flags = libc::fcntl(fd, libc::F_GETFL);
@@ -236,7 +236,7 @@ pub fn ask_no_more(fd: RawFd) {
 }
 
 /// Returns how many signals may be queued for this user.
-pub fn queue_limit() -> u64 {
+pub(crate) fn queue_limit() -> u64 {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the kernel writes one limit, which outlives the call.
     unsafe { libc::getrlimit(libc::RLIMIT_SIGPENDING, &raw mut limit) };
@@ -245,7 +245,7 @@ pub fn queue_limit() -> u64 {
 
 /// Changes that limit for this process.
 #[cfg(test)]
-pub fn limit_queue(room: u64) {
+pub(crate) fn limit_queue(room: u64) {
     // SAFETY: the kernel writes, then reads one limit, which outlives the calls.
     unsafe {
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };

@@ -33,7 +33,7 @@ fn stream(flags: libc::c_int) -> io::Result<OwnedFd> {
 
 /// Returns a socket that listens on a port, zero for any free one, alone or together with other
 /// sockets on the same port.
-pub fn listen(port: u16, with_others: bool) -> io::Result<OwnedFd> {
+pub(crate) fn listen(port: u16, with_others: bool) -> io::Result<OwnedFd> {
     let socket = stream(libc::SOCK_NONBLOCK)?;
     let on: libc::c_int = 1;
     let length = size_of::<libc::c_int>() as libc::socklen_t;
@@ -50,7 +50,7 @@ pub fn listen(port: u16, with_others: bool) -> io::Result<OwnedFd> {
 }
 
 /// Returns the port of a socket.
-pub fn port(socket: &OwnedFd) -> io::Result<u16> {
+pub(crate) fn port(socket: &OwnedFd) -> io::Result<u16> {
     let mut address = loopback(0);
     let mut length = LENGTH;
     // SAFETY: the kernel writes at most one address and its length, which outlive the call.
@@ -61,13 +61,13 @@ pub fn port(socket: &OwnedFd) -> io::Result<u16> {
 }
 
 /// Returns a non-blocking socket that can connect.
-pub fn client() -> io::Result<OwnedFd> {
+pub(crate) fn client() -> io::Result<OwnedFd> {
     stream(libc::SOCK_NONBLOCK)
 }
 
 /// Begins to connect to a port; over the loopback device the peer's kernel has done its part when
 /// this returns.
-pub fn connect(socket: &OwnedFd, port: u16) -> io::Result<()> {
+pub(crate) fn connect(socket: &OwnedFd, port: u16) -> io::Result<()> {
     let address = loopback(port);
     // SAFETY: the kernel reads one address, which outlives the call.
     let returned =
@@ -80,7 +80,7 @@ pub fn connect(socket: &OwnedFd, port: u16) -> io::Result<()> {
 
 /// Connects to a port of the loopback device from an address of its network, and waits for that.
 /// Each address has all ports to itself.
-pub fn connect_from(from: Ipv4Addr, port: u16) -> io::Result<OwnedFd> {
+pub(crate) fn connect_from(from: Ipv4Addr, port: u16) -> io::Result<OwnedFd> {
     let socket = stream(0)?;
     let fd = socket.as_raw_fd();
     let on: libc::c_int = 1;
@@ -108,7 +108,7 @@ pub fn connect_from(from: Ipv4Addr, port: u16) -> io::Result<OwnedFd> {
 }
 
 /// Accepts a connection and closes it; returns whether there was a connection.
-pub fn accept_and_close(listener: RawFd) -> bool {
+pub(crate) fn accept_and_close(listener: RawFd) -> bool {
     // SAFETY: the peer's address is not asked for; the number returned has no other owner and is
     // closed once.
     unsafe {

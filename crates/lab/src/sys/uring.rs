@@ -5,10 +5,10 @@ use std::os::fd::RawFd;
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
-pub mod changes;
-pub mod echo;
-pub mod listener;
-pub mod reads;
+pub(crate) mod changes;
+pub(crate) mod echo;
+pub(crate) mod listener;
+pub(crate) mod reads;
 
 /// Creates a ring whose completions are processed when its one thread asks for them (Linux 6.1), or
 /// otherwise at least without interrupting the thread (5.19).
@@ -31,7 +31,7 @@ const REQUESTS: u32 = 256;
 const CANCEL: u64 = 1 << 63;
 
 /// Polls that stay until they are cancelled, or until the kernel ends one.
-pub struct Polls {
+pub(crate) struct Polls {
     ring: IoUring,
     /// The polls that the kernel has.
     armed: Vec<bool>,
@@ -41,7 +41,7 @@ pub struct Polls {
 
 /// The kernel's report about a poll.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Event {
+pub(crate) struct Event {
     /// The number that the poll was armed with.
     pub number: usize,
     /// The error, if it ended the poll.
@@ -56,7 +56,7 @@ impl Polls {
     ///
     /// The kernel defers the work of a completion until this thread asks for it, so that a writer
     /// pays for a mark and no interrupt; that needs Linux 6.1.
-    pub fn new(total: usize, completions: u32) -> io::Result<Polls> {
+    pub(crate) fn new(total: usize, completions: u32) -> io::Result<Polls> {
         let ring = IoUring::builder()
             .setup_single_issuer()
             .setup_defer_taskrun()
@@ -76,14 +76,14 @@ impl Polls {
 
     /// Watches a descriptor for something to read, from the next [`submit`](Polls::submit) or
     /// [`wait`](Polls::wait) on.
-    pub fn arm(&mut self, number: usize, fd: RawFd) -> io::Result<()> {
+    pub(crate) fn arm(&mut self, number: usize, fd: RawFd) -> io::Result<()> {
         self.armed[number] = true;
         let poll = opcode::PollAdd::new(types::Fd(fd), libc::POLLIN as u32).multi(true);
         self.push(&poll.build().user_data(number as u64))
     }
 
     /// Submits the armed polls.
-    pub fn submit(&mut self) -> io::Result<()> {
+    pub(crate) fn submit(&mut self) -> io::Result<()> {
         self.enter(0)
     }
 
@@ -102,7 +102,7 @@ impl Polls {
     /// Submits the armed polls, waits indefinitely for an event, and adds all available events to
     /// `events`.
     #[inline(always)]
-    pub fn wait(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
+    pub(crate) fn wait(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
         self.enter(1)?;
         for completion in self.ring.completion() {
             let event = Event {
@@ -117,12 +117,12 @@ impl Polls {
     }
 
     /// Returns the number of system calls so far.
-    pub fn calls(&self) -> u64 {
+    pub(crate) fn calls(&self) -> u64 {
         self.calls
     }
 
     /// Returns how often the completion queue had no room.
-    pub fn overflows(&self) -> u64 {
+    pub(crate) fn overflows(&self) -> u64 {
         self.overflows
     }
 

@@ -23,7 +23,7 @@ use crate::threads::subject::{Entry, Family};
 
 crate::by_name::named! {
     /// Where a subject may run.
-    pub enum Where {
+    pub(super) enum Where {
         /// On the writer's processor.
         One = "one",
         /// On any processor.
@@ -33,7 +33,7 @@ crate::by_name::named! {
 
 /// The settings that all subjects of a point have in common.
 #[derive(Clone, Copy, Debug)]
-pub struct Point<'a> {
+pub(super) struct Point<'a> {
     /// Kind of the pairs.
     pub kind: Kind,
     /// The pairs.
@@ -48,7 +48,7 @@ pub struct Point<'a> {
 
 /// The results of a block.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Block {
+pub(super) struct Block {
     /// From before the first write until the last byte was read, in nanoseconds; the median of the
     /// rounds.
     pub clock_ns: f64,
@@ -70,7 +70,7 @@ pub struct Block {
 
 /// A subject that the system refused to set up.
 #[derive(Debug)]
-pub struct Refusal {
+pub(super) struct Refusal {
     /// Threads that it got before the refusal.
     pub had: u64,
     /// The kernel's error.
@@ -79,7 +79,7 @@ pub struct Refusal {
 
 /// How long to measure.
 #[derive(Clone, Copy, Debug)]
-pub struct Length {
+pub(super) struct Length {
     /// Nanoseconds for the measured rounds.
     pub ns: f64,
     /// Rounds at least, and at most.
@@ -115,7 +115,7 @@ struct Round {
 
 /// Sets a subject up and measures it. The inner error says that the system did not allow it that
 /// many threads.
-pub fn measure(
+pub(super) fn measure(
     entry: Entry,
     point: Point<'_>,
     length: Length,
@@ -134,7 +134,7 @@ pub fn measure(
 }
 
 /// Checks whether a subject can be set up at all; returns the refusal if not.
-pub fn probe(entry: Entry, point: Point<'_>) -> Result<Option<Refusal>> {
+pub(super) fn probe(entry: Entry, point: Point<'_>) -> Result<Option<Refusal>> {
     Ok(Trial::start(entry, point)?.err())
 }
 

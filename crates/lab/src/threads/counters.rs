@@ -42,14 +42,14 @@ const ONE_READ: u64 = 1 << 32;
 
 /// A read has room for more bytes than arrive, so that no reader needs a second call to learn that
 /// nothing is left.
-pub const ROOM: usize = 16;
+pub(super) const ROOM: usize = 16;
 
 /// The difference between the byte that a socket sends back and the byte that came.
-pub const ANSWER: u8 = 1;
+pub(super) const ANSWER: u8 = 1;
 
 /// The outcome of a read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Outcome {
+pub(super) enum Outcome {
     /// The bytes read were noted and, if the writer wants answers, answered.
     Took,
     /// There was nothing.
@@ -60,7 +60,7 @@ pub enum Outcome {
 
 /// A subject's report of its set-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct SetUpReport {
+pub(super) struct SetUpReport {
     /// Threads it has.
     pub threads: u64,
     /// Memory that the set-up has touched, in bytes.
@@ -72,7 +72,7 @@ pub struct SetUpReport {
 /// The counters of the writer and the subject. Each process has its own copy of this struct and
 /// shares its numbers.
 #[derive(Clone, Debug)]
-pub struct SharedCounters {
+pub(super) struct SharedCounters {
     shared: Arc<SharedNumbers>,
     done: RawFd,
     answers: bool,
@@ -80,7 +80,7 @@ pub struct SharedCounters {
 
 /// The pipe by which the writer is woken.
 #[derive(Debug)]
-pub struct WakePipe {
+pub(super) struct WakePipe {
     /// Where the writer waits.
     pub wait: OwnedFd,
     /// The end that the subject writes to. The writer closes its copy, so that the pipe ends when
@@ -92,7 +92,7 @@ impl SharedCounters {
     /// Creates counters for `pairs` pairs, and the pipe that wakes the writer when a round is done.
     /// The pipe's writing end must be open in the subject's process. With `answers`, each byte is
     /// sent back as well.
-    pub fn new(pairs: usize, answers: bool) -> Result<(SharedCounters, WakePipe)> {
+    pub(super) fn new(pairs: usize, answers: bool) -> Result<(SharedCounters, WakePipe)> {
         let failed = |source| Error::system("creating the counters of a subject", source);
         let (wait, wake) = descriptor::pipe().map_err(failed)?;
         for end in [&wait, &wake] {
@@ -105,7 +105,7 @@ impl SharedCounters {
 
     /// Reads the bytes that a pair has.
     #[inline(always)]
-    pub fn read(&self, pair: usize, fd: RawFd) -> Outcome {
+    pub(super) fn read(&self, pair: usize, fd: RawFd) -> Outcome {
         let mut buffer = [0; ROOM];
         match usize::try_from(descriptor::read(fd, &mut buffer)) {
             Ok(0) => Outcome::Ended,
@@ -125,7 +125,7 @@ impl SharedCounters {
 
     /// Handles a read that has failed for good: a writer that closes resets its connection, which
     /// is an end like any other.
-    pub fn broken(&self, error: &io::Error) -> Outcome {
+    pub(super) fn broken(&self, error: &io::Error) -> Outcome {
         if error.kind() != ErrorKind::ConnectionReset {
             self.failed(error);
         }
@@ -134,7 +134,7 @@ impl SharedCounters {
 
     /// Notes bytes that were read from a pair, and answers them on `fd` if the writer wants answers.
     #[inline(always)]
-    pub fn took(&self, pair: usize, bytes: &[u8], fd: RawFd) -> Outcome {
+    pub(super) fn took(&self, pair: usize, bytes: &[u8], fd: RawFd) -> Outcome {
         for &byte in bytes {
             if self.answers && !descriptor::write_byte(fd, byte.wrapping_add(ANSWER)) {
                 self.failed(&io::Error::last_os_error());
@@ -166,17 +166,17 @@ impl SharedCounters {
     }
 
     /// Notes that a thread of the subject is about to wait for the first time.
-    pub fn arrive(&self) {
+    pub(super) fn arrive(&self) {
         self.shared[ARRIVED].fetch_add(1, Ordering::Release);
     }
 
     /// Threads that have arrived.
-    pub fn arrived(&self) -> u64 {
+    pub(super) fn arrived(&self) -> u64 {
         self.shared[ARRIVED].load(Ordering::Acquire)
     }
 
     /// Notes that the subject is set up; wakes the writer.
-    pub fn set_up(&self, set: SetUpReport) {
+    pub(super) fn set_up(&self, set: SetUpReport) {
         self.shared[STARTED].store(set.threads, Ordering::Relaxed);
         self.shared[MEMORY].store(set.memory, Ordering::Relaxed);
         self.shared[SET_UP].store(set.ns, Ordering::Relaxed);
@@ -184,12 +184,12 @@ impl SharedCounters {
     }
 
     /// Notes that the subject could have only `threads` threads.
-    pub fn limited_to(&self, threads: u64) {
+    pub(super) fn limited_to(&self, threads: u64) {
         self.shared[STARTED].store(threads, Ordering::Relaxed);
     }
 
     /// Notes that the subject cannot go on; wakes the writer. The first cause counts.
-    pub fn failed(&self, error: &io::Error) {
+    pub(super) fn failed(&self, error: &io::Error) {
         let number = error.raw_os_error().unwrap_or(libc::EIO) as u64;
         let order = Ordering::Relaxed;
         let _ = self.shared[FAILURE].compare_exchange(0, number, order, order);
@@ -197,7 +197,7 @@ impl SharedCounters {
     }
 
     /// Returns why the subject cannot go on, if so.
-    pub fn failure(&self) -> Option<io::Error> {
+    pub(super) fn failure(&self) -> Option<io::Error> {
         match self.shared[FAILURE].load(Ordering::Relaxed) {
             0 => None,
             number => Some(io::Error::from_raw_os_error(number as i32)),
@@ -205,31 +205,31 @@ impl SharedCounters {
     }
 
     /// Returns the subject's report of its set-up.
-    pub fn report(&self) -> SetUpReport {
+    pub(super) fn report(&self) -> SetUpReport {
         let of = |place| self.shared[place].load(Ordering::Relaxed);
         SetUpReport { threads: of(STARTED), memory: of(MEMORY), ns: of(SET_UP) }
     }
 
     /// For the writer: `bytes` more bytes make a round, and with `report` the last reader reports
     /// its process's switches. The writer calls this before it writes any of them.
-    pub fn expect(&self, bytes: usize, report: bool) {
+    pub(super) fn expect(&self, bytes: usize, report: bool) {
         self.shared[ASKED].store(u64::from(report), Ordering::Relaxed);
         self.shared[DUE].fetch_add(bytes as u64, Ordering::Release);
     }
 
     /// Returns when the last byte of the round was read, by the monotonic clock.
-    pub fn finished(&self) -> u64 {
+    pub(super) fn finished(&self) -> u64 {
         self.shared[FINISHED].load(Ordering::Relaxed)
     }
 
     /// Switches of all threads, voluntary and not, as reported last.
-    pub fn switches(&self) -> (u64, u64) {
+    pub(super) fn switches(&self) -> (u64, u64) {
         let of = |place| self.shared[place].load(Ordering::Relaxed);
         (of(VOLUNTARY), of(INVOLUNTARY))
     }
 
     /// Ends a round: the byte of each active pair must have been read once, and no other byte.
-    pub fn close(&self, subject: &'static str, active: &[u32], byte: u8) -> Result<()> {
+    pub(super) fn close(&self, subject: &'static str, active: &[u32], byte: u8) -> Result<()> {
         let wrong = |found: String| Err(Error::Work { subject, found });
         let (read, due) = (&self.shared[READ], &self.shared[DUE]);
         let (read, due) = (read.load(Ordering::Acquire), due.load(Ordering::Relaxed));

@@ -8,7 +8,7 @@ use crate::threads::{Options, Row, plot, sweeps, table, trial};
 
 /// A thread for each descriptor, and loops over events.
 #[derive(Debug)]
-pub struct Threads;
+pub(crate) struct Threads;
 
 impl Experiment for Threads {
     type Options = Options;

@@ -9,7 +9,7 @@ use crate::threads::subject::{Entry, Family};
 
 /// The coordinates of a point.
 #[derive(Clone, Copy, Debug)]
-pub struct Meta {
+pub(super) struct Meta {
     /// Kind of the descriptors.
     pub kind: Kind,
     /// Where the active descriptors lie.
@@ -34,7 +34,12 @@ fn clock(block: &Block) -> f64 {
 }
 
 /// Returns the rows of a point whose subjects have the same number of blocks each.
-pub fn rows(meta: Meta, active: usize, entries: &[Entry], blocks: &[Vec<Block>]) -> Vec<Row> {
+pub(super) fn rows(
+    meta: Meta,
+    active: usize,
+    entries: &[Entry],
+    blocks: &[Vec<Block>],
+) -> Vec<Row> {
     let best = [clock as Account, cost].map(|of| best(entries, blocks, of));
     let rows = entries.iter().zip(blocks);
     rows.map(|(entry, own)| {

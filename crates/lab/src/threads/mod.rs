@@ -27,16 +27,16 @@ use crate::statistics::Estimate;
 
 mod block;
 mod counters;
-pub mod experiment;
+pub(crate) mod experiment;
 mod figures;
-pub mod plot;
+pub(crate) mod plot;
 mod subject;
-pub mod table;
+pub(crate) mod table;
 mod trial;
 
 /// Options of `superpoll-lab threads`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// Descriptors: numbers with commas
     #[arg(long, value_name = "N", default_value = "100,1000")]
     pub total: String,
@@ -64,7 +64,7 @@ crate::options::of_a_command!(Options);
 
 /// One subject at one point.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Row {
+pub(crate) struct Row {
     /// Kind of the descriptors.
     pub kind: String,
     /// Where the active descriptors lie.
@@ -136,19 +136,19 @@ pub struct Row {
 
 impl Row {
     /// Ratio of active to all descriptors.
-    pub fn atr(&self) -> f64 {
+    pub(crate) fn atr(&self) -> f64 {
         self.active as f64 / self.total.max(1) as f64
     }
 
     /// Returns the headline of the time on the clock relative to the best event loop: from lowest
     /// deciles, or from medians in older records.
-    pub fn clock(&self) -> Option<f64> {
+    pub(crate) fn clock(&self) -> Option<f64> {
         self.clock_decile.map(|ratio| ratio.value).or(self.clock_ratio)
     }
 }
 
 /// The sweeps in a record: all rows of one kind, total, placement and choice of processors.
-pub fn sweeps(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
+pub(crate) fn sweeps(rows: &[Row]) -> Vec<(String, Vec<&Row>)> {
     grouping::groups(rows, |row| {
         let processors = if row.processors == "one" { "one processor" } else { "all processors" };
         format!("{} {} {}, {processors}", row.kind, row.total, row.placement)

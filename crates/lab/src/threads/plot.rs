@@ -8,7 +8,7 @@ use crate::threads::{Row, sweeps};
 
 /// Threads against the best loop, by both accounts, for each sweep: where a curve is below one,
 /// threads win. None if there is only one point.
-pub fn ratios(rows: &[Row]) -> Option<Plot> {
+pub(crate) fn ratios(rows: &[Row]) -> Option<Plot> {
     let mut curves = Vec::new();
     let mut marks = Vec::new();
     for (name, rows) in sweeps(rows) {
@@ -34,7 +34,7 @@ pub fn ratios(rows: &[Row]) -> Option<Plot> {
 
 /// Processor time for an event, for each subject and including the writer's share; none if there is
 /// only one point.
-pub fn costs(name: &str, rows: &[&Row]) -> Option<Plot> {
+pub(crate) fn costs(name: &str, rows: &[&Row]) -> Option<Plot> {
     let curves =
         plot::curves(rows, |row| Some((row.subject.as_str(), (row.atr(), row.cost_ns_per_event))));
     Plot::of(
@@ -47,7 +47,7 @@ pub fn costs(name: &str, rows: &[&Row]) -> Option<Plot> {
 }
 
 /// Time on the clock for an event, for each subject; none if there is only one point.
-pub fn clocks(name: &str, rows: &[&Row]) -> Option<Plot> {
+pub(crate) fn clocks(name: &str, rows: &[&Row]) -> Option<Plot> {
     let curves = plot::curves(rows, |row| {
         let event = row.clock_ns_per_round / row.active.max(1) as f64;
         Some((row.subject.as_str(), (row.atr(), event)))

@@ -9,7 +9,7 @@ use crate::threads::{Row, sweeps};
 
 /// One of the two accounts.
 #[derive(Clone, Copy, Debug)]
-pub struct Account {
+pub(crate) struct Account {
     /// Its name.
     pub name: &'static str,
     /// Its time in nanoseconds.
@@ -19,7 +19,7 @@ pub struct Account {
 }
 
 /// Both accounts.
-pub const ACCOUNTS: [Account; 2] = [
+pub(crate) const ACCOUNTS: [Account; 2] = [
     Account {
         name: "time on the clock for a round",
         of: |row| row.clock_ns_per_round,
@@ -40,7 +40,7 @@ pub const ACCOUNTS: [Account; 2] = [
 
 impl Account {
     /// The ratio of threads to the best loop, over the ratio of active to all.
-    pub fn curve(&self, rows: &[&Row]) -> Vec<(f64, f64)> {
+    pub(crate) fn curve(&self, rows: &[&Row]) -> Vec<(f64, f64)> {
         self.curve_of(rows, 1)
     }
 
@@ -54,13 +54,13 @@ impl Account {
 }
 
 /// The ratio of active to all from which threads take less.
-pub fn break_even(curve: &[(f64, f64)]) -> Option<f64> {
+pub(crate) fn break_even(curve: &[(f64, f64)]) -> Option<f64> {
     statistics::break_even(curve)
 }
 
 /// The outcome of the hypothesis in a sweep, one line for each account; none where either side is
 /// missing.
-pub fn verdicts(rows: &[&Row]) -> Vec<String> {
+pub(crate) fn verdicts(rows: &[&Row]) -> Vec<String> {
     ACCOUNTS
         .iter()
         .filter_map(|account| Some(format!("{}: {}", account.name, verdict(account, rows)?)))
@@ -100,7 +100,7 @@ fn verdict(account: &Account, rows: &[&Row]) -> Option<String> {
 }
 
 /// The figure of each subject at each ratio, the best loop, and threads against it.
-pub fn sweep(rows: &[&Row], account: &Account) -> Table {
+pub(crate) fn sweep(rows: &[&Row], account: &Account) -> Table {
     let names = grouping::distinct(rows.iter().map(|row| row.subject.as_str()));
     let mut heading = vec!["active/total"];
     heading.extend(&names);
@@ -130,7 +130,7 @@ pub fn sweep(rows: &[&Row], account: &Account) -> Table {
 
 /// Each subject in a line: the cost of an event with the fewest and with all descriptors active,
 /// and the memory.
-pub fn subjects(rows: &[&Row]) -> Table {
+pub(crate) fn subjects(rows: &[&Row]) -> Table {
     let mut table = Table::new([
         "subject",
         "threads",
@@ -173,11 +173,11 @@ pub fn subjects(rows: &[&Row]) -> Table {
 }
 
 /// The question that a sweep answers.
-pub const QUESTION: &str = "Where a thread for each descriptor takes less than the best loop over events (the \
+pub(crate) const QUESTION: &str = "Where a thread for each descriptor takes less than the best loop over events (the \
                             hypothesis: from about 0.6 on):";
 
 /// The whole text for the terminal.
-pub fn text(rows: &[Row]) -> String {
+pub(crate) fn text(rows: &[Row]) -> String {
     let mut text = String::new();
     for (name, rows) in sweeps(rows) {
         for account in &ACCOUNTS {

@@ -83,7 +83,7 @@ fn fewer(asked: usize, had: usize, why: &str) -> String {
 }
 
 /// Runs the experiment.
-pub fn run(options: &Options) -> Result<Record<Row>> {
+pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let processors = process::processors();
     let mut plan = plan(options, processors.len())?;
     plan.shrink_to_limits();

@@ -9,7 +9,7 @@ use crate::timers::{Options, Row, plot, table, trial};
 
 /// Timers.
 #[derive(Debug)]
-pub struct Timers;
+pub(crate) struct Timers;
 
 impl Experiment for Timers {
     type Options = Options;

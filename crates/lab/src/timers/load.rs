@@ -11,7 +11,7 @@ use crate::random::Random;
 use crate::sys::process;
 
 /// The time within which ending timers end.
-pub const WINDOW: Duration = Duration::from_millis(500);
+pub(super) const WINDOW: Duration = Duration::from_millis(500);
 
 /// The time before the first ending timer ends, long enough to set them all.
 const BEFORE: Duration = Duration::from_millis(100);
@@ -21,7 +21,7 @@ const FAR: Duration = Duration::from_secs(60);
 
 /// The timers, the same for all runtimes.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub(crate) struct Plan {
     /// The delays of the timers that are cancelled: between one and two minutes.
     pub far: Vec<Duration>,
     /// The delays of the timers that end, from a common start.
@@ -32,7 +32,7 @@ pub struct Plan {
 
 impl Plan {
     /// Draws `timers` timers from a seed.
-    pub fn new(timers: usize, seed: u64) -> Plan {
+    pub(crate) fn new(timers: usize, seed: u64) -> Plan {
         let mut random = Random::new(seed);
         let mut drawn = |below: Duration| -> Vec<Duration> {
             let below = below.as_nanos() as usize;
@@ -46,7 +46,7 @@ impl Plan {
 
 crate::by_name::named! {
     /// The order in which timers are cancelled.
-    pub enum Order {
+    pub(crate) enum Order {
         /// All are set, and then cancelled in the order in which they were made.
         AsMade = "in order",
         /// All are set, and then cancelled in a random order.
@@ -58,7 +58,7 @@ crate::by_name::named! {
 
 /// The measurements of timers that were cancelled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Taken {
+pub(crate) struct Taken {
     /// How many.
     pub timers: u64,
     /// Processor time to set them.
@@ -77,14 +77,14 @@ pub struct Taken {
 
 impl Taken {
     /// Adds the measurements of later timers.
-    pub fn add(&mut self, other: &Taken) {
+    pub(crate) fn add(&mut self, other: &Taken) {
         self.timers += other.timers;
         self.insert_ns += other.insert_ns;
         self.cancel_ns += other.cancel_ns;
     }
 
     /// Checks that every timer was set and cancelled.
-    pub fn check(&self, plan: &Plan) -> Result<(), String> {
+    pub(crate) fn check(&self, plan: &Plan) -> Result<(), String> {
         let all = plan.far.len() as u64;
         let found = (self.timers, self.waited, self.held, self.left, self.woken);
         if found == (all, all, all, 0, 0) {
@@ -109,7 +109,7 @@ impl Wake for Count {
 }
 
 /// Sets timers and cancels them, on the thread of the runtime, which does nothing else meanwhile.
-pub fn take_back<S: Future<Output = ()>>(
+pub(super) fn take_back<S: Future<Output = ()>>(
     plan: &Plan,
     order: Order,
     sleep: impl Fn(Duration) -> S,
@@ -158,7 +158,7 @@ pub fn take_back<S: Future<Output = ()>>(
 
 /// The measurements of timers that ended.
 #[derive(Clone, Debug, Default)]
-pub struct Ended {
+pub(crate) struct Ended {
     /// Processor time for all of them, from before the first was set until after the last.
     pub cpu_ns: u64,
     /// How late each was.
@@ -170,14 +170,14 @@ pub struct Ended {
 impl Ended {
     /// Takes the findings of the tasks that waited until these times: how late each was, none if it
     /// was early.
-    pub fn new(cpu_ns: u64, found: Vec<Option<Duration>>) -> Ended {
+    pub(crate) fn new(cpu_ns: u64, found: Vec<Option<Duration>>) -> Ended {
         let early = found.iter().filter(|late| late.is_none()).count();
         let late_ns = found.into_iter().flatten().map(|late| late.as_nanos() as f64).collect();
         Ended { cpu_ns, late_ns, early }
     }
 
     /// Checks that every timer ended, and none early.
-    pub fn check(&self, plan: &Plan) -> Result<(), String> {
+    pub(crate) fn check(&self, plan: &Plan) -> Result<(), String> {
         let (all, late) = (plan.near.len(), self.late_ns.len());
         if (late, self.early) == (all, 0) {
             return Ok(());
@@ -187,12 +187,12 @@ impl Ended {
 }
 
 /// Returns how late it is, if it is not early.
-pub fn lateness(deadline: Instant) -> Option<Duration> {
+pub(super) fn lateness(deadline: Instant) -> Option<Duration> {
     Instant::now().checked_duration_since(deadline)
 }
 
 /// A future that does some work when it is first polled, in place of a task.
-pub async fn within<R>(work: impl FnOnce() -> R) -> R {
+pub(super) async fn within<R>(work: impl FnOnce() -> R) -> R {
     let mut work = Some(work);
     std::future::poll_fn(move |_| match work.take() {
         Some(work) => Poll::Ready(work()),

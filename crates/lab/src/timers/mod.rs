@@ -17,19 +17,19 @@ use serde::{Deserialize, Serialize};
 use crate::options::Output;
 use crate::statistics::Estimate;
 
-pub mod experiment;
+pub(crate) mod experiment;
 mod load;
 mod ours;
-pub mod plot;
+pub(crate) mod plot;
 pub(crate) mod subject;
-pub mod table;
+pub(crate) mod table;
 #[cfg(feature = "rivals-rt")]
 mod tokio;
 mod trial;
 
 /// Options of `superpoll-lab timers`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// Timers set at once, with commas [default: 1000,10000,100000,1000000, or 10000,1000000 if
     /// quick]
     #[arg(long, value_name = "LIST")]
@@ -49,7 +49,7 @@ crate::options::of_a_command!(Options);
 
 /// One runtime under one load.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Row {
+pub(crate) struct Row {
     /// The runtime.
     pub subject: String,
     /// The load: `in order`, `shuffled`, `one by one` (all cancelled) or `ending`.
@@ -94,7 +94,7 @@ pub struct Row {
 impl Row {
     /// Returns the headline of the cost relative to tokio's: from lowest deciles, or from medians in
     /// older records.
-    pub fn to_tokio(&self) -> Option<f64> {
+    pub(crate) fn to_tokio(&self) -> Option<f64> {
         self.tokio_decile.map(|ratio| ratio.value).or(self.tokio_ratio)
     }
 }

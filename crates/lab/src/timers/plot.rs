@@ -4,7 +4,7 @@ use crate::plot::{self, Plot};
 use crate::timers::Row;
 
 /// A curve for each runtime and order in which all are cancelled; none if there is only one number.
-pub fn over_timers(rows: &[Row]) -> Option<Plot> {
+pub(crate) fn over_timers(rows: &[Row]) -> Option<Plot> {
     let named: Vec<(String, &Row)> = rows
         .iter()
         .filter(|row| row.insert_ns_median.is_some())

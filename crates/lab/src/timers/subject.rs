@@ -8,7 +8,7 @@ use crate::timers::ours;
 use crate::timers::tokio;
 
 /// A runtime with timers.
-pub trait Timers {
+pub(crate) trait Timers {
     /// Sets timers that are far ahead and cancels them.
     fn take_back(&mut self, plan: &Plan, order: Order) -> Result<Taken>;
 
@@ -20,7 +20,7 @@ type Start = fn() -> Result<Box<dyn Timers>>;
 
 /// A runtime by name.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry {
+pub(crate) struct Entry {
     /// Its name in tables and records.
     pub name: &'static str,
     /// Its description, for lists.
@@ -39,14 +39,14 @@ const TOKIO: Entry = Entry {
 };
 
 /// All runtimes.
-pub const ALL: &[Entry] = &[
+pub(crate) const ALL: &[Entry] = &[
     Entry { name: "superpoll-rt", about: "our runtime, one engine", start: Some(ours::start) },
     TOKIO,
 ];
 
 impl Entry {
     /// Starts the runtime.
-    pub fn start(&self) -> Result<Box<dyn Timers>> {
+    pub(crate) fn start(&self) -> Result<Box<dyn Timers>> {
         match self.start {
             Some(start) => start(),
             None => Err(Error::usage(format!(
@@ -58,7 +58,7 @@ impl Entry {
 }
 
 /// Returns the requested runtimes, each once; all that are built in if none was requested.
-pub fn chosen(names: Option<&str>) -> Result<Vec<Entry>> {
+pub(crate) fn chosen(names: Option<&str>) -> Result<Vec<Entry>> {
     let names = names.unwrap_or("all");
     let built_in = |entry: &Entry| entry.start.is_some();
     let chosen =

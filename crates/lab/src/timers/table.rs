@@ -8,7 +8,7 @@ fn is_ending(row: &&Row) -> bool {
 }
 
 /// The timers that are cancelled, by load and number.
-pub fn taken(rows: &[Row]) -> Table {
+pub(crate) fn taken(rows: &[Row]) -> Table {
     table::of(
         rows.iter().filter(|row| !is_ending(row)),
         3,
@@ -31,7 +31,7 @@ pub fn taken(rows: &[Row]) -> Table {
 }
 
 /// The timers that end.
-pub fn ending(rows: &[Row]) -> Table {
+pub(crate) fn ending(rows: &[Row]) -> Table {
     table::of(
         rows.iter().filter(is_ending),
         1,
@@ -50,7 +50,7 @@ pub fn ending(rows: &[Row]) -> Table {
 }
 
 /// Both tables, for the terminal.
-pub fn text(rows: &[Row]) -> String {
+pub(crate) fn text(rows: &[Row]) -> String {
     format!(
         "set and taken back, ns of processor time for each\n\n{}\n\
          set and waited for, by a task each, within half a second; none is early\n\n{}",

@@ -84,7 +84,7 @@ fn loads(sizes: &[usize], ending: usize) -> Vec<Load> {
 }
 
 /// Runs the experiment.
-pub fn run(options: &Options) -> Result<Record<Row>> {
+pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     options.output.check()?;
     let sizes = sizes(options)?;
     let entries = subject::chosen(options.subjects.as_deref())?;

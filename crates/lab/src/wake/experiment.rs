@@ -9,7 +9,7 @@ use crate::wake::{Options, Row, table, trial};
 
 /// Loops that have gone quiet.
 #[derive(Debug)]
-pub struct Wake;
+pub(crate) struct Wake;
 
 impl Experiment for Wake {
     type Options = Options;

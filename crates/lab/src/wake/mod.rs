@@ -11,13 +11,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::options::Output;
 
-pub mod experiment;
-pub mod table;
+pub(crate) mod experiment;
+pub(crate) mod table;
 mod trial;
 
 /// Options of `superpoll-lab wake`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// Descriptors
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub total: usize,
@@ -42,7 +42,7 @@ crate::options::of_a_command!(Options);
 
 /// One subject.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Row {
+pub(crate) struct Row {
     /// Kind of the descriptors.
     pub kind: String,
     /// Descriptors watched.

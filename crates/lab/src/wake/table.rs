@@ -4,7 +4,7 @@ use crate::table::{self, Table};
 use crate::wake::Row;
 
 /// Returns the table of wake-up times.
-pub fn wake_ups(rows: &[Row]) -> Table {
+pub(crate) fn wake_ups(rows: &[Row]) -> Table {
     table::of(
         rows,
         2,

@@ -27,7 +27,7 @@ const BUSY: Busy = Busy { first_adaptive: 100, first: 100, between: 20 };
 const BLOCK: usize = 20;
 
 /// Runs the experiment.
-pub fn run(options: &Options) -> Result<Record<Row>> {
+pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     options.output.check()?;
     let kinds = options::kinds(&options.kind)?;
     let (entries, mut notes) = waking::subjects(options.subjects.as_deref(), &DEFAULTS)?;

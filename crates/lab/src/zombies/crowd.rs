@@ -23,13 +23,13 @@ const RESERVE: usize = 32;
 
 /// Returns the most connections of a process of zombies: its limit of descriptors and the ports of
 /// its address allow no more.
-pub fn each() -> usize {
+pub(super) fn each() -> usize {
     let descriptors = (2 * channel::most_pairs()).saturating_sub(RESERVE);
     EACH.min(descriptors).min(headroom::ports()).max(1)
 }
 
 /// The length of a request to an echo server.
-pub const BYTES: usize = 64;
+pub(super) const BYTES: usize = 64;
 
 /// The commands for a process of zombies.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -46,14 +46,18 @@ enum Order {
 
 /// The zombies of one server; they end when this value is dropped.
 #[derive(Debug)]
-pub struct Crowd {
+pub(super) struct Crowd {
     processes: Vec<Clients>,
 }
 
 impl Crowd {
     /// Makes the given number of connections to each of these ports. Each port has the addresses to
     /// itself: 127.0.0.2 and up, one for each process.
-    pub fn gather(subject: &'static str, family: Family, ports: &[(u16, usize)]) -> Result<Crowd> {
+    pub(super) fn gather(
+        subject: &'static str,
+        family: Family,
+        ports: &[(u16, usize)],
+    ) -> Result<Crowd> {
         let mut processes = Vec::new();
         let each = each();
         for &(port, zombies) in ports {
@@ -77,13 +81,13 @@ impl Crowd {
     /// Makes each zombie send one request, one of each process before all the remaining ones. A
     /// server that reads a file for its first answer then has it in memory, and needs no
     /// descriptors for it when all zombies send at the same time.
-    pub fn ask(&mut self) -> Result<()> {
+    pub(super) fn ask(&mut self) -> Result<()> {
         self.send(Order::Begin)?;
         self.send(Order::Ask)
     }
 
     /// Checks that all zombies are still connected and have received nothing.
-    pub fn check(&mut self) -> Result<()> {
+    pub(super) fn check(&mut self) -> Result<()> {
         self.send(Order::Check)
     }
 
@@ -111,7 +115,7 @@ fn start<C: Connection>(
 }
 
 /// Connections to an echo server, to each of its ports in turn.
-pub fn echo_load(
+pub(super) fn echo_load(
     subject: &'static str,
     from: Ipv4Addr,
     ports: &[u16],

@@ -9,7 +9,7 @@ use crate::zombies::{Options, Row, plot, table, trial};
 
 /// Silent connections next to busy ones.
 #[derive(Debug)]
-pub struct Zombies;
+pub(crate) struct Zombies;
 
 impl Experiment for Zombies {
     type Options = Options;

@@ -22,10 +22,10 @@ const ROOM: usize = 512;
 
 /// Makes connections to a server: by its name, from an address, to its ports in turn, as many as
 /// given.
-pub type Connect<C> = fn(&'static str, Ipv4Addr, &[u16], usize) -> Result<Generator<C>>;
+pub(super) type Connect<C> = fn(&'static str, Ipv4Addr, &[u16], usize) -> Result<Generator<C>>;
 
 /// A server with its zombies and its load.
-pub struct Live<C: Connection> {
+pub(super) struct Live<C: Connection> {
     /// The silent connections.
     pub crowd: Crowd,
     /// The server, and the clients of its load.
@@ -38,7 +38,7 @@ pub struct Live<C: Connection> {
 
 /// Starts a server, connects its zombies and then its busy clients, and makes each zombie send one
 /// request. Both are spread over the server's processes.
-pub fn set_up<C: Connection>(
+pub(super) fn set_up<C: Connection>(
     entry: Entry,
     point: Point,
     active: usize,

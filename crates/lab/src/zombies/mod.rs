@@ -26,18 +26,18 @@ use crate::server::turns::Figures;
 use crate::statistics::Ratio;
 
 mod crowd;
-pub mod experiment;
+pub(crate) mod experiment;
 mod fleet;
 mod gateway;
-pub mod plot;
+pub(crate) mod plot;
 mod point;
 pub(crate) mod subject;
-pub mod table;
+pub(crate) mod table;
 mod trial;
 
 /// Options of `superpoll-lab zombies`.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
+pub(crate) struct Options {
     /// Silent connections to each server, with commas; none is always measured too. Several
     /// processes share a number that exceeds the descriptors of one process [default:
     /// 0,100,1000,9900,102400, or 0,100,1000 if quick]
@@ -61,7 +61,7 @@ crate::options::of_a_command!(Options);
 
 /// One server with one number of zombies.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Row {
+pub(crate) struct Row {
     /// The server.
     pub subject: String,
     /// `echo` or `web`.

@@ -5,7 +5,7 @@ use crate::plot::{self, Plot};
 use crate::zombies::Row;
 
 /// A curve for each server of a family; none if only one number of zombies was measured.
-pub fn over_zombies(rows: &[Row], family: &str) -> Option<Plot> {
+pub(crate) fn over_zombies(rows: &[Row], family: &str) -> Option<Plot> {
     let own: Vec<(String, &Row)> =
         rows.iter().filter(|row| row.family == family).map(|row| (name(row), row)).collect();
     let active = own.first()?.1.active;

@@ -30,7 +30,7 @@ const TOGETHER: usize = 2;
 
 /// A server's zombies and its processes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Point {
+pub(super) struct Point {
     /// Processes of the server.
     pub workers: usize,
     /// Its zombies.
@@ -38,14 +38,14 @@ pub struct Point {
 }
 
 /// One worker's part of a number that is dealt out to several workers in turn.
-pub fn share(all: usize, workers: usize, worker: usize) -> usize {
+pub(super) fn share(all: usize, workers: usize, worker: usize) -> usize {
     all / workers.max(1) + usize::from(worker < all % workers.max(1))
 }
 
 /// Returns the requested points, in groups that are measured together: those of one process, then
 /// each of several; all with the same server without zombies. Also returns notes on points with
 /// fewer zombies than requested.
-pub fn groups(options: &Options) -> Result<(Vec<Vec<Point>>, Vec<String>)> {
+pub(super) fn groups(options: &Options) -> Result<(Vec<Vec<Point>>, Vec<String>)> {
     if options.active == 0 || options.active > 1000 {
         let active = options.active;
         return Err(Error::usage(format!("--active {active} is not possible: give 1 to 1000")));

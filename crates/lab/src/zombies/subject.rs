@@ -13,7 +13,7 @@ use crate::server::Control;
 
 crate::by_name::named! {
     /// The requests and the answers of a server.
-    pub enum Family {
+    pub(crate) enum Family {
         /// Messages of 64 bytes that come back.
         Echo = "echo",
         /// Requests over HTTP/1, answered with thirteen bytes.
@@ -23,7 +23,7 @@ crate::by_name::named! {
 
 /// How a server is started.
 #[derive(Clone, Copy, Debug)]
-pub enum Work {
+pub(crate) enum Work {
     /// It gets its connections.
     Echo(Serve),
     /// It accepts its connections.
@@ -34,7 +34,7 @@ pub enum Work {
 
 /// A server by name.
 #[derive(Clone, Copy, Debug)]
-pub struct Entry {
+pub(crate) struct Entry {
     /// Its name in tables and records.
     pub name: &'static str,
     /// Its description, for lists.
@@ -68,7 +68,7 @@ impl Entry {
     }
 
     /// Returns its work.
-    pub fn work(&self) -> Result<Work> {
+    pub(crate) fn work(&self) -> Result<Work> {
         self.work.ok_or_else(|| {
             Error::usage(format!(
                 "subject {} is not built in: build with --features {}",
@@ -79,7 +79,7 @@ impl Entry {
     }
 
     /// Returns the family of its answers.
-    pub fn family(&self) -> Family {
+    pub(crate) fn family(&self) -> Family {
         match self.work {
             Some(Work::Echo(_)) => Family::Echo,
             _ if self.name == "tokio" => Family::Echo,
@@ -88,7 +88,7 @@ impl Entry {
     }
 
     /// Whether it treats connections differently a while after they fell silent.
-    pub fn parks(&self) -> bool {
+    pub(crate) fn parks(&self) -> bool {
         matches!(self.work, Some(Work::Gateway(_)))
     }
 }
@@ -124,7 +124,7 @@ const HYPER: Entry = Entry {
 };
 
 /// All servers, each family's yardstick first.
-pub const ALL: &[Entry] = &[
+pub(crate) const ALL: &[Entry] = &[
     Entry::other(
         "raw-epoll",
         "a C programmer's epoll loop, level-triggered",
@@ -193,7 +193,7 @@ pub const ALL: &[Entry] = &[
 /// Returns the requested servers of each family, each once, with its yardstick first; none if no
 /// other was requested. Also returns the reasons for leaving out those that this system does not
 /// offer.
-pub fn chosen(names: Option<&str>) -> Result<([Vec<Entry>; 2], Vec<String>)> {
+pub(crate) fn chosen(names: Option<&str>) -> Result<([Vec<Entry>; 2], Vec<String>)> {
     let built_in = |entry: &Entry| entry.work.is_some();
     let names = names.unwrap_or("all");
     let chosen = options::named(names, ALL, |entry| entry.name, built_in, "no server")?;

@@ -4,7 +4,7 @@ use crate::table::{self, Table};
 use crate::zombies::Row;
 
 /// The table of all servers.
-pub fn servers(rows: &[Row]) -> Table {
+pub(crate) fn servers(rows: &[Row]) -> Table {
     table::of(
         rows,
         1,

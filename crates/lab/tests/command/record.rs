@@ -5,10 +5,10 @@ use std::path::Path;
 use serde_json::Value;
 
 /// A field of every row, and a check of its value.
-pub type Field = (&'static str, fn(&Value) -> bool);
+pub(crate) type Field = (&'static str, fn(&Value) -> bool);
 
 /// The measured figures of rounds.
-pub const FIGURES: [Field; 4] = [
+pub(crate) const FIGURES: [Field; 4] = [
     ("ns_per_round_min", positive),
     ("ns_per_round_median", positive),
     ("write_ns_per_round_min", positive),
@@ -16,7 +16,7 @@ pub const FIGURES: [Field; 4] = [
 ];
 
 /// Checks the fields that every record of every experiment has.
-pub fn check_record(record: &Value, experiment: &str, fields: &[Field]) {
+pub(crate) fn check_record(record: &Value, experiment: &str, fields: &[Field]) {
     let names: Vec<&str> = record.as_object().unwrap().keys().map(String::as_str).collect();
     assert_eq!(names, ["schema", "experiment", "environment", "parameters", "rows"]);
     assert_eq!(record["experiment"], experiment);
@@ -32,16 +32,16 @@ pub fn check_record(record: &Value, experiment: &str, fields: &[Field]) {
 }
 
 /// Whether the value is a number above zero.
-pub fn positive(value: &Value) -> bool {
+pub(crate) fn positive(value: &Value) -> bool {
     value.as_f64().is_some_and(|number| number > 0.0)
 }
 
 /// Whether the value is a number of at least zero.
-pub fn not_negative(value: &Value) -> bool {
+pub(crate) fn not_negative(value: &Value) -> bool {
     value.as_f64().is_some_and(|number| number >= 0.0)
 }
 
 /// Reads the document in a file.
-pub fn json(path: &Path) -> Value {
+pub(crate) fn json(path: &Path) -> Value {
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }

@@ -8,17 +8,17 @@ use std::process::Output;
 use crate::program::program;
 
 /// Options of every experiment that keep it short.
-pub const SMALL: [&str; 5] = ["--quick", "--seconds", "0.1", "--repetitions", "1"];
+pub(crate) const SMALL: [&str; 5] = ["--quick", "--seconds", "0.1", "--repetitions", "1"];
 
-pub use crate::program::lab;
+pub(crate) use crate::program::lab;
 
 /// Runs the command in a folder.
-pub fn run(folder: &Path, arguments: &[&str]) -> Output {
+pub(crate) fn run(folder: &Path, arguments: &[&str]) -> Output {
     lab().current_dir(folder).args(arguments).output().unwrap()
 }
 
 /// Runs a command that must succeed, and returns its output.
-pub fn succeed(folder: &Path, arguments: &[&str]) -> String {
+pub(crate) fn succeed(folder: &Path, arguments: &[&str]) -> String {
     let output = run(folder, arguments);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{arguments:?}: {errors}");
@@ -26,7 +26,7 @@ pub fn succeed(folder: &Path, arguments: &[&str]) -> String {
 }
 
 /// Runs a command that must be refused, and returns the one line with the reason.
-pub fn refused(arguments: &[&str]) -> String {
+pub(crate) fn refused(arguments: &[&str]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let output = run(folder.path(), arguments);
     let errors = String::from_utf8(output.stderr).unwrap();
@@ -41,7 +41,7 @@ pub fn refused(arguments: &[&str]) -> String {
 /// Runs the command in a folder as a user who may have this many processes and threads. The
 /// superuser has no such limit. So a superuser starts the command as another user, and opens the
 /// folder to that user.
-pub fn limited(folder: &Path, tasks: usize, arguments: &str) -> Output {
+pub(crate) fn limited(folder: &Path, tasks: usize, arguments: &str) -> Output {
     let mut everybody = std::fs::metadata(folder).unwrap().permissions();
     everybody.set_mode(0o777);
     std::fs::set_permissions(folder, everybody).unwrap();

@@ -9,13 +9,13 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Once;
 
-pub use clean::{FOREIGN, program};
+pub(crate) use clean::{FOREIGN, program};
 
 /// The built command.
 const LAB: &str = env!("CARGO_BIN_EXE_superpoll-lab");
 
 /// The built command, with the command `superpoll` next to it.
-pub fn lab() -> Command {
+pub(crate) fn lab() -> Command {
     static BUILT: Once = Once::new();
     BUILT.call_once(build_server);
     program(LAB)

@@ -34,12 +34,12 @@ pub(super) fn start(config: &Config) -> Result<(Runtime, Server, Connection)> {
 }
 
 impl Connection {
-    pub async fn ask(&mut self, request: &[u8]) -> io::Result<()> {
+    pub(super) async fn ask(&mut self, request: &[u8]) -> io::Result<()> {
         self.stream.write_all(request).await
     }
 
     /// Reads an answer of status 200, up to the last bytes of its body.
-    pub async fn hear(&mut self, end: &[u8]) -> io::Result<()> {
+    pub(super) async fn hear(&mut self, end: &[u8]) -> io::Result<()> {
         let mut filled = 0;
         while !self.room[..filled].ends_with(end) {
             match self.stream.read(&mut self.room[filled..]).await? {

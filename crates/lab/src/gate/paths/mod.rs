@@ -32,7 +32,7 @@ mod work;
 
 /// A path by name.
 #[derive(Clone, Copy)]
-pub struct Path {
+pub(super) struct Path {
     /// Its name.
     pub name: &'static str,
     /// The operation, in words.
@@ -66,7 +66,7 @@ const BY_CLOCK: Option<f64> = Some(0.06);
 const BY_BUILD: Option<f64> = Some(0.05);
 
 /// All paths, from the poller up.
-pub const ALL: &[Path] = &[
+pub(super) const ALL: &[Path] = &[
     path("wait-select", 4000, "select finds one of 8 pipes, which is read", || {
         wait::set_up(BackendKind::Select)
     }),
@@ -169,18 +169,18 @@ pub const ALL: &[Path] = &[
 
 impl Path {
     /// The path of this name.
-    pub fn named(name: &str) -> Result<Path> {
+    pub(super) fn named(name: &str) -> Result<Path> {
         Ok(crate::options::named(name, ALL, |path| path.name, |_| true, "no path")?[0])
     }
 
     /// Returns why the path cannot be counted here, or `None` if it can.
-    pub fn missing(&self) -> Option<String> {
+    pub(super) fn missing(&self) -> Option<String> {
         let kind = self.needs.filter(|kind| !kind.is_available())?;
         Some(format!("the kernel does not let us have {}", kind.name()))
     }
 
     /// Sets the path up.
-    pub fn set_up(&self) -> Result<Box<dyn Work>> {
+    pub(super) fn set_up(&self) -> Result<Box<dyn Work>> {
         (self.set_up)()
     }
 }

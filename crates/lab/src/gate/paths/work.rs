@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::gate::counted::Counted;
 
 /// A path that is set up.
-pub trait Work {
+pub(crate) trait Work {
     /// Carries out `count` operations.
     fn operate(&mut self, count: u64) -> Result<()>;
 
@@ -13,11 +13,11 @@ pub trait Work {
 }
 
 /// Converts an error of the engine, a runtime or the server.
-pub fn said(error: impl std::fmt::Display) -> Error {
+pub(super) fn said(error: impl std::fmt::Display) -> Error {
     Error::usage(error.to_string())
 }
 
 /// Reports a fault in the work of a path.
-pub fn wrong<T>(path: &'static str, found: impl Into<String>) -> Result<T> {
+pub(super) fn wrong<T>(path: &'static str, found: impl Into<String>) -> Result<T> {
     Err(Error::Work { subject: path, found: found.into() })
 }

@@ -10,7 +10,7 @@ use superpoll_rt::{BackendKind, Handle, Runtime};
 
 /// Serves indefinitely with `engines` engines; returns only on an error. `ready` gets the port,
 /// `accepted` the number of the engine.
-pub fn stand(
+pub(crate) fn stand(
     engines: usize,
     backend: BackendKind,
     spread: Spread,

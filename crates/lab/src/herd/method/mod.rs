@@ -16,12 +16,12 @@ use crate::herd::method::post::{Post, Report};
 
 mod accept;
 mod alone;
-pub mod engines;
+pub(super) mod engines;
 mod epoll;
 mod ours;
 mod poll;
 mod poller;
-pub mod post;
+pub(super) mod post;
 mod select;
 mod uring;
 
@@ -29,7 +29,7 @@ type Stand = fn(Post, &Report) -> io::Result<()>;
 
 /// A method of waiting, by name.
 #[derive(Clone, Copy)]
-pub struct Method {
+pub(super) struct Method {
     /// Its name in tables and records.
     pub name: &'static str,
     /// Waits and accepts indefinitely; returns only on an error.
@@ -69,10 +69,10 @@ const fn ring_accept(name: &'static str, stand: Stand) -> Method {
 }
 
 /// The name of the control.
-pub const ALONE: &str = "epoll-alone";
+pub(super) const ALONE: &str = "epoll-alone";
 
 /// All methods.
-pub const ALL: &[Method] = &[
+pub(super) const ALL: &[Method] = &[
     // `select` cannot watch numbers above 1023. Standard streams take three, the listener one, and
     // the writing end of a pipe one.
     Method { most_dups: 1019, ..method("select", select::stand) },
@@ -104,7 +104,7 @@ pub const ALL: &[Method] = &[
 
 impl Method {
     /// The back-end of our runtime's engines.
-    pub fn backend(&self) -> BackendKind {
+    pub(super) fn backend(&self) -> BackendKind {
         if self.rings { BackendKind::Uring } else { BackendKind::Epoll }
     }
 }

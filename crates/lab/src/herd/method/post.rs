@@ -8,7 +8,7 @@ use crate::sys::{descriptor, socket};
 
 /// The resources of one waiting process.
 #[derive(Debug)]
-pub struct Post {
+pub(crate) struct Post {
     /// The number of the process, from zero.
     pub number: usize,
     /// The socket to accept on.
@@ -21,12 +21,17 @@ pub struct Post {
 
 impl Post {
     /// All descriptors to wait for.
-    pub fn all(&self) -> impl Iterator<Item = RawFd> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = RawFd> {
         std::iter::once(self.listener).chain(self.besides.iter().map(AsRawFd::as_raw_fd))
     }
 
     /// Opens `dups` further descriptors: duplicates of the listener, or of a pipe that stays empty.
-    pub fn take_up(number: usize, listener: RawFd, dups: usize, of_pipe: bool) -> io::Result<Post> {
+    pub(crate) fn take_up(
+        number: usize,
+        listener: RawFd,
+        dups: usize,
+        of_pipe: bool,
+    ) -> io::Result<Post> {
         let mut besides = Vec::with_capacity(dups);
         let mut origin = listener;
         if of_pipe && dups > 0 {
@@ -46,7 +51,7 @@ impl Post {
 
 /// The reports of a process: when it is set up, and for each connection that it has accepted.
 #[derive(Clone)]
-pub struct Report {
+pub(crate) struct Report {
     /// The process is about to wait for the first time.
     pub ready: Rc<dyn Fn()>,
     /// The process has accepted a connection.
@@ -54,7 +59,7 @@ pub struct Report {
 }
 
 /// Accepts the connection that woke the process, unless another process was faster.
-pub fn accept_one(post: &Post, report: &Report) {
+pub(crate) fn accept_one(post: &Post, report: &Report) {
     if socket::accept_and_close(post.listener) {
         (report.accepted)();
     }

@@ -27,7 +27,7 @@ const LONGER: f64 = 2.2;
 
 /// How far a ramp may go.
 #[derive(Clone, Copy, Debug)]
-pub struct Bounds {
+pub(super) struct Bounds {
     /// Connections of the first step.
     pub first: usize,
     /// Steps at most.
@@ -37,7 +37,7 @@ pub struct Bounds {
 }
 
 /// The rows of all kinds.
-pub fn all(
+pub(super) fn all(
     entries: &[Entry],
     arrival: Arrival,
     bounds: Bounds,

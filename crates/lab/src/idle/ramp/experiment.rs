@@ -9,7 +9,7 @@ use crate::record::Record;
 
 /// Connections that do nothing, until there is a limit.
 #[derive(Debug)]
-pub struct IdleRamp;
+pub(crate) struct IdleRamp;
 
 impl Experiment for IdleRamp {
     type Options = Options;

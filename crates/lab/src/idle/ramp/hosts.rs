@@ -23,7 +23,7 @@ const EACH: usize = 5000;
 const CLIENTS_RESERVE: usize = 32;
 
 /// Returns how many connections a server process may have, and the limit that forbids more.
-pub fn capacity(kind: Kind) -> (usize, &'static str) {
+pub(super) fn capacity(kind: Kind) -> (usize, &'static str) {
     let descriptors = (2 * channel::most_pairs()).saturating_sub(RESERVE) / 8 * 7;
     match kind {
         // A relay has two descriptors for each, and all its connections to the origin come from one
@@ -35,7 +35,7 @@ pub fn capacity(kind: Kind) -> (usize, &'static str) {
 }
 
 /// How many connections a process of clients may have.
-pub fn at_clients() -> usize {
+pub(super) fn at_clients() -> usize {
     let descriptors = (2 * channel::most_pairs()).saturating_sub(CLIENTS_RESERVE);
     EACH.min(descriptors).min(headroom::ports()).max(1)
 }
@@ -49,7 +49,7 @@ struct Host {
 }
 
 /// All processes.
-pub struct Hosts<'a> {
+pub(super) struct Hosts<'a> {
     entry: Entry,
     arrival: Arrival,
     process: ProcessOptions,
@@ -64,7 +64,7 @@ pub struct Hosts<'a> {
 
 impl<'a> Hosts<'a> {
     /// Creates no process yet.
-    pub fn new(
+    pub(super) fn new(
         entry: Entry,
         arrival: Arrival,
         process: ProcessOptions,
@@ -76,22 +76,22 @@ impl<'a> Hosts<'a> {
     }
 
     /// Returns how many connections there are.
-    pub fn connections(&self) -> usize {
+    pub(super) fn connections(&self) -> usize {
         self.hosts.iter().map(|host| host.connections).sum()
     }
 
     /// Returns how many processes the server has.
-    pub fn servers(&self) -> usize {
+    pub(super) fn servers(&self) -> usize {
         self.hosts.len()
     }
 
     /// Returns the process numbers of the server.
-    pub fn pids(&self) -> Vec<i32> {
+    pub(super) fn pids(&self) -> Vec<i32> {
         self.hosts.iter().map(|host| host.service.server.pid()).collect()
     }
 
     /// Starts enough servers for `connections` connections, and notes their memory without any.
-    pub fn prepare(&mut self, connections: usize) -> Result<()> {
+    pub(super) fn prepare(&mut self, connections: usize) -> Result<()> {
         let (capacity, _) = capacity(self.entry.kind);
         let before = self.hosts.len();
         while self.hosts.len() * capacity < connections {
@@ -109,7 +109,7 @@ impl<'a> Hosts<'a> {
 
     /// Adds connections, up to `connections` in total, as long as `goes_on` returns true; it is
     /// called before every few thousand. The servers must be there.
-    pub fn grow(&mut self, connections: usize, goes_on: impl Fn() -> bool) -> Result<()> {
+    pub(super) fn grow(&mut self, connections: usize, goes_on: impl Fn() -> bool) -> Result<()> {
         let (capacity, _) = capacity(self.entry.kind);
         let most = at_clients();
         let mut left = connections.saturating_sub(self.connections());
@@ -135,7 +135,7 @@ impl<'a> Hosts<'a> {
     }
 
     /// Checks that all connections are there, and silent, and then closes them.
-    pub fn close(&mut self) -> Result<()> {
+    pub(super) fn close(&mut self) -> Result<()> {
         for order in [Order::Check, Order::Close] {
             let mut clients = self.hosts.iter_mut().flat_map(|host| &mut host.clients);
             clients.try_for_each(|clients| clients.send(&order))?;

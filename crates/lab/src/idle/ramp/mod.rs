@@ -19,15 +19,15 @@
 use serde::{Deserialize, Serialize};
 
 mod climb;
-pub mod experiment;
+pub(crate) mod experiment;
 mod hosts;
-pub mod plot;
-pub mod table;
+pub(crate) mod plot;
+pub(crate) mod table;
 mod trial;
 
 /// One step of one kind of connections.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Row {
+pub(crate) struct Row {
     /// The server and the kind of connection.
     pub subject: String,
     /// The kind of connection, as in `superpoll-lab idle`.

@@ -5,7 +5,7 @@ use crate::plot::{self, Curve, Plot};
 
 /// Two curves for each kind of connection: the server's own memory and, in thin lines, the decrease
 /// of the machine's memory. None if there was only one step.
-pub fn over_connections(rows: &[Row]) -> Option<Plot> {
+pub(crate) fn over_connections(rows: &[Row]) -> Option<Plot> {
     let curves = |of: fn(&Row) -> f64, what: &str, thin: bool| -> Vec<Curve> {
         let mebibytes = |row: &Row| of(row) * row.connections as f64 / f64::from(1 << 20);
         // A logarithmic axis has no room for negative values, which appear if other processes gave

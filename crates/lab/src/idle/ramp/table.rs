@@ -4,7 +4,7 @@ use crate::idle::ramp::Row;
 use crate::table::{self, Table};
 
 /// The table of all steps.
-pub fn steps(rows: &[Row]) -> Table {
+pub(crate) fn steps(rows: &[Row]) -> Table {
     table::of(
         rows,
         1,

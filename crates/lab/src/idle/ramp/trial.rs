@@ -18,7 +18,7 @@ const DEFAULTS: &str =
     "superpoll-keep-alive,superpoll-long-poll,superpoll-websocket,superpoll-relay";
 
 /// Runs the experiment.
-pub fn run(options: &Options) -> Result<Record<Row>> {
+pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     options.output.check()?;
     let names = options.subjects.as_deref().unwrap_or(DEFAULTS);
     let (entries, mut notes) = subject::chosen(Some(names))?;

@@ -38,7 +38,7 @@ const EVENTS: usize = 512;
 
 crate::by_name::named! {
     /// The protocol, and how requests are spread over connections.
-    pub enum Kind {
+    pub(crate) enum Kind {
         /// A connection for each request, which the origin closes after its answer.
         Connection = "connection",
         /// The same with a single client: a wait never reports more than one request.
@@ -57,19 +57,19 @@ crate::by_name::named! {
 
 impl Kind {
     /// Whether the load is for an HTTP proxy.
-    pub fn is_http(self) -> bool {
+    pub(crate) fn is_http(self) -> bool {
         matches!(self, Kind::HttpConnection | Kind::HttpKeepAlive)
     }
 
     /// Whether each request has a connection of its own.
-    pub fn is_by_connection(self) -> bool {
+    pub(crate) fn is_by_connection(self) -> bool {
         matches!(self, Kind::Connection | Kind::OneByOne | Kind::HttpConnection)
     }
 }
 
 /// The parameters of the clients.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Point {
+pub(super) struct Point {
     pub kind: Kind,
     /// Connections, with one request under way on each.
     pub connections: usize,
@@ -232,7 +232,7 @@ fn whom(token: u64) -> Whom {
 }
 
 /// All clients of a relay, and its origin.
-pub struct Load {
+pub(super) struct Load {
     subject: &'static str,
     point: Point,
     set: OwnedFd,
@@ -254,7 +254,7 @@ pub struct Load {
 
 impl Load {
     /// Listens as the origin of a relay that will listen on this port.
-    pub fn new(subject: &'static str, point: Point, relay: u16) -> Result<Load> {
+    pub(super) fn new(subject: &'static str, point: Point, relay: u16) -> Result<Load> {
         let failed = |source| Error::system("listening as the origin", source);
         let listener = socket::listen(0, false).map_err(failed)?;
         // Accepted connections inherit this setting.
@@ -287,13 +287,13 @@ impl Load {
     }
 
     /// The port of the origin.
-    pub fn origin(&self) -> Result<u16> {
+    pub(super) fn origin(&self) -> Result<u16> {
         let address = self.listener.local_addr();
         address.map(|address| address.port()).map_err(|e| Error::system("asking for a port", e))
     }
 
     /// Waits until the relay listens.
-    pub fn meet(&self, complaint: impl FnOnce() -> String) -> Result<()> {
+    pub(super) fn meet(&self, complaint: impl FnOnce() -> String) -> Result<()> {
         let begun = Instant::now();
         loop {
             match TcpStream::connect((Ipv4Addr::LOCALHOST, self.relay)) {
@@ -311,18 +311,18 @@ impl Load {
     }
 
     /// The processor time that clients and origin used in the last call of [`go`](Load::go).
-    pub fn busy_ns(&self) -> u64 {
+    pub(super) fn busy_ns(&self) -> u64 {
         self.busy_ns
     }
 
     /// How many connections the origin has accepted so far.
-    pub fn accepted(&self) -> u64 {
+    pub(super) fn accepted(&self) -> u64 {
         self.accepted
     }
 
     /// Sends `requests` requests in total, and returns the nanoseconds from the first request to
     /// the last answer.
-    pub fn go(&mut self, requests: u64) -> Result<u64> {
+    pub(super) fn go(&mut self, requests: u64) -> Result<u64> {
         let subject = self.subject;
         let wrong = |found: String| Error::Work { subject, found };
         let (begun, cpu) = (Instant::now(), process::thread_time());

@@ -7,30 +7,30 @@ const PATTERN: usize = 1_000_003;
 pub(super) struct Pattern(Vec<u8>);
 
 impl Pattern {
-    pub fn new() -> Pattern {
+    pub(super) fn new() -> Pattern {
         let mix = |place: u32| (place.wrapping_mul(0x9e37_79b1) ^ (place >> 7)) >> 13;
         Pattern((0..PATTERN as u32).map(|place| mix(place) as u8).collect())
     }
 
-    pub fn start(number: u64) -> usize {
+    pub(super) fn start(number: u64) -> usize {
         (number.wrapping_mul(7919) % PATTERN as u64) as usize
     }
 
     /// Returns the longest contiguous piece from a place on, up to `most` bytes.
-    pub fn piece(&self, at: usize, most: usize) -> &[u8] {
+    pub(super) fn piece(&self, at: usize, most: usize) -> &[u8] {
         let at = at % PATTERN;
         &self.0[at..(at + most).min(PATTERN)]
     }
 
     /// Returns `length` contiguous bytes of a number; they lie elsewhere than the answer's if the
     /// answer's would wrap round the pattern's end.
-    pub fn whole(&self, number: u64, length: usize) -> &[u8] {
+    pub(super) fn whole(&self, number: u64, length: usize) -> &[u8] {
         let at = Pattern::start(number) % (PATTERN - length);
         &self.0[at..at + length]
     }
 
     /// Whether bytes equal those from a place on.
-    pub fn is_at(&self, mut at: usize, mut bytes: &[u8]) -> bool {
+    pub(super) fn is_at(&self, mut at: usize, mut bytes: &[u8]) -> bool {
         while !bytes.is_empty() {
             let piece = self.piece(at, bytes.len());
             let (here, rest) = bytes.split_at(piece.len());

@@ -6,20 +6,20 @@ use monoio::buf::{IoVecBuf, IoVecBufMut};
 use crate::ring::course::MOST;
 
 /// Some bytes on the heap, and the single entry that describes a part of them.
-pub struct Block {
+pub(super) struct Block {
     bytes: Box<[u8; MOST]>,
     entry: Box<libc::iovec>,
 }
 
 impl Block {
-    pub fn new() -> Block {
+    pub(super) fn new() -> Block {
         let mut bytes = Box::new([0; MOST]);
         let entry = Box::new(libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: MOST });
         Block { bytes, entry }
     }
 
     /// Returns the block with an entry for its first `count` bytes.
-    pub fn of(mut self, count: usize) -> Block {
+    pub(super) fn of(mut self, count: usize) -> Block {
         self.entry.iov_len = count.min(self.bytes.len());
         self
     }

@@ -21,7 +21,7 @@ const GET_EVENTS: u32 = 1;
 const CHANGE: u64 = 1 << 63;
 
 /// A ring for changes.
-pub struct Changes {
+pub(crate) struct Changes {
     ring: IoUring,
     /// The events that unsubmitted entries refer to.
     events: Box<[epoll::Raw; REQUESTS as usize]>,
@@ -37,7 +37,7 @@ pub struct Changes {
 
 impl Changes {
     /// Creates an empty ring.
-    pub fn new() -> io::Result<Changes> {
+    pub(crate) fn new() -> io::Result<Changes> {
         Ok(Changes {
             ring: super::ring(REQUESTS, COMPLETIONS)?,
             events: Box::new([epoll::Raw { events: 0, u64: 0 }; REQUESTS as usize]),
@@ -49,7 +49,7 @@ impl Changes {
     }
 
     /// Makes a change of an epoll set with the next [`carry_out`](Changes::carry_out).
-    pub fn of_set(
+    pub(crate) fn of_set(
         &mut self,
         set: RawFd,
         change: epoll::Change,
@@ -71,7 +71,7 @@ impl Changes {
 
     /// Watches a descriptor for readability in the ring, from the next
     /// [`carry_out`](Changes::carry_out) on.
-    pub fn arm(&mut self, number: u64, fd: RawFd, events: u32) -> io::Result<()> {
+    pub(crate) fn arm(&mut self, number: u64, fd: RawFd, events: u32) -> io::Result<()> {
         self.make_room()?;
         let poll = opcode::PollAdd::new(types::Fd(fd), events).multi(true).build();
         // SAFETY: a poll refers to no memory of ours.
@@ -80,7 +80,7 @@ impl Changes {
 
     /// Cancels a poll with the next [`carry_out`](Changes::carry_out), in the way of any request
     /// (`IORING_OP_ASYNC_CANCEL`).
-    pub fn cancel(&mut self, number: u64) -> io::Result<()> {
+    pub(crate) fn cancel(&mut self, number: u64) -> io::Result<()> {
         self.take_back(opcode::AsyncCancel::new(number).build(), number)?;
         self.due += 1;
         Ok(())
@@ -88,7 +88,7 @@ impl Changes {
 
     /// Cancels a poll with the next [`carry_out`](Changes::carry_out), in the way of polls only
     /// (`IORING_OP_POLL_REMOVE`).
-    pub fn remove(&mut self, number: u64) -> io::Result<()> {
+    pub(crate) fn remove(&mut self, number: u64) -> io::Result<()> {
         self.take_back(opcode::PollRemove::new(number).build(), number)?;
         self.due += 1;
         Ok(())
@@ -118,7 +118,7 @@ impl Changes {
     }
 
     /// Submits all changes and waits until they are made.
-    pub fn carry_out(&mut self) -> io::Result<()> {
+    pub(crate) fn carry_out(&mut self) -> io::Result<()> {
         while self.untold > 0 || self.due > 0 {
             self.enter(self.due as u32)?;
             self.fetch()?;
@@ -168,14 +168,14 @@ impl Changes {
     }
 
     /// Returns the numbers of polls that have reported, without waiting for more.
-    pub fn look(&mut self) -> io::Result<std::vec::Drain<'_, u64>> {
+    pub(crate) fn look(&mut self) -> io::Result<std::vec::Drain<'_, u64>> {
         self.enter(0)?;
         self.fetch()?;
         Ok(self.found.drain(..))
     }
 
     /// Returns the number of system calls so far.
-    pub fn calls(&self) -> u64 {
+    pub(crate) fn calls(&self) -> u64 {
         self.calls
     }
 }

@@ -32,7 +32,7 @@ const GROUP: u16 = 0;
 const SEND: u64 = 1 << 63;
 
 /// The ring.
-pub struct Echo {
+pub(crate) struct Echo {
     // Before the memory that the kernel writes to.
     ring: IoUring,
     buffers: Buffers,
@@ -46,7 +46,7 @@ pub struct Echo {
 
 impl Echo {
     /// Receives on these sockets, up to `room` bytes at a time.
-    pub fn new(sockets: &[OwnedFd], room: usize) -> io::Result<Echo> {
+    pub(crate) fn new(sockets: &[OwnedFd], room: usize) -> io::Result<Echo> {
         let completions = u32::try_from(2 * sockets.len()).unwrap_or(u32::MAX >> 1).max(REQUESTS);
         let ring = IoUring::builder()
             .setup_single_issuer()
@@ -75,7 +75,7 @@ impl Echo {
     }
 
     /// Returns whether a connection is left.
-    pub fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.open > 0
     }
 
@@ -94,7 +94,7 @@ impl Echo {
     }
 
     /// Waits for bytes to arrive, and queues them to be sent back in the next turn.
-    pub fn turn(&mut self) -> io::Result<()> {
+    pub(crate) fn turn(&mut self) -> io::Result<()> {
         // Sends complete within the call, so one more is an arrival.
         match self.ring.submit_and_wait(TURN.min(self.sends + 1)) {
             Ok(_) => {}

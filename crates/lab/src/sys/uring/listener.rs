@@ -13,7 +13,7 @@ const ACCEPT: u64 = 1 << 63;
 
 /// How a descriptor is watched, or a connection requested.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Request {
+pub(crate) enum Request {
     /// A poll, which the kernel wakes with all other polls or alone, and which stays or reports
     /// once.
     Poll {
@@ -31,7 +31,7 @@ pub enum Request {
 
 /// An event.
 #[derive(Debug)]
-pub enum Happened {
+pub(crate) enum Happened {
     /// A descriptor is ready; its connection may be gone already.
     Ready,
     /// A connection was accepted.
@@ -39,20 +39,20 @@ pub enum Happened {
 }
 
 /// The ring.
-pub struct Listening {
+pub(crate) struct Listening {
     ring: IoUring,
     request: Request,
 }
 
 impl Listening {
     /// Creates a ring with room for the simultaneous reports of so many descriptors.
-    pub fn new(request: Request, descriptors: usize) -> io::Result<Listening> {
+    pub(crate) fn new(request: Request, descriptors: usize) -> io::Result<Listening> {
         let completions = u32::try_from(descriptors).unwrap_or(u32::MAX >> 1).max(REQUESTS);
         Ok(Listening { ring: super::ring(REQUESTS, completions.next_power_of_two())?, request })
     }
 
     /// Waits for connections on a descriptor, from the next call of [`wait`](Listening::wait) on.
-    pub fn start(&mut self, fd: RawFd) -> io::Result<()> {
+    pub(crate) fn start(&mut self, fd: RawFd) -> io::Result<()> {
         let (name, file) = (fd as u64, types::Fd(fd));
         let entry = match self.request {
             Request::Poll { exclusive, stays } => {
@@ -83,7 +83,7 @@ impl Listening {
     }
 
     /// Waits until something happens, and submits each request again that is over.
-    pub fn wait(&mut self, mut happened: impl FnMut(Happened)) -> io::Result<()> {
+    pub(crate) fn wait(&mut self, mut happened: impl FnMut(Happened)) -> io::Result<()> {
         loop {
             match self.ring.submit_and_wait(1) {
                 Ok(_) => break,

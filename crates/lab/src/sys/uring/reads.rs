@@ -15,7 +15,7 @@ const ROOM: usize = 64;
 const CANCEL: u64 = 1 << 63;
 
 /// Reads, one of each descriptor at a time.
-pub struct Reads {
+pub(crate) struct Reads {
     // Before the memory that the kernel writes to.
     ring: IoUring,
     buffers: Vec<[u8; ROOM]>,
@@ -31,7 +31,7 @@ pub struct Reads {
 impl Reads {
     /// Creates room for `total` reads. The kernel defers the work of a completion until this thread
     /// asks for it, so that a writer pays for a mark and no interrupt; that needs Linux 6.1.
-    pub fn new(total: usize) -> io::Result<Reads> {
+    pub(crate) fn new(total: usize) -> io::Result<Reads> {
         let completions = u32::try_from(total).unwrap_or(u32::MAX >> 1).max(2).next_power_of_two();
         let ring = IoUring::builder()
             .setup_single_issuer()
@@ -52,7 +52,7 @@ impl Reads {
 
     /// Reads a descriptor, from the next [`submit`](Reads::submit) on, when there is something. Its
     /// last read must be over.
-    pub fn start(&mut self, number: usize, fd: RawFd) -> io::Result<()> {
+    pub(crate) fn start(&mut self, number: usize, fd: RawFd) -> io::Result<()> {
         self.files[number] = fd;
         if std::mem::replace(&mut self.started[number], true) {
             return Err(io::ErrorKind::AlreadyExists.into());
@@ -74,7 +74,7 @@ impl Reads {
     }
 
     /// Submits the started reads.
-    pub fn submit(&mut self) -> io::Result<()> {
+    pub(crate) fn submit(&mut self) -> io::Result<()> {
         self.enter(0)
     }
 
@@ -91,7 +91,7 @@ impl Reads {
     }
 
     /// Returns the error of a read that is over although it should wait, if there is one.
-    pub fn refusal(&mut self) -> Option<io::Error> {
+    pub(crate) fn refusal(&mut self) -> Option<io::Error> {
         let mut refusal = None;
         for completion in self.ring.completion() {
             self.started[completion.user_data() as usize] = false;
@@ -103,7 +103,7 @@ impl Reads {
     /// Submits the started reads, waits indefinitely for completed ones, passes the bytes of each
     /// to `read`, and starts it again, from the next call on.
     #[inline(always)]
-    pub fn wait(&mut self, mut read: impl FnMut(usize, &[u8])) -> io::Result<()> {
+    pub(crate) fn wait(&mut self, mut read: impl FnMut(usize, &[u8])) -> io::Result<()> {
         self.enter(1)?;
         let mut completed = std::mem::take(&mut self.completed);
         completed.extend(self.ring.completion());
@@ -123,12 +123,12 @@ impl Reads {
     }
 
     /// Returns the number of system calls so far.
-    pub fn calls(&self) -> u64 {
+    pub(crate) fn calls(&self) -> u64 {
         self.calls
     }
 
     /// Returns how often the completion queue had no room.
-    pub fn overflows(&self) -> u64 {
+    pub(crate) fn overflows(&self) -> u64 {
         self.overflows
     }
 

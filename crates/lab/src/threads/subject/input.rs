@@ -8,7 +8,7 @@ use crate::threads::counters::SharedCounters;
 
 /// The input of a subject.
 #[derive(Clone, Copy, Debug)]
-pub struct Input<'a> {
+pub(crate) struct Input<'a> {
     /// Kind of the readers.
     pub kind: Kind,
     /// The numbers of the readers.
@@ -22,7 +22,7 @@ pub struct Input<'a> {
 }
 
 /// A subject that is set up.
-pub trait Reading {
+pub(crate) trait Reading {
     /// Returns the number of its threads, including the calling one.
     fn threads(&self) -> usize {
         1

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::options;
 use crate::threads::subject::input::{Input, Reading};
 
-pub mod input;
+pub(super) mod input;
 mod ours;
 mod pool;
 mod raw_epoll;
@@ -20,7 +20,7 @@ type SetUp = for<'a> fn(Input<'a>) -> Result<Box<dyn Reading + 'a>>;
 
 crate::by_name::named! {
     /// The kind of thread that wakes up when a byte comes.
-    pub enum Family {
+    pub(super) enum Family {
         /// The thread of its descriptor, out of a read that blocks.
         Threads = "threads",
         /// A loop that waits for events.
@@ -30,7 +30,7 @@ crate::by_name::named! {
 
 /// A subject by name.
 #[derive(Clone, Copy)]
-pub struct Entry {
+pub(super) struct Entry {
     /// Its name in tables and records.
     pub name: &'static str,
     /// Its description, for lists.
@@ -52,10 +52,10 @@ const fn events(name: &'static str, about: &'static str, set_up: SetUp) -> Entry
 }
 
 /// The subject of the hypothesis: a thread for each descriptor.
-pub const THREADS: &str = "thread-per-descriptor";
+pub(super) const THREADS: &str = "thread-per-descriptor";
 
 /// All subjects.
-pub const ALL: &[Entry] = &[
+pub(super) const ALL: &[Entry] = &[
     Entry {
         family: Family::Threads,
         ..events(THREADS, "a blocking read in a thread for each", thread_each::set_up)
@@ -74,7 +74,7 @@ pub const ALL: &[Entry] = &[
 ];
 
 /// Returns the subjects that a list with commas names; all if there is no list.
-pub fn chosen(text: Option<&str>) -> Result<Vec<Entry>> {
+pub(super) fn chosen(text: Option<&str>) -> Result<Vec<Entry>> {
     options::named(
         text.unwrap_or("all"),
         ALL,
