@@ -162,11 +162,11 @@ use no_c::{libev, libevent, libuv};
 mod no_c {
     //! The libraries are not linked.
 
-    pub fn libevent() -> Result<String, String> {
+    pub(super) fn libevent() -> Result<String, String> {
         Err(crate::rivals::not_built_in("rivals-c"))
     }
 
-    pub use {libevent as libev, libevent as libuv};
+    pub(super) use {libevent as libev, libevent as libuv};
 }
 
 fn of_go() -> Result<String, String> {
