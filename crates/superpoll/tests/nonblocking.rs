@@ -4,6 +4,7 @@
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use superpoll::operation::{Gain, Operation, Progress};
@@ -17,6 +18,13 @@ const NOW: Option<Duration> = Some(Duration::ZERO);
 
 /// How many operations one wait carries out: by calls, together, and in several turns of the ring.
 const COUNTS: [usize; 3] = [1, 5, 600];
+
+/// Keeps tests apart that open many descriptors, or that need small ones for `select`.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    superpoll::limits::raise_descriptors().unwrap();
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn poller() -> Option<Poller> {
     if !BackendKind::Uring.is_available() {
@@ -51,6 +59,7 @@ fn receive(room: usize) -> Operation {
 
 #[test]
 fn each_is_done_or_would_block_in_the_next_wait() {
+    let _alone = alone();
     for count in COUNTS {
         let Some(mut poller) = poller() else { return };
         let mut pairs: Vec<_> = (0..count).map(|_| pair(&mut poller)).collect();
@@ -122,6 +131,7 @@ fn bytes_are_sent_from_an_offset_and_received_up_to_a_length() {
 
 #[test]
 fn pipes_are_read_and_written() {
+    let _alone = alone();
     for count in COUNTS {
         let Some(mut poller) = poller() else { return };
         let (reader, writer) = io::pipe().unwrap();
@@ -147,7 +157,8 @@ fn pipes_are_read_and_written() {
 }
 
 #[test]
-fn what_cannot_be_nonblocking_is_given_back() {
+fn an_operation_that_may_block_is_given_back() {
+    let _alone = alone();
     let Some(mut poller) = poller() else { return };
     let (_one, _other, key) = pair(&mut poller);
     let all = Operation::SendAll { bytes: b"hello".to_vec(), from: 0 };

@@ -18,15 +18,14 @@ fn handles_interrupt(pid: u32) -> bool {
     caught.is_some_and(|mask| mask & INTERRUPT != 0)
 }
 
-#[test]
-fn an_interrupted_experiment_writes_what_it_has() {
+/// Interrupts an experiment of several points at once, and checks its exit code, its output and its
+/// record.
+fn interrupt(arguments: &[&str], subject: &str) {
     let folder = tempfile::tempdir().unwrap();
-    let arguments =
-        ["atr", "--total", "20", "--subjects", "floor,poll,epoll-lt", "--seconds", "600"];
     let child = lab()
         .current_dir(folder.path())
         .args(arguments)
-        .args(["--json", "atr.json"])
+        .args(["--seconds", "600", "--json", "record.json"])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -41,11 +40,21 @@ fn an_interrupted_experiment_writes_what_it_has() {
     assert_eq!(output.status.code(), Some(130), "{errors}");
     assert!(errors.contains("interrupted by signal 2"), "{errors}");
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.contains("incomplete") && text.contains("epoll-lt"), "{text}");
-    let record = json(&folder.path().join("atr.json"));
+    assert!(text.contains("incomplete") && text.contains(subject), "{text}");
+    let record = json(&folder.path().join("record.json"));
     assert!(!record["rows"].as_array().unwrap().is_empty());
     assert!(record["parameters"]["interrupted"].is_string(), "{}", record["parameters"]);
     assert!(record["parameters"]["points_left_out"].as_u64() > Some(0));
     let page = std::fs::read_to_string(folder.path().join("superpoll-report/index.html")).unwrap();
     assert!(page.contains("incomplete: interrupted"));
+}
+
+#[test]
+fn an_interrupted_experiment_writes_what_it_has() {
+    interrupt(&["atr", "--total", "20", "--subjects", "floor,poll,epoll-lt"], "epoll-lt");
+}
+
+#[test]
+fn an_interrupted_experiment_with_servers_writes_what_it_has() {
+    interrupt(&["echo", "--connections", "1,2", "--subjects", "raw-epoll"], "raw-epoll");
 }
