@@ -11,7 +11,7 @@ use std::io;
 use std::task::{Context, Poll, ready};
 
 use super::calls::{Call, count};
-use super::pool::{BUFFER, Buffer, Held, PIPE, Pipe};
+use super::pool::{BUFFER, Buffer, PIPE, Pipe, Unsent};
 use super::stream::End;
 
 /// After this many full buffers in a row, 128 KiB, a transfer counts as bulk: the pipe and the
@@ -64,7 +64,7 @@ enum Delay {
 /// The state of a direction.
 pub(super) struct Flow {
     /// Bytes that the target has not taken yet.
-    held: Option<Held>,
+    unsent: Option<Unsent>,
     pipe: Option<Pipe>,
     in_pipe: u32,
     mode: TransferMode,
@@ -79,7 +79,7 @@ impl Flow {
     pub(super) fn new(inherits: bool) -> Flow {
         let delay = if inherits { Delay::Off } else { Delay::First };
         Flow {
-            held: None,
+            unsent: None,
             pipe: None,
             in_pipe: 0,
             mode: TransferMode::Copy(0),
@@ -99,7 +99,7 @@ impl Flow {
         moved: &mut Moved,
     ) -> Poll<Result<(), Broken>> {
         for _ in 0..ROUNDS {
-            if self.held.is_some() {
+            if self.unsent.is_some() {
                 ready!(self.write(cx, target, moved))?;
             } else if self.in_pipe > 0 {
                 ready!(self.empty(cx, target, moved))?;
@@ -143,7 +143,7 @@ impl Flow {
                 } else if count < BUFFER {
                     self.read_on(cx, source, &mut buffer, moved);
                 }
-                self.held = Some(Held::Whole(buffer));
+                self.unsent = Some(Unsent::Whole(buffer));
                 Poll::Ready(Ok(()))
             }
             outcome => {
@@ -178,7 +178,7 @@ impl Flow {
         self.ended = ended;
         match buffer.used().is_empty() {
             true => buffer.give_back(),
-            false => self.held = Some(Held::Whole(buffer)),
+            false => self.unsent = Some(Unsent::Whole(buffer)),
         }
     }
 
@@ -189,7 +189,7 @@ impl Flow {
 
     /// Whether there are bytes to write.
     pub(super) fn holds(&self) -> bool {
-        self.held.is_some()
+        self.unsent.is_some()
     }
 
     fn write(
@@ -198,26 +198,26 @@ impl Flow {
         target: &impl End,
         moved: &mut Moved,
     ) -> Poll<Result<(), Broken>> {
-        let Some(held) = &mut self.held else { return Poll::Ready(Ok(())) };
+        let Some(unsent) = &mut self.unsent else { return Poll::Ready(Ok(())) };
         // The last bytes go with the end, which waits for no further bytes.
         if self.delay == Delay::Second && !self.ended {
             target.set_nodelay();
             self.delay = Delay::Off;
         }
         let outcome = match self.ended {
-            true => target.poll_write_last(cx, held.used()),
-            false => target.poll_write(cx, held.used()),
+            true => target.poll_write_last(cx, unsent.used()),
+            false => target.poll_write(cx, unsent.used()),
         };
         let Poll::Ready(outcome) = outcome else {
-            held.shrink();
+            unsent.shrink();
             return Poll::Pending;
         };
         let written = outcome.map_err(Broken::Target)?;
         moved.written += written as u64;
-        if held.advance(written)
-            && let Some(held) = self.held.take()
+        if unsent.advance(written)
+            && let Some(unsent) = self.unsent.take()
         {
-            held.give_back();
+            unsent.give_back();
         }
         if self.delay == Delay::First {
             self.delay = Delay::Second;
@@ -285,7 +285,7 @@ impl Flow {
             let count = count.map_err(Broken::Source)?;
             self.in_pipe -= (count as u32).min(self.in_pipe);
             (buffer.start, buffer.end) = (0, count as u32);
-            self.held = Some(Held::Whole(buffer));
+            self.unsent = Some(Unsent::Whole(buffer));
         } else {
             match ready!(target.poll_empty(cx, &pipe.reader, self.in_pipe as usize)) {
                 Ok(count) => {
@@ -317,8 +317,8 @@ impl Drop for Flow {
     /// A direction that has moved no bytes for long has a pipe only while its target is full, and
     /// then the pipe is not empty.
     fn drop(&mut self) {
-        if let Some(held) = self.held.take() {
-            held.give_back();
+        if let Some(unsent) = self.unsent.take() {
+            unsent.give_back();
         }
         if self.in_pipe == 0
             && let Some(pipe) = self.pipe.take()

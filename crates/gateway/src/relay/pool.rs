@@ -93,40 +93,40 @@ impl Buffer {
 }
 
 /// Bytes that wait for their target.
-pub(super) enum Held {
+pub(super) enum Unsent {
     Whole(Box<Buffer>),
     /// The bytes from this position on.
     Small(Box<[u8]>, u32),
 }
 
-impl Held {
+impl Unsent {
     pub(super) fn used(&self) -> &[u8] {
         match self {
-            Held::Whole(buffer) => buffer.used(),
-            Held::Small(bytes, start) => &bytes[*start as usize..],
+            Unsent::Whole(buffer) => buffer.used(),
+            Unsent::Small(bytes, start) => &bytes[*start as usize..],
         }
     }
 
     /// Removes the bytes that were written; returns whether those were all.
     pub(super) fn advance(&mut self, count: usize) -> bool {
         match self {
-            Held::Whole(buffer) => buffer.start += count as u32,
-            Held::Small(_, start) => *start += count as u32,
+            Unsent::Whole(buffer) => buffer.start += count as u32,
+            Unsent::Small(_, start) => *start += count as u32,
         }
         self.used().is_empty()
     }
 
-    /// Prepares for a wait: gives up memory beyond the bytes that are held.
+    /// Prepares for a wait: gives up memory beyond the unsent bytes.
     pub(super) fn shrink(&mut self) {
-        if matches!(self, Held::Whole(_)) && self.used().len() <= SMALL {
-            let small = Held::Small(self.used().into(), 0);
+        if matches!(self, Unsent::Whole(_)) && self.used().len() <= SMALL {
+            let small = Unsent::Small(self.used().into(), 0);
             std::mem::replace(self, small).give_back();
         }
     }
 
     /// Gives back the buffer that was lent.
     pub(super) fn give_back(self) {
-        if let Held::Whole(buffer) = self {
+        if let Unsent::Whole(buffer) = self {
             buffer.give_back();
         }
     }

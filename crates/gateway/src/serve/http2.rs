@@ -50,8 +50,8 @@ pub(super) async fn serve(context: Rc<ListenerContext>, transport: Transport, pe
     let service = {
         let (state, streams) = (state.clone(), streams.clone());
         service_fn(move |request| {
-            let member = streams.begin();
-            portioned(serve_one(&state, request), member)
+            let guard = streams.begin();
+            portioned(serve_one(&state, request), guard)
         })
     };
     let io = Watched { transport, before: Bytes::new(), io_activity: state.io_activity.clone() };

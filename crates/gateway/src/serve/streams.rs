@@ -75,11 +75,11 @@ struct Stream {
 }
 
 /// A stream's request or body.
-pub(super) struct Member(Rc<Stream>);
+pub(super) struct StreamGuard(Rc<Stream>);
 
 impl Streams {
     /// Begins a stream, whose task is spawned next.
-    pub(super) fn begin(self: &Rc<Streams>) -> Member {
+    pub(super) fn begin(self: &Rc<Streams>) -> StreamGuard {
         let stream = Rc::new(Stream {
             streams: self.clone(),
             index: Cell::new(0),
@@ -93,7 +93,7 @@ impl Streams {
         });
         stream.index.set(self.all.borrow_mut().insert(stream.clone()));
         self.newest.replace(Some(stream.clone()));
-        Member(stream)
+        StreamGuard(stream)
     }
 
     /// Resets streams that have not moved for this long. Returns whether there are some that cannot
@@ -123,7 +123,7 @@ impl Streams {
     }
 }
 
-impl Drop for Member {
+impl Drop for StreamGuard {
     fn drop(&mut self) {
         let stream = &self.0;
         stream.is_over.set(true);
@@ -223,18 +223,18 @@ pub(super) struct Portions {
     answer: Answer,
     /// The rest of the last frame.
     rest: Bytes,
-    member: Member,
+    guard: StreamGuard,
 }
 
 /// Answers a request in portions.
 pub(super) async fn portioned(
     serving: Serving,
-    member: Member,
+    guard: StreamGuard,
 ) -> Result<Response<Portions>, Infallible> {
     let response = serving.await?;
     Ok(response.map(|mut answer| {
         answer.limit_reads(READ);
-        Portions { answer, rest: Bytes::new(), member }
+        Portions { answer, rest: Bytes::new(), guard }
     }))
 }
 
@@ -247,7 +247,7 @@ impl http_body::Body for Portions {
         cx: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Frame<Portion>>>> {
         let this = self.get_mut();
-        let stream = &this.member.0;
+        let stream = &this.guard.0;
         ready!(stream.poll_room(cx));
         if this.rest.is_empty() {
             let frame = match ready!(Pin::new(&mut this.answer).poll_frame(cx)) {
@@ -301,9 +301,9 @@ impl<F: Future<Output = ()> + 'static> Executor<F> for Spawner {
 mod tests {
     use super::*;
 
-    fn portion(member: &Member, length: usize) -> Portion {
-        member.0.hold(length);
-        let (bytes, stream) = (Bytes::from(vec![0; length]), member.0.clone());
+    fn portion(guard: &StreamGuard, length: usize) -> Portion {
+        guard.0.hold(length);
+        let (bytes, stream) = (Bytes::from(vec![0; length]), guard.0.clone());
         Portion { bytes, length, stream }
     }
 
@@ -311,22 +311,22 @@ mod tests {
     fn beyond_one_frame_each_streams_share_the_connections_budget() {
         let streams: Rc<Streams> = Rc::default();
         let cx = Context::from_waker(Waker::noop());
-        let members: Vec<Member> = (0..100).map(|_| streams.begin()).collect();
+        let guards: Vec<StreamGuard> = (0..100).map(|_| streams.begin()).collect();
         let mut portions = VecDeque::new();
-        while members[0].0.poll_room(&cx).is_ready() {
-            portions.push_back(portion(&members[0], FRAME));
+        while guards[0].0.poll_room(&cx).is_ready() {
+            portions.push_back(portion(&guards[0], FRAME));
         }
         assert_eq!(streams.held(), CONNECTION);
-        for member in &members[1..] {
-            assert!(member.0.poll_room(&cx).is_ready());
-            portions.push_back(portion(member, FRAME));
-            assert!(member.0.poll_room(&cx).is_pending());
+        for guard in &guards[1..] {
+            assert!(guard.0.poll_room(&cx).is_ready());
+            portions.push_back(portion(guard, FRAME));
+            assert!(guard.0.poll_room(&cx).is_pending());
         }
         assert_eq!(streams.held(), CONNECTION + 99 * FRAME);
         drop(portions.drain(..100).collect::<Vec<_>>());
         assert!(streams.held() < CONNECTION);
-        assert!(members[99].0.poll_room(&cx).is_ready());
-        drop((members, portions));
+        assert!(guards[99].0.poll_room(&cx).is_ready());
+        drop((guards, portions));
         assert_eq!((streams.held(), streams.all.borrow().len()), (0, 0));
     }
 

@@ -163,9 +163,9 @@ impl Uring {
             self.begin_batch(cx)?;
         }
         if !self.in_flight.is_idle() {
-            let told = self.in_flight.submit_waiting(&mut cx.stats.calls, &mut self.ring);
+            let submitted = self.in_flight.submit_waiting(&mut cx.stats.calls, &mut self.ring);
             self.in_flight.take_done(&mut cx.events.progress);
-            return unless_it_passes(told);
+            return unless_it_passes(submitted);
         }
         Ok(())
     }
@@ -177,11 +177,11 @@ impl Uring {
         self.batch.keep_files(&mut cx.stats.calls, &mut self.ring);
         self.batch.carry_out_few(&mut cx.stats.calls, |progress| done.push(progress));
         while self.batch.has_unsubmitted() && !self.batch.submit_queued(&mut self.ring)? {
-            let told = self.ring.submit(&mut cx.stats.calls);
+            let submitted = self.ring.submit(&mut cx.stats.calls);
             let fetched = self.fetch(cx, false);
             self.repeated |= !self.found.is_empty();
-            if told.is_err() {
-                return unless_it_passes(told);
+            if submitted.is_err() {
+                return unless_it_passes(submitted);
             }
             if !fetched && self.ring.has_changes() {
                 return Ok(());
@@ -247,9 +247,9 @@ impl Uring {
         // An operation that is repeated after `ECANCELED` was not done; for lost completions that
         // is not known.
         let reason = if self.ring.has_lost() { libc::EBADR } else { libc::ECANCELED };
-        self.in_flight.give_up(&mut cx.stats.calls, &mut self.ring, reason);
+        self.in_flight.abort_all(&mut cx.stats.calls, &mut self.ring, reason);
         self.ring = ring;
-        self.batch.give_up(reason, |ticket, progress| self.in_flight.put(ticket, progress));
+        self.batch.abort_all(reason, |ticket, progress| self.in_flight.put(ticket, progress));
         for index in cx.table.indices() {
             if cx.table.slot(index).fd() >= 0 {
                 cx.table.slot_mut(index).set_place(None);
@@ -418,9 +418,9 @@ impl Backend for Uring {
         let watch = slot.watch();
         if !slot.is_live() {
             self.batch.forget_file(&mut cx.stats.calls, &mut self.ring, index);
-            let told = self.disarm(cx, index);
+            let changed = self.disarm(cx, index);
             cx.table.slot_mut(index).set_applied(None);
-            return Ok(if told { Synced::Applied } else { Synced::Unchanged });
+            return Ok(if changed { Synced::Applied } else { Synced::Unchanged });
         }
         let wanted = (watch.interest, watch.mode);
         if slot.applied() == Some(wanted) && !slot.inherits_old_key() {

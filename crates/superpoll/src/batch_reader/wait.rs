@@ -46,9 +46,9 @@ impl<T: AsFd> BatchReader<T> {
         let deadline = Deadline::after(timeout);
         loop {
             self.passes = self.passes.wrapping_add(1);
-            let told = self.roomy.len().min(arrivals.limit);
+            let reported = self.roomy.len().min(arrivals.limit);
             let writable = |key| Arrival { key, outcome: Outcome::Writable };
-            arrivals.list.extend(self.roomy.drain(..told).map(writable));
+            arrivals.list.extend(self.roomy.drain(..reported).map(writable));
             let reads = self.begin_reads(arrivals);
             let blocks = !reads && arrivals.list.is_empty() && self.due.is_empty();
             let timeout = if blocks { deadline.left() } else { Some(Duration::ZERO) };

@@ -277,7 +277,7 @@ impl Poller {
     }
 }
 
-/// Leaves one event per descriptor: each of the first `told` takes in the readiness of later events
+/// Leaves one event per descriptor: each of the first `marked` takes in the readiness of later events
 /// with the same key.
 fn merge(list: &mut Vec<Event>, marked: usize) {
     if marked == 0 || list.len() < 2 {

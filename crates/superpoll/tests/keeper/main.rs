@@ -18,7 +18,7 @@ use superpoll::{BackendKind, Error, Events, Interest, Key, Mode, Poller, Watch};
 use superpoll_keeper::{Control, FULL, Keeper, KeeperLink, Listener, Notice, Options, STATE};
 
 mod exchanged;
-mod given_up;
+mod goodbye;
 mod kinds;
 mod limits;
 mod played;

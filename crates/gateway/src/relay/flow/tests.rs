@@ -152,11 +152,12 @@ fn run(source: &Model, target: &Model) -> (Result<(), Broken>, Moved) {
         all.written += moved.written;
         all.spliced += moved.spliced;
         assert!(moved.read <= SHARE + PIPE as u64, "one turn moved {} bytes", moved.read);
-        let kept = flow.held.as_ref().map_or(0, |held| held.used().len()) + flow.in_pipe as usize;
+        let kept =
+            flow.unsent.as_ref().map_or(0, |unsent| unsent.used().len()) + flow.in_pipe as usize;
         assert_eq!(all.read, all.written + kept as u64);
         if let Poll::Ready(outcome) = polled {
             if outcome.is_ok() {
-                assert!(flow.held.is_none() && flow.pipe.is_none() && flow.in_pipe == 0);
+                assert!(flow.unsent.is_none() && flow.pipe.is_none() && flow.in_pipe == 0);
             }
             return (outcome, all);
         }
@@ -286,16 +287,16 @@ fn a_small_remainder_takes_a_small_buffer() {
         let (target, mut flow) = (Model::new(writes, Vec::new()), Flow::new(false));
         let mut cx = Context::from_waker(Waker::noop());
         assert!(flow.poll(&mut cx, &source, &target, &mut Moved::default()).is_pending());
-        let is_small = matches!(flow.held, Some(Held::Small(..)));
-        let held = flow.held.as_ref().map(|held| held.used().to_vec());
-        (is_small, held, target.got.take())
+        let is_small = matches!(flow.unsent, Some(Unsent::Small(..)));
+        let unsent = flow.unsent.as_ref().map(|unsent| unsent.used().to_vec());
+        (is_small, unsent, target.got.take())
     };
     let all = bytes(10_000);
     assert_eq!(polled(100, vec![None]), (true, Some(all[..100].to_vec()), vec![]));
     assert!(!polled(10_000, vec![None]).0);
     // A small rest of a large transfer.
-    let (is_small, held, got) = polled(10_000, vec![Some(9_990), None]);
-    assert!(is_small && held.unwrap() == all[9_990..] && got == all[..9_990]);
-    let (is_small, held, _) = polled(100, vec![Some(100)]);
-    assert!(!is_small && held.is_none());
+    let (is_small, unsent, got) = polled(10_000, vec![Some(9_990), None]);
+    assert!(is_small && unsent.unwrap() == all[9_990..] && got == all[..9_990]);
+    let (is_small, unsent, _) = polled(100, vec![Some(100)]);
+    assert!(!is_small && unsent.is_none());
 }

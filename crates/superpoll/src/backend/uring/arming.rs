@@ -33,8 +33,8 @@ pub(super) fn passes(error: i32) -> bool {
 }
 
 /// Leaves changes that a ring has not taken to the next wait, if the ring may take them then.
-pub(super) fn unless_it_passes(told: io::Result<()>) -> io::Result<()> {
-    match told {
+pub(super) fn unless_it_passes(submitted: io::Result<()>) -> io::Result<()> {
+    match submitted {
         Err(error) if !error.raw_os_error().is_some_and(passes) => Err(error),
         _ => Ok(()),
     }
@@ -84,13 +84,13 @@ impl Uring {
     pub(super) fn disarm(&mut self, cx: &mut Context<'_>, index: u32) -> bool {
         let Some(arming) = cx.table.slot(index).place() else { return false };
         let name = name(index, arming as u32);
-        let told = match self.outer {
+        let submitted = match self.outer {
             // With a nested ring, completions stay unfetched until the outer loop is woken: a
             // refusal would not be seen in time.
             Some(_) => self.ring.cancel(&mut cx.stats.calls, name),
             None => self.ring.remove(&mut cx.stats.calls, name),
         };
-        if told.is_err() {
+        if submitted.is_err() {
             self.leaving.push(name);
         }
         self.is_removing = true;
@@ -125,13 +125,13 @@ impl Uring {
     #[cold]
     fn make_room_and_submit(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
         self.fetch_early(cx);
-        let told = self.submit_to_ring(cx);
+        let submitted = self.submit_to_ring(cx);
         if let Some(outer) = &self.outer {
             // There is something for a wait that the ring does not announce: completions that were
             // fetched, or changes that were left.
             outer.announce()?;
         }
-        unless_it_passes(told)
+        unless_it_passes(submitted)
     }
 
     #[inline]
@@ -166,8 +166,8 @@ impl Uring {
         while let Some(&index) = self.again.last() {
             let slot = cx.table.slot(index);
             let due = slot.is_live() && slot.place().is_none();
-            let told = slot.applied().filter(|(interest, _)| due && !interest.is_empty());
-            if let Some(watch) = told {
+            let submitted = slot.applied().filter(|(interest, _)| due && !interest.is_empty());
+            if let Some(watch) = submitted {
                 self.arm(cx, index, watch)?;
             }
             self.again.pop();

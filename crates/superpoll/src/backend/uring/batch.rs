@@ -32,11 +32,11 @@ pub(crate) struct Batch {
     /// The number of the first one, which is in its ticket.
     first: u32,
     /// How many of the operations have been submitted.
-    told: usize,
+    submitted: usize,
     /// How many were submitted and are not completed.
     under_way: usize,
     /// The number of the last entry in the ring's queue.
-    last_told: u32,
+    last_submitted: u32,
     /// Where the ring keeps the files of registrations, by index; `NOBODY` if it does not.
     files: Vec<u32>,
     /// Registrations whose files the ring shall keep.
@@ -99,18 +99,18 @@ impl Batch {
     /// Whether some operations have not been submitted.
     #[inline]
     pub(crate) fn has_unsubmitted(&self) -> bool {
-        self.told < self.entries.len()
+        self.submitted < self.entries.len()
     }
 
     /// Ends an operation that has not been submitted.
     pub(super) fn cancel(&mut self, ticket: Ticket) -> Option<Progress> {
-        let place = self.find(ticket).filter(|&place| place >= self.told)?;
+        let place = self.find(ticket).filter(|&place| place >= self.submitted)?;
         self.entries[place].cancel()
     }
 
     /// Ends the operations of a registration that have not been submitted.
     pub(super) fn withdraw(&mut self, owner: u32, mut done: impl FnMut(Ticket, Progress)) {
-        for place in self.told..self.entries.len() {
+        for place in self.submitted..self.entries.len() {
             if self.entries[place].owner == owner
                 && let Some(progress) = self.entries[place].cancel()
             {
@@ -127,13 +127,13 @@ impl Batch {
     /// Returns whether an operation of a registration was submitted and is not completed. After a
     /// wait that succeeded none is.
     fn is_submitted(&self, owner: u32) -> bool {
-        self.entries[..self.told].iter().any(|entry| entry.owner == owner)
+        self.entries[..self.submitted].iter().any(|entry| entry.owner == owner)
     }
 
     /// Returns whether an operation of a registration is in the ring's queue, and the kernel has
     /// not taken it.
     pub(crate) fn is_queued(&self, ring: &mut Ring, owner: u32) -> bool {
-        self.is_submitted(owner) && !ring.has_taken(self.last_told)
+        self.is_submitted(owner) && !ring.has_taken(self.last_submitted)
     }
 
     /// Asks the ring to keep the file of a registration that has come to stay.
@@ -177,7 +177,7 @@ impl Batch {
     /// Carries out a few operations by calls of their own, where submitting them together is not
     /// worth it.
     pub(crate) fn carry_out_few(&mut self, calls: &mut Calls, mut done: impl FnMut(Progress)) {
-        if self.told > 0 || self.entries.len() > FEW {
+        if self.submitted > 0 || self.entries.len() > FEW {
             return;
         }
         for entry in &mut self.entries {
@@ -191,11 +191,11 @@ impl Batch {
     /// Queues as many in the ring as it has room for; the next call carries them out. Returns
     /// whether that is all.
     pub(crate) fn submit_queued(&mut self, ring: &mut Ring) -> io::Result<bool> {
-        let Batch { entries, told, under_way, files, last_told, .. } = self;
-        let mut waiting = entries.iter_mut().enumerate().skip(*told);
+        let Batch { entries, submitted, under_way, files, last_submitted, .. } = self;
+        let mut waiting = entries.iter_mut().enumerate().skip(*submitted);
         let next = || {
             for (place, entry) in waiting.by_ref() {
-                *told = place + 1;
+                *submitted = place + 1;
                 if entry.owner != NOBODY {
                     *under_way += 1;
                     let file = match files.get(entry.owner as usize) {
@@ -209,7 +209,7 @@ impl Batch {
             None
         };
         ring.fill(next)?;
-        *last_told = ring.last_pushed();
+        *last_submitted = ring.last_pushed();
         self.clear();
         Ok(!self.has_unsubmitted())
     }
@@ -242,7 +242,7 @@ impl Batch {
     }
 
     /// Gives up the operations that are not completed, with this error: their ring is gone.
-    pub(super) fn give_up(&mut self, error: i32, mut done: impl FnMut(Ticket, Progress)) {
+    pub(super) fn abort_all(&mut self, error: i32, mut done: impl FnMut(Ticket, Progress)) {
         for place in 0..self.entries.len() {
             let ticket = self.ticket(place);
             let entry = &mut self.entries[place];
@@ -258,7 +258,7 @@ impl Batch {
 
     #[inline]
     fn clear(&mut self) {
-        if self.under_way == 0 && self.told == self.entries.len() {
+        if self.under_way == 0 && self.submitted == self.entries.len() {
             self.forget();
         }
     }
@@ -266,7 +266,7 @@ impl Batch {
     fn forget(&mut self) {
         self.first = self.first.wrapping_add(self.entries.len() as u32);
         self.entries.clear();
-        self.told = 0;
+        self.submitted = 0;
     }
 
     /// Heap in use, without the memory of operations.
@@ -373,7 +373,7 @@ mod tests {
         let mut batch = Batch::default();
         let read = |batch: &mut Batch| batch.start(1, 9, Operation::Read(Vec::new()), 1).unwrap();
         let first = read(&mut batch);
-        batch.give_up(libc::ECANCELED, |ticket, _| assert_eq!(ticket, first));
+        batch.abort_all(libc::ECANCELED, |ticket, _| assert_eq!(ticket, first));
         let second = read(&mut batch);
         assert!(batch.is_under_way(second) && !batch.is_under_way(first) && first != second);
         assert!(batch.start(1, 9, Operation::Accept, 1).is_err());

@@ -37,7 +37,7 @@ const LAST_ROUNDS: u32 = 100;
 const LAST_WAIT: Duration = Duration::from_millis(10);
 
 #[derive(Default)]
-struct Place {
+struct OpSlot {
     generation: u32,
     entry: Option<Entry>,
 }
@@ -45,7 +45,7 @@ struct Place {
 /// All operations of a ring.
 #[derive(Default)]
 pub(super) struct InFlight {
-    places: Vec<Place>,
+    places: Vec<OpSlot>,
     free: Vec<u32>,
     /// The first entry of each registration, by its index.
     heads: Vec<u32>,
@@ -53,7 +53,7 @@ pub(super) struct InFlight {
     /// To submit with the next call.
     waiting: Vec<Ticket>,
     /// The number of the last entry in the ring's queue.
-    last_told: u32,
+    last_submitted: u32,
     /// To submit when there are buffers.
     starved: Vec<Ticket>,
     /// Progress that no wait has delivered, that of nonblocking operations included.
@@ -117,7 +117,7 @@ impl InFlight {
         token: u64,
     ) -> Ticket {
         let place = self.free.pop().unwrap_or_else(|| {
-            self.places.push(Place::default());
+            self.places.push(OpSlot::default());
             (self.places.len() - 1) as u32
         });
         let index = owner as usize;
@@ -179,16 +179,16 @@ impl InFlight {
     }
 
     fn submit_all_waiting(&mut self, calls: &mut Calls, ring: &mut Ring) -> io::Result<()> {
-        let mut told = 0;
+        let mut submitted = 0;
         let mut outcome = Ok(());
-        while let Some(&ticket) = self.waiting.get(told) {
+        while let Some(&ticket) = self.waiting.get(submitted) {
             outcome = self.submit_one(calls, ring, ticket);
             if outcome.is_err() {
                 break;
             }
-            told += 1;
+            submitted += 1;
         }
-        self.waiting.drain(..told);
+        self.waiting.drain(..submitted);
         outcome
     }
 
@@ -197,9 +197,9 @@ impl InFlight {
             Some(entry) if !entry.loan.is_due() => {
                 let (file, request) = (File::Descriptor(entry.fd), entry.request());
                 let names = (ticket.name(), ticket.second());
-                let told = entry.loan.submit(calls, ring, file, request, names);
-                self.last_told = ring.last_pushed();
-                told
+                let submitted = entry.loan.submit(calls, ring, file, request, names);
+                self.last_submitted = ring.last_pushed();
+                submitted
             }
             _ => Ok(()),
         }
@@ -372,7 +372,7 @@ impl InFlight {
         let mut place = self.heads.get(owner as usize).copied().unwrap_or(NOWHERE);
         while let Some(entry) = self.entry(place) {
             if entry.loan.is_due() {
-                return !ring.has_taken(self.last_told);
+                return !ring.has_taken(self.last_submitted);
             }
             place = entry.after;
         }
@@ -423,7 +423,7 @@ impl InFlight {
 
     /// Ends everything, because its ring is about to be given up. Progress that was made is
     /// reported, and for the rest that it has ended with this error.
-    pub(super) fn give_up(&mut self, calls: &mut Calls, ring: &mut Ring, error: i32) {
+    pub(super) fn abort_all(&mut self, calls: &mut Calls, ring: &mut Ring, error: i32) {
         let ended = || io::Error::from_raw_os_error(error);
         self.waiting.clear();
         self.starved.clear();
@@ -518,7 +518,7 @@ impl InFlight {
 
     /// Heap in use, without the memory of operations.
     pub(super) fn memory(&self) -> usize {
-        self.places.capacity() * size_of::<Place>()
+        self.places.capacity() * size_of::<OpSlot>()
             + self.heads.capacity() * size_of::<u32>()
             + (self.waiting.capacity() + self.starved.capacity()) * size_of::<Ticket>()
             + self.done.capacity() * size_of::<(Ticket, Progress)>()
@@ -558,7 +558,7 @@ mod tests {
         assert!(in_flight.is_under_way(last));
         in_flight.complete(Completion { data: last.name(), answer: -libc::EINVAL, ..none });
         assert!(!in_flight.is_under_way(last));
-        let told: Vec<_> = in_flight.done.iter().map(|(ticket, _)| *ticket).collect();
-        assert_eq!(told, [first, last]);
+        let submitted: Vec<_> = in_flight.done.iter().map(|(ticket, _)| *ticket).collect();
+        assert_eq!(submitted, [first, last]);
     }
 }

@@ -190,8 +190,8 @@ impl Uring {
     #[cold]
     pub(super) fn hand_in(&mut self, cx: &mut Context<'_>) {
         for _ in 0..HANDED_IN {
-            let told = self.ring.submit(&mut cx.stats.calls);
-            if told.is_ok() && !self.ring.has_changes() {
+            let submitted = self.ring.submit(&mut cx.stats.calls);
+            if submitted.is_ok() && !self.ring.has_changes() {
                 return;
             }
             self.fetch_early(cx);
@@ -216,6 +216,6 @@ impl Uring {
 impl Drop for Uring {
     /// The kernel must be done with the memory of operations before that is given back.
     fn drop(&mut self) {
-        self.in_flight.give_up(&mut Calls::default(), &mut self.ring, libc::ECANCELED);
+        self.in_flight.abort_all(&mut Calls::default(), &mut self.ring, libc::ECANCELED);
     }
 }

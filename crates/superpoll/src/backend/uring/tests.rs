@@ -71,8 +71,8 @@ fn an_arrival_that_was_read_before_the_wait_is_reported_with_auto_at_most() {
         writer.write_all(b"x").unwrap();
         reader.read_exact(&mut [0]).unwrap();
         let past = found(&mut poller);
-        let told = [(key, Readiness::READABLE)];
-        assert!(past.is_empty() || (mode == Mode::Auto && past == told), "{mode:?}: {past:?}");
+        let reported = [(key, Readiness::READABLE)];
+        assert!(past.is_empty() || (mode == Mode::Auto && past == reported), "{mode:?}: {past:?}");
         writer.write_all(b"x").unwrap();
         assert_eq!(found(&mut poller), [(key, Readiness::READABLE)], "{mode:?}");
         poller.deregister(key).unwrap();
@@ -329,11 +329,11 @@ fn a_ring_that_takes_no_more_for_now_ends_no_registration() {
             .iter()
             .map(|reader| poller.register(reader, Interest::READABLE).unwrap())
             .collect();
-        let mut told = std::collections::HashSet::new();
+        let mut reported = std::collections::HashSet::new();
         for _ in 0..8 {
-            told.extend(found(&mut poller).into_iter().map(|(key, _)| key));
+            reported.extend(found(&mut poller).into_iter().map(|(key, _)| key));
         }
-        assert_eq!(told.len(), COUNT, "{error}");
+        assert_eq!(reported.len(), COUNT, "{error}");
         waker.wake().unwrap();
         let mut events = Events::with_limit(COUNT + 1);
         poller.wait(&mut events, None).unwrap();
@@ -411,13 +411,14 @@ fn completions_from_before_a_failing_wait_are_not_lost() {
     }
     let mut events = Events::with_limit(4);
     poller.wait(&mut events, NOW).unwrap();
-    let told: Vec<(u64, bool)> =
-        events.progress().map(|told| (told.token, told.outcome.is_err())).collect();
-    assert_eq!(told, [(1, true)]);
+    let reported: Vec<(u64, bool)> =
+        events.progress().map(|reported| (reported.token, reported.outcome.is_err())).collect();
+    assert_eq!(reported, [(1, true)]);
     peer.write_all(b"later").unwrap();
     poller.wait(&mut events, None).unwrap();
-    let told: Vec<_> = events.progress().map(|told| (told.token, told.memory)).collect();
-    assert_eq!(told, [(2, Some(b"later".to_vec()))]);
+    let reported: Vec<_> =
+        events.progress().map(|reported| (reported.token, reported.memory)).collect();
+    assert_eq!(reported, [(2, Some(b"later".to_vec()))]);
 }
 
 #[test]
@@ -475,7 +476,7 @@ fn the_order_of_armings_outlasts_their_numbers() {
         uring.armings = uring.armings.max(second);
         let other = stage.add(level.as_raw_fd(), Interest::READABLE);
         uring.sync(&mut stage.cx(), other.index()).unwrap();
-        let mut told = 0;
+        let mut reported = 0;
         for _ in 0..20 {
             // One more arming in each round, and an arrival that is over before the wait.
             level_writer.write_all(b"x").unwrap();
@@ -486,10 +487,10 @@ fn the_order_of_armings_outlasts_their_numbers() {
             edge.read_exact(&mut [0]).unwrap();
             stage.events.empty();
             uring.finish_wait(&mut stage.cx(), now, None).unwrap();
-            told += usize::from(stage.delivered().iter().any(|&(told, _)| told == key));
+            reported += usize::from(stage.delivered().iter().any(|&(reported, _)| reported == key));
             stage.events.empty();
         }
-        assert_eq!(told, 0, "of armings from {first} and {second} on");
+        assert_eq!(reported, 0, "of armings from {first} and {second} on");
         edge_writer.write_all(b"x").unwrap();
         uring.finish_wait(&mut stage.cx(), now, None).unwrap();
         assert_eq!(stage.delivered(), [(key, Readiness::READABLE)]);

@@ -168,7 +168,7 @@ mod tests {
 
     impl Drop for Stage {
         fn drop(&mut self) {
-            self.in_flight.give_up(&mut self.calls, &mut self.ring, libc::ECANCELED);
+            self.in_flight.abort_all(&mut self.calls, &mut self.ring, libc::ECANCELED);
         }
     }
 

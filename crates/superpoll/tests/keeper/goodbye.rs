@@ -1,4 +1,4 @@
-//! A keeper that is given up on, but lives.
+//! A keeper that the poller says goodbye to, although it lives.
 
 use super::played::{Played, Said};
 use super::*;
