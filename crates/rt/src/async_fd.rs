@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 use crate::engine::{self, Engine};
 use crate::io_ref::{AsIoRef, IoRef};
 use crate::io_registration::IoRegistration;
+use crate::outside;
 use crate::short_reads::IoState;
 use crate::sources::{Direction, UNNAMED};
 use crate::sys;
@@ -291,7 +292,8 @@ struct Waiting<'a> {
 impl Waiting<'_> {
     fn poll<R>(&mut self, poll: impl FnOnce() -> Poll<R>) -> Poll<R> {
         if self.name == UNNAMED {
-            self.name = engine::with(Engine::next_wait_name).unwrap_or(UNNAMED);
+            self.name =
+                engine::with(Engine::next_wait_name).unwrap_or_else(outside::next_wait_name);
         }
         self.registration.set_waiter(self.name);
         // The name is taken back also if the operation panics: code that polls by hand afterwards

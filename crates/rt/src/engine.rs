@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -108,12 +108,11 @@ pub(crate) struct Engine {
 
 impl Engine {
     pub(crate) fn new(mut poller: Poller, settings: &Settings) -> superpoll::Result<Engine> {
-        static NEXT: AtomicU32 = AtomicU32::new(1);
         let registrar = poller.registrar()?;
         // An engine never leaves its thread.
         poller.stay_on_thread();
         let reads_ahead = poller.has_operations();
-        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        let id = Remote::next_id();
         let backend = poller.backend();
         trace::engine_started(id, backend);
         Ok(Engine {

@@ -24,6 +24,7 @@ use crate::short_reads::{IoState, ShortReads};
 use crate::sources::{ALL_READY, Direction, Source, allowed};
 
 mod finish;
+mod outside;
 mod read_ahead;
 
 /// The engine that watches a descriptor, and the key by which it knows the descriptor.
@@ -69,6 +70,9 @@ const URGENT: u8 = 8;
 /// The reading end of a pipe, which may give packets.
 const PACKETS: u8 = 16;
 
+/// A thread without an engine has waited for it.
+const OUTSIDE: u8 = 32;
+
 /// The registration of one descriptor with an engine, or with none yet.
 #[derive(Default)]
 pub(crate) struct IoRegistration {
@@ -105,12 +109,6 @@ enum WaitState {
     Ready,
     /// The kernel does not watch it.
     Refused(io::Error),
-}
-
-fn no_runtime() -> io::Error {
-    io::Error::other(
-        "waiting for a descriptor: no runtime runs on this thread; await it inside Runtime::block_on or in a task",
-    )
 }
 
 impl IoRegistration {
@@ -272,6 +270,7 @@ impl IoRegistration {
         });
         // With nothing borrowed.
         wakers.flatten().unwrap_or_default().wake();
+        self.with_key_outside(|thread, key| thread.wake(key, direction));
     }
 
     /// Returns the key under which operations of the descriptor are started; the descriptor need
@@ -355,7 +354,7 @@ impl IoRegistration {
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }
-            None => Poll::Ready(Err(no_runtime())),
+            None => self.poll_ready_outside(cx, fd, direction),
         }
     }
 
@@ -366,7 +365,8 @@ impl IoRegistration {
                 engine.source(key, |source| source.clear(direction, tick));
             }
             None => self.drained.set(self.drained.get() | direction.bit()),
-        });
+        })
+        .unwrap_or_else(|| self.clear_outside(direction));
     }
 
     /// Notes that a task made use of the readiness.
@@ -392,6 +392,7 @@ impl IoRegistration {
             drop(engine_key);
             engine.source(key, |source| source.cancel_wait(direction, name)).flatten()
         });
+        self.with_key_outside(|thread, key| thread.cancel_wait(key, direction, name));
     }
 
     /// Returns the key under which it is registered with an engine; a registration elsewhere ends.
@@ -459,10 +460,9 @@ impl IoRegistration {
         blocked: Option<u32>,
     ) -> Poll<io::Result<R>> {
         let outcome = engine::with(|engine| self.wait_on(engine, cx, fd, direction, blocked));
-        match outcome {
-            Some(Ok(())) => Poll::Pending,
-            Some(Err(error)) => Poll::Ready(Err(error)),
-            None => Poll::Ready(Err(no_runtime())),
+        match outcome.unwrap_or_else(|| self.wait_outside(cx, fd, direction)) {
+            Ok(()) => Poll::Pending,
+            Err(error) => Poll::Ready(Err(error)),
         }
     }
 

@@ -85,6 +85,7 @@ mod late_timers;
 pub mod net;
 mod operation_handle;
 mod operations;
+mod outside;
 mod peer_wake;
 pub mod pipe;
 pub mod process;

@@ -2,7 +2,7 @@
 //! tasks, by which work is spread.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::Wake;
 
@@ -49,6 +49,12 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
+    /// Returns the number of the next engine of this process.
+    pub(crate) fn next_id() -> u32 {
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    }
+
     pub(crate) fn new(id: u32, backend: &'static str, registrar: Registrar) -> Remote {
         Remote {
             id,

@@ -473,15 +473,6 @@ fn spinning_finds_early_events_and_stops_when_there_are_none() {
 }
 
 #[test]
-fn waiting_without_a_runtime_is_an_error() {
-    let (mut reader, _writer) = pipe::pipe().unwrap();
-    let error = futures_lite::future::block_on(reader.read(&mut [0])).unwrap_err();
-    assert!(error.to_string().contains("no runtime runs on this thread"), "{error}");
-    let runtime = Runtime::new().unwrap();
-    runtime.block_on(async { assert!(poll_once(reader.read(&mut [0])).await.is_none()) }).unwrap();
-}
-
-#[test]
 fn an_engine_that_is_stuck_stops_no_other() {
     let runtime = workers(3);
     let handle = runtime.handle();
