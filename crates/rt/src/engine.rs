@@ -147,6 +147,11 @@ impl Engine {
         (!current::is_any()).then(|| current::during(self, f))
     }
 
+    /// Makes this the thread's engine while a function runs; an engine that is current steps back.
+    pub(crate) fn as_current<R>(self: &Rc<Engine>, f: impl FnOnce() -> R) -> R {
+        current::during(self, f)
+    }
+
     // Tasks.
 
     #[inline]

@@ -20,8 +20,11 @@ pub enum Error {
     },
     /// The runtime has ended.
     Ended,
-    /// A worker's thread could not be started.
+    /// A thread could not be started.
     Thread(io::Error),
+    /// The tokio runtime that [`Builder::tokio`](crate::Builder::tokio) asks for could not be made.
+    #[cfg(feature = "tokio-context")]
+    Tokio(io::Error),
     /// The poller could not be made, or failed to wait.
     Poller(superpoll::Error),
 }
@@ -45,9 +48,11 @@ impl fmt::Display for Error {
             Error::Ended => f.write_str("the runtime has ended; nothing more can run on it"),
             Error::Thread(source) => write!(
                 f,
-                "starting a worker's thread: {source}; lower the number of workers or raise the limit of \
+                "starting a thread of the runtime: {source}; lower the number of workers or raise the limit of \
                  threads (ulimit -u)"
             ),
+            #[cfg(feature = "tokio-context")]
+            Error::Tokio(source) => write!(f, "making the tokio runtime of Builder::tokio: {source}"),
             Error::Poller(source) => source.fmt(f),
         }
     }
@@ -57,6 +62,8 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Error::Thread(source) => Some(source),
+            #[cfg(feature = "tokio-context")]
+            Error::Tokio(source) => Some(source),
             Error::Poller(source) => std::error::Error::source(source),
             _ => None,
         }

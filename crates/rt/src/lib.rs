@@ -100,8 +100,11 @@ mod spin;
 mod stats;
 mod sys;
 mod task;
+mod thread_hooks;
 pub mod time;
 mod timer_wheel;
+#[cfg(feature = "tokio-context")]
+mod tokio_context;
 mod trace;
 pub mod transfer;
 mod wake_list;

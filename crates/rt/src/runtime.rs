@@ -17,7 +17,10 @@ use crate::error::{Error, Result};
 use crate::handle::Handle;
 use crate::remote::Engines;
 use crate::stats::Stats;
-use crate::worker::Worker;
+use crate::thread_hooks::{HookedThread, ThreadHooks};
+#[cfg(feature = "tokio-context")]
+use crate::tokio_context::TokioContext;
+use crate::worker::{Start, Worker};
 
 /// Chooses the I/O manager, the number of engines and the other settings before the start.
 ///
@@ -29,11 +32,21 @@ pub struct Builder {
     backend: Option<BackendKind>,
     workers: NonZeroUsize,
     settings: Settings,
+    hooks: ThreadHooks,
+    #[cfg(feature = "tokio-context")]
+    has_tokio: bool,
 }
 
 impl Default for Builder {
     fn default() -> Builder {
-        Builder { backend: None, workers: NonZeroUsize::MIN, settings: Settings::default() }
+        Builder {
+            backend: None,
+            workers: NonZeroUsize::MIN,
+            settings: Settings::default(),
+            hooks: ThreadHooks::default(),
+            #[cfg(feature = "tokio-context")]
+            has_tokio: false,
+        }
     }
 }
 
@@ -75,6 +88,38 @@ impl Builder {
         self
     }
 
+    /// Sets a function that is called on the thread of each engine before the engine runs: in
+    /// [`build`](Builder::build) on the thread that builds the runtime, and on each worker's thread
+    /// as it starts. A library's thread-local state belongs there.
+    #[must_use]
+    pub fn on_thread_start(mut self, call: impl Fn() + Send + Sync + 'static) -> Builder {
+        self.hooks.on_start = Some(Arc::new(call));
+        self
+    }
+
+    /// Sets a function that is called on the thread of each engine when the engine has ended and
+    /// its tasks are dropped.
+    #[must_use]
+    pub fn on_thread_stop(mut self, call: impl Fn() + Send + Sync + 'static) -> Builder {
+        self.hooks.on_stop = Some(Arc::new(call));
+        self
+    }
+
+    /// Sets whether each engine enters the context of a tokio runtime, for libraries that ask for
+    /// one: their panics begin with "there is no reactor running" or "this functionality requires a
+    /// Tokio context". The tokio runtime belongs to this runtime and has one thread,
+    /// `superpoll-tokio`, which starts when a tokio task, timer or socket first needs it. Tasks of
+    /// `tokio::spawn` run there; tasks of [`spawn`](crate::spawn) stay on their engines.
+    ///
+    /// A task must not block its engine's thread on something that tokio does: before the tokio
+    /// thread has started, the engine is what starts it.
+    #[cfg(feature = "tokio-context")]
+    #[must_use]
+    pub fn tokio(mut self, has_tokio: bool) -> Builder {
+        self.has_tokio = has_tokio;
+        self
+    }
+
     fn poller(&self) -> superpoll::Result<Poller> {
         match self.backend {
             Some(backend) => Poller::builder().backend(backend).build(),
@@ -87,12 +132,24 @@ impl Builder {
     /// # Errors
     ///
     /// [`Error::Poller`] if the back-end is unknown or not available, [`Error::Thread`] if a
-    /// worker's thread cannot be started.
-    pub fn build(self) -> Result<Runtime> {
+    /// worker's thread cannot be started, `Error::Tokio` if there are no descriptors left for the
+    /// tokio runtime.
+    #[cfg_attr(not(feature = "tokio-context"), expect(unused_mut, reason = "for the context"))]
+    pub fn build(mut self) -> Result<Runtime> {
+        #[cfg(feature = "tokio-context")]
+        if self.has_tokio {
+            self.hooks.tokio = Some(TokioContext::new()?);
+        }
         let engine = Rc::new(Engine::new(self.poller()?, &self.settings)?);
+        let thread = HookedThread::begin(&engine, self.hooks.clone())?;
         let mut workers = Vec::new();
         for number in 1..self.workers.get() {
-            workers.push(Worker::start(number, self.poller()?, self.settings.clone())?);
+            let start = Start {
+                poller: self.poller()?,
+                settings: self.settings.clone(),
+                hooks: self.hooks.clone(),
+            };
+            workers.push(Worker::start(number, start)?);
         }
         let remotes = std::iter::once(engine.remote.clone())
             .chain(workers.iter().map(|worker| worker.remote.clone()));
@@ -100,7 +157,8 @@ impl Builder {
         for remote in &engines.0 {
             remote.set_runtime(&engines);
         }
-        Ok(Runtime { engine, workers, handle: Handle::new(engines) })
+        let handle = Handle::new(engines);
+        Ok(Runtime { engine, workers, handle, thread: Some(thread) })
     }
 }
 
@@ -113,6 +171,8 @@ pub struct Runtime {
     engine: Rc<Engine>,
     workers: Vec<Worker>,
     handle: Handle,
+    /// There until the engine has ended.
+    thread: Option<HookedThread>,
 }
 
 impl Runtime {
@@ -149,7 +209,11 @@ impl Runtime {
     /// [`Error::Nested`] inside a runtime, this one or another: it would block the engine that has
     /// to do the work. [`Error::Poller`] if waiting fails.
     pub fn block_on<F: Future>(&self, future: F) -> Result<F::Output> {
-        self.engine.enter(|| self.drive(future)).ok_or(Error::Nested)?
+        let enter = || self.engine.enter(|| self.drive(future)).ok_or(Error::Nested);
+        match &self.thread {
+            Some(thread) => thread.enter(enter)?,
+            None => Err(Error::Ended),
+        }
     }
 
     fn drive<F: Future>(&self, future: F) -> Result<F::Output> {
@@ -212,7 +276,8 @@ impl Runtime {
 impl Drop for Runtime {
     fn drop(&mut self) {
         self.workers.clear();
-        self.engine.end();
+        let thread = self.thread.take();
+        thread.as_ref().map(|thread| thread.enter(|| self.engine.end()));
     }
 }
 

@@ -12,27 +12,35 @@ use crate::engine::{self, Engine, Settings};
 use crate::error::{Error, Result};
 use crate::remote::{Message, Remote};
 use crate::stats::Stats;
+use crate::thread_hooks::{HookedThread, ThreadHooks};
 
 /// How long an engine may take to report its counters.
 const ANSWER: Duration = Duration::from_secs(1);
 
+/// What a worker begins with.
+pub(crate) struct Start {
+    pub poller: Poller,
+    pub settings: Settings,
+    pub hooks: ThreadHooks,
+}
+
 pub(crate) struct Worker {
     pub remote: Arc<Remote>,
-    thread: Option<JoinHandle<superpoll::Result<()>>>,
+    thread: Option<JoinHandle<Result<()>>>,
 }
 
 impl Worker {
     /// Starts a thread and an engine on it.
-    pub(crate) fn start(number: usize, poller: Poller, settings: Settings) -> Result<Worker> {
+    pub(crate) fn start(number: usize, start: Start) -> Result<Worker> {
         let (sender, receiver) = mpsc::channel();
         let thread = thread::Builder::new()
             .name(format!("superpoll-{number}"))
-            .spawn(move || run(poller, &settings, &sender))
+            .spawn(move || run(start, &sender))
             .map_err(Error::Thread)?;
         match receiver.recv() {
             Ok(remote) => Ok(Worker { remote, thread: Some(thread) }),
             Err(_) => match thread.join() {
-                Ok(Err(error)) => Err(Error::Poller(error)),
+                Ok(Err(error)) => Err(error),
                 _ => Err(Error::Ended),
             },
         }
@@ -53,7 +61,7 @@ impl Worker {
 
     /// Ends the engine and its tasks, and waits for the thread. Returns the error that made it end
     /// before, if there is one.
-    pub(crate) fn stop(&mut self) -> superpoll::Result<()> {
+    pub(crate) fn stop(&mut self) -> Result<()> {
         let Some(thread) = self.thread.take() else { return Ok(()) };
         // An engine that has ended needs no message.
         let _ = self.remote.send(Message::Stop);
@@ -69,13 +77,11 @@ impl Drop for Worker {
     }
 }
 
-fn run(
-    poller: Poller,
-    settings: &Settings,
-    sender: &mpsc::Sender<Arc<Remote>>,
-) -> superpoll::Result<()> {
-    let engine = Ending(Rc::new(Engine::new(poller, settings)?));
+fn run(start: Start, sender: &mpsc::Sender<Arc<Remote>>) -> Result<()> {
+    let engine = Rc::new(Engine::new(start.poller, &start.settings)?);
+    let thread = HookedThread::begin(&engine, start.hooks)?;
     let turn = || {
+        let engine = Ending(engine.clone());
         // The thread that starts this worker waits for this.
         let _ = sender.send(engine.0.remote.clone());
         let mut outcome = Ok(());
@@ -85,7 +91,7 @@ fn run(
         outcome
     };
     // It is the first engine of its thread.
-    engine.0.enter(turn).unwrap_or(Ok(()))
+    thread.enter(|| engine.enter(turn)).unwrap_or(Ok(())).map_err(Error::Poller)
 }
 
 /// An engine that ends when this is dropped, whatever happens: tasks that join its tasks would wait

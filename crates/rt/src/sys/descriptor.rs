@@ -3,6 +3,8 @@
 use std::io;
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+#[cfg(feature = "tokio-context")]
+use std::os::fd::{FromRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Set when the kernel does not have `close_range(2)` (before Linux 5.9), or a filter of system
@@ -28,6 +30,18 @@ pub(crate) fn close_both(one: OwnedFd, other: OwnedFd) -> bool {
     // The kernel checks the arguments before it closes anything: both are open still.
     NO_RANGES.store(true, Ordering::Relaxed);
     false
+}
+
+/// Duplicates a descriptor of another library, by its number.
+#[cfg(feature = "tokio-context")]
+pub(crate) fn duplicate(number: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: the call takes integers; a number that is not open is refused.
+    let duplicate = unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 0) };
+    if duplicate < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made it, and no other code has its number.
+    Ok(unsafe { OwnedFd::from_raw_fd(duplicate) })
 }
 
 /// Sets `O_NONBLOCK` on the open file, unless it is set.
