@@ -62,7 +62,7 @@ impl From<JoinError> for io::Error {
 /// let runtime = superpoll_rt::Runtime::new()?;
 /// let hosts = runtime.block_on(async {
 ///     superpoll_rt::blocking::unblock(|| std::fs::read_to_string("/etc/hosts")).await
-/// })??;
+/// })?;
 /// # drop(hosts);
 /// # Ok(())
 /// # }

@@ -26,7 +26,7 @@
 //!     client.read_exact(&mut echoed).await?;
 //!     assert_eq!(&echoed, b"x");
 //!     server.await.expect("it neither panics nor is aborted")
-//! })??;
+//! })?;
 //! # Ok(())
 //! # }
 //! ```

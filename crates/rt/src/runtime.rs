@@ -201,14 +201,27 @@ impl Runtime {
         self.engine.backend()
     }
 
-    /// Runs a future until it has its result, together with the tasks of this thread's engine.
-    /// Remaining tasks go on with the next call.
+    /// Runs a future until it has its result, together with the tasks of this thread's engine, and
+    /// returns the result. Remaining tasks go on with the next call.
+    ///
+    /// # Panics
+    ///
+    /// Inside a runtime, this one or another: it would block the engine that has to do the work.
+    /// Also if waiting fails, for which the kernel has no reason that a program could remove.
+    /// [`try_block_on`](Runtime::try_block_on) returns both as errors.
+    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+        match self.try_block_on(future) {
+            Ok(output) => output,
+            Err(error) => panic!("Runtime::block_on: {error}"),
+        }
+    }
+
+    /// Like [`block_on`](Runtime::block_on), with the failures of the runtime as errors.
     ///
     /// # Errors
     ///
-    /// [`Error::Nested`] inside a runtime, this one or another: it would block the engine that has
-    /// to do the work. [`Error::Poller`] if waiting fails.
-    pub fn block_on<F: Future>(&self, future: F) -> Result<F::Output> {
+    /// [`Error::Nested`] inside a runtime, this one or another. [`Error::Poller`] if waiting fails.
+    pub fn try_block_on<F: Future>(&self, future: F) -> Result<F::Output> {
         let enter = || self.engine.enter(|| self.drive(future)).ok_or(Error::Nested);
         match &self.thread {
             Some(thread) => thread.enter(enter)?,
@@ -246,7 +259,7 @@ impl Runtime {
     ///
     /// # Errors
     ///
-    /// The same errors as [`block_on`](Runtime::block_on), or the error that made a worker's engine
+    /// The same errors as [`try_block_on`](Runtime::try_block_on), or the error that made a worker's engine
     /// end before its time. The runtime has ended all the same.
     pub fn shutdown(mut self, patience: Duration) -> Result<usize> {
         let end = Instant::now() + patience;
@@ -254,7 +267,7 @@ impl Runtime {
         let alive = move || -> usize {
             remotes.iter().map(|remote| remote.tasks.load(Ordering::Relaxed)).sum()
         };
-        let left = self.block_on(async {
+        let left = self.try_block_on(async {
             let mut nap = Duration::from_micros(100);
             loop {
                 let left = alive();

@@ -112,7 +112,7 @@ impl<T> JoinHandle<T> {
     /// ```
     /// # superpoll_rt::Runtime::new()?.block_on(async {
     /// superpoll_rt::spawn(async { println!("on my own") }).detach();
-    /// # })?;
+    /// # });
     /// # Ok::<(), superpoll_rt::Error>(())
     /// ```
     pub fn detach(self) {

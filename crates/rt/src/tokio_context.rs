@@ -28,7 +28,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, JoinHandle};
 
-use tokio::io::unix::AsyncFd as TokioFd;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::Notify;
 
@@ -157,9 +156,7 @@ impl fmt::Debug for TokioContext {
 /// Returns a duplicate of the epoll set of a tokio runtime's driver; `None` without `/proc`.
 fn driver_set(handle: &Handle) -> io::Result<Option<OwnedFd>> {
     let _entered = handle.enter();
-    let (reader, _writer) = io::pipe()?;
-    sys::descriptor::set_nonblocking(&reader)?;
-    let probe = TokioFd::new(reader)?;
+    let (probe, _other) = tokio::net::unix::pipe::pipe()?;
     let Ok(list) = std::fs::read_dir("/proc/self/fdinfo") else { return Ok(None) };
     let numbers = list.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     for number in numbers {

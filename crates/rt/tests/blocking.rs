@@ -13,45 +13,41 @@ mod without_io_uring;
 #[test]
 fn results_come_back_while_the_engine_goes_on() {
     let runtime = Runtime::new().unwrap();
-    runtime
-        .block_on(async {
-            let (sender, receiver) = mpsc::channel();
-            let mut blocked = unblock(move || (thread::current().id(), receiver.recv().unwrap()));
-            assert!(poll_once(&mut blocked).await.is_none());
-            let task = spawn(async move { sender.send(7).unwrap() });
-            let (thread, number) = blocked.await.unwrap();
-            assert_eq!(number, 7);
-            assert_ne!(thread, thread::current().id());
-            task.await.unwrap();
-        })
-        .unwrap();
+    runtime.block_on(async {
+        let (sender, receiver) = mpsc::channel();
+        let mut blocked = unblock(move || (thread::current().id(), receiver.recv().unwrap()));
+        assert!(poll_once(&mut blocked).await.is_none());
+        let task = spawn(async move { sender.send(7).unwrap() });
+        let (thread, number) = blocked.await.unwrap();
+        assert_eq!(number, 7);
+        assert_ne!(thread, thread::current().id());
+        task.await.unwrap();
+    });
 }
 
 #[test]
 fn a_panic_is_returned_to_the_caller_that_waits() {
     let runtime = Runtime::new().unwrap();
-    let outcome = runtime.block_on(unblock(|| -> u32 { panic!("no {}", "good") })).unwrap();
+    let outcome = runtime.block_on(unblock(|| -> u32 { panic!("no {}", "good") }));
     let error = outcome.unwrap_err();
     assert_eq!(error.panic_message(), Some("no good"));
     assert!(matches!(error, JoinError::Panicked(_)));
     let error = io::Error::from(error);
     assert!(error.to_string().contains("no good"), "{error}");
-    assert_eq!(runtime.block_on(unblock(|| 1)).unwrap().unwrap(), 1);
+    assert_eq!(runtime.block_on(unblock(|| 1)).unwrap(), 1);
 }
 
 #[test]
 fn many_calls_wait_for_each_other() {
     let runtime = Runtime::new().unwrap();
-    let sum = runtime
-        .block_on(async {
-            let calls: Vec<_> = (0..200u64).map(|number| unblock(move || number)).collect();
-            let mut sum = 0;
-            for call in calls {
-                sum += call.await.unwrap();
-            }
-            sum
-        })
-        .unwrap();
+    let sum = runtime.block_on(async {
+        let calls: Vec<_> = (0..200u64).map(|number| unblock(move || number)).collect();
+        let mut sum = 0;
+        for call in calls {
+            sum += call.await.unwrap();
+        }
+        sum
+    });
     assert_eq!(sum, 199 * 200 / 2);
 }
 

@@ -30,7 +30,7 @@ mod sys {
 fn each<F: Future<Output = io::Result<()>>>(test: impl Fn() -> F) {
     for backend in BackendKind::available() {
         let runtime = Runtime::builder().backend(backend).build().unwrap();
-        runtime.block_on(test()).unwrap().unwrap_or_else(|error| panic!("{backend}: {error}"));
+        runtime.block_on(test()).unwrap_or_else(|error| panic!("{backend}: {error}"));
     }
 }
 
@@ -96,7 +96,7 @@ fn a_file_is_filled_up_before_it_fails() {
         assert_eq!(file.metadata()?.len(), ROOM as u64);
         Ok(())
     });
-    Runtime::new().unwrap().block_on(exceeded.recv()).unwrap().unwrap();
+    Runtime::new().unwrap().block_on(exceeded.recv()).unwrap();
 }
 
 #[test]

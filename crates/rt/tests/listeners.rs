@@ -94,14 +94,12 @@ fn drive<R: Send + 'static>(runtime: &Runtime, work: impl FnOnce() -> R + Send +
         waker.wake();
     });
     let mut first = true;
-    let result = runtime
-        .block_on(std::future::poll_fn(|cx| {
-            if std::mem::take(&mut first) {
-                over.send(cx.waker().clone()).unwrap();
-            }
-            receiver.try_recv().map_or(std::task::Poll::Pending, std::task::Poll::Ready)
-        }))
-        .unwrap();
+    let result = runtime.block_on(std::future::poll_fn(|cx| {
+        if std::mem::take(&mut first) {
+            over.send(cx.waker().clone()).unwrap();
+        }
+        receiver.try_recv().map_or(std::task::Poll::Pending, std::task::Poll::Ready)
+    }));
     thread.join().unwrap();
     result
 }
@@ -311,7 +309,7 @@ fn work(number: u8) -> ! {
             accepted = listener.accept().await;
         }
     };
-    runtime.block_on(serve).unwrap()
+    runtime.block_on(serve)
 }
 
 /// A process that runs this test again as a server; ended when dropped.
@@ -388,20 +386,18 @@ fn tasks_that_accept_from_one_exclusive_listener_all_go_on_when_it_takes_turns()
     let listener = Rc::new(listener);
     let served: Rc<[Cell<u32>; 3]> = Rc::default();
     let runtime = runtime(BackendKind::Epoll, 1);
-    runtime
-        .block_on(async {
-            for task in 0..3 {
-                let (listener, served) = (listener.clone(), served.clone());
-                drop(superpoll_rt::spawn(async move {
-                    loop {
-                        let (mut stream, _) = listener.accept().await.unwrap();
-                        served[task].set(served[task].get() + 1);
-                        stream.write_all(&[task as u8]).await.unwrap();
-                    }
-                }));
-            }
-        })
-        .unwrap();
+    runtime.block_on(async {
+        for task in 0..3 {
+            let (listener, served) = (listener.clone(), served.clone());
+            drop(superpoll_rt::spawn(async move {
+                loop {
+                    let (mut stream, _) = listener.accept().await.unwrap();
+                    served[task].set(served[task].get() + 1);
+                    stream.write_all(&[task as u8]).await.unwrap();
+                }
+            }));
+        }
+    });
     let told = drive(&runtime, move || connect(address, 60));
     let counts: Vec<u32> = served.iter().map(Cell::get).collect();
     for (task, &count) in counts.iter().enumerate() {
@@ -416,7 +412,7 @@ fn tasks_that_accept_from_one_exclusive_listener_all_go_on_when_it_takes_turns()
 #[test]
 fn waiting_exclusively_without_epoll_is_refused() {
     let listener = ListenOptions::new().exclusive(true).bind_addr(any()).unwrap();
-    let error = runtime(BackendKind::Poll, 1).block_on(listener.accept()).unwrap().unwrap_err();
+    let error = runtime(BackendKind::Poll, 1).block_on(listener.accept()).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::Unsupported);
     assert!(error.to_string().contains("exclusive"), "{error}");
 }

@@ -18,7 +18,7 @@ mod without_io_uring;
 fn each<F: Future<Output = io::Result<()>>>(test: impl Fn() -> F) {
     for backend in BackendKind::available() {
         let runtime = Runtime::builder().backend(backend).build().unwrap();
-        runtime.block_on(test()).unwrap().unwrap_or_else(|error| panic!("{backend}: {error}"));
+        runtime.block_on(test()).unwrap_or_else(|error| panic!("{backend}: {error}"));
     }
 }
 
@@ -507,7 +507,6 @@ fn a_stream_moves_to_another_engine() {
                 assert_eq!(&byte, b"!");
                 back.await.unwrap()
             })
-            .unwrap()
             .unwrap_or_else(|error: io::Error| panic!("{backend}: {error}"));
     }
 }

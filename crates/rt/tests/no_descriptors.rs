@@ -126,21 +126,19 @@ fn an_operation_that_lacks_a_descriptor_reports_it_and_leaves_nothing_behind() {
     });
     each("listener", &|| made(UnixListener::bind_addr(&name("listener"))));
     each("listener", &|| made(UnixSeqpacketListener::bind_addr(&name("listener"))));
-    each("listener", &|| made(runtime.block_on(TcpListener::bind(any())).unwrap()));
-    each("making a UDP socket", &|| made(runtime.block_on(UdpSocket::bind(any())).unwrap()));
+    each("listener", &|| made(runtime.block_on(TcpListener::bind(any()))));
+    each("making a UDP socket", &|| made(runtime.block_on(UdpSocket::bind(any()))));
 
-    let listener = runtime.block_on(TcpListener::bind(any())).unwrap().unwrap();
+    let listener = runtime.block_on(TcpListener::bind(any())).unwrap();
     let address = listener.local_addr().unwrap();
-    each("connecting a TCP socket", &|| {
-        made(runtime.block_on(TcpStream::connect(address)).unwrap())
-    });
+    each("connecting a TCP socket", &|| made(runtime.block_on(TcpStream::connect(address))));
     let _listener = UnixListener::bind_addr(&name("stream")).unwrap();
     each("connecting a Unix socket", &|| {
-        made(runtime.block_on(UnixStream::connect_addr(&name("stream"))).unwrap())
+        made(runtime.block_on(UnixStream::connect_addr(&name("stream"))))
     });
     let _listener = UnixSeqpacketListener::bind_addr(&name("packets")).unwrap();
     each("connecting a Unix socket", &|| {
-        made(runtime.block_on(UnixSeqpacket::connect_addr(&name("packets"))).unwrap())
+        made(runtime.block_on(UnixSeqpacket::connect_addr(&name("packets"))))
     });
 
     each("catching a signal", &|| made(signal(SignalKind::user_defined1())));
@@ -214,12 +212,12 @@ fn a_child_that_cannot_be_watched_is_none() {
     refused_until_there_is_room("child process", || {
         let outcome = process::spawn(&mut command());
         made(outcome.map(|child| {
-            runtime.block_on(child.wait_with_output()).unwrap().unwrap();
+            runtime.block_on(child.wait_with_output()).unwrap();
         }))
     });
     refused_until_there_is_room("child process", || {
         let mut command = Command::new("true");
-        made(runtime.block_on(process::output(command.stdin(Stdio::null()))).unwrap())
+        made(runtime.block_on(process::output(command.stdin(Stdio::null()))))
     });
     assert_eq!(children(), before, "children that could not be watched were killed and reaped");
 }
@@ -289,7 +287,6 @@ fn open_descriptors_keep_working() {
                 caught.await.unwrap()?;
                 io::Result::Ok(())
             })
-            .unwrap()
             .unwrap();
         drop(files);
     }
@@ -320,7 +317,6 @@ fn descriptors_that_find_no_room_are_an_error() {
             assert_eq!(&text, b"next");
             io::Result::Ok(())
         })
-        .unwrap()
         .unwrap();
 }
 

@@ -201,7 +201,7 @@ fn a_stream_goes_from_engines_to_other_threads_and_back_with_all_its_bytes() {
                 }
             };
             match random(2) {
-                0 => runtime.block_on(take()).unwrap(),
+                0 => runtime.block_on(take()),
                 _ => block_on(take()),
             }
         }

@@ -110,7 +110,6 @@ fn many_that_wait_are_read_with_one_call() {
             }
             io::Result::Ok(())
         })
-        .unwrap()
         .unwrap();
     let stats = &runtime.stats()[0];
     assert!(stats.reads_ahead >= 4000, "{stats:?}");
@@ -170,7 +169,7 @@ fn bytes_of_a_cancelled_read_go_to_the_next_read() {
             let (mut stream, mut client) = next();
             client.write_all(b"!")?;
             let elsewhere = std::thread::spawn(move || {
-                Runtime::new().unwrap().block_on(async move {
+                Runtime::new().unwrap().try_block_on(async move {
                     let mut text = [0; 12];
                     stream.read_exact(&mut text).await.map(|()| text)
                 })
@@ -181,7 +180,6 @@ fn bytes_of_a_cancelled_read_go_to_the_next_read() {
             drop(stream);
             io::Result::Ok(())
         })
-        .unwrap()
         .unwrap();
     let stats = &runtime.stats()[0];
     assert_eq!(stats.reads_ahead, 8, "{stats:?}");
@@ -200,7 +198,6 @@ fn no_more_is_read_than_was_asked_for() {
             }
             io::Result::Ok(())
         })
-        .unwrap()
         .unwrap();
 }
 
@@ -227,7 +224,6 @@ fn nothing_is_read_ahead_for_a_wait_for_readiness() {
             }
             io::Result::Ok(())
         })
-        .unwrap()
         .unwrap();
 }
 
@@ -267,7 +263,6 @@ fn ends_and_failures_come_through() {
             }
             io::Result::Ok(())
         })
-        .unwrap()
         .unwrap();
 }
 
@@ -328,7 +323,6 @@ fn streams_stay_whole_while_reads_are_cancelled_continually() {
             }
             io::Result::Ok(())
         })
-        .unwrap()
         .unwrap();
     let stats = &runtime.stats()[0];
     assert!(stats.reads_ahead > 0, "{stats:?}");
@@ -371,7 +365,7 @@ fn a_receive_is_not_overtaken_by_a_read_cancelled_just_before() {
         }
         io::Result::Ok(())
     };
-    runtime.block_on(run).unwrap().unwrap();
+    runtime.block_on(run).unwrap();
 }
 
 /// A waker that takes streams apart when it is called.
@@ -420,7 +414,6 @@ fn a_waker_finds_all_reads_of_its_batch_done() {
             assert_eq!(*wakes.found.lock().unwrap(), vec![b"hello".to_vec(); 20]);
             io::Result::Ok(())
         })
-        .unwrap()
         .unwrap();
 }
 
@@ -474,7 +467,6 @@ fn a_receive_cancelled_by_the_waker_of_another_read_loses_nothing() {
             assert_eq!(bytes, b"kept");
             io::Result::Ok(())
         })
-        .unwrap()
         .unwrap();
 }
 
@@ -488,7 +480,7 @@ fn a_wait_that_fails_holds_up_no_thread_that_has_a_stream_of_its_engine() {
     let failing = thread::spawn(|| {
         let runtime = runtime().unwrap();
         let (streams, arriving) = mpsc::channel();
-        let failed = runtime.block_on(async {
+        let failed = runtime.try_block_on(async {
             let mut list = connections(8).await.unwrap();
             for (stream, client) in &mut list {
                 let mut room = [0; 64];
@@ -510,7 +502,7 @@ fn a_wait_that_fails_holds_up_no_thread_that_has_a_stream_of_its_engine() {
             let mut list = arriving.recv().unwrap();
             let (mut stream, _client) = list.pop().unwrap();
             let other = Runtime::builder().backend(BackendKind::Epoll).build().unwrap();
-            let read = other.block_on(stream.read(&mut [0; 64])).unwrap();
+            let read = other.block_on(stream.read(&mut [0; 64]));
             let (apart, _client) = list.pop().unwrap();
             let lost = apart.try_read(&mut [0; 64]).map_err(|error| error.kind());
             drop(list);
@@ -520,7 +512,7 @@ fn a_wait_that_fails_holds_up_no_thread_that_has_a_stream_of_its_engine() {
         let (read, tried) = ended.expect("a thread waits for a read that will never be made");
         // Whether the kernel has read is not known, so no bytes are passed over in silence.
         assert!(read.is_err() && tried.is_err(), "{read:?} {tried:?}");
-        let again = runtime.block_on(yield_now());
+        let again = runtime.try_block_on(yield_now());
         assert!(
             matches!(&again, Err(Error::Poller(_))),
             "it goes on without its streams: {again:?}"

@@ -21,9 +21,7 @@ fn on_each(test: impl AsyncFn(BackendKind)) {
     for backend in BackendKind::available() {
         let runtime = Runtime::builder().backend(backend).build().unwrap();
         let run = time::timeout(LIMIT, test(backend));
-        runtime
-            .block_on(async { run.await.unwrap_or_else(|_| panic!("{backend:?}: it stalls")) })
-            .unwrap();
+        runtime.block_on(async { run.await.unwrap_or_else(|_| panic!("{backend:?}: it stalls")) });
     }
 }
 

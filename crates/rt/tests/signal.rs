@@ -67,7 +67,6 @@ fn a_storm_is_delivered_at_least_once_and_ends() {
                 waiting.await.unwrap()?;
                 io::Result::Ok(())
             })
-            .unwrap()
             .unwrap();
     }
 }
@@ -86,7 +85,6 @@ fn a_cancelled_wait_loses_nothing() {
             }
             io::Result::Ok(())
         })
-        .unwrap()
         .unwrap();
 }
 
@@ -103,7 +101,6 @@ fn after_the_last_is_dropped_the_signal_does_nothing() {
             sys::kill(libc::SIGHUP);
             again.recv().await
         })
-        .unwrap()
         .unwrap();
 }
 
@@ -118,7 +115,6 @@ fn control_c_is_caught() {
             };
             zip(ctrl_c(), press).await.0
         })
-        .unwrap()
         .unwrap();
 }
 
@@ -159,7 +155,7 @@ fn a_storm_disturbs_no_task() {
                 sent += 1;
             }
         });
-        let outcome = runtime.block_on(async {
+        let outcome = runtime.try_block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").await?;
             let address = listener.local_addr()?;
             let server = spawn(async move {

@@ -302,52 +302,50 @@ fn runtime(random: &mut Random) -> String {
     let runtime = Runtime::builder().backend(BackendKind::Uring).build().unwrap();
     let end = Instant::now() + part();
     let mut served = 0u64;
-    runtime
-        .block_on(async {
-            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let address = listener.local_addr().unwrap();
-            let mut server = spawn(async move {
-                while let Ok((mut stream, _)) = listener.accept().await {
-                    drop(spawn(async move {
-                        let mut buffer = [0; 700];
-                        let mut turn = 0u32;
-                        loop {
-                            turn += 1;
-                            let read = async { Some(stream.read(&mut buffer).await) };
-                            let cancelled = async {
-                                yield_now().await;
-                                if !turn.is_multiple_of(3) {
-                                    std::future::pending::<()>().await;
-                                }
-                                None
-                            };
-                            match or(read, cancelled).await {
-                                None => {}
-                                Some(Ok(count @ 1..)) => {
-                                    match stream.write_all(&buffer[..count]).await {
-                                        Ok(()) => {}
-                                        Err(_) => return,
-                                    }
-                                }
-                                Some(_) => return,
+    runtime.block_on(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut server = spawn(async move {
+            while let Ok((mut stream, _)) = listener.accept().await {
+                drop(spawn(async move {
+                    let mut buffer = [0; 700];
+                    let mut turn = 0u32;
+                    loop {
+                        turn += 1;
+                        let read = async { Some(stream.read(&mut buffer).await) };
+                        let cancelled = async {
+                            yield_now().await;
+                            if !turn.is_multiple_of(3) {
+                                std::future::pending::<()>().await;
                             }
+                            None
+                        };
+                        match or(read, cancelled).await {
+                            None => {}
+                            Some(Ok(count @ 1..)) => {
+                                match stream.write_all(&buffer[..count]).await {
+                                    Ok(()) => {}
+                                    Err(_) => return,
+                                }
+                            }
+                            Some(_) => return,
                         }
-                    }));
-                }
-            });
-            while Instant::now() < end {
-                let mut clients = Vec::new();
-                for number in 0..40 {
-                    let seed = random.below(usize::MAX >> 33) as u64;
-                    clients.push(spawn(async move { client(address, number, seed).await }));
-                }
-                for client in clients {
-                    served += client.await.unwrap();
-                }
+                    }
+                }));
             }
-            server.abort();
-        })
-        .unwrap();
+        });
+        while Instant::now() < end {
+            let mut clients = Vec::new();
+            for number in 0..40 {
+                let seed = random.below(usize::MAX >> 33) as u64;
+                clients.push(spawn(async move { client(address, number, seed).await }));
+            }
+            for client in clients {
+                served += client.await.unwrap();
+            }
+        }
+        server.abort();
+    });
     let stats = runtime.stats().swap_remove(0);
     drop(runtime);
     assert!(stats.reads_ahead > 0, "{stats:?}");

@@ -16,7 +16,7 @@ mod without_io_uring;
 fn each<F: Future<Output = io::Result<()>>>(test: impl Fn() -> F) {
     for backend in BackendKind::available() {
         let runtime = Runtime::builder().backend(backend).build().unwrap();
-        runtime.block_on(test()).unwrap().unwrap_or_else(|error| panic!("{backend}: {error}"));
+        runtime.block_on(test()).unwrap_or_else(|error| panic!("{backend}: {error}"));
     }
 }
 

@@ -19,7 +19,7 @@ mod without_io_uring;
 fn each<F: Future<Output = io::Result<()>>>(test: impl Fn() -> F) {
     for backend in BackendKind::available() {
         let runtime = Runtime::builder().backend(backend).build().unwrap();
-        runtime.block_on(test()).unwrap().unwrap_or_else(|error| panic!("{backend}: {error}"));
+        runtime.block_on(test()).unwrap_or_else(|error| panic!("{backend}: {error}"));
     }
 }
 
@@ -133,7 +133,6 @@ fn a_pair_hands_over_without_the_kernel() {
                 echo.await.unwrap()?;
                 io::Result::Ok(200)
             })
-            .unwrap()
             .unwrap();
         let peer_wakes = runtime.stats()[0].peer_wakes;
         assert!(peer_wakes >= rounds, "{backend}: {peer_wakes}");

@@ -163,7 +163,7 @@ fn use_the_engine() {
     assert!(pin!(writer.write(b"x")).poll(&mut cx).is_ready());
     // Another runtime, which may not run here, but may end here.
     let runtime = Runtime::builder().backend(BackendKind::Poll).build().unwrap();
-    assert!(runtime.block_on(async {}).is_err());
+    assert!(runtime.try_block_on(async {}).is_err());
     drop(runtime);
 }
 
@@ -226,74 +226,67 @@ async fn until(what: &str, holds: impl Fn() -> bool) {
 #[test]
 fn a_waker_may_use_the_engine_when_it_is_cloned_called_or_dropped() {
     each(|runtime| {
-        runtime
-            .block_on(async {
-                for kind in KINDS {
-                    for moment in [Moment::Clone, Moment::Wake, Moment::Drop] {
-                        eprintln!("{kind}, {moment:?}");
-                        let hooks = Arc::<Hooks>::default();
-                        let acted = || hooks.acted.load(Ordering::Relaxed) == 1;
-                        let (mut future, end) = waiting(kind);
-                        if kind == "task" {
-                            yield_now().await;
-                        }
-                        if moment == Moment::Clone {
-                            hooks.at(moment, use_the_engine);
-                        }
-                        let waker = sys::waker(&hooks);
-                        assert!(
-                            future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending()
-                        );
-                        // From here on the engine has the last clone.
-                        drop(waker);
-                        match moment {
-                            Moment::Clone => assert!(acted()),
-                            Moment::Wake => {
-                                hooks.at(moment, use_the_engine);
-                                end();
-                                until("the waker is called", acted).await;
-                                assert!(poll_once(future).await.is_some());
-                                continue;
-                            }
-                            Moment::Drop => {
-                                hooks.at(moment, use_the_engine);
-                                // Another waker takes its place, or waits next to it.
-                                assert!(poll_once(&mut future).await.is_none());
-                                end();
-                                future.await;
-                                assert!(acted());
-                                continue;
-                            }
-                        }
-                        drop(future);
+        runtime.block_on(async {
+            for kind in KINDS {
+                for moment in [Moment::Clone, Moment::Wake, Moment::Drop] {
+                    eprintln!("{kind}, {moment:?}");
+                    let hooks = Arc::<Hooks>::default();
+                    let acted = || hooks.acted.load(Ordering::Relaxed) == 1;
+                    let (mut future, end) = waiting(kind);
+                    if kind == "task" {
+                        yield_now().await;
                     }
+                    if moment == Moment::Clone {
+                        hooks.at(moment, use_the_engine);
+                    }
+                    let waker = sys::waker(&hooks);
+                    assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+                    // From here on the engine has the last clone.
+                    drop(waker);
+                    match moment {
+                        Moment::Clone => assert!(acted()),
+                        Moment::Wake => {
+                            hooks.at(moment, use_the_engine);
+                            end();
+                            until("the waker is called", acted).await;
+                            assert!(poll_once(future).await.is_some());
+                            continue;
+                        }
+                        Moment::Drop => {
+                            hooks.at(moment, use_the_engine);
+                            // Another waker takes its place, or waits next to it.
+                            assert!(poll_once(&mut future).await.is_none());
+                            end();
+                            future.await;
+                            assert!(acted());
+                            continue;
+                        }
+                    }
+                    drop(future);
                 }
-                assert_eq!(Stats::current().unwrap().panicked, 0);
-            })
-            .unwrap();
+            }
+            assert_eq!(Stats::current().unwrap().panicked, 0);
+        });
     });
 }
 
 #[test]
 fn a_cancelled_wait_may_make_its_waker_use_the_engine() {
     each(|runtime| {
-        runtime
-            .block_on(async {
-                for kind in KINDS {
-                    let hooks = Arc::<Hooks>::default();
-                    let (mut future, _end) = waiting(kind);
-                    let waker = sys::waker(&hooks);
-                    assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-                    drop(waker);
-                    hooks.at(Moment::Drop, use_the_engine);
-                    drop(future);
-                    // A task keeps the waker of the task that joined it until it ends.
-                    until(kind, || kind == "task" || hooks.acted.load(Ordering::Relaxed) == 1)
-                        .await;
-                }
-                assert_eq!(Stats::current().unwrap().panicked, 0);
-            })
-            .unwrap();
+        runtime.block_on(async {
+            for kind in KINDS {
+                let hooks = Arc::<Hooks>::default();
+                let (mut future, _end) = waiting(kind);
+                let waker = sys::waker(&hooks);
+                assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+                drop(waker);
+                hooks.at(Moment::Drop, use_the_engine);
+                drop(future);
+                // A task keeps the waker of the task that joined it until it ends.
+                until(kind, || kind == "task" || hooks.acted.load(Ordering::Relaxed) == 1).await;
+            }
+            assert_eq!(Stats::current().unwrap().panicked, 0);
+        });
     });
 }
 
@@ -301,40 +294,38 @@ fn a_cancelled_wait_may_make_its_waker_use_the_engine() {
 fn a_panicking_waker_costs_no_other_task_its_event() {
     const WAITING: usize = 9;
     each(|runtime| {
-        runtime
-            .block_on(async {
-                // A task's waker that panics ends the process.
-                for (kinds, kind) in KINDS[..5].iter().enumerate() {
-                    let called = Count::default();
-                    let mut futures: Vec<_> = (0..WAITING)
-                        .map(|number| {
-                            let (mut future, end) = waiting(kind);
-                            let hooks = Arc::<Hooks>::default();
-                            let called = called.clone();
-                            hooks.at(Moment::Wake, move || {
-                                called.add(1);
-                                if number % 4 == 1 {
-                                    resume_unwind(Box::new("of a waker"));
-                                }
-                            });
-                            let waker = sys::waker(&hooks);
-                            let mut cx = Context::from_waker(&waker);
-                            assert!(future.as_mut().poll(&mut cx).is_pending());
-                            (future, Some(end))
-                        })
-                        .collect();
-                    for (_, end) in &mut futures {
-                        end.take().unwrap()();
-                    }
-                    until(kind, || called.get() == WAITING).await;
-                    for (future, _) in futures {
-                        future.await;
-                    }
-                    let panicked = Stats::current().unwrap().panicked;
-                    assert_eq!(panicked, 2 * (kinds as u64 + 1), "{kind}");
+        runtime.block_on(async {
+            // A task's waker that panics ends the process.
+            for (kinds, kind) in KINDS[..5].iter().enumerate() {
+                let called = Count::default();
+                let mut futures: Vec<_> = (0..WAITING)
+                    .map(|number| {
+                        let (mut future, end) = waiting(kind);
+                        let hooks = Arc::<Hooks>::default();
+                        let called = called.clone();
+                        hooks.at(Moment::Wake, move || {
+                            called.add(1);
+                            if number % 4 == 1 {
+                                resume_unwind(Box::new("of a waker"));
+                            }
+                        });
+                        let waker = sys::waker(&hooks);
+                        let mut cx = Context::from_waker(&waker);
+                        assert!(future.as_mut().poll(&mut cx).is_pending());
+                        (future, Some(end))
+                    })
+                    .collect();
+                for (_, end) in &mut futures {
+                    end.take().unwrap()();
                 }
-            })
-            .unwrap();
+                until(kind, || called.get() == WAITING).await;
+                for (future, _) in futures {
+                    future.await;
+                }
+                let panicked = Stats::current().unwrap().panicked;
+                assert_eq!(panicked, 2 * (kinds as u64 + 1), "{kind}");
+            }
+        });
     });
 }
 
@@ -343,26 +334,24 @@ fn a_panicking_waker_costs_no_other_task_its_message() {
     each(|runtime| {
         let called = Count::default();
         let handle = runtime.handle();
-        runtime
-            .block_on(async {
-                let hooks = Arc::<Hooks>::default();
-                let waker = sys::waker(&hooks);
-                let mut timer = Box::pin(sleep(LONG));
-                assert!(timer.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-                drop(waker);
-                hooks.at(Moment::Drop, || resume_unwind(Box::new("of a waker")));
-                let theirs = called.clone();
-                // The engine sees both messages at once, as it is blocked until they are sent.
-                thread::spawn(move || {
-                    drop(timer);
-                    handle.call_on(0, move || theirs.add(1)).unwrap();
-                })
-                .join()
-                .unwrap();
-                until("the call", || called.get() == 1).await;
-                assert_eq!(Stats::current().unwrap().panicked, 1);
+        runtime.block_on(async {
+            let hooks = Arc::<Hooks>::default();
+            let waker = sys::waker(&hooks);
+            let mut timer = Box::pin(sleep(LONG));
+            assert!(timer.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            drop(waker);
+            hooks.at(Moment::Drop, || resume_unwind(Box::new("of a waker")));
+            let theirs = called.clone();
+            // The engine sees both messages at once, as it is blocked until they are sent.
+            thread::spawn(move || {
+                drop(timer);
+                handle.call_on(0, move || theirs.add(1)).unwrap();
             })
+            .join()
             .unwrap();
+            until("the call", || called.get() == 1).await;
+            assert_eq!(Stats::current().unwrap().panicked, 1);
+        });
     });
 }
 
@@ -379,23 +368,19 @@ fn a_waiter_on_an_engine_that_ends_is_woken_and_goes_on_elsewhere() {
                 // Nothing comes of it, but it does no harm.
                 spawn(pending::<()>()).detach();
             });
-            let (future, end) = first
-                .block_on(async {
-                    let (mut future, end) = waiting(what);
-                    let waker = sys::waker(&hooks);
-                    assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-                    (future, end)
-                })
-                .unwrap();
+            let (future, end) = first.block_on(async {
+                let (mut future, end) = waiting(what);
+                let waker = sys::waker(&hooks);
+                assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+                (future, end)
+            });
             drop(first);
             assert_eq!(woken.get(), 1, "{kind} {what}");
             let second = Runtime::builder().backend(kind).build().unwrap();
-            second
-                .block_on(async {
-                    end();
-                    future.await;
-                })
-                .unwrap();
+            second.block_on(async {
+                end();
+                future.await;
+            });
         }
     }
 }
@@ -420,20 +405,18 @@ fn a_runtime_in_a_thread_local_ends_with_its_thread() {
         let thread = thread::spawn(move || {
             OWN.with_borrow_mut(|own| {
                 let runtime = own.insert(Runtime::builder().backend(kind).build().unwrap());
-                runtime
-                    .block_on(async {
-                        let ends = Ends(sender);
-                        let (mut stream, other) = UnixStream::pair().unwrap();
-                        spawn(async move {
-                            let _kept = (ends, other);
-                            let mut byte = [0];
-                            timeout(LONG, stream.read(&mut byte)).await.unwrap_err();
-                        })
-                        .detach();
-                        yield_now().await;
-                        yield_now().await;
+                runtime.block_on(async {
+                    let ends = Ends(sender);
+                    let (mut stream, other) = UnixStream::pair().unwrap();
+                    spawn(async move {
+                        let _kept = (ends, other);
+                        let mut byte = [0];
+                        timeout(LONG, stream.read(&mut byte)).await.unwrap_err();
                     })
-                    .unwrap();
+                    .detach();
+                    yield_now().await;
+                    yield_now().await;
+                });
             });
         });
         thread.join().unwrap();

@@ -42,7 +42,7 @@ where
         let listener = bound.map_err(in_vain(format!("listening on {listen}")))?;
         println!("listening on {}", listener.local_addr()?);
         Ok(serve(listener).await?)
-    })?
+    })
 }
 
 /// Returns the options, or nothing if help was asked for.

@@ -40,7 +40,7 @@
 //!     let body = requests.send_request(request).await?.into_body().collect().await?;
 //!     assert_eq!(body.to_bytes(), "hello");
 //!     Ok(())
-//! })?
+//! })
 //! # }
 //! ```
 

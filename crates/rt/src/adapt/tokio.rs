@@ -19,7 +19,7 @@
 //!     assert_eq!(lines.next_line().await?.as_deref(), Some("second"));
 //!     assert_eq!(lines.next_line().await?, None);
 //!     Ok(())
-//! })?
+//! })
 //! # }
 //! ```
 

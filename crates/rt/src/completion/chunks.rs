@@ -52,7 +52,7 @@ use crate::sys::buffer;
 ///         assert_eq!(&chunk?[..], b"hello");
 ///     }
 ///     std::io::Result::Ok(())
-/// })??;
+/// })?;
 /// # Ok(())
 /// # }
 /// ```

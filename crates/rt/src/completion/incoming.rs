@@ -37,7 +37,7 @@ use crate::net::accept::is_lost;
 ///     send(&client, b"hello".to_vec()).await.0?;
 ///     assert_eq!(recv(&server, Vec::with_capacity(9)).await.1, b"hello");
 ///     std::io::Result::Ok(())
-/// })??;
+/// })?;
 /// # Ok(())
 /// # }
 /// ```

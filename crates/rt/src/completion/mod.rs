@@ -19,7 +19,7 @@
 //!     let (received, buffer) = recv(&other, Vec::with_capacity(100)).await;
 //!     assert_eq!((received?, &buffer[..]), (5, &b"hello"[..]));
 //!     std::io::Result::Ok(())
-//! })??;
+//! })?;
 //! # Ok(())
 //! # }
 //! ```

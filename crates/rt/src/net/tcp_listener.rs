@@ -147,7 +147,7 @@ impl ListenOptions {
     /// let listener = ListenOptions::new().exclusive(true).adopt(inherited)?;
     /// # let client = std::net::TcpStream::connect(address)?;
     /// let runtime = superpoll_rt::Runtime::new()?;
-    /// let (_stream, peer) = runtime.block_on(listener.accept())??;
+    /// let (_stream, peer) = runtime.block_on(listener.accept())?;
     /// # assert_eq!(peer, client.local_addr()?);
     /// # Ok(())
     /// # }

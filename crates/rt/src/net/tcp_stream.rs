@@ -40,7 +40,7 @@ use crate::sys;
 ///     server.read_to_string(&mut text).await?;
 ///     assert_eq!(text, "hello");
 ///     std::io::Result::Ok(())
-/// })??;
+/// })?;
 /// # Ok(())
 /// # }
 /// ```

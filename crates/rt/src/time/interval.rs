@@ -33,7 +33,7 @@ const TOLERANCE: Duration = Duration::from_millis(1);
 ///     for _ in 0..3 {
 ///         interval.tick().await;
 ///     }
-/// })?;
+/// });
 /// assert!(start.elapsed() >= Duration::from_millis(2), "the first tick comes at once");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

@@ -29,7 +29,7 @@ use crate::timer_wheel::{TimerKey, WakerMatch};
 ///
 /// let runtime = superpoll_rt::Runtime::new()?;
 /// let start = Instant::now();
-/// runtime.block_on(superpoll_rt::time::sleep(Duration::from_micros(200)))?;
+/// runtime.block_on(superpoll_rt::time::sleep(Duration::from_micros(200)));
 /// assert!(start.elapsed() >= Duration::from_micros(200));
 /// # Ok::<(), superpoll_rt::Error>(())
 /// ```

@@ -36,7 +36,7 @@ use super::sleep::{Sleep, sleep, sleep_until};
 ///     let never = std::future::pending::<()>();
 ///     assert!(timeout(Duration::from_millis(1), never).await.is_err());
 ///     assert_eq!(timeout(Duration::ZERO, async { 7 }).await, Ok(7));
-/// })?;
+/// });
 /// # Ok::<(), superpoll_rt::Error>(())
 /// ```
 #[inline]

@@ -116,7 +116,7 @@ pub(crate) fn stage(backend: BackendKind, seed: u64) -> (u64, u64) {
         }
         Ok::<u64, String>(operations)
     };
-    match runtime.block_on(stage).unwrap() {
+    match runtime.block_on(stage) {
         Ok(operations) => (operations, runtime.stats()[0].reads_ahead),
         Err(error) => panic!("{backend:?}, bursts, SUPERPOLL_CANCELLED_SEED={seed}: {error}"),
     }

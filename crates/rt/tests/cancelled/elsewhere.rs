@@ -62,7 +62,7 @@ fn a_stream_moved_to_another_thread_is_read_only_there() {
             let runtime = Runtime::builder().backend(backend).build().unwrap();
             for (stream, way) in arriving {
                 let limit = Duration::from_secs(30);
-                let all = runtime.block_on(time::timeout(limit, take(stream, way))).unwrap();
+                let all = runtime.block_on(time::timeout(limit, take(stream, way)));
                 results.send((way, all)).unwrap();
             }
         });
@@ -108,7 +108,7 @@ fn a_stream_moved_to_another_thread_is_read_only_there() {
                 }
             }
         };
-        runtime.block_on(run).unwrap();
+        runtime.block_on(run);
         drop(streams);
         other.join().unwrap();
     }
@@ -160,7 +160,7 @@ fn a_socket_that_was_taken_out_elsewhere_keeps_all_its_bytes() {
                     assert_eq!(all, bytes(0, LENGTH), "{backend:?}, after {turns} turns");
                 }
             };
-            runtime.block_on(run).unwrap();
+            runtime.block_on(run);
         }
     }
 }
@@ -195,7 +195,7 @@ fn nothing_is_read_of_a_stranger_that_has_the_number_of_a_stream_which_was_dropp
                     assert_eq!(all, "0123456789", "{backend:?}, after {turns} turns");
                 }
             };
-            runtime.block_on(run).unwrap();
+            runtime.block_on(run);
         }
         eprintln!("{backend:?}: {same} strangers had the number of a stream");
     }

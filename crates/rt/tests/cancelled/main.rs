@@ -286,7 +286,7 @@ fn stage(backend: BackendKind, seed: u64) -> (u64, u64) {
         }
         operations
     };
-    let operations = runtime.block_on(stage).unwrap();
+    let operations = runtime.block_on(stage);
     (operations, runtime.stats()[0].reads_ahead)
 }
 

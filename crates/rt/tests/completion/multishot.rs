@@ -372,8 +372,8 @@ fn the_end_comes_behind_the_last_byte() {
 fn they_go_on_in_another_engine() {
     for kind in BackendKind::available() {
         let engines = [runtime(kind), runtime(kind)];
-        let (one, other) = engines[0].block_on(tcp_pair()).unwrap().unwrap();
-        let listener = engines[0].block_on(TcpListener::bind("127.0.0.1:0")).unwrap().unwrap();
+        let (one, other) = engines[0].block_on(tcp_pair()).unwrap();
+        let listener = engines[0].block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
         let mut chunks = Chunks::new(&one);
         let mut incoming = Incoming::new(&listener);
@@ -406,7 +406,7 @@ fn they_go_on_in_another_engine() {
                 some_turns().await;
                 io::Result::Ok(())
             };
-            engine.block_on(turn).unwrap().unwrap();
+            engine.block_on(turn).unwrap();
         }
         drop(engines);
         // Their engines are gone, and the bytes that they had brought belong to the stream.
@@ -420,7 +420,7 @@ fn they_go_on_in_another_engine() {
             assert!((got..).zip(bytes).all(|(n, found)| found == byte(5, n)));
             io::Result::Ok(())
         };
-        runtime(kind).block_on(rest).unwrap().unwrap();
+        runtime(kind).block_on(rest).unwrap();
     }
 }
 
@@ -470,7 +470,6 @@ fn everything_is_closed_in_the_end() {
                 drop(sending);
                 clients.map(drop)
             })
-            .unwrap()
             .unwrap();
     };
     for kind in BackendKind::available() {

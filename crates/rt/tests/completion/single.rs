@@ -416,8 +416,8 @@ fn attempts_and_sends_can_be_cancelled() {
 fn a_future_goes_on_in_another_engine() {
     for kind in BackendKind::available() {
         let (first, second) = (runtime(kind), runtime(kind));
-        let (one, other) = first.block_on(tcp_pair()).unwrap().unwrap();
-        let listener = first.block_on(TcpListener::bind("127.0.0.1:0")).unwrap().unwrap();
+        let (one, other) = first.block_on(tcp_pair()).unwrap();
+        let listener = first.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let mut receiving = Box::pin(recv(&one, room(100)));
         let mut accepting = Box::pin(accept(&listener));
         let begin = async {
@@ -425,7 +425,7 @@ fn a_future_goes_on_in_another_engine() {
             assert!(poll_once(&mut accepting).await.is_none());
             some_turns().await;
         };
-        first.block_on(begin).unwrap();
+        first.block_on(begin);
         drop(first);
         let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         second
@@ -435,7 +435,6 @@ fn a_future_goes_on_in_another_engine() {
                 assert_eq!(accepting.await?.1, client.local_addr()?);
                 io::Result::Ok(())
             })
-            .unwrap()
             .unwrap();
     }
 }
@@ -444,29 +443,25 @@ fn a_future_goes_on_in_another_engine() {
 fn a_future_of_an_engine_that_runs_no_more_is_polled_elsewhere_or_dropped() {
     for kind in BackendKind::available() {
         let (first, second) = (runtime(kind), runtime(kind));
-        let (one, other) = first.block_on(tcp_pair()).unwrap().unwrap();
+        let (one, other) = first.block_on(tcp_pair()).unwrap();
         let mut receiving = Box::pin(recv(&one, room(100)));
-        first
-            .block_on(async {
-                assert!(poll_once(&mut receiving).await.is_none());
-                yield_now().await;
-                send(&other, b"hello".to_vec()).await.0.unwrap();
-            })
-            .unwrap();
+        first.block_on(async {
+            assert!(poll_once(&mut receiving).await.is_none());
+            yield_now().await;
+            send(&other, b"hello".to_vec()).await.0.unwrap();
+        });
         // The first one is still there, and may have received it.
-        let received = second.block_on(&mut receiving).unwrap();
+        let received = second.block_on(&mut receiving);
         assert_eq!((received.0.unwrap(), received.1), (5, b"hello".to_vec()));
         let mut receiving = Box::pin(recv(&one, room(100)));
-        second
-            .block_on(async {
-                assert!(poll_once(&mut receiving).await.is_none());
-                yield_now().await;
-                send(&other, b"again".to_vec()).await.0.unwrap();
-                some_turns().await;
-            })
-            .unwrap();
+        second.block_on(async {
+            assert!(poll_once(&mut receiving).await.is_none());
+            yield_now().await;
+            send(&other, b"again".to_vec()).await.0.unwrap();
+            some_turns().await;
+        });
         drop(receiving);
-        let received = first.block_on(recv(&one, room(100))).unwrap();
+        let received = first.block_on(recv(&one, room(100)));
         assert_eq!(received.1, b"again");
     }
 }
@@ -490,7 +485,7 @@ fn one_that_is_forgotten_ends_with_its_stream() {
 #[test]
 fn without_a_runtime_operations_go_by_readiness() {
     let runtime = Runtime::new().unwrap();
-    let (one, mut other) = runtime.block_on(tcp_pair()).unwrap().unwrap();
+    let (one, mut other) = runtime.block_on(tcp_pair()).unwrap();
     let mut receiving = Box::pin(recv(&one, room(10)));
     assert!(futures_lite::future::block_on(poll_once(&mut receiving)).is_none());
     futures_lite::future::block_on(other.write_all(b"text")).unwrap();
@@ -527,7 +522,6 @@ fn everything_is_closed_in_the_end() {
                 some_turns().await;
                 io::Result::Ok((clients?, other, here, there))
             })
-            .unwrap()
             .unwrap();
         drop(runtime);
         let fds: OwnedFd = forgotten.2.into_std().into();

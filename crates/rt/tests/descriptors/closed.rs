@@ -36,45 +36,43 @@ fn a_wait_for_a_closed_descriptor_is_refused() {
 fn a_descriptor_that_is_closed_under_a_wait_harms_no_other() {
     for kind in BackendKind::available() {
         let runtime = Runtime::builder().backend(kind).build().unwrap();
-        runtime
-            .block_on(async {
-                let (reader, writer) = std::io::pipe().unwrap();
-                let number = sys::duplicate(reader, 950).into_raw_fd();
-                let fd = AsyncFd::new(sys::Number(number)).unwrap();
-                let mut waiting = Box::pin(fd.perform(Direction::Read, would_block));
-                assert!(poll_once(&mut waiting).await.is_none());
+        runtime.block_on(async {
+            let (reader, writer) = std::io::pipe().unwrap();
+            let number = sys::duplicate(reader, 950).into_raw_fd();
+            let fd = AsyncFd::new(sys::Number(number)).unwrap();
+            let mut waiting = Box::pin(fd.perform(Direction::Read, would_block));
+            assert!(poll_once(&mut waiting).await.is_none());
+            yield_now().await;
+            sys::close(number);
+            drop(writer);
+            for _ in 0..3 {
                 yield_now().await;
-                sys::close(number);
-                drop(writer);
-                for _ in 0..3 {
-                    yield_now().await;
+            }
+            // An array reports it; epoll silently forgets it.
+            let outcome = poll_once(&mut waiting).await;
+            match kind {
+                BackendKind::Epoll => assert!(outcome.is_none()),
+                BackendKind::Select | BackendKind::Poll => {
+                    let error = outcome.unwrap().unwrap_err();
+                    assert_eq!(error.raw_os_error(), Some(libc::EBADF), "{kind}");
                 }
-                // An array reports it; epoll silently forgets it.
-                let outcome = poll_once(&mut waiting).await;
-                match kind {
-                    BackendKind::Epoll => assert!(outcome.is_none()),
-                    BackendKind::Select | BackendKind::Poll => {
-                        let error = outcome.unwrap().unwrap_err();
-                        assert_eq!(error.raw_os_error(), Some(libc::EBADF), "{kind}");
-                    }
-                    _ => assert!(outcome.is_none_or(|outcome| outcome.is_err())),
-                }
-                drop(waiting);
-                drop(fd);
-                // The number belongs to another descriptor now.
-                let (reader, mut writer) = std::io::pipe().unwrap();
-                let next = sys::duplicate(reader, 950);
-                assert_eq!(next.as_raw_fd(), number);
-                let mut next = pipe::reader_from(next).unwrap();
-                let mut byte = [0];
-                let mut reading = Box::pin(next.read_exact(&mut byte));
-                assert!(poll_once(&mut reading).await.is_none());
-                yield_now().await;
-                assert!(poll_once(&mut reading).await.is_none(), "{kind}: a stranger's report");
-                writer.write_all(b"x").unwrap();
-                reading.await.unwrap();
-                assert_eq!(&byte, b"x");
-            })
-            .unwrap();
+                _ => assert!(outcome.is_none_or(|outcome| outcome.is_err())),
+            }
+            drop(waiting);
+            drop(fd);
+            // The number belongs to another descriptor now.
+            let (reader, mut writer) = std::io::pipe().unwrap();
+            let next = sys::duplicate(reader, 950);
+            assert_eq!(next.as_raw_fd(), number);
+            let mut next = pipe::reader_from(next).unwrap();
+            let mut byte = [0];
+            let mut reading = Box::pin(next.read_exact(&mut byte));
+            assert!(poll_once(&mut reading).await.is_none());
+            yield_now().await;
+            assert!(poll_once(&mut reading).await.is_none(), "{kind}: a stranger's report");
+            writer.write_all(b"x").unwrap();
+            reading.await.unwrap();
+            assert_eq!(&byte, b"x");
+        });
     }
 }

@@ -111,23 +111,21 @@ fn a_clear_does_not_lose_a_report_that_came_since() {
 #[test]
 fn a_descriptor_whose_event_no_task_handles_is_named() {
     let runtime = Runtime::new().unwrap();
-    runtime
-        .block_on(async {
-            let (reader, mut writer) = std::io::pipe().unwrap();
-            let reader = AsyncFd::new(reader).unwrap();
-            reader.readable().await.unwrap().clear();
-            assert!(poll_once(reader.readable()).await.is_none());
-            writer.write_all(b"x").unwrap();
-            for _ in 0..900 {
-                let _ = reader.readable().await.unwrap();
-            }
-            assert_eq!(runtime.stats()[0].spinning, []);
-            for _ in 0..200 {
-                let _ = reader.readable().await.unwrap();
-            }
-            assert_eq!(runtime.stats()[0].spinning, [reader.as_raw_fd()]);
-        })
-        .unwrap();
+    runtime.block_on(async {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let reader = AsyncFd::new(reader).unwrap();
+        reader.readable().await.unwrap().clear();
+        assert!(poll_once(reader.readable()).await.is_none());
+        writer.write_all(b"x").unwrap();
+        for _ in 0..900 {
+            let _ = reader.readable().await.unwrap();
+        }
+        assert_eq!(runtime.stats()[0].spinning, []);
+        for _ in 0..200 {
+            let _ = reader.readable().await.unwrap();
+        }
+        assert_eq!(runtime.stats()[0].spinning, [reader.as_raw_fd()]);
+    });
 }
 
 #[test]
@@ -226,20 +224,18 @@ fn a_short_read_is_remembered_before_anything_is_registered() {
 #[test]
 fn a_descriptor_that_a_task_uses_is_not_named() {
     let runtime = Runtime::new().unwrap();
-    runtime
-        .block_on(async {
-            let (reader, mut writer) = std::io::pipe().unwrap();
-            let reader = AsyncFd::new(reader).unwrap();
-            reader.readable().await.unwrap().clear();
-            assert!(poll_once(reader.readable()).await.is_none());
-            writer.write_all(&[0; 2000]).unwrap();
-            for _ in 0..2000 {
-                let guard = reader.readable().await.unwrap();
-                assert_eq!(guard.try_io(|mut pipe| pipe.read(&mut [0])).unwrap().unwrap(), 1);
-            }
-            assert_eq!(runtime.stats()[0].spinning, []);
-        })
-        .unwrap();
+    runtime.block_on(async {
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let reader = AsyncFd::new(reader).unwrap();
+        reader.readable().await.unwrap().clear();
+        assert!(poll_once(reader.readable()).await.is_none());
+        writer.write_all(&[0; 2000]).unwrap();
+        for _ in 0..2000 {
+            let guard = reader.readable().await.unwrap();
+            assert_eq!(guard.try_io(|mut pipe| pipe.read(&mut [0])).unwrap().unwrap(), 1);
+        }
+        assert_eq!(runtime.stats()[0].spinning, []);
+    });
 }
 
 /// Tasks that poll by hand cannot be told apart by a name.
