@@ -21,6 +21,17 @@ pub(crate) struct Rival {
     version: fn() -> Result<String, String>,
 }
 
+/// The version of a linked library, as it reports it.
+macro_rules! linked {
+    ($library:ident) => {{
+        #[cfg(feature = "rivals-c")]
+        let version = Ok(crate::sys::$library::version());
+        #[cfg(not(feature = "rivals-c"))]
+        let version = Err(not_built_in("rivals-c"));
+        version
+    }};
+}
+
 /// All of them.
 pub(crate) const ALL: &[Rival] = &[
     Rival { name: "mio", subjects: &["mio"], version: || of_crate("mio", "rival-mio") },
@@ -29,9 +40,9 @@ pub(crate) const ALL: &[Rival] = &[
         subjects: &["polling"],
         version: || of_crate("polling", "rival-polling"),
     },
-    Rival { name: "libevent", subjects: &["libevent"], version: libevent },
-    Rival { name: "libev", subjects: &["libev"], version: libev },
-    Rival { name: "libuv", subjects: &["libuv"], version: libuv },
+    Rival { name: "libevent", subjects: &["libevent"], version: || linked!(libevent) },
+    Rival { name: "libev", subjects: &["libev"], version: || linked!(libev) },
+    Rival { name: "libuv", subjects: &["libuv"], version: || linked!(libuv) },
     Rival {
         name: "tokio",
         subjects: &["tokio", "tokio-multi", "hyper-tokio", "hyper-silent", "hyper-keep-alive"],
@@ -131,42 +142,6 @@ fn locked<'a>(crates: &'a str, name: &str) -> Option<&'a str> {
 
 fn not_built_in(feature: &str) -> String {
     format!("not built in, feature {feature}")
-}
-
-#[cfg(feature = "rivals-c")]
-use c::{libev, libevent, libuv};
-
-#[cfg(feature = "rivals-c")]
-mod c {
-    //! The versions of the linked libraries, as they report them.
-
-    use crate::sys;
-
-    pub(super) fn libevent() -> Result<String, String> {
-        Ok(sys::libevent::version())
-    }
-
-    pub(super) fn libev() -> Result<String, String> {
-        Ok(sys::libev::version())
-    }
-
-    pub(super) fn libuv() -> Result<String, String> {
-        Ok(sys::libuv::version())
-    }
-}
-
-#[cfg(not(feature = "rivals-c"))]
-use no_c::{libev, libevent, libuv};
-
-#[cfg(not(feature = "rivals-c"))]
-mod no_c {
-    //! The libraries are not linked.
-
-    pub(super) fn libevent() -> Result<String, String> {
-        Err(crate::rivals::not_built_in("rivals-c"))
-    }
-
-    pub(super) use {libevent as libev, libevent as libuv};
 }
 
 fn of_go() -> Result<String, String> {
