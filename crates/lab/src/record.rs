@@ -161,13 +161,10 @@ pub(crate) fn relate_to(point: &mut [(&str, &mut Figures)], yardstick: impl Fn(&
     // Writing to a watched descriptor is never cheaper; where it seems so, that is noise, and no
     // subject is credited for it.
     let cost = |f: &Figures| {
-        floor.map(|(median, _)| {
-            f.ns_per_round_median + (f.write_ns_per_round_median - median).max(0.0)
-        })
+        Some(f.ns_per_round_median + (f.write_ns_per_round_median - floor?.0).max(0.0))
     };
-    let cost_min = |f: &Figures| {
-        floor.map(|(_, least)| f.ns_per_round_min + (f.write_ns_per_round_min - least).max(0.0))
-    };
+    let cost_min =
+        |f: &Figures| Some(f.ns_per_round_min + (f.write_ns_per_round_min - floor?.1).max(0.0));
     let best = |of: &dyn Fn(&Figures) -> Option<f64>| {
         let held_against = point.iter().filter(|(name, _)| yardstick(name));
         held_against.filter_map(|(_, figures)| of(figures)).min_by(f64::total_cmp)

@@ -3,6 +3,7 @@
 
 use super::blocks::{interval, ratio, spread, table};
 use crate::document::Document;
+use crate::experiments;
 use crate::record::Figures;
 use crate::statistics::{Estimate, Ratio};
 use crate::table::time;
@@ -45,7 +46,7 @@ pub(super) fn peers(document: &Document) -> Option<String> {
     let file_work = "CPU of a request for a file of 1 KiB";
     table(
         ["work", "Superpoll", "compared with", "ratio"],
-        &[
+        [
             served(file_work, file, "nginx", nginx?, file.nginx_ratio),
             served(file_work, file, "hyper on tokio", hyper?, file.hyper_ratio),
             passed_on("CPU of a request through the TCP proxy, keep-alive", tcp, tcp_haproxy?),
@@ -83,8 +84,8 @@ pub(super) fn call(document: &Document) -> Option<String> {
             ratio(adaptive.loop_part()),
         ])
     };
-    let rows: Vec<_> = [1, 100, 1000].into_iter().filter_map(row).collect();
-    table(["active", "`poll`", "`epoll`", "`adaptive`", "`adaptive` / the best"], &rows)
+    let rows = [1, 100, 1000].into_iter().filter_map(row);
+    table(["active", "`poll`", "`epoll`", "`adaptive`", "`adaptive` / the best"], rows)
 }
 
 /// Compares loops over busy descriptors among many idle ones, by the kind of descriptor.
@@ -106,9 +107,9 @@ pub(super) fn placement(document: &Document) -> Option<String> {
         ])
     };
     let kinds = [("pipe", "pipes"), ("unix", "Unix sockets"), ("tcp", "TCP sockets")];
-    let rows: Vec<_> = kinds.into_iter().filter_map(row).collect();
+    let rows = kinds.into_iter().filter_map(row);
     let heading = "cost of `adaptive` / the best";
-    table(["200 busy, 9,600 idle", "`poll`", "`epoll`", "`adaptive`", heading], &rows)
+    table(["200 busy, 9,600 idle", "`poll`", "`epoll`", "`adaptive`", heading], rows)
 }
 
 /// Returns the costs of idle connections: memory of the server, and processor time of its busy
@@ -132,7 +133,7 @@ pub(super) fn idle_cost(document: &Document) -> Option<String> {
         row("a loop on `poll`", None, "superpoll-poll")?,
     ];
     let busy = "CPU of a busy request with 9,900 idle ones / with none";
-    table(["server", "memory of an idle connection", busy], &rows)
+    table(["server", "memory of an idle connection", busy], rows)
 }
 
 /// Compares a thread for each of a thousand pipes with the best loop.
@@ -149,8 +150,8 @@ pub(super) fn thread_each(document: &Document) -> Option<String> {
         let [clock, cost] = crate::threads::table::ACCOUNTS;
         Some([format!("{active} of 1000"), of((clock.ratios)(row))?, of((cost.ratios)(row))?])
     };
-    let rows: Vec<_> = [1, 100, 1000].into_iter().filter_map(row).collect();
-    table(["active", "time, threads / the best loop", "CPU, threads / the best loop"], &rows)
+    let rows = [1, 100, 1000].into_iter().filter_map(row);
+    table(["active", "time, threads / the best loop", "CPU, threads / the best loop"], rows)
 }
 
 /// Compares three ways to share a listener among the most processes that were measured.
@@ -168,9 +169,9 @@ pub(super) fn accept(document: &Document) -> Option<String> {
         ("epoll-exclusive", "`epoll` with `EPOLLEXCLUSIVE`"),
         ("reuseport", "a listener each, `SO_REUSEPORT`"),
     ];
-    let rows: Vec<_> = ways.into_iter().filter_map(row).collect();
+    let rows = ways.into_iter().filter_map(row);
     let heading = format!("`connect()` while {most} processes wait");
-    table(["way to wait", &heading, "processes woken"], &rows)
+    table(["way to wait", &heading, "processes woken"], rows)
 }
 
 /// Compares three runtimes, without the network's part and with it.
@@ -187,10 +188,9 @@ pub(super) fn runtime(document: &Document) -> Option<String> {
             spread(echoed(document, subject)?.tokio_ratio),
         ])
     };
-    let rows: Vec<_> =
-        ["superpoll-rt-adaptive", "tokio", "smol"].into_iter().filter_map(row).collect();
+    let rows = ["superpoll-rt-adaptive", "tokio", "smol"].into_iter().filter_map(row);
     let ring = format!("a byte to the next of {most} tasks");
-    table(["runtime", &ring, "/ tokio", "CPU of an echo over TCP / tokio"], &rows)
+    table(["runtime", &ring, "/ tokio", "CPU of an echo over TCP / tokio"], rows)
 }
 
 /// Returns the effect of a restart on idle connections that a second process keeps.
@@ -219,7 +219,7 @@ pub(super) fn restart(document: &Document) -> Option<String> {
             Some(format!("{median} ms ({least} to {most})"))
         })?,
     ];
-    table(["", "upgrade", "crash (`kill -9`)"], &rows)
+    table(["", "upgrade", "crash (`kill -9`)"], rows)
 }
 
 /// Compares our server on its default back-end with two other servers for each kind of work.
@@ -228,7 +228,7 @@ pub(super) fn server_works(document: &Document) -> Option<String> {
     let next_to = |ratio: Option<Ratio>, peer: &str| {
         ratio.map_or_else(String::new, |ratio| format!("{} of {peer}", spread(Some(ratio))))
     };
-    let files = document.records.files.iter().flat_map(|record| &record.rows);
+    let files = experiments::rows(&document.records.files);
     let files = files.filter(|row| row.subject == ours).map(|row| {
         [
             format!("a file of {} bytes, {} connections", row.bytes, row.connections),
@@ -236,7 +236,7 @@ pub(super) fn server_works(document: &Document) -> Option<String> {
             next_to(row.hyper_ratio, "hyper on tokio"),
         ]
     });
-    let relays = document.records.relay.iter().flat_map(|record| &record.rows);
+    let relays = experiments::rows(&document.records.relay);
     let relays = relays.filter(|row| row.subject == ours).map(|row| {
         [
             format!("relay, {}, {} connections", row.load, row.connections),
@@ -244,8 +244,8 @@ pub(super) fn server_works(document: &Document) -> Option<String> {
             next_to(row.haproxy_ratio, "HAProxy"),
         ]
     });
-    let rows: Vec<_> = files.chain(relays).collect();
-    table(["work", "processor time", "processor time"], &rows)
+    let rows = files.chain(relays);
+    table(["work", "processor time", "processor time"], rows)
 }
 
 fn file_of<'a>(document: &'a Document, subject: &str, bytes: usize) -> Option<&'a files::Row> {

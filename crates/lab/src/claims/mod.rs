@@ -128,7 +128,7 @@ mod tests {
             assert!(all[place + 1..].iter().all(|other| other.id != claim.id), "{}", claim.id);
             let is_known = experiments::ALL.iter().any(|one| one.name == claim.experiment);
             assert!(is_known, "{}", claim.experiment);
-            assert!(!claim.says.ends_with('.'), "{}", claim.id);
+            assert!(!claim.says.is_empty() && !claim.says.ends_with('.'), "{}", claim.id);
         }
         assert!(all.len() >= 40, "{}", all.len());
     }
