@@ -85,8 +85,7 @@ fn draw(plots: &[PathBuf], width: u32) -> Result<Vec<PathBuf>> {
     let mut drawn = Vec::new();
     for path in plots {
         let shown = path.display();
-        let text = std::fs::read_to_string(path)
-            .map_err(|e| Error::system(format!("reading {shown}"), e))?;
+        let text = crate::record::read(path)?;
         let refused = |why: String| Error::usage(format!("drawing {shown}: {why}"));
         let tree = usvg::Tree::from_str(&text, &options).map_err(|e| refused(e.to_string()))?;
         let scale = width as f32 / tree.size().width();

@@ -267,6 +267,12 @@ fn quoted(cell: &str) -> String {
     }
 }
 
+/// Reads a file; the error names it.
+pub(crate) fn read(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path)
+        .map_err(|source| Error::system(format!("reading {}", path.display()), source))
+}
+
 /// Writes a file; the error names it.
 pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text)

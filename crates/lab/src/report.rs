@@ -97,7 +97,7 @@ fn verdicts(page: &mut Page<'_>, findings: &[Finding]) {
     page.text(&format!("{}.", claims::tally(findings)));
     let advice = claims::advice(findings);
     page.list("For your server that means:", advice);
-    for source in claims::SOURCES {
+    for source in &claims::SOURCES {
         let own: Vec<&Finding> = findings.iter().filter(|one| one.text == source.text).collect();
         if own.is_empty() {
             continue;

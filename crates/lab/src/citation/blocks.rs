@@ -79,6 +79,11 @@ pub(super) fn interval(ratio: Option<Estimate>) -> String {
     })
 }
 
+/// Formats a ratio to a peer, with the peer's name; empty for none.
+pub(super) fn beside(ratio: Option<Ratio>, peer: &str) -> String {
+    ratio.map_or_else(String::new, |ratio| format!("{} of {peer}", spread(Some(ratio))))
+}
+
 /// Returns the median of some ratios, with the least and the greatest of them.
 fn range(ratios: &[f64]) -> Option<String> {
     let (least, most) = (statistics::minimum(ratios), statistics::maximum(ratios));
@@ -291,7 +296,7 @@ fn origin(document: &Document) -> Option<String> {
 
 fn all_claims(document: &Document) -> Option<String> {
     let mut text = format!("{}.\n", claims::tally(&document.claims));
-    for source in claims::SOURCES {
+    for source in &claims::SOURCES {
         let own = document.claims.iter().filter(|one| one.text == source.text);
         let rows = own.map(|one| [one.claim.clone(), one.verdict.to_string(), one.reason.clone()]);
         let heading = ["claim", "here", "measured"];
@@ -370,9 +375,6 @@ fn rings(document: &Document) -> Option<String> {
 }
 
 fn servers(document: &Document) -> Option<String> {
-    let beside = |ratio: Option<Ratio>, peer: &str| {
-        ratio.map_or_else(String::new, |ratio| format!("{} of {peer}", spread(Some(ratio))))
-    };
     let files = experiments::rows(&document.records.files).map(|row| {
         [
             format!("a file of {} bytes, {} connections", row.bytes, row.connections),

@@ -1,7 +1,7 @@
 //! Tables of a few rows, for README and GUIDE: each has the rows that a decision needs, of an
 //! experiment whose full table is in `docs/measured`.
 
-use super::blocks::{interval, ratio, spread, table};
+use super::blocks::{beside, interval, ratio, spread, table};
 use crate::document::Document;
 use crate::experiments;
 use crate::record::Figures;
@@ -225,23 +225,20 @@ pub(super) fn restart(document: &Document) -> Option<String> {
 /// Compares our server on its default back-end with two other servers for each kind of work.
 pub(super) fn server_works(document: &Document) -> Option<String> {
     let ours = "superpoll-adaptive";
-    let next_to = |ratio: Option<Ratio>, peer: &str| {
-        ratio.map_or_else(String::new, |ratio| format!("{} of {peer}", spread(Some(ratio))))
-    };
     let files = experiments::rows(&document.records.files);
     let files = files.filter(|row| row.subject == ours).map(|row| {
         [
             format!("a file of {} bytes, {} connections", row.bytes, row.connections),
-            next_to(row.nginx_ratio, "nginx"),
-            next_to(row.hyper_ratio, "hyper on tokio"),
+            beside(row.nginx_ratio, "nginx"),
+            beside(row.hyper_ratio, "hyper on tokio"),
         ]
     });
     let relays = experiments::rows(&document.records.relay);
     let relays = relays.filter(|row| row.subject == ours).map(|row| {
         [
             format!("relay, {}, {} connections", row.load, row.connections),
-            next_to(row.nginx_ratio, "nginx"),
-            next_to(row.haproxy_ratio, "HAProxy"),
+            beside(row.nginx_ratio, "nginx"),
+            beside(row.haproxy_ratio, "HAProxy"),
         ]
     });
     let rows = files.chain(relays);

@@ -40,6 +40,8 @@ pub(crate) struct Source {
     pub title: &'static str,
     /// Its topic, in our words.
     pub about: &'static str,
+    /// The claims that it makes.
+    pub(super) claims: &'static [Claim],
 }
 
 /// The result of an evaluation; `None` if the records have no data for it.
@@ -53,6 +55,7 @@ impl Verdict {
 }
 
 /// A claim; made by [`claim`], and given its text by [`says`](Claim::says).
+#[derive(Debug)]
 pub(super) struct Claim {
     /// Its name, which stays the same from report to report.
     pub id: &'static str,
@@ -85,6 +88,7 @@ impl Claim {
 }
 
 /// Advice that depends on a verdict.
+#[derive(Debug)]
 pub(super) struct Means {
     pub holds: &'static str,
     pub fails: &'static str,

@@ -8,9 +8,10 @@ pub(super) const SOURCE: Source = Source {
     text: "ghc",
     title: "Duncan Coutts, GHC: “new epoll I/O manager”",
     about: "Passes a byte round a thousand pipes with a thread between each two, under each of the runtime's I/O managers.",
+    claims: CLAIMS,
 };
 
-pub(super) const CLAIMS: &[Claim] = &[
+const CLAIMS: &[Claim] = &[
     claim("ghc-select-fails", "ring", select_fails)
         .says("With a thousand pipes select fails, as their descriptors are out of its range"),
     claim("ghc-poll-slow", "ring", poll_slow)

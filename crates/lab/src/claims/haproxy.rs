@@ -14,9 +14,10 @@ pub(super) const SOURCE: Source = Source {
     text: "haproxy",
     title: "Willy Tarreau, HAProxy: “merge speculative I/O into polled I/O”",
     about: "Tries to read and write before it waits, and asks the poller only where that fails; counts the calls saved.",
+    claims: CLAIMS,
 };
 
-pub(super) const CLAIMS: &[Claim] = &[
+const CLAIMS: &[Claim] = &[
     claim("haproxy-fewer-epoll-ctl", "relay", |records| {
         calls_saved(records, "one-by-one", &["epoll_ctl"], 0.2)
     })

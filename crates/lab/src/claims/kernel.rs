@@ -12,9 +12,10 @@ pub(super) const SOURCE: Source = Source {
     title: "“poll and epoll in the kernel”, an article on Linux 2.6.21",
     about: "Reads what the two do in the kernel, and measures a server with ten active clients next to more and more silent \
             ones.",
+    claims: CLAIMS,
 };
 
-pub(super) const CLAIMS: &[Claim] = &[
+const CLAIMS: &[Claim] = &[
     claim("kernel-poll-linear", "zombies", poll_linear)
         .says("With ten active clients poll's time for a request grows linearly with the silent ones"),
     claim("kernel-epoll-flat", "zombies", epoll_flat)

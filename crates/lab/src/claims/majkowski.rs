@@ -10,9 +10,10 @@ pub(super) const SOURCE: Source = Source {
     title: "Marek Majkowski, “Select is fundamentally broken” (2017)",
     about: "Sorts what a program can do to learn what is ready into four models, and measures what thousands of \
             processes cost that wait for one listening socket.",
+    claims: CLAIMS,
 };
 
-pub(super) const CLAIMS: &[Claim] = &[
+const CLAIMS: &[Claim] = &[
     claim("majkowski-trying-burns", "models", trying)
         .says("Trying every descriptor without blocking takes a whole processor and is not practical"),
     claim("majkowski-signals-useless", "models", signals)

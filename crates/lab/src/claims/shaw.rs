@@ -12,9 +12,10 @@ pub(super) const SOURCE: Source = Source {
     text: "shaw",
     title: "Zed Shaw, “poll, epoll, science, and superpoll” (2010)",
     about: "Measures poll and epoll over the ratio of active descriptors to all, and proposes to use both at once.",
+    claims: CLAIMS,
 };
 
-pub(super) const CLAIMS: &[Claim] = &[
+const CLAIMS: &[Claim] = &[
     claim("shaw-epoll-grows-with-active", "atr", epoll_grows)
         .says("epoll is not O(1): its time grows with the number of active descriptors"),
     claim("shaw-poll-grows-with-total", "atr", poll_grows)
