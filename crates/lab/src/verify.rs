@@ -267,27 +267,21 @@ fn broken(verified: &[Verified]) -> Vec<&Verified> {
     verified.iter().filter(|one| one.is_kept() == Some(false)).collect()
 }
 
-fn say(document: &Document) {
-    for note in &document.notes {
-        say::note(note);
-    }
+/// Judges every promise by a document, and prints its notes.
+fn judge(document: &Document) -> Vec<Verified> {
+    document.notes.iter().for_each(|note| say::note(note));
+    evaluate(&document.records)
 }
 
 /// Measures the figures of the promises, or reads a report, and prints the result of each promise.
 pub(crate) fn run(options: &Options, program: &Path) -> Result<()> {
     let verified = match &options.from {
-        Some(path) => {
-            let document = Document::read(path)?;
-            say(&document);
-            evaluate(&document.records)
-        }
+        Some(path) => judge(&Document::read(path)?),
         None => {
             let own =
                 tempfile::tempdir().map_err(|e| Error::system("creating a temporary folder", e))?;
             let folder = options.report.as_deref().unwrap_or(own.path());
-            let document = measure(experiments_of(|_| true), folder, program)?;
-            say(&document);
-            let first = evaluate(&document.records);
+            let first = judge(&measure(experiments_of(|_| true), folder, program)?);
             match broken(&first).len() {
                 0 => first,
                 count => {
@@ -296,9 +290,8 @@ pub(crate) fn run(options: &Options, program: &Path) -> Result<()> {
                         first.len()
                     ));
                     let names = experiments_of(|place| first[place].is_kept() == Some(false));
-                    let document = measure(names, &folder.join(AGAIN), program)?;
-                    say(&document);
-                    at_second_sight(first, &evaluate(&document.records))
+                    let again = judge(&measure(names, &folder.join(AGAIN), program)?);
+                    at_second_sight(first, &again)
                 }
             }
         }

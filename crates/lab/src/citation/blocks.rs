@@ -11,7 +11,7 @@ use crate::grouping;
 use crate::record::Figures;
 use crate::statistics::{Estimate, Ratio};
 use crate::target::Target;
-use crate::{atr, echo, models, ring, statistics, threads, timers};
+use crate::{atr, echo, herd, models, ring, statistics, threads, timers};
 
 /// A function that makes a block.
 pub(super) type Block = fn(&Document) -> Option<String>;
@@ -217,8 +217,7 @@ fn coming_and_going(document: &Document) -> Option<String> {
 /// Returns the table of echo servers, over the kind of socket that is closest to real servers and
 /// the most connections.
 fn echoes(document: &Document) -> Option<String> {
-    let rows = &document.records.echo.as_ref()?.rows;
-    let own = rows.iter().filter(|row| row.kind == "tcp");
+    let own = experiments::rows(&document.records.echo).filter(|row| row.kind == "tcp");
     let most = own.clone().map(|row| row.connections).max()?;
     let time = |row: &echo::Row| row.figures.cpu_ns_per_request_median;
     let mut own: Vec<&echo::Row> = own.filter(|row| row.connections == most).collect();
@@ -357,11 +356,15 @@ fn mixed(document: &Document) -> Option<String> {
     table(["busy/idle", "`adaptive`", "`BatchReader` on `uring`"], rows)
 }
 
+/// Returns the most pipes of a ring, and the rows of rings of so many with one byte in flight.
+pub(super) fn longest_rings(document: &Document) -> Option<(usize, Vec<&ring::Row>)> {
+    let own = experiments::rows(&document.records.ring).filter(|row| row.in_flight == 1);
+    let most = own.clone().map(|row| row.total).max()?;
+    Some((most, own.filter(|row| row.total == most).collect()))
+}
+
 fn rings(document: &Document) -> Option<String> {
-    let rows = &document.records.ring.as_ref()?.rows;
-    let most = rows.iter().filter(|row| row.in_flight == 1).map(|row| row.total).max()?;
-    let mut own: Vec<&ring::Row> =
-        rows.iter().filter(|row| row.in_flight == 1 && row.total == most).collect();
+    let (_, mut own) = longest_rings(document)?;
     own.sort_by(|a, b| a.ns_per_hop_median.total_cmp(&b.ns_per_hop_median));
     let rows = own.iter().map(|row| {
         [
@@ -411,11 +414,16 @@ fn idle(document: &Document) -> Option<String> {
     table(["server", "connection", "bytes of its memory"], rows)
 }
 
+/// Returns the most processes that waited, and the rows of so many, without duplicated descriptors.
+pub(super) fn largest_herds(document: &Document) -> Option<(usize, Vec<&herd::Row>)> {
+    let own = experiments::rows(&document.records.herd).filter(|row| row.dups == 0);
+    let most = own.clone().map(|row| row.processes).max()?;
+    Some((most, own.filter(|row| row.processes == most).collect()))
+}
+
 fn herds(document: &Document) -> Option<String> {
-    let rows = &document.records.herd.as_ref()?.rows;
-    let most = rows.iter().filter(|row| row.dups == 0).map(|row| row.processes).max()?;
-    let own = rows.iter().filter(|row| row.processes == most && row.dups == 0);
-    let rows = own.map(|row| {
+    let (most, own) = largest_herds(document)?;
+    let rows = own.iter().map(|row| {
         [
             row.subject.clone(),
             crate::table::time(row.connect_ns_median),

@@ -1,13 +1,13 @@
 //! Tables of a few rows, for README and GUIDE: each has the rows that a decision needs, of an
 //! experiment whose full table is in `docs/measured`.
 
-use super::blocks::{beside, interval, ratio, spread, table};
+use super::blocks::{beside, interval, largest_herds, longest_rings, ratio, spread, table};
 use crate::document::Document;
 use crate::experiments;
 use crate::record::Figures;
 use crate::statistics::{Estimate, Ratio};
 use crate::table::time;
-use crate::{atr, files, herd, idle, keep, relay, ring, zombies};
+use crate::{files, keep, relay};
 
 /// Compares Superpoll with nginx, HAProxy, hyper, tokio and mio: the table of the README.
 pub(super) fn peers(document: &Document) -> Option<String> {
@@ -90,12 +90,12 @@ pub(super) fn call(document: &Document) -> Option<String> {
 
 /// Compares loops over busy descriptors among many idle ones, by the kind of descriptor.
 pub(super) fn placement(document: &Document) -> Option<String> {
-    let rows = &document.records.mix.as_ref()?.rows;
     let row = |(kind, name): (&str, &str)| -> Option<[String; 5]> {
         let of = |subject: &str| {
-            let own = rows.iter().filter(|row| row.family == "mixed" && row.kind == kind);
-            let mut own = own.filter(|row| (row.hot, row.cold) == (200, 9600));
-            own.find(|row| row.subject == subject).map(|row| &row.figures)
+            experiments::rows(&document.records.mix)
+                .filter(|row| row.family == "mixed" && row.kind == kind)
+                .find(|row| (row.hot, row.cold, &*row.subject) == (200, 9600, subject))
+                .map(|row| &row.figures)
         };
         let adaptive = of("adaptive")?;
         Some([
@@ -116,9 +116,10 @@ pub(super) fn placement(document: &Document) -> Option<String> {
 /// connections.
 pub(super) fn idle_cost(document: &Document) -> Option<String> {
     let slowed = |subject: &str| {
-        let rows = &document.records.zombies.as_ref()?.rows;
-        let own = rows.iter().filter(|row| row.subject == subject && row.workers <= 1);
-        own.max_by_key(|row: &&zombies::Row| row.zombies)?.none_ratio
+        experiments::rows(&document.records.zombies)
+            .filter(|row| row.subject == subject && row.workers <= 1)
+            .max_by_key(|row| row.zombies)?
+            .none_ratio
     };
     let row = |name: &str, memory: Option<&str>, busy: &str| -> Option<[String; 3]> {
         let memory = match memory {
@@ -138,9 +139,8 @@ pub(super) fn idle_cost(document: &Document) -> Option<String> {
 
 /// Compares a thread for each of a thousand pipes with the best loop.
 pub(super) fn thread_each(document: &Document) -> Option<String> {
-    let rows = &document.records.threads.as_ref()?.rows;
     let row = |active: usize| -> Option<[String; 3]> {
-        let row = rows.iter().find(|row| {
+        let row = experiments::rows(&document.records.threads).find(|row| {
             (&*row.family, &*row.kind, &*row.processors) == ("threads", "pipe", "one")
                 && (row.active, row.total) == (active, 1000)
         })?;
@@ -156,11 +156,9 @@ pub(super) fn thread_each(document: &Document) -> Option<String> {
 
 /// Compares three ways to share a listener among the most processes that were measured.
 pub(super) fn accept(document: &Document) -> Option<String> {
-    let rows = &document.records.herd.as_ref()?.rows;
-    let most = rows.iter().filter(|row| row.dups == 0).map(|row| row.processes).max()?;
+    let (most, own) = largest_herds(document)?;
     let row = |(subject, name): (&str, &str)| -> Option<[String; 3]> {
-        let mut own = rows.iter().filter(|row| row.processes == most && row.dups == 0);
-        let row: &herd::Row = own.find(|row| row.subject == subject)?;
+        let row = own.iter().find(|row| row.subject == subject)?;
         let woken = format!("{:.1}", row.woken_per_connect);
         Some([name.to_owned(), time(row.connect_ns_median), woken])
     };
@@ -176,11 +174,9 @@ pub(super) fn accept(document: &Document) -> Option<String> {
 
 /// Compares three runtimes, without the network's part and with it.
 pub(super) fn runtime(document: &Document) -> Option<String> {
-    let rows = &document.records.ring.as_ref()?.rows;
-    let most = rows.iter().filter(|row| row.in_flight == 1).map(|row| row.total).max()?;
+    let (most, own) = longest_rings(document)?;
     let row = |subject: &str| -> Option<[String; 4]> {
-        let mut own = rows.iter().filter(|row| row.in_flight == 1 && row.total == most);
-        let row: &ring::Row = own.find(|row| row.subject == subject)?;
+        let row = own.iter().find(|row| row.subject == subject)?;
         Some([
             subject.to_owned(),
             time(row.ns_per_hop_median),
@@ -195,9 +191,8 @@ pub(super) fn runtime(document: &Document) -> Option<String> {
 
 /// Returns the effect of a restart on idle connections that a second process keeps.
 pub(super) fn restart(document: &Document) -> Option<String> {
-    let rows = &document.records.sit.as_ref()?.rows;
     let of = |subject: &str, figure: &str| -> Option<&keep::Row> {
-        rows.iter()
+        experiments::rows(&document.records.sit)
             .find(|row| (&*row.part, &*row.subject, &*row.figure) == ("restart", subject, figure))
     };
     let row = |name: String, of: &dyn Fn(&str) -> Option<String>| -> Option<[String; 3]> {
@@ -246,36 +241,34 @@ pub(super) fn server_works(document: &Document) -> Option<String> {
 }
 
 fn file_of<'a>(document: &'a Document, subject: &str, bytes: usize) -> Option<&'a files::Row> {
-    let rows = &document.records.files.as_ref()?.rows;
-    rows.iter().find(|row| row.subject == subject && row.bytes == bytes)
+    experiments::rows(&document.records.files)
+        .find(|row| row.subject == subject && row.bytes == bytes)
 }
 
 fn relayed<'a>(document: &'a Document, subject: &str, load: &str) -> Option<&'a relay::Row> {
-    let rows = &document.records.relay.as_ref()?.rows;
-    rows.iter().find(|row| row.subject == subject && row.load == load)
+    experiments::rows(&document.records.relay)
+        .find(|row| row.subject == subject && row.load == load)
 }
 
 /// Returns the bytes of a server's memory for each idle connection, for connections that came one
 /// at a time.
 fn bytes_of(document: &Document, subject: &str) -> Option<f64> {
-    let mut rows = document.records.idle.as_ref()?.rows.iter();
-    let row: &idle::Row = rows.find(|row| row.subject == subject && row.arrival == "one-by-one")?;
+    let mut rows = experiments::rows(&document.records.idle);
+    let row = rows.find(|row| row.subject == subject && row.arrival == "one-by-one")?;
     Some(row.user_bytes_per_connection.median)
 }
 
 fn echoed<'a>(document: &'a Document, subject: &str) -> Option<&'a crate::echo::Row> {
-    let rows = &document.records.echo.as_ref()?.rows;
-    let mut own = rows.iter().filter(|row| row.kind == "tcp" && row.connections == 1000);
-    own.find(|row| row.subject == subject)
+    experiments::rows(&document.records.echo)
+        .filter(|row| row.kind == "tcp" && row.connections == 1000)
+        .find(|row| row.subject == subject)
 }
 
 /// Returns the figures of a round over a thousand pipes, with the active ones at the end of
 /// `poll`'s array.
 fn round_of<'a>(document: &'a Document, active: usize, subject: &str) -> Option<&'a Figures> {
-    let rows = &document.records.atr.as_ref()?.rows;
-    let own = |row: &&atr::Row| {
-        (&*row.kind, &*row.placement, row.total) == ("pipe", "end", 1000)
-            && (row.active, &*row.subject) == (active, subject)
-    };
-    rows.iter().find(own).map(|row| &row.figures)
+    experiments::rows(&document.records.atr)
+        .filter(|row| (&*row.kind, &*row.placement, row.total) == ("pipe", "end", 1000))
+        .find(|row| (row.active, &*row.subject) == (active, subject))
+        .map(|row| &row.figures)
 }
