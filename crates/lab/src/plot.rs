@@ -299,15 +299,11 @@ mod tests {
 
     #[test]
     fn a_plot_has_its_curves_line_mark_and_no_fixed_black() {
+        let points = [(0.1, 5.0), (0.5, 1.0), (1.0, 0.7)];
         let plot = Plot {
             title: "a < b".to_owned(),
             y_label: "ratio".to_owned(),
-            curves: vec![Curve {
-                name: "curve one".to_owned(),
-                points: vec![(0.1, 5.0), (0.5, 1.0), (1.0, 0.7)],
-                colour: 0,
-                thin: false,
-            }],
+            curves: curves(&points, |&at| Some(("curve one", at))),
             break_even: true,
             top: 4.0,
             marks: vec![(0.5, "here 0.50".to_owned())],

@@ -128,16 +128,8 @@ mod tests {
     #[test]
     fn a_plot_becomes_a_picture_of_the_width_that_was_asked_for() {
         let folder = tempfile::tempdir().unwrap();
-        let plot = crate::plot::Plot {
-            title: "a title".to_owned(),
-            curves: vec![crate::plot::Curve {
-                name: "curve".to_owned(),
-                points: vec![(0.1, 5.0), (1.0, 1.0)],
-                colour: 0,
-                thin: false,
-            }],
-            ..crate::plot::Plot::default()
-        };
+        let curves = crate::plot::curves(&[(0.1, 5.0), (1.0, 1.0)], |&at| Some(("curve", at)));
+        let plot = crate::plot::Plot::of("a title".to_owned(), "x", "y", curves);
         let svg = crate::plot::standalone(&plot.svg().unwrap());
         std::fs::write(folder.path().join("a.svg"), svg).unwrap();
         let made = draw(&plots(folder.path()).unwrap(), 450);
