@@ -103,10 +103,7 @@ macro_rules! listed {
             targets: |records| {
                 records.$field.as_ref().map_or(Vec::new(), |one| <$experiment>::targets(&one.rows))
             },
-            figures: |records| {
-                let rows = records.$field.iter().flat_map(|one| &one.rows);
-                rows.filter_map(<$experiment>::figure).collect()
-            },
+            figures: |records| rows(&records.$field).filter_map(<$experiment>::figure).collect(),
         }
     };
 }
@@ -132,6 +129,11 @@ experiments! {
     idle: idle::experiment::Idle as "idle",
     idle_ramp: idle::ramp::experiment::IdleRamp as "idle-ramp",
     sit: keep::experiment::Keep as "sit",
+}
+
+/// Returns the rows of a record; none if its experiment was not run.
+pub(crate) fn rows<Row>(record: &Option<Record<Row>>) -> std::slice::Iter<'_, Row> {
+    record.as_ref().map_or(&[][..], |record| &record.rows).iter()
 }
 
 fn part<E: Experiment>(rows: &[E::Row], page: &mut Page<'_>) -> Result<()> {
