@@ -7,7 +7,7 @@
 //! trip no pipe may hold one. Bytes that meet in a pipe are read together: a station that is late
 //! moves more at a time. The rows show how many bytes a read returned on average.
 
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -16,6 +16,9 @@ use crate::sys::descriptor;
 
 /// The most bytes that a station reads at a time.
 pub(super) const MOST: usize = 64;
+
+/// Pipes, each with the end to read and the end to write.
+pub(super) type Pipes = Vec<(OwnedFd, OwnedFd)>;
 
 /// The bytes that a station has passed on. Written by one thread at a time.
 #[derive(Debug, Default)]
@@ -87,13 +90,18 @@ impl Course {
         Station { counts: self.counts.clone(), number, failure: self.failure.clone() }
     }
 
+    /// All stations, in order.
+    pub(super) fn stations(&self) -> Vec<Station> {
+        (0..self.total).map(|number| self.station(number)).collect()
+    }
+
     /// The driver.
     pub(crate) fn driver(&self) -> Station {
         self.station(self.total - 1)
     }
 
     /// Opens the pipes, neither end blocking.
-    pub(crate) fn pipes(&self) -> Result<Vec<(OwnedFd, OwnedFd)>> {
+    pub(super) fn pipes(&self) -> Result<Pipes> {
         (0..self.total)
             .map(|_| descriptor::pipe().map_err(|e| Error::system("opening a pipe", e)))
             .collect()
@@ -163,6 +171,15 @@ impl Course {
     }
 }
 
+/// Sets whether reads and writes of pipes block.
+#[cfg(feature = "rivals-rt")]
+pub(super) fn set_blocking(pipes: &Pipes, blocking: bool) -> std::io::Result<()> {
+    pipes.iter().try_for_each(|(reader, writer)| {
+        descriptor::set_blocking(reader.as_raw_fd(), blocking)?;
+        descriptor::set_blocking(writer.as_raw_fd(), blocking)
+    })
+}
+
 /// Gives each station its ends: the reader of its pipe and the writer of the next one.
 pub(super) fn ends<R, W>(pipes: Vec<(R, W)>) -> Vec<(R, W)> {
     let (readers, mut writers): (Vec<R>, Vec<W>) = pipes.into_iter().unzip();
@@ -174,8 +191,6 @@ pub(super) fn ends<R, W>(pipes: Vec<(R, W)>) -> Vec<(R, W)> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsRawFd;
-
     use super::*;
 
     #[test]

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use crate::error::Result;
-use crate::ring::course::{Course, MOST, Station, Trip, ends};
+use crate::ring::course::{Course, MOST, Pipes, Station, Trip, ends};
 use crate::ring::tasks::Ring;
 use crate::sys::descriptor;
 
@@ -20,10 +20,10 @@ struct Floor {
     held: Vec<usize>,
 }
 
-pub(super) fn build(course: &Course, pipes: Vec<(OwnedFd, OwnedFd)>) -> Result<Box<dyn Ring>> {
+pub(super) fn build(course: &Course, pipes: Pipes) -> Result<Box<dyn Ring>> {
     Ok(Box::new(Floor {
         ends: ends(pipes),
-        stations: (0..course.total).map(|number| course.station(number)).collect(),
+        stations: course.stations(),
         starts: course.starts().collect(),
         due: VecDeque::with_capacity(course.total),
         held: vec![0; course.total],

@@ -17,18 +17,14 @@ use serde::{Deserialize, Serialize};
 use crate::options::Output;
 use crate::statistics::Estimate;
 
+#[cfg(feature = "rivals-c")]
+mod c_loops;
 #[cfg(feature = "rivals-rt")]
 mod compio;
 mod course;
 pub(crate) mod experiment;
 mod floor;
 mod go;
-#[cfg(feature = "rivals-c")]
-mod libev;
-#[cfg(feature = "rivals-c")]
-mod libevent;
-#[cfg(feature = "rivals-c")]
-mod libuv;
 #[cfg(feature = "rival-mio")]
 mod mio;
 #[cfg(feature = "rivals-rt")]
