@@ -7,8 +7,6 @@ use std::ptr;
 use std::sync::OnceLock;
 
 use nix::errno::Errno;
-#[cfg(test)]
-use nix::sys::resource::setrlimit;
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal as SystemSignal, sigaction};
 
@@ -242,5 +240,5 @@ pub(crate) fn queue_limit() -> u64 {
 #[cfg(test)]
 pub(crate) fn limit_queue(room: u64) {
     let (_, most) = getrlimit(Resource::RLIMIT_SIGPENDING).unwrap();
-    setrlimit(Resource::RLIMIT_SIGPENDING, room, most).unwrap();
+    nix::sys::resource::setrlimit(Resource::RLIMIT_SIGPENDING, room, most).unwrap();
 }
