@@ -9,10 +9,11 @@ use crate::progress::Progress;
 use crate::record::Record;
 use crate::rivals::{self, Lost};
 use crate::second_thread::SecondThread;
+use crate::sys::process;
 use crate::timers::load::{self, Ended, Order, Plan, Taken};
 use crate::timers::subject::{self, Entry, Timers};
 use crate::timers::{Options, Row};
-use crate::{options, statistics};
+use crate::{grouping, options, statistics};
 
 /// The most timers at once: tokio's take 200 bytes each.
 const MOST_TIMERS: usize = 10_000_000;
@@ -25,16 +26,10 @@ const LEAST_IN_A_ROUND: usize = 100_000;
 
 fn sizes(options: &Options) -> Result<Vec<usize>> {
     let default = if options.output.quick { "10000,1000000" } else { "1000,10000,100000,1000000" };
-    let mut sizes = Vec::new();
-    for size in options::numbers("--timers", options.timers.as_deref().unwrap_or(default))? {
-        if size == 0 || size > MOST_TIMERS {
-            return Err(Error::usage(format!(
-                "--timers {size} is not possible: give 1 to {MOST_TIMERS}"
-            )));
-        }
-        if !sizes.contains(&size) {
-            sizes.push(size);
-        }
+    let sizes = options::numbers("--timers", options.timers.as_deref().unwrap_or(default))?;
+    if let Some(size) = sizes.iter().find(|&size| !(1..=MOST_TIMERS).contains(size)) {
+        let text = format!("--timers {size} is not possible: give 1 to {MOST_TIMERS}");
+        return Err(Error::usage(text));
     }
     if options.ending == 0 || options.ending > MOST_ENDING {
         return Err(Error::usage(format!(
@@ -42,7 +37,7 @@ fn sizes(options: &Options) -> Result<Vec<usize>> {
             options.ending
         )));
     }
-    Ok(sizes)
+    Ok(grouping::distinct(sizes))
 }
 
 /// A runtime and its measurements under the present load.
@@ -95,12 +90,8 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let (mut runners, mut lost) = (Vec::new(), Lost::default());
     for &entry in &entries {
         let started = lost.keep(entry.name, entry.start())?;
-        runners.extend(started.map(|timers| Runner {
-            entry,
-            timers,
-            taken: Vec::new(),
-            ended: Vec::new(),
-        }));
+        let (taken, ended) = (Vec::new(), Vec::new());
+        runners.extend(started.map(|timers| Runner { entry, timers, taken, ended }));
     }
     let in_a_round = loads.iter().map(|load| load.timers().max(LEAST_IN_A_ROUND)).collect();
     let mut budget = Budget::of_sizes(&options.output, in_a_round, 10.0, 45.0);
@@ -164,7 +155,9 @@ impl Runner {
                 }
             }
             Load::Ending(_) => {
-                let ended = self.timers.let_end(plan)?;
+                let before = process::processor_time();
+                let found = self.timers.let_end(plan)?;
+                let ended = Ended::new(process::processor_time() - before, found);
                 ended.check(plan).map_err(wrong)?;
                 if counts {
                     self.ended.push(ended);
