@@ -40,7 +40,7 @@ impl Passing {
     }
 
     /// Begins a trip.
-    fn begin(&mut self, trip: Trip) {
+    pub(super) fn begin(&mut self, trip: Trip) {
         (self.trip, self.arrived) = (trip, 0);
     }
 
@@ -49,9 +49,10 @@ impl Passing {
         self.failure.take().map_or(Ok(self.arrived < self.trip.arrivals), Err)
     }
 
-    /// Reads once at a station and passes the bytes on; returns their number.
+    /// Reads once at a station and passes the bytes on. Returns how many were read, and how many of
+    /// them went on: the driver keeps those that have arrived for the last time.
     #[inline(always)]
-    pub(super) fn pass(&mut self, number: usize) -> io::Result<usize> {
+    pub(super) fn pass(&mut self, number: usize) -> io::Result<(usize, usize)> {
         let (reader, writer) = self.ends[number];
         let Ok(count) = usize::try_from(descriptor::read(reader, &mut self.buffer)) else {
             return Err(io::Error::last_os_error());
@@ -68,7 +69,7 @@ impl Passing {
                 return Err(io::Error::last_os_error());
             }
         }
-        Ok(count)
+        Ok((count, onward))
     }
 
     /// Passes on all bytes that are there, for pollers that report arrivals and not states. A read
@@ -78,7 +79,7 @@ impl Passing {
     pub(super) fn drain(&mut self, number: usize) -> io::Result<()> {
         loop {
             match self.pass(number) {
-                Ok(MOST) => {}
+                Ok((MOST, _)) => {}
                 Ok(_) => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 Err(error) => return Err(error),
