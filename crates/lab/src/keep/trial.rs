@@ -151,7 +151,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let progress = Progress::new("sit", plan.topologies.len() * 15 + 6);
     let findings = Findings::default();
     let mut run = Run { options, plan: &plan, main, other, budget, progress, findings };
-    let parts: [(bool, fn(&mut Run<'_>) -> Result<()>); 3] = [
+    let parts: [(bool, Measure); 3] = [
         (moves, |run| run.move_and_wake()),
         (has(Part::Busy), |run| run.busy()),
         (has(Part::Restart), |run| run.restart()),
@@ -181,6 +181,9 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let parameters = options.output.parameters().into_iter().chain(own).chain(budget.end());
     Ok(Record::new("sit", environment, parameters, findings.rows()))
 }
+
+/// Measures a part.
+type Measure = fn(&mut Run<'_>) -> Result<()>;
 
 /// A run under way.
 struct Run<'a> {

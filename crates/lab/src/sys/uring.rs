@@ -29,14 +29,14 @@ const REQUESTS: u32 = 256;
 
 /// A ring whose calls are counted.
 struct Counted {
-    ring: IoUring,
+    inner: IoUring,
     calls: u64,
     overflows: u64,
 }
 
 impl Counted {
-    fn new(ring: IoUring) -> Counted {
-        Counted { ring, calls: 0, overflows: 0 }
+    fn new(inner: IoUring) -> Counted {
+        Counted { inner, calls: 0, overflows: 0 }
     }
 
     /// Creates a ring with room for `completions` (rounded up to a power of two) that were not
@@ -56,7 +56,7 @@ impl Counted {
     /// The memory that the entry refers to must stay valid until its request is over.
     unsafe fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
         // SAFETY: the caller's promise.
-        while unsafe { self.ring.submission().push(entry) }.is_err() {
+        while unsafe { self.inner.submission().push(entry) }.is_err() {
             self.enter(0)?;
         }
         Ok(())
@@ -66,8 +66,8 @@ impl Counted {
     fn enter(&mut self, want: usize) -> io::Result<()> {
         loop {
             self.calls += 1;
-            self.overflows += u64::from(self.ring.submission().cq_overflow());
-            match self.ring.submit_and_wait(want) {
+            self.overflows += u64::from(self.inner.submission().cq_overflow());
+            match self.inner.submit_and_wait(want) {
                 Ok(_) => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
@@ -127,7 +127,7 @@ impl Polls {
     #[inline(always)]
     pub(crate) fn wait(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
         self.ring.enter(1)?;
-        for completion in self.ring.ring.completion() {
+        for completion in self.ring.inner.completion() {
             let event = Event {
                 number: completion.user_data() as usize,
                 error: (completion.result() < 0).then(|| -completion.result()),
@@ -161,7 +161,7 @@ impl Polls {
         }
         while left > 0 {
             self.ring.enter(1)?;
-            for completion in self.ring.ring.completion() {
+            for completion in self.ring.inner.completion() {
                 left -= usize::from(completion.user_data() & CANCEL != 0);
             }
         }

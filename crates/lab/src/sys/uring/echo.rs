@@ -51,7 +51,7 @@ impl Echo {
         let buffers = Buffers::new(room)?;
         // SAFETY: the memory is that of `buffers`, which is dropped after the ring.
         unsafe {
-            ring.ring.submitter().register_buf_ring_with_flags(
+            ring.inner.submitter().register_buf_ring_with_flags(
                 buffers.address(),
                 BUFFERS,
                 GROUP,
@@ -65,7 +65,7 @@ impl Echo {
         }
         if !sockets.is_empty() {
             let files: Vec<RawFd> = sockets.iter().map(AsRawFd::as_raw_fd).collect();
-            echo.ring.ring.submitter().register_files(&files)?;
+            echo.ring.inner.submitter().register_files(&files)?;
         }
         for number in 0..sockets.len() as u32 {
             echo.receive(number)?;
@@ -92,7 +92,7 @@ impl Echo {
     /// Waits for bytes to arrive, and queues them to be sent back in the next turn.
     pub(crate) fn turn(&mut self) -> io::Result<()> {
         // Sends complete within the call, so one more is an arrival.
-        match self.ring.ring.submit_and_wait(TURN.min(self.sends + 1)) {
+        match self.ring.inner.submit_and_wait(TURN.min(self.sends + 1)) {
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             // Completions have to be fetched first.
@@ -100,7 +100,7 @@ impl Echo {
             Err(error) => return Err(error),
         }
         let mut completed = std::mem::take(&mut self.completed);
-        completed.extend(self.ring.ring.completion());
+        completed.extend(self.ring.inner.completion());
         for completion in completed.drain(..) {
             let (name, result) = (completion.user_data(), completion.result());
             if name & SEND != 0 {

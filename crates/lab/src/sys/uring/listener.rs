@@ -82,7 +82,7 @@ impl Listening {
     pub(crate) fn wait(&mut self, mut happened: impl FnMut(Happened)) -> io::Result<()> {
         self.ring.enter(1)?;
         loop {
-            let Some(completion) = self.ring.ring.completion().next() else { return Ok(()) };
+            let Some(completion) = self.ring.inner.completion().next() else { return Ok(()) };
             let (name, result) = (completion.user_data(), completion.result());
             if result < 0 {
                 return Err(io::Error::from_raw_os_error(-result));

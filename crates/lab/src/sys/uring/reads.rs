@@ -65,7 +65,7 @@ impl Reads {
     /// Returns the error of a read that is over although it should wait, if there is one.
     pub(crate) fn refusal(&mut self) -> Option<io::Error> {
         let mut refusal = None;
-        for completion in self.ring.ring.completion() {
+        for completion in self.ring.inner.completion() {
             self.started[completion.user_data() as usize] = false;
             refusal = Some(io::Error::from_raw_os_error(-completion.result().min(0)));
         }
@@ -78,7 +78,7 @@ impl Reads {
     pub(crate) fn wait(&mut self, mut read: impl FnMut(usize, &[u8])) -> io::Result<()> {
         self.ring.enter(1)?;
         let mut completed = std::mem::take(&mut self.completed);
-        completed.extend(self.ring.ring.completion());
+        completed.extend(self.ring.inner.completion());
         for completion in &completed {
             let number = completion.user_data() as usize;
             self.started[number] = false;
@@ -114,7 +114,7 @@ impl Reads {
         }
         while self.started.contains(&true) {
             self.ring.enter(1)?;
-            for completion in self.ring.ring.completion() {
+            for completion in self.ring.inner.completion() {
                 if completion.user_data() & CANCEL == 0 {
                     self.started[completion.user_data() as usize] = false;
                 }
