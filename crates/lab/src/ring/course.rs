@@ -7,7 +7,7 @@
 //! trip no pipe may hold one. Bytes that meet in a pipe are read together: a station that is late
 //! moves more at a time. The rows show how many bytes a read returned on average.
 
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -174,6 +174,8 @@ impl Course {
 /// Sets whether reads and writes of pipes block.
 #[cfg(feature = "rivals-rt")]
 pub(super) fn set_blocking(pipes: &Pipes, blocking: bool) -> std::io::Result<()> {
+    use std::os::fd::AsRawFd;
+
     pipes.iter().try_for_each(|(reader, writer)| {
         descriptor::set_blocking(reader.as_raw_fd(), blocking)?;
         descriptor::set_blocking(writer.as_raw_fd(), blocking)
@@ -191,6 +193,8 @@ pub(super) fn ends<R, W>(pipes: Vec<(R, W)>) -> Vec<(R, W)> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+
     use super::*;
 
     #[test]
