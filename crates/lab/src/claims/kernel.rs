@@ -273,14 +273,14 @@ fn joins_queues(records: &Records) -> Evaluation {
     let rows = || records.wake.iter().flat_map(|record| &record.rows);
     let of = |subject: &str| rows().find(|row| row.kind == "pipe" && row.subject == subject);
     let (poll, epoll) = (of("raw-poll").or(of("poll"))?, of("raw-epoll-lt").or(of("epoll-lt"))?);
-    let ratio = poll.wake_ns_p50 / epoll.wake_ns_p50;
+    let ratio = poll.times.wake_ns_p50 / epoll.times.wake_ns_p50;
     Some((
         at_least(ratio, 1.5, 1.1),
         format!(
             "woken after a sleep over {} descriptors, poll has read the byte after {}, epoll after {} (p50)",
             poll.total,
-            time(poll.wake_ns_p50),
-            time(epoll.wake_ns_p50)
+            time(poll.times.wake_ns_p50),
+            time(epoll.times.wake_ns_p50)
         ),
     ))
 }
