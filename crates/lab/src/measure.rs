@@ -140,10 +140,10 @@ pub(crate) fn figures(
     outcomes: &[Outcome],
     sample: Sample,
     relate: impl FnOnce(&mut [(&str, &mut Figures)]),
-) -> Vec<Figures> {
-    let mut figures: Vec<Figures> = outcomes.iter().map(|one| one.figures(sample)).collect();
-    let names = outcomes.iter().map(|one| one.entry.name);
-    relate(&mut names.zip(&mut figures).collect::<Vec<_>>());
+) -> Vec<(Entry, Figures)> {
+    let each = outcomes.iter().map(|one| (one.entry, one.figures(sample)));
+    let mut figures: Vec<(Entry, Figures)> = each.collect();
+    relate(&mut figures.iter_mut().map(|(entry, own)| (entry.name, own)).collect::<Vec<_>>());
     figures
 }
 
@@ -353,6 +353,9 @@ mod tests {
     fn a_rival_that_fails_is_left_out_and_leaves_nothing_to_the_next() {
         struct Idle;
         impl Subject for Idle {
+            fn turn(&mut self, _: &[u32], _: &mut ReadLog) -> Result<()> {
+                Ok(())
+            }
             fn round(&mut self, _: &[u32], _: &mut ReadLog) -> Result<()> {
                 Ok(())
             }
@@ -389,14 +392,14 @@ mod tests {
     fn an_interrupted_wait_is_no_failure() {
         struct Interrupted(u32);
         impl Subject for Interrupted {
-            fn round(&mut self, _: &[u32], _: &mut ReadLog) -> Result<()> {
+            fn turn(&mut self, _: &[u32], _: &mut ReadLog) -> Result<()> {
                 self.0 += 1;
                 let code = if self.0 < 3 { libc::EINTR } else { libc::EBADF };
                 Err(Error::system("waiting", std::io::Error::from_raw_os_error(code)))
             }
         }
         let mut subject = Interrupted(0);
-        let error = whole_round(&mut subject, &[], &mut ReadLog::new(1)).unwrap_err().to_string();
+        let error = whole_round(&mut subject, &[0], &mut ReadLog::new(1)).unwrap_err().to_string();
         assert!(subject.0 == 3 && error.contains("Bad file descriptor"), "{error}");
     }
 }

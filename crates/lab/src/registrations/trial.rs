@@ -6,14 +6,14 @@ use crate::budget::Budget;
 use crate::channel::{self, Kind, Pairs};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
-use crate::progress::Progress;
+use crate::options;
 use crate::random::Random;
 use crate::record::Record;
 use crate::registrations::round::{self, Round, Runner};
 use crate::registrations::{Options, Row, YARDSTICK, subject};
+use crate::run::Run;
 use crate::second_thread::SecondThread;
 use crate::statistics::{self, Ratio};
-use crate::{options, say};
 
 /// The batches that are measured unless the options name some.
 const BATCHES: [usize; 5] = [1, 4, 16, 64, 256];
@@ -55,12 +55,11 @@ fn plan(options: &Options) -> Result<Plan> {
 pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let plan = plan(options)?;
     let (entries, notes) = subject::chosen(options.subjects.as_deref())?;
-    notes.iter().for_each(|note| say::note(note));
     let _second = options.output.second_thread.then(SecondThread::start);
     let environment = Environment::here();
     let points = plan.kinds.len() * plan.batches.len();
-    let progress = Progress::new("registrations", points);
-    let mut budget = Budget::new(&options.output, points, 10.0, 40.0);
+    let budget = Budget::new(&options.output, points, 10.0, 40.0);
+    let mut run = Run::new("registrations", &options.output, notes, points, budget);
     let mut random = Random::new(options.output.seed);
     let mut rows = Vec::new();
     for &kind in &plan.kinds {
@@ -68,10 +67,10 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
         let start = |entry| Runner::start(entry, plan.total);
         let mut runners = entries.iter().map(start).collect::<Result<Vec<_>>>()?;
         for &batch in &plan.batches {
-            if !budget.point() {
+            if !run.budget.point() {
                 continue;
             }
-            progress.step(format!("{kind} in batches of {batch}"));
+            run.progress.step(format!("{kind} in batches of {batch}"));
             let mut take_turns = |budget: &Budget, counts| {
                 let sample = round::sample(&mut random, plan.total);
                 budget
@@ -79,11 +78,11 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
                     .try_for_each(|place| runners[place].round(&pairs, batch, &sample, counts))
             };
             // The first round touches memory that is not there yet.
-            let mut measured = take_turns(&budget, false);
-            while measured.is_ok() && budget.round() {
-                measured = take_turns(&budget, true);
+            let mut measured = take_turns(&run.budget, false);
+            while measured.is_ok() && run.budget.round() {
+                measured = take_turns(&run.budget, true);
             }
-            if budget.keep(measured)?.is_none() {
+            if run.budget.keep(measured)?.is_none() {
                 continue;
             }
             let mut point: Vec<Row> = runners.iter().map(|r| row(r, kind, batch, &plan)).collect();
@@ -92,17 +91,14 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
             runners.iter_mut().for_each(|runner| runner.rounds.clear());
         }
     }
-    drop(progress);
     let own = [
         ("subjects", entries.iter().map(|e| (e.name.to_owned(), json!(e.about))).collect()),
         ("kinds", json!(plan.kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>())),
         ("batches", json!(plan.batches)),
         ("total", json!(plan.total)),
         ("verified_per_part", json!(round::sample(&mut random, plan.total).len())),
-        ("notes", json!(notes)),
     ];
-    let parameters = options.output.parameters().into_iter().chain(own).chain(budget.end());
-    Ok(Record::new("registrations", environment, parameters, rows))
+    Ok(run.record(environment, own, rows))
 }
 
 /// A figure of a round.

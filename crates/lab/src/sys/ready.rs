@@ -1,4 +1,4 @@
-//! The callback interface of the C rivals' loops.
+//! The interface between a loop and the receiver of what it finds ready.
 
 use std::os::fd::RawFd;
 

@@ -281,8 +281,7 @@ fn serve(entry: Entry, point: Point<'_>, counters: &SharedCounters) {
     }
     let input = Input {
         kind: point.kind,
-        readers: point.pairs.readers(),
-        handles: point.pairs.reader_handles(),
+        pairs: point.pairs,
         counters,
         processors: point.processors.len(),
     };
