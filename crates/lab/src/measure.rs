@@ -18,6 +18,8 @@
 use std::io::ErrorKind;
 use std::time::Instant;
 
+use superpoll::diagnostics::Stats;
+
 use crate::budget::Budget;
 use crate::channel::Pairs;
 use crate::error::{Error, Result};
@@ -53,7 +55,8 @@ struct Block {
     write_ns: Vec<f64>,
     run: usize,
     preempted: usize,
-    counters: Option<Counters>,
+    /// The subject's own counters before its rounds and after them.
+    counters: Option<(Stats, Stats)>,
     allocations: Option<u64>,
     memory: Option<usize>,
     empty: u64,
@@ -62,25 +65,6 @@ struct Block {
     overflows: Option<u64>,
     /// Bytes that were written, which is the number of events.
     events: u64,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Counters {
-    waits: u64,
-    epoll_ctl: u64,
-    wakes: u64,
-    moves: u64,
-}
-
-impl Counters {
-    fn of(subject: &dyn Subject) -> Option<Counters> {
-        subject.counters().map(|stats| Counters {
-            waits: stats.calls.waits(),
-            epoll_ctl: stats.calls.epoll_ctl(),
-            wakes: stats.calls.waker_write,
-            moves: stats.moves_to_hot + stats.moves_to_cold,
-        })
-    }
 }
 
 /// The rounds that count as samples: all rounds of a load that is always the same, or whole blocks
@@ -170,7 +154,7 @@ fn run_block(
     }
     let empty = log.empty();
     let (calls, overflows) = (subject.calls(), subject.overflows());
-    let counters = Counters::of(&*subject);
+    let counters = subject.counters();
     let mut allocated = memory::allocations().map(|_| 0);
     for round in 0..rounds.measured {
         watch_now_and_then(entry, round);
@@ -197,12 +181,7 @@ fn run_block(
             block.loop_ns.push(loop_ns);
         }
     }
-    block.counters = Counters::of(&*subject).zip(counters).map(|(after, before)| Counters {
-        waits: after.waits - before.waits,
-        epoll_ctl: after.epoll_ctl - before.epoll_ctl,
-        wakes: after.wakes - before.wakes,
-        moves: after.moves - before.moves,
-    });
+    block.counters = counters.zip(subject.counters());
     block.allocations = allocated;
     block.memory = subject.memory();
     block.empty = log.empty() - empty;
@@ -294,8 +273,10 @@ impl Outcome {
         let all: Vec<f64> = self.blocks.iter().flat_map(|b| &b.loop_ns).copied().collect();
         let rounds: usize = all.len();
         let run: usize = self.blocks.iter().map(|block| block.run).sum();
-        let per_round = |of: fn(&Counters) -> u64| {
-            let sum: Option<u64> = self.blocks.iter().map(|b| b.counters.as_ref().map(of)).sum();
+        let per_round = |of: fn(&Stats) -> u64| {
+            let counters = self.blocks.iter().map(|block| block.counters.as_ref());
+            let sum: Option<u64> =
+                counters.map(|own| own.map(|(before, after)| of(after) - of(before))).sum();
             sum.map(|sum| sum as f64 / run.max(1) as f64)
         };
         let events: u64 = self.blocks.iter().map(|block| block.events).sum();
@@ -312,10 +293,10 @@ impl Outcome {
             block_ns_per_round_high: statistics::maximum(&blocks.loop_ns),
             preempted: self.blocks.iter().map(|block| block.preempted).sum(),
             empty_reads: self.blocks.iter().map(|block| block.empty).sum(),
-            waits_per_round: per_round(|c| c.waits),
-            epoll_ctl_per_round: per_round(|c| c.epoll_ctl),
-            wakes_per_round: per_round(|c| c.wakes),
-            moves_per_round: per_round(|c| c.moves),
+            waits_per_round: per_round(|stats| stats.calls.waits()),
+            epoll_ctl_per_round: per_round(|stats| stats.calls.epoll_ctl()),
+            wakes_per_round: per_round(|stats| stats.calls.waker_write),
+            moves_per_round: per_round(|stats| stats.moves_to_hot + stats.moves_to_cold),
             allocations_per_round: allocations.map(|sum| sum as f64 / run.max(1) as f64),
             calls_per_event: calls.map(|sum| sum as f64 / events.max(1) as f64),
             overflows: self.blocks.iter().map(|block| block.overflows).sum(),

@@ -120,18 +120,7 @@ pub(crate) fn sizes(options: &Options) -> Result<(Vec<Mix>, Vec<String>)> {
 fn cases(options: &Options, kind: Kind, notes: &mut Vec<String>) -> Result<Vec<Case>> {
     let (sizes, cut) = sizes(options)?;
     notes.extend(cut);
-    let mut families = Vec::new();
-    for name in options.load.split(',').map(str::trim) {
-        match FAMILIES.into_iter().find(|family| *family == name) {
-            Some(family) => families.push(family),
-            None if name == "all" => families.extend(FAMILIES),
-            None => {
-                return Err(Error::usage(format!(
-                    "no load is called {name:?}: choose mixed, shift, random, worst or all"
-                )));
-            }
-        }
-    }
+    let families = options::named(&options.load, &FAMILIES, |name| name, |_| true, "no load")?;
     let shifts = options::numbers("--shift", &options.shift)?;
     if shifts.contains(&0) {
         return Err(Error::usage("--shift 0 never shifts: that is --load mixed"));

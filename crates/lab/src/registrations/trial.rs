@@ -26,15 +26,8 @@ struct Plan {
 
 fn plan(options: &Options) -> Result<Plan> {
     options.output.check()?;
-    let most = channel::most_pairs();
     let total = options.total;
-    if total == 0 || total > most {
-        return Err(Error::usage(format!(
-            "--total {total} is not possible: give 1 to {most}, as the limit of {} \
-             descriptors leaves",
-            superpoll::limits::nofile().1
-        )));
-    }
+    channel::check_total(total)?;
     let mut batches = Vec::new();
     let asked = options.batch.as_deref().map(|text| options::numbers("--batch", text));
     let small = || BATCHES.into_iter().filter(|&batch| batch <= total).collect();
@@ -165,19 +158,14 @@ mod tests {
     use super::round::Part;
     use super::*;
 
-    fn of(change: impl FnOnce(&mut Options)) -> Options {
-        let mut options = Options::default();
-        change(&mut options);
-        options
-    }
-
     #[test]
     fn batches_are_numbers_up_to_the_total_each_once() {
         let batches = |text: &str, total| {
-            plan(&of(|o| (o.batch, o.total) = (Some(text.to_owned()), total)))
-                .map(|plan| plan.batches)
+            let batch = Some(text.to_owned());
+            plan(&Options { batch, total, ..Options::default() }).map(|plan| plan.batches)
         };
-        assert_eq!(plan(&of(|o| o.total = 20)).unwrap().batches, [1, 4, 16]);
+        let small = Options { total: 20, ..Options::default() };
+        assert_eq!(plan(&small).unwrap().batches, [1, 4, 16]);
         assert_eq!(batches("8, 2,8", 8).unwrap(), [8, 2]);
         for (bad, total) in [("0", 8), ("9", 8), ("x", 8), ("", 8)] {
             assert!(batches(bad, total).unwrap_err().to_string().contains("--batch"), "{bad}");
@@ -202,7 +190,7 @@ mod tests {
         };
         let runners =
             [runner(YARDSTICK, [100.0, 200.0, 100.0]), runner("epoll", [110.0, 220.0, 300.0])];
-        let plan = plan(&of(|o| (o.total, o.batch) = (2, Some("1".to_owned())))).unwrap();
+        let plan = Plan { kinds: vec![Kind::Pipe], batches: vec![1], total: 2 };
         let mut point: Vec<Row> = runners.iter().map(|r| row(r, Kind::Pipe, 1, &plan)).collect();
         relate(&mut point, &runners);
         assert_eq!((point[0].ratio, point[0].both_ns_median), (Some(1.0), 100.0));

@@ -337,9 +337,8 @@ fn unwatched(point: Point<'_>) -> Result<f64> {
 
 /// After a subject has ended no byte may be left, in either direction.
 fn nothing_is_left(entry: Entry, point: Point<'_>) -> Result<()> {
-    let sockets = point.kind != Kind::Pipe;
-    let ends = [(point.pairs.readers(), true), (point.pairs.writers(), sockets)];
-    for (ends, _) in ends.into_iter().filter(|(_, looks)| *looks) {
+    let writers = (point.kind != Kind::Pipe).then(|| point.pairs.writers());
+    for ends in std::iter::once(point.pairs.readers()).chain(writers) {
         for (pair, &fd) in ends.iter().enumerate() {
             let left = descriptor::readable_bytes(fd)
                 .map_err(|e| Error::system(format!("looking into pair {pair}"), e))?;

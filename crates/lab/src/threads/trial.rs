@@ -133,10 +133,17 @@ fn measure_all(plan: &mut Plan, processors: &[usize], run: &mut Run<'_>) -> Resu
                                 .step(format!("{kind} {active}/{total} {placement} {runs} {name}"));
                         });
                         if let Some(blocks) = run.budget.keep(blocks)? {
-                            let meta = figures::Meta { kind, placement, runs, total };
+                            let at = Row {
+                                kind: kind.name().to_owned(),
+                                placement: placement.name().to_owned(),
+                                processors: runs.name().to_owned(),
+                                total,
+                                active: active.len(),
+                                ..Row::default()
+                            };
                             let had_turn = blocks.iter().filter(|own| !own.is_empty()).count();
-                            let of = (&taking[..had_turn], &blocks[..had_turn]);
-                            rows.extend(figures::rows(meta, active.len(), of.0, of.1));
+                            let taking = &taking[..had_turn];
+                            rows.extend(figures::rows(&at, taking, &blocks[..had_turn]));
                         }
                     }
                 }
@@ -208,12 +215,6 @@ mod tests {
     use super::*;
     use crate::threads::sweeps;
 
-    fn of(change: impl FnOnce(&mut Options)) -> Options {
-        let mut options = Options::default();
-        change(&mut options);
-        options
-    }
-
     #[test]
     fn a_pool_takes_part_where_there_are_processors_for_it() {
         let plan_of = |processors| plan(&Options::default(), processors).unwrap();
@@ -224,13 +225,15 @@ mod tests {
         assert!(names(four.taking(Where::All)).contains(&"pool-epoll"));
         let single = plan_of(1);
         assert!(single.runs == [Where::One] && single.notes[0].contains("one processor"));
-        let error = plan(&of(|o| o.processors = "some".to_owned()), 2).unwrap_err().to_string();
+        let error = plan(&Options { processors: "some".to_owned(), ..Options::default() }, 2);
+        let error = error.unwrap_err().to_string();
         assert!(error.contains("--processors") && error.contains("one, all"), "{error}");
     }
 
     #[test]
     fn more_threads_than_there_can_be_are_fewer_and_a_note_says_why() {
-        let mut plan = plan(&of(|o| o.active = Some("1,60".to_owned())), 2).unwrap();
+        let active = Some("1,60".to_owned());
+        let mut plan = plan(&Options { active, ..Options::default() }, 2).unwrap();
         plan.sweep.lower(100, 50);
         assert_eq!(plan.sweep.totals, [50, 1000]);
         assert_eq!((plan.sweep.points(50), plan.sweep.points(1000)), (vec![1, 50], vec![1, 60]));

@@ -28,15 +28,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     options.output.check()?;
     let kinds = options::kinds(&options.kind)?;
     let (entries, notes) = waking::subjects(options.subjects.as_deref(), &DEFAULTS)?;
-    let most = channel::most_pairs();
-    if options.total == 0 || options.total > most {
-        return Err(Error::usage(format!(
-            "--total {} is not possible: give 1 to {most}, as the limit of {} \
-             descriptors leaves",
-            options.total,
-            superpoll::limits::nofile().1
-        )));
-    }
+    channel::check_total(options.total)?;
     if options.hot > options.total {
         return Err(Error::usage(format!(
             "--hot {} is more than --total {}: give at most as many",
