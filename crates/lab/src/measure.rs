@@ -149,7 +149,7 @@ fn run_block(
     let first = rounds.warm_up_adaptive.max(rounds.warm_up) - warm_up;
     let mut all = Vec::with_capacity(rounds.measured);
     for round in 0..warm_up {
-        watch_now_and_then(entry, round);
+        watch_now_and_then(entry.name, round);
         run_round(pairs, entry, &mut *subject, load, first + round, log)?;
     }
     let empty = log.empty();
@@ -157,7 +157,7 @@ fn run_block(
     let counters = subject.counters();
     let mut allocated = memory::allocations().map(|_| 0);
     for round in 0..rounds.measured {
-        watch_now_and_then(entry, round);
+        watch_now_and_then(entry.name, round);
         let preemptions = process::preemptions();
         let before = memory::allocations();
         let (write_ns, loop_ns) =
@@ -193,9 +193,10 @@ fn run_block(
     Ok(block)
 }
 
-fn watch_now_and_then(entry: &Entry, round: usize) {
+/// Keeps the watch over a subject from ending, every so many rounds.
+pub(crate) fn watch_now_and_then(subject: &'static str, round: usize) {
     if round.is_multiple_of(64) {
-        process::watch(entry.name);
+        process::watch(subject);
     }
 }
 

@@ -4,7 +4,7 @@ use crate::atr::{Options, Row, plot, sweeps, table, trial};
 use crate::error::Result;
 use crate::experiment::{Experiment, Figure};
 use crate::page::Page;
-use crate::record::{Account, Record};
+use crate::record::{Account, PURE, Record};
 use crate::target::{RINGS, Target, Targets};
 
 /// Where `poll` beats `epoll` and the reverse.
@@ -38,7 +38,22 @@ impl Experiment for Atr {
     }
 
     fn text(rows: &[Row]) -> String {
-        table::text(rows)
+        let mut text = String::new();
+        for (name, rows) in sweeps(rows) {
+            text += &format!(
+                "{name}: time per round of the loop part (median)\n\n{}\n",
+                table::sweep(&rows)
+            );
+            for line in table::crossings(&rows) {
+                text += &format!("{line}.\n");
+            }
+            text += &format!(
+                "\n{name}: each subject against the best pure one ({})\n\n{}\n",
+                PURE.join(", "),
+                table::subjects(&rows)
+            );
+        }
+        text
     }
 
     fn page(rows: &[Row], page: &mut Page<'_>) -> Result<()> {
@@ -76,12 +91,14 @@ impl Experiment for Atr {
         all.add(name, 1.06, adaptive, |row| row.figures.cost());
         let name = "uniform sweep: loop of adaptive / pure";
         all.add(name, 1.05, adaptive, |row| row.figures.loop_part());
-        all.at = |row| format!("{} {}", place(row), row.subject);
+        all.at = |row| format!("{}, {1} / raw-{1}", place(row), row.subject);
         let name = "our epoll / raw epoll at 0.01 and 1.0";
         let raw = |row: &Row| against(row, &format!("raw-{}", row.subject));
         all.add(name, 1.03, is(&["epoll-lt", "epoll-et"]), raw);
+        all.at = |row| format!("{}, {} / mio", place(row), row.subject);
         let name = "our epoll / mio at 0.01 and 1.0";
         all.add(name, 1.0, is(&["epoll-et"]), |row| against(row, "mio"));
+        all.at = |row| format!("{} {}", place(row), row.subject);
         let steady = is(&["poll", "epoll-lt", "epoll-et", "adaptive", "adaptive-lt"]);
         let counts: [(&str, f64, Account); 4] = [
             ("waits", 1.0, |figures| figures.waits_per_round),

@@ -2,7 +2,7 @@
 
 use crate::atr::{self, Row};
 use crate::grouping;
-use crate::record::{Account, Figures, PURE};
+use crate::record::{Account, Figures};
 use crate::table::{self, Table};
 
 /// The subjects that get a column of times, if they took part.
@@ -140,21 +140,4 @@ pub(crate) fn crossings(rows: &[&Row]) -> Vec<String> {
             )
         })
         .collect()
-}
-
-/// Returns all tables as text for the terminal.
-pub(crate) fn text(rows: &[Row]) -> String {
-    let mut text = String::new();
-    for (name, rows) in atr::sweeps(rows) {
-        text += &format!("{name}: time per round of the loop part (median)\n\n{}\n", sweep(&rows));
-        for line in crossings(&rows) {
-            text += &format!("{line}.\n");
-        }
-        text += &format!(
-            "\n{name}: each subject against the best pure one ({})\n\n{}\n",
-            PURE.join(", "),
-            subjects(&rows)
-        );
-    }
-    text
 }

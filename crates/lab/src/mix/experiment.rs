@@ -29,7 +29,12 @@ impl Experiment for Mix {
     }
 
     fn text(rows: &[Row]) -> String {
-        table::text(rows)
+        format!(
+            "cost per round (wait, reads, upkeep, and what writers pay), the best pure one = 1\n\n{}\n\
+             the loop's own time per round, the best pure one = 1\n\n{}\n",
+            table::costs(rows),
+            table::loops(rows),
+        )
     }
 
     fn page(rows: &[Row], page: &mut Page<'_>) -> Result<()> {

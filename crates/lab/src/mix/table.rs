@@ -55,13 +55,3 @@ fn ratios(rows: &[Row], of: Account, price: Account) -> Table {
     }
     table
 }
-
-/// Returns both accounts as text for the terminal.
-pub(crate) fn text(rows: &[Row]) -> String {
-    format!(
-        "cost per round (wait, reads, upkeep, and what writers pay), the best pure one = 1\n\n{}\n\
-         the loop's own time per round, the best pure one = 1\n\n{}\n",
-        costs(rows),
-        loops(rows),
-    )
-}

@@ -79,15 +79,14 @@ const SHARES: [f64; 8] = [0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0];
 struct Plan {
     sweep: Sweep,
     loops: Vec<ModelLoop>,
-    notes: Vec<String>,
 }
 
 fn plan(options: &Options) -> Result<Plan> {
     options.output.check()?;
     let totals = options::numbers("--total", &options.total)?;
     let active = options.active.as_deref();
-    let mut sweep = Sweep::new(&options.kind, &options.placement, totals, active, &SHARES)?;
-    Ok(Plan { notes: std::mem::take(&mut sweep.notes), sweep, loops: chosen(&options.subjects)? })
+    let sweep = Sweep::new(&options.kind, &options.placement, totals, active, &SHARES)?;
+    Ok(Plan { sweep, loops: chosen(&options.subjects)? })
 }
 
 /// Whether an error means that the kernel does not have a feature or does not let us use it.
@@ -132,12 +131,13 @@ fn working(loops: &[ModelLoop], pairs: &Pairs) -> Result<(Vec<ModelLoop>, Vec<St
 
 /// Runs the experiment.
 pub(super) fn run(options: &Options) -> Result<Record<Row>> {
-    let Plan { sweep, loops: wanted, notes } = plan(options)?;
+    let Plan { mut sweep, loops: wanted } = plan(options)?;
     let floor = Entry::named(FLOOR)?;
     let _second = options.output.second_thread.then(SecondThread::start);
     let environment = Environment::here();
     let budget = Budget::of_sizes(&options.output, sweep.sizes(1), 15.0, 30.0);
     let blocks = sweep.len() * (wanted.len() + 1) * 5;
+    let notes = std::mem::take(&mut sweep.notes);
     let mut run = Run::new("models", &options.output, notes, blocks, budget);
     let mut rows = Vec::new();
     // The reason why there was nothing to measure somewhere: a remark, unless it is so everywhere.

@@ -40,7 +40,7 @@ enum Make {
     By(Build),
     /// A poller of ours.
     Ours(BackendKind, Mode),
-    /// A batch reader of ours; whether it reads what it was not told of.
+    /// A batch reader of ours, and whether it reads busy descriptors on speculation.
     Batch(BackendKind, bool),
     /// Not at all: this feature is not built in.
     #[allow(dead_code, reason = "some builds have all features")]
@@ -229,7 +229,7 @@ pub(crate) mod tests {
         let total = pairs.len() as u32;
         let (mut subject, mut log) = (entry.build(pairs).unwrap(), ReadLog::new(pairs.len()));
         for round in 0..5 * total {
-            let is_active = |n: &u32| round % total == *n || n % (1 + round / total) == 0;
+            let is_active = |n: &u32| round % total == *n || n.is_multiple_of(1 + round / total);
             let active: Vec<u32> = (0..total).filter(is_active).collect();
             do_round(&mut *subject, pairs, &active, round as u8, &mut log);
         }

@@ -1,4 +1,5 @@
-//! The subjects that read: a thread for each descriptor, and event loops, one file each.
+//! The subjects that read: a thread for each descriptor (`thread_each.rs`), and event loops. Those
+//! in one thread (`one_thread.rs`) are the loops of the other experiments.
 //!
 //! A subject is set up in a process of its own and then reads indefinitely: it takes each byte that
 //! comes to the [`SharedCounters`]. It ends when a writer is gone.
