@@ -189,12 +189,12 @@ fn joins_queues(records: &Records) -> Evaluation {
         experiments::rows(&records.wake).find(|row| row.kind == "pipe" && row.subject == subject)
     };
     let (poll, epoll) = (of("raw-poll").or(of("poll"))?, of("raw-epoll-lt").or(of("epoll-lt"))?);
-    let ratio = poll.wake_ns_p50 / epoll.wake_ns_p50;
+    let ratio = poll.times.wake_ns_p50 / epoll.times.wake_ns_p50;
     at_least(ratio, 1.5, 1.1).because(format!(
         "woken after a sleep over {} descriptors, poll has read the byte after {}, epoll after {} (p50)",
         poll.total,
-        time(poll.wake_ns_p50),
-        time(epoll.wake_ns_p50)
+        time(poll.times.wake_ns_p50),
+        time(epoll.times.wake_ns_p50)
     ))
 }
 

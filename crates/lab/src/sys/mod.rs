@@ -18,7 +18,6 @@ pub(crate) mod poll;
 #[cfg(feature = "rival-polling")]
 pub(crate) mod polling;
 pub(crate) mod process;
-#[cfg(feature = "rivals-c")]
 pub(crate) mod ready;
 pub(crate) mod select;
 pub(crate) mod signal;

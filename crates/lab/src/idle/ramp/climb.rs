@@ -78,7 +78,7 @@ fn possible(
 ) -> (usize, &'static str) {
     let (capacity, limit) = hosts::capacity(entry.kind);
     let here = Headroom::here();
-    let by_memory = here.memory().saturating_sub(floor) / bytes.max(1);
+    let by_memory = here.memory.saturating_sub(floor) / bytes.max(1);
     let by_memory = usize::try_from(by_memory).unwrap_or(usize::MAX);
     // The limits of files and processes; memory has its own floor.
     let (more, other) = here.connections(1, capacity, hosts::at_clients());
@@ -100,7 +100,7 @@ fn climb(
     mut told: impl FnMut(usize),
 ) -> Result<(Vec<Row>, Option<String>)> {
     let begun = Instant::now();
-    let available = || Headroom::here().memory();
+    let available = || Headroom::here().memory;
     let at_start = memory::of_machine()?;
     let available_at_start = available();
     let floor = available_at_start / 4;
