@@ -38,7 +38,7 @@ pub(crate) fn serve(
             let key = event.key();
             if key == asked {
                 match call::read(&questions, &mut [0]) {
-                    Ok(1) => control.counted(&counts(&poller))?,
+                    Ok(1) => control.counted(counts(&poller))?,
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                     _ => return Ok(()),
                 }
@@ -60,7 +60,7 @@ pub(crate) fn serve(
 
 fn counts(poller: &Poller) -> Counts {
     let calls = poller.stats().calls;
-    Counts { waits: calls.waits(), epoll_ctl: calls.epoll_ctl() }
+    Counts { waits: calls.waits(), epoll_ctl: calls.epoll_ctl(), ..Counts::default() }
 }
 
 /// Echoes the bytes that can be read; returns whether the connection goes on.

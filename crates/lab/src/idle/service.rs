@@ -4,8 +4,8 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::http;
-use crate::http::response::BODY;
-use crate::idle::subject::{Entry, Kind, Software};
+use crate::http::BODY;
+use crate::idle::subject::{Kind, Software, Subject};
 use crate::idle::tls::Certificate;
 use crate::server::{ProcessOptions, Server, program};
 
@@ -22,12 +22,11 @@ pub(super) struct Service {
 
 /// Starts a server. It may put files into the folder.
 pub(super) fn start(
-    entry: Entry,
+    Subject { name, start, .. }: Subject,
     process: ProcessOptions,
     folder: &Path,
     certificate: &Certificate,
 ) -> Result<Service> {
-    let name = entry.name;
     let of = |server, port| Service { server, port, _behind: None };
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let root = folder.join("root");
@@ -40,7 +39,7 @@ pub(super) fn start(
         std::fs::write(&file, text)
             .map_err(|e| Error::system(format!("writing {}", file.display()), e))
     };
-    match (entry.software, entry.kind) {
+    match (start.software, start.kind) {
         (Software::Superpoll, Kind::Relay) => {
             let (behind, to) =
                 Server::accepting("raw-epoll", false, process, http::raw_epoll::serve)?;
@@ -69,14 +68,10 @@ pub(super) fn start(
             let (server, port) = Server::accepting(name, false, process, http::raw_epoll::serve)?;
             Ok(of(server, port))
         }
+        #[cfg(feature = "http")]
         (Software::Hyper, _) => {
-            #[cfg(feature = "http")]
-            {
-                let (server, port) = Server::accepting(name, false, process, http::tokio::serve)?;
-                Ok(of(server, port))
-            }
-            #[cfg(not(feature = "http"))]
-            Err(Error::usage(format!("subject {name} is not built in: build with --features http")))
+            let (server, port) = Server::accepting(name, false, process, http::tokio::serve)?;
+            Ok(of(server, port))
         }
         (Software::Nginx, kind) => {
             let port = program::free_port()?;

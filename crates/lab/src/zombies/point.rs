@@ -9,7 +9,8 @@ use crate::channel;
 use crate::error::{Error, Result};
 use crate::headroom::Headroom;
 use crate::options;
-use crate::zombies::{Options, crowd};
+use crate::server::clients;
+use crate::zombies::Options;
 
 /// Descriptors that a server needs in addition to its connections.
 const RESERVE: usize = 64;
@@ -83,7 +84,7 @@ fn divided(asked: &[usize], most: usize, here: &Headroom) -> (Vec<Vec<Point>>, V
     let first: Vec<Point> =
         first.into_iter().map(|zombies| Point { workers: 1, zombies }).collect();
     let each = (most / 8 * USED).max(1);
-    let (possible, limit) = here.connections(BYTES, each, crowd::each());
+    let (possible, limit) = here.connections(BYTES, each, clients::most());
     let possible = possible / TOGETHER;
     let (mut groups, mut notes) = (Vec::new(), Vec::new());
     // The group with only zero zombies is measured only if nothing else was requested.

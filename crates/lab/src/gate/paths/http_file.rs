@@ -12,7 +12,7 @@ use super::http::{self, Connection};
 use crate::error::{Error, Result};
 use crate::gate::counted::{self, Counted};
 use crate::gate::paths::work::{Work, said, wrong};
-use crate::http::response::BODY;
+use crate::http::BODY;
 use crate::sys::process;
 
 const REQUEST: &[u8] = b"GET /hello.txt HTTP/1.1\r\nhost: localhost\r\n\r\n";
