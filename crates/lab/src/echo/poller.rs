@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use superpoll::{BackendKind, Events, Interest, Key, Mode, Poller, Watch, call};
 
 use crate::echo::connections::{Connections, EVENTS};
+use crate::echo::drain::echo_by;
 use crate::error::{Error, Result};
 use crate::server::{Control, Counts};
 
@@ -65,22 +66,6 @@ fn counts(poller: &Poller) -> Counts {
 
 /// Echoes the bytes that can be read; returns whether the connection goes on.
 fn echo(socket: impl AsFd, buffer: &mut [u8]) -> bool {
-    loop {
-        match call::read(&socket, buffer) {
-            Ok(0) => return false,
-            Ok(count) => {
-                if call::send(&socket, &buffer[..count]).ok() != Some(count) {
-                    return false;
-                }
-                if count < buffer.len() {
-                    return true;
-                }
-            }
-            Err(error) => match error.kind() {
-                io::ErrorKind::WouldBlock => return true,
-                io::ErrorKind::Interrupted => {}
-                _ => return false,
-            },
-        }
-    }
+    let read = |buffer: &mut [u8]| call::read(&socket, buffer).map_err(|error| error.kind());
+    echo_by(buffer, read, |bytes| call::send(&socket, bytes).ok())
 }

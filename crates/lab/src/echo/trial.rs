@@ -44,10 +44,7 @@ fn points(options: &Options, servers: usize) -> Result<Vec<Point>> {
     if kinds.contains(&Kind::Pipe) {
         return Err(Error::usage("--kind pipe has one direction only: choose tcp, unix or all"));
     }
-    if options.bytes == 0 || options.bytes > LONGEST {
-        let bytes = options.bytes;
-        return Err(Error::usage(format!("--bytes {bytes} is not possible: give 1 to {LONGEST}")));
-    }
+    options::within("--bytes", options.bytes, 1..=LONGEST)?;
     let connections = if options.sweep { "1,10,100,1000" } else { options.connections.as_str() };
     let numbers = options::numbers("--connections", connections)?;
     for &connections in &numbers {

@@ -1,6 +1,6 @@
 //! The servers, by name.
 
-use superpoll::BackendKind;
+use superpoll::BackendKind::{self, Adaptive, Epoll, Poll, Uring};
 
 use crate::server::subject::{Entry, not_installed, rival};
 
@@ -20,15 +20,10 @@ pub(crate) enum Software {
 
 /// All servers.
 pub(crate) const ALL: &[Entry<Software>] = &[
-    Entry::new("superpoll-poll", "superpoll serve, back-end poll", Ours(BackendKind::Poll)),
-    Entry::new("superpoll-epoll", "superpoll serve, back-end epoll", Ours(BackendKind::Epoll)),
-    Entry::new(
-        "superpoll-adaptive",
-        "superpoll serve, back-end adaptive",
-        Ours(BackendKind::Adaptive),
-    ),
-    Entry::new("superpoll-uring", "superpoll serve, back-end uring", Ours(BackendKind::Uring))
-        .with_ring(),
+    Entry::new("superpoll-poll", "superpoll serve, back-end poll", Ours(Poll)),
+    Entry::new("superpoll-epoll", "superpoll serve, back-end epoll", Ours(Epoll)),
+    Entry::new("superpoll-adaptive", "superpoll serve, back-end adaptive", Ours(Adaptive)),
+    Entry::new("superpoll-uring", "superpoll serve, back-end uring", Ours(Uring)).with_ring(),
     Entry::new(
         "nginx",
         "nginx, one process: sendfile, open_file_cache, no access log",

@@ -38,13 +38,8 @@ struct Point {
 fn points(options: &Options, servers: usize) -> Result<Vec<Point>> {
     let lengths = options::numbers("--bytes", &options.bytes)?;
     let numbers = options::numbers("--connections", &options.connections)?;
-    if let Some(bytes) = lengths.iter().find(|bytes| !(1..=LONGEST).contains(*bytes)) {
-        let text = format!("--bytes {bytes} is not possible: give 1 to {LONGEST}");
-        return Err(Error::usage(text));
-    }
-    for &connections in &numbers {
-        check_connections(connections, servers)?;
-    }
+    lengths.iter().try_for_each(|&bytes| options::within("--bytes", bytes, 1..=LONGEST))?;
+    numbers.iter().try_for_each(|&number| check_connections(number, servers))?;
     let of = |bytes| numbers.iter().map(move |&connections| Point { bytes, connections });
     Ok(distinct(lengths.into_iter().flat_map(of)))
 }
@@ -142,10 +137,7 @@ fn row(
         // First as many that do not count: the server has work on connections that were silent
         // during the turns of other servers.
         runner.ask(requests)?;
-        let counts = runner.count(requests)?;
-        let by_request = |count: u64| count as f64 / requests as f64;
-        figures.waits_per_request = counts.as_ref().map(|counts| by_request(counts.waits));
-        figures.epoll_ctl_per_request = counts.as_ref().map(|counts| by_request(counts.epoll_ctl));
+        figures = figures.with(runner.count(requests)?, requests);
     }
     let subject = runner.name().to_owned();
     let mut row = Row { subject, bytes, connections, figures, ..Row::default() };

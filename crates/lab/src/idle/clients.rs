@@ -56,14 +56,14 @@ pub(super) fn start(
     let certificate = certificate.clone();
     let mut all: Vec<Client> = Vec::new();
     Clients::start(name, move |order| {
-        let wrong = |found: String| Error::Work { subject: name, found };
+        let wrong = |error: io::Error| Error::Work { subject: name, found: error.to_string() };
         let connect = || Client::connect(start.kind, from, port, &certificate);
         match order {
             Order::OneByOne(count) => {
                 for _ in 0..count {
                     let mut client = connect()?;
-                    client.ask(start.kind).map_err(|e| wrong(e.to_string()))?;
-                    client.hear(start.kind).map_err(|e| wrong(e.to_string()))?;
+                    client.ask(start.kind).map_err(wrong)?;
+                    client.hear(start.kind).map_err(wrong)?;
                     all.push(client);
                 }
                 Ok(())
@@ -73,14 +73,12 @@ pub(super) fn start(
                 let mut each = |part: fn(&mut Client, Kind) -> io::Result<()>| {
                     new.iter_mut().try_for_each(|client| part(client, start.kind))
                 };
-                each(Client::ask).map_err(|e| wrong(e.to_string()))?;
-                each(Client::hear).map_err(|e| wrong(e.to_string()))?;
+                each(Client::ask).map_err(wrong)?;
+                each(Client::hear).map_err(wrong)?;
                 all.extend(new);
                 Ok(())
             }
-            Order::Check => {
-                all.iter_mut().try_for_each(Client::check).map_err(|e| wrong(e.to_string()))
-            }
+            Order::Check => all.iter_mut().try_for_each(Client::check).map_err(wrong),
             Order::Close => {
                 all.clear();
                 Ok(())

@@ -1,7 +1,7 @@
 //! The relays, by name. Under the HTTP loads, each is the corresponding HTTP proxy: for ours, that
 //! of `superpoll serve`; for haproxy and nginx, the same program.
 
-use superpoll::BackendKind;
+use superpoll::BackendKind::{self, Adaptive, Epoll, Poll, Uring};
 
 use crate::relay::{load, peers};
 use crate::server::subject::{Entry, not_installed};
@@ -24,26 +24,21 @@ pub(crate) const ALL: &[Entry<Software>] = &[
     Entry::new(
         "superpoll-poll",
         "superpoll proxy, or superpoll serve for HTTP, back-end poll",
-        Ours(BackendKind::Poll, true),
+        Ours(Poll, true),
     ),
-    Entry::new("superpoll-epoll", "the same, back-end epoll", Ours(BackendKind::Epoll, true)),
+    Entry::new("superpoll-epoll", "the same, back-end epoll", Ours(Epoll, true)),
     Entry::new(
         "superpoll-epoll-waits",
         "back-end epoll without speculation: each direction is watched before it is tried",
-        Ours(BackendKind::Epoll, false),
+        Ours(Epoll, false),
     ),
-    Entry::new(
-        "superpoll-adaptive",
-        "the same, back-end adaptive",
-        Ours(BackendKind::Adaptive, true),
-    ),
+    Entry::new("superpoll-adaptive", "the same, back-end adaptive", Ours(Adaptive, true)),
     Entry::new(
         "superpoll-adaptive-waits",
         "back-end adaptive without speculation",
-        Ours(BackendKind::Adaptive, false),
+        Ours(Adaptive, false),
     ),
-    Entry::new("superpoll-uring", "the same, back-end uring", Ours(BackendKind::Uring, true))
-        .with_ring(),
+    Entry::new("superpoll-uring", "the same, back-end uring", Ours(Uring, true)).with_ring(),
     Entry::new(
         "haproxy",
         "haproxy, mode tcp or http, one thread; in bulk with forced splice",

@@ -23,12 +23,8 @@ const COUNTED_IN_BULK: u64 = 16;
 
 fn points(options: &Options, servers: usize) -> Result<Vec<Point>> {
     let kinds = options::named(&options.load, &Kind::ALL, |kind| kind.name(), |_| true, "no load")?;
-    for (option, value) in [("--bytes", options.bytes), ("--mebibytes", options.mebibytes)] {
-        if value == 0 || value > 1 << 20 {
-            let text = format!("{option} {value} is not possible: give 1 to {}", 1 << 20);
-            return Err(Error::usage(text));
-        }
-    }
+    options::within("--bytes", options.bytes, 1..=1 << 20)?;
+    options::within("--mebibytes", options.mebibytes, 1..=1 << 20)?;
     if options.forwarded == 0 {
         return Err(Error::usage("--forwarded 0 counts nothing: give 1 or more"));
     }

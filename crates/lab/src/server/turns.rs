@@ -81,6 +81,16 @@ impl Figures {
         }
     }
 
+    /// Returns the figures with these counters of so many requests.
+    pub(crate) fn with(self, counts: Option<Counts>, requests: u64) -> Figures {
+        let each = |of: fn(&Counts) -> u64| Some(of(counts.as_ref()?) as f64 / requests as f64);
+        Figures {
+            waits_per_request: each(|counts| counts.waits),
+            epoll_ctl_per_request: each(|counts| counts.epoll_ctl),
+            ..self
+        }
+    }
+
     /// Returns the ratio of the processor time of a request to that of another server that took
     /// turns with this one.
     pub(crate) fn ratio(&self, other: &Figures) -> Option<Ratio> {
@@ -167,13 +177,8 @@ impl<L: Load> Runner<L> {
     pub(crate) fn figures(&mut self, requests: u64) -> Result<Figures> {
         let counted = self.counts()?.zip(self.before.as_ref());
         let counted = counted.map(|(now, before)| now.since(before));
-        let all = requests * self.slices.len() as u64;
-        let by_request = |count: u64| count as f64 / all as f64;
-        Ok(Figures {
-            waits_per_request: counted.as_ref().map(|counts| by_request(counts.waits)),
-            epoll_ctl_per_request: counted.as_ref().map(|counts| by_request(counts.epoll_ctl)),
-            ..Figures::of(&self.slices, &self.busy, requests)
-        })
+        let figures = Figures::of(&self.slices, &self.busy, requests);
+        Ok(figures.with(counted, requests * self.slices.len() as u64))
     }
 }
 

@@ -3,12 +3,13 @@
 use serde_json::json;
 
 use crate::budget::Budget;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::idle::ramp::hosts::Hosts;
 use crate::idle::ramp::{Row, climb};
 use crate::idle::tls::Certificate;
 use crate::idle::trial::arrivals;
 use crate::idle::{Options, subject};
+use crate::options::within;
 use crate::record::Record;
 use crate::server::program;
 use crate::server::trial::Plan;
@@ -26,15 +27,9 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let arrival = arrivals(&options.arrival)?[0];
     let first = options.connections.unwrap_or(if options.output.quick { 250 } else { 1000 });
     let steps = options.steps.unwrap_or(if options.output.quick { 3 } else { 12 });
-    for (name, value, most) in [
-        ("--connections", first, 1 << 20),
-        ("--steps", steps, 24),
-        ("--servers", options.servers, 64),
-    ] {
-        if !(1..=most).contains(&value) {
-            return Err(Error::usage(format!("{name} {value} is not possible: give 1 to {most}")));
-        }
-    }
+    within("--connections", first, 1..=1 << 20)?;
+    within("--steps", steps, 1..=24)?;
+    within("--servers", options.servers, 1..=64)?;
     let folder = program::folder("idle")?;
     let certificate = Certificate::make(folder.path())?;
     let mut plan = Plan::new("idle-ramp", &options.output, &subjects, subjects.len(), 0.0);
