@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::grouping::distinct;
 use crate::options;
 use crate::record::Record;
+use crate::rivals::Lost;
 use crate::server::generator::check_connections;
 use crate::server::subject::{Subject, names};
 use crate::server::trial::{Plan, Trial};
@@ -63,11 +64,13 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
         groups(&subjects, point.connections).into_iter().map(move |group| (point, group))
     };
     let groups: Vec<(Point, Vec<Subject<Software>>)> = points.iter().flat_map(of_point).collect();
-    let mut plan = Plan::new("echo", &options.output, &subjects, groups.len(), 40.0);
-    (plan.all, plan.notes) = (names(subject::ALL), notes);
+    // Before the time of the run begins: compiling takes a while.
+    let mut lost = Lost::default();
     for subject in &subjects {
-        plan.lost.keep(subject.name, subject.start.prepare())?;
+        lost.keep(subject.name, subject.start.prepare())?;
     }
+    let mut plan = Plan::new("echo", &options.output, &subjects, groups.len(), 40.0);
+    (plan.all, plan.notes, plan.lost) = (names(subject::ALL), notes, lost);
     let own = [
         ("connections", json!(points.iter().map(|p| p.connections).collect::<Vec<_>>())),
         ("kinds", json!(points.iter().map(|p| p.kind.name()).collect::<Vec<_>>())),

@@ -7,8 +7,8 @@
 //!
 //! Each server lives in a process of its own on one processor (`server`); one load generator on
 //! another (`server/web.rs`) keeps one request in flight on each connection, checks each answer
-//! (`server/response.rs`) and takes the servers in turn, round by round (`trial.rs`). The figure is the
-//! processor time of the server's process per request: unlike requests per second it does not
+//! (`server/response.rs`) and takes the servers in turn, round by round (`trial.rs`). The figure is
+//! the processor time of the server's process per request: unlike requests per second it does not
 //! depend on how fast the generator is.
 
 use serde::{Deserialize, Serialize};

@@ -249,8 +249,8 @@ fn in_turn<L: Load>(
     Ok(())
 }
 
-/// Returns the row of each server that is still there, by its place among all. A rival that fails now
-/// is lost too.
+/// Returns the row of each server that is still there, by its place among all. A rival that fails
+/// now is lost too.
 pub(crate) fn rows<L: Load, Row>(
     runners: &mut [Runner<L>],
     lost: &mut Lost,
@@ -266,8 +266,8 @@ pub(crate) fn rows<L: Load, Row>(
     Ok(rows)
 }
 
-/// Fills in the ratios within a point. `of` returns the server of a row and its figures; `fill` gets
-/// the ratio of a row's processor time to that of a server.
+/// Fills in the ratios within a point. `of` returns the server of a row and its figures; `fill`
+/// gets the ratio of a row's processor time to that of a server.
 pub(crate) fn relate<Row>(
     rows: &mut [Row],
     of: fn(&Row) -> (&str, &Figures),
