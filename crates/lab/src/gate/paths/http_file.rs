@@ -8,7 +8,7 @@ use superpoll_gateway::{Address, Config};
 use super::http;
 use crate::error::{Error, Result};
 use crate::gate::paths::work::{Work, in_tasks};
-use crate::http::response::BODY;
+use crate::http::BODY;
 use crate::sys::process;
 
 const REQUEST: &[u8] = b"GET /hello.txt HTTP/1.1\r\nhost: localhost\r\n\r\n";
