@@ -1,5 +1,6 @@
 //! The descriptors an experiment works on: pairs of a reader that is watched and a writer.
 
+use std::io;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
@@ -36,7 +37,7 @@ const DEFAULT_CONGESTION: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 pub(crate) fn plain_network() -> Option<String> {
     let made = network::enter_new().and_then(|()| {
         let set = |name: &&&str| std::fs::write(DEFAULT_CONGESTION, name).is_ok();
-        CONGESTION.iter().find(set).map(drop).ok_or_else(|| std::io::ErrorKind::Unsupported.into())
+        CONGESTION.iter().find(set).map(drop).ok_or_else(|| io::ErrorKind::Unsupported.into())
     });
     made.err().map(|error| {
         format!(
@@ -64,10 +65,23 @@ pub(crate) fn most_pairs() -> usize {
     (usize::try_from(limit).unwrap_or(usize::MAX).saturating_sub(RESERVE)) / 2
 }
 
+/// Refuses a number of pairs that does not fit under the limit of this process, and none at all.
+pub(crate) fn check_total(total: usize) -> Result<()> {
+    let most = most_pairs();
+    if (1..=most).contains(&total) {
+        return Ok(());
+    }
+    Err(Error::usage(format!(
+        "--total {total} is not possible: give 1 to {most}, as the limit of {} descriptors leaves",
+        superpoll::limits::nofile().1
+    )))
+}
+
 /// The pairs.
 #[derive(Debug)]
 pub(crate) struct Pairs {
     readers: Vec<OwnedFd>,
+    #[allow(dead_code, reason = "they are open as long as the pairs are")]
     writers: Vec<OwnedFd>,
     reader_numbers: Vec<RawFd>,
     writer_numbers: Vec<RawFd>,
@@ -83,39 +97,23 @@ impl Pairs {
         let (soft, _) = superpoll::limits::nofile();
         let room_above = usize::try_from(soft).unwrap_or(usize::MAX) > 1024 + total;
         let floor = (total + RESERVE / 4 <= 1024 && room_above).then_some(1024);
-        let listener = match kind {
-            Kind::Tcp => Some(
-                TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-                    .map_err(|e| Error::system("listening on the loopback interface", e))?,
-            ),
-            _ => None,
-        };
-        let mut pairs = Pairs {
-            readers: Vec::with_capacity(total),
-            writers: Vec::with_capacity(total),
-            reader_numbers: Vec::with_capacity(total),
-            writer_numbers: Vec::with_capacity(total),
-            answers: kind == Kind::Tcp,
-        };
-        for count in 0..total {
-            let opened = match (kind, &listener) {
-                (Kind::Tcp, Some(listener)) => tcp_pair(listener),
-                (Kind::Unix, _) => descriptor::unix_pair(),
-                _ => descriptor::pipe(),
-            };
-            let moved = opened.and_then(|(reader, writer)| match floor {
+        let open =
+            opener(kind).map_err(|e| Error::system("listening on the loopback interface", e))?;
+        let open_one = |place: usize| {
+            let moved = open().and_then(|(reader, writer)| match floor {
                 Some(floor) => Ok((reader, descriptor::move_to(writer, floor)?)),
                 None => Ok((reader, writer)),
             });
-            let (reader, writer) = moved.map_err(|source| {
-                Error::system(format!("opening pair {} of {total} ({kind})", count + 1), source)
-            })?;
-            pairs.reader_numbers.push(reader.as_raw_fd());
-            pairs.writer_numbers.push(writer.as_raw_fd());
-            pairs.readers.push(reader);
-            pairs.writers.push(writer);
-        }
-        Ok(pairs)
+            moved.map_err(|source| {
+                Error::system(format!("opening pair {} of {total} ({kind})", place + 1), source)
+            })
+        };
+        let pairs = (0..total).map(open_one).collect::<Result<Vec<_>>>()?;
+        let (readers, writers): (Vec<OwnedFd>, Vec<OwnedFd>) = pairs.into_iter().unzip();
+        let numbers = |ends: &[OwnedFd]| ends.iter().map(AsRawFd::as_raw_fd).collect();
+        let (reader_numbers, writer_numbers) = (numbers(&readers), numbers(&writers));
+        let answers = kind == Kind::Tcp;
+        Ok(Pairs { readers, writers, reader_numbers, writer_numbers, answers })
     }
 
     /// Sends a byte back from each of these readers, where the kind needs it; not to be timed.
@@ -173,16 +171,25 @@ impl Pairs {
 /// Returns pairs of connected sockets that do not block; both ends are read and written. TCP
 /// sockets are without Nagle's delay and with a plain congestion control.
 pub(crate) fn socket_pairs(kind: Kind, total: usize) -> Result<Vec<(OwnedFd, OwnedFd)>> {
-    let pairs: std::io::Result<Vec<_>> = match kind {
-        Kind::Pipe => return Err(Error::usage("a pipe has one direction: choose tcp or unix")),
-        Kind::Unix => (0..total).map(|_| descriptor::unix_pair()).collect(),
-        Kind::Tcp => TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-            .and_then(|listener| (0..total).map(|_| tcp_pair(&listener)).collect()),
-    };
+    if kind == Kind::Pipe {
+        return Err(Error::usage("a pipe has one direction: choose tcp or unix"));
+    }
+    let pairs = opener(kind).and_then(|open| (0..total).map(|_| open()).collect());
     pairs.map_err(|source| Error::system(format!("connecting {total} pairs ({kind})"), source))
 }
 
-fn tcp_pair(listener: &TcpListener) -> std::io::Result<(OwnedFd, OwnedFd)> {
+/// Returns a function that opens a pair of this kind, each time another one.
+fn opener(kind: Kind) -> io::Result<impl Fn() -> io::Result<(OwnedFd, OwnedFd)>> {
+    let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+    let listener = (kind == Kind::Tcp).then(listen).transpose()?;
+    Ok(move || match (&listener, kind) {
+        (Some(listener), _) => tcp_pair(listener),
+        (None, Kind::Unix) => descriptor::unix_pair(),
+        (None, _) => descriptor::pipe(),
+    })
+}
+
+fn tcp_pair(listener: &TcpListener) -> io::Result<(OwnedFd, OwnedFd)> {
     let writer = TcpStream::connect(listener.local_addr()?)?;
     let (reader, _) = listener.accept()?;
     for stream in [&reader, &writer] {

@@ -240,13 +240,17 @@ mod tests {
     use crate::experiments::Records;
     use crate::record::{Record, SCHEMA};
     use crate::wake;
+    use crate::waking::Times;
 
     fn document(rows: &[(&str, f64, f64, f64)]) -> Document {
         let rows = rows.iter().map(|&(subject, low, middle, high)| wake::Row {
             subject: subject.to_owned(),
-            wake_ns_min: low,
-            wake_ns_p50: middle,
-            wake_ns_p90: high,
+            times: Times {
+                wake_ns_min: low,
+                wake_ns_p50: middle,
+                wake_ns_p90: high,
+                ..Times::default()
+            },
             ..wake::Row::default()
         });
         let record = Record::new("wake", Environment::here(), [], rows.collect());

@@ -46,8 +46,7 @@ impl Document {
     /// Reads a report's document, or the record of one experiment. Claims are judged again.
     pub(crate) fn read(path: &Path) -> Result<Document> {
         let shown = path.display();
-        let text = std::fs::read_to_string(path)
-            .map_err(|e| Error::system(format!("reading {shown}"), e))?;
+        let text = record::read(path)?;
         let refused = |why: String| {
             Error::usage(format!(
                 "{shown} is not a report of superpoll-lab: {why}; give a {FILE}, or a file that --json wrote"

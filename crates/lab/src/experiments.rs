@@ -61,7 +61,11 @@ macro_rules! experiments {
             /// Reads the records that lie in a folder, and the reason for each that cannot be read.
             pub(crate) fn load(folder: &Path) -> (Records, Vec<String>) {
                 let mut notes = Vec::new();
-                $(let $field = read(&folder.join(concat!($name, ".json")), &mut notes);)*
+                $(let $field = read(
+                    &folder.join(concat!($name, ".json")),
+                    |record: &Record<_>| record.schema,
+                    &mut notes,
+                );)*
                 (Records { $($field),* }, notes)
             }
 
@@ -103,10 +107,7 @@ macro_rules! listed {
             targets: |records| {
                 records.$field.as_ref().map_or(Vec::new(), |one| <$experiment>::targets(&one.rows))
             },
-            figures: |records| {
-                let rows = records.$field.iter().flat_map(|one| &one.rows);
-                rows.filter_map(<$experiment>::figure).collect()
-            },
+            figures: |records| rows(&records.$field).filter_map(<$experiment>::figure).collect(),
         }
     };
 }
@@ -134,6 +135,11 @@ experiments! {
     sit: keep::experiment::Keep as "sit",
 }
 
+/// Returns the rows of a record; none if its experiment was not run.
+pub(crate) fn rows<Row>(record: &Option<Record<Row>>) -> std::slice::Iter<'_, Row> {
+    record.as_ref().map_or(&[][..], |record| &record.rows).iter()
+}
+
 fn part<E: Experiment>(rows: &[E::Row], page: &mut Page<'_>) -> Result<()> {
     E::page(rows, page)?;
     page.targets(&E::targets(rows));
@@ -152,12 +158,13 @@ pub(crate) fn targets(records: &Records) -> Vec<Target> {
     ALL.iter().flat_map(|experiment| (experiment.targets)(records)).collect()
 }
 
-/// Returns the record of a file; `None`, and a note, if the file is something else, and `None`
-/// without a note if the file is missing.
-fn read<Row: serde::de::DeserializeOwned>(
+/// Returns the document of a file; `None`, and a note, if the file is something else, and `None`
+/// without a note if the file is missing. `schema` returns the version of the document.
+pub(crate) fn read<Document: serde::de::DeserializeOwned>(
     path: &Path,
+    schema: impl Fn(&Document) -> u32,
     notes: &mut Vec<String>,
-) -> Option<Record<Row>> {
+) -> Option<Document> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
@@ -167,12 +174,12 @@ fn read<Row: serde::de::DeserializeOwned>(
             return None;
         }
     };
-    match serde_json::from_str::<Record<Row>>(&text) {
-        Ok(record) if record.schema == SCHEMA => Some(record),
-        Ok(record) => {
+    match serde_json::from_str::<Document>(&text) {
+        Ok(document) if schema(&document) == SCHEMA => Some(document),
+        Ok(document) => {
             notes.push(format!(
                 "{name} left out: its version is {}, this program reads {SCHEMA}; measure again",
-                record.schema
+                schema(&document)
             ));
             None
         }

@@ -69,15 +69,13 @@ impl Program {
         let mut command = Command::new(go);
         command.args(["build", "-o", self.name, "main.go"]).current_dir(folder.path());
         // Nothing is looked for outside of the folder and of Go's own, and nothing downloaded.
-        for (name, value) in [
+        command.envs([
             ("GOFLAGS", "-mod=mod"),
             ("GOPROXY", "off"),
             ("GOTOOLCHAIN", "local"),
             ("GOWORK", "off"),
             ("CGO_ENABLED", "0"),
-        ] {
-            command.env(name, value);
-        }
+        ]);
         if ["GOCACHE", "XDG_CACHE_HOME", "HOME"].iter().all(|name| std::env::var_os(name).is_none())
         {
             command.env("GOCACHE", folder.path().join("cache"));

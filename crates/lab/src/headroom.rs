@@ -23,7 +23,7 @@ crate::by_name::named! {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Headroom {
     /// Bytes that are available.
-    memory: u64,
+    pub memory: u64,
     files: u64,
     processes: u64,
 }
@@ -45,16 +45,6 @@ impl Headroom {
         }
     }
 
-    /// Returns the bytes that are available.
-    pub(crate) fn memory(&self) -> u64 {
-        self.memory
-    }
-
-    /// Returns the bytes that may be used in total.
-    fn budget(&self) -> u64 {
-        self.memory / 4 * 3
-    }
-
     /// Returns how many connections are possible, and which limit allows no more. Each connection
     /// takes `bytes` at both ends together, and the other arguments are the connections per process
     /// at the servers and at the clients.
@@ -67,7 +57,7 @@ impl Headroom {
         let each = 1.0 / at_servers.max(1) as f64 + 1.0 / at_clients.max(1) as f64;
         let processes = (self.processes as f64 / each) as u64;
         let most = [
-            (self.budget() / bytes.max(1), Limit::Memory),
+            (self.memory / 4 * 3 / bytes.max(1), Limit::Memory),
             (self.files.saturating_sub(FILES_OF_OTHERS) / 2, Limit::Files),
             (processes, Limit::Processes),
         ];

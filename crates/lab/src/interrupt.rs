@@ -5,6 +5,8 @@
 
 use std::sync::atomic::{AtomicI32, Ordering};
 
+use nix::sys::signal::Signal;
+
 use crate::error::{Error, Result};
 use crate::sys;
 
@@ -13,7 +15,7 @@ static SIGNAL: AtomicI32 = AtomicI32::new(0);
 
 /// Notes an interrupt or a termination from now on, instead of ending.
 pub(crate) fn watch() -> Result<()> {
-    sys::signal::note_once(&[libc::SIGINT, libc::SIGTERM], |signal| {
+    sys::signal::note_once(&[Signal::SIGINT, Signal::SIGTERM], |signal| {
         SIGNAL.store(signal, Ordering::Relaxed);
     })
     .map_err(|e| Error::system("watching for an interrupt", e))

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::environment::Environment;
 use crate::error::{Error, Result};
-use crate::experiments::Listed;
+use crate::experiments::{self, Listed};
 use crate::record::SCHEMA;
 
 /// Its file in a report's folder.
@@ -112,25 +112,7 @@ impl Journal {
     /// Returns the journal of a folder; `None`, and a note, if it cannot be read, and `None`
     /// without a note if there is no journal.
     pub(crate) fn load(folder: &Path, notes: &mut Vec<String>) -> Option<Journal> {
-        let text = match std::fs::read_to_string(folder.join(FILE)) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
-            Err(error) => {
-                notes.push(format!("{FILE} left out: {error}"));
-                return None;
-            }
-        };
-        match serde_json::from_str::<Journal>(&text) {
-            Ok(journal) if journal.schema == SCHEMA => Some(journal),
-            Ok(journal) => {
-                notes.push(format!("{FILE} left out: its version is {}", journal.schema));
-                None
-            }
-            Err(error) => {
-                notes.push(format!("{FILE} left out: {error}"));
-                None
-            }
-        }
+        experiments::read(&folder.join(FILE), |journal: &Journal| journal.schema, notes)
     }
 
     /// Writes the journal; at any time a reader finds the complete old or the complete new journal.
@@ -176,7 +158,6 @@ impl Journal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::experiments;
 
     fn journal(extent: Extent) -> Journal {
         let all: Vec<&Listed> = experiments::ALL.iter().collect();

@@ -73,6 +73,7 @@ mod ring;
 mod rivals;
 #[cfg(test)]
 mod rivals_table;
+mod run;
 mod say;
 mod second_thread;
 mod server;

@@ -18,6 +18,8 @@
 use std::io::ErrorKind;
 use std::time::Instant;
 
+use superpoll::diagnostics::Stats;
+
 use crate::budget::Budget;
 use crate::channel::Pairs;
 use crate::error::{Error, Result};
@@ -53,7 +55,8 @@ struct Block {
     write_ns: Vec<f64>,
     run: usize,
     preempted: usize,
-    counters: Option<Counters>,
+    /// The subject's own counters before its rounds and after them.
+    counters: Option<(Stats, Stats)>,
     allocations: Option<u64>,
     memory: Option<usize>,
     empty: u64,
@@ -62,25 +65,6 @@ struct Block {
     overflows: Option<u64>,
     /// Bytes that were written, which is the number of events.
     events: u64,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Counters {
-    waits: u64,
-    epoll_ctl: u64,
-    wakes: u64,
-    moves: u64,
-}
-
-impl Counters {
-    fn of(subject: &dyn Subject) -> Option<Counters> {
-        subject.counters().map(|stats| Counters {
-            waits: stats.calls.waits(),
-            epoll_ctl: stats.calls.epoll_ctl(),
-            wakes: stats.calls.waker_write,
-            moves: stats.moves_to_hot + stats.moves_to_cold,
-        })
-    }
 }
 
 /// The rounds that count as samples: all rounds of a load that is always the same, or whole blocks
@@ -140,10 +124,10 @@ pub(crate) fn figures(
     outcomes: &[Outcome],
     sample: Sample,
     relate: impl FnOnce(&mut [(&str, &mut Figures)]),
-) -> Vec<Figures> {
-    let mut figures: Vec<Figures> = outcomes.iter().map(|one| one.figures(sample)).collect();
-    let names = outcomes.iter().map(|one| one.entry.name);
-    relate(&mut names.zip(&mut figures).collect::<Vec<_>>());
+) -> Vec<(Entry, Figures)> {
+    let each = outcomes.iter().map(|one| (one.entry, one.figures(sample)));
+    let mut figures: Vec<(Entry, Figures)> = each.collect();
+    relate(&mut figures.iter_mut().map(|(entry, own)| (entry.name, own)).collect::<Vec<_>>());
     figures
 }
 
@@ -165,15 +149,15 @@ fn run_block(
     let first = rounds.warm_up_adaptive.max(rounds.warm_up) - warm_up;
     let mut all = Vec::with_capacity(rounds.measured);
     for round in 0..warm_up {
-        watch_now_and_then(entry, round);
+        watch_now_and_then(entry.name, round);
         run_round(pairs, entry, &mut *subject, load, first + round, log)?;
     }
     let empty = log.empty();
     let (calls, overflows) = (subject.calls(), subject.overflows());
-    let counters = Counters::of(&*subject);
+    let counters = subject.counters();
     let mut allocated = memory::allocations().map(|_| 0);
     for round in 0..rounds.measured {
-        watch_now_and_then(entry, round);
+        watch_now_and_then(entry.name, round);
         let preemptions = process::preemptions();
         let before = memory::allocations();
         let (write_ns, loop_ns) =
@@ -197,12 +181,7 @@ fn run_block(
             block.loop_ns.push(loop_ns);
         }
     }
-    block.counters = Counters::of(&*subject).zip(counters).map(|(after, before)| Counters {
-        waits: after.waits - before.waits,
-        epoll_ctl: after.epoll_ctl - before.epoll_ctl,
-        wakes: after.wakes - before.wakes,
-        moves: after.moves - before.moves,
-    });
+    block.counters = counters.zip(subject.counters());
     block.allocations = allocated;
     block.memory = subject.memory();
     block.empty = log.empty() - empty;
@@ -214,9 +193,10 @@ fn run_block(
     Ok(block)
 }
 
-fn watch_now_and_then(entry: &Entry, round: usize) {
+/// Keeps the watch over a subject from ending, every so many rounds.
+pub(crate) fn watch_now_and_then(subject: &'static str, round: usize) {
     if round.is_multiple_of(64) {
-        process::watch(entry.name);
+        process::watch(subject);
     }
 }
 
@@ -294,8 +274,10 @@ impl Outcome {
         let all: Vec<f64> = self.blocks.iter().flat_map(|b| &b.loop_ns).copied().collect();
         let rounds: usize = all.len();
         let run: usize = self.blocks.iter().map(|block| block.run).sum();
-        let per_round = |of: fn(&Counters) -> u64| {
-            let sum: Option<u64> = self.blocks.iter().map(|b| b.counters.as_ref().map(of)).sum();
+        let per_round = |of: fn(&Stats) -> u64| {
+            let counters = self.blocks.iter().map(|block| block.counters.as_ref());
+            let sum: Option<u64> =
+                counters.map(|own| own.map(|(before, after)| of(after) - of(before))).sum();
             sum.map(|sum| sum as f64 / run.max(1) as f64)
         };
         let events: u64 = self.blocks.iter().map(|block| block.events).sum();
@@ -312,10 +294,10 @@ impl Outcome {
             block_ns_per_round_high: statistics::maximum(&blocks.loop_ns),
             preempted: self.blocks.iter().map(|block| block.preempted).sum(),
             empty_reads: self.blocks.iter().map(|block| block.empty).sum(),
-            waits_per_round: per_round(|c| c.waits),
-            epoll_ctl_per_round: per_round(|c| c.epoll_ctl),
-            wakes_per_round: per_round(|c| c.wakes),
-            moves_per_round: per_round(|c| c.moves),
+            waits_per_round: per_round(|stats| stats.calls.waits()),
+            epoll_ctl_per_round: per_round(|stats| stats.calls.epoll_ctl()),
+            wakes_per_round: per_round(|stats| stats.calls.waker_write),
+            moves_per_round: per_round(|stats| stats.moves_to_hot + stats.moves_to_cold),
             allocations_per_round: allocations.map(|sum| sum as f64 / run.max(1) as f64),
             calls_per_event: calls.map(|sum| sum as f64 / events.max(1) as f64),
             overflows: self.blocks.iter().map(|block| block.overflows).sum(),
@@ -353,6 +335,9 @@ mod tests {
     fn a_rival_that_fails_is_left_out_and_leaves_nothing_to_the_next() {
         struct Idle;
         impl Subject for Idle {
+            fn turn(&mut self, _: &[u32], _: &mut ReadLog) -> Result<()> {
+                Ok(())
+            }
             fn round(&mut self, _: &[u32], _: &mut ReadLog) -> Result<()> {
                 Ok(())
             }
@@ -389,14 +374,14 @@ mod tests {
     fn an_interrupted_wait_is_no_failure() {
         struct Interrupted(u32);
         impl Subject for Interrupted {
-            fn round(&mut self, _: &[u32], _: &mut ReadLog) -> Result<()> {
+            fn turn(&mut self, _: &[u32], _: &mut ReadLog) -> Result<()> {
                 self.0 += 1;
                 let code = if self.0 < 3 { libc::EINTR } else { libc::EBADF };
                 Err(Error::system("waiting", std::io::Error::from_raw_os_error(code)))
             }
         }
         let mut subject = Interrupted(0);
-        let error = whole_round(&mut subject, &[], &mut ReadLog::new(1)).unwrap_err().to_string();
+        let error = whole_round(&mut subject, &[0], &mut ReadLog::new(1)).unwrap_err().to_string();
         assert!(subject.0 == 3 && error.contains("Bad file descriptor"), "{error}");
     }
 }

@@ -1,5 +1,6 @@
 //! The options that experiments share, and how lists of names are read.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
@@ -215,6 +216,13 @@ pub(crate) fn present<T: Copy>(
         }
     }
     Ok((kept, notes))
+}
+
+/// Refuses a value of an option outside of this range.
+pub(crate) fn within(option: &str, value: usize, range: RangeInclusive<usize>) -> Result<()> {
+    let (least, most) = (range.start(), range.end());
+    let text = || format!("{option} {value} is not possible: give {least} to {most}");
+    range.contains(&value).then_some(()).ok_or_else(|| Error::usage(text()))
 }
 
 /// Numbers with commas.

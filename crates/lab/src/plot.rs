@@ -118,31 +118,22 @@ impl Plot {
 
     /// Returns the plot; `None` if no curve has more than one point.
     pub(crate) fn drawn(self) -> Option<Plot> {
-        self.is_worth_drawing().then_some(self)
+        let is_worth_it = self.curves.iter().any(|curve| curve.points.len() > 1);
+        is_worth_it.then_some(self)
     }
 
     /// Like `drawn`, with x on a logarithmic axis that spans the curves.
     pub(crate) fn drawn_over_powers_of_ten(self) -> Option<Plot> {
-        self.drawn().map(Plot::over_powers_of_ten)
-    }
-
-    /// Returns the plot with x on a logarithmic axis that spans the curves.
-    #[must_use]
-    fn over_powers_of_ten(mut self) -> Plot {
+        let mut plot = self.drawn()?;
         let mut ends = (f64::INFINITY, f64::NEG_INFINITY);
-        for (x, _) in self.curves.iter_mut().flat_map(|curve| &mut curve.points) {
+        for (x, _) in plot.curves.iter_mut().flat_map(|curve| &mut curve.points) {
             *x = x.log10();
             ends = (ends.0.min(*x), ends.1.max(*x));
         }
         if ends.0 < ends.1 {
-            self.x_range = ends.0..ends.1;
+            plot.x_range = ends.0..ends.1;
         }
-        Plot { x_power_of_ten: true, ..self }
-    }
-
-    /// Returns whether any curve has more than one point.
-    fn is_worth_drawing(&self) -> bool {
-        self.curves.iter().any(|curve| curve.points.len() > 1)
+        Some(Plot { x_power_of_ten: true, ..plot })
     }
 
     /// Draws it with a logarithmic y axis.
@@ -308,15 +299,11 @@ mod tests {
 
     #[test]
     fn a_plot_has_its_curves_line_mark_and_no_fixed_black() {
+        let points = [(0.1, 5.0), (0.5, 1.0), (1.0, 0.7)];
         let plot = Plot {
             title: "a < b".to_owned(),
             y_label: "ratio".to_owned(),
-            curves: vec![Curve {
-                name: "curve one".to_owned(),
-                points: vec![(0.1, 5.0), (0.5, 1.0), (1.0, 0.7)],
-                colour: 0,
-                thin: false,
-            }],
+            curves: curves(&points, |&at| Some(("curve one", at))),
             break_even: true,
             top: 4.0,
             marks: vec![(0.5, "here 0.50".to_owned())],

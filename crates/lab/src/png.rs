@@ -85,8 +85,7 @@ fn draw(plots: &[PathBuf], width: u32) -> Result<Vec<PathBuf>> {
     let mut drawn = Vec::new();
     for path in plots {
         let shown = path.display();
-        let text = std::fs::read_to_string(path)
-            .map_err(|e| Error::system(format!("reading {shown}"), e))?;
+        let text = crate::record::read(path)?;
         let refused = |why: String| Error::usage(format!("drawing {shown}: {why}"));
         let tree = usvg::Tree::from_str(&text, &options).map_err(|e| refused(e.to_string()))?;
         let scale = width as f32 / tree.size().width();
@@ -129,16 +128,8 @@ mod tests {
     #[test]
     fn a_plot_becomes_a_picture_of_the_width_that_was_asked_for() {
         let folder = tempfile::tempdir().unwrap();
-        let plot = crate::plot::Plot {
-            title: "a title".to_owned(),
-            curves: vec![crate::plot::Curve {
-                name: "curve".to_owned(),
-                points: vec![(0.1, 5.0), (1.0, 1.0)],
-                colour: 0,
-                thin: false,
-            }],
-            ..crate::plot::Plot::default()
-        };
+        let curves = crate::plot::curves(&[(0.1, 5.0), (1.0, 1.0)], |&at| Some(("curve", at)));
+        let plot = crate::plot::Plot::of("a title".to_owned(), "x", "y", curves);
         let svg = crate::plot::standalone(&plot.svg().unwrap());
         std::fs::write(folder.path().join("a.svg"), svg).unwrap();
         let made = draw(&plots(folder.path()).unwrap(), 450);

@@ -154,34 +154,26 @@ pub(crate) fn relate(point: &mut [(&str, &mut Figures)]) {
 
 /// Like [`relate`], but the ratios are to the best of the subjects that `yardstick` selects.
 pub(crate) fn relate_to(point: &mut [(&str, &mut Figures)], yardstick: impl Fn(&str) -> bool) {
-    let floor = point
-        .iter()
-        .find(|(name, _)| *name == "floor")
-        .map(|(_, floor)| (floor.write_ns_per_round_median, floor.write_ns_per_round_min));
+    // What a write costs where nobody watches: the median, the least, and the lowest decile.
+    let floor = point.iter().find(|(name, _)| *name == "floor").map(|(_, floor)| {
+        let decile = lowest_decile(&floor.blocks.write_ns);
+        (floor.write_ns_per_round_median, floor.write_ns_per_round_min, decile)
+    });
     // Writing to a watched descriptor is never cheaper; where it seems so, that is noise, and no
     // subject is credited for it.
     let cost = |f: &Figures| {
-        floor.map(|(median, _)| {
-            f.ns_per_round_median + (f.write_ns_per_round_median - median).max(0.0)
-        })
+        Some(f.ns_per_round_median + (f.write_ns_per_round_median - floor?.0).max(0.0))
     };
-    let cost_min = |f: &Figures| {
-        floor.map(|(_, least)| f.ns_per_round_min + (f.write_ns_per_round_min - least).max(0.0))
-    };
-    let best = |of: &dyn Fn(&Figures) -> Option<f64>| {
-        let held_against = point.iter().filter(|(name, _)| yardstick(name));
-        held_against.filter_map(|(_, figures)| of(figures)).min_by(f64::total_cmp)
-    };
-    let unwatched = point
-        .iter()
-        .find(|(name, _)| *name == "floor")
-        .map(|(_, floor)| lowest_decile(&floor.blocks.write_ns));
+    let cost_min =
+        |f: &Figures| Some(f.ns_per_round_min + (f.write_ns_per_round_min - floor?.1).max(0.0));
+    let held_against = || point.iter().filter(|(name, _)| yardstick(name)).map(|(_, own)| &**own);
+    let best =
+        |of: &dyn Fn(&Figures) -> Option<f64>| held_against().filter_map(of).min_by(f64::total_cmp);
     let loops = |f: &Figures| Some(f.blocks.loop_ns.clone());
-    let costs = |f: &Figures| Some(f.blocks.costs(unwatched?));
+    let costs = |f: &Figures| Some(f.blocks.costs(floor?.2));
     let cheapest = |of: &dyn Fn(&Figures) -> Option<Vec<f64>>| {
-        let held_against = point.iter().filter(|(name, _)| yardstick(name));
-        held_against
-            .filter_map(|(_, figures)| of(figures).filter(|blocks| !blocks.is_empty()))
+        held_against()
+            .filter_map(|figures| of(figures).filter(|blocks| !blocks.is_empty()))
             .min_by(|a, b| lowest_decile(a).total_cmp(&lowest_decile(b)))
     };
     let (cheapest_loop, cheapest_cost) = (cheapest(&loops), cheapest(&costs));
@@ -268,6 +260,12 @@ fn quoted(cell: &str) -> String {
     } else {
         cell.to_owned()
     }
+}
+
+/// Reads a file; the error names it.
+pub(crate) fn read(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path)
+        .map_err(|source| Error::system(format!("reading {}", path.display()), source))
 }
 
 /// Writes a file; the error names it.

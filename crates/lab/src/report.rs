@@ -50,7 +50,8 @@ pub(crate) fn write(folder: &Path) -> Result<()> {
         if let Some(note) = origin.parameters.get("interrupted").and_then(|note| note.as_str()) {
             page.text(note);
         }
-        own_claims(&mut page, experiment, &document.claims);
+        let own = document.claims.iter().filter(|one| one.experiment == experiment.name);
+        list(&mut page, &own.collect::<Vec<_>>(), false);
         page.details("machine and parameters", |page| parameters(page, origin));
         (experiment.part)(&document.records, &mut page)?;
     }
@@ -97,7 +98,7 @@ fn verdicts(page: &mut Page<'_>, findings: &[Finding]) {
     page.text(&format!("{}.", claims::tally(findings)));
     let advice = claims::advice(findings);
     page.list("For your server that means:", advice);
-    for source in claims::SOURCES {
+    for source in &claims::SOURCES {
         let own: Vec<&Finding> = findings.iter().filter(|one| one.text == source.text).collect();
         if own.is_empty() {
             continue;
@@ -108,16 +109,11 @@ fn verdicts(page: &mut Page<'_>, findings: &[Finding]) {
     }
 }
 
-/// Shows the claims that an experiment is about.
-fn own_claims(page: &mut Page<'_>, experiment: &Listed, findings: &[Finding]) {
-    let own: Vec<&Finding> =
-        findings.iter().filter(|one| one.experiment == experiment.name).collect();
-    if !own.is_empty() {
-        list(page, &own, false);
-    }
-}
-
+/// Shows claims, if there are any.
 fn list(page: &mut Page<'_>, findings: &[&Finding], links: bool) {
+    if findings.is_empty() {
+        return;
+    }
     let mut html = "<ul class=\"claims\">\n".to_owned();
     for one in findings {
         let class = match one.verdict {
@@ -181,16 +177,9 @@ fn percent_encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len() * 2);
     for byte in text.bytes() {
         match byte {
-            b'a'..=b'z'
-            | b'A'..=b'Z'
-            | b'0'..=b'9'
-            | b'-'
-            | b'.'
-            | b'_'
-            | b'~'
-            | b':'
-            | b','
-            | b'/' => encoded.push(char::from(byte)),
+            _ if byte.is_ascii_alphanumeric() || b"-._~:,/".contains(&byte) => {
+                encoded.push(char::from(byte));
+            }
             other => {
                 let _ = write!(encoded, "%{other:02X}");
             }

@@ -21,49 +21,50 @@ pub(crate) struct Rival {
     version: fn() -> Result<String, String>,
 }
 
+/// The version of a linked library, as it reports it.
+macro_rules! linked {
+    ($library:ident) => {{
+        #[cfg(feature = "rivals-c")]
+        let version = Ok(crate::sys::$library::version());
+        #[cfg(not(feature = "rivals-c"))]
+        let version = Err(not_built_in("rivals-c"));
+        version
+    }};
+}
+
+const fn rival(
+    name: &'static str,
+    subjects: &'static [&'static str],
+    version: fn() -> Result<String, String>,
+) -> Rival {
+    Rival { name, subjects, version }
+}
+
 /// All of them.
 pub(crate) const ALL: &[Rival] = &[
-    Rival { name: "mio", subjects: &["mio"], version: || of_crate("mio", "rival-mio") },
-    Rival {
-        name: "polling",
-        subjects: &["polling"],
-        version: || of_crate("polling", "rival-polling"),
-    },
-    Rival { name: "libevent", subjects: &["libevent"], version: libevent },
-    Rival { name: "libev", subjects: &["libev"], version: libev },
-    Rival { name: "libuv", subjects: &["libuv"], version: libuv },
-    Rival {
-        name: "tokio",
-        subjects: &["tokio", "tokio-multi", "hyper-tokio", "hyper-silent", "hyper-keep-alive"],
-        version: || of_crate("tokio", "rivals-rt"),
-    },
-    Rival { name: "smol", subjects: &["smol"], version: || of_crate("smol", "rivals-rt") },
-    Rival {
-        name: "monoio",
-        subjects: &["monoio-epoll", "monoio-uring"],
-        version: || of_crate("monoio", "rivals-rt"),
-    },
-    Rival {
-        name: "compio",
-        subjects: &["compio-poll", "compio-uring"],
-        version: || of_crate("compio", "rivals-rt"),
-    },
-    Rival { name: "Go", subjects: &["go"], version: of_go },
-    Rival {
-        name: "hyper",
-        subjects: &["hyper-tokio", "hyper-silent", "hyper-keep-alive"],
-        version: || of_crate("hyper", "http"),
-    },
-    Rival {
-        name: "haproxy",
-        subjects: &["haproxy", "haproxy-relay"],
-        version: || of_program("haproxy", after_version),
-    },
-    Rival {
-        name: "nginx",
-        subjects: &["nginx", "nginx-reads", "nginx-silent", "nginx-keep-alive", "nginx-tls"],
-        version: || of_program("nginx", |line| line.rsplit_once('/').map(|(_, version)| version)),
-    },
+    rival("mio", &["mio"], || of_crate("mio", "rival-mio")),
+    rival("polling", &["polling"], || of_crate("polling", "rival-polling")),
+    rival("libevent", &["libevent"], || linked!(libevent)),
+    rival("libev", &["libev"], || linked!(libev)),
+    rival("libuv", &["libuv"], || linked!(libuv)),
+    rival(
+        "tokio",
+        &["tokio", "tokio-multi", "hyper-tokio", "hyper-silent", "hyper-keep-alive"],
+        || of_crate("tokio", "rivals-rt"),
+    ),
+    rival("smol", &["smol"], || of_crate("smol", "rivals-rt")),
+    rival("monoio", &["monoio-epoll", "monoio-uring"], || of_crate("monoio", "rivals-rt")),
+    rival("compio", &["compio-poll", "compio-uring"], || of_crate("compio", "rivals-rt")),
+    rival("Go", &["go"], of_go),
+    rival("hyper", &["hyper-tokio", "hyper-silent", "hyper-keep-alive"], || {
+        of_crate("hyper", "http")
+    }),
+    rival("haproxy", &["haproxy", "haproxy-relay"], || of_program("haproxy", after_version)),
+    rival(
+        "nginx",
+        &["nginx", "nginx-reads", "nginx-silent", "nginx-keep-alive", "nginx-tls"],
+        || of_program("nginx", |line| line.rsplit_once('/').map(|(_, version)| version)),
+    ),
 ];
 
 /// The text where the version is unknown.
@@ -131,42 +132,6 @@ fn locked<'a>(crates: &'a str, name: &str) -> Option<&'a str> {
 
 fn not_built_in(feature: &str) -> String {
     format!("not built in, feature {feature}")
-}
-
-#[cfg(feature = "rivals-c")]
-use c::{libev, libevent, libuv};
-
-#[cfg(feature = "rivals-c")]
-mod c {
-    //! The versions of the linked libraries, as they report them.
-
-    use crate::sys;
-
-    pub(super) fn libevent() -> Result<String, String> {
-        Ok(sys::libevent::version())
-    }
-
-    pub(super) fn libev() -> Result<String, String> {
-        Ok(sys::libev::version())
-    }
-
-    pub(super) fn libuv() -> Result<String, String> {
-        Ok(sys::libuv::version())
-    }
-}
-
-#[cfg(not(feature = "rivals-c"))]
-use no_c::{libev, libevent, libuv};
-
-#[cfg(not(feature = "rivals-c"))]
-mod no_c {
-    //! The libraries are not linked.
-
-    pub(super) fn libevent() -> Result<String, String> {
-        Err(crate::rivals::not_built_in("rivals-c"))
-    }
-
-    pub(super) use {libevent as libev, libevent as libuv};
 }
 
 fn of_go() -> Result<String, String> {

@@ -6,10 +6,7 @@ use std::thread::JoinHandle;
 
 /// The thread; it ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct SecondThread {
-    end: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
-}
+pub(crate) struct SecondThread(Option<(Sender<()>, JoinHandle<()>)>);
 
 impl SecondThread {
     /// Starts it. Where the system refuses a thread there is none, which the environment's count
@@ -21,14 +18,14 @@ impl SecondThread {
             let _ = wait.recv();
         };
         let thread = std::thread::Builder::new().name("idle".to_owned()).spawn(idle).ok();
-        SecondThread { end: Some(end), thread }
+        SecondThread(thread.map(|thread| (end, thread)))
     }
 }
 
 impl Drop for SecondThread {
     fn drop(&mut self) {
-        drop(self.end.take());
-        if let Some(thread) = self.thread.take() {
+        if let Some((end, thread)) = self.0.take() {
+            drop(end);
             let _ = thread.join();
         }
     }

@@ -3,14 +3,14 @@
 
 use serde_json::{Value, json};
 
-use crate::budget::Budget;
 use crate::channel::{self, Kind, Pairs};
 use crate::error::{Error, Result};
 use crate::load::Load;
-use crate::measure::{self, Outcome, Rounds};
+use crate::measure::{self, Rounds, Sample};
 use crate::options;
 use crate::placement::Placement;
-use crate::rivals::Lost;
+use crate::record::Figures;
+use crate::run::Run;
 use crate::subject::Entry;
 
 /// A point of a sweep.
@@ -31,22 +31,24 @@ pub(crate) struct Point<'a> {
 
 impl Point<'_> {
     /// Measures subjects in turn, with these numbers of rounds to warm up: of those that adapt, and
-    /// of the others. `begins` is called with a description before each block.
-    pub(crate) fn interleave(
+    /// of the others. Returns the figures of each, with the ratios that `relate` fills in.
+    pub(crate) fn figures(
         &self,
+        run: &mut Run<'_>,
         entries: &[Entry],
         (warm_up_adaptive, warm_up): (usize, usize),
-        budget: &mut Budget,
-        lost: &mut Lost,
-        mut begins: impl FnMut(String),
-    ) -> Result<Vec<Outcome>> {
+        relate: impl FnOnce(&mut [(&str, &mut Figures)]),
+    ) -> Result<Vec<(Entry, Figures)>> {
         let Point { kind, placement, total, active, pairs, ref load } = *self;
+        let Run { budget, lost, progress, .. } = run;
         let slot = budget.slot(entries.len(), ROUNDS);
         let measured = measure::rounds_in(pairs, load, slot)?;
         let rounds = Rounds { warm_up_adaptive, warm_up, measured };
-        measure::interleave(pairs, entries, load, rounds, budget, lost, |entry| {
-            begins(format!("{kind} {active}/{total} {placement} {}", entry.name));
-        })
+        let told = |entry: &Entry| {
+            progress.step(format!("{kind} {active}/{total} {placement} {}", entry.name));
+        };
+        let outcomes = measure::interleave(pairs, entries, load, rounds, budget, lost, told)?;
+        Ok(measure::figures(&outcomes, Sample::Round, relate))
     }
 }
 
@@ -135,26 +137,26 @@ impl Sweep {
     }
 
     /// Visits all points. `prepare` returns what all points over the same descriptors share, none if
-    /// there is nothing to measure there; `measure` measures one of them, in the rounds of the
+    /// there is nothing to measure there; `measure` measures one of them, in the rounds of the run's
     /// budget.
     pub(crate) fn visit<T>(
         &self,
-        budget: &mut Budget,
-        mut prepare: impl FnMut(&Pairs) -> Result<Option<T>>,
-        mut measure: impl FnMut(&Point<'_>, &T, &mut Budget) -> Result<()>,
+        run: &mut Run<'_>,
+        mut prepare: impl FnMut(&mut Run<'_>, &Pairs) -> Result<Option<T>>,
+        mut measure: impl FnMut(&mut Run<'_>, &Point<'_>, &T) -> Result<()>,
     ) -> Result<()> {
         for &kind in &self.kinds {
             for &total in &self.totals {
                 let pairs = Pairs::open(kind, total)?;
-                let Some(shared) = prepare(&pairs)? else { continue };
+                let Some(shared) = prepare(run, &pairs)? else { continue };
                 for &placement in &self.placements {
                     for active in self.points(total) {
-                        if budget.point() {
+                        if run.budget.point() {
                             let load = Load::constant(placement.choose(total, active));
                             let point =
                                 Point { kind, placement, total, active, pairs: &pairs, load };
-                            let measured = measure(&point, &shared, budget);
-                            budget.keep(measured)?;
+                            let measured = measure(run, &point, &shared);
+                            run.budget.keep(measured)?;
                         }
                     }
                 }

@@ -40,7 +40,8 @@ pub(crate) fn worst(
 /// The targets of a record: a name, a bound, the rows to which it applies, and the value of each.
 pub(crate) struct Targets<'a, Row> {
     rows: &'a [Row],
-    at: fn(&Row) -> String,
+    /// Names the point of a row, for the targets that follow.
+    pub at: fn(&Row) -> String,
     /// The targets that have a measurement.
     pub all: Vec<Target>,
 }

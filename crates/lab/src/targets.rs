@@ -1,21 +1,14 @@
 //! Measures in one run the figures that have targets.
 
-use serde::Serialize;
 use serde_json::json;
 use superpoll::BackendKind;
 
-use crate::atr::experiment::Atr;
-use crate::echo::experiment::Echo;
 use crate::environment::Environment;
 use crate::error::Result;
 use crate::experiment::Experiment;
-use crate::files::experiment::Files;
-use crate::mix::experiment::Mix;
 use crate::options::Output;
 use crate::record::Record;
-use crate::registrations::experiment::Registrations;
 use crate::target::Target;
-use crate::wake::experiment::Wake;
 use crate::{atr, echo, files, mix, registrations, wake};
 
 /// Options of `superpoll-lab targets`.
@@ -43,6 +36,7 @@ pub(crate) fn run(options: &Options, mut between: impl FnMut(&str)) -> Result<Re
     // The report has room for one record of each experiment: the one without a second thread.
     let output = |second_thread: bool, quick_seconds: f64, seconds: f64| Output {
         json: None,
+        no_report: second_thread || options.output.no_report,
         second_thread: second_thread || options.output.second_thread,
         seconds: Some(options.output.budget(quick_seconds, seconds)),
         paced: true,
@@ -50,14 +44,10 @@ pub(crate) fn run(options: &Options, mut between: impl FnMut(&str)) -> Result<Re
     };
     let mut targets = Vec::new();
     for second_thread in [false, true] {
-        let noted = |all: Vec<Target>| {
-            all.into_iter().map(move |target| Target {
-                at: target.at + if second_thread { ", second thread" } else { "" },
-                ..target
-            })
-        };
-        between(if second_thread { "sweeps, second thread" } else { "sweeps" });
-        let record = Atr::run(&atr::Options {
+        let note = if second_thread { ", second thread" } else { "" };
+        let noted = |target: Target| Target { at: target.at + note, ..target };
+        between(&format!("sweeps{note}"));
+        let swept = measured::<atr::experiment::Atr>(&atr::Options {
             total: Some(total.to_owned()),
             placement: placement.to_owned(),
             kind: kind.to_owned(),
@@ -65,60 +55,49 @@ pub(crate) fn run(options: &Options, mut between: impl FnMut(&str)) -> Result<Re
             output: output(second_thread, 6.0, 600.0),
             ..atr::Options::default()
         })?;
-        targets.extend(noted(Atr::targets(&record.rows)));
-        if !second_thread {
-            report(&record, &options.output)?;
-        }
-        between(if second_thread { "mixed loads, second thread" } else { "mixed loads" });
-        let record = Mix::run(&mix::Options {
+        targets.extend(swept.into_iter().map(noted));
+        between(&format!("mixed loads{note}"));
+        let mixed = measured::<mix::experiment::Mix>(&mix::Options {
             kind: kind.to_owned(),
             shift: if quick { "10,30,100" } else { "10,15,20,30,50,100,300,1000" }.to_owned(),
             output: output(second_thread, 8.0, 240.0),
             ..mix::Options::default()
         })?;
-        targets.extend(noted(Mix::targets(&record.rows)));
-        if !second_thread {
-            report(&record, &options.output)?;
-        }
+        targets.extend(mixed.into_iter().map(noted));
     }
     between("wake-ups");
-    let record = Wake::run(&wake::Options {
+    targets.extend(measured::<wake::experiment::Wake>(&wake::Options {
         kind: kind.to_owned(),
         samples: Some(if quick { 80 } else { 300 }),
         output: output(false, 1.0, 1.0),
         ..wake::Options::default()
-    })?;
-    targets.extend(Wake::targets(&record.rows));
-    report(&record, &options.output)?;
+    })?);
     between("registrations");
-    let record = Registrations::run(&registrations::Options {
-        kind: kind.to_owned(),
-        output: output(false, 2.0, 40.0),
-        ..registrations::Options::default()
-    })?;
-    targets.extend(Registrations::targets(&record.rows));
-    report(&record, &options.output)?;
+    targets.extend(measured::<registrations::experiment::Registrations>(
+        &registrations::Options {
+            kind: kind.to_owned(),
+            output: output(false, 2.0, 40.0),
+            ..registrations::Options::default()
+        },
+    )?);
     between("echo servers");
-    let record =
-        Echo::run(&echo::Options { output: output(false, 8.0, 60.0), ..echo::Options::default() })?;
-    targets.extend(Echo::targets(&record.rows));
-    report(&record, &options.output)?;
+    targets.extend(measured::<echo::experiment::Echo>(&echo::Options {
+        output: output(false, 8.0, 60.0),
+        ..echo::Options::default()
+    })?);
     // The last experiment, as the process stays in a network of its own afterwards.
     between("servers of files");
-    let record = Files::run(&files::Options {
+    targets.extend(measured::<files::experiment::Files>(&files::Options {
         output: output(false, 10.0, 60.0),
         ..files::Options::default()
-    })?;
-    targets.extend(Files::targets(&record.rows));
-    report(&record, &options.output)?;
+    })?);
     let parameters = [("quick", json!(quick)), ("seed", json!(options.output.seed))];
     Ok(Record::new("targets", Environment::here(), parameters, targets))
 }
 
-/// Adds an experiment to the report, if a report was requested.
-fn report<Row: Serialize>(record: &Record<Row>, output: &Output) -> Result<()> {
-    if !output.no_report {
-        crate::output::write(record, &Output { json: None, ..output.clone() })?;
-    }
-    Ok(())
+/// Runs an experiment, adds it to the report, if one was requested, and returns its targets.
+fn measured<E: Experiment>(options: &E::Options) -> Result<Vec<Target>> {
+    let record = E::run(options)?;
+    crate::output::write(&record, options.as_ref())?;
+    Ok(E::targets(&record.rows))
 }

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use crate::all;
 use crate::document::Document;
 use crate::error::{Error, Result};
-use crate::experiments::Records;
+use crate::experiments::{self, Records};
 use crate::say;
 use crate::statistics;
 use crate::table::Table;
@@ -73,8 +73,7 @@ pub(crate) const PROMISES: [Promise; 10] = [
         bound: 1.25,
         experiment: "mix",
         measured: |records| {
-            let rows = records.mix.iter().flat_map(|record| &record.rows);
-            let own = rows.filter(|row| {
+            let own = experiments::rows(&records.mix).filter(|row| {
                 (&*row.family, &*row.subject, &*row.kind) == ("mixed", "adaptive", "pipe")
             });
             middle(own.filter_map(|row| row.figures.cost()).collect())
@@ -85,8 +84,8 @@ pub(crate) const PROMISES: [Promise; 10] = [
         bound: 1.5,
         experiment: "ring",
         measured: |records| {
-            let rows = records.ring.iter().flat_map(|record| &record.rows);
-            let own = rows.filter(|row| row.subject == "superpoll-rt-epoll" && row.in_flight == 1);
+            let own = experiments::rows(&records.ring)
+                .filter(|row| row.subject == "superpoll-rt-epoll" && row.in_flight == 1);
             largest(
                 own.filter_map(|row| {
                     Some((row.raw_epoll_ratio_min?, format!("{} pipes", row.total)))
@@ -99,8 +98,8 @@ pub(crate) const PROMISES: [Promise; 10] = [
         bound: 1.5,
         experiment: "herd",
         measured: |records| {
-            let rows = records.herd.iter().flat_map(|record| &record.rows);
-            let own = rows.filter(|row| row.subject == "superpoll-rt-exclusive" && row.dups == 0);
+            let own = experiments::rows(&records.herd)
+                .filter(|row| row.subject == "superpoll-rt-exclusive" && row.dups == 0);
             largest(own.map(|row| (row.woken_per_connect, format!("{} wait", row.processes))))
         },
     },
@@ -109,8 +108,7 @@ pub(crate) const PROMISES: [Promise; 10] = [
         bound: 1.25,
         experiment: "zombies",
         measured: |records| {
-            let rows = records.zombies.iter().flat_map(|record| &record.rows);
-            let own = rows.filter(|row| {
+            let own = experiments::rows(&records.zombies).filter(|row| {
                 ["gateway-epoll", "gateway-adaptive", "superpoll-rt-epoll"].contains(&&*row.subject)
             });
             largest(own.filter_map(|row| {
@@ -126,8 +124,7 @@ pub(crate) const PROMISES: [Promise; 10] = [
         bound: 1.0,
         experiment: "idle",
         measured: |records| {
-            let rows = records.idle.iter().flat_map(|record| &record.rows);
-            let own = rows.filter(|row| {
+            let own = experiments::rows(&records.idle).filter(|row| {
                 ["superpoll-keep-alive", "superpoll-websocket"].contains(&&*row.subject)
             });
             largest(own.map(|row| {
@@ -141,8 +138,7 @@ pub(crate) const PROMISES: [Promise; 10] = [
         bound: 18.0,
         experiment: "relay",
         measured: |records| {
-            let rows = records.relay.iter().flat_map(|record| &record.rows);
-            let own = rows.filter(|row| {
+            let own = experiments::rows(&records.relay).filter(|row| {
                 ["superpoll-epoll", "superpoll-adaptive"].contains(&&*row.subject)
                     && row.load == "connection"
             });
@@ -154,8 +150,7 @@ pub(crate) const PROMISES: [Promise; 10] = [
         bound: 0.0,
         experiment: "sit",
         measured: |records| {
-            let rows = records.sit.iter().flat_map(|record| &record.rows);
-            let own = rows.filter(|row| {
+            let own = experiments::rows(&records.sit).filter(|row| {
                 row.part == "restart" && ["dropped", "lost", "doubled"].contains(&&*row.figure)
             });
             largest(own.map(|row| (row.most, format!("{}, {}", row.subject, row.figure))))
@@ -169,8 +164,8 @@ fn largest(measured: impl Iterator<Item = (f64, String)>) -> Option<(f64, String
 
 /// Returns the costs of `adaptive` at the ratios of active to all descriptors within a range.
 fn adaptive_over_atr(records: &Records, from: f64, to: f64) -> Vec<f64> {
-    let rows = records.atr.iter().flat_map(|record| &record.rows);
-    rows.filter(|row| row.subject == "adaptive" && row.kind == "pipe")
+    experiments::rows(&records.atr)
+        .filter(|row| row.subject == "adaptive" && row.kind == "pipe")
         .filter(|row| (from..=to).contains(&row.atr()))
         .filter_map(|row| row.figures.cost())
         .collect()
@@ -272,27 +267,21 @@ fn broken(verified: &[Verified]) -> Vec<&Verified> {
     verified.iter().filter(|one| one.is_kept() == Some(false)).collect()
 }
 
-fn say(document: &Document) {
-    for note in &document.notes {
-        say::note(note);
-    }
+/// Judges every promise by a document, and prints its notes.
+fn judge(document: &Document) -> Vec<Verified> {
+    document.notes.iter().for_each(|note| say::note(note));
+    evaluate(&document.records)
 }
 
 /// Measures the figures of the promises, or reads a report, and prints the result of each promise.
 pub(crate) fn run(options: &Options, program: &Path) -> Result<()> {
     let verified = match &options.from {
-        Some(path) => {
-            let document = Document::read(path)?;
-            say(&document);
-            evaluate(&document.records)
-        }
+        Some(path) => judge(&Document::read(path)?),
         None => {
             let own =
                 tempfile::tempdir().map_err(|e| Error::system("creating a temporary folder", e))?;
             let folder = options.report.as_deref().unwrap_or(own.path());
-            let document = measure(experiments_of(|_| true), folder, program)?;
-            say(&document);
-            let first = evaluate(&document.records);
+            let first = judge(&measure(experiments_of(|_| true), folder, program)?);
             match broken(&first).len() {
                 0 => first,
                 count => {
@@ -301,9 +290,8 @@ pub(crate) fn run(options: &Options, program: &Path) -> Result<()> {
                         first.len()
                     ));
                     let names = experiments_of(|place| first[place].is_kept() == Some(false));
-                    let document = measure(names, &folder.join(AGAIN), program)?;
-                    say(&document);
-                    at_second_sight(first, &evaluate(&document.records))
+                    let again = judge(&measure(names, &folder.join(AGAIN), program)?);
+                    at_second_sight(first, &again)
                 }
             }
         }
@@ -328,7 +316,6 @@ pub(crate) fn run(options: &Options, program: &Path) -> Result<()> {
 mod tests {
     use super::*;
     use crate::environment::Environment;
-    use crate::experiments;
     use crate::idle;
     use crate::record::Record;
 

@@ -17,17 +17,24 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use superpoll::BackendKind;
 
 use crate::budget::Budget;
-use crate::channel::Pairs;
+use crate::channel::{Kind, Pairs};
+use crate::environment::Environment;
 use crate::error::{Error, Result};
+use crate::experiment::Figure;
 use crate::load::Load;
-use crate::measure;
-use crate::options;
+use crate::random::Random;
+use crate::record::Record;
+use crate::run::Run;
+use crate::second_thread::SecondThread;
 use crate::subject::{Entry, ReadLog, Subject};
 use crate::sys::memory::SharedNumbers;
 use crate::sys::{descriptor, process};
+use crate::{measure, options, statistics};
 
 /// The quiet before a wake-up, in nanoseconds, and by how much it varies.
 pub(crate) const QUIET: (u64, u64) = (5_000_000, 1_000_000);
@@ -38,11 +45,11 @@ const LOOKS: (usize, u64) = (10_000, 100_000);
 
 /// One wake-up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct WakeUp {
+struct WakeUp {
     /// From right before the write until the byte was read, in nanoseconds.
-    pub ns: u64,
+    ns: u64,
     /// Whether the loop was seen asleep right before the write.
-    pub slept: bool,
+    slept: bool,
 }
 
 /// A subject's rounds of the load before its first wake-up, and before each.
@@ -77,7 +84,7 @@ pub(crate) fn subjects(
 
 /// Measures with this thread on one processor. `measure` gets the processors for the writer (none:
 /// it may be anywhere), and the number of all processors.
-pub(crate) fn apart<T>(measure: impl FnOnce(&[usize], usize) -> T) -> T {
+fn apart<T>(measure: impl FnOnce(&[usize], usize) -> T) -> T {
     let processors = process::processors();
     let pinned = processors.len() > 1 && process::pin(&processors[..1]).is_ok();
     let measured = measure(if pinned { &processors[1..2] } else { &[] }, processors.len());
@@ -178,40 +185,209 @@ fn sleeps(stat: &[u8]) -> bool {
     end.and_then(|end| stat.get(end + 1..end + 3)) == Some(b" S")
 }
 
+/// Descriptors, and their load before the quiet.
+#[derive(Clone, Debug)]
+pub(crate) struct Case {
+    /// Their kind.
+    pub kind: Kind,
+    /// The load in words.
+    pub name: String,
+    /// How many are watched.
+    pub total: usize,
+    /// How many of them are busy before.
+    pub hot: usize,
+    /// The load.
+    pub load: Load,
+}
+
+/// The wake-ups of a subject with one set of descriptors.
+#[derive(Clone, Debug)]
+pub(crate) struct Woken {
+    /// The subject.
+    pub subject: &'static str,
+    /// From the write until the byte was read, in nanoseconds, if the loop slept.
+    pub ns: Vec<f64>,
+    /// Wake-ups of a loop that was awake, which do not count.
+    pub awake: usize,
+}
+
+/// The figures of wake-ups that all their records have.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Times {
+    /// Wake-ups measured.
+    pub samples: usize,
+    /// The quickest.
+    pub wake_ns_min: f64,
+    /// Half were quicker.
+    pub wake_ns_p50: f64,
+    /// The 90th percentile.
+    pub wake_ns_p90: f64,
+    /// The median against that of the better of our and a raw level-triggered epoll.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p50_ratio: Option<f64>,
+}
+
+impl Woken {
+    fn of(entry: &Entry, all: &[WakeUp]) -> Woken {
+        let slept = all.iter().filter(|one| one.slept);
+        let ns: Vec<f64> = slept.map(|one| one.ns as f64).collect();
+        Woken { subject: entry.name, awake: all.len() - ns.len(), ns }
+    }
+
+    /// Returns the figures; `all` are the subjects with the same descriptors.
+    pub(crate) fn times(&self, all: &[Woken]) -> Times {
+        Times {
+            samples: self.ns.len(),
+            wake_ns_min: statistics::minimum(&self.ns),
+            wake_ns_p50: statistics::median(&self.ns),
+            wake_ns_p90: statistics::quantile(&self.ns, 0.9),
+            p50_ratio: self.ratio(all, statistics::median),
+        }
+    }
+
+    /// Returns a figure divided by that of the better epoll loop, if one took part.
+    pub(crate) fn ratio(&self, all: &[Woken], of: impl Fn(&[f64]) -> f64) -> Option<f64> {
+        let loops = all.iter().filter(|one| ["raw-epoll-lt", "epoll-lt"].contains(&one.subject));
+        let best = loops.map(|one| of(&one.ns)).min_by(f64::total_cmp);
+        best.filter(|best| *best > 0.0).map(|best| of(&self.ns) / best)
+    }
+}
+
+impl Times {
+    /// Returns the figure that is worth comparing with that of another report: the median.
+    pub(crate) fn figure(&self, at: String) -> Figure {
+        let (value, low, high) = (self.wake_ns_p50, self.wake_ns_min, self.wake_ns_p90);
+        Figure { at, name: "wake-up p50, ns".to_owned(), value, low, high }
+    }
+}
+
+/// The results of [`measure`].
+pub(crate) struct Measured {
+    /// The machine.
+    environment: Environment,
+    /// Whether the writer had another processor.
+    pinned: bool,
+    /// The subjects of each case, by its place.
+    cases: Vec<(usize, Vec<Woken>)>,
+}
+
+impl Measured {
+    /// Returns the rows that `row` makes of each case, a subject and all subjects there.
+    pub(crate) fn rows<Row>(
+        &self,
+        cases: &[Case],
+        row: impl Fn(&Case, &Woken, &[Woken]) -> Row,
+    ) -> Vec<Row> {
+        let of_case = |(place, all): &(usize, Vec<Woken>)| {
+            all.iter().map(|one| row(&cases[*place], one, all)).collect::<Vec<Row>>()
+        };
+        self.cases.iter().flat_map(of_case).collect()
+    }
+
+    /// Ends the run; returns its record.
+    pub(crate) fn record<Row>(
+        self,
+        run: Run<'_>,
+        parameters: impl IntoIterator<Item = (&'static str, Value)>,
+        rows: Vec<Row>,
+    ) -> Record<Row> {
+        let common =
+            [("quiet_ns", json!([QUIET.0, QUIET.0 + QUIET.1])), ("pinned", json!(self.pinned))];
+        run.record(self.environment, parameters.into_iter().chain(common), rows)
+    }
+}
+
+/// Wakes all subjects up in turn with the descriptors of each case. `length` returns the length of
+/// a case's blocks from the number of its subjects; `most` is the number of wake-ups of each
+/// subject, unless time alone limits it.
+pub(crate) fn measure(
+    run: &mut Run<'_>,
+    cases: &[Case],
+    entries: &[Entry],
+    busy: Busy,
+    most: Option<usize>,
+    mut length: impl FnMut(&Budget, usize) -> usize,
+) -> Result<Measured> {
+    apart(|writers, cores| {
+        let pinned = !writers.is_empty();
+        let mut measured = Measured { environment: Environment::default(), pinned, cases: vec![] };
+        for (place, case) in cases.iter().enumerate() {
+            if !run.budget.point() {
+                continue;
+            }
+            let pairs = Pairs::open(case.kind, case.total)?;
+            let writer = Writer::start(&pairs, writers)?;
+            let _second = run.output.second_thread.then(SecondThread::start);
+            if measured.cases.is_empty() {
+                // This thread is pinned to one of them by now.
+                measured.environment = Environment { cores, ..Environment::here() };
+            }
+            let suitable: Vec<Entry> =
+                entries.iter().filter(|entry| entry.suits(&pairs)).copied().collect();
+            let length = length(&run.budget, suitable.len());
+            let mut random = Random::new(run.output.seed);
+            let mut targets = |round: usize| {
+                let left = most.map_or(length, |most| most.saturating_sub(round * length));
+                (0..length.min(left)).map(|_| random.below(case.total)).collect()
+            };
+            let (progress, budget) = (&run.progress, &mut run.budget);
+            let told = |entry: &Entry| {
+                progress.step(format!("{} {} {}", case.kind, case.total, entry.name));
+            };
+            let parts = Parts { pairs: &pairs, writer: &writer, load: &case.load, busy };
+            let all = take_turns(parts, &suitable, budget, &mut targets, told);
+            let Some(all) = run.budget.keep(all)? else { continue };
+            let all = suitable.iter().zip(&all).filter(|(_, own)| !own.is_empty());
+            let mut all: Vec<Woken> = all.map(|(entry, own)| Woken::of(entry, own)).collect();
+            for one in all.extract_if(.., |one| one.ns.is_empty()) {
+                run.note(format!(
+                    "{} with {} descriptors ({}) left out: it never slept while it waited",
+                    one.subject, case.total, case.kind
+                ));
+            }
+            measured.cases.push((place, all));
+        }
+        Ok(measured)
+    })
+}
+
+/// The parts of a wake-up that all subjects share.
+#[derive(Clone, Copy)]
+struct Parts<'a> {
+    pairs: &'a Pairs,
+    writer: &'a Writer,
+    load: &'a Load,
+    busy: Busy,
+}
+
 /// Wakes all subjects up in turn, in the rounds of a point, and returns the wake-ups of each.
 /// `targets` returns the descriptors of a round's wake-ups, the same for all subjects; `told` is
 /// called before each block.
-#[allow(clippy::too_many_arguments, reason = "the parts of one measurement")]
-pub(crate) fn take_turns(
-    pairs: &Pairs,
-    writer: &Writer,
+fn take_turns(
+    parts: Parts<'_>,
     entries: &[Entry],
-    load: &Load,
-    busy: Busy,
     budget: &mut Budget,
     targets: &mut dyn FnMut(usize) -> Vec<usize>,
-    mut told: impl FnMut(&Entry),
+    told: impl Fn(&Entry),
 ) -> Result<Vec<Vec<WakeUp>>> {
     let mut all = vec![Vec::new(); entries.len()];
     while budget.round() {
         let targets = targets(budget.number());
         for place in budget.turns(entries.len()) {
             told(&entries[place]);
-            wake_up(pairs, &entries[place], load, busy, writer, &targets, &mut all[place])?;
+            wake_up(parts, &entries[place], &targets, &mut all[place])?;
         }
     }
     Ok(all)
 }
 
 fn wake_up(
-    pairs: &Pairs,
+    parts: Parts<'_>,
     entry: &Entry,
-    load: &Load,
-    busy: Busy,
-    writer: &Writer,
     targets: &[usize],
     all: &mut Vec<WakeUp>,
 ) -> Result<()> {
+    let Parts { pairs, writer, load, busy } = parts;
     let mut subject = entry.build(pairs)?;
     let mut log = ReadLog::new(pairs.len());
     let mut next = 0;
@@ -246,7 +422,26 @@ fn wake_up(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::channel::Kind;
+
+    #[test]
+    fn wake_ups_of_an_awake_loop_do_not_count_and_ratios_are_to_the_better_epoll() {
+        let woken = |name: &str, ns: &[u64]| {
+            let wake_up = |&ns: &u64| WakeUp { ns, slept: ns > 10 };
+            Woken::of(&Entry::named(name).unwrap(), &ns.iter().map(wake_up).collect::<Vec<_>>())
+        };
+        let all = [
+            woken("raw-epoll-lt", &[100, 300, 5, 200]),
+            woken("epoll-lt", &[400, 100, 100]),
+            woken("poll", &[1000, 600, 500]),
+        ];
+        let first = all[0].times(&all);
+        assert_eq!((first.samples, all[0].awake), (3, 1));
+        assert_eq!((first.wake_ns_min, first.wake_ns_p50), (100.0, 200.0));
+        assert_eq!(all[2].times(&all).p50_ratio, Some(6.0));
+        assert_eq!(all[2].ratio(&all, statistics::maximum), Some(1000.0 / 300.0));
+        assert_eq!(all[2].times(&all[2..]).p50_ratio, None);
+        assert!(woken("poll", &[5]).ns.is_empty());
+    }
 
     #[test]
     fn io_uring_is_left_out_with_a_reason_where_there_is_none() {
@@ -282,17 +477,9 @@ mod tests {
         let busy = Busy { first_adaptive: 3, first: 1, between: 1 };
         let mut targets = |round: usize| if round == 0 { vec![1] } else { vec![3, 0, 2] };
         let load = Load::constant(vec![1, 3]);
-        let all = take_turns(
-            &pairs,
-            &writer,
-            &entries,
-            &load,
-            busy,
-            &mut Budget::of_rounds(2),
-            &mut targets,
-            |_| {},
-        )
-        .unwrap();
+        let parts = Parts { pairs: &pairs, writer: &writer, load: &load, busy };
+        let budget = &mut Budget::of_rounds(2);
+        let all = take_turns(parts, &entries, budget, &mut targets, |_| {}).unwrap();
         assert!(all.iter().all(|own| own.len() == 4));
         assert!(all.iter().flatten().all(|one| one.slept && one.ns > 0), "{all:?}");
         // A loop that looks for the byte without sleeping is seen awake.

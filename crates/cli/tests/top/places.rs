@@ -165,6 +165,19 @@ fn a_reload_goes_on_at_another_place_and_stays_where_that_cannot_be_had() {
     server.finish_with(&["reloaded the configuration", "listening for statistics at"]);
 }
 
+/// Returns whether a process has a connected Unix socket.
+fn has_connected_socket(process: u32) -> bool {
+    let Ok(descriptors) = std::fs::read_dir(format!("/proc/{process}/fd")) else { return false };
+    let links = descriptors.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    let own: Vec<String> = links.map(|link| link.to_string_lossy().into_owned()).collect();
+    let sockets = std::fs::read_to_string("/proc/net/unix").unwrap();
+    // The sixth field is the state, of which 3 is connected; the seventh is the inode.
+    sockets.lines().any(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        fields.get(5) == Some(&"03") && own.contains(&format!("socket:[{}]", fields[6]))
+    })
+}
+
 #[test]
 fn a_successor_takes_over_the_statistics_socket_and_keeps_it() {
     let site = Site::new();
@@ -189,6 +202,7 @@ fn a_successor_takes_over_the_statistics_socket_and_keeps_it() {
     let mut watching = top(&["--once", "--interval", "60"]);
     let watching = watching.arg(&path).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let watching = watching.unwrap();
+    until("the viewer is connected", || has_connected_socket(watching.id()));
     let second = serve(true);
     let (status, errors) = first.ended();
     assert!(status.success() && errors.contains("another server takes over"), "{errors}");

@@ -4,8 +4,8 @@ use crate::atr::{Options, Row, plot, sweeps, table, trial};
 use crate::error::Result;
 use crate::experiment::{Experiment, Figure};
 use crate::page::Page;
-use crate::record::{Figures, Record};
-use crate::target::{RINGS, Target, worst};
+use crate::record::{Account, PURE, Record};
+use crate::target::{RINGS, Target, Targets};
 
 /// Where `poll` beats `epoll` and the reverse.
 #[derive(Debug)]
@@ -38,7 +38,22 @@ impl Experiment for Atr {
     }
 
     fn text(rows: &[Row]) -> String {
-        table::text(rows)
+        let mut text = String::new();
+        for (name, rows) in sweeps(rows) {
+            text += &format!(
+                "{name}: time per round of the loop part (median)\n\n{}\n",
+                table::sweep(&rows)
+            );
+            for line in table::crossings(&rows) {
+                text += &format!("{line}.\n");
+            }
+            text += &format!(
+                "\n{name}: each subject against the best pure one ({})\n\n{}\n",
+                PURE.join(", "),
+                table::subjects(&rows)
+            );
+        }
+        text
     }
 
     fn page(rows: &[Row], page: &mut Page<'_>) -> Result<()> {
@@ -59,82 +74,64 @@ impl Experiment for Atr {
 
     /// Returns the targets that `superpoll-lab atr` measures.
     fn targets(rows: &[Row]) -> Vec<Target> {
-        let at =
-            |row: &Row| format!("{} {} of {} {}", row.kind, row.active, row.total, row.placement);
-        let adaptive = |of: fn(&Figures) -> Option<f64>| {
-            rows.iter()
-                .filter(|row| row.subject == "adaptive")
-                .filter_map(move |row| Some((of(&row.figures)?, at(row))))
-        };
+        let is = |names: &'static [&'static str]| move |row: &Row| names.contains(&&*row.subject);
         // Sweeps are compared with one descriptor in a hundred active and with all active.
-        let against = |ours: &'static str, theirs: &'static str| {
-            rows.iter()
-                .filter(move |row| row.subject == ours)
-                .filter(|row| row.active == row.total || row.active == row.total.div_ceil(100))
-                .filter_map(move |row| {
-                    let other = rows.iter().find(|other| {
-                        other.subject == theirs
-                            && (&other.kind, &other.placement, other.total, other.active)
-                                == (&row.kind, &row.placement, row.total, row.active)
-                    })?;
-                    let ratio = row.figures.ns_per_round_median / other.figures.ns_per_round_median;
-                    Some((ratio, format!("{}, {ours} / {theirs}", at(row))))
-                })
+        let against = |row: &Row, theirs: &str| {
+            let is_end = row.active == row.total || row.active == row.total.div_ceil(100);
+            let other = rows.iter().filter(|_| is_end).find(|other| {
+                other.subject == theirs
+                    && (&other.kind, &other.placement, other.total, other.active)
+                        == (&row.kind, &row.placement, row.total, row.active)
+            })?;
+            Some(row.figures.ns_per_round_median / other.figures.ns_per_round_median)
         };
-        let steady = |of: fn(&Figures) -> Option<f64>| {
-            rows.iter()
-                .filter(|row| {
-                    ["poll", "epoll-lt", "epoll-et", "adaptive", "adaptive-lt"]
-                        .contains(&row.subject.as_str())
-                })
-                .filter_map(move |row| {
-                    Some((of(&row.figures)?, format!("{} {}", at(row), row.subject)))
-                })
-        };
-        // One active descriptor, and from one in a hundred on.
-        let rings = RINGS.into_iter().flat_map(|subject| {
-            let costs = move |kinds: &'static [&'static str], one: bool| {
-                rows.iter()
-                    .filter(move |row| row.subject == subject && kinds.contains(&row.kind.as_str()))
-                    .filter(move |row| {
-                        if one {
-                            row.active == 1
-                        } else {
-                            row.active * 100 >= row.total && row.active > 1
-                        }
-                    })
-                    .filter_map(move |row| Some((row.figures.cost()?, at(row))))
-            };
-            let name = |what| format!("uniform sweep, {what}: cost of {subject} / pure");
-            [
-                worst(name("one active"), 1.0, costs(&["pipe", "unix", "tcp"], true)),
-                worst(name("pipes from 0.01"), 0.95, costs(&["pipe"], false)),
-                worst(name("sockets from 0.01"), 0.90, costs(&["unix", "tcp"], false)),
-            ]
-        });
-        let memory = rows.iter().filter_map(|row| {
-            let bytes = row.figures.memory_bytes? as f64 / row.total.max(1) as f64;
-            Some((bytes, format!("{} of {}", row.subject, row.total)))
-        });
-        [
-            worst("uniform sweep: cost of adaptive / pure", 1.06, adaptive(Figures::cost)),
-            worst("uniform sweep: loop of adaptive / pure", 1.05, adaptive(Figures::loop_part)),
-            worst(
-                "our epoll / raw epoll at 0.01 and 1.0",
-                1.03,
-                against("epoll-lt", "raw-epoll-lt").chain(against("epoll-et", "raw-epoll-et")),
-            ),
-            worst("our epoll / mio at 0.01 and 1.0", 1.0, against("epoll-et", "mio")),
-            worst("steady state: waits per round", 1.0, steady(|f| f.waits_per_round)),
-            worst("steady state: epoll_ctl per round", 0.0, steady(|f| f.epoll_ctl_per_round)),
-            worst("steady state: wakes per round", 0.0, steady(|f| f.wakes_per_round)),
-            worst("steady state: allocations per round", 0.0, steady(|f| f.allocations_per_round)),
-            worst("own bytes per registered descriptor", 64.0, memory),
-        ]
-        .into_iter()
-        .chain(rings)
-        .flatten()
-        .collect()
+        let mut all = Targets::new(rows, place);
+        let adaptive = is(&["adaptive"]);
+        let name = "uniform sweep: cost of adaptive / pure";
+        all.add(name, 1.06, adaptive, |row| row.figures.cost());
+        let name = "uniform sweep: loop of adaptive / pure";
+        all.add(name, 1.05, adaptive, |row| row.figures.loop_part());
+        all.at = |row| format!("{}, {1} / raw-{1}", place(row), row.subject);
+        let name = "our epoll / raw epoll at 0.01 and 1.0";
+        let raw = |row: &Row| against(row, &format!("raw-{}", row.subject));
+        all.add(name, 1.03, is(&["epoll-lt", "epoll-et"]), raw);
+        all.at = |row| format!("{}, {} / mio", place(row), row.subject);
+        let name = "our epoll / mio at 0.01 and 1.0";
+        all.add(name, 1.0, is(&["epoll-et"]), |row| against(row, "mio"));
+        all.at = |row| format!("{} {}", place(row), row.subject);
+        let steady = is(&["poll", "epoll-lt", "epoll-et", "adaptive", "adaptive-lt"]);
+        let counts: [(&str, f64, Account); 4] = [
+            ("waits", 1.0, |figures| figures.waits_per_round),
+            ("epoll_ctl", 0.0, |figures| figures.epoll_ctl_per_round),
+            ("wakes", 0.0, |figures| figures.wakes_per_round),
+            ("allocations", 0.0, |figures| figures.allocations_per_round),
+        ];
+        for (what, bound, of) in counts {
+            let name = format!("steady state: {what} per round");
+            all.add(name, bound, steady, |row| of(&row.figures));
+        }
+        all.at = |row| format!("{} of {}", row.subject, row.total);
+        let bytes = |row: &Row| Some(row.figures.memory_bytes? as f64 / row.total.max(1) as f64);
+        all.add("own bytes per registered descriptor", 64.0, |_| true, bytes);
+        all.at = place;
+        for subject in RINGS {
+            // One active descriptor, and from one in a hundred on.
+            for (what, bound, kinds, one) in [
+                ("one active", 1.0, &["pipe", "unix", "tcp"][..], true),
+                ("pipes from 0.01", 0.95, &["pipe"], false),
+                ("sockets from 0.01", 0.90, &["unix", "tcp"], false),
+            ] {
+                let applies = |row: &Row| {
+                    let is_one = row.active == 1;
+                    let is_there =
+                        if one { is_one } else { row.active * 100 >= row.total && !is_one };
+                    row.subject == subject && kinds.contains(&&*row.kind) && is_there
+                };
+                let name = format!("uniform sweep, {what}: cost of {subject} / pure");
+                all.add(name, bound, applies, |row| row.figures.cost());
+            }
+        }
+        all.all
     }
 
     fn figure(row: &Row) -> Option<Figure> {
@@ -145,9 +142,15 @@ impl Experiment for Atr {
     }
 }
 
+/// Names the point of a row.
+fn place(row: &Row) -> String {
+    format!("{} {} of {} {}", row.kind, row.active, row.total, row.placement)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::Figures;
 
     fn row(subject: &str, active: usize, loop_ns: f64, cost_ratio: f64) -> Row {
         Row {

@@ -2,10 +2,8 @@
 
 use crate::atr::table::{cost, loop_time};
 use crate::atr::{self, Row};
-use crate::grouping;
-use crate::plot::{Curve, Plot};
-use crate::record::Figures;
-use crate::record::{Account, PURE};
+use crate::plot::{self, Curve, Plot};
+use crate::record::{Account, Figures, PURE};
 
 /// Plots poll time divided by epoll time over the ratio of active to all descriptors, with the
 /// break-even line and the crossings, by both accounts; and our adaptive back-end relative to the
@@ -56,21 +54,13 @@ pub(crate) fn quotient(name: &str, rows: &[&Row]) -> Plot {
 
 /// Plots the cost of an event for each subject, with the writers' share where it is known.
 pub(crate) fn subjects(name: &str, rows: &[&Row]) -> Plot {
-    let names = grouping::distinct(rows.iter().map(|row| row.subject.as_str()));
-    let curves = names.iter().enumerate().map(|(colour, &name)| Curve {
-        name: name.to_owned(),
-        points: rows
-            .iter()
-            .filter(|row| row.subject == name)
-            .map(|row| {
-                let time = cost(&row.figures).unwrap_or(row.figures.ns_per_round_median);
-                (row.atr(), time / row.active.max(1) as f64)
-            })
-            .collect(),
-        colour,
-        thin: PURE.contains(&name),
+    let mut curves = plot::curves(rows, |row| {
+        let time = cost(&row.figures).unwrap_or(row.figures.ns_per_round_median);
+        Some((row.subject.as_str(), (row.atr(), time / row.active.max(1) as f64)))
     });
-    let curves: Vec<Curve> = curves.collect();
+    for curve in &mut curves {
+        curve.thin = PURE.contains(&curve.name.as_str());
+    }
     let low = curves.iter().flat_map(|c| &c.points).map(|&(_, y)| y).fold(f64::INFINITY, f64::min);
     Plot {
         title: format!("cost per event ({name})"),

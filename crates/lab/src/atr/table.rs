@@ -2,7 +2,7 @@
 
 use crate::atr::{self, Row};
 use crate::grouping;
-use crate::record::{Figures, PURE};
+use crate::record::{Account, Figures};
 use crate::table::{self, Table};
 
 /// The subjects that get a column of times, if they took part.
@@ -23,14 +23,6 @@ pub(crate) fn find<'a>(rows: &[&'a Row], active: usize, subject: &str) -> Option
     rows.iter().find(|row| row.active == active && row.subject == subject).map(|row| &row.figures)
 }
 
-/// Returns the numbers of active descriptors of a sweep, ascending.
-pub(crate) fn points(rows: &[&Row]) -> Vec<usize> {
-    let mut points: Vec<usize> = rows.iter().map(|row| row.active).collect();
-    points.sort_unstable();
-    points.dedup();
-    points
-}
-
 /// Returns the table of one sweep: times per round of the loop part, ratios, and the cheapest
 /// subject by cost.
 pub(crate) fn sweep(rows: &[&Row]) -> Table {
@@ -42,7 +34,7 @@ pub(crate) fn sweep(rows: &[&Row]) -> Table {
         ["poll/epoll", "with writes", "adaptive/pure", "with writes", "cheapest"].map(String::from),
     );
     let mut table = Table::new(heading);
-    for active in points(rows) {
+    for active in grouping::ascending(rows, |row| row.active).into_keys() {
         let at = |name| find(rows, active, name);
         let Some(total) = rows.first().map(|row| row.total) else { continue };
         let mut cells = vec![format!("{:.3}", active as f64 / total.max(1) as f64)];
@@ -51,8 +43,7 @@ pub(crate) fn sweep(rows: &[&Row]) -> Table {
                 at(name).map_or_else(String::new, |f| table::time(f.ns_per_round_median))
             }),
         );
-        let quotient =
-            |of: fn(&Figures) -> Option<f64>| Some(of(at("poll")?)? / of(at("epoll-lt")?)?);
+        let quotient = |of: Account| Some(of(at("poll")?)? / of(at("epoll-lt")?)?);
         cells.push(table::ratio(quotient(loop_time)));
         cells.push(table::ratio(quotient(cost)));
         cells.push(table::ratio(at("adaptive").and_then(Figures::loop_part)));
@@ -70,53 +61,54 @@ fn cheapest<'a>(rows: &[&'a Row], active: usize) -> &'a str {
     contenders.min_by(|a, b| price(a).total_cmp(&price(b))).map_or("", |row| row.subject.as_str())
 }
 
+/// Formats the median time of an event.
+pub(crate) fn per_event(active: usize, figures: &Figures) -> String {
+    format!("{:.0}", figures.ns_per_round_median / active.max(1) as f64)
+}
+
+/// Formats how far the blocks of a subject are apart, in the median over its points.
+pub(crate) fn spread<'a>(points: impl Iterator<Item = &'a Figures>) -> String {
+    let spread = points.map(|figures| {
+        let between = figures.block_ns_per_round_high - figures.block_ns_per_round_low;
+        between / figures.ns_per_round_median.max(1.0)
+    });
+    format!("{:.0} %", crate::statistics::median(&spread.collect::<Vec<_>>()) * 100.0)
+}
+
+/// Returns the worst ratio of a subject, and where that is.
+fn worst(own: &[&Row], of: Account) -> Option<(f64, f64)> {
+    let ratios = own.iter().filter_map(|row| Some((of(&row.figures)?, row.atr())));
+    ratios.max_by(|a, b| a.0.total_cmp(&b.0))
+}
+
+fn worst_ratio(own: &[&Row], of: Account) -> String {
+    table::ratio(worst(own, of).map(|(ratio, _)| ratio))
+}
+
+fn worst_at(own: &[&Row], of: Account) -> String {
+    worst(own, of).map_or_else(String::new, |(_, atr)| format!("{atr:.2}"))
+}
+
 /// Returns a table of every subject relative to the best pure one: its worst ratio over the sweep,
 /// by both accounts, and its median time per event at the ends.
 pub(crate) fn subjects(rows: &[&Row]) -> Table {
-    let mut table = Table::new([
-        "subject",
-        "worst loop ratio",
-        "at",
-        "worst cost ratio",
-        "at",
-        "ns/event, one active",
-        "ns/event, all active",
-        "spread of blocks",
-    ]);
-    let names = grouping::distinct(rows.iter().map(|row| row.subject.as_str()));
-    for name in names {
-        let own: Vec<&Row> = rows.iter().copied().filter(|row| row.subject == name).collect();
-        let worst = |of: fn(&Figures) -> Option<f64>| {
-            own.iter()
-                .filter_map(|row| Some((of(&row.figures)?, row.atr())))
-                .max_by(|a, b| a.0.total_cmp(&b.0))
-        };
-        let (loops, costs) = (worst(Figures::loop_part), worst(Figures::cost));
-        let at = |worst: Option<(f64, f64)>| {
-            worst.map_or_else(String::new, |(_, atr)| format!("{atr:.2}"))
-        };
-        let per_event = |row: Option<&&Row>| {
-            row.map_or_else(String::new, |row| {
-                format!("{:.0}", row.figures.ns_per_round_median / row.active.max(1) as f64)
-            })
-        };
-        let spread = own.iter().map(|row| {
-            let f = &row.figures;
-            (f.block_ns_per_round_high - f.block_ns_per_round_low) / f.ns_per_round_median.max(1.0)
-        });
-        let spread = crate::statistics::median(&spread.collect::<Vec<_>>());
-        table.row([
-            name.to_owned(),
-            table::ratio(loops.map(|(ratio, _)| ratio)),
-            at(loops),
-            table::ratio(costs.map(|(ratio, _)| ratio)),
-            at(costs),
-            per_event(own.iter().min_by_key(|row| row.active)),
-            per_event(own.iter().max_by_key(|row| row.active)),
-            format!("{:.0} %", spread * 100.0),
-        ]);
-    }
-    table
+    table::of(
+        &grouping::subjects(rows, |row| &row.subject, |row| row.active),
+        1,
+        &[
+            ("subject", |own| own[0].subject.clone()),
+            ("worst loop ratio", |own| worst_ratio(own, Figures::loop_part)),
+            ("at", |own| worst_at(own, Figures::loop_part)),
+            ("worst cost ratio", |own| worst_ratio(own, Figures::cost)),
+            ("at", |own| worst_at(own, Figures::cost)),
+            ("ns/event, one active", |own| per_event(own[0].active, &own[0].figures)),
+            ("ns/event, all active", |own| {
+                let most = own[own.len() - 1];
+                per_event(most.active, &most.figures)
+            }),
+            ("spread of blocks", |own| spread(own.iter().map(|row| &row.figures))),
+        ],
+    )
 }
 
 /// Describes in words where `poll` becomes as good as `epoll`, for our back-ends and for the raw
@@ -148,21 +140,4 @@ pub(crate) fn crossings(rows: &[&Row]) -> Vec<String> {
             )
         })
         .collect()
-}
-
-/// Returns all tables as text for the terminal.
-pub(crate) fn text(rows: &[Row]) -> String {
-    let mut text = String::new();
-    for (name, rows) in atr::sweeps(rows) {
-        text += &format!("{name}: time per round of the loop part (median)\n\n{}\n", sweep(&rows));
-        for line in crossings(&rows) {
-            text += &format!("{line}.\n");
-        }
-        text += &format!(
-            "\n{name}: each subject against the best pure one ({})\n\n{}\n",
-            PURE.join(", "),
-            subjects(&rows)
-        );
-    }
-    text
 }

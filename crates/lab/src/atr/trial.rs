@@ -1,21 +1,21 @@
 //! The subjects in turn, at each ratio, and the short mixed load that follows.
 
 use serde_json::json;
+use superpoll::BackendKind;
 
 use crate::atr::{Options, Row};
 use crate::budget::Budget;
 use crate::channel::{self, Pairs};
 use crate::environment::Environment;
 use crate::error::Result;
-use crate::measure::{self, Sample};
 use crate::options::{self, Output};
-use crate::progress::Progress;
 use crate::random::Random;
 use crate::record::{self, Record};
-use crate::rivals::{self, Lost};
+use crate::run::Run;
+use crate::second_thread::SecondThread;
 use crate::subject::{self, Entry};
 use crate::sweep::Sweep;
-use crate::{mix, say};
+use crate::{mix, rivals, say};
 
 /// The subjects that are measured unless others are named.
 const DEFAULTS: [&str; 16] = [
@@ -89,29 +89,23 @@ fn plan(options: &Options) -> Result<Plan> {
 /// [`Error::Work`](crate::error::Error::Work) if a subject did not do its work,
 /// [`Error::System`](crate::error::Error::System) if the kernel refuses something.
 pub(super) fn run(options: &Options) -> Result<Record<Row>> {
-    let plan = plan(options)?;
-    let sweep = &plan.sweep;
-    for note in &sweep.notes {
-        say::note(note);
-    }
-    let uring = superpoll::BackendKind::Uring.is_available();
-    if !uring && plan.entries.iter().any(|entry| entry.rings) {
+    let Plan { mut sweep, entries } = plan(options)?;
+    if !BackendKind::Uring.is_available() && entries.iter().any(|entry| entry.rings) {
         say::note("io_uring is not available here: leaving its subjects out");
     }
-    let _second = options.output.second_thread.then(crate::second_thread::SecondThread::start);
+    let _second = options.output.second_thread.then(SecondThread::start);
     let environment = Environment::here();
-    let progress = Progress::new("atr", sweep.len() * plan.entries.len() * 5);
     // The time that was asked for includes that of the appendix.
-    let seconds = options.output.seconds.map(|seconds| match has_appendix(options) {
-        true => seconds - APPENDIX,
-        false => seconds,
-    });
+    let appendix = if has_appendix(options) { APPENDIX } else { 0.0 };
+    let seconds = options.output.seconds.map(|seconds| seconds - appendix);
     let output = Output { seconds, ..options.output.clone() };
-    let mut budget = Budget::of_sizes(&output, sweep.sizes(1), 15.0, 26.0);
-    let (mut rows, mut lost) = (Vec::new(), Lost::default());
-    let suitable = |pairs: &Pairs| {
+    let budget = Budget::of_sizes(&output, sweep.sizes(1), 15.0, 26.0);
+    let (notes, blocks) = (std::mem::take(&mut sweep.notes), sweep.len() * entries.len() * 5);
+    let mut run = Run::new("atr", &output, notes, blocks, budget);
+    let mut rows = Vec::new();
+    let suitable = |_: &mut Run<'_>, pairs: &Pairs| {
         // Named by the user, it is missed; a default is not.
-        let unfit = plan.entries.iter().find(|entry| !entry.rings && !entry.suits(pairs));
+        let unfit = entries.iter().find(|entry| !entry.rings && !entry.suits(pairs));
         if let Some(entry) = unfit.filter(|_| options.subjects.is_some()) {
             say::note(&format!(
                 "subject {} cannot watch {} descriptors (numbers of 1024 and above): leaving it \
@@ -120,38 +114,32 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
                 pairs.len()
             ));
         }
-        let entries = plan.entries.iter().filter(|entry| entry.suits(pairs));
+        let entries = entries.iter().filter(|entry| entry.suits(pairs));
         Ok(Some(entries.copied().collect::<Vec<Entry>>()))
     };
-    sweep.visit(&mut budget, suitable, |point, entries, budget| {
+    sweep.visit(&mut run, suitable, |run, point, entries| {
         let warm_up = (WARM_UP.0, WARM_EVENTS.div_ceil(point.active).clamp(2, WARM_UP.1));
-        let outcomes =
-            point.interleave(entries, warm_up, budget, &mut lost, |text| progress.step(text))?;
-        let figures = measure::figures(&outcomes, Sample::Round, record::relate);
-        rows.extend(outcomes.iter().zip(figures).map(|(outcome, figures)| Row {
+        let figures = point.figures(run, entries, warm_up, record::relate)?;
+        rows.extend(figures.into_iter().map(|(entry, figures)| Row {
             kind: point.kind.name().to_owned(),
             placement: point.placement.name().to_owned(),
             total: point.total,
             active: point.active,
-            subject: outcome.entry.name.to_owned(),
+            subject: entry.name.to_owned(),
             figures,
         }));
         Ok(())
     })?;
-    drop(progress);
     let own = [
         ("total_asked", json!(options.total.as_deref().unwrap_or(TOTAL))),
-        ("subjects", json!(plan.entries.iter().map(|e| e.name).collect::<Vec<_>>())),
+        ("subjects", json!(entries.iter().map(|e| e.name).collect::<Vec<_>>())),
         ("warm_up_rounds_adaptive", json!(WARM_UP.0)),
         ("warm_up_rounds", json!(WARM_UP.1)),
         ("warm_up_events", json!(WARM_EVENTS)),
         ("bytes_verified", json!(true)),
         ("rivals", rivals::versions(subject::ALL.iter().map(|entry| entry.name))),
-        ("notes", json!(sweep.notes.iter().cloned().chain(lost.notes()).collect::<Vec<_>>())),
     ];
-    let shared = sweep.parameters().into_iter().chain(options.output.parameters());
-    let parameters = shared.chain(own).chain(budget.end());
-    Ok(Record::new("atr", environment, parameters, rows))
+    Ok(run.record(environment, sweep.parameters().into_iter().chain(own), rows))
 }
 
 /// How long the short mixed load takes, in seconds.

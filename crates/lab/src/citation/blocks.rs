@@ -11,7 +11,7 @@ use crate::grouping;
 use crate::record::Figures;
 use crate::statistics::{Estimate, Ratio};
 use crate::target::Target;
-use crate::{atr, echo, models, ring, statistics, threads, timers};
+use crate::{atr, echo, herd, models, ring, statistics, threads, timers};
 
 /// A function that makes a block.
 pub(super) type Block = fn(&Document) -> Option<String>;
@@ -46,11 +46,13 @@ pub(super) const BLOCKS: [(&str, Block); 26] = [
     ("short: servers", short::server_works),
 ];
 
-/// Formats a table as Markdown.
-pub(super) fn table<const N: usize>(heading: [&str; N], rows: &[[String; N]]) -> Option<String> {
-    if rows.is_empty() {
-        return None;
-    }
+/// Formats a table as Markdown; `None` without rows.
+pub(super) fn table<const N: usize>(
+    heading: [&str; N],
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> Option<String> {
+    let mut rows = rows.into_iter().peekable();
+    rows.peek()?;
     let mut text = format!("| {} |\n|{}\n", heading.join(" | "), "---|".repeat(N));
     for row in rows {
         let _ = writeln!(text, "| {} |", row.join(" | "));
@@ -77,6 +79,11 @@ pub(super) fn interval(ratio: Option<Estimate>) -> String {
     })
 }
 
+/// Formats a ratio to a peer, with the peer's name; empty for none.
+pub(super) fn beside(ratio: Option<Ratio>, peer: &str) -> String {
+    ratio.map_or_else(String::new, |ratio| format!("{} of {peer}", spread(Some(ratio))))
+}
+
 /// Returns the median of some ratios, with the least and the greatest of them.
 fn range(ratios: &[f64]) -> Option<String> {
     let (least, most) = (statistics::minimum(ratios), statistics::maximum(ratios));
@@ -97,17 +104,14 @@ fn many(kind: &str) -> &str {
 /// Returns the README's first reason to use it, a list item.
 fn follows(document: &Document) -> Option<String> {
     let records = &document.records;
-    let sweep = records.atr.iter().flat_map(|record| &record.rows).filter(|row| {
+    let sweep = experiments::rows(&records.atr).filter(|row| {
         (&*row.subject, &*row.kind, row.total, &*row.placement) == ("adaptive", "pipe", 1000, "end")
     });
     let costs = |low: f64, high: f64| -> Vec<f64> {
         let within = sweep.clone().filter(|row| (low..=high).contains(&row.atr()));
         within.filter_map(|row| row.figures.cost()).collect()
     };
-    let mixed = records
-        .mix
-        .iter()
-        .flat_map(|record| &record.rows)
+    let mixed = experiments::rows(&records.mix)
         .filter(|row| (&*row.family, &*row.subject) == ("mixed", "adaptive"));
     let mut kinds = Vec::new();
     for name in grouping::distinct(mixed.clone().map(|row| row.kind.as_str())) {
@@ -136,9 +140,8 @@ fn all_targets(document: &Document) -> Option<String> {
             kept.to_owned(),
         ]
     };
-    let rows: Vec<[String; 5]> =
-        experiments::targets(&document.records).into_iter().map(row).collect();
-    table(["figure", "worst at", "goal", "measured", "reached"], &rows)
+    let rows = experiments::targets(&document.records).into_iter().map(row);
+    table(["figure", "worst at", "goal", "measured", "reached"], rows)
 }
 
 /// Returns the table of the four models' loops over a thousand pipes, with one, some and all of
@@ -155,7 +158,7 @@ fn four_models(document: &Document) -> Option<String> {
         let row = own.iter().find(|row| row.subject == subject && row.active == active)?;
         row.figures.cost().or(row.figures.loop_part())
     };
-    let rows: Vec<[String; 6]> = grouping::distinct(own.iter().map(|row| row.subject.as_str()))
+    let rows = grouping::distinct(own.iter().map(|row| row.subject.as_str()))
         .into_iter()
         .filter_map(|subject| {
             let row = own.iter().find(|row| row.subject == subject)?;
@@ -168,15 +171,14 @@ fn four_models(document: &Document) -> Option<String> {
                 ratio(at(subject, 1.0)),
                 share.map_or_else(String::new, |share| format!("{:.1} %", 100.0 * share)),
             ])
-        })
-        .collect();
+        });
     let one = format!("1 of {total} active");
-    table(["model", "loop", &one, "a tenth", "all", "processor while quiet"], &rows)
+    table(["model", "loop", &one, "a tenth", "all", "processor while quiet"], rows)
 }
 
 fn threads_and_events(document: &Document) -> Option<String> {
-    let rows = &document.records.threads.as_ref()?.rows;
-    let own = rows.iter().filter(|row| row.family == "threads" && row.kind == "pipe");
+    let rows = experiments::rows(&document.records.threads);
+    let own = rows.filter(|row| row.family == "threads" && row.kind == "pipe");
     let of = |[low, middle, high]: [Option<f64>; 3]| {
         let all = low.zip(middle).zip(high);
         all.map_or_else(String::new, |((low, middle), high)| {
@@ -184,17 +186,15 @@ fn threads_and_events(document: &Document) -> Option<String> {
         })
     };
     let [clock, cost] = threads::table::ACCOUNTS;
-    let rows: Vec<[String; 4]> = own
-        .map(|row| {
-            [
-                row.processors.clone(),
-                format!("{} of {}", row.active, row.total),
-                of((clock.ratios)(row)),
-                of((cost.ratios)(row)),
-            ]
-        })
-        .collect();
-    table(["processors", "active", "threads / best loop, by the clock", "processor time"], &rows)
+    let rows = own.map(|row| {
+        [
+            row.processors.clone(),
+            format!("{} of {}", row.active, row.total),
+            of((clock.ratios)(row)),
+            of((cost.ratios)(row)),
+        ]
+    });
+    table(["processors", "active", "threads / best loop, by the clock", "processor time"], rows)
 }
 
 fn coming_and_going(document: &Document) -> Option<String> {
@@ -203,77 +203,66 @@ fn coming_and_going(document: &Document) -> Option<String> {
     let own = rows.iter().filter(|row| {
         row.kind == "pipe" && row.subject != "raw-epoll" && [1, 16, most].contains(&row.batch)
     });
-    let rows: Vec<[String; 4]> = own
-        .map(|row| {
-            [
-                row.subject.clone(),
-                row.batch.to_string(),
-                interval(row.headline()),
-                format!("{:.2}", row.calls),
-            ]
-        })
-        .collect();
-    table(["way to watch", "at a time", "/ `epoll_ctl`", "system calls"], &rows)
+    let rows = own.map(|row| {
+        [
+            row.subject.clone(),
+            row.batch.to_string(),
+            interval(row.headline()),
+            format!("{:.2}", row.calls),
+        ]
+    });
+    table(["way to watch", "at a time", "/ `epoll_ctl`", "system calls"], rows)
 }
 
 /// Returns the table of echo servers, over the kind of socket that is closest to real servers and
 /// the most connections.
 fn echoes(document: &Document) -> Option<String> {
-    let rows = &document.records.echo.as_ref()?.rows;
-    let own = rows.iter().filter(|row| row.kind == "tcp");
+    let own = experiments::rows(&document.records.echo).filter(|row| row.kind == "tcp");
     let most = own.clone().map(|row| row.connections).max()?;
+    let time = |row: &echo::Row| row.figures.cpu_ns_per_request_median;
     let mut own: Vec<&echo::Row> = own.filter(|row| row.connections == most).collect();
-    own.sort_by(|a, b| {
-        a.figures.cpu_ns_per_request_median.total_cmp(&b.figures.cpu_ns_per_request_median)
+    own.sort_by(|a, b| time(a).total_cmp(&time(b)));
+    let rows = own.iter().map(|row| {
+        [
+            row.subject.clone(),
+            crate::table::time(time(row)),
+            spread(row.raw_epoll_ratio),
+            spread(row.tokio_ratio),
+        ]
     });
-    let rows: Vec<[String; 4]> = own
-        .iter()
-        .map(|row| {
-            [
-                row.subject.clone(),
-                crate::table::time(row.figures.cpu_ns_per_request_median),
-                spread(row.raw_epoll_ratio),
-                spread(row.tokio_ratio),
-            ]
-        })
-        .collect();
     let processor = format!("processor time, {most} connections");
-    table(["server", &processor, "/ a loop on epoll", "/ tokio"], &rows)
+    table(["server", &processor, "/ a loop on epoll", "/ tokio"], rows)
 }
 
 fn sleeps(document: &Document) -> Option<String> {
-    let rows = &document.records.timers.as_ref()?.rows;
     let late = |row: &timers::Row| {
         let each = [row.late_ns_p50, row.late_ns_p99];
         let each: Vec<String> = each.into_iter().flatten().map(crate::table::time).collect();
         each.join(", ")
     };
-    let rows: Vec<[String; 6]> = rows
-        .iter()
-        .map(|row| {
-            [
-                row.load.clone(),
-                row.timers.to_string(),
-                row.subject.clone(),
-                crate::table::time(row.timer_ns_median),
-                ratio(row.to_tokio()),
-                late(row),
-            ]
-        })
-        .collect();
-    table(
-        ["load", "timers", "runtime", "processor time of each", "/ tokio", "late, p50 and p99"],
-        &rows,
-    )
+    let rows = experiments::rows(&document.records.timers).map(|row| {
+        [
+            row.load.clone(),
+            row.timers.to_string(),
+            row.subject.clone(),
+            crate::table::time(row.timer_ns_median),
+            ratio(row.to_tokio()),
+            late(row),
+        ]
+    });
+    let heading =
+        ["load", "timers", "runtime", "processor time of each", "/ tokio", "late, p50 and p99"];
+    table(heading, rows)
 }
 
 /// Returns, for each server in one process, the row with the most silent connections.
 fn silent(document: &Document) -> Option<String> {
-    let rows = &document.records.zombies.as_ref()?.rows;
-    let alone = || rows.iter().filter(|row| row.workers <= 1 && row.zombies > 0);
-    let rows: Vec<[String; 4]> = grouping::distinct(alone().map(|row| row.subject.as_str()))
-        .into_iter()
-        .filter_map(|subject| {
+    let alone = || {
+        let rows = experiments::rows(&document.records.zombies);
+        rows.filter(|row| row.workers <= 1 && row.zombies > 0)
+    };
+    let rows = grouping::distinct(alone().map(|row| row.subject.as_str())).into_iter().filter_map(
+        |subject| {
             let own = alone().filter(|row| row.subject == subject);
             let row = own.max_by_key(|row| row.zombies)?;
             Some([
@@ -282,9 +271,9 @@ fn silent(document: &Document) -> Option<String> {
                 crate::table::time(row.figures.cpu_ns_per_request_median),
                 spread(row.none_ratio),
             ])
-        })
-        .collect();
-    table(["server", "silent ones", "processor time of a request", "/ with none"], &rows)
+        },
+    );
+    table(["server", "silent ones", "processor time of a request", "/ with none"], rows)
 }
 
 fn origin(document: &Document) -> Option<String> {
@@ -306,13 +295,11 @@ fn origin(document: &Document) -> Option<String> {
 
 fn all_claims(document: &Document) -> Option<String> {
     let mut text = format!("{}.\n", claims::tally(&document.claims));
-    for source in claims::SOURCES {
+    for source in &claims::SOURCES {
         let own = document.claims.iter().filter(|one| one.text == source.text);
-        let rows: Vec<[String; 3]> = own
-            .map(|one| [one.claim.clone(), one.verdict.to_string(), one.reason.clone()])
-            .collect();
+        let rows = own.map(|one| [one.claim.clone(), one.verdict.to_string(), one.reason.clone()]);
         let heading = ["claim", "here", "measured"];
-        let _ = write!(text, "\n**{}**\n\n{}", source.title, table(heading, &rows)?);
+        let _ = write!(text, "\n**{}**\n\n{}", source.title, table(heading, rows)?);
     }
     let judged = document.claims.iter().any(|one| one.verdict != Verdict::NotMeasured);
     judged.then_some(text)
@@ -324,9 +311,7 @@ fn advice(document: &Document) -> Option<String> {
 }
 
 fn active_of_total(document: &Document) -> Option<String> {
-    let rows = &document.records.atr.as_ref()?.rows;
-    let own: Vec<&atr::Row> = rows
-        .iter()
+    let own: Vec<&atr::Row> = experiments::rows(&document.records.atr)
         .filter(|row| (&*row.kind, row.total, &*row.placement) == ("pipe", 1000, "end"))
         .collect();
     let at = |active, subject: &str| -> Option<&Figures> {
@@ -348,85 +333,76 @@ fn active_of_total(document: &Document) -> Option<String> {
             ratio(adaptive.cost()),
         ])
     };
-    let rows: Vec<[String; 6]> = points.into_iter().filter_map(row).collect();
-    table(["active/total", "poll", "epoll", "adaptive", "adaptive / best", "cost / best"], &rows)
+    let heading = ["active/total", "poll", "epoll", "adaptive", "adaptive / best", "cost / best"];
+    table(heading, points.into_iter().filter_map(row))
 }
 
 fn mixed(document: &Document) -> Option<String> {
     let rows = &document.records.mix.as_ref()?.rows;
     let own = rows.iter().filter(|row| row.family == "mixed" && row.subject == "adaptive");
-    let rows: Vec<[String; 3]> = own
-        .map(|row| {
-            let of = |subject: &str| {
-                let same = |other: &&crate::mix::Row| {
-                    (&other.kind, &other.load, &*other.subject) == (&row.kind, &row.load, subject)
-                };
-                rows.iter().find(same).and_then(|row| row.figures.cost())
+    let rows = own.map(|row| {
+        let of = |subject: &str| {
+            let same = |other: &&crate::mix::Row| {
+                (&other.kind, &other.load, &*other.subject) == (&row.kind, &row.load, subject)
             };
-            [
-                format!("{}, {}/{}", row.kind, row.hot, row.cold),
-                ratio(row.figures.cost()),
-                ratio(of("adaptive-uring")),
-            ]
-        })
-        .collect();
-    table(["busy/idle", "`adaptive`", "`BatchReader` on `uring`"], &rows)
+            rows.iter().find(same).and_then(|row| row.figures.cost())
+        };
+        [
+            format!("{}, {}/{}", row.kind, row.hot, row.cold),
+            ratio(row.figures.cost()),
+            ratio(of("adaptive-uring")),
+        ]
+    });
+    table(["busy/idle", "`adaptive`", "`BatchReader` on `uring`"], rows)
+}
+
+/// Returns the most pipes of a ring, and the rows of rings of so many with one byte in flight.
+pub(super) fn longest_rings(document: &Document) -> Option<(usize, Vec<&ring::Row>)> {
+    let own = experiments::rows(&document.records.ring).filter(|row| row.in_flight == 1);
+    let most = own.clone().map(|row| row.total).max()?;
+    Some((most, own.filter(|row| row.total == most).collect()))
 }
 
 fn rings(document: &Document) -> Option<String> {
-    let rows = &document.records.ring.as_ref()?.rows;
-    let most = rows.iter().filter(|row| row.in_flight == 1).map(|row| row.total).max()?;
-    let mut own: Vec<&ring::Row> =
-        rows.iter().filter(|row| row.in_flight == 1 && row.total == most).collect();
+    let (_, mut own) = longest_rings(document)?;
     own.sort_by(|a, b| a.ns_per_hop_median.total_cmp(&b.ns_per_hop_median));
-    let rows: Vec<[String; 4]> = own
-        .iter()
-        .map(|row| {
-            [
-                row.subject.clone(),
-                format!("{:.0}", row.ns_per_hop_median),
-                ratio(row.to_tokio()),
-                row.syscalls_per_hop.map_or_else(String::new, |calls| format!("{calls:.2}")),
-            ]
-        })
-        .collect();
-    table(["runtime", "ns per pipe", "/ tokio", "system calls"], &rows)
+    let rows = own.iter().map(|row| {
+        [
+            row.subject.clone(),
+            format!("{:.0}", row.ns_per_hop_median),
+            ratio(row.to_tokio()),
+            row.syscalls_per_hop.map_or_else(String::new, |calls| format!("{calls:.2}")),
+        ]
+    });
+    table(["runtime", "ns per pipe", "/ tokio", "system calls"], rows)
 }
 
 fn servers(document: &Document) -> Option<String> {
-    let beside = |ratio: Option<Ratio>, peer: &str| {
-        ratio.map_or_else(String::new, |ratio| format!("{} of {peer}", spread(Some(ratio))))
-    };
-    let mut rows: Vec<[String; 4]> = Vec::new();
+    let files = experiments::rows(&document.records.files).map(|row| {
+        [
+            format!("a file of {} bytes, {} connections", row.bytes, row.connections),
+            row.subject.clone(),
+            beside(row.nginx_ratio, "nginx"),
+            beside(row.hyper_ratio, "hyper on tokio"),
+        ]
+    });
+    let relays = experiments::rows(&document.records.relay).map(|row| {
+        [
+            format!("relay, {}, {} connections", row.load, row.connections),
+            row.subject.clone(),
+            beside(row.haproxy_ratio, "haproxy"),
+            beside(row.nginx_ratio, "nginx"),
+        ]
+    });
     let ours = ["superpoll-epoll", "superpoll-adaptive"];
-    for row in document.records.files.iter().flat_map(|record| &record.rows) {
-        if ours.contains(&&*row.subject) {
-            rows.push([
-                format!("a file of {} bytes, {} connections", row.bytes, row.connections),
-                row.subject.clone(),
-                beside(row.nginx_ratio, "nginx"),
-                beside(row.hyper_ratio, "hyper on tokio"),
-            ]);
-        }
-    }
-    for row in document.records.relay.iter().flat_map(|record| &record.rows) {
-        if ours.contains(&&*row.subject) {
-            rows.push([
-                format!("relay, {}, {} connections", row.load, row.connections),
-                row.subject.clone(),
-                beside(row.haproxy_ratio, "haproxy"),
-                beside(row.nginx_ratio, "nginx"),
-            ]);
-        }
-    }
-    rows.retain(|row| !row[2].is_empty() || !row[3].is_empty());
-    table(["work", "server", "processor time", ""], &rows)
+    let rows = files
+        .chain(relays)
+        .filter(|row| ours.contains(&&*row[1]) && (!row[2].is_empty() || !row[3].is_empty()));
+    table(["work", "server", "processor time", ""], rows)
 }
 
 fn idle(document: &Document) -> Option<String> {
-    let rows = &document.records.idle.as_ref()?.rows;
-    let rows: Vec<[String; 3]> = rows
-        .iter()
+    let rows = experiments::rows(&document.records.idle)
         .filter(|row| row.arrival == "one-by-one")
         .map(|row| {
             [
@@ -434,25 +410,27 @@ fn idle(document: &Document) -> Option<String> {
                 row.kind.clone(),
                 format!("{:.0}", row.user_bytes_per_connection.median),
             ]
-        })
-        .collect();
-    table(["server", "connection", "bytes of its memory"], &rows)
+        });
+    table(["server", "connection", "bytes of its memory"], rows)
+}
+
+/// Returns the most processes that waited, and the rows of so many, without duplicated descriptors.
+pub(super) fn largest_herds(document: &Document) -> Option<(usize, Vec<&herd::Row>)> {
+    let own = experiments::rows(&document.records.herd).filter(|row| row.dups == 0);
+    let most = own.clone().map(|row| row.processes).max()?;
+    Some((most, own.filter(|row| row.processes == most).collect()))
 }
 
 fn herds(document: &Document) -> Option<String> {
-    let rows = &document.records.herd.as_ref()?.rows;
-    let most = rows.iter().filter(|row| row.dups == 0).map(|row| row.processes).max()?;
-    let own = rows.iter().filter(|row| row.processes == most && row.dups == 0);
-    let rows: Vec<[String; 4]> = own
-        .map(|row| {
-            [
-                row.subject.clone(),
-                crate::table::time(row.connect_ns_median),
-                format!("{:.1}", row.woken_per_connect),
-                format!("{:.2}", row.jain / row.jain_best.max(f64::MIN_POSITIVE)),
-            ]
-        })
-        .collect();
+    let (most, own) = largest_herds(document)?;
+    let rows = own.iter().map(|row| {
+        [
+            row.subject.clone(),
+            crate::table::time(row.connect_ns_median),
+            format!("{:.1}", row.woken_per_connect),
+            format!("{:.2}", row.jain / row.jain_best.max(f64::MIN_POSITIVE)),
+        ]
+    });
     let connect = format!("`connect()` with {most} that wait");
-    table(["way to wait", &connect, "woken", "fairness (Jain) / best possible"], &rows)
+    table(["way to wait", &connect, "woken", "fairness (Jain) / best possible"], rows)
 }

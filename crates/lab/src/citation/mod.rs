@@ -47,18 +47,14 @@ pub(crate) const PICTURES: [&str; 5] =
 /// Writes a report's numbers into the documents of a checkout, and keeps the report there.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let document = Document::read(&options.report.join(document::FILE))?;
-    let read = |path: PathBuf| {
-        std::fs::read_to_string(&path)
-            .map_err(|e| Error::system(format!("reading {}", path.display()), e))
-    };
     let kept = options.into.join(MEASURED);
     let mut files = vec![(kept.join(document::FILE), document.to_json()?)];
     for name in PICTURES {
-        files.push((kept.join(name), read(options.report.join(name))?));
+        files.push((kept.join(name), record::read(&options.report.join(name))?));
     }
     for name in DOCUMENTS {
         let path = options.into.join(name);
-        let text = cite(&read(path.clone())?, &document)
+        let text = cite(&record::read(&path)?, &document)
             .map_err(|why| Error::usage(format!("{}: {why}", path.display())))?;
         files.push((path, text));
     }

@@ -1,12 +1,13 @@
 //! Tables of a few rows, for README and GUIDE: each has the rows that a decision needs, of an
 //! experiment whose full table is in `docs/measured`.
 
-use super::blocks::{interval, ratio, spread, table};
+use super::blocks::{beside, interval, largest_herds, longest_rings, ratio, spread, table};
 use crate::document::Document;
+use crate::experiments;
 use crate::record::Figures;
 use crate::statistics::{Estimate, Ratio};
 use crate::table::time;
-use crate::{atr, files, herd, idle, keep, relay, ring, zombies};
+use crate::{files, keep, relay};
 
 /// Compares Superpoll with nginx, HAProxy, hyper, tokio and mio: the table of the README.
 pub(super) fn peers(document: &Document) -> Option<String> {
@@ -45,7 +46,7 @@ pub(super) fn peers(document: &Document) -> Option<String> {
     let file_work = "CPU of a request for a file of 1 KiB";
     table(
         ["work", "Superpoll", "compared with", "ratio"],
-        &[
+        [
             served(file_work, file, "nginx", nginx?, file.nginx_ratio),
             served(file_work, file, "hyper on tokio", hyper?, file.hyper_ratio),
             passed_on("CPU of a request through the TCP proxy, keep-alive", tcp, tcp_haproxy?),
@@ -83,18 +84,18 @@ pub(super) fn call(document: &Document) -> Option<String> {
             ratio(adaptive.loop_part()),
         ])
     };
-    let rows: Vec<_> = [1, 100, 1000].into_iter().filter_map(row).collect();
-    table(["active", "`poll`", "`epoll`", "`adaptive`", "`adaptive` / the best"], &rows)
+    let rows = [1, 100, 1000].into_iter().filter_map(row);
+    table(["active", "`poll`", "`epoll`", "`adaptive`", "`adaptive` / the best"], rows)
 }
 
 /// Compares loops over busy descriptors among many idle ones, by the kind of descriptor.
 pub(super) fn placement(document: &Document) -> Option<String> {
-    let rows = &document.records.mix.as_ref()?.rows;
     let row = |(kind, name): (&str, &str)| -> Option<[String; 5]> {
         let of = |subject: &str| {
-            let own = rows.iter().filter(|row| row.family == "mixed" && row.kind == kind);
-            let mut own = own.filter(|row| (row.hot, row.cold) == (200, 9600));
-            own.find(|row| row.subject == subject).map(|row| &row.figures)
+            experiments::rows(&document.records.mix)
+                .filter(|row| row.family == "mixed" && row.kind == kind)
+                .find(|row| (row.hot, row.cold, &*row.subject) == (200, 9600, subject))
+                .map(|row| &row.figures)
         };
         let adaptive = of("adaptive")?;
         Some([
@@ -106,18 +107,19 @@ pub(super) fn placement(document: &Document) -> Option<String> {
         ])
     };
     let kinds = [("pipe", "pipes"), ("unix", "Unix sockets"), ("tcp", "TCP sockets")];
-    let rows: Vec<_> = kinds.into_iter().filter_map(row).collect();
+    let rows = kinds.into_iter().filter_map(row);
     let heading = "cost of `adaptive` / the best";
-    table(["200 busy, 9,600 idle", "`poll`", "`epoll`", "`adaptive`", heading], &rows)
+    table(["200 busy, 9,600 idle", "`poll`", "`epoll`", "`adaptive`", heading], rows)
 }
 
 /// Returns the costs of idle connections: memory of the server, and processor time of its busy
 /// connections.
 pub(super) fn idle_cost(document: &Document) -> Option<String> {
     let slowed = |subject: &str| {
-        let rows = &document.records.zombies.as_ref()?.rows;
-        let own = rows.iter().filter(|row| row.subject == subject && row.workers <= 1);
-        own.max_by_key(|row: &&zombies::Row| row.zombies)?.none_ratio
+        experiments::rows(&document.records.zombies)
+            .filter(|row| row.subject == subject && row.workers <= 1)
+            .max_by_key(|row| row.zombies)?
+            .none_ratio
     };
     let row = |name: &str, memory: Option<&str>, busy: &str| -> Option<[String; 3]> {
         let memory = match memory {
@@ -132,14 +134,13 @@ pub(super) fn idle_cost(document: &Document) -> Option<String> {
         row("a loop on `poll`", None, "superpoll-poll")?,
     ];
     let busy = "CPU of a busy request with 9,900 idle ones / with none";
-    table(["server", "memory of an idle connection", busy], &rows)
+    table(["server", "memory of an idle connection", busy], rows)
 }
 
 /// Compares a thread for each of a thousand pipes with the best loop.
 pub(super) fn thread_each(document: &Document) -> Option<String> {
-    let rows = &document.records.threads.as_ref()?.rows;
     let row = |active: usize| -> Option<[String; 3]> {
-        let row = rows.iter().find(|row| {
+        let row = experiments::rows(&document.records.threads).find(|row| {
             (&*row.family, &*row.kind, &*row.processors) == ("threads", "pipe", "one")
                 && (row.active, row.total) == (active, 1000)
         })?;
@@ -149,17 +150,15 @@ pub(super) fn thread_each(document: &Document) -> Option<String> {
         let [clock, cost] = crate::threads::table::ACCOUNTS;
         Some([format!("{active} of 1000"), of((clock.ratios)(row))?, of((cost.ratios)(row))?])
     };
-    let rows: Vec<_> = [1, 100, 1000].into_iter().filter_map(row).collect();
-    table(["active", "time, threads / the best loop", "CPU, threads / the best loop"], &rows)
+    let rows = [1, 100, 1000].into_iter().filter_map(row);
+    table(["active", "time, threads / the best loop", "CPU, threads / the best loop"], rows)
 }
 
 /// Compares three ways to share a listener among the most processes that were measured.
 pub(super) fn accept(document: &Document) -> Option<String> {
-    let rows = &document.records.herd.as_ref()?.rows;
-    let most = rows.iter().filter(|row| row.dups == 0).map(|row| row.processes).max()?;
+    let (most, own) = largest_herds(document)?;
     let row = |(subject, name): (&str, &str)| -> Option<[String; 3]> {
-        let mut own = rows.iter().filter(|row| row.processes == most && row.dups == 0);
-        let row: &herd::Row = own.find(|row| row.subject == subject)?;
+        let row = own.iter().find(|row| row.subject == subject)?;
         let woken = format!("{:.1}", row.woken_per_connect);
         Some([name.to_owned(), time(row.connect_ns_median), woken])
     };
@@ -168,18 +167,16 @@ pub(super) fn accept(document: &Document) -> Option<String> {
         ("epoll-exclusive", "`epoll` with `EPOLLEXCLUSIVE`"),
         ("reuseport", "a listener each, `SO_REUSEPORT`"),
     ];
-    let rows: Vec<_> = ways.into_iter().filter_map(row).collect();
+    let rows = ways.into_iter().filter_map(row);
     let heading = format!("`connect()` while {most} processes wait");
-    table(["way to wait", &heading, "processes woken"], &rows)
+    table(["way to wait", &heading, "processes woken"], rows)
 }
 
 /// Compares three runtimes, without the network's part and with it.
 pub(super) fn runtime(document: &Document) -> Option<String> {
-    let rows = &document.records.ring.as_ref()?.rows;
-    let most = rows.iter().filter(|row| row.in_flight == 1).map(|row| row.total).max()?;
+    let (most, own) = longest_rings(document)?;
     let row = |subject: &str| -> Option<[String; 4]> {
-        let mut own = rows.iter().filter(|row| row.in_flight == 1 && row.total == most);
-        let row: &ring::Row = own.find(|row| row.subject == subject)?;
+        let row = own.iter().find(|row| row.subject == subject)?;
         Some([
             subject.to_owned(),
             time(row.ns_per_hop_median),
@@ -187,17 +184,15 @@ pub(super) fn runtime(document: &Document) -> Option<String> {
             spread(echoed(document, subject)?.tokio_ratio),
         ])
     };
-    let rows: Vec<_> =
-        ["superpoll-rt-adaptive", "tokio", "smol"].into_iter().filter_map(row).collect();
+    let rows = ["superpoll-rt-adaptive", "tokio", "smol"].into_iter().filter_map(row);
     let ring = format!("a byte to the next of {most} tasks");
-    table(["runtime", &ring, "/ tokio", "CPU of an echo over TCP / tokio"], &rows)
+    table(["runtime", &ring, "/ tokio", "CPU of an echo over TCP / tokio"], rows)
 }
 
 /// Returns the effect of a restart on idle connections that a second process keeps.
 pub(super) fn restart(document: &Document) -> Option<String> {
-    let rows = &document.records.sit.as_ref()?.rows;
     let of = |subject: &str, figure: &str| -> Option<&keep::Row> {
-        rows.iter()
+        experiments::rows(&document.records.sit)
             .find(|row| (&*row.part, &*row.subject, &*row.figure) == ("restart", subject, figure))
     };
     let row = |name: String, of: &dyn Fn(&str) -> Option<String>| -> Option<[String; 3]> {
@@ -219,66 +214,61 @@ pub(super) fn restart(document: &Document) -> Option<String> {
             Some(format!("{median} ms ({least} to {most})"))
         })?,
     ];
-    table(["", "upgrade", "crash (`kill -9`)"], &rows)
+    table(["", "upgrade", "crash (`kill -9`)"], rows)
 }
 
 /// Compares our server on its default back-end with two other servers for each kind of work.
 pub(super) fn server_works(document: &Document) -> Option<String> {
     let ours = "superpoll-adaptive";
-    let next_to = |ratio: Option<Ratio>, peer: &str| {
-        ratio.map_or_else(String::new, |ratio| format!("{} of {peer}", spread(Some(ratio))))
-    };
-    let files = document.records.files.iter().flat_map(|record| &record.rows);
+    let files = experiments::rows(&document.records.files);
     let files = files.filter(|row| row.subject == ours).map(|row| {
         [
             format!("a file of {} bytes, {} connections", row.bytes, row.connections),
-            next_to(row.nginx_ratio, "nginx"),
-            next_to(row.hyper_ratio, "hyper on tokio"),
+            beside(row.nginx_ratio, "nginx"),
+            beside(row.hyper_ratio, "hyper on tokio"),
         ]
     });
-    let relays = document.records.relay.iter().flat_map(|record| &record.rows);
+    let relays = experiments::rows(&document.records.relay);
     let relays = relays.filter(|row| row.subject == ours).map(|row| {
         [
             format!("relay, {}, {} connections", row.load, row.connections),
-            next_to(row.nginx_ratio, "nginx"),
-            next_to(row.haproxy_ratio, "HAProxy"),
+            beside(row.nginx_ratio, "nginx"),
+            beside(row.haproxy_ratio, "HAProxy"),
         ]
     });
-    let rows: Vec<_> = files.chain(relays).collect();
-    table(["work", "processor time", "processor time"], &rows)
+    let rows = files.chain(relays);
+    table(["work", "processor time", "processor time"], rows)
 }
 
 fn file_of<'a>(document: &'a Document, subject: &str, bytes: usize) -> Option<&'a files::Row> {
-    let rows = &document.records.files.as_ref()?.rows;
-    rows.iter().find(|row| row.subject == subject && row.bytes == bytes)
+    experiments::rows(&document.records.files)
+        .find(|row| row.subject == subject && row.bytes == bytes)
 }
 
 fn relayed<'a>(document: &'a Document, subject: &str, load: &str) -> Option<&'a relay::Row> {
-    let rows = &document.records.relay.as_ref()?.rows;
-    rows.iter().find(|row| row.subject == subject && row.load == load)
+    experiments::rows(&document.records.relay)
+        .find(|row| row.subject == subject && row.load == load)
 }
 
 /// Returns the bytes of a server's memory for each idle connection, for connections that came one
 /// at a time.
 fn bytes_of(document: &Document, subject: &str) -> Option<f64> {
-    let mut rows = document.records.idle.as_ref()?.rows.iter();
-    let row: &idle::Row = rows.find(|row| row.subject == subject && row.arrival == "one-by-one")?;
+    let mut rows = experiments::rows(&document.records.idle);
+    let row = rows.find(|row| row.subject == subject && row.arrival == "one-by-one")?;
     Some(row.user_bytes_per_connection.median)
 }
 
 fn echoed<'a>(document: &'a Document, subject: &str) -> Option<&'a crate::echo::Row> {
-    let rows = &document.records.echo.as_ref()?.rows;
-    let mut own = rows.iter().filter(|row| row.kind == "tcp" && row.connections == 1000);
-    own.find(|row| row.subject == subject)
+    experiments::rows(&document.records.echo)
+        .filter(|row| row.kind == "tcp" && row.connections == 1000)
+        .find(|row| row.subject == subject)
 }
 
 /// Returns the figures of a round over a thousand pipes, with the active ones at the end of
 /// `poll`'s array.
 fn round_of<'a>(document: &'a Document, active: usize, subject: &str) -> Option<&'a Figures> {
-    let rows = &document.records.atr.as_ref()?.rows;
-    let own = |row: &&atr::Row| {
-        (&*row.kind, &*row.placement, row.total) == ("pipe", "end", 1000)
-            && (row.active, &*row.subject) == (active, subject)
-    };
-    rows.iter().find(own).map(|row| &row.figures)
+    experiments::rows(&document.records.atr)
+        .filter(|row| (&*row.kind, &*row.placement, row.total) == ("pipe", "end", 1000))
+        .find(|row| (row.active, &*row.subject) == (active, subject))
+        .map(|row| &row.figures)
 }

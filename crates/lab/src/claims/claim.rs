@@ -40,12 +40,22 @@ pub(crate) struct Source {
     pub title: &'static str,
     /// Its topic, in our words.
     pub about: &'static str,
+    /// The claims that it makes.
+    pub(super) claims: &'static [Claim],
 }
 
 /// The result of an evaluation; `None` if the records have no data for it.
 pub(super) type Evaluation = Option<(Verdict, String)>;
 
-/// A claim.
+impl Verdict {
+    /// Returns this verdict with its reason.
+    pub(super) fn because(self, reason: impl Into<String>) -> Evaluation {
+        Some((self, reason.into()))
+    }
+}
+
+/// A claim; made by [`claim`], and given its text by [`says`](Claim::says).
+#[derive(Debug)]
 pub(super) struct Claim {
     /// Its name, which stays the same from report to report.
     pub id: &'static str,
@@ -53,12 +63,32 @@ pub(super) struct Claim {
     pub says: &'static str,
     /// The experiment that tests it.
     pub experiment: &'static str,
-    pub evaluate: fn(&Records) -> Evaluation,
+    pub evaluate: Evaluate,
     /// The consequences for a server if the claim holds, and if it does not.
     pub means: Option<Means>,
 }
 
+type Evaluate = fn(&Records) -> Evaluation;
+
+/// Returns the claim of this name, which an experiment tests and a function evaluates.
+pub(super) const fn claim(id: &'static str, experiment: &'static str, evaluate: Evaluate) -> Claim {
+    Claim { id, says: "", experiment, evaluate, means: None }
+}
+
+impl Claim {
+    /// Sets the claim itself, in our words.
+    pub(super) const fn says(self, says: &'static str) -> Claim {
+        Claim { says, ..self }
+    }
+
+    /// Sets the consequences for a server if the claim holds, and if it does not.
+    pub(super) const fn means(self, holds: &'static str, fails: &'static str) -> Claim {
+        Claim { means: Some(Means { holds, fails }), ..self }
+    }
+}
+
 /// Advice that depends on a verdict.
+#[derive(Debug)]
 pub(super) struct Means {
     pub holds: &'static str,
     pub fails: &'static str,

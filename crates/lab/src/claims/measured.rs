@@ -1,10 +1,11 @@
 //! Look-ups in the records, for the evaluations.
 
 use crate::atr;
-use crate::experiments::Records;
+use crate::experiments::{self, Records};
 use crate::record::Figures;
 use crate::statistics;
 use crate::statistics::{Estimate, Ratio};
+pub(super) use crate::table::time;
 use crate::{herd, keep, relay, ring, zombies};
 
 /// A sweep of `superpoll-lab atr`: all rows of one kind, total and placement.
@@ -66,9 +67,8 @@ impl Sweep<'_> {
 
 /// Returns the sweeps over pipes.
 pub(super) fn sweeps(records: &Records) -> Vec<Sweep<'_>> {
-    let Some(record) = &records.atr else { return Vec::new() };
     let mut sweeps: Vec<Sweep<'_>> = Vec::new();
-    for row in record.rows.iter().filter(|row| row.kind == "pipe") {
+    for row in experiments::rows(&records.atr).filter(|row| row.kind == "pipe") {
         let same = |sweep: &&mut Sweep<'_>| {
             (sweep.placement, sweep.total) == (row.placement.as_str(), row.total)
         };
@@ -89,6 +89,13 @@ pub(super) fn sweeps_at_the_end(records: &Records) -> Vec<Sweep<'_>> {
     sweeps.retain(|sweep| sweep.placement == "end");
     sweeps.sort_by_key(|sweep| sweep.total);
     sweeps
+}
+
+/// Returns the smallest and the largest of these sweeps, if there is more than one.
+pub(super) fn smallest_and_largest(records: &Records) -> Option<[Sweep<'_>; 2]> {
+    let mut sweeps = sweeps_at_the_end(records);
+    let largest = sweeps.pop()?;
+    Some([sweeps.into_iter().next()?, largest])
 }
 
 /// Returns the sweep with a thousand pipes, as the first such test had, or with the nearest number
@@ -130,10 +137,7 @@ pub(super) fn slope(points: &[(f64, f64)]) -> Option<f64> {
 
 /// Returns the rows of a way to wait, without duplicated descriptors, the fewest processes first.
 pub(super) fn herd<'a>(records: &'a Records, way: &str) -> Vec<&'a herd::Row> {
-    let mut rows: Vec<&herd::Row> = records
-        .herd
-        .iter()
-        .flat_map(|record| &record.rows)
+    let mut rows: Vec<&herd::Row> = experiments::rows(&records.herd)
         .filter(|row| row.subject == way && row.dups == 0)
         .collect();
     rows.sort_by_key(|row| row.processes);
@@ -157,8 +161,8 @@ pub(super) fn herd_growth(records: &Records, way: &str) -> Option<(f64, f64, usi
 /// Returns the row of a server of `superpoll-lab zombies` with the most zombies that were measured
 /// in one process.
 pub(super) fn most_zombies<'a>(records: &'a Records, subject: &str) -> Option<&'a zombies::Row> {
-    let rows = records.zombies.iter().flat_map(|record| &record.rows);
-    rows.filter(|row| row.workers <= 1 && row.subject == subject && row.zombies > 0)
+    experiments::rows(&records.zombies)
+        .filter(|row| row.workers <= 1 && row.subject == subject && row.zombies > 0)
         .max_by_key(|row| row.zombies)
 }
 
@@ -168,21 +172,21 @@ pub(super) fn with_zombies<'a>(
     subject: &str,
     zombies: usize,
 ) -> Option<&'a zombies::Row> {
-    let mut rows = records.zombies.iter().flat_map(|record| &record.rows);
-    rows.find(|row| row.workers <= 1 && row.subject == subject && row.zombies == zombies)
+    experiments::rows(&records.zombies)
+        .find(|row| row.workers <= 1 && row.subject == subject && row.zombies == zombies)
 }
 
 /// Returns the row of a relay under a load.
 pub(super) fn relay<'a>(records: &'a Records, subject: &str, load: &str) -> Option<&'a relay::Row> {
-    let mut rows = records.relay.iter().flat_map(|record| &record.rows);
-    rows.find(|row| row.subject == subject && row.load == load)
+    experiments::rows(&records.relay).find(|row| row.subject == subject && row.load == load)
 }
 
 /// Returns the row of a runtime on the ring with one byte in flight, and the most pipes that were
 /// measured.
 pub(super) fn ring<'a>(records: &'a Records, subject: &str) -> Option<&'a ring::Row> {
-    let rows = records.ring.iter().flat_map(|record| &record.rows);
-    rows.filter(|row| row.subject == subject && row.in_flight == 1).max_by_key(|row| row.total)
+    experiments::rows(&records.ring)
+        .filter(|row| row.subject == subject && row.in_flight == 1)
+        .max_by_key(|row| row.total)
 }
 
 /// Returns a figure of `superpoll-lab keep`, with the most descriptors.
@@ -192,8 +196,8 @@ pub(super) fn keep<'a>(
     subject: &str,
     figure: &str,
 ) -> Option<&'a keep::Row> {
-    let rows = records.sit.iter().flat_map(|record| &record.rows);
-    rows.filter(|row| (&*row.part, &*row.subject, &*row.figure) == (part, subject, figure))
+    experiments::rows(&records.sit)
+        .filter(|row| (&*row.part, &*row.subject, &*row.figure) == (part, subject, figure))
         .max_by_key(|row| row.descriptors)
 }
 
@@ -201,11 +205,6 @@ pub(super) fn keep<'a>(
 pub(super) fn spread(ratio: Ratio) -> String {
     let Estimate { value, low, high } = ratio.headline();
     format!("{value:.2} ({low:.2} to {high:.2})")
-}
-
-/// Formats a time in the unit that fits.
-pub(super) fn time(nanoseconds: f64) -> String {
-    crate::table::time(nanoseconds)
 }
 
 #[cfg(test)]

@@ -24,7 +24,7 @@ use claim::Claim;
 pub(crate) use claim::{Source, Verdict};
 
 /// The texts, in the order of the page.
-pub(crate) const SOURCES: [Source; 5] =
+pub(crate) static SOURCES: [Source; 5] =
     [shaw::SOURCE, kernel::SOURCE, majkowski::SOURCE, haproxy::SOURCE, ghc::SOURCE];
 
 /// A claim and its verdict.
@@ -44,26 +44,14 @@ pub(crate) struct Finding {
     pub reason: String,
 }
 
-/// Returns the claims of each text.
-fn all() -> [(&'static Source, &'static [Claim]); 5] {
-    let [shaw, kernel, majkowski, haproxy, ghc] = &SOURCES;
-    [
-        (shaw, shaw::CLAIMS),
-        (kernel, kernel::CLAIMS),
-        (majkowski, majkowski::CLAIMS),
-        (haproxy, haproxy::CLAIMS),
-        (ghc, ghc::CLAIMS),
-    ]
+/// Returns all claims, each with its text.
+fn all() -> impl Iterator<Item = (&'static Source, &'static Claim)> {
+    SOURCES.iter().flat_map(|source| source.claims.iter().map(move |claim| (source, claim)))
 }
 
 /// Judges every claim by the records.
 pub(crate) fn evaluate(records: &Records) -> Vec<Finding> {
-    let of = |(source, claims): (&'static Source, &'static [Claim])| {
-        claims.iter().map(move |claim| (source, claim))
-    };
     all()
-        .into_iter()
-        .flat_map(of)
         .map(|(source, claim)| {
             let (verdict, reason) = (claim.evaluate)(records).unwrap_or_else(|| {
                 (
@@ -101,11 +89,11 @@ pub(crate) fn tally(findings: &[Finding]) -> String {
 
 /// Returns the consequences of the verdicts for a server, a line for each claim that has any.
 pub(crate) fn advice(findings: &[Finding]) -> Vec<String> {
-    let claims = || all().into_iter().flat_map(|(_, claims)| claims);
     findings
         .iter()
         .filter_map(|finding| {
-            let means = claims().find(|claim| claim.id == finding.id)?.means.as_ref()?;
+            let (_, claim) = all().find(|(_, claim)| claim.id == finding.id)?;
+            let means = claim.means.as_ref()?;
             match finding.verdict {
                 Verdict::Holds => Some(means.holds.to_owned()),
                 Verdict::DoesNotHold => Some(means.fails.to_owned()),
@@ -123,12 +111,12 @@ mod tests {
 
     #[test]
     fn every_claim_has_a_name_of_its_own_and_an_experiment() {
-        let all: Vec<&Claim> = all().into_iter().flat_map(|(_, claims)| claims).collect();
+        let all: Vec<&Claim> = all().map(|(_, claim)| claim).collect();
         for (place, claim) in all.iter().enumerate() {
             assert!(all[place + 1..].iter().all(|other| other.id != claim.id), "{}", claim.id);
             let is_known = experiments::ALL.iter().any(|one| one.name == claim.experiment);
             assert!(is_known, "{}", claim.experiment);
-            assert!(!claim.says.ends_with('.'), "{}", claim.id);
+            assert!(!claim.says.is_empty() && !claim.says.ends_with('.'), "{}", claim.id);
         }
         assert!(all.len() >= 40, "{}", all.len());
     }

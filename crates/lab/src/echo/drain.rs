@@ -12,22 +12,32 @@ use crate::sys::descriptor;
 /// room in the buffer has drained the socket, so an edge needs no second read.
 pub(super) fn echo(socket: &OwnedFd, buffer: &mut [u8]) -> bool {
     let fd = socket.as_raw_fd();
+    let count = |returned| usize::try_from(returned).map_err(|_| io::Error::last_os_error().kind());
+    let read = |buffer: &mut [u8]| count(descriptor::read(fd, buffer));
+    echo_by(buffer, read, |bytes| count(descriptor::write(fd, bytes)).ok())
+}
+
+/// Like [`echo`], with these calls.
+#[inline(always)]
+pub(super) fn echo_by(
+    buffer: &mut [u8],
+    read: impl Fn(&mut [u8]) -> Result<usize, io::ErrorKind>,
+    write: impl Fn(&[u8]) -> Option<usize>,
+) -> bool {
     loop {
-        match usize::try_from(descriptor::read(fd, buffer)) {
+        match read(buffer) {
             Ok(0) => return false,
             Ok(count) => {
-                if usize::try_from(descriptor::write(fd, &buffer[..count])) != Ok(count) {
+                if write(&buffer[..count]) != Some(count) {
                     return false;
                 }
                 if count < buffer.len() {
                     return true;
                 }
             }
-            Err(_) => match io::Error::last_os_error().kind() {
-                io::ErrorKind::WouldBlock => return true,
-                io::ErrorKind::Interrupted => {}
-                _ => return false,
-            },
+            Err(io::ErrorKind::WouldBlock) => return true,
+            Err(io::ErrorKind::Interrupted) => {}
+            Err(_) => return false,
         }
     }
 }

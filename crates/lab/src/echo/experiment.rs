@@ -65,12 +65,8 @@ impl Experiment for Echo {
     }
 
     fn figure(row: &Row) -> Option<Figure> {
-        Some(
-            row.figures.compared(format!(
-                "{} connections by {}, {}",
-                row.connections, row.kind, row.subject
-            )),
-        )
+        let Row { subject, kind, connections, figures, .. } = row;
+        Some(figures.compared(format!("{connections} connections by {kind}, {subject}")))
     }
 }
 

@@ -25,12 +25,11 @@ pub(crate) struct Room {
     buffer: Vec<u8>,
 }
 
+/// The clients of a server.
+pub(crate) type Clients = Generator<Connection>;
+
 /// Takes the generator's ends of the connections to a server. A request has `bytes` bytes.
-pub(crate) fn load(
-    subject: &'static str,
-    sockets: Vec<OwnedFd>,
-    bytes: usize,
-) -> Result<Generator<Connection>> {
+pub(crate) fn load(subject: &'static str, sockets: Vec<OwnedFd>, bytes: usize) -> Result<Clients> {
     // With room for more than an answer, a read that fills it is wrong, and any other has drained.
     let room = Room { request: vec![0; bytes], buffer: vec![0; 2 * bytes] };
     let count = sockets.len();
@@ -77,6 +76,7 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
+    use crate::server::generator::Load;
 
     /// Serves the connections correctly, except the first, which `answer` serves; it gets each
     /// request.

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use superpoll::{BackendKind, Events, Interest, Key, Mode, Poller, Watch, call};
 
 use crate::echo::connections::{Connections, EVENTS};
+use crate::echo::drain::echo_by;
 use crate::error::{Error, Result};
 use crate::server::{Control, Counts};
 
@@ -38,7 +39,7 @@ pub(crate) fn serve(
             let key = event.key();
             if key == asked {
                 match call::read(&questions, &mut [0]) {
-                    Ok(1) => control.counted(&counts(&poller))?,
+                    Ok(1) => control.counted(counts(&poller))?,
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                     _ => return Ok(()),
                 }
@@ -60,27 +61,11 @@ pub(crate) fn serve(
 
 fn counts(poller: &Poller) -> Counts {
     let calls = poller.stats().calls;
-    Counts { waits: calls.waits(), epoll_ctl: calls.epoll_ctl() }
+    Counts { waits: calls.waits(), epoll_ctl: calls.epoll_ctl(), ..Counts::default() }
 }
 
 /// Echoes the bytes that can be read; returns whether the connection goes on.
 fn echo(socket: impl AsFd, buffer: &mut [u8]) -> bool {
-    loop {
-        match call::read(&socket, buffer) {
-            Ok(0) => return false,
-            Ok(count) => {
-                if call::send(&socket, &buffer[..count]).ok() != Some(count) {
-                    return false;
-                }
-                if count < buffer.len() {
-                    return true;
-                }
-            }
-            Err(error) => match error.kind() {
-                io::ErrorKind::WouldBlock => return true,
-                io::ErrorKind::Interrupted => {}
-                _ => return false,
-            },
-        }
-    }
+    let read = |buffer: &mut [u8]| call::read(&socket, buffer).map_err(|error| error.kind());
+    echo_by(buffer, read, |bytes| call::send(&socket, bytes).ok())
 }

@@ -31,7 +31,7 @@ pub(super) fn serve(
             let goes_on = match (arrival.outcome(), reader.get(key)) {
                 (Outcome::Bytes(bytes), _) if key == asked => {
                     for _ in bytes {
-                        control.counted(&counts(&reader))?;
+                        control.counted(counts(&reader))?;
                     }
                     true
                 }
@@ -54,5 +54,5 @@ pub(super) fn serve(
 
 fn counts(reader: &BatchReader<OwnedFd>) -> Counts {
     let calls = reader.stats().calls;
-    Counts { waits: calls.waits(), epoll_ctl: calls.epoll_ctl() }
+    Counts { waits: calls.waits(), epoll_ctl: calls.epoll_ctl(), ..Counts::default() }
 }

@@ -1,24 +1,25 @@
 //! The servers in turn, round by round.
 
 use std::collections::BTreeSet;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 
 use serde_json::json;
 
 use crate::channel::{self, Kind};
 use crate::echo::connections::Connections;
-use crate::echo::load::{Connection, load};
-use crate::echo::subject::{self, Entry};
+use crate::echo::load::{Clients, load};
+use crate::echo::subject::{self, Software};
 use crate::echo::{Options, Row};
 use crate::error::{Error, Result};
+use crate::grouping::distinct;
+use crate::options;
 use crate::record::Record;
 use crate::rivals::Lost;
 use crate::server::generator::check_connections;
-use crate::server::rounds::{Slice, ratio};
+use crate::server::subject::{Subject, names};
 use crate::server::trial::{Plan, Trial};
 use crate::server::turns::{self, Runner};
 use crate::server::{ProcessOptions, Server};
-use crate::{options, say};
 
 /// The longest request: every socket takes one this long at once.
 const LONGEST: usize = 4096;
@@ -44,102 +45,86 @@ fn points(options: &Options, servers: usize) -> Result<Vec<Point>> {
     if kinds.contains(&Kind::Pipe) {
         return Err(Error::usage("--kind pipe has one direction only: choose tcp, unix or all"));
     }
-    if options.bytes == 0 || options.bytes > LONGEST {
-        let bytes = options.bytes;
-        return Err(Error::usage(format!("--bytes {bytes} is not possible: give 1 to {LONGEST}")));
-    }
+    options::within("--bytes", options.bytes, 1..=LONGEST)?;
     let connections = if options.sweep { "1,10,100,1000" } else { options.connections.as_str() };
     let numbers = options::numbers("--connections", connections)?;
-    let mut points = Vec::new();
-    for kind in kinds {
-        for &connections in &numbers {
-            check_connections(connections, servers.min(COMPARED.len() + 1))?;
-            let point = Point { kind, connections };
-            if !points.contains(&point) {
-                points.push(point);
-            }
-        }
+    for &connections in &numbers {
+        check_connections(connections, servers.min(COMPARED.len() + 1))?;
     }
-    Ok(points)
+    let of = |kind| numbers.iter().map(move |&connections| Point { kind, connections });
+    Ok(distinct(kinds.into_iter().flat_map(of)))
 }
 
 pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     options.output.check()?;
-    let (entries, notes) = subject::chosen(options.subjects.as_deref())?;
-    let points = points(options, entries.len())?;
-    notes.iter().for_each(|note| say::note(note));
-    let mut lost = Lost::default();
-    for entry in &entries {
-        lost.keep(entry.name, entry.prepare())?;
-    }
+    let (subjects, notes) = subject::chosen(options.subjects.as_deref())?;
+    let points = points(options, subjects.len())?;
     // A point for each group, so that each has its share of the time.
     let of_point = |&point: &Point| {
-        groups(&entries, point.connections).into_iter().map(move |group| (point, group))
+        groups(&subjects, point.connections).into_iter().map(move |group| (point, group))
     };
-    let groups: Vec<(Point, Vec<Entry>)> = points.iter().flat_map(of_point).collect();
-    let output = &options.output;
-    let plan = Plan { name: "echo", output, seconds: 40.0, servers: entries.len() };
-    let places: Vec<usize> = (0..groups.len()).collect();
-    let mut done = plan.run(lost, &places, |trial, place| {
-        let (point, group) = &groups[place];
-        measure(options, group, trial, *point)
-    })?;
-    // The subjects that all are compared with are reported as measured in the first group.
-    let of = |row: &Row| (row.kind.clone(), row.connections, row.subject.clone());
-    let mut seen = BTreeSet::new();
-    done.rows.retain(|row| seen.insert(of(row)));
-    done.rows.sort_by_key(|row| {
-        (
-            points
-                .iter()
-                .position(|p| (p.kind.name(), p.connections) == (&*row.kind, row.connections)),
-            entries.iter().position(|entry| entry.name == row.subject),
-        )
-    });
-    let more = [
+    let groups: Vec<(Point, Vec<Subject<Software>>)> = points.iter().flat_map(of_point).collect();
+    // Before the time of the run begins: compiling takes a while.
+    let mut lost = Lost::default();
+    for subject in &subjects {
+        lost.keep(subject.name, subject.start.prepare())?;
+    }
+    let mut plan = Plan::new("echo", &options.output, &subjects, groups.len(), 40.0);
+    (plan.all, plan.notes, plan.lost) = (names(subject::ALL), notes, lost);
+    let own = [
         ("connections", json!(points.iter().map(|p| p.connections).collect::<Vec<_>>())),
         ("kinds", json!(points.iter().map(|p| p.kind.name()).collect::<Vec<_>>())),
         ("bytes", json!(options.bytes)),
     ];
-    let servers = entries.iter().map(|entry| (entry.name, entry.about));
-    Ok(done.record(servers, subject::ALL.iter().map(|entry| entry.name), notes, more))
+    let mut record = plan
+        .run(&groups, own, |trial, (point, group)| measure(options.bytes, group, trial, *point))?;
+    // The subjects that all are compared with are reported as measured in the first group.
+    let of = |row: &Row| (row.kind.clone(), row.connections, row.subject.clone());
+    let mut seen = BTreeSet::new();
+    record.rows.retain(|row| seen.insert(of(row)));
+    record.rows.sort_by_key(|row| {
+        let is_at = |p: &Point| (p.kind.name(), p.connections) == (&*row.kind, row.connections);
+        let place = subjects.iter().position(|subject| subject.name == row.subject);
+        (points.iter().position(is_at), place)
+    });
+    Ok(record)
 }
 
 fn measure(
-    options: &Options,
-    group: &[Entry],
+    bytes: usize,
+    group: &[Subject<Software>],
     trial: &mut Trial,
     point: Point,
 ) -> Result<Vec<Row>> {
-    let about = format!("{} {} connections", point.kind, point.connections);
-    let process = trial.process;
-    let mut runners = trial.set_up(
+    let Point { kind, connections } = point;
+    let mut rows = trial.take_turns(
         group.iter().copied(),
-        |entry| entry.name,
-        &about,
-        |entry| {
-            let pairs = channel::socket_pairs(point.kind, point.connections)?;
-            set_up(entry, point.kind, pairs, options.bytes, process)
+        &format!("{kind} {connections} connections"),
+        |subject, process| Ok((set_up(subject, point, bytes, process)?, ())),
+        |runner, (), figures| {
+            let (subject, kind) = (runner.name().to_owned(), kind.name().to_owned());
+            Ok(Row { subject, kind, connections, bytes, figures, ..Row::default() })
         },
     )?;
-    let Trial { budget, lost, progress, .. } = trial;
-    let requests = turns::take_turns(&mut runners, budget, lost, |server| {
-        progress.step(format!("{server}: {about}"));
-    })?;
-    let (mut rows, runners) =
-        turns::rows(runners, lost, |_, runner| row(runner, point, options.bytes, requests))?;
-    relate(&mut rows, &runners);
+    turns::relate(
+        &mut rows,
+        |row| (&row.subject, &row.figures),
+        |row, to| {
+            row.raw_epoll_ratio = to("raw-epoll");
+            row.tokio_ratio = to("tokio");
+        },
+    );
     Ok(rows)
 }
 
 /// Returns the servers in groups that fit under the limit of descriptors, each group with the
 /// subjects that all are compared with.
-fn groups(entries: &[Entry], connections: usize) -> Vec<Vec<Entry>> {
+fn groups(entries: &[Subject<Software>], connections: usize) -> Vec<Vec<Subject<Software>>> {
     let at_a_time = (2 * channel::most_pairs() / connections.max(1)).saturating_sub(1);
     if entries.len() <= at_a_time {
         return vec![entries.to_vec()];
     }
-    let (compared, others): (Vec<Entry>, Vec<Entry>) =
+    let (compared, others): (Vec<_>, Vec<_>) =
         entries.iter().copied().partition(|entry| COMPARED.contains(&entry.name));
     let most = at_a_time.saturating_sub(compared.len()).max(1);
     others.chunks(most).map(|chunk| [&compared[..], chunk].concat()).collect()
@@ -147,43 +132,20 @@ fn groups(entries: &[Entry], connections: usize) -> Vec<Vec<Entry>> {
 
 /// Starts a server with its ends of connections, and measures how long a request takes.
 fn set_up(
-    entry: Entry,
-    kind: Kind,
-    pairs: Vec<(OwnedFd, OwnedFd)>,
+    subject: Subject<Software>,
+    Point { kind, connections }: Point,
     bytes: usize,
     process: ProcessOptions,
-) -> Result<Runner<Connection>> {
+) -> Result<Runner<Clients>> {
+    let pairs = channel::socket_pairs(kind, connections)?;
     let (sockets, own): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
-    let serve = entry.serve()?;
+    let Subject { name, start, .. } = subject;
     let room = (2 * bytes).max(SMALLEST_BUFFER);
     let keeps = sockets.iter().map(AsRawFd::as_raw_fd).collect();
-    let server = Server::start(entry.name, entry.counts, process, keeps, |control| {
-        serve(Connections { kind, sockets, room }, control)
+    let server = Server::start(name, start.counts(), process, keeps, |control| {
+        start.serve(Connections { kind, sockets, room }, control)
     })?;
-    Runner::new(server, load(entry.name, own, bytes)?)
-}
-
-fn row(runner: &mut Runner<Connection>, point: Point, bytes: usize, requests: u64) -> Result<Row> {
-    Ok(Row {
-        subject: runner.name().to_owned(),
-        kind: point.kind.name().to_owned(),
-        connections: point.connections,
-        bytes,
-        figures: runner.figures(requests)?,
-        raw_epoll_ratio: None,
-        tokio_ratio: None,
-    })
-}
-
-/// Fills in the ratios within a point.
-fn relate(rows: &mut [Row], runners: &[Runner<Connection>]) {
-    let cpu = |name: &str| -> Option<&[Slice]> {
-        runners.iter().find(|runner| runner.name() == name).map(Runner::slices)
-    };
-    for (row, runner) in rows.iter_mut().zip(runners) {
-        row.raw_epoll_ratio = cpu("raw-epoll").and_then(|other| ratio(runner.slices(), other));
-        row.tokio_ratio = cpu("tokio").and_then(|other| ratio(runner.slices(), other));
-    }
+    Runner::new(server, load(name, own, bytes)?)
 }
 
 #[cfg(test)]
@@ -220,7 +182,7 @@ mod tests {
     #[test]
     fn groups_fit_into_the_descriptors_with_the_compared_subjects() {
         let all = subject::chosen(None).unwrap().0;
-        assert_eq!(groups(&all, 1), std::slice::from_ref(&all));
+        assert_eq!(groups(&all, 1).len(), 1);
         let few = 2 * channel::most_pairs() / 5;
         let found = groups(&all, few);
         assert!(found.len() > 1);
@@ -228,7 +190,6 @@ mod tests {
             assert!(group.len() <= 4 && group[0].name == "raw-epoll", "{group:?}");
             check_connections(few, group.len()).unwrap();
         }
-        let met = |entry: &Entry| found.iter().flatten().any(|other| other == entry);
-        assert!(all.iter().all(met));
+        assert!(all.iter().all(|one| found.iter().flatten().any(|other| other.name == one.name)));
     }
 }

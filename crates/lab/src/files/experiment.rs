@@ -88,10 +88,8 @@ impl Experiment for Files {
     }
 
     fn figure(row: &Row) -> Option<Figure> {
-        Some(row.figures.compared(format!(
-            "{} bytes, {} connections, {}",
-            row.bytes, row.connections, row.subject
-        )))
+        let Row { subject, bytes, connections, figures, .. } = row;
+        Some(figures.compared(format!("{bytes} bytes, {connections} connections, {subject}")))
     }
 }
 

@@ -12,9 +12,9 @@
 //! looks for changes of its files has to be compared with one that saves itself even that.
 //!
 //! Each server lives in a process of its own on one processor (`server`). The load generator on
-//! another (`load.rs`) keeps one request under way on each connection, compares every answer with
-//! the file, byte for byte (`response.rs`), and takes the servers in turn, round by round
-//! (`trial.rs`). The figure is the processor time of the server's process per request; ratios are
+//! another (`server/web.rs`) keeps one request under way on each connection, compares every answer
+//! with the file, byte for byte (`server/response.rs`), and takes the servers in turn, round by
+//! round (`trial.rs`). The figure is the processor time of the server's process per request; ratios are
 //! those of each round. All servers use the same plain congestion control, for which the experiment
 //! has a network of its own where that is permitted: a congestion control that paces, as bbr does,
 //! would add the cost of a timer to each long file. Where `strace` is installed, a separate run
@@ -29,11 +29,9 @@ use crate::server::turns::Figures;
 use crate::statistics::Ratio;
 
 pub(crate) mod experiment;
-mod load;
 mod nginx;
 mod ours;
 pub(crate) mod plot;
-mod response;
 pub(crate) mod subject;
 pub(crate) mod table;
 #[cfg(feature = "http")]

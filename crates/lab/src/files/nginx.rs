@@ -8,8 +8,8 @@
 
 use std::path::Path;
 
-use crate::error::{Error, Result};
-use crate::programs;
+use crate::error::Result;
+use crate::record::write;
 use crate::server::{ProcessOptions, Server, program};
 
 fn configuration(own: &str, root: &str, port: u16, sendfile: bool) -> String {
@@ -41,10 +41,8 @@ pub(super) fn start(
 ) -> Result<Server> {
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let (own, file) = (text(own), own.join("nginx.conf"));
-    std::fs::write(&file, configuration(&own, &text(root), port, sendfile))
-        .map_err(|e| Error::system("writing a configuration for nginx", e))?;
-    let nginx = programs::find("nginx").unwrap_or_else(|| "nginx".into());
-    program::other(name, process, port, &text(&nginx), &["-p", &own, "-c", &text(&file)])
+    write(&file, &configuration(&own, &text(root), port, sendfile))?;
+    program::other(name, process, port, "nginx", &["-p", &own, "-c", &text(&file)])
 }
 
 #[cfg(test)]

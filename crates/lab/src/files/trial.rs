@@ -1,28 +1,32 @@
 //! The servers in turn, round by round; then their calls.
 
+use std::net::Ipv4Addr;
 use std::path::Path;
 use std::rc::Rc;
 
 use serde_json::json;
 
 use crate::error::{Error, Result};
-use crate::files::load::{Connection, load};
-use crate::files::subject::{self, Entry, Kind};
+use crate::files::subject::{ALL, Software};
 use crate::files::{NAME, Options, Row, nginx, ours};
+use crate::grouping::distinct;
 use crate::random::Random;
 use crate::record::Record;
-use crate::relay::peers::Folder;
-use crate::relay::strace::{self, Trace};
-use crate::rivals::Lost;
+use crate::relay::strace;
 use crate::server::generator::check_connections;
-use crate::server::rounds::{Slice, ratio};
+use crate::server::subject::{self, Subject, names};
 use crate::server::trial::{Plan, Trial};
 use crate::server::turns::{self, Figures, Runner};
+use crate::server::web::{self, Clients, Page};
 use crate::server::{ProcessOptions, Server, program};
-use crate::{channel, options, say};
+use crate::{channel, options};
 
 /// The longest file: one server holds it in memory, and so does the generator.
 const LONGEST: usize = 64 << 20;
+
+/// How much is read at a time: more than most answers have, so that a server does not wait for the
+/// generator.
+const ROOM: usize = 256 << 10;
 
 /// A file and the number of connections that request it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,23 +38,10 @@ struct Point {
 fn points(options: &Options, servers: usize) -> Result<Vec<Point>> {
     let lengths = options::numbers("--bytes", &options.bytes)?;
     let numbers = options::numbers("--connections", &options.connections)?;
-    if let Some(bytes) = lengths.iter().find(|bytes| !(1..=LONGEST).contains(*bytes)) {
-        let text = format!("--bytes {bytes} is not possible: give 1 to {LONGEST}");
-        return Err(Error::usage(text));
-    }
-    for &connections in &numbers {
-        check_connections(connections, servers)?;
-    }
-    let mut points = Vec::new();
-    for bytes in lengths {
-        for &connections in &numbers {
-            let point = Point { bytes, connections };
-            if !points.contains(&point) {
-                points.push(point);
-            }
-        }
-    }
-    Ok(points)
+    lengths.iter().try_for_each(|&bytes| options::within("--bytes", bytes, 1..=LONGEST))?;
+    numbers.iter().try_for_each(|&number| check_connections(number, servers))?;
+    let of = |bytes| numbers.iter().map(move |&connections| Point { bytes, connections });
+    Ok(distinct(lengths.into_iter().flat_map(of)))
 }
 
 /// Returns the contents of a file of this length: the same in every run with the same seed, without
@@ -63,127 +54,99 @@ fn contents(bytes: usize, seed: u64) -> Rc<[u8]> {
 
 pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     options.output.check()?;
-    let (entries, mut notes) = subject::chosen(options.subjects.as_deref())?;
-    let points = points(options, entries.len())?;
+    let (subjects, mut notes) =
+        subject::present(ALL, options.subjects.as_deref(), "no file server")?;
+    let points = points(options, subjects.len())?;
     notes.extend(channel::plain_network());
-    notes.iter().for_each(|note| say::note(note));
-    let output = &options.output;
-    let plan = Plan { name: "files", output, seconds: 30.0, servers: entries.len() };
-    let done = plan
-        .run(Lost::default(), &points, |trial, point| measure(options, &entries, trial, point))?;
-    let more = [("congestion_control", json!(channel::default_congestion()))];
-    let servers = entries.iter().map(|entry| (entry.name, entry.about));
-    Ok(done.record(servers, subject::ALL.iter().map(|entry| entry.name), notes, more))
+    let mut plan = Plan::new("files", &options.output, &subjects, points.len(), 30.0);
+    (plan.all, plan.notes) = (names(ALL), notes);
+    let own = [("congestion_control", json!(channel::default_congestion()))];
+    plan.run(&points, own, |trial, point| measure(options, &subjects, trial, *point))
 }
 
 fn measure(
     options: &Options,
-    entries: &[Entry],
+    subjects: &[Subject<Software>],
     trial: &mut Trial,
     point: Point,
 ) -> Result<Vec<Row>> {
-    let about = format!("{} bytes, {} connections", point.bytes, point.connections);
-    let root = Folder::new("files")?;
-    let file = contents(point.bytes, options.output.seed);
+    let Point { bytes, connections } = point;
+    let root = program::folder("files")?;
+    let file = contents(bytes, options.output.seed);
     let path = root.path().join(NAME);
     std::fs::write(&path, &file)
         .map_err(|e| Error::system(format!("writing {}", path.display()), e))?;
-    let process = trial.process;
-    let begun = trial.set_up(
-        entries.iter().copied(),
-        |entry| entry.name,
-        &about,
-        |entry| {
-            let folder = Folder::new(entry.name)?;
-            let (server, port) = start(entry, process, folder.path(), root.path())?;
-            Ok((Runner::new(server, load(entry.name, port, point.connections, &file)?)?, folder))
+    let page = Page { path: &format!("/{NAME}"), body: &file, room: ROOM };
+    let mut rows = trial.take_turns(
+        subjects.iter().copied(),
+        &format!("{bytes} bytes, {connections} connections"),
+        |subject, process| {
+            let folder = program::folder(subject.name)?;
+            let (server, port) = start(subject, process, folder.path(), root.path())?;
+            let load = web::load(subject.name, Ipv4Addr::LOCALHOST, &[port], connections, page)?;
+            Ok((Runner::new(server, load)?, folder))
         },
+        |runner, _, figures| row(runner, point, figures, options.output.quick),
     )?;
-    let (mut runners, folders): (Vec<_>, Vec<_>) = begun.into_iter().unzip();
-    let Trial { budget, lost, progress, .. } = trial;
-    let requests = turns::take_turns(&mut runners, budget, lost, |server| {
-        progress.step(format!("{server}: {about}"));
-    })?;
-    let (mut together, runners) = turns::rows(runners, lost, |place, runner| {
-        progress.step(format!("{}: {about}: calls", runner.name()));
-        row(runner, &folders[place], point, requests, options.output.quick)
-    })?;
-    relate(&mut together, &runners);
-    Ok(together)
+    turns::relate(
+        &mut rows,
+        |row| (&row.subject, &row.figures),
+        |row, to| {
+            row.nginx_ratio = to("nginx");
+            row.hyper_ratio = to("hyper-tokio");
+        },
+    );
+    Ok(rows)
 }
 
 /// Starts a server with a folder. Returns its port.
-fn start(entry: Entry, process: ProcessOptions, own: &Path, root: &Path) -> Result<(Server, u16)> {
-    match entry.kind {
-        Kind::Ours(backend) => {
+fn start(
+    Subject { name, start, .. }: Subject<Software>,
+    process: ProcessOptions,
+    own: &Path,
+    root: &Path,
+) -> Result<(Server, u16)> {
+    match start {
+        Software::Ours(backend) => {
             let port = program::free_port()?;
-            let server = Server::start(entry.name, true, process, Vec::new(), |control| {
+            let server = Server::start(name, true, process, Vec::new(), |control| {
                 ours::serve(backend, root, port, control)
             })?;
             Ok((server, port))
         }
-        Kind::Nginx(sendfile) => {
+        Software::Nginx(sendfile) => {
             let port = program::free_port()?;
-            Ok((nginx::start(entry.name, process, own, root, port, sendfile)?, port))
+            Ok((nginx::start(name, process, own, root, port, sendfile)?, port))
         }
-        Kind::Hyper => Server::accepting(entry.name, false, process, |listener, control| {
-            hyper(listener, root, control)
+        #[cfg(feature = "http")]
+        Software::Hyper => Server::accepting(name, false, process, |listener, control| {
+            crate::files::tokio::serve(listener, root, control)
         }),
     }
 }
 
-#[cfg(feature = "http")]
-use crate::files::tokio::serve as hyper;
-
-#[cfg(not(feature = "http"))]
-fn hyper(_: std::net::TcpListener, _: &Path, _: &mut crate::server::Control) -> Result<()> {
-    Err(Error::usage("hyper is not built in: build with --features http"))
-}
-
 /// Returns the time of a request and the system calls made for it.
 fn row(
-    runner: &mut Runner<Connection>,
-    folder: &Folder,
-    point: Point,
-    requests: u64,
+    runner: &mut Runner<Clients>,
+    Point { bytes, connections }: Point,
+    mut figures: Figures,
     quick: bool,
 ) -> Result<Row> {
-    let figures = runner.figures(requests)?;
-    let counted = runner.count(requests)?;
-    let by_request = |count: u64| count as f64 / requests as f64;
-    let mut row = Row {
-        subject: runner.name().to_owned(),
-        bytes: point.bytes,
-        connections: point.connections,
-        figures: Figures {
-            waits_per_request: counted.map(|counts| by_request(counts.waits)),
-            epoll_ctl_per_request: counted.map(|counts| by_request(counts.epoll_ctl)),
-            ..figures
-        },
-        ..Row::default()
-    };
-    if let Some(trace) = Trace::begin(runner.pid(), folder) {
-        let traced = strace::most(quick);
-        runner.ask(traced)?;
-        if let Some(calls) = trace.end() {
-            let each = |count: u64| count as f64 / traced as f64;
-            row.traced = traced;
-            row.strace_calls_per_request = Some(each(calls.values().sum()));
-            row.strace_calls = calls.into_iter().map(|(name, count)| (name, each(count))).collect();
-        }
+    let requests = figures.requests;
+    if runner.is_counting() {
+        // First as many that do not count: the server has work on connections that were silent
+        // during the turns of other servers.
+        runner.ask(requests)?;
+        figures = figures.with(runner.count(requests)?, requests);
+    }
+    let subject = runner.name().to_owned();
+    let mut row = Row { subject, bytes, connections, figures, ..Row::default() };
+    let traced = strace::most(quick);
+    if let Some((calls, ())) = strace::count(runner.pid(), || runner.ask(traced))? {
+        row.traced = traced;
+        (row.strace_calls, row.strace_calls_per_request) = strace::by_request(Some(calls), traced);
     }
     Ok(row)
-}
-
-/// Fills in the ratios within a point.
-fn relate(rows: &mut [Row], runners: &[Runner<Connection>]) {
-    let of = |name: &str| -> Option<&[Slice]> {
-        runners.iter().find(|runner| runner.name() == name).map(Runner::slices)
-    };
-    for (row, runner) in rows.iter_mut().zip(runners) {
-        row.nginx_ratio = of("nginx").and_then(|other| ratio(runner.slices(), other));
-        row.hyper_ratio = of("hyper-tokio").and_then(|other| ratio(runner.slices(), other));
-    }
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@
 //! have.
 
 use std::collections::BTreeMap;
-use std::path::{Path as File, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use crate::error::{Error, Result};
@@ -18,6 +18,7 @@ use crate::gate::paths::Path;
 use crate::gate::stored::Figures;
 use crate::gate::trace;
 use crate::programs;
+use crate::record;
 
 /// A call that is made less than once in this many operations is made because time passes, or by
 /// chance.
@@ -154,22 +155,17 @@ impl Tools {
         Ok(Run {
             answer,
             instructions: match onlooker {
-                Some(Onlooker::Callgrind) => total(&read(&file)?).ok_or_else(|| {
+                Some(Onlooker::Callgrind) => total(&record::read(&file)?).ok_or_else(|| {
                     Error::usage(format!("callgrind gave no total for the path {}", path.name))
                 })?,
                 _ => 0,
             },
             calls: match onlooker {
-                Some(Onlooker::Strace) => trace::read(&read(&file)?)?,
+                Some(Onlooker::Strace) => trace::read(&record::read(&file)?)?,
                 _ => BTreeMap::new(),
             },
         })
     }
-}
-
-fn read(file: &File) -> Result<String> {
-    std::fs::read_to_string(file)
-        .map_err(|e| Error::system(format!("reading {}", file.display()), e))
 }
 
 /// Finds the line with the totals in callgrind's output file.

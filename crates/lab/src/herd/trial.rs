@@ -15,7 +15,7 @@ use crate::limits::{self, Room};
 use crate::progress::Progress;
 use crate::record::Record;
 use crate::sys::{descriptor, process, socket};
-use crate::{channel, options, say, statistics};
+use crate::{channel, grouping, options, say, statistics};
 
 /// The most engines of our runtime: each is a thread with descriptors of its own.
 const MOST_ENGINES: usize = 256;
@@ -91,16 +91,10 @@ fn points(options: &Options) -> Result<(Vec<Point>, Vec<String>)> {
         )));
     }
     let of: &[bool] = if options.dups > 0 { &[false, true] } else { &[false] };
-    let mut points = Vec::new();
-    for &of_pipe in of {
-        for &processes in &sizes {
-            let point = Point { processes, dups: options.dups, of_pipe };
-            if !points.contains(&point) {
-                points.push(point);
-            }
-        }
-    }
-    Ok((points, notes))
+    let points = of.iter().flat_map(|&of_pipe| {
+        sizes.iter().map(move |&processes| Point { processes, dups: options.dups, of_pipe })
+    });
+    Ok((grouping::distinct(points), notes))
 }
 
 /// Lowers sizes to the available room, and says so.
@@ -281,14 +275,13 @@ fn row(method: &Method, point: Point, measured: &Measured) -> Row {
         connect_ns_min: statistics::minimum(&measured.times),
         connect_ns_median: statistics::median(&measured.times),
         connect_ns_p99: statistics::quantile(&measured.times, 0.99),
-        median_ratio: None,
-        alone_ratio: None,
         woken_per_connect: measured.woken as f64 / connects.max(1) as f64,
         accepts_min: accepts.iter().copied().min().unwrap_or(0),
         accepts_max: accepts.iter().copied().max().unwrap_or(0),
         accepting: accepts.iter().filter(|&&count| count > 0).count(),
         jain: jain(accepts),
         jain_best: jain_best(connects as u64, accepts.len()),
+        ..Row::default()
     }
 }
 
@@ -297,22 +290,19 @@ fn row(method: &Method, point: Point, measured: &Measured) -> Row {
 fn relate(rows: &mut [Row]) {
     for place in 0..rows.len() {
         let row = &rows[place];
-        let smallest = rows
-            .iter()
-            .filter(|other| (&other.subject, &other.dups_of) == (&row.subject, &row.dups_of))
-            .min_by_key(|other| other.processes)
-            .map(|other| other.connect_ns_median)
-            .filter(|median| *median > 0.0);
-        let alone = rows
-            .iter()
-            .find(|other| {
-                other.subject == method::ALONE
-                    && (other.asked, &other.dups_of) == (row.asked, &row.dups_of)
-            })
-            .map(|other| other.connect_ns_median)
-            .filter(|median| *median > 0.0);
-        rows[place].alone_ratio = alone.map(|median| rows[place].connect_ns_median / median);
-        rows[place].median_ratio = smallest.map(|median| rows[place].connect_ns_median / median);
+        let to = |other: Option<&Row>| {
+            let median = other.map(|other| other.connect_ns_median).filter(|median| *median > 0.0);
+            median.map(|median| row.connect_ns_median / median)
+        };
+        let of_method =
+            |other: &&Row| (&other.subject, &other.dups_of) == (&row.subject, &row.dups_of);
+        let alone = |other: &&Row| {
+            other.subject == method::ALONE
+                && (other.asked, &other.dups_of) == (row.asked, &row.dups_of)
+        };
+        let median_ratio = to(rows.iter().filter(of_method).min_by_key(|other| other.processes));
+        let alone_ratio = to(rows.iter().find(alone));
+        (rows[place].median_ratio, rows[place].alone_ratio) = (median_ratio, alone_ratio);
     }
 }
 
@@ -320,10 +310,8 @@ fn relate(rows: &mut [Row]) {
 mod tests {
     use super::*;
 
-    fn of(change: impl FnOnce(&mut Options)) -> Options {
-        let mut options = Options::default();
-        change(&mut options);
-        options
+    fn of(processes: &str, dups: usize) -> Options {
+        Options { processes: Some(processes.to_owned()), dups, ..Options::default() }
     }
 
     #[test]
@@ -344,24 +332,15 @@ mod tests {
 
     #[test]
     fn points_are_sizes_and_their_control() {
-        let (plain, notes) = points(&of(|o| o.processes = Some("1,8,1".to_owned()))).unwrap();
+        let (plain, notes) = points(&of("1,8,1", 0)).unwrap();
         assert!(plain.len() == 2 && notes.is_empty());
-        let dups = points(&of(|o| {
-            o.processes = Some("2".to_owned());
-            o.dups = 10;
-        }));
-        assert_eq!(
-            dups.unwrap().0,
-            [false, true].map(|of_pipe| Point { processes: 2, dups: 10, of_pipe })
-        );
+        let both = [false, true].map(|of_pipe| Point { processes: 2, dups: 10, of_pipe });
+        assert_eq!(points(&of("2", 10)).unwrap().0, both);
         for bad in ["0", "16385", "x"] {
-            let error = points(&of(|o| o.processes = Some(bad.to_owned()))).unwrap_err();
+            let error = points(&of(bad, 0)).unwrap_err();
             assert!(error.to_string().contains("--processes"), "{error}");
         }
-        let error = points(&of(|o| {
-            o.processes = Some("1".to_owned());
-            o.dups = 10_000_000;
-        }));
+        let error = points(&of("1", 10_000_000));
         assert!(error.unwrap_err().to_string().contains("--dups"));
     }
 
@@ -373,11 +352,7 @@ mod tests {
         assert_eq!(sizes, [16, 11_000]);
         assert_eq!(notes, ["asked for 16384 processes, had 11000: ulimit -u is 11200"]);
         // A need for more memory than any machine has leads to one process, not to an error.
-        let (herds, notes) = points(&of(|o| {
-            o.processes = Some("9000,16384".to_owned());
-            o.dups = channel::most_pairs() * 2;
-        }))
-        .unwrap();
+        let (herds, notes) = points(&of("9000,16384", channel::most_pairs() * 2)).unwrap();
         assert!(!herds.is_empty() && herds.iter().all(|point| point.processes >= 1));
         assert!(notes.iter().all(|note| note.contains("asked for")), "{notes:?}");
     }

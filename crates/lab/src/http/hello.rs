@@ -9,7 +9,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 
-use crate::http::response::BODY;
+use crate::http::BODY;
 
 /// Answers until the client has enough, with hyper's own settings.
 pub(super) async fn serve<S: Read + Write + Unpin>(stream: S) {

@@ -6,9 +6,9 @@
 //! and as the lower bound an epoll loop that answers canned bytes and hardly looks at the request.
 //!
 //! Each server lives in a process of its own on one processor (`server`); one load generator on
-//! another (`load.rs`) keeps one request in flight on each connection, checks each answer
-//! (`response.rs`) and takes the servers in turn, round by round (`trial.rs`). The figure is the
-//! processor time of the server's process per request: unlike requests per second it does not
+//! another (`server/web.rs`) keeps one request in flight on each connection, checks each answer
+//! (`server/response.rs`) and takes the servers in turn, round by round (`trial.rs`). The figure is
+//! the processor time of the server's process per request: unlike requests per second it does not
 //! depend on how fast the generator is.
 
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,6 @@ pub(crate) mod load;
 mod ours;
 pub(crate) mod plot;
 pub(crate) mod raw_epoll;
-pub(crate) mod response;
 #[cfg(feature = "http")]
 pub(crate) mod subject;
 pub(crate) mod table;
@@ -33,6 +32,9 @@ pub(crate) mod table;
 pub(crate) mod tokio;
 #[cfg(feature = "http")]
 mod trial;
+
+/// The body of every answer.
+pub(crate) const BODY: &[u8; 13] = b"Hello, World!";
 
 /// Whether the servers are built in: feature `http`.
 pub const BUILT_IN: bool = cfg!(feature = "http");

@@ -9,23 +9,11 @@ use crate::error::{Error, Result};
 use crate::http::hello;
 use crate::server::{Control, runtime};
 
-pub(super) fn serve_poll(listener: TcpListener, control: &mut Control) -> Result<()> {
-    serve(listener, control, BackendKind::Poll)
-}
-
-pub(super) fn serve_epoll(listener: TcpListener, control: &mut Control) -> Result<()> {
-    serve(listener, control, BackendKind::Epoll)
-}
-
-pub(super) fn serve_adaptive(listener: TcpListener, control: &mut Control) -> Result<()> {
-    serve(listener, control, BackendKind::Adaptive)
-}
-
-pub(super) fn serve_uring(listener: TcpListener, control: &mut Control) -> Result<()> {
-    serve(listener, control, BackendKind::Uring)
-}
-
-fn serve(listener: TcpListener, control: &mut Control, backend: BackendKind) -> Result<()> {
+pub(super) fn serve(
+    listener: TcpListener,
+    control: &mut Control,
+    backend: BackendKind,
+) -> Result<()> {
     let said = |error: superpoll_rt::Error| Error::usage(error.to_string());
     let failed = |source: io::Error| Error::system("setting our runtime up", source);
     runtime::serve(backend, control, |runtime| {

@@ -85,7 +85,11 @@ fn ends(seen: &mut usize, bytes: &[u8]) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::rc::Rc;
+
     use super::*;
+    use crate::http::BODY;
+    use crate::server::response::Response;
 
     #[test]
     fn requests_end_where_they_end() {
@@ -99,6 +103,6 @@ mod tests {
 
     #[test]
     fn the_canned_answer_is_one() {
-        assert!(crate::http::response::Response::default().take(ANSWER).unwrap());
+        assert!(Response::new(Rc::from(&BODY[..])).take(ANSWER).unwrap());
     }
 }

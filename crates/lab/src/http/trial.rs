@@ -6,14 +6,15 @@ use std::os::fd::OwnedFd;
 use serde_json::json;
 
 use crate::error::Result;
-use crate::http::load::{Connection, load};
-use crate::http::subject::{self, Entry};
+use crate::http::load::load;
+use crate::http::subject::{ALL, Software};
 use crate::http::{Options, Row};
 use crate::record::Record;
-use crate::rivals::Lost;
 use crate::server::generator::check_connections;
-use crate::server::trial::{Plan, Trial};
-use crate::server::turns::{self, Runner};
+use crate::server::subject::{self, Subject, names};
+use crate::server::trial::Plan;
+use crate::server::turns::Runner;
+use crate::server::web::Clients;
 use crate::server::{ProcessOptions, Server};
 use crate::{channel, options, statistics};
 
@@ -25,52 +26,40 @@ fn connections(options: &Options, servers: usize) -> Result<Vec<usize>> {
 
 pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     options.output.check()?;
-    let entries = subject::chosen(options.subjects.as_deref())?;
-    let points = connections(options, entries.len())?;
-    let output = &options.output;
-    let plan = Plan { name: "http", output, seconds: 30.0, servers: entries.len() };
-    let done = plan.run(Lost::default(), &points, |trial, connections| {
-        let (about, process) = (format!("{connections} connections"), trial.process);
-        let mut runners = trial.set_up(
-            entries.iter().copied(),
-            |entry| entry.name,
-            &about,
-            |entry| set_up(entry, connections, process),
-        )?;
-        let Trial { budget, lost, progress, .. } = trial;
-        let requests = turns::take_turns(&mut runners, budget, lost, |server| {
-            progress.step(format!("{server}: {about}"));
-        })?;
-        let (mut point, _runners) =
-            turns::rows(runners, lost, |_, runner| row(runner, connections, requests))?;
-        relate(&mut point);
-        Ok(point)
-    })?;
-    let servers = entries.iter().map(|entry| (entry.name, entry.about));
+    let (subjects, _) = subject::chosen(ALL, options.subjects.as_deref(), "no HTTP server")?;
+    let points = connections(options, subjects.len())?;
+    let mut plan = Plan::new("http", &options.output, &subjects, points.len(), 30.0);
     // hyper is under all of them but the lower bound.
-    let all = subject::ALL.iter().map(|entry| entry.name).chain(["hyper-tokio"]);
-    Ok(done.record(servers, all, Vec::new(), [("connections", json!(points))]))
+    plan.all = [names(ALL), vec!["hyper-tokio"]].concat();
+    plan.run(&points, [("connections", json!(points))], |trial, &connections| {
+        let mut rows = trial.take_turns(
+            subjects.iter().copied(),
+            &format!("{connections} connections"),
+            |subject, process| Ok((set_up(subject, connections, process)?, ())),
+            |runner, (), figures| {
+                let subject = runner.name().to_owned();
+                Ok(Row { subject, connections, figures, ..Row::default() })
+            },
+        )?;
+        relate(&mut rows);
+        Ok(rows)
+    })
 }
 
 /// Starts a server, connects to it, and measures how long a request takes.
-fn set_up(entry: Entry, connections: usize, process: ProcessOptions) -> Result<Runner<Connection>> {
-    let (server, port) =
-        Server::accepting(entry.name, entry.counts, process, |listener, control| {
-            let listener = OwnedFd::from(listener);
-            // Accepted connections inherit this.
-            channel::plain_congestion(&listener);
-            (entry.serve)(listener.into(), control)
-        })?;
-    Runner::new(server, load(entry.name, Ipv4Addr::LOCALHOST, &[port], connections)?)
-}
-
-fn row(runner: &mut Runner<Connection>, connections: usize, requests: u64) -> Result<Row> {
-    Ok(Row {
-        subject: runner.name().to_owned(),
-        connections,
-        figures: runner.figures(requests)?,
-        ..Row::default()
-    })
+fn set_up(
+    Subject { name, start, .. }: Subject<Software>,
+    connections: usize,
+    process: ProcessOptions,
+) -> Result<Runner<Clients>> {
+    let counts = matches!(start, Software::Ours(_));
+    let (server, port) = Server::accepting(name, counts, process, |listener, control| {
+        let listener = OwnedFd::from(listener);
+        // Accepted connections inherit this.
+        channel::plain_congestion(&listener);
+        start.serve(listener.into(), control)
+    })?;
+    Runner::new(server, load(name, Ipv4Addr::LOCALHOST, &[port], connections)?)
 }
 
 /// Fills in the ratios within a point.

@@ -9,8 +9,8 @@ use rustls::ClientConnection;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::http::response::BODY;
-use crate::idle::subject::{Entry, Kind};
+use crate::http::BODY;
+use crate::idle::subject::{Kind, Subject};
 use crate::idle::tls::Certificate;
 use crate::server::clients::Clients;
 use crate::sys::{descriptor, socket};
@@ -48,22 +48,22 @@ pub(super) enum Order {
 /// Starts clients of a server in a process of their own, with an address of this machine's own
 /// network.
 pub(super) fn start(
-    entry: Entry,
+    Subject { name, start, .. }: Subject,
     from: Ipv4Addr,
     port: u16,
     certificate: &Certificate,
 ) -> Result<Clients> {
     let certificate = certificate.clone();
     let mut all: Vec<Client> = Vec::new();
-    Clients::start(entry.name, move |order| {
-        let wrong = |found: String| Error::Work { subject: entry.name, found };
-        let connect = || Client::connect(entry.kind, from, port, &certificate);
+    Clients::start(name, move |order| {
+        let wrong = |error: io::Error| Error::Work { subject: name, found: error.to_string() };
+        let connect = || Client::connect(start.kind, from, port, &certificate);
         match order {
             Order::OneByOne(count) => {
                 for _ in 0..count {
                     let mut client = connect()?;
-                    client.ask(entry.kind).map_err(|e| wrong(e.to_string()))?;
-                    client.hear(entry.kind).map_err(|e| wrong(e.to_string()))?;
+                    client.ask(start.kind).map_err(wrong)?;
+                    client.hear(start.kind).map_err(wrong)?;
                     all.push(client);
                 }
                 Ok(())
@@ -71,16 +71,14 @@ pub(super) fn start(
             Order::Burst(count) => {
                 let mut new = (0..count).map(|_| connect()).collect::<Result<Vec<Client>>>()?;
                 let mut each = |part: fn(&mut Client, Kind) -> io::Result<()>| {
-                    new.iter_mut().try_for_each(|client| part(client, entry.kind))
+                    new.iter_mut().try_for_each(|client| part(client, start.kind))
                 };
-                each(Client::ask).map_err(|e| wrong(e.to_string()))?;
-                each(Client::hear).map_err(|e| wrong(e.to_string()))?;
+                each(Client::ask).map_err(wrong)?;
+                each(Client::hear).map_err(wrong)?;
                 all.extend(new);
                 Ok(())
             }
-            Order::Check => {
-                all.iter_mut().try_for_each(Client::check).map_err(|e| wrong(e.to_string()))
-            }
+            Order::Check => all.iter_mut().try_for_each(Client::check).map_err(wrong),
             Order::Close => {
                 all.clear();
                 Ok(())

@@ -4,9 +4,10 @@ use std::path::Path;
 
 use crate::error::{Error, Result};
 use crate::http;
-use crate::http::response::BODY;
-use crate::idle::subject::{Entry, Kind, Software};
+use crate::http::BODY;
+use crate::idle::subject::{Kind, Software, Subject};
 use crate::idle::tls::Certificate;
+use crate::record::write;
 use crate::server::{ProcessOptions, Server, program};
 
 /// A server at work.
@@ -22,25 +23,19 @@ pub(super) struct Service {
 
 /// Starts a server. It may put files into the folder.
 pub(super) fn start(
-    entry: Entry,
+    Subject { name, start, .. }: Subject,
     process: ProcessOptions,
     folder: &Path,
     certificate: &Certificate,
 ) -> Result<Service> {
-    let name = entry.name;
     let of = |server, port| Service { server, port, _behind: None };
     let text = |path: &Path| path.to_string_lossy().into_owned();
     let root = folder.join("root");
-    let written = std::fs::create_dir_all(&root)
+    std::fs::create_dir_all(&root)
         .and_then(|()| std::fs::write(root.join("index.html"), BODY))
-        .map_err(|e| Error::system(format!("writing into {}", root.display()), e));
-    written?;
+        .map_err(|e| Error::system(format!("writing into {}", root.display()), e))?;
     let file = folder.join(format!("{name}.conf"));
-    let write = |text: &str| {
-        std::fs::write(&file, text)
-            .map_err(|e| Error::system(format!("writing {}", file.display()), e))
-    };
-    match (entry.software, entry.kind) {
+    match (start.software, start.kind) {
         (Software::Superpoll, Kind::Relay) => {
             let (behind, to) =
                 Server::accepting("raw-epoll", false, process, http::raw_epoll::serve)?;
@@ -55,13 +50,16 @@ pub(super) fn start(
                 text(&certificate.certificate),
                 text(&certificate.key)
             );
-            write(&format!(
-                "[[listeners]]\naddress = \"127.0.0.1:0\"\n{}[[hosts]]\n[[hosts.routes]]\n\
+            write(
+                &file,
+                &format!(
+                    "[[listeners]]\naddress = \"127.0.0.1:0\"\n{}[[hosts]]\n[[hosts.routes]]\n\
                  files = {{ root = {:?} }}\n[[hosts.routes]]\npath = \"/channel\"\n\
                  channel = {{ poll = \"24h\" }}\n[timeouts]\nidle = \"24h\"\nheader = \"24h\"\n",
-                if kind == Kind::Tls { &tls } else { "" },
-                text(&root),
-            ))?;
+                    if kind == Kind::Tls { &tls } else { "" },
+                    text(&root),
+                ),
+            )?;
             let (server, port) = program::superpoll(name, process, &["serve", "-c", &text(&file)])?;
             Ok(of(server, port))
         }
@@ -69,14 +67,10 @@ pub(super) fn start(
             let (server, port) = Server::accepting(name, false, process, http::raw_epoll::serve)?;
             Ok(of(server, port))
         }
+        #[cfg(feature = "http")]
         (Software::Hyper, _) => {
-            #[cfg(feature = "http")]
-            {
-                let (server, port) = Server::accepting(name, false, process, http::tokio::serve)?;
-                Ok(of(server, port))
-            }
-            #[cfg(not(feature = "http"))]
-            Err(Error::usage(format!("subject {name} is not built in: build with --features http")))
+            let (server, port) = Server::accepting(name, false, process, http::tokio::serve)?;
+            Ok(of(server, port))
         }
         (Software::Nginx, kind) => {
             let port = program::free_port()?;
@@ -92,15 +86,18 @@ pub(super) fn start(
                 ),
                 _ => ("", String::new()),
             };
-            write(&format!(
-                "daemon off; master_process off; worker_processes 1; pid {own}/nginx.pid;\n\
+            write(
+                &file,
+                &format!(
+                    "daemon off; master_process off; worker_processes 1; pid {own}/nginx.pid;\n\
                  error_log stderr crit;\nevents {{ worker_connections 20000; }}\n\
                  http {{ access_log off; keepalive_timeout 24h; keepalive_requests 1000000;\n\
                  client_header_timeout 24h; client_body_temp_path {own}/b; proxy_temp_path {own}/p;\n\
                  fastcgi_temp_path {own}/f; uwsgi_temp_path {own}/u; scgi_temp_path {own}/s;\n\
                  server {{ listen 127.0.0.1:{port}{ssl} backlog=4096; {certificates} root {}; }} }}\n",
-                text(&root)
-            ))?;
+                    text(&root)
+                ),
+            )?;
             let server =
                 program::other(name, process, port, "nginx", &["-p", &own, "-c", &text(&file)])?;
             Ok(of(server, port))
@@ -109,12 +106,15 @@ pub(super) fn start(
             let (behind, to) =
                 Server::accepting("raw-epoll", false, process, http::raw_epoll::serve)?;
             let port = program::free_port()?;
-            write(&format!(
-                "global\n  nbthread 1\n  maxconn 9000\n\
+            write(
+                &file,
+                &format!(
+                    "global\n  nbthread 1\n  maxconn 9000\n\
                  defaults\n  mode tcp\n  timeout connect 5s\n  timeout client 24h\n\
                  \x20 timeout server 24h\nlisten relay\n  bind 127.0.0.1:{port} backlog 4096\n\
                  \x20 server behind 127.0.0.1:{to}\n"
-            ))?;
+                ),
+            )?;
             let arguments = ["-db", "-q", "-f", &text(&file)];
             let server = program::other(name, process, port, "haproxy", &arguments)?;
             Ok(Service { server, port, _behind: Some(behind) })

@@ -1,8 +1,7 @@
 //! The servers and the kinds of connections, by name.
 
 use crate::error::Result;
-use crate::options;
-use crate::programs;
+use crate::server::subject::{self, Entry, not_installed, rival};
 
 crate::by_name::named! {
     /// The work of a connection before it falls silent.
@@ -30,6 +29,7 @@ pub(crate) enum Software {
     /// A loop as a C programmer would write it.
     RawEpoll,
     /// hyper on tokio.
+    #[cfg(feature = "http")]
     Hyper,
     /// nginx.
     Nginx,
@@ -37,112 +37,72 @@ pub(crate) enum Software {
     Haproxy,
 }
 
-/// A server with a kind of connections, by name.
+/// The software of a server, and the kind of its connections.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
-    /// Its name in tables and records.
-    pub name: &'static str,
-    /// Its description, for lists.
-    pub about: &'static str,
+pub(crate) struct Start {
     /// Its software.
     pub software: Software,
     /// The kind of its connections.
     pub kind: Kind,
 }
 
-const fn entry(name: &'static str, about: &'static str, software: Software, kind: Kind) -> Entry {
-    Entry { name, about, software, kind }
-}
-
-/// All entries.
-pub(crate) const ALL: &[Entry] = &[
-    entry(
-        "superpoll-silent",
-        "superpoll serve, nothing was asked",
-        Software::Superpoll,
-        Kind::Silent,
-    ),
-    entry(
-        "superpoll-keep-alive",
-        "superpoll serve, after a request",
-        Software::Superpoll,
-        Kind::KeepAlive,
-    ),
-    entry(
-        "superpoll-tls",
-        "superpoll serve, after a request by TLS",
-        Software::Superpoll,
-        Kind::Tls,
-    ),
-    entry(
-        "superpoll-long-poll",
-        "superpoll serve, a channel's long-poll",
-        Software::Superpoll,
-        Kind::LongPoll,
-    ),
-    entry(
-        "superpoll-websocket",
-        "superpoll serve, a channel's WebSocket",
-        Software::Superpoll,
-        Kind::WebSocket,
-    ),
-    entry(
-        "superpoll-relay",
-        "superpoll proxy, after a request through it",
-        Software::Superpoll,
-        Kind::Relay,
-    ),
-    entry("raw-epoll", "an epoll loop, after a request", Software::RawEpoll, Kind::KeepAlive),
-    entry("hyper-silent", "hyper on tokio, nothing was asked", Software::Hyper, Kind::Silent),
-    entry("hyper-keep-alive", "hyper on tokio, after a request", Software::Hyper, Kind::KeepAlive),
-    entry("nginx-silent", "nginx, nothing was asked", Software::Nginx, Kind::Silent),
-    entry("nginx-keep-alive", "nginx, after a request", Software::Nginx, Kind::KeepAlive),
-    entry("nginx-tls", "nginx, after a request by TLS", Software::Nginx, Kind::Tls),
-    entry("haproxy-relay", "haproxy in TCP mode, after a request", Software::Haproxy, Kind::Relay),
-];
-
-impl Entry {
-    /// Returns the reason if the software is not installed here.
-    fn missing(&self) -> Option<&'static str> {
-        match self.software {
-            Software::Hyper if !cfg!(feature = "http") => {
-                Some("it is not built in: build with --features http")
-            }
-            Software::Nginx if programs::find("nginx").is_none() => Some("nginx is not installed"),
-            Software::Haproxy if programs::find("haproxy").is_none() => {
-                Some("haproxy is not installed")
-            }
-            _ => None,
-        }
-    }
-
+impl Start {
     /// Whether it treats a connection differently some time after the connection fell silent.
-    pub(crate) fn parks(&self) -> bool {
+    pub(crate) fn parks(self) -> bool {
         self.software == Software::Superpoll && self.kind != Kind::Relay
     }
 }
 
-/// Returns the requested entries, each once, and the reasons for leaving out those that are not
-/// installed here.
-pub(crate) fn chosen(names: Option<&str>) -> Result<(Vec<Entry>, Vec<String>)> {
-    let missing = |entry: &Entry| entry.missing().map(str::to_owned);
-    options::present(names, ALL, |entry| entry.name, missing, "no kind of connection")
+/// A server with a kind of connections.
+pub(crate) type Subject = subject::Subject<Start>;
+
+const fn entry(
+    name: &'static str,
+    about: &'static str,
+    software: Software,
+    kind: Kind,
+) -> Entry<Start> {
+    Entry::new(name, about, Start { software, kind })
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+const fn ours(name: &'static str, about: &'static str, kind: Kind) -> Entry<Start> {
+    entry(name, about, Software::Superpoll, kind)
+}
 
-    #[test]
-    fn absent_entries_are_noted_and_refused_by_name() {
-        let (kept, notes) = chosen(None).unwrap();
-        assert_eq!(kept.len() + notes.len(), ALL.len());
-        let (two, _) = chosen(Some("superpoll-tls, raw-epoll,superpoll-tls")).unwrap();
-        assert_eq!(two.iter().map(|e| e.name).collect::<Vec<_>>(), ["superpoll-tls", "raw-epoll"]);
-        let error = chosen(Some("apache")).unwrap_err().to_string();
-        assert!(error.contains("\"apache\"") && error.contains("superpoll-websocket"), "{error}");
-        if let Err(error) = chosen(Some("hyper-silent")) {
-            assert!(error.to_string().contains("--features http"), "{error}");
-        }
-    }
+const fn nginx(name: &'static str, about: &'static str, kind: Kind) -> Entry<Start> {
+    entry(name, about, Software::Nginx, kind).unless(|| not_installed("nginx"))
+}
+
+/// All entries.
+pub(crate) const ALL: &[Entry<Start>] = &[
+    ours("superpoll-silent", "superpoll serve, nothing was asked", Kind::Silent),
+    ours("superpoll-keep-alive", "superpoll serve, after a request", Kind::KeepAlive),
+    ours("superpoll-tls", "superpoll serve, after a request by TLS", Kind::Tls),
+    ours("superpoll-long-poll", "superpoll serve, a channel's long-poll", Kind::LongPoll),
+    ours("superpoll-websocket", "superpoll serve, a channel's WebSocket", Kind::WebSocket),
+    ours("superpoll-relay", "superpoll proxy, after a request through it", Kind::Relay),
+    entry("raw-epoll", "an epoll loop, after a request", Software::RawEpoll, Kind::KeepAlive),
+    rival!(
+        "http",
+        "hyper-silent",
+        "hyper on tokio, nothing was asked",
+        Start { software: Software::Hyper, kind: Kind::Silent }
+    ),
+    rival!(
+        "http",
+        "hyper-keep-alive",
+        "hyper on tokio, after a request",
+        Start { software: Software::Hyper, kind: Kind::KeepAlive }
+    ),
+    nginx("nginx-silent", "nginx, nothing was asked", Kind::Silent),
+    nginx("nginx-keep-alive", "nginx, after a request", Kind::KeepAlive),
+    nginx("nginx-tls", "nginx, after a request by TLS", Kind::Tls),
+    entry("haproxy-relay", "haproxy in TCP mode, after a request", Software::Haproxy, Kind::Relay)
+        .unless(|| not_installed("haproxy")),
+];
+
+/// Returns the requested entries, each once, and the reasons for leaving out those that are not
+/// installed here.
+pub(crate) fn chosen(names: Option<&str>) -> Result<(Vec<Subject>, Vec<String>)> {
+    subject::present(ALL, names, "no kind of connection")
 }

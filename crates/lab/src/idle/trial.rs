@@ -7,19 +7,16 @@ use serde_json::json;
 
 use crate::budget::Budget;
 use crate::channel;
-use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::idle::clients::{self, Order};
-use crate::idle::subject::{self, Entry, Kind};
+use crate::idle::subject::{self, Kind, Subject};
 use crate::idle::tls::Certificate;
 use crate::idle::{Options, Row, Spread, service};
-use crate::progress::Progress;
 use crate::record::Record;
-use crate::rivals::{self, Lost};
-use crate::say;
-use crate::server::ProcessOptions;
 use crate::server::memory::{self, Memory};
-use crate::server::processors::Processors;
+use crate::server::subject::names;
+use crate::server::trial::Plan;
+use crate::server::{ProcessOptions, program};
 use crate::statistics;
 use crate::sys::process;
 
@@ -57,14 +54,13 @@ impl Arrival {
 
 /// Returns the requested arrivals, each once.
 pub(super) fn arrivals(text: &str) -> Result<Vec<Arrival>> {
-    let all = [Arrival::OneByOne, Arrival::Burst];
-    crate::options::named(text, &all, |one| one.name(), |_| true, "no arrival")
+    crate::options::named(text, &Arrival::ALL, |one| one.name(), |_| true, "no arrival")
 }
 
-fn connections(options: &Options, entries: &[Entry]) -> Result<usize> {
+fn connections(options: &Options, subjects: &[Subject]) -> Result<usize> {
     let asked = options.connections.unwrap_or(if options.output.quick { 1000 } else { 4000 });
     // A relay has two descriptors for each.
-    let each = 1 + usize::from(entries.iter().any(|entry| entry.kind == Kind::Relay));
+    let each = 1 + usize::from(subjects.iter().any(|one| one.start.kind == Kind::Relay));
     let most = (2 * channel::most_pairs()).saturating_sub(RESERVE) / each;
     if !(2..=most).contains(&asked) {
         let limit = superpoll::limits::nofile().1;
@@ -90,93 +86,55 @@ struct RoundMemory {
 
 pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     options.output.check()?;
-    let (entries, mut notes) = subject::chosen(options.subjects.as_deref())?;
+    let (subjects, notes) = subject::chosen(options.subjects.as_deref())?;
     let arrivals = arrivals(&options.arrival)?;
-    let connections = connections(options, &entries)?;
-    for note in &notes {
-        say::note(note);
-    }
-    // Taken before this thread binds itself to one processor.
-    let environment = Environment::here();
-    let processors = Processors::here();
-    let mut lost = Lost::default();
-    let measured = processors.apart(|processor| {
-        let process = ProcessOptions { processor, second_thread: options.output.second_thread };
-        measure(options, &entries, &arrivals, connections, process, &mut lost)
-    });
-    let (rows, budget) = measured?;
-    notes.extend(lost.notes());
+    let connections = connections(options, &subjects)?;
+    let folder = program::folder("idle")?;
+    let certificate = Certificate::make(folder.path())?;
+    let of = |&subject: &Subject| arrivals.iter().map(move |&arrival| (subject, arrival));
+    let points: Vec<(Subject, Arrival)> = subjects.iter().flat_map(of).collect();
+    // Waiting until connections are parked takes most of the time.
+    let size = |(subject, _): &(Subject, Arrival)| if subject.start.parks() { 10 } else { 3 };
+    let sizes = points.iter().map(size).collect();
+    let mut plan = Plan::new("idle", &options.output, &subjects, points.len(), 0.0);
+    plan.budget = Budget::of_sizes(&options.output, sizes, 30.0, 600.0);
+    plan.budget.needs(1);
+    (plan.all, plan.notes, plan.steps) = (names(subject::ALL), notes, points.len() * ROUNDS);
     let own = [
-        ("subjects", json!(entries.iter().map(|e| e.name).collect::<Vec<_>>())),
-        ("about", entries.iter().map(|e| (e.name.to_owned(), json!(e.about))).collect()),
         ("arrivals", json!(arrivals.iter().map(|one| one.name()).collect::<Vec<_>>())),
         ("connections", json!(connections)),
-        ("client_processor", json!(processors.client())),
-        ("server_processor", json!(processors.server())),
-        ("bytes_verified", json!(true)),
-        ("rivals", rivals::versions(subject::ALL.iter().map(|entry| entry.name))),
-        ("notes", json!(notes)),
     ];
-    let parameters = options.output.parameters().into_iter().chain(own).chain(budget.end());
-    Ok(Record::new("idle", environment, parameters, rows))
-}
-
-/// Returns the rows, and the time that is over.
-fn measure(
-    options: &Options,
-    entries: &[Entry],
-    arrivals: &[Arrival],
-    connections: usize,
-    process: ProcessOptions,
-    lost: &mut Lost,
-) -> Result<(Vec<Row>, Budget)> {
-    let making = |e| Error::system("making a folder for servers", e);
-    let folder = tempfile::tempdir().map_err(making)?;
-    let certificate = Certificate::make(folder.path())?;
-    let points: Vec<(Entry, Arrival)> =
-        entries.iter().flat_map(|&entry| arrivals.iter().map(move |&one| (entry, one))).collect();
-    let progress = Progress::new("idle", points.len() * ROUNDS);
-    // Waiting until connections are parked takes most of the time.
-    let size = |(entry, _): &(Entry, Arrival)| if entry.parks() { 10 } else { 3 };
-    let sizes = points.iter().map(size).collect();
-    let mut budget = Budget::of_sizes(&options.output, sizes, 30.0, 600.0);
-    budget.needs(1);
-    let mut found: Vec<Vec<RoundMemory>> = vec![Vec::new(); points.len()];
-    for (&(entry, arrival), found) in points.iter().zip(&mut found) {
-        if !budget.point() {
-            continue;
-        }
-        while budget.round() && budget.number() < budget.rounds(ROUNDS) && !lost.has(entry.name) {
-            progress.step(format!("{} {}", entry.name, arrival.name()));
-            let own = tempfile::tempdir_in(folder.path()).map_err(making)?;
-            let round = round(entry, arrival, connections, process, own.path(), &certificate);
-            let round = budget.keep(lost.keep(entry.name, round))?;
+    plan.run(&points, own, |trial, &(subject, arrival)| {
+        let (name, process) = (subject.name, trial.process);
+        let mut found = Vec::new();
+        while trial.budget.round()
+            && trial.budget.number() < trial.budget.rounds(ROUNDS)
+            && !trial.lost.has(name)
+        {
+            trial.progress.step(format!("{name} {arrival}"));
+            let own = program::folder(name)?;
+            let round = round(subject, arrival, connections, process, own.path(), &certificate);
+            let round = trial.budget.keep(trial.lost.keep(name, round))?;
             found.extend(round.flatten());
         }
-    }
-    drop(progress);
-    let rows = points
-        .iter()
-        .zip(&found)
-        .filter(|(_, found)| !found.is_empty())
-        .map(|(&(entry, arrival), found)| row(entry, arrival, connections, found))
-        .collect();
-    Ok((rows, budget))
+        let row = (!found.is_empty()).then(|| row(subject, arrival, connections, &found));
+        Ok(row.into_iter().collect())
+    })
 }
 
 /// Starts a server with a folder, adds connections and closes them.
 fn round(
-    entry: Entry,
+    subject: Subject,
     arrival: Arrival,
     connections: usize,
     process: ProcessOptions,
     own: &Path,
     certificate: &Certificate,
 ) -> Result<RoundMemory> {
-    let service = service::start(entry, process, own, certificate)?;
+    let service = service::start(subject, process, own, certificate)?;
     let pid = service.server.pid();
-    let mut clients = clients::start(entry, Ipv4Addr::LOCALHOST, service.port, certificate)?;
-    let settling = if entry.parks() { PARKING_NS } else { SETTLING_NS };
+    let mut clients = clients::start(subject, Ipv4Addr::LOCALHOST, service.port, certificate)?;
+    let settling = if subject.start.parks() { PARKING_NS } else { SETTLING_NS };
     let start = memory::at_rest(&[pid], 0)?;
     clients.send(&arrival.order(connections / 2))?;
     let half = memory::at_rest(&[pid], settling)?;
@@ -189,7 +147,7 @@ fn round(
     Ok(RoundMemory { start, half, full, closed })
 }
 
-fn row(entry: Entry, arrival: Arrival, connections: usize, found: &[RoundMemory]) -> Row {
+fn row(subject: Subject, arrival: Arrival, connections: usize, found: &[RoundMemory]) -> Row {
     let half = (connections / 2) as f64;
     let spread = |of: &dyn Fn(&RoundMemory) -> f64| {
         let all: Vec<f64> = found.iter().map(of).collect();
@@ -201,8 +159,8 @@ fn row(entry: Entry, arrival: Arrival, connections: usize, found: &[RoundMemory]
     };
     let less = |more: u64, less: u64| more as f64 - less as f64;
     Row {
-        subject: entry.name.to_owned(),
-        kind: entry.kind.name().to_owned(),
+        subject: subject.name.to_owned(),
+        kind: subject.start.kind.name().to_owned(),
         arrival: arrival.name().to_owned(),
         connections,
         user_bytes_per_connection: spread(&|f| less(f.full.user, f.half.user) / half),
@@ -227,7 +185,7 @@ mod tests {
         assert!(error.contains("\"flood\"") && error.contains("one-by-one, burst"), "{error}");
         let of = |connections| {
             let options = Options { connections: Some(connections), ..Options::default() };
-            super::connections(&options, subject::ALL)
+            super::connections(&options, &subject::chosen(None).unwrap().0)
         };
         assert_eq!((of(2).unwrap(), of(5).unwrap()), (2, 4));
         for bad in [0, 1, 10_000_000] {
@@ -246,7 +204,8 @@ mod tests {
             closed: memory(1500),
         };
         let all = [found(6000), found(7000), found(9000)];
-        let row = row(subject::ALL[0], Arrival::Burst, 20, &all);
+        let ours = subject::chosen(Some("superpoll-silent")).unwrap().0[0];
+        let row = row(ours, Arrival::Burst, 20, &all);
         let user = row.user_bytes_per_connection;
         assert_eq!((user.least, user.median, user.most), (100.0, 200.0, 400.0));
         assert_eq!(row.first_half_bytes_per_connection.median, 400.0);

@@ -7,6 +7,9 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use tungstenite::client::client_with_config;
+use tungstenite::protocol::WebSocketConfig;
+use tungstenite::{Message, WebSocket};
 
 use crate::error::{Error, Result};
 use crate::server::clients::Clients;
@@ -155,24 +158,16 @@ fn publish(port: u16, number: u64) -> bool {
 }
 
 /// A subscriber by WebSocket, which reads messages on command.
-struct Subscriber {
-    stream: TcpStream,
-    unread: Vec<u8>,
-}
+struct Subscriber(WebSocket<TcpStream>);
 
 impl Subscriber {
     fn new(from: Ipv4Addr, port: u16) -> io::Result<Subscriber> {
-        let mut stream = connect(from, port)?;
-        let request = format!(
-            "GET {CHANNEL} HTTP/1.1\r\nhost: localhost\r\nupgrade: websocket\r\nconnection: Upgrade\r\n\
-             sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
-        );
-        stream.write_all(request.as_bytes())?;
-        let head = head(&mut stream)?;
-        if head.starts_with("HTTP/1.1 101 ") {
-            Ok(Subscriber { stream, unread: Vec::new() })
-        } else {
-            Err(other(format!("a WebSocket's handshake was answered {head:?}")))
+        // There are thousands of them, and the default is 128 KiB for each.
+        let config = WebSocketConfig::default().read_buffer_size(4096);
+        let address = format!("ws://localhost{CHANNEL}");
+        match client_with_config(address, connect(from, port)?, Some(config)) {
+            Ok((socket, _)) => Ok(Subscriber(socket)),
+            Err(error) => Err(other(format!("a WebSocket's handshake was answered {error}"))),
         }
     }
 
@@ -181,61 +176,32 @@ impl Subscriber {
     fn hear(&mut self, last: u64, end: Instant) -> (HashMap<u64, u64>, bool) {
         let mut heard = HashMap::new();
         loop {
-            while let Some((kind, data)) = next_frame(&mut self.unread) {
-                let number = std::str::from_utf8(&data).ok().and_then(|text| text.parse().ok());
-                match (kind, number) {
-                    (0x81, Some(number)) => {
-                        *heard.entry(number).or_default() += 1;
-                        if number == last {
-                            return (heard, false);
-                        }
-                    }
-                    // A ping, which needs no answer within such a short time.
-                    (0x89, _) => {}
-                    _ => return (heard, true),
-                }
-            }
             // A subscriber that received data just now may be in the middle of a message.
             let left = end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-            let mut room = [0; 4096];
-            let read = self.stream.set_read_timeout(Some(left));
-            match read.and_then(|()| self.stream.read(&mut room)) {
-                Ok(0) => return (heard, true),
-                Ok(count) => self.unread.extend_from_slice(&room[..count]),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return (heard, false),
+            let limited = self.0.get_ref().set_read_timeout(Some(left));
+            let message = match limited.map_err(tungstenite::Error::Io).and_then(|()| self.0.read())
+            {
+                Ok(Message::Ping(_)) => continue,
+                Ok(message) => message,
+                Err(tungstenite::Error::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return (heard, false);
+                }
                 Err(_) => return (heard, true),
+            };
+            let Some(number) = message.to_text().ok().and_then(|text| text.parse().ok()) else {
+                return (heard, true);
+            };
+            *heard.entry(number).or_default() += 1;
+            if number == last {
+                return (heard, false);
             }
         }
     }
 }
 
-/// Takes a whole frame of a server from the front: its first byte, and its data.
-fn next_frame(unread: &mut Vec<u8>) -> Option<(u8, Vec<u8>)> {
-    let (start, length) = match *unread.get(1)? {
-        126 => (4, usize::from(u16::from_be_bytes([*unread.get(2)?, *unread.get(3)?]))),
-        length => (2, usize::from(length)),
-    };
-    if unread.len() < start + length {
-        return None;
-    }
-    let frame: Vec<u8> = unread.drain(..start + length).collect();
-    Some((frame[0], frame[start..].to_vec()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn frames_are_taken_whole() {
-        let mut unread = vec![0x81, 2, b'1'];
-        assert_eq!(next_frame(&mut unread), None);
-        unread.extend([b'7', 0x89, 0, 0x81, 126, 0, 3, b'a', b'b', b'c', 0x88]);
-        assert_eq!(next_frame(&mut unread), Some((0x81, b"17".to_vec())));
-        assert_eq!(next_frame(&mut unread), Some((0x89, Vec::new())));
-        assert_eq!(next_frame(&mut unread), Some((0x81, b"abc".to_vec())));
-        assert_eq!((next_frame(&mut unread), unread.len()), (None, 1));
-    }
 
     #[test]
     fn a_head_ends_where_its_body_begins() {

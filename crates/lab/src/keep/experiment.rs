@@ -5,7 +5,7 @@ use crate::experiment::{Experiment, Figure};
 use crate::keep::{Options, Row, plot, table, trial};
 use crate::page::Page;
 use crate::record::Record;
-use crate::target::{Target, worst};
+use crate::target::{Target, Targets};
 
 /// Keepers.
 #[derive(Debug)]
@@ -45,36 +45,32 @@ impl Experiment for Keep {
 
     /// The targets that `superpoll-lab keep` measures.
     fn targets(rows: &[Row]) -> Vec<Target> {
-        let figure = |part: &'static str, figure: &'static str| {
-            rows.iter().filter(move |row| row.part == part && row.figure == figure)
+        let at = |row: &Row| match row.part.as_str() {
+            "move" => format!("{} at a time", row.descriptors),
+            _ => row.subject.clone(),
         };
-        let largest = figure("move", "leave, main").map(|row| row.descriptors).max();
-        let moved = figure("move", "leave, main")
-            .filter(|row| row.subject == "process" && Some(row.descriptors) == largest)
-            .map(|row| (row.median / 1e3, format!("{} at a time", row.descriptors)));
-        let woken = figure("wake", "p50")
-            .filter(|row| row.subject != "nested")
-            .map(|row| (row.median / 1e3, row.subject.clone()));
-        let mut targets: Vec<Target> = Vec::new();
-        targets.extend(worst(
-            "sit: us of the main loop to move one of a batch to the process",
-            3.0,
-            moved,
-        ));
-        targets.extend(worst(
-            "sit: us from a write until the main loop has read it, p50",
-            50.0,
-            woken,
-        ));
+        let mut targets = Targets::new(rows, at);
+        let is = |part: &'static str, figure: &'static str| {
+            move |row: &Row| row.part == part && row.figure == figure
+        };
+        let leaves = is("move", "leave, main");
+        let largest = rows.iter().filter(|row| leaves(row)).map(|row| row.descriptors).max();
+        let moved =
+            |row: &Row| leaves(row) && row.subject == "process" && Some(row.descriptors) == largest;
+        let name = "sit: us of the main loop to move one of a batch to the process";
+        targets.add(name, 3.0, moved, |row| Some(row.median / 1e3));
+        let woken = |row: &Row| is("wake", "p50")(row) && row.subject != "nested";
+        let name = "sit: us from a write until the main loop has read it, p50";
+        targets.add(name, 50.0, woken, |row| Some(row.median / 1e3));
         // The promise holds for every round.
         for name in ["dropped", "lost", "doubled"] {
-            let all = figure("restart", name).map(|row| (row.most, row.subject.clone()));
-            targets.extend(worst(format!("sit: connections or messages {name}"), 0.0, all));
+            let all = is("restart", name);
+            let name = format!("sit: connections or messages {name}");
+            targets.add(name, 0.0, all, |row| Some(row.most));
         }
-        let answered =
-            figure("restart", "first answer").map(|row| (row.median / 1e6, row.subject.clone()));
-        targets.extend(worst("sit: ms from a server's start until it answers", 200.0, answered));
-        targets
+        let name = "sit: ms from a server's start until it answers";
+        targets.add(name, 200.0, is("restart", "first answer"), |row| Some(row.median / 1e6));
+        targets.all
     }
 
     fn figure(row: &Row) -> Option<Figure> {

@@ -14,8 +14,7 @@ pub(crate) fn over_batches(rows: &[Row]) -> Option<Plot> {
             (name, (row.descriptors as f64, row.median))
         })
         .collect();
-    let refs: Vec<&(String, (f64, f64))> = own.iter().collect();
-    let curves = plot::curves(&refs, |one| Some((one.0.as_str(), one.1)));
+    let curves = plot::curves(&own, |(name, point)| Some((name.as_str(), *point)));
     Plot::of(
         "leaving for a keeper and coming back".to_owned(),
         "descriptors together",

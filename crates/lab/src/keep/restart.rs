@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::error::{Error, Result};
+use crate::keep::busy::Named;
 use crate::keep::crowd::{self, CHANNEL, Order};
 use crate::keep::topology::KeeperProcess;
 use crate::server::clients::Clients;
@@ -41,21 +42,6 @@ crate::by_name::named! {
         /// The previous server has been killed.
         Crash = "crash",
     }
-}
-
-/// The findings of a restart.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RestartFigures {
-    /// Nanoseconds until the new process answers.
-    pub answer_ns: f64,
-    /// Connections that have ended.
-    pub dropped: f64,
-    /// Messages that a subscriber has missed.
-    pub lost: f64,
-    /// Messages that a subscriber has received twice.
-    pub doubled: f64,
-    /// Messages that were confirmed.
-    pub confirmed: f64,
 }
 
 /// A server, its keeper and its clients.
@@ -137,8 +123,10 @@ impl Site {
         }
     }
 
-    /// Makes the next server follow the present one.
-    pub(super) fn follow(&mut self, kind: RestartKind) -> Result<RestartFigures> {
+    /// Makes the next server follow the present one. Returns the nanoseconds until the new process
+    /// answers; and how many connections have ended, how many messages a subscriber has missed or
+    /// received twice, and how many were confirmed.
+    pub(super) fn follow(&mut self, kind: RestartKind) -> Result<(Named, [Named; 4])> {
         self.until_held()?;
         let first = self.messages + 1;
         self.publisher.order(&Order::Publish(first, MESSAGES, PAUSE_NS))?;
@@ -179,13 +167,9 @@ impl Site {
         let count = confirmed.len() as f64;
         let found: Vec<u64> = self.crowd.ask(&Order::Hear(self.messages, confirmed))?;
         let of = |place: usize| found.get(place).map_or(f64::NAN, |&number| number as f64);
-        Ok(RestartFigures {
-            answer_ns,
-            dropped: of(0),
-            lost: of(1),
-            doubled: of(2),
-            confirmed: count,
-        })
+        let counts =
+            [("dropped", of(0)), ("lost", of(1)), ("doubled", of(2)), ("confirmed", count)];
+        Ok((("first answer", answer_ns), counts))
     }
 }
 

@@ -15,7 +15,6 @@ use crate::options;
 use crate::progress::Progress;
 use crate::record::Record;
 use crate::say;
-use crate::server::clients::Clients;
 use crate::server::processors::Processors;
 use crate::statistics;
 
@@ -121,8 +120,8 @@ fn plan(options: &Options) -> Result<Plan> {
     // connection.
     let pairs = channel::most_pairs();
     let watched = WATCHED.min(pairs);
+    let limit = superpoll::limits::nofile().1;
     if batches.iter().any(|&batch| batch > watched) {
-        let limit = superpoll::limits::nofile().1;
         return Err(Error::usage(format!(
             "--batch {} is not possible: give at most {watched}, as the limit of {limit} descriptors leaves",
             options.batch
@@ -130,7 +129,6 @@ fn plan(options: &Options) -> Result<Plan> {
     }
     let is_shared = parts.contains(&Part::Busy);
     let most = (if is_shared { pairs } else { 2 * pairs }).saturating_sub(RESERVE).max(2);
-    let limit = superpoll::limits::nofile().1;
     let note = (asked > most).then(|| {
         format!("{most} idle connections instead of {asked}: the limit of {limit} descriptors leaves no more")
     });
@@ -142,9 +140,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     plan.note.iter().for_each(|note| say::note(note));
     let environment = Environment::here();
     let processors = Processors::here();
-    let place = Loops { main: processors.server(), other: processors.client() };
-    let mut findings = Findings::default();
-    let progress = Progress::new("sit", plan.topologies.len() * 15 + 6);
+    let (main, other) = (processors.server(), processors.client());
     let has = |part| plan.parts.contains(&part);
     let moves = has(Part::Move) || has(Part::Wake);
     // About the seconds of a round with its set-up.
@@ -152,18 +148,21 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let sizes = sizes.into_iter().filter_map(|(has, size)| has.then_some(size)).collect();
     let mut budget = Budget::of_sizes(&options.output, sizes, 30.0, 150.0);
     budget.needs(1);
-    if moves && budget.point() {
-        let measured = move_and_wake(options, &plan, place, &mut budget, &progress, &mut findings);
-        budget.keep(measured)?;
+    let progress = Progress::new("sit", plan.topologies.len() * 15 + 6);
+    let findings = Findings::default();
+    let mut run = Run { options, plan: &plan, main, other, budget, progress, findings };
+    let parts: [(bool, Measure); 3] = [
+        (moves, |run| run.move_and_wake()),
+        (has(Part::Busy), |run| run.busy()),
+        (has(Part::Restart), |run| run.restart()),
+    ];
+    for (_, measure) in parts.into_iter().filter(|(is_chosen, _)| *is_chosen) {
+        if run.budget.point() {
+            let measured = measure(&mut run);
+            run.budget.keep(measured)?;
+        }
     }
-    if has(Part::Busy) && budget.point() {
-        let measured = busy(options, &plan, place, &mut budget, &progress, &mut findings);
-        budget.keep(measured)?;
-    }
-    if has(Part::Restart) && budget.point() {
-        let measured = restart(&plan, &mut budget, &progress, &mut findings);
-        budget.keep(measured)?;
-    }
+    let Run { budget, progress, findings, .. } = run;
     drop(progress);
     let names = |all: &[Kind]| all.iter().map(|one| one.name()).collect::<Vec<_>>();
     let own = [
@@ -175,120 +174,103 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
         ("requests", json!(options.requests)),
         ("samples", json!(options.samples)),
         ("moves", json!(MOVES)),
-        ("main_processor", json!(place.main)),
-        ("client_processor", json!(place.other)),
+        ("main_processor", json!(main)),
+        ("client_processor", json!(other)),
         ("notes", json!(plan.note.iter().collect::<Vec<_>>())),
     ];
     let parameters = options.output.parameters().into_iter().chain(own).chain(budget.end());
     Ok(Record::new("sit", environment, parameters, findings.rows()))
 }
 
-/// The processors of the main loops, and of their peers.
-#[derive(Clone, Copy)]
-struct Loops {
+/// Measures a part.
+type Measure = fn(&mut Run<'_>) -> Result<()>;
+
+/// A run under way.
+struct Run<'a> {
+    options: &'a Options,
+    plan: &'a Plan,
+    /// The processor of the main loops.
     main: Option<usize>,
+    /// That of their peers.
     other: Option<usize>,
+    budget: Budget,
+    progress: Progress,
+    findings: Findings,
 }
 
-fn keeper_for(kind: Kind) -> Result<Option<KeeperProcess>> {
-    (kind == Kind::Process).then(KeeperProcess::start).transpose()
-}
-
-fn move_and_wake(
-    options: &Options,
-    plan: &Plan,
-    place: Loops,
-    budget: &mut Budget,
-    progress: &Progress,
-    findings: &mut Findings,
-) -> Result<()> {
-    // The keepers must end after their loops.
-    let mut loops: Vec<(Kind, Clients, Option<KeeperProcess>)> = Vec::new();
-    for &kind in &plan.topologies {
-        let keeper = keeper_for(kind)?;
-        let clients = moves::start(kind, keeper.as_ref(), place.main, place.other, plan.watched)?;
-        loops.push((kind, clients, keeper));
+impl Run<'_> {
+    /// Starts a loop of each topology; each keeper must end after its loop.
+    fn start<T>(
+        &self,
+        of: impl Fn(Kind, Option<&KeeperProcess>) -> Result<T>,
+    ) -> Result<Vec<(Kind, T, Option<KeeperProcess>)>> {
+        let start = |&kind: &Kind| {
+            let keeper = (kind == Kind::Process).then(KeeperProcess::start).transpose()?;
+            Ok((kind, of(kind, keeper.as_ref())?, keeper))
+        };
+        self.plan.topologies.iter().map(start).collect()
     }
-    while budget.round() {
-        for place in budget.turns(loops.len()) {
-            let (kind, one, _) = &mut loops[place];
-            let subject = kind.name();
-            progress.step(format!("{subject} moves"));
-            for &batch in plan.batches.iter().filter(|_| plan.parts.contains(&Part::Move)) {
-                let all: Vec<f64> = one.ask(&Order::Move { batch, times: MOVES })?;
-                let names = ["leave, main", "leave, sitter", "back, main", "back, sitter"];
-                let figures: Vec<_> = names.into_iter().zip(all).collect();
-                findings.note((Part::Move, subject, batch), "ns", &figures);
+
+    fn move_and_wake(&mut self) -> Result<()> {
+        let plan = self.plan;
+        let mut loops = self.start(|kind, keeper| {
+            moves::start(kind, keeper, self.main, self.other, plan.watched)
+        })?;
+        while self.budget.round() {
+            for place in self.budget.turns(loops.len()) {
+                let (kind, one, _) = &mut loops[place];
+                let subject = kind.name();
+                self.progress.step(format!("{subject} moves"));
+                for &batch in plan.batches.iter().filter(|_| plan.parts.contains(&Part::Move)) {
+                    let all: Vec<f64> = one.ask(&Order::Move { batch, times: MOVES })?;
+                    let names = ["leave, main", "leave, sitter", "back, main", "back, sitter"];
+                    let figures: Vec<_> = names.into_iter().zip(all).collect();
+                    self.findings.note((Part::Move, subject, batch), "ns", &figures);
+                }
+                if plan.parts.contains(&Part::Wake) {
+                    self.progress.step(format!("{subject} wakes up"));
+                    let seed = self.options.output.seed + self.budget.number() as u64;
+                    let times = self.options.samples;
+                    let all: Vec<f64> = one.ask(&Order::Wake { times, seed })?;
+                    let of = |share| statistics::quantile(&all, share);
+                    let figures = [("p50", of(0.5)), ("p99", of(0.99))];
+                    self.findings.note((Part::Wake, subject, plan.watched), "ns", &figures);
+                }
             }
-            if plan.parts.contains(&Part::Wake) {
-                progress.step(format!("{subject} wakes up"));
-                let seed = options.output.seed + budget.number() as u64;
-                let all: Vec<f64> = one.ask(&Order::Wake { times: options.samples, seed })?;
-                let of = |share| statistics::quantile(&all, share);
-                let figures = [("p50", of(0.5)), ("p99", of(0.99))];
-                findings.note((Part::Wake, subject, plan.watched), "ns", &figures);
+        }
+        Ok(())
+    }
+
+    fn busy(&mut self) -> Result<()> {
+        let idle = self.plan.idle;
+        let mut pairs =
+            self.start(|kind, keeper| Pair::start(kind, keeper, idle, self.main, self.other))?;
+        while self.budget.round() {
+            for place in self.budget.turns(pairs.len()) {
+                let (kind, pair, _) = &mut pairs[place];
+                self.progress.step(format!("{} serves", kind.name()));
+                let (times, away) = pair.measure(self.options.requests)?;
+                let of = (Part::Busy, kind.name(), idle);
+                self.findings.note(of, "ns", &times);
+                self.findings.note(of, "count", &[away]);
             }
         }
+        Ok(())
     }
-    Ok(())
-}
 
-fn busy(
-    options: &Options,
-    plan: &Plan,
-    place: Loops,
-    budget: &mut Budget,
-    progress: &Progress,
-    findings: &mut Findings,
-) -> Result<()> {
-    let mut pairs: Vec<(Kind, Pair, Option<KeeperProcess>)> = Vec::new();
-    for &kind in &plan.topologies {
-        let keeper = keeper_for(kind)?;
-        let pair = Pair::start(kind, keeper.as_ref(), plan.idle, place.main, place.other)?;
-        pairs.push((kind, pair, keeper));
-    }
-    while budget.round() {
-        for place in budget.turns(pairs.len()) {
-            let (kind, pair, _) = &mut pairs[place];
-            progress.step(format!("{} serves", kind.name()));
-            let found = pair.measure(options.requests)?;
-            let of = (Part::Busy, kind.name(), plan.idle);
-            let figures = [
-                ("p50", found.p50),
-                ("p99", found.p99),
-                ("main", found.main),
-                ("sitter", found.keeper),
-            ];
-            findings.note(of, "ns", &figures);
-            findings.note(of, "count", &[("away", found.away)]);
+    fn restart(&mut self) -> Result<()> {
+        while self.budget.round() {
+            let mut site = Site::start(self.plan.idle)?;
+            for kind in RestartKind::ALL {
+                self.progress.step(kind.name().to_owned());
+                let (answer, counts) = site.follow(kind)?;
+                let of = (Part::Restart, kind.name(), self.plan.idle);
+                self.findings.note(of, "ns", &[answer]);
+                self.findings.note(of, "count", &counts);
+            }
         }
+        Ok(())
     }
-    Ok(())
-}
-
-fn restart(
-    plan: &Plan,
-    budget: &mut Budget,
-    progress: &Progress,
-    findings: &mut Findings,
-) -> Result<()> {
-    while budget.round() {
-        let mut site = Site::start(plan.idle)?;
-        for kind in RestartKind::ALL {
-            progress.step(kind.name().to_owned());
-            let found = site.follow(kind)?;
-            let of = (Part::Restart, kind.name(), plan.idle);
-            findings.note(of, "ns", &[("first answer", found.answer_ns)]);
-            let counts = [
-                ("dropped", found.dropped),
-                ("lost", found.lost),
-                ("doubled", found.doubled),
-                ("confirmed", found.confirmed),
-            ];
-            findings.note(of, "count", &counts);
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -38,7 +38,7 @@ impl Experiment for AtrLatency {
     }
 
     fn figure(row: &Row) -> Option<Figure> {
-        Some(wake_up(row))
+        wake_up(row)
     }
 }
 
@@ -73,7 +73,7 @@ impl Experiment for MixLatency {
     }
 
     fn figure(row: &Row) -> Option<Figure> {
-        Some(wake_up(row))
+        wake_up(row)
     }
 }
 
@@ -89,12 +89,7 @@ fn part(experiment: &str, rows: &[Row], page: &mut Page<'_>) -> Result<()> {
 }
 
 /// Returns the median of a subject with a number of descriptors.
-fn wake_up(row: &Row) -> Figure {
-    Figure {
-        at: format!("{} {} busy of {}, {}", row.kind, row.hot, row.total, row.subject),
-        name: "wake-up p50, ns".to_owned(),
-        value: row.wake_ns_p50,
-        low: row.wake_ns_min,
-        high: row.wake_ns_p90,
-    }
+fn wake_up(row: &Row) -> Option<Figure> {
+    let at = format!("{} {} busy of {}, {}", row.kind, row.hot, row.total, row.subject);
+    Some(row.times.figure(at))
 }

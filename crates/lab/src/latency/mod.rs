@@ -15,6 +15,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::grouping;
+use crate::waking::Times;
 
 pub(crate) mod experiment;
 pub(crate) mod plot;
@@ -34,24 +35,16 @@ pub(crate) struct Row {
     pub hot: usize,
     /// The poller.
     pub subject: String,
-    /// Wake-ups measured.
-    pub samples: usize,
+    /// The figures that `superpoll-lab wake` has, too.
+    #[serde(flatten)]
+    pub times: Times,
     /// Wake-ups left out because the loop was not seen asleep before the write.
     pub awake: usize,
-    /// The quickest.
-    pub wake_ns_min: f64,
-    /// Half were quicker.
-    pub wake_ns_p50: f64,
-    /// The 90th percentile.
-    pub wake_ns_p90: f64,
     /// The 99th percentile; the slowest wake-up if there are fewer than fifty.
     pub wake_ns_p99: f64,
     /// The slowest.
     pub wake_ns_max: f64,
-    /// The median against that of the better of our and a raw level-triggered epoll.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub p50_ratio: Option<f64>,
-    /// The same ratio of the 99th percentile.
+    /// The 99th percentile against that of the better epoll, as the median is in `times`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p99_ratio: Option<f64>,
 }

@@ -10,7 +10,7 @@ pub(crate) fn over_total(name: &str, rows: &[&Row]) -> Option<Plot> {
     let at = |of: fn(&Row) -> f64| {
         plot::curves(rows, |row| Some((row.subject.as_str(), (row.total as f64, of(row)))))
     };
-    let (medians, mut tails) = (at(|row| row.wake_ns_p50), at(|row| row.wake_ns_p99));
+    let (medians, mut tails) = (at(|row| row.times.wake_ns_p50), at(|row| row.wake_ns_p99));
     for tail in &mut tails {
         tail.thin = true;
     }
@@ -33,13 +33,14 @@ pub(crate) fn over_total(name: &str, rows: &[&Row]) -> Option<Plot> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::waking::Times;
 
     #[test]
     fn each_subject_has_its_median_and_its_tail_in_one_colour() {
         let row = |subject: &str, total, p50, p99| Row {
             subject: subject.to_owned(),
             total,
-            wake_ns_p50: p50,
+            times: Times { wake_ns_p50: p50, ..Times::default() },
             wake_ns_p99: p99,
             ..Row::default()
         };

@@ -15,13 +15,13 @@ pub(crate) fn wake_ups(rows: &[Row]) -> Table {
             ("subject", |row| row.subject.clone()),
             ("descriptors", |row| row.total.to_string()),
             ("busy", |row| row.hot.to_string()),
-            ("p50", |row| table::time(row.wake_ns_p50)),
-            ("p90", |row| table::time(row.wake_ns_p90)),
+            ("p50", |row| table::time(row.times.wake_ns_p50)),
+            ("p90", |row| table::time(row.times.wake_ns_p90)),
             ("p99", |row| table::time(row.wake_ns_p99)),
             ("slowest", |row| table::time(row.wake_ns_max)),
-            ("p50 / epoll", |row| table::ratio(row.p50_ratio)),
+            ("p50 / epoll", |row| table::ratio(row.times.p50_ratio)),
             ("p99 / epoll", |row| table::ratio(row.p99_ratio)),
-            ("wake-ups", |row| row.samples.to_string()),
+            ("wake-ups", |row| row.times.samples.to_string()),
             ("awake", |row| row.awake.to_string()),
         ],
     )
@@ -30,6 +30,7 @@ pub(crate) fn wake_ups(rows: &[Row]) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::waking::Times;
 
     #[test]
     fn each_subject_has_a_line_and_unknown_values_a_dash() {
@@ -39,11 +40,14 @@ mod tests {
             subject: "poll".to_owned(),
             total: 1000,
             hot: 50,
-            samples: 77,
+            times: Times {
+                samples: 77,
+                wake_ns_p50: 25_000.0,
+                p50_ratio: Some(3.0),
+                ..Times::default()
+            },
             awake: 3,
-            wake_ns_p50: 25_000.0,
             wake_ns_p99: 950.0,
-            p50_ratio: Some(3.0),
             ..Row::default()
         };
         let text = wake_ups(&[row]).to_string();

@@ -1,6 +1,7 @@
 //! The output of `superpoll-lab mix`: a line for each load, with each subject's cost relative to
 //! the best pure one.
 
+use crate::grouping;
 use crate::mix::{self, Row};
 use crate::record::{Account, Figures, PURE};
 use crate::table::{self, Table};
@@ -31,13 +32,9 @@ pub(crate) fn loops(rows: &[Row]) -> Table {
 }
 
 fn ratios(rows: &[Row], of: Account, price: Account) -> Table {
-    let mut adapting: Vec<&str> = Vec::new();
-    for row in rows {
-        let name = row.subject.as_str();
-        if !PURE.contains(&name) && name != "floor" && !adapting.contains(&name) {
-            adapting.push(name);
-        }
-    }
+    let names = rows.iter().map(|row| row.subject.as_str());
+    let adapting =
+        grouping::distinct(names.filter(|name| !PURE.contains(name) && *name != "floor"));
     let mut heading = vec!["kind", "load", "best pure", "its time", "poll", "epoll-lt", "epoll-et"];
     heading.extend(&adapting);
     heading.push("floor");
@@ -57,14 +54,4 @@ fn ratios(rows: &[Row], of: Account, price: Account) -> Table {
         table.row(cells);
     }
     table
-}
-
-/// Returns both accounts as text for the terminal.
-pub(crate) fn text(rows: &[Row]) -> String {
-    format!(
-        "cost per round (wait, reads, upkeep, and what writers pay), the best pure one = 1\n\n{}\n\
-         the loop's own time per round, the best pure one = 1\n\n{}\n",
-        costs(rows),
-        loops(rows),
-    )
 }

@@ -11,11 +11,11 @@ use crate::error::{Error, Result};
 use crate::load::{Load, Mix};
 use crate::measure::{self, Rounds, Sample};
 use crate::mix::{Options, Row};
-use crate::progress::Progress;
 use crate::record::{self, Record};
-use crate::rivals::{self, Lost};
+use crate::run::Run;
+use crate::second_thread::SecondThread;
 use crate::subject::{self, Entry};
-use crate::{options, say, simulator};
+use crate::{options, rivals, simulator};
 
 /// The subjects that are measured unless others are named.
 const DEFAULTS: [&str; 12] = [
@@ -120,18 +120,7 @@ pub(crate) fn sizes(options: &Options) -> Result<(Vec<Mix>, Vec<String>)> {
 fn cases(options: &Options, kind: Kind, notes: &mut Vec<String>) -> Result<Vec<Case>> {
     let (sizes, cut) = sizes(options)?;
     notes.extend(cut);
-    let mut families = Vec::new();
-    for name in options.load.split(',').map(str::trim) {
-        match FAMILIES.into_iter().find(|family| *family == name) {
-            Some(family) => families.push(family),
-            None if name == "all" => families.extend(FAMILIES),
-            None => {
-                return Err(Error::usage(format!(
-                    "no load is called {name:?}: choose mixed, shift, random, worst or all"
-                )));
-            }
-        }
-    }
+    let families = options::named(&options.load, &FAMILIES, |name| name, |_| true, "no load")?;
     let shifts = options::numbers("--shift", &options.shift)?;
     if shifts.contains(&0) {
         return Err(Error::usage("--shift 0 never shifts: that is --load mixed"));
@@ -251,22 +240,19 @@ pub(crate) fn run(options: &Options) -> Result<Record<Row>> {
         notes.push("io_uring is not available here: leaving its subjects out".to_owned());
     }
     notes.dedup();
-    for note in &notes {
-        say::note(note);
-    }
     // The rest is the same at each point: starting subjects, and their first rounds.
     let size = |case: &Case| case.mix.hot + case.mix.cold + 500;
     let sizes: Vec<usize> = all.iter().flat_map(|(_, cases)| cases.iter().map(size)).collect();
-    let progress = Progress::new("mix", sizes.len() * entries.len() * ROUNDS);
-    let _second = options.output.second_thread.then(crate::second_thread::SecondThread::start);
+    let _second = options.output.second_thread.then(SecondThread::start);
     let environment = Environment::here();
-    let mut budget = Budget::of_sizes(&options.output, sizes, 25.0, 90.0);
+    let blocks = sizes.len() * entries.len() * ROUNDS;
+    let budget = Budget::of_sizes(&options.output, sizes, 25.0, 90.0);
+    let mut run = Run::new("mix", &options.output, notes, blocks, budget);
     let mut rows = Vec::new();
-    let mut lost = Lost::default();
     for (kind, cases) in &all {
         let mut pairs: Option<Pairs> = None;
         for case in cases {
-            if !budget.point() {
+            if !run.budget.point() {
                 continue;
             }
             let total = case.mix.hot + case.mix.cold;
@@ -280,30 +266,24 @@ pub(crate) fn run(options: &Options) -> Result<Record<Row>> {
             };
             let suitable: Vec<Entry> =
                 entries.iter().filter(|entry| entry.suits(pairs)).copied().collect();
-            let slot = budget.slot(suitable.len(), ROUNDS);
+            let slot = run.budget.slot(suitable.len(), ROUNDS);
             let pilot = case.load(16, options.output.seed);
             let rounds = case.rounds(measure::rounds_in(pairs, &pilot, slot)?);
             let length = rounds.warm_up_adaptive + rounds.measured;
             let load = case.load(length, options.output.seed);
-            let measured = measure::interleave(
-                pairs,
-                &suitable,
-                &load,
-                rounds,
-                &mut budget,
-                &mut lost,
-                |entry| {
-                    progress.step(format!("{kind} {} {}", case.name, entry.name));
-                },
-            );
+            let Run { budget, lost, progress, .. } = &mut run;
+            let told = |entry: &Entry| {
+                progress.step(format!("{kind} {} {}", case.name, entry.name));
+            };
+            let measured = measure::interleave(pairs, &suitable, &load, rounds, budget, lost, told);
             let Some(outcomes) = budget.keep(measured)? else { continue };
             let figures = measure::figures(&outcomes, Sample::Block, record::relate);
-            rows.extend(outcomes.iter().zip(figures).map(|(outcome, figures)| Row {
+            rows.extend(figures.into_iter().map(|(entry, figures)| Row {
                 kind: kind.name().to_owned(),
                 hot: case.mix.hot,
                 cold: case.mix.cold,
                 shift_every: case.shift_every,
-                subject: outcome.entry.name.to_owned(),
+                subject: entry.name.to_owned(),
                 load: case.name.clone(),
                 family: case.family.to_owned(),
                 mean_active: load.mean_active(),
@@ -311,8 +291,6 @@ pub(crate) fn run(options: &Options) -> Result<Record<Row>> {
             }));
         }
     }
-    drop(progress);
-    notes.extend(lost.notes());
     let own = [
         ("kinds", json!(kinds.iter().map(|k| k.name()).collect::<Vec<_>>())),
         ("subjects", json!(entries.iter().map(|e| e.name).collect::<Vec<_>>())),
@@ -320,10 +298,8 @@ pub(crate) fn run(options: &Options) -> Result<Record<Row>> {
         ("warm_up_rounds", json!(WARM_UP.1)),
         ("bytes_verified", json!(true)),
         ("rivals", rivals::versions(subject::ALL.iter().map(|entry| entry.name))),
-        ("notes", json!(notes)),
     ];
-    let parameters = options.output.parameters().into_iter().chain(own).chain(budget.end());
-    Ok(Record::new("mix", environment, parameters, rows))
+    Ok(run.record(environment, own, rows))
 }
 
 #[cfg(test)]

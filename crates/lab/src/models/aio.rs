@@ -28,21 +28,20 @@ pub(super) fn build(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
 }
 
 impl Subject for Aio<'_> {
-    fn round(&mut self, active: &[u32], log: &mut ReadLog) -> Result<()> {
-        while log.bytes() < active.len() {
-            let count = self
-                .polls
-                .wait(&mut self.events)
-                .map_err(|e| Error::system("waiting with io_getevents", e))?;
-            for event in &self.events[..count] {
-                let pair = event.data as usize;
-                log.read(pair, self.readers[pair]);
-                self.polls.arm(pair);
-            }
-            self.polls
-                .submit()
-                .map_err(|e| Error::system("submitting polls again with io_submit", e))?;
+    #[inline(always)]
+    fn turn(&mut self, _active: &[u32], log: &mut ReadLog) -> Result<()> {
+        let count = self
+            .polls
+            .wait(&mut self.events)
+            .map_err(|e| Error::system("waiting with io_getevents", e))?;
+        for event in &self.events[..count] {
+            let pair = event.data as usize;
+            log.read(pair, self.readers[pair]);
+            self.polls.arm(pair);
         }
+        self.polls
+            .submit()
+            .map_err(|e| Error::system("submitting polls again with io_submit", e))?;
         Ok(())
     }
 

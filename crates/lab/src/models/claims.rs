@@ -7,6 +7,7 @@
 //! beforehand which operations the program wants.
 
 use crate::atr::table::{cost, loop_time};
+use crate::grouping;
 use crate::models::Row;
 use crate::record::{Account, Figures};
 
@@ -21,10 +22,7 @@ impl Sweep<'_> {
 
     /// The numbers of active descriptors, ascending.
     fn points(&self) -> Vec<usize> {
-        let mut points: Vec<usize> = self.0.iter().map(|row| row.active).collect();
-        points.sort_unstable();
-        points.dedup();
-        points
+        grouping::ascending(self.0, |row| row.active).into_keys().collect()
     }
 
     /// The ratio of one subject's cost to another's, at each point at which both were measured.

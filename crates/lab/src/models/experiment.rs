@@ -3,7 +3,7 @@
 use crate::atr;
 use crate::error::Result;
 use crate::experiment::{Experiment, Figure};
-use crate::models::{Options, Row, plot, sweeps, table, trial};
+use crate::models::{Options, Row, claims, plot, sweeps, table, trial};
 use crate::page::Page;
 use crate::record::Record;
 
@@ -44,7 +44,7 @@ impl Experiment for Models {
             {
                 page.plot(&file, plot::ratios(&name, &rows, with_writers))?;
             }
-            page.list(table::FROM_TO, table::verdicts(&rows));
+            page.list(table::FROM_TO, claims::verdicts(&rows));
             page.text("Each loop against the best of all:");
             page.table(&table::subjects(&rows));
             page.text("Time per round of the loop alone:");

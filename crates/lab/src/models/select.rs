@@ -34,20 +34,19 @@ pub(super) fn build(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
 }
 
 impl Subject for RawSelect<'_> {
-    fn round(&mut self, active: &[u32], log: &mut ReadLog) -> Result<()> {
-        while log.bytes() < active.len() {
-            self.waits += 1;
-            let mut ready = self.all.wait_into(&mut self.ready);
-            if ready < 0 {
-                return Err(Error::last("select"));
-            }
-            for (pair, &fd) in self.readers.iter().enumerate() {
-                if self.ready.contains(fd) {
-                    log.read(pair, fd);
-                    ready -= 1;
-                    if ready == 0 {
-                        break;
-                    }
+    #[inline(always)]
+    fn turn(&mut self, _active: &[u32], log: &mut ReadLog) -> Result<()> {
+        self.waits += 1;
+        let mut ready = self.all.wait_into(&mut self.ready);
+        if ready < 0 {
+            return Err(Error::last("select"));
+        }
+        for (pair, &fd) in self.readers.iter().enumerate() {
+            if self.ready.contains(fd) {
+                log.read(pair, fd);
+                ready -= 1;
+                if ready == 0 {
+                    break;
                 }
             }
         }

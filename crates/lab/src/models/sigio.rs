@@ -95,14 +95,13 @@ pub(super) fn build_wait(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
 }
 
 impl Subject for OneByOne<'_> {
-    fn round(&mut self, active: &[u32], log: &mut ReadLog) -> Result<()> {
+    #[inline(always)]
+    fn turn(&mut self, _active: &[u32], log: &mut ReadLog) -> Result<()> {
         let signals = &mut self.0;
-        while log.bytes() < active.len() {
-            signals.calls += 1;
-            match signals.blocked.wait().map_err(|e| Error::system("sigtimedwait", e))? {
-                Signal::Ready(fd) => signals.read(fd, log),
-                Signal::Overflow => signals.recover(log)?,
-            }
+        signals.calls += 1;
+        match signals.blocked.wait().map_err(|e| Error::system("sigtimedwait", e))? {
+            Signal::Ready(fd) => signals.read(fd, log),
+            Signal::Overflow => signals.recover(log)?,
         }
         Ok(())
     }
@@ -130,22 +129,21 @@ pub(super) fn build_descriptor(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
 }
 
 impl Subject for Batched<'_> {
-    fn round(&mut self, active: &[u32], log: &mut ReadLog) -> Result<()> {
-        while log.bytes() < active.len() {
-            self.signals.calls += 1;
-            self.batch
-                .wait(&self.descriptor)
-                .map_err(|e| Error::system("reading from a signalfd", e))?;
-            // The poll finds all other descriptors of the batch as well, so those need not be read
-            // twice.
-            if self.batch.signals().any(|signal| signal == Signal::Overflow) {
-                self.signals.recover(log)?;
-                continue;
-            }
-            for signal in self.batch.signals() {
-                if let Signal::Ready(fd) = signal {
-                    self.signals.read(fd, log);
-                }
+    #[inline(always)]
+    fn turn(&mut self, _active: &[u32], log: &mut ReadLog) -> Result<()> {
+        self.signals.calls += 1;
+        self.batch
+            .wait(&self.descriptor)
+            .map_err(|e| Error::system("reading from a signalfd", e))?;
+        // The poll finds all other descriptors of the batch as well, so those need not be read
+        // twice.
+        if self.batch.signals().any(|signal| signal == Signal::Overflow) {
+            self.signals.recover(log)?;
+            return Ok(());
+        }
+        for signal in self.batch.signals() {
+            if let Signal::Ready(fd) = signal {
+                self.signals.read(fd, log);
             }
         }
         Ok(())
@@ -166,7 +164,7 @@ pub(super) mod tests {
 
     use super::*;
     use crate::channel::Kind;
-    use crate::sys::descriptor;
+    use crate::subject::tests::do_round;
 
     static QUEUE: Mutex<()> = Mutex::new(());
 
@@ -198,12 +196,7 @@ pub(super) mod tests {
                 for round in 0..30u8 {
                     let active: Vec<u32> =
                         (0..20).filter(|pair| round % 2 == 0 || pair % 3 == 0).collect();
-                    for &pair in &active {
-                        assert!(descriptor::write_byte(pairs.writers()[pair as usize], round));
-                    }
-                    subject.round(&active, &mut log).unwrap();
-                    log.close("sigio", &active, round).unwrap();
-                    pairs.answer(&active).unwrap();
+                    do_round(&mut *subject, &pairs, &active, round, &mut log);
                 }
                 // Seven or twenty signals do not fit into three places, unless the network is late.
                 if kind != Kind::Tcp {

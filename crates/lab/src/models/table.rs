@@ -1,7 +1,7 @@
 //! The output of `superpoll-lab models`: for each sweep the times by both accounts, each loop in a
 //! line, and the claims about each model next to the measurements.
 
-use crate::atr::table::{cost, loop_time};
+use crate::atr::table::{cost, loop_time, per_event, spread};
 use crate::grouping;
 use crate::models::{FLOOR, Row, claims, sweeps};
 use crate::record::{Account, Figures};
@@ -20,11 +20,7 @@ pub(crate) fn sweep(rows: &[&Row], of: Account) -> Table {
     heading.extend(&names);
     heading.push("best");
     let mut table = Table::new(heading);
-    let mut points: Vec<usize> = rows.iter().map(|row| row.active).collect();
-    points.sort_unstable();
-    points.dedup();
-    for active in points {
-        let at: Vec<&Row> = rows.iter().copied().filter(|row| row.active == active).collect();
+    for at in grouping::ascending(rows, |row| row.active).values() {
         let mut cells =
             vec![at.first().map_or_else(String::new, |row| format!("{:.3}", row.atr()))];
         let time = |name: &str| of(&at.iter().find(|row| row.subject == name)?.figures);
@@ -40,76 +36,51 @@ pub(crate) fn sweep(rows: &[&Row], of: Account) -> Table {
     table
 }
 
+/// Returns the row of a loop with the most active descriptors.
+fn most<'a>(own: &[&'a Row]) -> &'a Row {
+    own[own.len() - 1]
+}
+
+fn ratio(own: &[&Row], of: Account, end: fn(&[f64]) -> f64) -> String {
+    let ratios: Vec<f64> = own.iter().filter_map(|row| of(&row.figures)).collect();
+    table::ratio((!ratios.is_empty()).then(|| end(&ratios)))
+}
+
 /// Each loop in a line: its ratio to the best of the run, its cost per event, and its other costs.
 pub(crate) fn subjects(rows: &[&Row]) -> Table {
-    let mut table = Table::new([
-        "model",
-        "loop",
-        "loop / best, least",
-        "most",
-        "with writers, least",
-        "most",
-        "ns/event, fewest",
-        "all",
-        "calls/event, fewest",
-        "all",
-        "empty reads",
-        "overflows",
-        "cpu while quiet",
-        "spread of blocks",
-    ])
-    .names(2);
-    for name in names(rows) {
-        let mut own: Vec<&Row> = rows.iter().copied().filter(|row| row.subject == name).collect();
-        own.sort_by_key(|row| row.active);
-        let (Some(fewest), Some(most)) = (own.first(), own.last()) else { continue };
-        let ends = |of: fn(&Figures) -> Option<f64>| {
-            let ratios: Vec<f64> = own.iter().filter_map(|row| of(&row.figures)).collect();
-            let end = |ends: fn(&[f64]) -> f64| (!ratios.is_empty()).then(|| ends(&ratios));
-            [table::ratio(end(statistics::minimum)), table::ratio(end(statistics::maximum))]
-        };
-        let [loop_least, loop_most] = ends(Figures::loop_part);
-        let [cost_least, cost_most] = ends(Figures::cost);
-        let per_event = |row: &Row| {
-            format!("{:.0}", row.figures.ns_per_round_median / row.active.max(1) as f64)
-        };
-        let calls = |row: &Row| table::ratio(row.figures.calls_per_event);
-        let spread: Vec<f64> = own
-            .iter()
-            .map(|row| &row.figures)
-            .map(|f| (f.block_ns_per_round_high - f.block_ns_per_round_low) / f.ns_per_round_median)
-            .collect();
-        let overflows: Option<u64> = own.iter().map(|row| row.figures.overflows).sum();
-        table.row([
-            fewest.model.clone(),
-            name.to_owned(),
-            loop_least,
-            loop_most,
-            cost_least,
-            cost_most,
-            per_event(fewest),
-            per_event(most),
-            calls(fewest),
-            calls(most),
-            own.iter().map(|row| row.figures.empty_reads).sum::<u64>().to_string(),
-            overflows.map_or_else(|| "-".to_owned(), |count| count.to_string()),
-            fewest
-                .quiet_processor_share
-                .map_or_else(|| "-".to_owned(), |share| format!("{:.1} %", share * 100.0)),
-            format!("{:.0} %", statistics::median(&spread) * 100.0),
-        ]);
-    }
-    table
+    table::of(
+        &grouping::subjects(rows, |row| &row.subject, |row| row.active),
+        2,
+        &[
+            ("model", |own| own[0].model.clone()),
+            ("loop", |own| own[0].subject.clone()),
+            ("loop / best, least", |own| ratio(own, Figures::loop_part, statistics::minimum)),
+            ("most", |own| ratio(own, Figures::loop_part, statistics::maximum)),
+            ("with writers, least", |own| ratio(own, Figures::cost, statistics::minimum)),
+            ("most", |own| ratio(own, Figures::cost, statistics::maximum)),
+            ("ns/event, fewest", |own| per_event(own[0].active, &own[0].figures)),
+            ("all", |own| per_event(most(own).active, &most(own).figures)),
+            ("calls/event, fewest", |own| table::ratio(own[0].figures.calls_per_event)),
+            ("all", |own| table::ratio(most(own).figures.calls_per_event)),
+            ("empty reads", |own| {
+                own.iter().map(|row| row.figures.empty_reads).sum::<u64>().to_string()
+            }),
+            ("overflows", |own| {
+                let overflows: Option<u64> = own.iter().map(|row| row.figures.overflows).sum();
+                overflows.map_or_else(|| "-".to_owned(), |count| count.to_string())
+            }),
+            ("cpu while quiet", |own| {
+                let share = own[0].quiet_processor_share;
+                share.map_or_else(|| "-".to_owned(), |share| format!("{:.1} %", share * 100.0))
+            }),
+            ("spread of blocks", |own| spread(own.iter().map(|row| &row.figures))),
+        ],
+    )
 }
 
 /// The heading above the claims.
 pub(crate) const FROM_TO: &str = "What is said of each model, and what was measured, from the fewest active \
                            descriptors to the most:";
-
-/// The claim about each model and the measurement of this sweep, one line each.
-pub(crate) fn verdicts(rows: &[&Row]) -> Vec<String> {
-    claims::verdicts(rows)
-}
 
 /// The whole text for the terminal.
 pub(crate) fn text(rows: &[Row]) -> String {
@@ -121,7 +92,7 @@ pub(crate) fn text(rows: &[Row]) -> String {
             &format!("{name}: the same with the cost to the writers\n\n{}\n", sweep(&rows, cost));
         text += &format!("{name}: each loop against the best of all\n\n{}\n", subjects(&rows));
         text += &format!("{FROM_TO}\n\n");
-        for line in verdicts(&rows) {
+        for line in claims::verdicts(&rows) {
             text += &format!("{line}\n");
         }
         text.push('\n');

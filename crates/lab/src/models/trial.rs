@@ -6,18 +6,17 @@ use crate::budget::Budget;
 use crate::channel::Pairs;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
-use crate::measure::{self, Sample};
 use crate::models::{
     FLOOR, Model, Options, Row, aio, quiet, select, sigio, sigio_plain, spin, uring, uring_read,
 };
 use crate::options;
-use crate::progress::Progress;
-use crate::record::{self, Record};
-use crate::rivals::Lost;
+use crate::record::{self, Figures, Record};
+use crate::run::Run;
+use crate::second_thread::SecondThread;
+use crate::statistics;
 use crate::subject::{self, Build, Entry};
 use crate::sweep::Sweep;
 use crate::sys::{epoll, signal};
-use crate::{say, statistics};
 
 /// A loop of a model.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -80,15 +79,14 @@ const SHARES: [f64; 8] = [0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0];
 struct Plan {
     sweep: Sweep,
     loops: Vec<ModelLoop>,
-    notes: Vec<String>,
 }
 
 fn plan(options: &Options) -> Result<Plan> {
     options.output.check()?;
     let totals = options::numbers("--total", &options.total)?;
     let active = options.active.as_deref();
-    let mut sweep = Sweep::new(&options.kind, &options.placement, totals, active, &SHARES)?;
-    Ok(Plan { notes: std::mem::take(&mut sweep.notes), sweep, loops: chosen(&options.subjects)? })
+    let sweep = Sweep::new(&options.kind, &options.placement, totals, active, &SHARES)?;
+    Ok(Plan { sweep, loops: chosen(&options.subjects)? })
 }
 
 /// Whether an error means that the kernel does not have a feature or does not let us use it.
@@ -133,66 +131,53 @@ fn working(loops: &[ModelLoop], pairs: &Pairs) -> Result<(Vec<ModelLoop>, Vec<St
 
 /// Runs the experiment.
 pub(super) fn run(options: &Options) -> Result<Record<Row>> {
-    let Plan { sweep, loops: wanted, mut notes } = plan(options)?;
-    for note in &notes {
-        say::note(note);
-    }
+    let Plan { mut sweep, loops: wanted } = plan(options)?;
     let floor = Entry::named(FLOOR)?;
-    let _second = options.output.second_thread.then(crate::second_thread::SecondThread::start);
+    let _second = options.output.second_thread.then(SecondThread::start);
     let environment = Environment::here();
-    let progress = Progress::new("models", sweep.len() * (wanted.len() + 1) * 5);
-    let mut budget = Budget::of_sizes(&options.output, sweep.sizes(1), 15.0, 30.0);
+    let budget = Budget::of_sizes(&options.output, sweep.sizes(1), 15.0, 30.0);
+    let blocks = sweep.len() * (wanted.len() + 1) * 5;
+    let notes = std::mem::take(&mut sweep.notes);
+    let mut run = Run::new("models", &options.output, notes, blocks, budget);
     let mut rows = Vec::new();
     // The reason why there was nothing to measure somewhere: a remark, unless it is so everywhere.
     let mut nothing = Vec::new();
-    let prepare = |pairs: &Pairs| {
+    let prepare = |run: &mut Run<'_>, pairs: &Pairs| {
         let (loops, reasons) = working(&wanted, pairs)?;
-        let new = reasons.into_iter().filter(|reason| !notes.contains(reason));
-        let new: Vec<String> = new.collect();
         if loops.is_empty() {
-            nothing.extend(new);
+            nothing.extend(reasons);
             return Ok(None);
         }
-        for reason in new {
-            say::note(&reason);
-            notes.push(reason);
-        }
+        reasons.into_iter().for_each(|reason| run.note(reason));
         let quiet = quiet_shares(pairs, &loops)?;
         let entries: Vec<Entry> =
             std::iter::once(floor).chain(loops.iter().map(|one| one.entry)).collect();
         Ok(Some((loops, entries, quiet)))
     };
-    sweep.visit(&mut budget, prepare, |point, (loops, entries, quiet), budget| {
-        let mut lost = Lost::default();
-        let warm_up = (WARM_UP, WARM_UP);
-        let outcomes =
-            point.interleave(entries, warm_up, budget, &mut lost, |text| progress.step(text))?;
-        let figures = measure::figures(&outcomes, Sample::Round, |point| {
+    sweep.visit(&mut run, prepare, |run, point, (loops, entries, quiet)| {
+        let relate = |point: &mut [(&str, &mut Figures)]| {
             record::relate_to(point, |name| name != FLOOR);
-        });
-        rows.extend(outcomes.iter().zip(figures).map(|(outcome, figures)| {
-            let own = loops.iter().position(|one| one.entry == outcome.entry);
+        };
+        let figures = point.figures(run, entries, (WARM_UP, WARM_UP), relate)?;
+        rows.extend(figures.into_iter().map(|(entry, figures)| {
+            let own = loops.iter().position(|one| one.entry == entry);
             Row {
                 kind: point.kind.name().to_owned(),
                 placement: point.placement.name().to_owned(),
                 total: point.total,
                 active: point.active,
                 model: own.map_or("none", |own| loops[own].model.name()).to_owned(),
-                subject: outcome.entry.name.to_owned(),
+                subject: entry.name.to_owned(),
                 quiet_processor_share: own.map(|own| quiet[own]),
                 figures,
             }
         }));
         Ok(())
     })?;
-    drop(progress);
     if rows.is_empty() && !nothing.is_empty() {
         return Err(Error::usage(format!("nothing is left to measure: {}", nothing.join("; "))));
     }
-    for reason in nothing {
-        say::note(&reason);
-        notes.push(reason);
-    }
+    nothing.into_iter().for_each(|reason| run.note(reason));
     let about = |one: &ModelLoop| {
         (one.entry.name.to_owned(), json!(format!("{}: {}", one.model.name(), one.entry.about)))
     };
@@ -204,11 +189,8 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
         ("signal_queue", json!(signal::queue_limit())),
         ("epoll_mmap", json!(epoll_mmap()?)),
         ("bytes_verified", json!(true)),
-        ("notes", json!(notes)),
     ];
-    let shared = sweep.parameters().into_iter().chain(options.output.parameters());
-    let parameters = shared.chain(own).chain(budget.end());
-    Ok(Record::new("models", environment, parameters, rows))
+    Ok(run.record(environment, sweep.parameters().into_iter().chain(own), rows))
 }
 
 /// Returns why an epoll set cannot be mapped into a program; none if it can.
@@ -237,9 +219,10 @@ mod tests {
     use super::*;
     use crate::channel::Kind;
     use crate::load::Load;
-    use crate::measure::Rounds;
+    use crate::measure::{self, Rounds, Sample};
     use crate::options::Output;
-    use crate::subject::ReadLog;
+    use crate::rivals::Lost;
+    use crate::subject::tests::do_rounds;
     use crate::sys::descriptor;
 
     #[test]
@@ -249,19 +232,7 @@ mod tests {
             let (loops, _) = working(&loops().unwrap(), &pairs).unwrap();
             assert!(loops.len() >= 6, "{loops:?}");
             for one in loops {
-                let mut subject = one.entry.build(&pairs).unwrap();
-                let mut log = ReadLog::new(pairs.len());
-                for round in 0..120u32 {
-                    let active: Vec<u32> =
-                        (0..24).filter(|n| round % 24 == *n || n % (1 + round / 24) == 0).collect();
-                    let byte = round as u8;
-                    for &pair in &active {
-                        assert!(descriptor::write_byte(pairs.writers()[pair as usize], byte));
-                    }
-                    subject.round(&active, &mut log).unwrap();
-                    log.close(one.entry.name, &active, byte).unwrap();
-                    pairs.answer(&active).unwrap();
-                }
+                let subject = do_rounds(&one.entry, &pairs);
                 assert!(subject.calls().is_some(), "{}", one.entry.name);
             }
         }

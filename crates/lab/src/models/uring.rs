@@ -39,25 +39,24 @@ fn with_room(pairs: &Pairs, completions: usize) -> Result<Uring<'_>> {
 }
 
 impl Subject for Uring<'_> {
-    fn round(&mut self, active: &[u32], log: &mut ReadLog) -> Result<()> {
-        while log.bytes() < active.len() {
-            self.events.clear();
-            self.polls
-                .wait(&mut self.events)
-                .map_err(|e| Error::system("waiting in an io_uring", e))?;
-            for event in &self.events {
-                if let Some(code) = event.error {
-                    return Err(Error::system(
-                        format!("polling descriptor {} in an io_uring", self.readers[event.number]),
-                        std::io::Error::from_raw_os_error(code),
-                    ));
-                }
-                log.read(event.number, self.readers[event.number]);
-                if !event.more {
-                    self.polls
-                        .arm(event.number, self.readers[event.number])
-                        .map_err(|e| Error::system("arming a multishot poll again", e))?;
-                }
+    #[inline(always)]
+    fn turn(&mut self, _active: &[u32], log: &mut ReadLog) -> Result<()> {
+        self.events.clear();
+        self.polls
+            .wait(&mut self.events)
+            .map_err(|e| Error::system("waiting in an io_uring", e))?;
+        for event in &self.events {
+            if let Some(code) = event.error {
+                return Err(Error::system(
+                    format!("polling descriptor {} in an io_uring", self.readers[event.number]),
+                    std::io::Error::from_raw_os_error(code),
+                ));
+            }
+            log.read(event.number, self.readers[event.number]);
+            if !event.more {
+                self.polls
+                    .arm(event.number, self.readers[event.number])
+                    .map_err(|e| Error::system("arming a multishot poll again", e))?;
             }
         }
         Ok(())
@@ -77,7 +76,7 @@ mod tests {
     use super::*;
     use crate::channel::Kind;
     use crate::models::trial::refused;
-    use crate::sys::descriptor;
+    use crate::subject::tests::do_round;
 
     #[test]
     fn with_a_full_queue_every_byte_is_read_all_the_same() {
@@ -92,12 +91,7 @@ mod tests {
             for round in 0..30u8 {
                 let active: Vec<u32> =
                     (0..40).filter(|pair| round % 2 == 0 || pair % 3 == 0).collect();
-                for &pair in &active {
-                    assert!(descriptor::write_byte(pairs.writers()[pair as usize], round));
-                }
-                subject.round(&active, &mut log).unwrap();
-                log.close("uring-poll", &active, round).unwrap();
-                pairs.answer(&active).unwrap();
+                do_round(&mut subject, &pairs, &active, round, &mut log);
             }
             // The network may be late, and then the completions come one at a time.
             assert!(kind == Kind::Tcp || subject.overflows().unwrap() > 0);

@@ -29,11 +29,15 @@ pub(super) fn build(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
 }
 
 impl Subject for UringRead {
+    fn turn(&mut self, _active: &[u32], log: &mut ReadLog) -> Result<()> {
+        self.0
+            .wait(|pair, bytes| log.note(pair, bytes))
+            .map_err(|e| Error::system("reading in an io_uring", e))
+    }
+
     fn round(&mut self, active: &[u32], log: &mut ReadLog) -> Result<()> {
         while log.bytes() < active.len() {
-            self.0
-                .wait(|pair, bytes| log.note(pair, bytes))
-                .map_err(|e| Error::system("reading in an io_uring", e))?;
+            self.turn(active, log)?;
         }
         self.0.submit().map_err(|e| Error::system("starting reads in an io_uring again", e))
     }

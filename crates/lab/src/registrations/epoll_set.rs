@@ -1,68 +1,53 @@
-//! An epoll set as a registry, with either way to tell it of changes.
+//! An epoll set as a registry. It learns of changes by `epoll_ctl(2)`, one call for each change of
+//! each descriptor, or through a ring (`IORING_OP_EPOLL_CTL`), in which changes are queued and made
+//! in one call for each batch.
+//!
+//! Deletions are queued too, so that their price is known. A poller should not queue them: the
+//! close of a descriptor overtakes a deletion that waits in a queue.
 
 use std::ops::Range;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 
 use crate::channel::Pairs;
 use crate::error::{Error, Result};
+use crate::registrations::registry::{Registry, interest};
 use crate::sys::epoll::{self, Change};
+use crate::sys::uring::changes::Changes;
 
-use crate::registrations::registry::Registry;
-
-/// The first registered interest: priority data, which never arrives.
-pub(super) const FIRST: u32 = libc::EPOLLPRI as u32;
-
-/// The interest after the change.
-pub(super) const MODIFIED: u32 = libc::EPOLLIN as u32;
-
-/// A way to tell an epoll set of changes.
-pub(super) trait Tell {
-    /// Makes the same change for all pairs of a batch.
-    fn apply(
-        &mut self,
-        set: RawFd,
-        pairs: &Pairs,
-        batch: Range<usize>,
-        change: Change,
-        events: u32,
-    ) -> Result<()>;
-
-    /// System calls so far.
-    fn calls(&self) -> u64;
-}
-
-/// The set, and the way to tell it of changes.
-pub(super) struct EpollSet<T> {
+struct EpollSet {
     set: OwnedFd,
     events: Vec<epoll::Raw>,
-    applied: T,
-    looks: u64,
+    /// Where changes are queued; without it, each is a call.
+    ring: Option<Changes>,
+    /// System calls apart from those of the ring.
+    calls: u64,
 }
 
-impl<T: Tell> EpollSet<T> {
-    /// Creates a set for `total` pairs.
-    pub(super) fn new(total: usize, applied: T) -> Result<EpollSet<T>> {
-        let set = epoll::create().map_err(|e| Error::system("making an epoll set", e))?;
-        let events = vec![epoll::Raw { events: 0, u64: 0 }; total];
-        Ok(EpollSet { set, events, applied, looks: 0 })
-    }
+pub(super) fn start(total: usize, by_ring: bool) -> Result<Box<dyn Registry>> {
+    let ring = by_ring.then(Changes::new).transpose();
+    let ring = ring.map_err(|e| Error::system("setting up an io_uring", e))?;
+    let set = epoll::create().map_err(|e| Error::system("making an epoll set", e))?;
+    let events = vec![epoll::Raw { events: 0, u64: 0 }; total];
+    Ok(Box::new(EpollSet { set, events, ring, calls: 0 }))
 }
 
-impl<T: Tell> Registry for EpollSet<T> {
-    fn register(&mut self, pairs: &Pairs, batch: Range<usize>) -> Result<()> {
-        self.applied.apply(self.set.as_raw_fd(), pairs, batch, Change::Add, FIRST)
-    }
-
-    fn modify(&mut self, pairs: &Pairs, batch: Range<usize>) -> Result<()> {
-        self.applied.apply(self.set.as_raw_fd(), pairs, batch, Change::Modify, MODIFIED)
-    }
-
-    fn deregister(&mut self, pairs: &Pairs, batch: Range<usize>) -> Result<()> {
-        self.applied.apply(self.set.as_raw_fd(), pairs, batch, Change::Delete, 0)
+impl Registry for EpollSet {
+    fn change(&mut self, pairs: &Pairs, mut batch: Range<usize>, change: Change) -> Result<()> {
+        let (set, readers, events) = (self.set.as_raw_fd(), pairs.readers(), interest(change));
+        if let Some(ring) = &mut self.ring {
+            return batch
+                .try_for_each(|pair| ring.of_set(set, change, readers[pair], events, pair as u64))
+                .and_then(|()| ring.carry_out())
+                .map_err(|e| Error::system("changing an epoll set through an io_uring", e));
+        }
+        self.calls += batch.len() as u64;
+        batch
+            .try_for_each(|pair| epoll::change(set, change, readers[pair], events, pair as u64))
+            .map_err(|e| Error::system("changing an epoll set", e))
     }
 
     fn look(&mut self, found: &mut Vec<usize>) -> Result<()> {
-        self.looks += 1;
+        self.calls += 1;
         let count = epoll::look(self.set.as_raw_fd(), &mut self.events)
             .map_err(|e| Error::system("waiting in epoll", e))?;
         found.extend(self.events[..count].iter().map(|event| event.u64 as usize));
@@ -70,6 +55,6 @@ impl<T: Tell> Registry for EpollSet<T> {
     }
 
     fn calls(&self) -> u64 {
-        self.looks + self.applied.calls()
+        self.calls + self.ring.as_ref().map_or(0, Changes::calls)
     }
 }

@@ -16,7 +16,8 @@
 //! round, on the same descriptors; only one registry watches a descriptor at a time.
 //!
 //! The comparison is of processor time over all threads, so that it includes work handed to a
-//! kernel thread. `subject.rs` has the registries by name, one file for each.
+//! kernel thread. `subject.rs` has the registries by name; an epoll set, a ring and our
+//! poller have a file each.
 
 use serde::{Deserialize, Serialize};
 
@@ -27,9 +28,7 @@ mod epoll_set;
 pub(crate) mod experiment;
 mod ours;
 pub(crate) mod plot;
-mod raw_epoll;
 mod registry;
-mod ring_epoll;
 mod ring_poll;
 mod round;
 mod subject;

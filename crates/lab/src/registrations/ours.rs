@@ -2,14 +2,15 @@
 //! would leave that to its next wait.
 
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use superpoll::{BackendKind, Events, Interest, Key, Mode, Poller, Registrar, Watch};
 
 use crate::channel::Pairs;
 use crate::error::{Error, Result};
-
 use crate::registrations::registry::Registry;
+use crate::sys::epoll::Change;
 
 struct Ours {
     poller: Poller,
@@ -22,65 +23,44 @@ struct Ours {
     pairs: Vec<usize>,
 }
 
-pub(super) fn start(total: usize, kind: BackendKind, mode: Mode) -> Result<Box<dyn Registry>> {
-    Ok(Box::new(Ours::new(total, kind, mode)?))
-}
-
-/// Ends registrations through a [`Registrar`], as dropped owners of descriptors do: the poller
-/// learns of it when it is told to flush.
-pub(super) fn start_registrar(
+/// With `through_registrar`, registrations end as those of dropped owners of descriptors do, through
+/// a [`Registrar`]: the poller learns of it when it is told to flush.
+pub(super) fn start(
     total: usize,
     kind: BackendKind,
     mode: Mode,
+    through_registrar: bool,
 ) -> Result<Box<dyn Registry>> {
-    let mut ours = Ours::new(total, kind, mode)?;
-    ours.registrar = Some(ours.poller.registrar()?);
-    Ok(Box::new(ours))
+    let mut poller = Poller::builder().backend(kind).build()?;
+    let registrar = through_registrar.then(|| poller.registrar()).transpose()?;
+    let events = Events::with_limit(total.max(1));
+    let (keys, pairs) = (vec![None; total], vec![0; total]);
+    Ok(Box::new(Ours { poller, events, mode, registrar, keys, pairs }))
 }
 
 impl Ours {
-    fn new(total: usize, kind: BackendKind, mode: Mode) -> Result<Ours> {
-        Ok(Ours {
-            poller: Poller::builder().backend(kind).build()?,
-            events: Events::with_limit(total.max(1)),
-            mode,
-            registrar: None,
-            keys: vec![None; total],
-            pairs: vec![0; total],
-        })
+    fn register(&mut self, pair: usize, reader: &OwnedFd) -> Result<()> {
+        let watch = Watch::new(Interest::PRIORITY).mode(self.mode);
+        let key = self.poller.register(reader, watch)?;
+        let index = key.index() as usize;
+        if index >= self.pairs.len() {
+            self.pairs.resize(index + 1, 0);
+        }
+        self.pairs[index] = pair;
+        self.keys[pair] = Some(key);
+        Ok(())
     }
 }
 
 impl Registry for Ours {
-    fn register(&mut self, pairs: &Pairs, batch: Range<usize>) -> Result<()> {
+    fn change(&mut self, pairs: &Pairs, batch: Range<usize>, change: Change) -> Result<()> {
         for pair in batch {
-            let watch = Watch::new(Interest::PRIORITY).mode(self.mode);
-            let key = self.poller.register(&pairs.reader_handles()[pair], watch)?;
-            let index = key.index() as usize;
-            if index >= self.pairs.len() {
-                self.pairs.resize(index + 1, 0);
-            }
-            self.pairs[index] = pair;
-            self.keys[pair] = Some(key);
-        }
-        self.poller.flush();
-        Ok(())
-    }
-
-    fn modify(&mut self, _pairs: &Pairs, batch: Range<usize>) -> Result<()> {
-        for key in self.keys[batch].iter().flatten() {
-            self.poller.modify(*key, Interest::READABLE)?;
-        }
-        self.poller.flush();
-        Ok(())
-    }
-
-    fn deregister(&mut self, _pairs: &Pairs, batch: Range<usize>) -> Result<()> {
-        for key in &mut self.keys[batch] {
-            match (key.take(), &self.registrar) {
-                (Some(key), Some(registrar)) => registrar.deregister(key)?,
-                (Some(key), None) => self.poller.deregister(key)?,
-                (None, _) => {}
+            match (change, self.keys[pair], &self.registrar) {
+                (Change::Add, ..) => self.register(pair, &pairs.reader_handles()[pair])?,
+                (Change::Modify, Some(key), _) => self.poller.modify(key, Interest::READABLE)?,
+                (Change::Delete, Some(key), Some(registrar)) => registrar.deregister(key)?,
+                (Change::Delete, Some(key), None) => self.poller.deregister(key)?,
+                (_, None, _) => {}
             }
         }
         self.poller.flush();

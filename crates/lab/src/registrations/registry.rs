@@ -4,18 +4,13 @@ use std::ops::Range;
 
 use crate::channel::Pairs;
 use crate::error::Result;
+use crate::sys::epoll::Change;
 
 /// An object that descriptors are registered with.
 pub(super) trait Registry {
-    /// Registers the readers of these pairs for priority data, which never comes. The kernel knows
-    /// of it when this method returns, as with all methods below.
-    fn register(&mut self, pairs: &Pairs, batch: Range<usize>) -> Result<()>;
-
-    /// Changes the interest to readable data.
-    fn modify(&mut self, pairs: &Pairs, batch: Range<usize>) -> Result<()>;
-
-    /// Ends these registrations; the readers stay open.
-    fn deregister(&mut self, pairs: &Pairs, batch: Range<usize>) -> Result<()>;
+    /// Changes the registrations of the readers of these pairs, as [`interest`] says; the readers
+    /// stay open. The kernel knows of it when this method returns.
+    fn change(&mut self, pairs: &Pairs, batch: Range<usize>, change: Change) -> Result<()>;
 
     /// Adds the pairs that the registry reports now, without waiting. This method also does any
     /// work that the changes have left for the next wait.
@@ -23,4 +18,14 @@ pub(super) trait Registry {
 
     /// System calls so far.
     fn calls(&self) -> u64;
+}
+
+/// Returns the interest after a change, as events of `epoll`: at first priority data, which never
+/// arrives, then readable data.
+pub(super) const fn interest(change: Change) -> u32 {
+    match change {
+        Change::Add => libc::EPOLLPRI as u32,
+        Change::Modify => libc::EPOLLIN as u32,
+        Change::Delete => 0,
+    }
 }

@@ -4,13 +4,13 @@
 //! changed by cancelling it and arming it again.
 
 use std::ops::Range;
+use std::os::fd::RawFd;
 
 use crate::channel::Pairs;
 use crate::error::{Error, Result};
+use crate::registrations::registry::{Registry, interest};
+use crate::sys::epoll::Change;
 use crate::sys::uring::changes::Changes;
-
-use super::epoll_set::{FIRST, MODIFIED};
-use crate::registrations::registry::Registry;
 
 struct RingPoll {
     changes: Changes,
@@ -30,14 +30,16 @@ impl RingPoll {
         u64::from(self.armings[pair] & u32::MAX >> 1) << 32 | pair as u64
     }
 
-    fn arm(&mut self, pairs: &Pairs, pair: usize, events: u32) -> std::io::Result<()> {
-        self.armings[pair] = self.armings[pair].wrapping_add(1);
-        self.changes.arm(self.number(pair), pairs.readers()[pair], events)
-    }
-
-    fn take_back(&mut self, pair: usize) -> std::io::Result<()> {
-        let number = self.number(pair);
-        if self.removes { self.changes.remove(number) } else { self.changes.cancel(number) }
+    fn change_one(&mut self, pair: usize, fd: RawFd, change: Change) -> std::io::Result<()> {
+        if change != Change::Add {
+            let number = self.number(pair);
+            if self.removes { self.changes.remove(number)? } else { self.changes.cancel(number)? }
+        }
+        if change != Change::Delete {
+            self.armings[pair] = self.armings[pair].wrapping_add(1);
+            self.changes.arm(self.number(pair), fd, interest(change))?;
+        }
+        Ok(())
     }
 }
 
@@ -46,26 +48,9 @@ fn failed(source: std::io::Error) -> Error {
 }
 
 impl Registry for RingPoll {
-    fn register(&mut self, pairs: &Pairs, mut batch: Range<usize>) -> Result<()> {
+    fn change(&mut self, pairs: &Pairs, mut batch: Range<usize>, change: Change) -> Result<()> {
         batch
-            .try_for_each(|pair| self.arm(pairs, pair, FIRST))
-            .and_then(|()| self.changes.carry_out())
-            .map_err(failed)
-    }
-
-    fn modify(&mut self, pairs: &Pairs, mut batch: Range<usize>) -> Result<()> {
-        batch
-            .try_for_each(|pair| {
-                self.take_back(pair)?;
-                self.arm(pairs, pair, MODIFIED)
-            })
-            .and_then(|()| self.changes.carry_out())
-            .map_err(failed)
-    }
-
-    fn deregister(&mut self, _pairs: &Pairs, mut batch: Range<usize>) -> Result<()> {
-        batch
-            .try_for_each(|pair| self.take_back(pair))
+            .try_for_each(|pair| self.change_one(pair, pairs.readers()[pair], change))
             .and_then(|()| self.changes.carry_out())
             .map_err(failed)
     }

@@ -5,10 +5,10 @@ use std::time::Instant;
 use crate::channel::Pairs;
 use crate::error::{Error, Result};
 use crate::random::Random;
-use crate::sys::{descriptor, poll, process};
-
-use super::subject::Entry;
 use crate::registrations::registry::Registry;
+use crate::registrations::subject::Entry;
+use crate::sys::epoll::Change;
+use crate::sys::{descriptor, poll, process};
 
 /// The most descriptors that are checked after each part.
 const SAMPLE: usize = 4;
@@ -47,13 +47,6 @@ pub(super) fn sample(random: &mut Random, total: usize) -> Vec<usize> {
     sample
 }
 
-#[derive(Clone, Copy)]
-enum Kind {
-    Register,
-    Modify,
-    Deregister,
-}
-
 /// A registry at work.
 pub(super) struct Runner {
     /// The registry's entry.
@@ -67,7 +60,7 @@ pub(super) struct Runner {
 impl Runner {
     /// Starts a registry for `total` pairs.
     pub(super) fn start(entry: &Entry, total: usize) -> Result<Runner> {
-        let registry = entry.start(total)?;
+        let registry = (entry.start)(total)?;
         Ok(Runner { entry: *entry, rounds: Vec::new(), registry, found: Vec::new() })
     }
 
@@ -80,11 +73,11 @@ impl Runner {
         counts: bool,
     ) -> Result<()> {
         process::watch(self.entry.name);
-        let register = self.part(pairs, batch, Kind::Register)?;
+        let register = self.part(pairs, batch, Change::Add)?;
         self.is_deaf(pairs, sample)?;
-        let modify = self.part(pairs, batch, Kind::Modify)?;
+        let modify = self.part(pairs, batch, Change::Modify)?;
         self.hears(pairs, sample)?;
-        let deregister = self.part(pairs, batch, Kind::Deregister)?;
+        let deregister = self.part(pairs, batch, Change::Delete)?;
         self.is_deaf(pairs, sample)?;
         process::unwatch();
         if counts {
@@ -93,18 +86,14 @@ impl Runner {
         Ok(())
     }
 
-    fn part(&mut self, pairs: &Pairs, batch: usize, kind: Kind) -> Result<Part> {
+    fn part(&mut self, pairs: &Pairs, batch: usize, change: Change) -> Result<Part> {
         let calls = self.registry.calls();
         let (cpu, start) = (process::processor_time(), Instant::now());
         let mut first = 0;
         while first < pairs.len() {
             let some = first..(first + batch).min(pairs.len());
             first = some.end;
-            match kind {
-                Kind::Register => self.registry.register(pairs, some)?,
-                Kind::Modify => self.registry.modify(pairs, some)?,
-                Kind::Deregister => self.registry.deregister(pairs, some)?,
-            }
+            self.registry.change(pairs, some, change)?;
         }
         self.registry.look(&mut self.found)?;
         let part = Part {
@@ -179,12 +168,12 @@ mod tests {
     use std::ops::Range;
 
     use super::*;
-    use crate::channel::Kind as Descriptors;
+    use crate::channel::Kind;
     use crate::registrations::subject::{self, ALL};
 
     #[test]
     fn every_registry_does_rounds_of_every_batch_on_every_kind() {
-        for kind in Descriptors::ALL {
+        for kind in Kind::ALL {
             let pairs = Pairs::open(kind, 40).unwrap();
             let (entries, _) = subject::chosen(None).unwrap();
             let mut runners: Vec<_> =
@@ -209,7 +198,7 @@ mod tests {
 
     #[test]
     fn a_batch_larger_than_the_ring_takes_several_calls() {
-        let pairs = Pairs::open(Descriptors::Pipe, 300).unwrap();
+        let pairs = Pairs::open(Kind::Pipe, 300).unwrap();
         for entry in subject::chosen(Some("ring-epoll-ctl,ring-poll,ring-poll-remove")).unwrap().0 {
             let mut runner = Runner::start(&entry, 300).unwrap();
             runner.round(&pairs, 300, &[0, 255, 256, 299], true).unwrap();
@@ -221,14 +210,14 @@ mod tests {
 
     #[test]
     fn a_poll_that_is_about_to_report_is_taken_back_all_the_same() {
-        let pairs = Pairs::open(Descriptors::Pipe, 2).unwrap();
+        let pairs = Pairs::open(Kind::Pipe, 2).unwrap();
         let named = Some("ring-poll,ring-poll-remove");
         for entry in subject::chosen(named).unwrap().0.iter().filter(|entry| entry.rings) {
-            let mut registry = entry.start(2).unwrap();
-            registry.register(&pairs, 0..2).unwrap();
-            registry.modify(&pairs, 0..2).unwrap();
+            let mut registry = (entry.start)(2).unwrap();
+            registry.change(&pairs, 0..2, Change::Add).unwrap();
+            registry.change(&pairs, 0..2, Change::Modify).unwrap();
             assert!(descriptor::write_byte(pairs.writers()[1], 7));
-            registry.deregister(&pairs, 0..2).unwrap();
+            registry.change(&pairs, 0..2, Change::Delete).unwrap();
             // Reports before this point count; after it there are none.
             registry.look(&mut Vec::new()).unwrap();
             assert_eq!(descriptor::read_byte(pairs.readers()[1]), Some(7));
@@ -243,24 +232,20 @@ mod tests {
     /// Does everything except one thing.
     struct Lazy {
         inner: Box<dyn Registry>,
-        forgets: &'static str,
+        forgets: Option<Change>,
+        mistakes: usize,
     }
 
     impl Registry for Lazy {
-        fn register(&mut self, pairs: &Pairs, batch: Range<usize>) -> Result<()> {
-            if self.forgets == "register" { Ok(()) } else { self.inner.register(pairs, batch) }
-        }
-        fn modify(&mut self, pairs: &Pairs, batch: Range<usize>) -> Result<()> {
-            self.inner.modify(pairs, batch)
-        }
-        fn deregister(&mut self, pairs: &Pairs, batch: Range<usize>) -> Result<()> {
-            if self.forgets == "deregister" { Ok(()) } else { self.inner.deregister(pairs, batch) }
+        fn change(&mut self, pairs: &Pairs, batch: Range<usize>, change: Change) -> Result<()> {
+            if self.forgets == Some(change) {
+                return Ok(());
+            }
+            self.inner.change(pairs, batch, change)
         }
         fn look(&mut self, found: &mut Vec<usize>) -> Result<()> {
             self.inner.look(found)?;
-            if self.forgets == "which" {
-                found.iter_mut().for_each(|pair| *pair += 1);
-            }
+            found.iter_mut().for_each(|pair| *pair += self.mistakes);
             Ok(())
         }
         fn calls(&self) -> u64 {
@@ -270,11 +255,11 @@ mod tests {
 
     #[test]
     fn missing_work_is_detected() {
-        let pairs = Pairs::open(Descriptors::Unix, 8).unwrap();
-        let outcome = |forgets| {
+        let pairs = Pairs::open(Kind::Unix, 8).unwrap();
+        let outcome = |forgets, mistakes| {
             let mut runner = Runner::start(&ALL[0], 8).unwrap();
             let inner = runner.registry;
-            runner.registry = Box::new(Lazy { inner, forgets });
+            runner.registry = Box::new(Lazy { inner, forgets, mistakes });
             let outcome = runner.round(&pairs, 3, &[2, 5], true).map_err(|e| e.to_string());
             for &fd in pairs.readers() {
                 while descriptor::read_byte(fd).is_some() {}
@@ -282,9 +267,9 @@ mod tests {
             process::unwatch();
             outcome
         };
-        assert_eq!(outcome("nothing"), Ok(()));
-        assert!(outcome("deregister").unwrap_err().contains("without being registered"));
-        assert!(outcome("register").unwrap_err().contains("changing an epoll set"));
-        assert!(outcome("which").unwrap_err().contains("is reported instead of [2, 5]"));
+        assert_eq!(outcome(None, 0), Ok(()));
+        assert!(outcome(Some(Change::Delete), 0).unwrap_err().contains("without being registered"));
+        assert!(outcome(Some(Change::Add), 0).unwrap_err().contains("changing an epoll set"));
+        assert!(outcome(None, 1).unwrap_err().contains("is reported instead of [2, 5]"));
     }
 }

@@ -1,6 +1,6 @@
 //! The registries, by name.
 
-use super::{ours, raw_epoll, ring_epoll, ring_poll};
+use super::{epoll_set, ours, ring_poll};
 use superpoll::{BackendKind, Mode};
 
 use crate::error::Result;
@@ -18,7 +18,8 @@ pub(super) struct Entry {
     pub about: &'static str,
     /// Whether it needs io_uring.
     pub rings: bool,
-    start: Start,
+    /// Starts it, for a number of pairs.
+    pub start: Start,
 }
 
 /// The name of the yardstick.
@@ -37,8 +38,10 @@ const fn ring(name: &'static str, about: &'static str, start: Start) -> Entry {
 
 /// All registries, the yardstick first.
 pub(super) const ALL: &[Entry] = &[
-    entry(YARDSTICK, "an epoll_ctl call for each change", raw_epoll::start),
-    ring(BATCHED, "an epoll set, changed through a ring in batches", ring_epoll::start),
+    entry(YARDSTICK, "an epoll_ctl call for each change", |total| epoll_set::start(total, false)),
+    ring(BATCHED, "an epoll set, changed through a ring in batches", |total| {
+        epoll_set::start(total, true)
+    }),
     ring("ring-poll", "multishot polls in a ring, cancelled", |total| {
         ring_poll::start(total, false)
     }),
@@ -46,28 +49,21 @@ pub(super) const ALL: &[Entry] = &[
         ring_poll::start(total, true)
     }),
     entry("epoll", "our back-end epoll", |total| {
-        ours::start(total, BackendKind::Epoll, Mode::Level)
+        ours::start(total, BackendKind::Epoll, Mode::Level, false)
     }),
     entry("adaptive", "our back-end adaptive", |total| {
-        ours::start(total, BackendKind::Adaptive, Mode::Auto)
+        ours::start(total, BackendKind::Adaptive, Mode::Auto, false)
     }),
     ring("uring", "our back-end uring, edge-triggered", |total| {
-        ours::start(total, BackendKind::Uring, Mode::Auto)
+        ours::start(total, BackendKind::Uring, Mode::Auto, false)
     }),
     ring("uring-lt", "our back-end uring, level-triggered", |total| {
-        ours::start(total, BackendKind::Uring, Mode::Level)
+        ours::start(total, BackendKind::Uring, Mode::Level, false)
     }),
     ring("uring-registrar", "our back-end uring, registrations ended by a Registrar", |total| {
-        ours::start_registrar(total, BackendKind::Uring, Mode::Auto)
+        ours::start(total, BackendKind::Uring, Mode::Auto, true)
     }),
 ];
-
-impl Entry {
-    /// Starts the registry, for `total` pairs.
-    pub(super) fn start(&self, total: usize) -> Result<Box<dyn Registry>> {
-        (self.start)(total)
-    }
-}
 
 /// Returns the requested registries, each once, and the yardstick; and the reasons for leaving out
 /// those that this system does not offer.

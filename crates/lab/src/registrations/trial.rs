@@ -6,14 +6,14 @@ use crate::budget::Budget;
 use crate::channel::{self, Kind, Pairs};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
-use crate::progress::Progress;
+use crate::options;
 use crate::random::Random;
 use crate::record::Record;
 use crate::registrations::round::{self, Round, Runner};
 use crate::registrations::{Options, Row, YARDSTICK, subject};
+use crate::run::Run;
 use crate::second_thread::SecondThread;
 use crate::statistics::{self, Ratio};
-use crate::{options, say};
 
 /// The batches that are measured unless the options name some.
 const BATCHES: [usize; 5] = [1, 4, 16, 64, 256];
@@ -26,15 +26,8 @@ struct Plan {
 
 fn plan(options: &Options) -> Result<Plan> {
     options.output.check()?;
-    let most = channel::most_pairs();
     let total = options.total;
-    if total == 0 || total > most {
-        return Err(Error::usage(format!(
-            "--total {total} is not possible: give 1 to {most}, as the limit of {} \
-             descriptors leaves",
-            superpoll::limits::nofile().1
-        )));
-    }
+    channel::check_total(total)?;
     let mut batches = Vec::new();
     let asked = options.batch.as_deref().map(|text| options::numbers("--batch", text));
     let small = || BATCHES.into_iter().filter(|&batch| batch <= total).collect();
@@ -55,12 +48,11 @@ fn plan(options: &Options) -> Result<Plan> {
 pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let plan = plan(options)?;
     let (entries, notes) = subject::chosen(options.subjects.as_deref())?;
-    notes.iter().for_each(|note| say::note(note));
     let _second = options.output.second_thread.then(SecondThread::start);
     let environment = Environment::here();
     let points = plan.kinds.len() * plan.batches.len();
-    let progress = Progress::new("registrations", points);
-    let mut budget = Budget::new(&options.output, points, 10.0, 40.0);
+    let budget = Budget::new(&options.output, points, 10.0, 40.0);
+    let mut run = Run::new("registrations", &options.output, notes, points, budget);
     let mut random = Random::new(options.output.seed);
     let mut rows = Vec::new();
     for &kind in &plan.kinds {
@@ -68,10 +60,10 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
         let start = |entry| Runner::start(entry, plan.total);
         let mut runners = entries.iter().map(start).collect::<Result<Vec<_>>>()?;
         for &batch in &plan.batches {
-            if !budget.point() {
+            if !run.budget.point() {
                 continue;
             }
-            progress.step(format!("{kind} in batches of {batch}"));
+            run.progress.step(format!("{kind} in batches of {batch}"));
             let mut take_turns = |budget: &Budget, counts| {
                 let sample = round::sample(&mut random, plan.total);
                 budget
@@ -79,11 +71,11 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
                     .try_for_each(|place| runners[place].round(&pairs, batch, &sample, counts))
             };
             // The first round touches memory that is not there yet.
-            let mut measured = take_turns(&budget, false);
-            while measured.is_ok() && budget.round() {
-                measured = take_turns(&budget, true);
+            let mut measured = take_turns(&run.budget, false);
+            while measured.is_ok() && run.budget.round() {
+                measured = take_turns(&run.budget, true);
             }
-            if budget.keep(measured)?.is_none() {
+            if run.budget.keep(measured)?.is_none() {
                 continue;
             }
             let mut point: Vec<Row> = runners.iter().map(|r| row(r, kind, batch, &plan)).collect();
@@ -92,17 +84,14 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
             runners.iter_mut().for_each(|runner| runner.rounds.clear());
         }
     }
-    drop(progress);
     let own = [
         ("subjects", entries.iter().map(|e| (e.name.to_owned(), json!(e.about))).collect()),
         ("kinds", json!(plan.kinds.iter().map(|kind| kind.name()).collect::<Vec<_>>())),
         ("batches", json!(plan.batches)),
         ("total", json!(plan.total)),
         ("verified_per_part", json!(round::sample(&mut random, plan.total).len())),
-        ("notes", json!(notes)),
     ];
-    let parameters = options.output.parameters().into_iter().chain(own).chain(budget.end());
-    Ok(Record::new("registrations", environment, parameters, rows))
+    Ok(run.record(environment, own, rows))
 }
 
 /// A figure of a round.
@@ -169,19 +158,14 @@ mod tests {
     use super::round::Part;
     use super::*;
 
-    fn of(change: impl FnOnce(&mut Options)) -> Options {
-        let mut options = Options::default();
-        change(&mut options);
-        options
-    }
-
     #[test]
     fn batches_are_numbers_up_to_the_total_each_once() {
         let batches = |text: &str, total| {
-            plan(&of(|o| (o.batch, o.total) = (Some(text.to_owned()), total)))
-                .map(|plan| plan.batches)
+            let batch = Some(text.to_owned());
+            plan(&Options { batch, total, ..Options::default() }).map(|plan| plan.batches)
         };
-        assert_eq!(plan(&of(|o| o.total = 20)).unwrap().batches, [1, 4, 16]);
+        let small = Options { total: 20, ..Options::default() };
+        assert_eq!(plan(&small).unwrap().batches, [1, 4, 16]);
         assert_eq!(batches("8, 2,8", 8).unwrap(), [8, 2]);
         for (bad, total) in [("0", 8), ("9", 8), ("x", 8), ("", 8)] {
             assert!(batches(bad, total).unwrap_err().to_string().contains("--batch"), "{bad}");
@@ -206,7 +190,7 @@ mod tests {
         };
         let runners =
             [runner(YARDSTICK, [100.0, 200.0, 100.0]), runner("epoll", [110.0, 220.0, 300.0])];
-        let plan = plan(&of(|o| (o.total, o.batch) = (2, Some("1".to_owned())))).unwrap();
+        let plan = Plan { kinds: vec![Kind::Pipe], batches: vec![1], total: 2 };
         let mut point: Vec<Row> = runners.iter().map(|r| row(r, Kind::Pipe, 1, &plan)).collect();
         relate(&mut point, &runners);
         assert_eq!((point[0].ratio, point[0].both_ns_median), (Some(1.0), 100.0));

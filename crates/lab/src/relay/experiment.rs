@@ -73,12 +73,8 @@ impl Experiment for Relay {
     }
 
     fn figure(row: &Row) -> Option<Figure> {
-        Some(
-            row.figures.compared(format!(
-                "{}, {} connections, {}",
-                row.load, row.connections, row.subject
-            )),
-        )
+        let Row { subject, load, connections, figures, .. } = row;
+        Some(figures.compared(format!("{load}, {connections} connections, {subject}")))
     }
 }
 

@@ -1,44 +1,14 @@
 //! Our relay and our HTTP proxy, each in a process of its own, which reports its system calls on
 //! request.
 
-use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
-
-use futures_lite::AsyncReadExt;
 use superpoll::BackendKind;
 use superpoll_gateway::Config;
 use superpoll_gateway::relay::{self, Relay};
 use superpoll_gateway::serve::Server;
-use superpoll_rt::{AsyncFd, Runtime};
+use superpoll_rt::Runtime;
 
 use crate::error::{Error, Result};
-use crate::server::Control;
-
-/// Calls by name, since the relay's start.
-pub(super) type Calls = BTreeMap<String, u64>;
-
-/// The socket through which a relay reports its calls.
-#[derive(Debug)]
-pub(super) struct Counted(BufReader<UnixStream>);
-
-impl Counted {
-    /// Creates both ends of the socket: for the parent, and for [`serve`].
-    pub(super) fn new() -> Result<(Counted, UnixStream)> {
-        let pair = UnixStream::pair();
-        let (own, theirs) = pair.map_err(|e| Error::system("making a line to a relay", e))?;
-        Ok((Counted(BufReader::new(own)), theirs))
-    }
-
-    /// Returns the relay's calls so far.
-    pub(super) fn calls(&mut self) -> Result<Calls> {
-        let failed = |e| Error::system("asking a relay for its calls", e);
-        self.0.get_mut().write_all(b"?").map_err(failed)?;
-        let mut line = String::new();
-        self.0.read_line(&mut line).map_err(failed)?;
-        serde_json::from_str(&line).map_err(|e| failed(e.into()))
-    }
-}
+use crate::server::{Calls, Control, runtime};
 
 /// Returns the kernel's name for a counted call; the counter's own name may be more detailed.
 pub(crate) fn kernel_name(counter: &str) -> &str {
@@ -85,28 +55,24 @@ fn said(error: impl std::fmt::Display) -> Error {
 }
 
 /// Relays from one port to another indefinitely.
-pub(super) fn serve(setting: Setting, line: UnixStream, control: &mut Control) -> Result<()> {
-    let builder = Runtime::builder().backend(setting.backend);
-    match setting.pool {
-        Some(pool) => {
-            let runtime = builder.speculative(setting.speculative).build().map_err(said)?;
-            let config = configuration(setting.ports, pool)?;
-            // A client that is not served gets no answer, which the load notices.
-            let _server = Server::start(&runtime, &config, |_| {}).map_err(said)?;
-            answer(&runtime, true, line, control)
-        }
-        None => {
-            let runtime = builder.build().map_err(said)?;
-            let [listen, to] = setting.ports.map(|port| format!("127.0.0.1:{port}").parse());
-            let (Ok(listen), Ok(to)) = (listen, to) else {
-                return Err(Error::usage("the loopback address is none"));
-            };
-            let speculative = setting.speculative;
-            let options = relay::Options { speculative, ..relay::Options::default() };
-            let _relay = Relay::start(&runtime, &listen, &to, options, |_| {}).map_err(said)?;
-            answer(&runtime, false, line, control)
-        }
+pub(super) fn serve(setting: Setting, control: &mut Control) -> Result<()> {
+    let Setting { backend, speculative, ports, pool } = setting;
+    let builder = Runtime::builder().backend(backend);
+    let calls = |runtime: &Runtime| calls_of(runtime, pool.is_some());
+    if let Some(pool) = pool {
+        let config = configuration(ports, pool)?;
+        // A client that is not served gets no answer, which the load notices.
+        let start = |runtime: &Runtime| Server::start(runtime, &config, |_| {}).map_err(said);
+        return runtime::serve_on(builder.speculative(speculative), control, start, calls);
     }
+    let [listen, to] = ports.map(|port| format!("127.0.0.1:{port}").parse());
+    let (Ok(listen), Ok(to)) = (listen, to) else {
+        return Err(Error::usage("the loopback address is none"));
+    };
+    let options = relay::Options { speculative, ..relay::Options::default() };
+    let start =
+        |runtime: &Runtime| Relay::start(runtime, &listen, &to, options, |_| {}).map_err(said);
+    runtime::serve_on(builder, control, start, calls)
 }
 
 /// Builds the configuration that `superpoll serve -c` would get. Clients may be silent during the
@@ -119,21 +85,6 @@ fn configuration([port, origin]: [u16; 2], pool: usize) -> Result<Config> {
          keep_alive = {pool}\n[timeouts]\nidle = \"24h\"\nheader = \"24h\"\n"
     );
     Config::parse("relay", &text).map_err(said)
-}
-
-/// Runs the runtime, and reports its calls on each request.
-fn answer(runtime: &Runtime, is_http: bool, line: UnixStream, control: &mut Control) -> Result<()> {
-    let failed = |source| Error::system("setting our relay up", source);
-    let mut questions = AsyncFd::new(line.try_clone().map_err(failed)?).map_err(failed)?;
-    let mut answers = line;
-    control.ready()?;
-    loop {
-        let asked = runtime.block_on(async { questions.read_exact(&mut [0]).await });
-        asked.map_err(said)?.map_err(failed)?;
-        let calls = calls_of(runtime, is_http);
-        let text = serde_json::to_string(&calls).unwrap_or_default() + "\n";
-        answers.write_all(text.as_bytes()).map_err(failed)?;
-    }
 }
 
 #[cfg(test)]

@@ -1,13 +1,12 @@
 //! haproxy and nginx, each with a configuration of its own in a folder that goes with it.
 
-use std::fs::{self, File};
-use std::io;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::programs;
+use crate::record::write;
+use crate::server::{ProcessOptions, Server, program};
 
 /// The folders in which distributions install dynamic modules.
 const STREAM_MODULES: [&str; 3] = [
@@ -16,67 +15,20 @@ const STREAM_MODULES: [&str; 3] = [
     "/usr/share/nginx/modules/ngx_stream_module.so",
 ];
 
-/// Returns the path of haproxy, if it is installed.
-pub(crate) fn haproxy() -> Option<PathBuf> {
-    programs::find("haproxy")
-}
-
-/// Returns the path of nginx, if it is installed.
-pub(crate) fn nginx() -> Option<PathBuf> {
-    programs::find("nginx")
-}
-
 /// Returns nginx's module for streams, if it has that: a file to load, or built in.
-pub(crate) fn nginx_stream() -> Option<Option<PathBuf>> {
+pub(super) fn nginx_stream() -> Option<Option<PathBuf>> {
     let module = STREAM_MODULES.iter().map(PathBuf::from).find(|module| module.is_file());
     if module.is_some() {
         return Some(module);
     }
-    let version = Command::new(nginx()?).arg("-V").output().ok()?;
+    let version = Command::new(programs::find("nginx")?).arg("-V").output().ok()?;
     let text = String::from_utf8_lossy(&version.stderr).into_owned();
     text.split_whitespace().any(|word| word == "--with-stream").then_some(None)
 }
 
-/// A folder for a program's files, removed when this value is dropped.
-#[derive(Debug)]
-pub(crate) struct Folder(PathBuf);
-
-impl Folder {
-    pub(crate) fn new(name: &str) -> Result<Folder> {
-        let failed = |source| Error::system("making a folder for a relay's files", source);
-        for number in 0..1000 {
-            let name = format!("superpoll-{name}-{}-{number}", std::process::id());
-            let path = std::env::temp_dir().join(name);
-            match fs::create_dir(&path) {
-                Ok(()) => return Ok(Folder(path)),
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(error) => return Err(failed(error)),
-            }
-        }
-        Err(failed(io::ErrorKind::AlreadyExists.into()))
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        &self.0
-    }
-
-    /// Returns the messages of a program.
-    pub(crate) fn complaint(&self) -> String {
-        let log = fs::read_to_string(self.0.join("log")).unwrap_or_default();
-        log.lines().last().unwrap_or("it said nothing").to_owned()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // Files that cannot be removed are left to the cleaning of the folder for temporary files.
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 /// The work of a program between its clients and the origin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Task {
+pub(super) enum Task {
     /// Passes bytes on, by splice if that is forced.
     Bytes { splices: bool },
     /// Passes HTTP on, and keeps this many connections to the origin, as our proxy does.
@@ -118,7 +70,7 @@ fn nginx_configuration(
     let module =
         module.map_or(String::new(), |module| format!("load_module {};\n", module.display()));
     let begin = format!(
-        "{module}daemon off;\nmaster_process off;\npid {folder}/pid;\nerror_log {folder}/log error;\n\
+        "{module}daemon off;\nmaster_process off;\npid {folder}/pid;\nerror_log stderr error;\n\
          worker_rlimit_nofile 20000;\nevents {{ worker_connections 9000; }}\n"
     );
     let rest = match task {
@@ -142,46 +94,37 @@ fn nginx_configuration(
     begin + &rest
 }
 
-/// Becomes a program whose messages go to the folder's log. Returns only if that fails.
-fn become_program(folder: &Path, mut command: Command) -> Error {
-    let name = command.get_program().to_string_lossy().into_owned();
-    let failed = |source| Error::system(format!("starting {name}"), source);
-    let log = match File::options().create(true).append(true).open(folder.join("log")) {
-        Ok(log) => log,
-        Err(error) => return failed(error),
-    };
-    let copy = match log.try_clone() {
-        Ok(copy) => copy,
-        Err(error) => return failed(error),
-    };
-    failed(command.stdin(Stdio::null()).stdout(copy).stderr(log).exec())
-}
-
-/// Becomes haproxy, from a port to another.
-pub(crate) fn become_haproxy(folder: &Path, ports: [u16; 2], task: Task) -> Error {
+/// Starts haproxy, from a port to another.
+pub(super) fn haproxy(
+    name: &'static str,
+    process: ProcessOptions,
+    folder: &Path,
+    ports: [u16; 2],
+    task: Task,
+) -> Result<Server> {
     let file = folder.join("haproxy.cfg");
-    if let Err(source) = fs::write(&file, haproxy_configuration(ports, task)) {
-        return Error::system("writing a configuration for haproxy", source);
-    }
-    let mut command = Command::new(haproxy().unwrap_or_else(|| "haproxy".into()));
-    command.arg("-db").arg("-f").arg(file);
-    become_program(folder, command)
+    write(&file, &haproxy_configuration(ports, task))?;
+    let arguments = ["-db", "-f", &file.to_string_lossy()];
+    program::other(name, process, ports[0], "haproxy", &arguments)
 }
 
-/// Becomes nginx, from a port to another.
-pub(crate) fn become_nginx(folder: &Path, ports: [u16; 2], task: Task) -> Error {
+/// Starts nginx, from a port to another.
+pub(super) fn nginx(
+    name: &'static str,
+    process: ProcessOptions,
+    folder: &Path,
+    ports: [u16; 2],
+    task: Task,
+) -> Result<Server> {
     let module = match task {
         Task::Bytes { .. } => nginx_stream().flatten(),
         Task::Http { .. } => None,
     };
-    let text = nginx_configuration(folder, module.as_deref(), ports, task);
     let file = folder.join("nginx.conf");
-    if let Err(source) = fs::write(&file, text) {
-        return Error::system("writing a configuration for nginx", source);
-    }
-    let mut command = Command::new(nginx().unwrap_or_else(|| "nginx".into()));
-    command.arg("-p").arg(folder).arg("-c").arg(file).arg("-e").arg(folder.join("log"));
-    become_program(folder, command)
+    write(&file, &nginx_configuration(folder, module.as_deref(), ports, task))?;
+    let (folder, file) = (folder.to_string_lossy(), file.to_string_lossy());
+    let arguments = ["-p", &folder, "-c", &file, "-e", "stderr"];
+    program::other(name, process, ports[0], "nginx", &arguments)
 }
 
 #[cfg(test)]
@@ -213,17 +156,5 @@ mod tests {
         let text = nginx_configuration(Path::new("/tmp/x"), None, PORTS, task);
         assert!(text.contains("server 127.0.0.1:5678; keepalive 64;"), "{text}");
         assert!(text.contains("proxy_set_header Connection \"\";"), "{text}");
-    }
-
-    #[test]
-    fn a_folder_is_removed_with_its_contents() {
-        let folder = Folder::new("test").unwrap();
-        let path = folder.path().to_owned();
-        assert_eq!(folder.complaint(), "it said nothing");
-        fs::write(path.join("log"), "one\ntwo\n").unwrap();
-        assert_eq!(folder.complaint(), "two");
-        assert!(Folder::new("test").unwrap().path() != path);
-        drop(folder);
-        assert!(!path.exists());
     }
 }

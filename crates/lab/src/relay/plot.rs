@@ -1,29 +1,19 @@
 //! The plot of `superpoll-lab relay`: processor time of each relay under each load, relative to
 //! haproxy.
 
-use crate::plot::{Curve, Plot};
+use crate::grouping::distinct;
+use crate::plot::{self, Plot};
 use crate::relay::Row;
 
 /// A curve for each relay over the loads, in their order; none without haproxy or with one load.
 pub(crate) fn over_loads(rows: &[Row]) -> Option<Plot> {
-    let mut loads: Vec<&str> = Vec::new();
-    let mut curves: Vec<Curve> = Vec::new();
-    for row in rows {
-        let load = loads.iter().position(|load| *load == row.load).unwrap_or_else(|| {
-            loads.push(&row.load);
-            loads.len() - 1
-        });
-        let Some(ratio) = row.haproxy_ratio else { continue };
-        let point = (load as f64 + 1.0, ratio.headline().value);
-        match curves.iter_mut().find(|curve| curve.name == row.subject) {
-            Some(curve) => curve.points.push(point),
-            None => curves.push(Curve {
-                name: row.subject.clone(),
-                points: vec![point],
-                colour: curves.len(),
-                thin: row.subject.ends_with("-waits"),
-            }),
-        }
+    let loads = distinct(rows.iter().map(|row| row.load.as_str()));
+    let mut curves = plot::curves(rows, |row| {
+        let load = loads.iter().position(|load| *load == row.load)?;
+        Some((row.subject.as_str(), (load as f64 + 1.0, row.haproxy_ratio?.headline().value)))
+    });
+    for curve in &mut curves {
+        curve.thin = curve.name.ends_with("-waits");
     }
     let numbered: Vec<String> =
         loads.iter().enumerate().map(|(number, load)| format!("{} {load}", number + 1)).collect();

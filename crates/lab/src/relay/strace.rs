@@ -1,12 +1,14 @@
 //! System calls as the kernel sees them, by `strace -c`, where that is installed and allowed.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use tempfile::NamedTempFile;
+
+use crate::error::Result;
 use crate::programs;
-use crate::relay::peers::Folder;
+use crate::server::Calls;
 use crate::sys::process;
 
 /// If strace has not attached by then, it is not going to.
@@ -17,11 +19,30 @@ pub(crate) fn most(quick: bool) -> u64 {
     if quick { 500 } else { 2_000 }
 }
 
+/// Returns the system calls of a process by name while something is done, and the outcome of that;
+/// `None` if strace is not installed or not permitted.
+pub(crate) fn count<T>(pid: i32, work: impl FnOnce() -> Result<T>) -> Result<Option<(Calls, T)>> {
+    let Some(trace) = Trace::begin(pid) else { return Ok(None) };
+    let done = work()?;
+    Ok(trace.end().map(|calls| (calls, done)))
+}
+
+/// Returns calls per request, by name and all together; nothing if they were not counted.
+pub(crate) fn by_request(
+    calls: Option<Calls>,
+    requests: u64,
+) -> (BTreeMap<String, f64>, Option<f64>) {
+    let Some(calls) = calls else { return (BTreeMap::new(), None) };
+    let all: u64 = calls.values().sum();
+    let each = |count: u64| count as f64 / requests as f64;
+    (calls.into_iter().map(|(name, count)| (name, each(count))).collect(), Some(each(all)))
+}
+
 /// A trace of a process and its threads, until its result is read.
 #[derive(Debug)]
-pub(crate) struct Trace {
+struct Trace {
     strace: Child,
-    file: PathBuf,
+    file: NamedTempFile,
 }
 
 fn is_traced(pid: i32) -> bool {
@@ -33,10 +54,10 @@ fn is_traced(pid: i32) -> bool {
 
 impl Trace {
     /// Attaches to a process; `None` if strace is not installed or not permitted.
-    pub(crate) fn begin(pid: i32, folder: &Folder) -> Option<Trace> {
-        let file = folder.path().join("strace");
+    fn begin(pid: i32) -> Option<Trace> {
+        let file = NamedTempFile::new().ok()?;
         let mut strace = Command::new(programs::find("strace")?);
-        strace.args(["-c", "-f", "-o"]).arg(&file).args(["-p", &pid.to_string()]);
+        strace.args(["-c", "-f", "-o"]).arg(file.path()).args(["-p", &pid.to_string()]);
         let strace =
             strace.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let mut trace = Trace { strace: strace.ok()?, file };
@@ -58,12 +79,12 @@ impl Trace {
     }
 
     /// Ends the trace and returns the calls by name.
-    pub(crate) fn end(mut self) -> Option<BTreeMap<String, u64>> {
+    fn end(mut self) -> Option<Calls> {
         // strace writes its table when it is interrupted.
         let pid = self.strace.id().to_string();
         Command::new("kill").args(["-INT", &pid]).status().ok()?;
         self.strace.wait().ok()?;
-        Some(read(&std::fs::read_to_string(&self.file).ok()?))
+        Some(read(&std::fs::read_to_string(self.file.path()).ok()?))
     }
 }
 
@@ -77,7 +98,7 @@ impl Drop for Trace {
 
 /// Reads the lines of the table that are calls: share, seconds, microseconds, calls, perhaps
 /// errors, name.
-fn read(table: &str) -> BTreeMap<String, u64> {
+fn read(table: &str) -> Calls {
     let line = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let (name, count) = (*fields.last()?, fields.get(3)?);
@@ -104,5 +125,13 @@ mod tests {
             calls.into_iter().collect::<Vec<_>>(),
             [("accept4".to_owned(), 40), ("sendto".to_owned(), 50)]
         );
+    }
+
+    #[test]
+    fn calls_are_divided_by_requests() {
+        let calls = Calls::from([("read".to_owned(), 40), ("close".to_owned(), 20)]);
+        let (calls, all) = by_request(Some(calls), 10);
+        assert_eq!((calls["read"], all), (4.0, Some(6.0)));
+        assert_eq!(by_request(None, 10), (BTreeMap::new(), None));
     }
 }

@@ -1,71 +1,62 @@
 //! The relays, by name. Under the HTTP loads, each is the corresponding HTTP proxy: for ours, that
 //! of `superpoll serve`; for haproxy and nginx, the same program.
 
-use superpoll::BackendKind;
+use superpoll::BackendKind::{self, Adaptive, Epoll, Poll, Uring};
 
-use crate::error::Result;
-use crate::options;
 use crate::relay::{load, peers};
+use crate::server::subject::{Entry, not_installed};
 
-/// The program behind a name.
+use Software::Ours;
+
+/// The software of a relay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum Software {
     /// Ours on a back-end, speculating or not.
     Ours(BackendKind, bool),
+    /// haproxy.
     Haproxy,
+    /// nginx.
     Nginx,
 }
 
-/// A relay by name.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
-    /// Its name in tables and records.
-    pub name: &'static str,
-    /// Its description, for lists.
-    pub about: &'static str,
-    pub kind: Kind,
-}
-
-const fn entry(name: &'static str, about: &'static str, kind: Kind) -> Entry {
-    Entry { name, about, kind }
-}
-
 /// All relays; a relay that does not speculate comes after the one that does.
-pub(crate) const ALL: &[Entry] = &[
-    entry(
+pub(crate) const ALL: &[Entry<Software>] = &[
+    Entry::new(
         "superpoll-poll",
         "superpoll proxy, or superpoll serve for HTTP, back-end poll",
-        Kind::Ours(BackendKind::Poll, true),
+        Ours(Poll, true),
     ),
-    entry("superpoll-epoll", "the same, back-end epoll", Kind::Ours(BackendKind::Epoll, true)),
-    entry(
+    Entry::new("superpoll-epoll", "the same, back-end epoll", Ours(Epoll, true)),
+    Entry::new(
         "superpoll-epoll-waits",
         "back-end epoll without speculation: each direction is watched before it is tried",
-        Kind::Ours(BackendKind::Epoll, false),
+        Ours(Epoll, false),
     ),
-    entry(
-        "superpoll-adaptive",
-        "the same, back-end adaptive",
-        Kind::Ours(BackendKind::Adaptive, true),
-    ),
-    entry(
+    Entry::new("superpoll-adaptive", "the same, back-end adaptive", Ours(Adaptive, true)),
+    Entry::new(
         "superpoll-adaptive-waits",
         "back-end adaptive without speculation",
-        Kind::Ours(BackendKind::Adaptive, false),
+        Ours(Adaptive, false),
     ),
-    entry("superpoll-uring", "the same, back-end uring", Kind::Ours(BackendKind::Uring, true)),
-    entry(
+    Entry::new("superpoll-uring", "the same, back-end uring", Ours(Uring, true)).with_ring(),
+    Entry::new(
         "haproxy",
         "haproxy, mode tcp or http, one thread; in bulk with forced splice",
-        Kind::Haproxy,
-    ),
-    entry("nginx", "nginx, module stream or proxy_pass for HTTP, one process", Kind::Nginx),
+        Software::Haproxy,
+    )
+    .unless(|| not_installed("haproxy")),
+    Entry::new(
+        "nginx",
+        "nginx, module stream or proxy_pass for HTTP, one process",
+        Software::Nginx,
+    )
+    .unless(|| not_installed("nginx")),
 ];
 
-impl Entry {
+impl Software {
     /// Returns the feature that it lacks for a load, if any.
-    pub(crate) fn lacks(&self, load: load::Kind) -> Option<&'static str> {
-        let streams = self.kind == Kind::Nginx && !load.is_http();
+    pub(crate) fn lacks(self, load: load::Kind) -> Option<&'static str> {
+        let streams = self == Software::Nginx && !load.is_http();
         (streams && peers::nginx_stream().is_none())
             .then_some("has no module stream (libnginx-mod-stream)")
     }
@@ -76,42 +67,21 @@ pub(crate) fn without_speculation(name: &str) -> String {
     format!("{name}-waits")
 }
 
-/// Returns the requested relays, each once, and notes on those that were requested by name but left
-/// out.
-pub(crate) fn chosen(names: Option<&str>) -> Result<(Vec<Entry>, Vec<String>)> {
-    let names = names.unwrap_or("all");
-    let mut chosen = options::named(names, ALL, |entry| entry.name, |_| true, "no relay")?;
-    let mut notes = Vec::new();
-    chosen.retain(|entry| {
-        let missing = match entry.kind {
-            Kind::Ours(backend, _) if !backend.is_available() => Some("needs io_uring"),
-            Kind::Haproxy if peers::haproxy().is_none() => Some("is not installed"),
-            Kind::Nginx if peers::nginx().is_none() => Some("is not installed"),
-            _ => None,
-        };
-        notes.extend(missing.map(|why| format!("{} {why}: left out", entry.name)));
-        missing.is_none()
-    });
-    Ok((chosen, notes))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::server::subject::chosen;
 
     #[test]
-    fn each_is_chosen_once_and_each_without_speculation_has_a_partner() {
-        let (all, notes) = chosen(Some("all,superpoll-poll")).unwrap();
-        assert_eq!(all.len() + notes.len(), ALL.len());
-        for entry in ALL {
-            if let Kind::Ours(backend, false) = entry.kind {
-                let partner = ALL.iter().find(|other| other.kind == Kind::Ours(backend, true));
-                assert_eq!(without_speculation(partner.unwrap().name), entry.name);
+    fn each_without_speculation_has_a_partner_and_ours_lack_nothing() {
+        let all = chosen(ALL, None, "no relay").unwrap().0;
+        for one in &all {
+            if let Ours(backend, false) = one.start {
+                let partner = all.iter().find(|other| other.start == Ours(backend, true));
+                assert_eq!(without_speculation(partner.unwrap().name), one.name);
             }
         }
-        let ours = &ALL[0];
+        let ours = all[0].start;
         assert!(load::Kind::ALL.iter().all(|&kind| ours.lacks(kind).is_none()));
-        let error = chosen(Some("squid")).unwrap_err().to_string();
-        assert!(error.contains("\"squid\"") && error.contains("haproxy"), "{error}");
     }
 }

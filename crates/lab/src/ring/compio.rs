@@ -1,26 +1,20 @@
 //! compio, on epoll and on io_uring.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use compio::buf::{BufResult, IntoInner, IoBuf};
 use compio::driver::{DriverType, ProactorBuilder};
 use compio::io::{AsyncRead, AsyncWriteExt};
-use compio::runtime::Runtime;
 use compio::runtime::fd::AsyncFd;
+use compio::runtime::{Runtime, spawn};
 
 use crate::error::{Error, Result};
-use crate::ring::course::{Course, MOST, Station, Trip, ends};
-use crate::ring::tasks::{Link, Ring, drive, pass};
-use crate::sys::descriptor;
+use crate::ring::course::{Course, MOST, Pipes, Station, Trip, set_blocking};
+use crate::ring::tasks::{Drive, Link, Ring, drive, occupy, pass, ring};
 
-struct Compio {
-    runtime: Runtime,
-    driver: Station,
-    link: Option<Ends>,
-}
-
-struct Ends {
+/// A station's ends.
+pub(super) struct Ends {
     reader: AsyncFd<OwnedFd>,
     writer: AsyncFd<OwnedFd>,
     buffer: Vec<u8>,
@@ -42,59 +36,37 @@ impl Link for Ends {
     }
 }
 
-pub(super) fn build_poll(course: &Course, pipes: Vec<(OwnedFd, OwnedFd)>) -> Result<Box<dyn Ring>> {
+pub(super) fn build_poll(course: &Course, pipes: Pipes) -> Result<Box<dyn Ring>> {
     start(course, pipes, DriverType::Poll)
 }
 
-pub(super) fn build_uring(
-    course: &Course,
-    pipes: Vec<(OwnedFd, OwnedFd)>,
-) -> Result<Box<dyn Ring>> {
+pub(super) fn build_uring(course: &Course, pipes: Pipes) -> Result<Box<dyn Ring>> {
     start(course, pipes, DriverType::IoUring)
 }
 
-fn start(
-    course: &Course,
-    pipes: Vec<(OwnedFd, OwnedFd)>,
-    driver: DriverType,
-) -> Result<Box<dyn Ring>> {
+fn start(course: &Course, pipes: Pipes, driver: DriverType) -> Result<Box<dyn Ring>> {
     let failed = |source| Error::system("setting compio up", source);
-    for (reader, writer) in &pipes {
-        let blocking = driver == DriverType::IoUring;
-        descriptor::set_blocking(reader.as_raw_fd(), blocking).map_err(failed)?;
-        descriptor::set_blocking(writer.as_raw_fd(), blocking).map_err(failed)?;
-    }
+    set_blocking(&pipes, driver == DriverType::IoUring).map_err(failed)?;
     let mut proactor = ProactorBuilder::new();
     proactor.driver_type(driver);
     let runtime = Runtime::builder().with_proactor(proactor).build().map_err(failed)?;
     if runtime.driver_type() != driver {
         return Err(Error::usage(format!("compio has no driver {driver:?} here")));
     }
-    let link = runtime.block_on(async {
-        let mut links = ends(pipes)
-            .into_iter()
-            .map(|(reader, writer)| {
-                let reader = AsyncFd::new(reader)?;
-                let writer = AsyncFd::new(writer)?;
-                Ok(Ends { reader, writer, buffer: Vec::with_capacity(MOST) })
-            })
-            .collect::<io::Result<Vec<Ends>>>()?;
-        let link = links.pop();
-        for (number, link) in links.into_iter().enumerate() {
-            compio::runtime::spawn(pass(link, course.station(number))).detach();
-        }
-        Ok(link)
-    });
-    Ok(Box::new(Compio { runtime, driver: course.driver(), link: link.map_err(failed)? }))
+    let ends = |reader, writer| {
+        let (reader, writer) = (AsyncFd::new(reader)?, AsyncFd::new(writer)?);
+        Ok(Ends { reader, writer, buffer: Vec::with_capacity(MOST) })
+    };
+    let start = |link, station| spawn(pass(link, station)).detach();
+    let link = runtime.block_on(async { occupy(course, pipes, ends, start) });
+    Ok(ring(course, runtime, link.map_err(failed)?))
 }
 
-impl Ring for Compio {
-    fn go(&mut self, trip: Trip) -> io::Result<()> {
-        let link = self.link.take().ok_or(io::ErrorKind::BrokenPipe)?;
-        let driver = self.driver.clone();
-        let trip = async { compio::runtime::spawn(drive(link, driver, trip)).await };
-        let driven = self.runtime.block_on(trip).map_err(|e| io::Error::other(format!("{e:?}")))?;
-        self.link = Some(driven?);
-        Ok(())
+impl Drive for Runtime {
+    type Link = Ends;
+
+    fn drive(&mut self, link: Ends, driver: Station, trip: Trip) -> io::Result<Ends> {
+        let trip = async { spawn(drive(link, driver, trip)).await };
+        self.block_on(trip).map_err(|e| io::Error::other(format!("{e:?}")))?
     }
 }

@@ -17,6 +17,9 @@ use crate::sys::descriptor;
 /// The most bytes that a station reads at a time.
 pub(super) const MOST: usize = 64;
 
+/// Pipes, each with the end to read and the end to write.
+pub(super) type Pipes = Vec<(OwnedFd, OwnedFd)>;
+
 /// The bytes that a station has passed on. Written by one thread at a time.
 #[derive(Debug, Default)]
 struct Count {
@@ -87,13 +90,18 @@ impl Course {
         Station { counts: self.counts.clone(), number, failure: self.failure.clone() }
     }
 
+    /// All stations, in order.
+    pub(super) fn stations(&self) -> Vec<Station> {
+        (0..self.total).map(|number| self.station(number)).collect()
+    }
+
     /// The driver.
     pub(crate) fn driver(&self) -> Station {
         self.station(self.total - 1)
     }
 
     /// Opens the pipes, neither end blocking.
-    pub(crate) fn pipes(&self) -> Result<Vec<(OwnedFd, OwnedFd)>> {
+    pub(super) fn pipes(&self) -> Result<Pipes> {
         (0..self.total)
             .map(|_| descriptor::pipe().map_err(|e| Error::system("opening a pipe", e)))
             .collect()
@@ -161,6 +169,17 @@ impl Course {
         }
         Ok(reads)
     }
+}
+
+/// Sets whether reads and writes of pipes block.
+#[cfg(feature = "rivals-rt")]
+pub(super) fn set_blocking(pipes: &Pipes, blocking: bool) -> std::io::Result<()> {
+    use std::os::fd::AsRawFd;
+
+    pipes.iter().try_for_each(|(reader, writer)| {
+        descriptor::set_blocking(reader.as_raw_fd(), blocking)?;
+        descriptor::set_blocking(writer.as_raw_fd(), blocking)
+    })
 }
 
 /// Gives each station its ends: the reader of its pipe and the writer of the next one.

@@ -5,13 +5,13 @@
 //! that each station has passed on, and reports them after the trip.
 
 use std::io::{self, BufRead, BufReader, Write};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 
 use crate::error::{Error, Result};
 use crate::go::Program;
-use crate::ring::course::{Course, Station, Trip, ends};
+use crate::ring::course::{Course, Pipes, Station, Trip, ends};
 use crate::ring::tasks::Ring;
 use crate::sys::{descriptor, process};
 
@@ -22,10 +22,10 @@ struct Go {
     child: process::Child,
     line: BufReader<UnixStream>,
     stations: Vec<Station>,
-    _pipes: Vec<(OwnedFd, OwnedFd)>,
+    _pipes: Pipes,
 }
 
-pub(super) fn build(course: &Course, pipes: Vec<(OwnedFd, OwnedFd)>) -> Result<Box<dyn Ring>> {
+pub(super) fn build(course: &Course, pipes: Pipes) -> Result<Box<dyn Ring>> {
     let failed = |e| Error::system("starting a ring in Go", e);
     let mut command = PROGRAM.command()?;
     let (line, theirs) = UnixStream::pair().map_err(failed)?;
@@ -42,7 +42,7 @@ pub(super) fn build(course: &Course, pipes: Vec<(OwnedFd, OwnedFd)>) -> Result<B
     command.stdin(Stdio::null()).stdout(Stdio::null());
     let (child, ..) = process::spawn(&mut command).map_err(failed)?;
     drop(theirs);
-    let stations = (0..course.total).map(|number| course.station(number)).collect();
+    let stations = course.stations();
     let mut ring = Go { child, line: BufReader::new(line), stations, _pipes: pipes };
     ring.answer().map_err(failed)?;
     Ok(Box::new(ring))

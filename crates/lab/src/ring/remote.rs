@@ -40,10 +40,13 @@ impl From<Error> for Answer {
     }
 }
 
+const GONE: &str = "its process ended without an answer";
+
 /// The parent's end.
 #[derive(Debug)]
 pub(super) struct Remote {
-    entry: Entry,
+    /// The subject.
+    pub entry: Entry,
     _child: process::Child,
     commands: File,
     answers: BufReader<File>,
@@ -76,42 +79,32 @@ impl Remote {
             commands: commands.into(),
             answers: BufReader::new(answers.into()),
         };
-        match remote.answer()? {
-            Answer::Failed(reason) => Err(Error::Usage(reason)),
-            Answer::Wrong(found) => Err(Error::Work { subject: entry.name, found }),
-            _ => Ok(remote),
-        }
-    }
-
-    /// The subject.
-    pub(super) fn entry(&self) -> Entry {
-        self.entry
+        remote.answer()?;
+        Ok(remote)
     }
 
     /// Makes the subject take all bytes round `laps` times.
     pub(super) fn go(&mut self, laps: u64) -> Result<Slice> {
         writeln!(self.commands, "{laps}")
             .map_err(|e| Error::system(format!("asking {} for laps", self.entry.name), e))?;
-        match self.answer()? {
-            Answer::Done(slice) => Ok(slice),
-            Answer::Failed(reason) => Err(Error::Usage(reason)),
-            Answer::Wrong(found) => Err(Error::Work { subject: self.entry.name, found }),
-            Answer::Ready => Err(self.gone()),
-        }
+        self.answer()?.ok_or_else(|| self.wrong(GONE))
     }
 
-    fn answer(&mut self) -> Result<Answer> {
+    /// Reads a line: the measurements, or none if the child is ready.
+    fn answer(&mut self) -> Result<Option<Slice>> {
         let mut line = String::new();
         let read = self.answers.read_line(&mut line);
         match (read, serde_json::from_str(&line)) {
-            (Ok(1..), Ok(answer)) => Ok(answer),
-            _ => Err(self.gone()),
+            (Ok(1..), Ok(Answer::Ready)) => Ok(None),
+            (Ok(1..), Ok(Answer::Done(slice))) => Ok(Some(slice)),
+            (Ok(1..), Ok(Answer::Failed(reason))) => Err(Error::Usage(reason)),
+            (Ok(1..), Ok(Answer::Wrong(found))) => Err(self.wrong(found)),
+            _ => Err(self.wrong(GONE)),
         }
     }
 
-    fn gone(&self) -> Error {
-        let found = "its process ended without an answer".to_owned();
-        Error::Work { subject: self.entry.name, found }
+    fn wrong(&self, found: impl Into<String>) -> Error {
+        Error::Work { subject: self.entry.name, found: found.into() }
     }
 }
 

@@ -1,60 +1,30 @@
 //! smol: a local executor on the reactor of async-io.
 
 use std::io::{self, PipeReader, PipeWriter};
-use std::os::fd::OwnedFd;
 
 use smol::{Async, LocalExecutor};
 
-use futures_lite::{AsyncReadExt, AsyncWriteExt};
-
 use crate::error::{Error, Result};
-use crate::ring::course::{Course, MOST, Station, Trip, ends};
-use crate::ring::tasks::{Link, Ring, drive, pass};
+use crate::ring::course::{Course, Pipes, Station, Trip};
+use crate::ring::tasks::{Drive, Ends, Ring, drive, occupy, pass, ring};
 
-struct Smol {
-    executor: LocalExecutor<'static>,
-    driver: Station,
-    link: Option<Ends>,
-}
-
-struct Ends {
-    reader: Async<PipeReader>,
-    writer: Async<PipeWriter>,
-    buffer: [u8; MOST],
-}
-
-impl Link for Ends {
-    async fn receive(&mut self) -> io::Result<usize> {
-        self.reader.read(&mut self.buffer).await
-    }
-    async fn send(&mut self, count: usize) -> io::Result<()> {
-        self.writer.write_all(&self.buffer[..count]).await
-    }
-}
-
-pub(super) fn build(course: &Course, pipes: Vec<(OwnedFd, OwnedFd)>) -> Result<Box<dyn Ring>> {
+pub(super) fn build(course: &Course, pipes: Pipes) -> Result<Box<dyn Ring>> {
     let executor = LocalExecutor::new();
-    let mut links = ends(pipes)
-        .into_iter()
-        .map(|(reader, writer)| {
-            let reader = Async::new(PipeReader::from(reader))?;
-            let writer = Async::new(PipeWriter::from(writer))?;
-            Ok(Ends { reader, writer, buffer: [0; MOST] })
-        })
-        .collect::<io::Result<Vec<Ends>>>()
-        .map_err(|e| Error::system("setting smol up", e))?;
-    let link = links.pop();
-    for (number, link) in links.into_iter().enumerate() {
-        executor.spawn(pass(link, course.station(number))).detach();
-    }
-    Ok(Box::new(Smol { executor, driver: course.driver(), link }))
+    let ends = |reader, writer| {
+        let reader = Async::new(PipeReader::from(reader))?;
+        Ok(Ends::new(reader, Async::new(PipeWriter::from(writer))?))
+    };
+    let start = |link, station| executor.spawn(pass(link, station)).detach();
+    let link = occupy(course, pipes, ends, start);
+    let link = link.map_err(|e| Error::system("setting smol up", e))?;
+    Ok(ring(course, executor, link))
 }
 
-impl Ring for Smol {
-    fn go(&mut self, trip: Trip) -> io::Result<()> {
-        let link = self.link.take().ok_or(io::ErrorKind::BrokenPipe)?;
-        let driving = self.executor.spawn(drive(link, self.driver.clone(), trip));
-        self.link = Some(smol::block_on(self.executor.run(driving))?);
-        Ok(())
+impl Drive for LocalExecutor<'static> {
+    type Link = Ends<Async<PipeReader>, Async<PipeWriter>>;
+
+    fn drive(&mut self, link: Self::Link, driver: Station, trip: Trip) -> io::Result<Self::Link> {
+        let driving = self.spawn(drive(link, driver, trip));
+        smol::block_on(self.run(driving))
     }
 }

@@ -3,28 +3,26 @@
 //! A runtime's part is a [`Link`]: how it reads a pipe and writes the next. The tasks on top are
 //! the same for all ([`pass`], [`drive`]), and compiled separately for each.
 
-use std::os::fd::OwnedFd;
-
 use superpoll::BackendKind;
 
 use crate::by_name::by_name;
 use crate::error::{Error, Result};
 use crate::go::{self, Program};
 use crate::programs;
-use crate::ring::course::Course;
+use crate::ring::course::{Course, Pipes};
 use crate::ring::tasks::{Built, Ring, numbers};
 use crate::ring::{floor, go as ring_go, ours, raw_epoll};
 
+#[cfg(feature = "rivals-c")]
+use crate::ring::c_loops;
 #[cfg(feature = "rival-mio")]
 use crate::ring::mio;
 #[cfg(feature = "rival-polling")]
 use crate::ring::polling;
 #[cfg(feature = "rivals-rt")]
 use crate::ring::{compio, monoio, smol, tokio};
-#[cfg(feature = "rivals-c")]
-use crate::ring::{libev, libevent, libuv};
 
-type Build = fn(&Course, Vec<(OwnedFd, OwnedFd)>) -> Result<Box<dyn Ring>>;
+type Build = fn(&Course, Pipes) -> Result<Box<dyn Ring>>;
 
 /// How a subject gets its ring.
 #[derive(Clone, Copy)]
@@ -99,9 +97,9 @@ pub(crate) const ALL: &[Entry] = &[
     },
     rival!("rival-mio", "mio", "the crate mio, edge-triggered", mio::build),
     rival!("rival-polling", "polling", "the crate polling, level-triggered", polling::build),
-    rival!("rivals-c", "libevent", "the C library libevent", libevent::build),
-    rival!("rivals-c", "libev", "the C library libev", libev::build),
-    rival!("rivals-c", "libuv", "the C library libuv", libuv::build),
+    rival!("rivals-c", "libevent", "the C library libevent", c_loops::build_libevent),
+    rival!("rivals-c", "libev", "the C library libev", c_loops::build_libev),
+    rival!("rivals-c", "libuv", "the C library libuv", c_loops::build_libuv),
     rival!("rivals-rt", "tokio", "tokio's current_thread runtime", tokio::build_current_thread),
     rival!("rivals-rt", "tokio-multi", "tokio's multi_thread runtime", tokio::build_multi_thread),
     rival!("rivals-rt", "smol", "smol's LocalExecutor on async-io", smol::build),
@@ -122,7 +120,7 @@ fn absent(name: &str, feature: &str) -> Error {
 
 fn build_over(
     course: &Course,
-    make: impl FnOnce(&Course, Vec<(OwnedFd, OwnedFd)>) -> Result<Box<dyn Ring>>,
+    make: impl FnOnce(&Course, Pipes) -> Result<Box<dyn Ring>>,
 ) -> Result<Built> {
     let pipes = course.pipes()?;
     let (readers, writers) = numbers(&pipes);

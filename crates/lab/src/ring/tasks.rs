@@ -4,7 +4,9 @@ use std::future::Future;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 
-use crate::ring::course::{Station, Trip};
+use futures_lite::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+
+use crate::ring::course::{Course, MOST, Station, Trip, ends};
 
 /// A ring that is set up and waits for bytes.
 pub(crate) trait Ring {
@@ -49,6 +51,87 @@ pub(super) trait Link {
     fn receive(&mut self) -> impl Future<Output = io::Result<usize>>;
     /// Writes the first `count` bytes of those that were read last.
     fn send(&mut self, count: usize) -> impl Future<Output = io::Result<()>>;
+}
+
+/// The link of a runtime whose pipes have the traits of futures-io.
+pub(super) struct Ends<R, W> {
+    reader: R,
+    writer: W,
+    buffer: [u8; MOST],
+}
+
+impl<R, W> Ends<R, W> {
+    /// Links a pipe and the next.
+    pub(super) fn new(reader: R, writer: W) -> Ends<R, W> {
+        Ends { reader, writer, buffer: [0; MOST] }
+    }
+}
+
+impl<R: AsyncRead + Unpin, W: AsyncWrite + Unpin> Link for Ends<R, W> {
+    async fn receive(&mut self) -> io::Result<usize> {
+        self.reader.read(&mut self.buffer).await
+    }
+    async fn send(&mut self, count: usize) -> io::Result<()> {
+        self.writer.write_all(&self.buffer[..count]).await
+    }
+}
+
+/// A runtime with a task at each station.
+pub(super) trait Drive {
+    /// How it reads a pipe and writes the next.
+    type Link: Link;
+
+    /// Runs the driver's part of a trip, in a task like the others; gives the ends back.
+    fn drive(&mut self, link: Self::Link, driver: Station, trip: Trip) -> io::Result<Self::Link>;
+
+    /// See [`Ring::calls`].
+    fn calls(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// A runtime with the driver's ends, which are lent to its task for a trip.
+struct Tasks<R: Drive> {
+    runtime: R,
+    driver: Station,
+    link: Option<R::Link>,
+}
+
+/// Returns the ring of a runtime whose other stations are occupied.
+pub(super) fn ring<R: Drive<Link: 'static> + 'static>(
+    course: &Course,
+    runtime: R,
+    link: Option<R::Link>,
+) -> Box<dyn Ring> {
+    Box::new(Tasks { runtime, driver: course.driver(), link })
+}
+
+impl<R: Drive> Ring for Tasks<R> {
+    fn go(&mut self, trip: Trip) -> io::Result<()> {
+        let link = self.link.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        self.link = Some(self.runtime.drive(link, self.driver.clone(), trip)?);
+        Ok(())
+    }
+
+    fn calls(&self) -> Option<u64> {
+        self.runtime.calls()
+    }
+}
+
+/// Links the ends of each station and starts its task; the driver's link is returned.
+pub(super) fn occupy<R, W, L>(
+    course: &Course,
+    pipes: Vec<(R, W)>,
+    link: impl Fn(R, W) -> io::Result<L>,
+    start: impl Fn(L, Station),
+) -> io::Result<Option<L>> {
+    let links = ends(pipes).into_iter().map(|(reader, writer)| link(reader, writer));
+    let mut links = links.collect::<io::Result<Vec<L>>>()?;
+    let drivers = links.pop();
+    for (number, link) in links.into_iter().enumerate() {
+        start(link, course.station(number));
+    }
+    Ok(drivers)
 }
 
 /// Passes on all bytes that come. A failing station reports its cause and closes its ends, which

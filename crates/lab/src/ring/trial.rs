@@ -43,10 +43,6 @@ const ROUNDS: usize = 7;
 /// number.
 const SLOW: f64 = 5.0;
 
-fn most_pipes() -> usize {
-    channel::most_pairs()
-}
-
 /// Bytes in flight from a number (`5`) or a share of the pipes (`0.5`).
 fn in_flight(text: &str, total: usize) -> Result<usize> {
     let text = text.trim();
@@ -78,7 +74,7 @@ fn in_flight(text: &str, total: usize) -> Result<usize> {
 /// The points to measure: pipes and bytes in flight.
 fn points(options: &Options) -> Result<Vec<(usize, usize)>> {
     let totals = options::numbers("--total", &options.total)?;
-    let most = most_pipes();
+    let most = channel::most_pairs();
     for &total in &totals {
         if total < 2 || total > most {
             return Err(Error::usage(format!(
@@ -106,7 +102,7 @@ fn subjects(options: &Options, backend: Option<BackendKind>) -> Result<Vec<Entry
     let text = options.subjects.as_deref().unwrap_or("all");
     let nothing = "no subject of the ring";
     let chosen =
-        crate::options::named(text, subject::ALL, |entry| entry.name, Entry::is_built_in, nothing)?;
+        options::named(text, subject::ALL, |entry| entry.name, Entry::is_built_in, nothing)?;
     let chosen: Vec<Entry> = chosen.into_iter().map(Entry::present).collect::<Result<_>>()?;
     let different: Vec<Entry> = chosen.into_iter().filter(|entry| entry.suits(backend)).collect();
     if different.is_empty() {
@@ -164,11 +160,8 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let named = options.backend.as_deref().map(str::parse::<BackendKind>).transpose()?;
     let backend = named.map(BackendKind::resolve);
     let points = points(options)?;
-    let (entries, mut notes) = crate::options::without_refused(
-        subjects(options, backend)?,
-        |entry| entry.name,
-        Entry::refusal,
-    );
+    let (entries, mut notes) =
+        options::without_refused(subjects(options, backend)?, |entry| entry.name, Entry::refusal);
     if entries.is_empty() {
         return Err(Error::usage(format!("nothing is left to measure: {}", notes.join("; "))));
     }
@@ -223,7 +216,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
         while budget.round() {
             for place in budget.turns(runners.len()) {
                 let runner = &mut runners[place];
-                let name = runner.remote.entry().name;
+                let name = runner.remote.entry.name;
                 if lost.has(name) {
                     continue;
                 }
@@ -232,7 +225,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
                 runner.slices.extend(lost.keep(name, slice)?);
             }
         }
-        runners.retain(|one| !one.slices.is_empty() && !lost.has(one.remote.entry().name));
+        runners.retain(|one| !one.slices.is_empty() && !lost.has(one.remote.entry.name));
         let mut point: Vec<Row> = runners.iter().map(|runner| row(runner, total, bytes)).collect();
         relate(&mut point);
         rows.extend(point);
@@ -289,7 +282,7 @@ fn row(runner: &Runner, total: usize, in_flight: usize) -> Row {
     let median = statistics::median(&times);
     let counted = sum.kernel_reads.zip(sum.kernel_writes).map(|(reads, writes)| reads + writes);
     Row {
-        subject: runner.remote.entry().name.to_owned(),
+        subject: runner.remote.entry.name.to_owned(),
         total,
         in_flight,
         laps: runner.laps,
@@ -334,12 +327,6 @@ fn relate(point: &mut [Row]) {
 mod tests {
     use super::*;
 
-    fn of(change: impl FnOnce(&mut Options)) -> Options {
-        let mut options = Options::default();
-        change(&mut options);
-        options
-    }
-
     #[test]
     fn bytes_in_flight_are_numbers_or_shares() {
         assert_eq!(in_flight("1", 50).unwrap(), 1);
@@ -354,25 +341,25 @@ mod tests {
 
     #[test]
     fn points_are_the_product_of_both_lists_or_a_sweep() {
-        let product = of(|o| {
-            o.total = "10,20".to_owned();
-            o.in_flight = "1,0.5,0.1".to_owned();
-        });
+        let (total, in_flight) = ("10,20".to_owned(), "1,0.5,0.1".to_owned());
+        let product = Options { total, in_flight, ..Options::default() };
         assert_eq!(points(&product).unwrap(), [(10, 1), (10, 5), (20, 1), (20, 10), (20, 2)]);
-        let sweep = points(&of(|o| o.sweep = true)).unwrap();
+        let sweep = points(&Options { sweep: true, ..Options::default() }).unwrap();
         assert_eq!(sweep[0], (1000, 1));
         assert!(sweep.contains(&(2, 1)) && sweep.contains(&(1000, 500)));
         for bad in ["0", "1", "1000000", "x"] {
-            let error = points(&of(|o| o.total = bad.to_owned())).unwrap_err().to_string();
+            let options = Options { total: bad.to_owned(), ..Options::default() };
+            let error = points(&options).unwrap_err().to_string();
             assert!(error.contains("--total"), "{error}");
         }
     }
 
     #[test]
     fn a_back_end_without_subjects_is_refused() {
-        let options = of(|o| o.subjects = Some("superpoll-rt-poll".to_owned()));
-        assert_eq!(subjects(&options, Some(BackendKind::Poll)).unwrap().len(), 1);
-        let error = subjects(&options, Some(BackendKind::Epoll)).unwrap_err().to_string();
+        let subjects = Some("superpoll-rt-poll".to_owned());
+        let options = Options { subjects, ..Options::default() };
+        assert_eq!(super::subjects(&options, Some(BackendKind::Poll)).unwrap().len(), 1);
+        let error = super::subjects(&options, Some(BackendKind::Epoll)).unwrap_err().to_string();
         assert!(error.contains("superpoll-rt-epoll"), "{error}");
     }
 

@@ -7,6 +7,18 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use crate::channel;
 use crate::sys::{descriptor, epoll, socket};
 
+/// Connects to a port from an address of this machine's own network.
+pub(crate) fn connect(from: Ipv4Addr, port: u16) -> io::Result<OwnedFd> {
+    let stream = TcpStream::from(socket::connect_from(from, port)?);
+    stream.set_nodelay(true)?;
+    stream.set_nonblocking(true)?;
+    // No port is to stay occupied after the run.
+    let stream = OwnedFd::from(stream);
+    descriptor::reset_on_close(&stream)?;
+    channel::plain_congestion(&stream);
+    Ok(stream)
+}
+
 /// A connection that is kept open, for requests that are short.
 #[derive(Debug)]
 pub(crate) struct Client(TcpStream);
@@ -20,14 +32,8 @@ impl Client {
         set: &OwnedFd,
         number: u64,
     ) -> io::Result<Client> {
-        let stream = TcpStream::from(socket::connect_from(from, port)?);
-        stream.set_nodelay(true)?;
-        stream.set_nonblocking(true)?;
+        let stream = connect(from, port)?;
         epoll::add(set, stream.as_raw_fd(), libc::EPOLLIN as u32, number)?;
-        // No port is to stay occupied after the run.
-        let stream = OwnedFd::from(stream);
-        descriptor::reset_on_close(&stream)?;
-        channel::plain_congestion(&stream);
         Ok(Client(stream.into()))
     }
 

@@ -4,6 +4,7 @@
 //! their other ends live here. The experiment defines the client and the orders that it takes.
 
 use std::io::{BufRead, BufReader, Write};
+use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 
@@ -12,6 +13,26 @@ use serde::de::DeserializeOwned;
 
 use crate::error::{Error, Result};
 use crate::sys::{descriptor, process};
+use crate::{channel, headroom};
+
+/// The most connections of one process and one address.
+const EACH: usize = 5000;
+
+/// Descriptors that a process of clients needs in addition to its connections.
+const RESERVE: usize = 32;
+
+/// Returns the most connections of a process of clients: its limit of descriptors and the ports of
+/// its address allow no more.
+pub(crate) fn most() -> usize {
+    let descriptors = (2 * channel::most_pairs()).saturating_sub(RESERVE);
+    EACH.min(descriptors).min(headroom::ports()).max(1)
+}
+
+/// Returns the address of one of several such processes, from 127.0.0.2 on: each has all ports to
+/// itself.
+pub(crate) fn address(process: usize) -> Ipv4Addr {
+    Ipv4Addr::from_bits(Ipv4Addr::new(127, 0, 0, 2).to_bits() + process as u32)
+}
 
 /// The parent's end: clients that live until this is dropped.
 #[derive(Debug)]

@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use crate::channel;
 use crate::error::{Error, Result};
+use crate::server::rounds;
 use crate::sys::{epoll, process};
 
 /// A server that does not answer for this long has lost a request.
@@ -29,6 +30,27 @@ pub(crate) trait Connection {
 
     /// Reads once; returns whether an answer is complete.
     fn read(&mut self, room: &mut Self::Room) -> std::result::Result<bool, String>;
+}
+
+/// Clients of one server, which know its right answers.
+pub(crate) trait Load {
+    /// The fewest requests in a round, however short the time.
+    const LEAST: u64;
+
+    /// Returns how many connections there are, each with one request under way.
+    fn connections(&self) -> usize;
+
+    /// Sends this many requests in total, over all connections, and returns the nanoseconds from
+    /// the first request to the last answer.
+    fn go(&mut self, requests: u64) -> Result<u64>;
+
+    /// Returns the processor time that the clients used in the last [`go`](Load::go).
+    fn busy_ns(&self) -> u64;
+
+    /// Measures how long a request takes, in nanoseconds.
+    fn pilot(&mut self) -> Result<f64> {
+        rounds::pilot(self.connections(), |requests| self.go(requests))
+    }
 }
 
 /// The connections to one server.
@@ -56,14 +78,32 @@ impl<C: Connection> Generator<C> {
         Ok(Generator { subject, set, connections, events, room, busy_ns: 0 })
     }
 
-    /// Returns how many connections there are.
-    pub(crate) fn connections(&self) -> usize {
+    /// Checks that the server has sent nothing since the last answer, and has closed no connection.
+    pub(crate) fn check_silence(&mut self) -> Result<()> {
+        let subject = self.subject;
+        let wrong = |found: String| Error::Work { subject, found };
+        loop {
+            let ready = epoll::wait_for(self.set.as_raw_fd(), &mut self.events, 0);
+            let Ok(ready @ 1..) = usize::try_from(ready) else { return Ok(()) };
+            for event in &self.events[..ready] {
+                // An edge may be reported for bytes that were read already.
+                if self.connections[event.u64 as usize].read(&mut self.room).map_err(wrong)? {
+                    return Err(wrong("an answer arrived without a request".to_owned()));
+                }
+            }
+        }
+    }
+}
+
+impl<C: Connection> Load for Generator<C> {
+    /// A virtual machine may account no processor time for a few requests.
+    const LEAST: u64 = 100;
+
+    fn connections(&self) -> usize {
         self.connections.len()
     }
 
-    /// Sends this many requests in total, over all connections, and returns the nanoseconds from
-    /// the first request to the last answer.
-    pub(crate) fn go(&mut self, requests: u64) -> Result<u64> {
+    fn go(&mut self, requests: u64) -> Result<u64> {
         let subject = self.subject;
         let wrong = |found: String| Error::Work { subject, found };
         let (begun, cpu) = (Instant::now(), process::thread_time());
@@ -99,24 +139,7 @@ impl<C: Connection> Generator<C> {
         Ok(begun.elapsed().as_nanos() as u64)
     }
 
-    /// Checks that the server has sent nothing since the last answer, and has closed no connection.
-    pub(crate) fn check_silence(&mut self) -> Result<()> {
-        let subject = self.subject;
-        let wrong = |found: String| Error::Work { subject, found };
-        loop {
-            let ready = epoll::wait_for(self.set.as_raw_fd(), &mut self.events, 0);
-            let Ok(ready @ 1..) = usize::try_from(ready) else { return Ok(()) };
-            for event in &self.events[..ready] {
-                // An edge may be reported for bytes that were read already.
-                if self.connections[event.u64 as usize].read(&mut self.room).map_err(wrong)? {
-                    return Err(wrong("an answer arrived without a request".to_owned()));
-                }
-            }
-        }
-    }
-
-    /// Returns the processor time that the generator used in the last [`go`](Generator::go).
-    pub(crate) fn busy_ns(&self) -> u64 {
+    fn busy_ns(&self) -> u64 {
         self.busy_ns
     }
 }

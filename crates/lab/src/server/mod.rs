@@ -5,8 +5,10 @@
 //! receives a byte on the line only if it is a server that counts, and answers with its counters. A
 //! server's processor time is read from its process' clock from outside, round by round
 //! (`rounds.rs`). A load generator (`generator.rs`) on a processor of its own (`processors.rs`)
-//! asks the servers in turn (`turns.rs`).
+//! asks the servers in turn (`turns.rs`). `subject.rs` has the servers by name, `trial.rs` the frame
+//! of an experiment with servers, and `web.rs` the clients of those that are web servers.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::net::TcpListener;
 use std::os::fd::{AsRawFd, RawFd};
@@ -25,21 +27,52 @@ pub(crate) mod generator;
 pub(crate) mod memory;
 pub(crate) mod processors;
 pub(crate) mod program;
+pub(crate) mod response;
 pub(crate) mod rounds;
 pub(crate) mod runtime;
+pub(crate) mod subject;
 pub(crate) mod trial;
 pub(crate) mod turns;
+pub(crate) mod web;
 
 /// A child that reports nothing for this long never will.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// System calls by name.
+pub(crate) type Calls = BTreeMap<String, u64>;
+
 /// The counters of a server since its start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Counts {
     /// Times its poller waited.
     pub waits: u64,
     /// Calls of `epoll_ctl`.
     pub epoll_ctl: u64,
+    /// All system calls, if it counts them by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub calls: Calls,
+}
+
+impl Counts {
+    /// Adds those of another process.
+    fn add(&mut self, other: Counts) {
+        self.waits += other.waits;
+        self.epoll_ctl += other.epoll_ctl;
+        for (name, count) in other.calls {
+            *self.calls.entry(name).or_default() += count;
+        }
+    }
+
+    /// Returns the counters since a time before, without calls that were not made.
+    pub(crate) fn since(mut self, before: &Counts) -> Counts {
+        self.waits -= before.waits;
+        self.epoll_ctl -= before.epoll_ctl;
+        for (name, count) in &before.calls {
+            self.calls.entry(name.clone()).and_modify(|own| *own -= count);
+        }
+        self.calls.retain(|_, count| *count > 0);
+        self
+    }
 }
 
 /// A line of the child's.
@@ -68,8 +101,8 @@ impl Control {
     }
 
     /// Answers a question.
-    pub(crate) fn counted(&mut self, counts: &Counts) -> Result<()> {
-        self.say(&Answer::Counted(*counts))
+    pub(crate) fn counted(&mut self, counts: Counts) -> Result<()> {
+        self.say(&Answer::Counted(counts))
     }
 
     /// Returns a stream on which a byte arrives for each question.
@@ -196,6 +229,11 @@ impl Server {
         self.child
             .processor_time()
             .map_err(|e| Error::system(format!("reading the processor time of {name}"), e))
+    }
+
+    /// Whether it can be asked for its counters.
+    pub(crate) fn is_counting(&self) -> bool {
+        self.counts
     }
 
     /// Returns its counters so far, if it counts.

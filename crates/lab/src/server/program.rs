@@ -7,6 +7,8 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use tempfile::TempDir;
+
 use crate::error::{Error, Result};
 use crate::programs;
 use crate::server::{ProcessOptions, Server};
@@ -99,6 +101,14 @@ pub(crate) fn other(
     // Without its beginning the log still tells the cause.
     let _ = errors.rewind();
     Err(complaint(name, server, Some(errors)))
+}
+
+/// Makes a folder for a server's files, which goes when it is dropped.
+pub(crate) fn folder(name: &str) -> Result<TempDir> {
+    tempfile::Builder::new()
+        .prefix(&format!("superpoll-{name}-"))
+        .tempdir()
+        .map_err(|e| Error::system(format!("making a folder for files of {name}"), e))
 }
 
 /// Returns a port without a listener at the moment, for programs that cannot choose one themselves.

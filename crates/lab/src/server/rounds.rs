@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::server::Server;
-use crate::statistics::{self, Ratio};
+use crate::statistics;
 use crate::sys::process;
 
 /// Requests on each connection before all other requests.
@@ -26,21 +26,24 @@ pub(crate) struct Slice {
     pub cpu_ns: u64,
 }
 
-/// Compares the processor time of two servers whose rounds have the same number of requests.
-pub(crate) fn ratio(own: &[Slice], other: &[Slice]) -> Option<Ratio> {
-    let costs =
-        |slices: &[Slice]| -> Vec<f64> { slices.iter().map(|slice| slice.cpu_ns as f64).collect() };
-    Ratio::of(&costs(own), &costs(other))
-}
-
 /// Sends a server enough requests to measure its pace reliably; returns how long a request takes,
 /// in nanoseconds.
 pub(crate) fn pilot(connections: usize, mut go: impl FnMut(u64) -> Result<u64>) -> Result<f64> {
-    let mut requests = WARM_UP * connections as u64;
+    let requests = WARM_UP * connections as u64;
     // Not believed, however long it takes.
     go(requests)?;
+    pace(requests, PILOT_NS, go)
+}
+
+/// Sends requests, twice as many each time, until they take long enough; returns how long one takes
+/// then, in nanoseconds.
+pub(crate) fn pace(
+    mut requests: u64,
+    least_ns: u64,
+    mut go: impl FnMut(u64) -> Result<u64>,
+) -> Result<f64> {
     let mut ns = go(requests)?;
-    while ns < PILOT_NS {
+    while ns < least_ns {
         requests *= 2;
         ns = go(requests)?;
     }

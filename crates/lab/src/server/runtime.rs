@@ -5,10 +5,10 @@ use std::io;
 
 use futures_lite::AsyncReadExt;
 use superpoll::BackendKind;
-use superpoll_rt::{AsyncFd, Runtime};
+use superpoll_rt::{AsyncFd, Builder, Runtime};
 
 use crate::error::{Error, Result};
-use crate::server::{Control, Counts};
+use crate::server::{Calls, Control, Counts};
 
 /// Calls `start` to begin a server on a runtime with this back-end, reports that it is ready, and
 /// answers questions until the parent is gone. The value that `start` returns lives as long.
@@ -17,9 +17,19 @@ pub(crate) fn serve<T>(
     control: &mut Control,
     start: impl FnOnce(&Runtime) -> Result<T>,
 ) -> Result<()> {
+    serve_on(Runtime::builder().backend(backend), control, start, |_| Calls::new())
+}
+
+/// Like [`serve`], on a runtime with these settings, whose system calls by name `calls` returns.
+pub(crate) fn serve_on<T>(
+    builder: Builder,
+    control: &mut Control,
+    start: impl FnOnce(&Runtime) -> Result<T>,
+    calls: impl Fn(&Runtime) -> Calls,
+) -> Result<()> {
     let said = |error: superpoll_rt::Error| Error::usage(error.to_string());
     let failed = |source: io::Error| Error::system("setting our runtime up", source);
-    let runtime = Runtime::builder().backend(backend).build().map_err(said)?;
+    let runtime = builder.build().map_err(said)?;
     let mut questions = AsyncFd::new(control.questions()?).map_err(failed)?;
     let _started = start(&runtime)?;
     control.ready()?;
@@ -30,9 +40,10 @@ pub(crate) fn serve<T>(
             return Ok(());
         }
         let stats = runtime.stats();
-        control.counted(&Counts {
+        control.counted(Counts {
             waits: stats.iter().map(|engine| engine.poller.calls.waits()).sum(),
             epoll_ctl: stats.iter().map(|engine| engine.poller.calls.epoll_ctl()).sum(),
+            calls: calls(&runtime),
         })?;
     }
 }

@@ -5,25 +5,37 @@ use serde_json::{Value, json};
 
 use crate::budget::Budget;
 use crate::environment::Environment;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::options::Output;
 use crate::progress::Progress;
 use crate::record::Record;
 use crate::rivals::{self, Lost};
+use crate::say;
 use crate::server::ProcessOptions;
+use crate::server::generator::Load;
 use crate::server::processors::Processors;
-use crate::server::turns;
+use crate::server::subject::Subject;
+use crate::server::turns::{self, Figures, Runner};
 
 /// The parameters of a trial that are known beforehand.
-pub(crate) struct Plan<'a> {
+pub(crate) struct Plan<'a, Start> {
     /// The experiment.
     pub name: &'static str,
-    /// Its time limit and the other options that all experiments have.
+    /// The options that all experiments have.
     pub output: &'a Output,
-    /// Seconds for each point, unless the options set a time.
-    pub seconds: f64,
-    /// Servers that take part.
-    pub servers: usize,
+    /// The servers that take part.
+    pub subjects: &'a [Subject<Start>],
+    /// The names of all servers, for the versions of the rivals among them; if there are none, the
+    /// record says nothing of rivals.
+    pub all: Vec<&'static str>,
+    /// The time.
+    pub budget: Budget,
+    /// The rivals that have failed already.
+    pub lost: Lost,
+    /// What is left out or made smaller, and why.
+    pub notes: Vec<String>,
+    /// How many steps are shown.
+    pub steps: usize,
 }
 
 /// A trial under way.
@@ -34,103 +46,122 @@ pub(crate) struct Trial {
     pub process: ProcessOptions,
     /// The rivals that have failed.
     pub lost: Lost,
+    /// What is left out or made smaller, and why.
+    pub notes: Vec<String>,
     /// Shows each step.
     pub progress: Progress,
 }
 
-/// A finished trial.
-pub(crate) struct Done<Row> {
-    name: &'static str,
-    environment: Environment,
-    /// The rows of all points.
-    pub rows: Vec<Row>,
-    lost: Lost,
-    parameters: Vec<(&'static str, Value)>,
-}
+impl<'a, Start> Plan<'a, Start> {
+    /// Creates the plan of servers that take turns at this many points, with `seconds` for each
+    /// unless the options set a time.
+    pub(crate) fn new(
+        name: &'static str,
+        output: &'a Output,
+        subjects: &'a [Subject<Start>],
+        points: usize,
+        seconds: f64,
+    ) -> Plan<'a, Start> {
+        Plan {
+            name,
+            output,
+            subjects,
+            all: Vec::new(),
+            budget: Budget::new(output, points, 10.0, seconds * points as f64),
+            lost: Lost::default(),
+            notes: Vec::new(),
+            steps: points * subjects.len() * (turns::ROUNDS + 2),
+        }
+    }
 
-impl Plan<'_> {
-    /// Measures at each point, as long as there is time.
-    pub(crate) fn run<Point: Copy, Row>(
-        &self,
-        lost: Lost,
+    /// Measures at each point, as long as there is time, and returns the record, with the
+    /// experiment's own parameters.
+    pub(crate) fn run<Point, Row>(
+        self,
         points: &[Point],
-        mut measure: impl FnMut(&mut Trial, Point) -> Result<Vec<Row>>,
-    ) -> Result<Done<Row>> {
-        let output = self.output;
+        own: impl IntoIterator<Item = (&'static str, Value)>,
+        mut measure: impl FnMut(&mut Trial, &Point) -> Result<Vec<Row>>,
+    ) -> Result<Record<Row>> {
+        let Plan { name, output, budget, lost, notes, .. } = self;
+        notes.iter().for_each(|note| say::note(note));
         // Before this thread keeps to one processor.
         let environment = Environment::here();
         let processors = Processors::here();
-        let steps = points.len() * self.servers * (turns::ROUNDS + 2);
-        let full = self.seconds * points.len() as f64;
-        let budget = Budget::new(output, points.len(), 10.0, full);
-        let mut rows = Vec::new();
-        let (lost, budget) = processors.apart(|processor| {
+        let (trial, rows) = processors.apart(|processor| {
             let process = ProcessOptions { processor, second_thread: output.second_thread };
-            let progress = Progress::new(self.name, steps);
-            let mut trial = Trial { budget, process, lost, progress };
-            for &point in points {
+            let progress = Progress::new(name, self.steps);
+            let mut trial = Trial { budget, process, lost, notes, progress };
+            let mut rows = Vec::new();
+            for point in points {
                 if trial.budget.point() {
                     let measured = measure(&mut trial, point);
                     rows.extend(trial.budget.keep(measured)?.into_iter().flatten());
                 }
             }
-            Ok::<_, crate::error::Error>((trial.lost, trial.budget))
+            Ok::<_, Error>((trial, rows))
         })?;
-        let own = [
+        let Trial { budget, lost, notes, .. } = trial;
+        let notes: Vec<String> = notes.into_iter().chain(lost.notes()).collect();
+        let names: Vec<&str> = self.subjects.iter().map(|subject| subject.name).collect();
+        let about = self.subjects.iter().map(|one| (one.name.to_owned(), json!(one.about)));
+        let here = [
             ("client_processor", json!(processors.client())),
             ("server_processor", json!(processors.server())),
             ("bytes_verified", json!(true)),
         ];
-        let parameters = output.parameters().into_iter().chain(own).chain(budget.end()).collect();
-        Ok(Done { name: self.name, environment, rows, lost, parameters })
+        let rivals = (!self.all.is_empty()).then(|| ("rivals", rivals::versions(self.all)));
+        let parameters = own
+            .into_iter()
+            .chain(output.parameters())
+            .chain(here)
+            .chain(budget.end())
+            .chain([("subjects", json!(names)), ("about", about.collect())])
+            .chain(rivals)
+            .chain([("notes", json!(notes))]);
+        Ok(Record::new(name, environment, parameters, rows))
     }
 }
 
 impl Trial {
-    /// Sets up the servers that have not failed yet. `about` is shown with each.
-    pub(crate) fn set_up<Entry: Copy, Runner>(
+    /// Adds a note, and prints it.
+    pub(crate) fn note(&mut self, note: String) {
+        say::note(&note);
+        self.notes.push(note);
+    }
+
+    /// Sets up the servers that have not failed yet, lets them take turns, and returns a row of
+    /// each. `set_up` also returns what has to live as long as the server; `row` gets that, and the
+    /// figures of the rounds. `about` is shown with each step.
+    pub(crate) fn take_turns<Start: Copy, L: Load, Kept, Row>(
         &mut self,
-        entries: impl IntoIterator<Item = Entry>,
-        name: impl Fn(Entry) -> &'static str,
+        subjects: impl IntoIterator<Item = Subject<Start>>,
         about: &str,
-        mut set_up: impl FnMut(Entry) -> Result<Runner>,
-    ) -> Result<Vec<Runner>> {
-        let mut runners = Vec::new();
-        for entry in entries {
-            let name = name(entry);
+        mut set_up: impl FnMut(Subject<Start>, ProcessOptions) -> Result<(Runner<L>, Kept)>,
+        mut row: impl FnMut(&mut Runner<L>, &mut Kept, Figures) -> Result<Row>,
+    ) -> Result<Vec<Row>> {
+        // The servers end before what they need.
+        let (mut kept, mut runners) = (Vec::new(), Vec::new());
+        let Trial { budget, process, lost, progress, .. } = self;
+        for subject in subjects {
+            let name = subject.name;
             // Without time, the point is left out.
-            if self.budget.is_over() {
+            if budget.is_over() {
                 break;
             }
-            if !self.lost.has(name) {
-                self.progress.step(format!("{name} begins: {about}"));
-                runners.extend(self.lost.keep(name, set_up(entry))?);
+            if !lost.has(name) {
+                progress.step(format!("{name} begins: {about}"));
+                if let Some((runner, own)) = lost.keep(name, set_up(subject, *process))? {
+                    runners.push(runner);
+                    kept.push(own);
+                }
             }
         }
-        Ok(runners)
-    }
-}
-
-impl<Row> Done<Row> {
-    /// Returns the record: with the names and descriptions of the servers, the rivals among `all`,
-    /// and the experiment's own parameters.
-    pub(crate) fn record<'a>(
-        self,
-        servers: impl Iterator<Item = (&'a str, &'a str)> + Clone,
-        all: impl IntoIterator<Item = &'a str>,
-        notes: Vec<String>,
-        more: impl IntoIterator<Item = (&'static str, Value)>,
-    ) -> Record<Row> {
-        let notes: Vec<String> = notes.into_iter().chain(self.lost.notes()).collect();
-        let names: Vec<&str> = servers.clone().map(|(name, _)| name).collect();
-        let about = servers.map(|(name, about)| (name.to_owned(), json!(about))).collect();
-        let own = [
-            ("subjects", json!(names)),
-            ("about", about),
-            ("rivals", rivals::versions(all)),
-            ("notes", json!(notes)),
-        ];
-        let parameters = more.into_iter().chain(self.parameters).chain(own);
-        Record::new(self.name, self.environment, parameters, self.rows)
+        let begins = |name| progress.step(format!("{name}: {about}"));
+        let requests = turns::take_turns(&mut runners, budget, lost, begins)?;
+        turns::rows(&mut runners, lost, |place, runner| {
+            progress.step(format!("{}: {about}: figures", runner.name()));
+            let figures = runner.figures(requests)?;
+            row(runner, &mut kept[place], figures)
+        })
     }
 }

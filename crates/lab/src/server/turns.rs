@@ -6,19 +6,15 @@ use crate::budget::Budget;
 use crate::error::Result;
 use crate::experiment::Figure;
 use crate::rivals::Lost;
-use crate::server::generator::{Connection, Generator};
+use crate::server::generator::Load;
 use crate::server::rounds::{self, Slice};
 use crate::server::{Counts, Server};
-use crate::statistics;
-
-/// The fewest requests in a round, however short the time: a virtual machine may account no
-/// processor time for a few requests.
-const LEAST: u64 = 100;
+use crate::statistics::{self, Ratio};
 
 /// A server, its load generator, and its results.
-pub(crate) struct Runner<C: Connection> {
+pub(crate) struct Runner<L> {
     // Before the server, so that its connections are reset and not closed by the other side.
-    load: Generator<C>,
+    load: L,
     /// Its processes, one unless it has workers.
     servers: Vec<Server>,
     name: &'static str,
@@ -57,12 +53,15 @@ pub(crate) struct Figures {
     /// Processor time per request in each round, while the point is measured.
     #[serde(skip)]
     pub cpu_ns: Vec<f64>,
+    /// Time on the clock per request in each round, likewise.
+    #[serde(skip)]
+    pub clock_ns: Vec<f64>,
 }
 
 impl Figures {
     /// Returns the figures of some rounds with the same number of requests each, and of how busy
     /// the load generator was in them.
-    pub(crate) fn of(slices: &[Slice], busy: &[f64], requests: u64) -> Figures {
+    fn of(slices: &[Slice], busy: &[f64], requests: u64) -> Figures {
         let each = |of: fn(&Slice) -> u64| -> Vec<f64> {
             slices.iter().map(|slice| of(slice) as f64 / requests as f64).collect()
         };
@@ -78,7 +77,24 @@ impl Figures {
             epoll_ctl_per_request: None,
             rounds: slices.len(),
             cpu_ns: cpu,
+            clock_ns: times,
         }
+    }
+
+    /// Returns the figures with these counters of so many requests.
+    pub(crate) fn with(self, counts: Option<Counts>, requests: u64) -> Figures {
+        let each = |of: fn(&Counts) -> u64| Some(of(counts.as_ref()?) as f64 / requests as f64);
+        Figures {
+            waits_per_request: each(|counts| counts.waits),
+            epoll_ctl_per_request: each(|counts| counts.epoll_ctl),
+            ..self
+        }
+    }
+
+    /// Returns the ratio of the processor time of a request to that of another server that took
+    /// turns with this one.
+    pub(crate) fn ratio(&self, other: &Figures) -> Option<Ratio> {
+        Ratio::of(&self.cpu_ns, &other.cpu_ns)
     }
 
     /// Returns the processor time as a figure, for the comparison with another report.
@@ -88,9 +104,9 @@ impl Figures {
     }
 }
 
-impl<C: Connection> Runner<C> {
+impl<L: Load> Runner<L> {
     /// Creates the runner, and measures how long a request takes.
-    pub(crate) fn new(server: Server, load: Generator<C>) -> Result<Runner<C>> {
+    pub(crate) fn new(server: Server, load: L) -> Result<Runner<L>> {
         Runner::of_workers(server.name(), vec![server], load)
     }
 
@@ -99,9 +115,9 @@ impl<C: Connection> Runner<C> {
     pub(crate) fn of_workers(
         name: &'static str,
         servers: Vec<Server>,
-        mut load: Generator<C>,
-    ) -> Result<Runner<C>> {
-        let request_ns = rounds::pilot(load.connections(), |requests| load.go(requests))?;
+        mut load: L,
+    ) -> Result<Runner<L>> {
+        let request_ns = load.pilot()?;
         let (slices, busy) = (Vec::new(), Vec::new());
         Ok(Runner { load, servers, name, request_ns, before: None, slices, busy, is_lost: false })
     }
@@ -120,9 +136,9 @@ impl<C: Connection> Runner<C> {
     fn counts(&mut self) -> Result<Option<Counts>> {
         let mut sum = Some(Counts::default());
         for server in &mut self.servers {
-            sum = sum.zip(server.counts()?).map(|(sum, own)| Counts {
-                waits: sum.waits + own.waits,
-                epoll_ctl: sum.epoll_ctl + own.epoll_ctl,
+            sum = sum.zip(server.counts()?).map(|(mut sum, own)| {
+                sum.add(own);
+                sum
             });
         }
         Ok(sum)
@@ -133,23 +149,21 @@ impl<C: Connection> Runner<C> {
         self.load.go(requests).map(drop)
     }
 
-    /// Returns the server's counters over this many requests, if it counts. The same number of
-    /// requests is sent before, so that the counters exclude its work on connections that were
-    /// silent during the turns of other servers.
-    pub(crate) fn count(&mut self, requests: u64) -> Result<Option<Counts>> {
-        let Some(_) = self.counts()? else { return Ok(None) };
-        self.ask(requests)?;
-        let before = self.counts()?;
-        self.ask(requests)?;
-        Ok(self.counts()?.zip(before).map(|(now, before)| Counts {
-            waits: now.waits - before.waits,
-            epoll_ctl: now.epoll_ctl - before.epoll_ctl,
-        }))
+    /// Whether all its processes can be asked for their counters.
+    pub(crate) fn is_counting(&self) -> bool {
+        self.servers.iter().all(Server::is_counting)
     }
 
-    /// Returns the times of each round.
-    pub(crate) fn slices(&self) -> &[Slice] {
-        &self.slices
+    /// Sends this many requests, and returns the server's counters over them, if it counts.
+    pub(crate) fn count(&mut self, requests: u64) -> Result<Option<Counts>> {
+        let before = self.counts()?;
+        self.ask(requests)?;
+        Ok(self.counts()?.zip(before).map(|(now, before)| now.since(&before)))
+    }
+
+    /// Returns its load.
+    pub(crate) fn load(&self) -> &L {
+        &self.load
     }
 
     fn round(&mut self, requests: u64) -> Result<()> {
@@ -161,15 +175,10 @@ impl<C: Connection> Runner<C> {
 
     /// Returns the cost of a request, in rounds of this many requests.
     pub(crate) fn figures(&mut self, requests: u64) -> Result<Figures> {
-        let counted = self.counts()?.zip(self.before);
-        let all = requests * self.slices.len() as u64;
-        let by_request = |count: u64| count as f64 / all as f64;
-        Ok(Figures {
-            waits_per_request: counted.map(|(now, before)| by_request(now.waits - before.waits)),
-            epoll_ctl_per_request: counted
-                .map(|(now, before)| by_request(now.epoll_ctl - before.epoll_ctl)),
-            ..Figures::of(&self.slices, &self.busy, requests)
-        })
+        let counted = self.counts()?.zip(self.before.as_ref());
+        let counted = counted.map(|(now, before)| now.since(before));
+        let figures = Figures::of(&self.slices, &self.busy, requests);
+        Ok(figures.with(counted, requests * self.slices.len() as u64))
     }
 }
 
@@ -179,8 +188,8 @@ pub(crate) const ROUNDS: usize = 11;
 /// Lets the servers take turns, in the rounds of a point. `begins` is called with the server whose
 /// turn it is. Returns how many requests each got in a round. A rival that fails is lost, and the
 /// remaining servers go on.
-pub(crate) fn take_turns<C: Connection>(
-    runners: &mut [Runner<C>],
+pub(crate) fn take_turns<L: Load>(
+    runners: &mut [Runner<L>],
     budget: &mut Budget,
     lost: &mut Lost,
     mut begins: impl FnMut(&'static str),
@@ -188,7 +197,7 @@ pub(crate) fn take_turns<C: Connection>(
     let request_ns: Vec<f64> = runners.iter().map(|runner| runner.request_ns).collect();
     let connections = runners.iter().map(|runner| runner.load.connections()).max().unwrap_or(1);
     let requests = rounds::share(&request_ns, budget.rounds(ROUNDS), budget.left() * 1e9);
-    let requests = requests.max(connections as u64).max(LEAST);
+    let requests = requests.max(connections as u64).max(L::LEAST);
     let same = vec![requests; runners.len()];
     in_turn(runners, budget, &same, lost, &mut begins)?;
     Ok(requests)
@@ -197,15 +206,15 @@ pub(crate) fn take_turns<C: Connection>(
 /// Like [`take_turns`], but each server gets `most` requests in a round, or as many as fit into the
 /// time of one server: a slow server does not reduce the requests of the rest. Returns how many
 /// each got.
-pub(crate) fn take_turns_of<C: Connection>(
-    runners: &mut [Runner<C>],
+pub(crate) fn take_turns_of<L: Load>(
+    runners: &mut [Runner<L>],
     budget: &mut Budget,
     most: u64,
     lost: &mut Lost,
     mut begins: impl FnMut(&'static str),
 ) -> Result<Vec<u64>> {
     let slot = budget.slot(runners.len(), ROUNDS) * 1e9;
-    let of = |runner: &Runner<C>| {
+    let of = |runner: &Runner<L>| {
         let fit = rounds::share(&[runner.request_ns], 1, slot);
         fit.min(most).max(runner.load.connections() as u64)
     };
@@ -214,8 +223,8 @@ pub(crate) fn take_turns_of<C: Connection>(
     Ok(requests)
 }
 
-fn in_turn<C: Connection>(
-    runners: &mut [Runner<C>],
+fn in_turn<L: Load>(
+    runners: &mut [Runner<L>],
     budget: &mut Budget,
     requests: &[u64],
     lost: &mut Lost,
@@ -240,22 +249,36 @@ fn in_turn<C: Connection>(
     Ok(())
 }
 
-/// Returns the row of each server that is still there, by its place among all, and those servers. A
-/// rival that fails now is lost too.
-pub(crate) fn rows<C: Connection, Row>(
-    runners: Vec<Runner<C>>,
+/// Returns the row of each server that is still there, by its place among all. A rival that fails
+/// now is lost too.
+pub(crate) fn rows<L: Load, Row>(
+    runners: &mut [Runner<L>],
     lost: &mut Lost,
-    mut row: impl FnMut(usize, &mut Runner<C>) -> Result<Row>,
-) -> Result<(Vec<Row>, Vec<Runner<C>>)> {
-    let (mut rows, mut kept) = (Vec::new(), Vec::new());
-    for (place, mut runner) in runners.into_iter().enumerate() {
-        if runner.is_lost || runner.slices.is_empty() {
-            continue;
-        }
-        if let Some(row) = lost.keep(runner.name(), row(place, &mut runner))? {
-            rows.push(row);
-            kept.push(runner);
+    mut row: impl FnMut(usize, &mut Runner<L>) -> Result<Row>,
+) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for (place, runner) in runners.iter_mut().enumerate() {
+        if !runner.is_lost && !runner.slices.is_empty() {
+            let row = row(place, runner);
+            rows.extend(lost.keep(runner.name(), row)?);
         }
     }
-    Ok((rows, kept))
+    Ok(rows)
+}
+
+/// Fills in the ratios within a point. `of` returns the server of a row and its figures; `fill`
+/// gets the ratio of a row's processor time to that of a server.
+pub(crate) fn relate<Row>(
+    rows: &mut [Row],
+    of: fn(&Row) -> (&str, &Figures),
+    fill: impl Fn(&mut Row, &dyn Fn(&str) -> Option<Ratio>),
+) {
+    let all: Vec<(String, Figures)> =
+        rows.iter().map(|row| (of(row).0.to_owned(), of(row).1.clone())).collect();
+    for (row, (_, own)) in rows.iter_mut().zip(&all) {
+        fill(row, &|server| {
+            let (_, other) = all.iter().find(|(name, _)| name == server)?;
+            own.ratio(other)
+        });
+    }
 }

@@ -7,7 +7,6 @@
 //! at it to no effect; until then its writer has no task to wake. The cost of a step is charged to
 //! four accounts. The writer pays before the wait, by where the descriptor was watched then.
 
-use std::ops::AddAssign;
 use std::time::Duration;
 
 use superpoll::Hint;
@@ -38,15 +37,6 @@ impl Spent {
     /// Returns the loop's own part, without the cost of the writes.
     pub fn own(&self) -> f64 {
         self.total() - self.writes
-    }
-}
-
-impl AddAssign for Spent {
-    fn add_assign(&mut self, other: Spent) {
-        self.wait += other.wait;
-        self.upkeep += other.upkeep;
-        self.writes += other.writes;
-        self.reads += other.reads;
     }
 }
 
@@ -103,11 +93,9 @@ impl<P: Policy> Machine<P> {
             triggers: 0,
         };
         for index in 0..total as u32 {
-            let (policy, view) = machine.policy_and_view();
-            let mut account = Account { kind: setting.kind, ..Account::default() };
-            let place = policy.start(&mut account, hint, &view);
-            machine.accounts[index as usize] = account;
-            if place == Set::Hot {
+            let start =
+                machine.ask(index, |policy, account, view| policy.start(account, hint, view));
+            if start == Set::Hot {
                 machine.enter(index);
             }
         }
@@ -126,6 +114,19 @@ impl<P: Policy> Machine<P> {
         (&mut self.policy, view)
     }
 
+    /// Asks the policy about a descriptor, whose account it may change.
+    fn ask<Answer>(
+        &mut self,
+        index: u32,
+        question: impl FnOnce(&mut P, &mut Account, &View<'_>) -> Answer,
+    ) -> Answer {
+        let mut account = self.accounts[index as usize];
+        let (policy, view) = self.policy_and_view();
+        let answer = question(policy, &mut account, &view);
+        self.accounts[index as usize] = account;
+        answer
+    }
+
     /// Returns where a descriptor is watched.
     pub fn place(&self, index: u32) -> Set {
         if self.places[index as usize] == COLD { Set::Cold } else { Set::Hot }
@@ -134,11 +135,6 @@ impl<P: Policy> Machine<P> {
     /// Returns how many descriptors are in the array.
     pub fn hot(&self) -> usize {
         self.array.len()
-    }
-
-    /// Returns the number of descriptors.
-    pub fn total(&self) -> usize {
-        self.places.len()
     }
 
     /// Returns the cost so far.
@@ -156,11 +152,6 @@ impl<P: Policy> Machine<P> {
         self.triggers
     }
 
-    /// Returns the policy.
-    pub fn policy(&self) -> &P {
-        &self.policy
-    }
-
     fn kind_costs(&self) -> superpoll::diagnostics::KindCosts {
         *self.setting.costs.of(self.setting.kind)
     }
@@ -169,10 +160,7 @@ impl<P: Policy> Machine<P> {
         self.places[index as usize] = self.array.len() as u32;
         self.array.push(index);
         self.scan += f64::from(self.kind_costs().scan * self.setting.scan_factor);
-        let mut account = self.accounts[index as usize];
-        let (policy, view) = self.policy_and_view();
-        policy.moved_to_hot(&mut account, &view);
-        self.accounts[index as usize] = account;
+        self.ask(index, P::moved_to_hot);
     }
 
     fn promote(&mut self, index: u32) {
@@ -200,11 +188,8 @@ impl<P: Policy> Machine<P> {
         self.level[index as usize] =
             self.setting.level || self.policy.prefers_level(self.setting.kind);
         self.scan -= f64::from(costs.scan * self.setting.scan_factor);
-        let mut account = self.accounts[index as usize];
-        account.parked = false;
-        let (policy, view) = self.policy_and_view();
-        policy.moved_to_cold(&mut account, handed_off, &view);
-        self.accounts[index as usize] = account;
+        self.accounts[index as usize].parked = false;
+        self.ask(index, |policy, account, view| policy.moved_to_cold(account, handed_off, view));
     }
 
     fn demote_all(&mut self) {
@@ -258,10 +243,7 @@ impl<P: Policy> Machine<P> {
             if self.place(index) == Set::Hot {
                 self.spent.wait += f64::from(costs.ready * self.setting.scan_factor);
                 tally.hot_ready += 1;
-                let mut account = self.accounts[index as usize];
-                let (policy, view) = self.policy_and_view();
-                policy.hot_event(&mut account, &view);
-                self.accounts[index as usize] = account;
+                self.ask(index, P::hot_event);
             }
         }
         if tally.hot_ready < active.len() {
@@ -290,9 +272,7 @@ impl<P: Policy> Machine<P> {
                 self.spent.wait += f64::from(costs.level);
                 self.queue(index);
             }
-            let mut account = self.accounts[index as usize];
-            let (policy, view) = self.policy_and_view();
-            if policy.cold_event(&mut account, &view) {
+            if self.ask(index, P::cold_event) {
                 self.candidates.push(index);
             } else if !self.setting.level {
                 let level = self.policy.prefers_level(self.setting.kind);
@@ -300,7 +280,6 @@ impl<P: Policy> Machine<P> {
                     self.retrigger.push(index);
                 }
             }
-            self.accounts[index as usize] = account;
         }
         if !self.candidates.is_empty() {
             self.admit_candidates();
@@ -398,11 +377,7 @@ impl<P: Policy> Machine<P> {
             let length = self.array.len();
             self.hand = if self.hand == 0 { length } else { self.hand.min(length) } - 1;
             let index = self.array[self.hand];
-            let mut account = self.accounts[index as usize];
-            let (policy, view) = self.policy_and_view();
-            let verdict = policy.review(&mut account, &view);
-            self.accounts[index as usize] = account;
-            match verdict {
+            match self.ask(index, P::review) {
                 Verdict::Stay => {}
                 Verdict::Demote => self.demote(index, false),
                 Verdict::Settle => {

@@ -60,8 +60,6 @@ pub struct Outcome {
     /// A cost that no schedule can beat: reads, one empty wait per round, and the best schedule for
     /// each descriptor alone.
     pub hindsight: f64,
-    /// The same without reads and empty waits: the part that placement decides.
-    pub hindsight_placement: f64,
     /// Moves in either direction.
     pub moves: u64,
     /// Changes of the trigger in epoll.
@@ -117,7 +115,6 @@ impl<P: Policy> Play<P> {
     }
 
     fn outcome(&self, setting: &Setting) -> Outcome {
-        let placement = self.hindsight.total();
         Outcome {
             policy: self.machine.spent(),
             pure: self.pure.best(),
@@ -125,10 +122,9 @@ impl<P: Policy> Play<P> {
             poll: self.pure.poll.total(),
             edge: self.pure.edge.total(),
             level: self.pure.level.total(),
-            hindsight: placement
+            hindsight: self.hindsight.total()
                 + self.machine.spent().reads
                 + f64::from(self.rounds) * f64::from(setting.costs.cold_wait),
-            hindsight_placement: placement,
             moves: self.machine.moves(),
             triggers: self.machine.triggers(),
             events: self.events,

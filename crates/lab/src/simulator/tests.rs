@@ -20,6 +20,12 @@ fn governed(load: &Load, kind: Kind) -> Outcome {
     play(CostBased::new(), load, ROUNDS, &Setting::new(kind))
 }
 
+/// Checks that a load costs no more than this share of the best pure back-end's cost.
+fn within(most: f64, load: &Load, kind: Kind) {
+    let ratio = governed(load, kind).ratio();
+    assert!(ratio <= most, "{kind:?} {load}: {ratio}");
+}
+
 fn rotating(every: u32) -> Load {
     Load::new(1000, Pattern::Rotating { active: 50, every, jitter: 0 })
 }
@@ -225,13 +231,11 @@ fn mixed_loads_gain() {
 fn hot_sets_may_rotate() {
     for kind in Kind::MEASURED {
         for every in [1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20, 30, 50] {
-            let outcome = governed(&rotating(every), kind);
-            assert!(outcome.ratio() <= 1.04, "{kind:?} every {every}: {}", outcome.ratio());
+            within(1.04, &rotating(every), kind);
         }
         let slow = if kind == Kind::Pipe { 0.82 } else { 0.92 };
         for every in [100, 200, 1000] {
-            let outcome = governed(&rotating(every), kind);
-            assert!(outcome.ratio() <= slow, "{kind:?} every {every}: {}", outcome.ratio());
+            within(slow, &rotating(every), kind);
         }
     }
 }
@@ -240,8 +244,7 @@ fn hot_sets_may_rotate() {
 fn chance_settles_on_the_better_side() {
     for kind in Kind::MEASURED {
         for chance in [0.01, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.75, 0.9] {
-            let outcome = governed(&Load::new(1000, Pattern::Chance(chance)), kind);
-            assert!(outcome.ratio() <= 1.06, "{kind:?} {chance}: {}", outcome.ratio());
+            within(1.06, &Load::new(1000, Pattern::Chance(chance)), kind);
         }
     }
 }
@@ -255,8 +258,7 @@ fn jitter_and_bursts_are_no_worse() {
             Load::new(500, Pattern::Bursts { on: 20, off: 200, jitter: 10 }),
             Load::new(500, Pattern::Bursts { on: 100, off: 100, jitter: 50 }),
         ] {
-            let outcome = governed(&load, kind);
-            assert!(outcome.ratio() <= 1.06, "{kind:?} {load}: {}", outcome.ratio());
+            within(1.06, &load, kind);
         }
     }
 }

@@ -20,7 +20,7 @@ struct Batch<'a> {
     pairs: Vec<u32>,
 }
 
-fn build<'a>(
+pub(super) fn build<'a>(
     pairs: &'a Pairs,
     kind: BackendKind,
     speculates: bool,
@@ -44,36 +44,19 @@ fn build<'a>(
     Ok(Box::new(Batch { reader, arrivals, pairs: numbers }))
 }
 
-pub(super) fn build_epoll(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
-    build(pairs, BackendKind::Epoll, false)
-}
-
-pub(super) fn build_adaptive(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
-    build(pairs, BackendKind::Adaptive, false)
-}
-
-pub(super) fn build_watching(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
-    build(pairs, BackendKind::Uring, false)
-}
-
-pub(super) fn build_uring(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
-    build(pairs, BackendKind::Uring, true)
-}
-
 impl Subject for Batch<'_> {
-    fn round(&mut self, active: &[u32], log: &mut ReadLog) -> Result<()> {
-        while log.bytes() < active.len() {
-            self.reader.wait(&mut self.arrivals, None)?;
-            for arrival in &self.arrivals {
-                let pair = self.pairs[arrival.key().index() as usize];
-                match arrival.outcome() {
-                    Outcome::Bytes(bytes) => log.note(pair as usize, bytes),
-                    other => return Err(Error::usage(format!("pair {pair}: {other:?}"))),
-                }
+    #[inline(always)]
+    fn turn(&mut self, _active: &[u32], log: &mut ReadLog) -> Result<()> {
+        self.reader.wait(&mut self.arrivals, None)?;
+        for arrival in &self.arrivals {
+            let pair = self.pairs[arrival.key().index() as usize];
+            match arrival.outcome() {
+                Outcome::Bytes(bytes) => log.note(pair as usize, bytes),
+                other => return Err(Error::usage(format!("pair {pair}: {other:?}"))),
             }
-            if let Some((_, error)) = self.arrivals.refusals().first() {
-                return Err(Error::usage(error.to_string()));
-            }
+        }
+        if let Some((_, error)) = self.arrivals.refusals().first() {
+            return Err(Error::usage(error.to_string()));
         }
         Ok(())
     }

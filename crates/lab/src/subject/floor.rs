@@ -16,12 +16,10 @@ pub(super) fn build(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
 }
 
 impl Subject for Floor<'_> {
-    fn round(&mut self, active: &[u32], log: &mut ReadLog) -> Result<()> {
-        // More than one turn only where the network is late.
-        while log.bytes() < active.len() {
-            for &pair in active {
-                log.read(pair as usize, self.readers[pair as usize]);
-            }
+    /// More than one turn only where the network is late.
+    fn turn(&mut self, active: &[u32], log: &mut ReadLog) -> Result<()> {
+        for &pair in active {
+            log.read(pair as usize, self.readers[pair as usize]);
         }
         Ok(())
     }

@@ -9,31 +9,43 @@
 //! All subjects request as many events per wait as there are descriptors, where users can choose
 //! that number.
 
+use superpoll::{BackendKind, Mode, Poller};
+
 use crate::by_name::by_name;
 use crate::channel::Pairs;
 use crate::error::{Error, Result};
 
 mod batch;
+#[cfg(feature = "rivals-c")]
+mod callbacks;
 mod floor;
-#[cfg(feature = "rivals-c")]
-mod libev;
-#[cfg(feature = "rivals-c")]
-mod libevent;
-#[cfg(feature = "rivals-c")]
-mod libuv;
 #[cfg(feature = "rival-mio")]
 mod mio;
-mod ours;
+pub(crate) mod ours;
 #[cfg(feature = "rival-polling")]
 mod polling;
-mod raw_epoll;
-mod raw_poll;
+pub(crate) mod raw_epoll;
+pub(crate) mod raw_poll;
 mod work;
 
-pub(crate) use work::{ReadLog, Subject};
+pub(crate) use work::{ReadLog, Subject, Turn};
 
 /// Makes a subject that watches the readers of these pairs.
 pub(crate) type Build = fn(&Pairs) -> Result<Box<dyn Subject + '_>>;
+
+/// How a subject is made.
+#[derive(Clone, Copy)]
+enum Make {
+    /// By a function.
+    By(Build),
+    /// A poller of ours.
+    Ours(BackendKind, Mode),
+    /// A batch reader of ours, and whether it reads busy descriptors on speculation.
+    Batch(BackendKind, bool),
+    /// Not at all: this feature is not built in.
+    #[allow(dead_code, reason = "some builds have all features")]
+    Missing(&'static str),
+}
 
 /// A subject by name.
 #[derive(Clone, Copy)]
@@ -48,91 +60,105 @@ pub(crate) struct Entry {
     pub small_numbers: bool,
     /// Whether it needs io_uring.
     pub rings: bool,
-    build: Build,
-    /// The feature that it needs and that is not built in.
-    missing: Option<&'static str>,
+    make: Make,
 }
 
 by_name!(Entry);
 
+const fn made(name: &'static str, about: &'static str, make: Make) -> Entry {
+    Entry { name, about, adapts: false, small_numbers: false, rings: false, make }
+}
+
 pub(crate) const fn entry(name: &'static str, about: &'static str, build: Build) -> Entry {
-    Entry { name, about, adapts: false, small_numbers: false, rings: false, build, missing: None }
+    made(name, about, Make::By(build))
 }
 
-const fn adapting(name: &'static str, about: &'static str, build: Build) -> Entry {
-    Entry { adapts: true, ..entry(name, about, build) }
+const fn ours(name: &'static str, about: &'static str, kind: BackendKind, mode: Mode) -> Entry {
+    Entry {
+        adapts: matches!(kind, BackendKind::Adaptive | BackendKind::Auto),
+        small_numbers: matches!(kind, BackendKind::Select),
+        rings: matches!(kind, BackendKind::Uring),
+        ..made(name, about, Make::Ours(kind, mode))
+    }
 }
 
-#[cfg(not(all(feature = "rivals-c", feature = "rival-mio", feature = "rival-polling")))]
-const fn absent(name: &'static str, about: &'static str, feature: &'static str) -> Entry {
-    Entry { missing: Some(feature), ..entry(name, about, floor::build) }
+/// A batch reader; it adapts if it leaves busy descriptors unwatched and reads them on speculation.
+const fn batch(
+    name: &'static str,
+    about: &'static str,
+    kind: BackendKind,
+    speculates: bool,
+) -> Entry {
+    Entry {
+        adapts: speculates || matches!(kind, BackendKind::Adaptive),
+        rings: matches!(kind, BackendKind::Uring),
+        ..made(name, about, Make::Batch(kind, speculates))
+    }
+}
+
+/// A subject that a feature builds in.
+macro_rules! rival {
+    ($name:literal, $about:literal, $feature:literal, $build:path) => {{
+        #[cfg(feature = $feature)]
+        let make = Make::By($build);
+        #[cfg(not(feature = $feature))]
+        let make = Make::Missing($feature);
+        made($name, $about, make)
+    }};
 }
 
 /// All subjects, the yardsticks first.
 pub(crate) const ALL: &[Entry] = &[
     entry("floor", "perfect knowledge: only the reads", floor::build),
     entry("raw-poll", "a C programmer's poll loop", raw_poll::build),
-    entry("raw-epoll-lt", "a C programmer's epoll loop, level-triggered", raw_epoll::build_level),
-    entry("raw-epoll-et", "a C programmer's epoll loop, edge-triggered", raw_epoll::build_edge),
-    Entry { small_numbers: true, ..entry("select", "back-end select", ours::build_select) },
-    entry("poll", "back-end poll", ours::build_poll),
-    entry("epoll-lt", "back-end epoll, level-triggered", ours::build_epoll_level),
-    entry("epoll-et", "back-end epoll, edge-triggered", ours::build_epoll_edge),
-    entry("epoll-oneshot", "back-end epoll, armed again each time", ours::build_epoll_oneshot),
-    Entry { rings: true, ..entry("uring", "back-end uring, edge-triggered", ours::build_uring) },
-    adapting("adaptive", "back-end adaptive, either trigger", ours::build_adaptive),
-    adapting("auto", "back-end auto: adaptive or uring, either trigger", ours::build_auto),
-    adapting("adaptive-lt", "back-end adaptive, level-triggered", ours::build_adaptive_level),
-    adapting(
-        "adaptive-threshold",
-        "back-end adaptive with one ratio per set",
-        ours::build_adaptive_threshold,
+    entry("raw-epoll-lt", "a C programmer's epoll loop, level-triggered", |pairs| {
+        raw_epoll::build(pairs, raw_epoll::LEVEL)
+    }),
+    entry("raw-epoll-et", "a C programmer's epoll loop, edge-triggered", |pairs| {
+        raw_epoll::build(pairs, raw_epoll::EDGE)
+    }),
+    ours("select", "back-end select", BackendKind::Select, Mode::Level),
+    ours("poll", "back-end poll", BackendKind::Poll, Mode::Level),
+    ours("epoll-lt", "back-end epoll, level-triggered", BackendKind::Epoll, Mode::Level),
+    ours("epoll-et", "back-end epoll, edge-triggered", BackendKind::Epoll, Mode::Edge),
+    ours(
+        "epoll-oneshot",
+        "back-end epoll, armed again each time",
+        BackendKind::Epoll,
+        Mode::OneShot,
     ),
+    ours("uring", "back-end uring, edge-triggered", BackendKind::Uring, Mode::Auto),
+    ours("adaptive", "back-end adaptive, either trigger", BackendKind::Adaptive, Mode::Auto),
+    ours("auto", "back-end auto: adaptive or uring, either trigger", BackendKind::Auto, Mode::Auto),
+    ours("adaptive-lt", "back-end adaptive, level-triggered", BackendKind::Adaptive, Mode::Level),
+    Entry {
+        adapts: true,
+        ..entry(
+            "adaptive-threshold",
+            "back-end adaptive with one ratio per set",
+            ours::build_adaptive_threshold,
+        )
+    },
     entry(
         "adaptive-fixed-hot",
         "back-end adaptive with everything in the array",
         ours::build_adaptive_fixed_hot,
     ),
-    entry("batch-epoll", "batch reader on epoll: plain reads", batch::build_epoll),
-    adapting("batch-adaptive", "batch reader on adaptive: plain reads", batch::build_adaptive),
-    Entry {
-        rings: true,
-        ..entry("batch-uring", "batch reader on uring, everything watched", batch::build_watching)
-    },
-    Entry {
-        rings: true,
-        ..adapting(
-            "adaptive-uring",
-            "batch reader on uring, busy ones unwatched",
-            batch::build_uring,
-        )
-    },
-    #[cfg(feature = "rival-mio")]
-    entry("mio", "the crate mio", mio::build),
-    #[cfg(not(feature = "rival-mio"))]
-    absent("mio", "the crate mio", "rival-mio"),
-    #[cfg(feature = "rival-polling")]
-    entry("polling", "the crate polling, level-triggered", polling::build),
-    #[cfg(not(feature = "rival-polling"))]
-    absent("polling", "the crate polling, level-triggered", "rival-polling"),
-    #[cfg(feature = "rivals-c")]
-    entry("libevent", "the C library libevent", libevent::build),
-    #[cfg(not(feature = "rivals-c"))]
-    absent("libevent", "the C library libevent", "rivals-c"),
-    #[cfg(feature = "rivals-c")]
-    entry("libev", "the C library libev", libev::build),
-    #[cfg(not(feature = "rivals-c"))]
-    absent("libev", "the C library libev", "rivals-c"),
-    #[cfg(feature = "rivals-c")]
-    entry("libuv", "the C library libuv", libuv::build),
-    #[cfg(not(feature = "rivals-c"))]
-    absent("libuv", "the C library libuv", "rivals-c"),
+    batch("batch-epoll", "batch reader on epoll: plain reads", BackendKind::Epoll, false),
+    batch("batch-adaptive", "batch reader on adaptive: plain reads", BackendKind::Adaptive, false),
+    batch("batch-uring", "batch reader on uring, everything watched", BackendKind::Uring, false),
+    batch("adaptive-uring", "batch reader on uring, busy ones unwatched", BackendKind::Uring, true),
+    rival!("mio", "the crate mio", "rival-mio", mio::build),
+    rival!("polling", "the crate polling, level-triggered", "rival-polling", polling::build),
+    rival!("libevent", "the C library libevent", "rivals-c", callbacks::build_libevent),
+    rival!("libev", "the C library libev", "rivals-c", callbacks::build_libev),
+    rival!("libuv", "the C library libuv", "rivals-c", callbacks::build_libuv),
 ];
 
 impl Entry {
     /// Returns whether it is built in.
     pub(crate) fn is_built_in(&self) -> bool {
-        self.missing.is_none()
+        !matches!(self.make, Make::Missing(_))
     }
 
     /// Returns the subject of this name.
@@ -142,37 +168,73 @@ impl Entry {
 
     /// Returns the same entry, if it is built in.
     pub(crate) fn present(self) -> Result<Entry> {
-        match self.missing {
-            None => Ok(self),
-            Some(feature) => Err(Error::usage(format!(
-                "subject {} is not built in: build with --features {feature}{}",
-                self.name,
-                if feature == "rivals-c" {
-                    " (needs libevent-dev, libev-dev, libuv1-dev)"
-                } else {
-                    ""
-                }
-            ))),
+        match self.make {
+            Make::Missing(feature) => Err(self.not_built_in(feature)),
+            _ => Ok(self),
         }
+    }
+
+    fn not_built_in(&self, feature: &str) -> Error {
+        let needs = match feature {
+            "rivals-c" => " (needs libevent-dev, libev-dev, libuv1-dev)",
+            _ => "",
+        };
+        Error::usage(format!(
+            "subject {} is not built in: build with --features {feature}{needs}",
+            self.name
+        ))
     }
 
     /// Returns whether it can watch these readers at all.
     pub(crate) fn suits(&self, pairs: &Pairs) -> bool {
-        let works = !self.rings || superpoll::BackendKind::Uring.is_available();
+        let works = !self.rings || BackendKind::Uring.is_available();
         works && !(self.small_numbers && pairs.readers().iter().any(|&fd| fd >= 1024))
     }
 
     /// Builds the subject over these pairs.
     pub(crate) fn build<'a>(&self, pairs: &'a Pairs) -> Result<Box<dyn Subject + 'a>> {
-        (self.build)(pairs)
+        match self.make {
+            Make::By(build) => build(pairs),
+            Make::Ours(kind, mode) => ours::build(pairs, Poller::builder().backend(kind), mode),
+            Make::Batch(kind, speculates) => batch::build(pairs, kind, speculates),
+            Make::Missing(feature) => Err(self.not_built_in(feature)),
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::channel::Kind;
     use crate::sys::descriptor;
+
+    /// Writes to the active pairs, lets a subject do its part of the round, and checks it.
+    pub(crate) fn do_round(
+        subject: &mut dyn Subject,
+        pairs: &Pairs,
+        active: &[u32],
+        byte: u8,
+        log: &mut ReadLog,
+    ) {
+        for &pair in active {
+            assert!(descriptor::write_byte(pairs.writers()[pair as usize], byte));
+        }
+        subject.round(active, log).unwrap();
+        log.close("test", active, byte).unwrap();
+        pairs.answer(active).unwrap();
+    }
+
+    /// Lets a subject do rounds of every size; returns it.
+    pub(crate) fn do_rounds<'a>(entry: &Entry, pairs: &'a Pairs) -> Box<dyn Subject + 'a> {
+        let total = pairs.len() as u32;
+        let (mut subject, mut log) = (entry.build(pairs).unwrap(), ReadLog::new(pairs.len()));
+        for round in 0..5 * total {
+            let is_active = |n: &u32| round % total == *n || n.is_multiple_of(1 + round / total);
+            let active: Vec<u32> = (0..total).filter(is_active).collect();
+            do_round(&mut *subject, pairs, &active, round as u8, &mut log);
+        }
+        subject
+    }
 
     #[test]
     fn every_subject_does_rounds_of_every_size_on_every_kind() {
@@ -184,18 +246,7 @@ mod tests {
                     assert!(entry.rings, "{}", entry.name);
                     continue;
                 }
-                let mut subject = entry.build(&pairs).unwrap();
-                let mut log = ReadLog::new(pairs.len());
-                for round in 0..120u32 {
-                    let active: Vec<u32> =
-                        (0..24).filter(|n| round % 24 == *n || n % (1 + round / 24) == 0).collect();
-                    let byte = round as u8;
-                    for &pair in &active {
-                        assert!(descriptor::write_byte(pairs.writers()[pair as usize], byte));
-                    }
-                    subject.round(&active, &mut log).unwrap();
-                    log.close(entry.name, &active, byte).unwrap();
-                }
+                do_rounds(entry, &pairs);
             }
         }
     }
@@ -231,12 +282,12 @@ mod tests {
         let error = Entry::named("kqueue").unwrap_err().to_string();
         assert!(error.contains("\"kqueue\"") && error.contains("raw-epoll-lt"), "{error}");
         for entry in ALL {
-            match entry.missing {
-                None => assert_eq!(Entry::named(entry.name).unwrap(), *entry),
-                Some(feature) => {
+            match entry.make {
+                Make::Missing(feature) => {
                     let error = Entry::named(entry.name).unwrap_err().to_string();
                     assert!(error.contains(&format!("--features {feature}")), "{error}");
                 }
+                _ => assert_eq!(Entry::named(entry.name).unwrap(), *entry),
             }
         }
     }

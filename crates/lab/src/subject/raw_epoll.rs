@@ -4,48 +4,69 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use crate::channel::Pairs;
 use crate::error::{Error, Result};
-use crate::subject::work::{ReadLog, Subject};
+use crate::subject::work::{ReadLog, Subject, Turn};
 use crate::sys::epoll;
+use crate::sys::ready::Ready;
 
-struct RawEpoll<'a> {
+/// An epoll set over readers, and the loop that waits for it.
+pub(crate) struct RawEpoll {
     set: OwnedFd,
-    readers: &'a [RawFd],
+    readers: Vec<RawFd>,
     events: Vec<epoll::Raw>,
     waits: u64,
 }
 
-pub(super) fn build_level(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
-    build(pairs, libc::EPOLLIN as u32)
-}
+/// Readability, level-triggered.
+pub(crate) const LEVEL: i32 = libc::EPOLLIN;
 
-pub(super) fn build_edge(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
-    build(pairs, (libc::EPOLLIN | libc::EPOLLET) as u32)
-}
+/// Readability, edge-triggered.
+pub(super) const EDGE: i32 = libc::EPOLLIN | libc::EPOLLET;
 
-fn build(pairs: &Pairs, events: u32) -> Result<Box<dyn Subject + '_>> {
-    let set = epoll::create().map_err(|e| Error::system("creating an epoll set", e))?;
-    for (pair, &fd) in pairs.readers().iter().enumerate() {
-        epoll::add(&set, fd, events, pair as u64)
-            .map_err(|e| Error::system(format!("watching descriptor {fd} with epoll"), e))?;
+impl RawEpoll {
+    /// Creates a set of the readers of the pairs for which `has` returns true.
+    pub(crate) fn over(
+        readers: &[RawFd],
+        events: i32,
+        has: impl Fn(usize) -> bool,
+    ) -> Result<RawEpoll> {
+        let set = epoll::create().map_err(|e| Error::system("creating an epoll set", e))?;
+        let mut count = 0;
+        for (pair, &fd) in readers.iter().enumerate().filter(|(pair, _)| has(*pair)) {
+            epoll::add(&set, fd, events as u32, pair as u64)
+                .map_err(|e| Error::system(format!("watching descriptor {fd} with epoll"), e))?;
+            count += 1;
+        }
+        let events = vec![epoll::Raw { events: 0, u64: 0 }; count.max(1)];
+        Ok(RawEpoll { set, readers: readers.to_vec(), events, waits: 0 })
     }
-    let events = vec![epoll::Raw { events: 0, u64: 0 }; pairs.len()];
-    Ok(Box::new(RawEpoll { set, readers: pairs.readers(), events, waits: 0 }))
 }
 
-impl Subject for RawEpoll<'_> {
-    fn round(&mut self, active: &[u32], log: &mut ReadLog) -> Result<()> {
-        while log.bytes() < active.len() {
-            self.waits += 1;
-            let count = epoll::wait(self.set.as_raw_fd(), &mut self.events);
-            let Ok(count) = usize::try_from(count) else {
-                return Err(Error::last("epoll_wait"));
-            };
-            for event in &self.events[..count] {
-                let pair = event.u64 as usize;
-                log.read(pair, self.readers[pair]);
+pub(super) fn build(pairs: &Pairs, events: i32) -> Result<Box<dyn Subject + '_>> {
+    Ok(Box::new(RawEpoll::over(pairs.readers(), events, |_| true)?))
+}
+
+impl Turn for RawEpoll {
+    #[inline(always)]
+    fn turn(&mut self, receiver: &mut impl Ready) -> Result<bool> {
+        self.waits += 1;
+        let count = epoll::wait(self.set.as_raw_fd(), &mut self.events);
+        let Ok(count) = usize::try_from(count) else {
+            return Err(Error::last("epoll_wait"));
+        };
+        for event in &self.events[..count] {
+            let pair = event.u64 as usize;
+            if !receiver.ready(pair, self.readers[pair]) {
+                return Ok(false);
             }
         }
-        Ok(())
+        Ok(true)
+    }
+}
+
+impl Subject for RawEpoll {
+    #[inline(always)]
+    fn turn(&mut self, _active: &[u32], log: &mut ReadLog) -> Result<()> {
+        Turn::turn(self, log).map(drop)
     }
 
     fn calls(&self) -> Option<u64> {

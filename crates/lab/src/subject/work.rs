@@ -1,13 +1,24 @@
 //! A poller at work, and the proof that it did the work.
 
+use std::os::fd::RawFd;
+
 use crate::error::{Error, Result};
 use crate::sys::descriptor;
+use crate::sys::ready::Ready;
 
 /// A poller at work.
 pub(crate) trait Subject {
-    /// Waits until all of `active` (pairs, ascending) were reported, reading one byte of each. Only
-    /// the floor may look at which they are; all other subjects may only use their number.
-    fn round(&mut self, active: &[u32], log: &mut ReadLog) -> Result<()>;
+    /// Waits once, and reads one byte of each descriptor that is reported. Only the floor may look
+    /// at which pairs are active.
+    fn turn(&mut self, active: &[u32], log: &mut ReadLog) -> Result<()>;
+
+    /// Waits until all of `active` (pairs, ascending) were reported and read.
+    fn round(&mut self, active: &[u32], log: &mut ReadLog) -> Result<()> {
+        while log.bytes() < active.len() {
+            self.turn(active, log)?;
+        }
+        Ok(())
+    }
 
     /// Its own counters, if it has any.
     fn counters(&self) -> Option<superpoll::diagnostics::Stats> {
@@ -52,7 +63,7 @@ impl ReadLog {
 
     /// Reads one byte of a reader and notes it.
     #[inline(always)]
-    pub(crate) fn read(&mut self, pair: usize, fd: std::os::fd::RawFd) {
+    pub(crate) fn read(&mut self, pair: usize, fd: RawFd) {
         match descriptor::read_byte(fd) {
             Some(byte) => {
                 self.seen[pair] += 1;
@@ -106,11 +117,26 @@ impl ReadLog {
     }
 }
 
-#[cfg(feature = "rivals-c")]
-impl crate::sys::ready::Ready for ReadLog {
+impl Ready for ReadLog {
     #[inline(always)]
-    fn ready(&mut self, place: usize, fd: std::os::fd::RawFd) -> bool {
+    fn ready(&mut self, place: usize, fd: RawFd) -> bool {
         self.read(place, fd);
         true
+    }
+}
+
+/// A loop that waits for its readers, and hands those that are ready to anyone.
+pub(crate) trait Turn {
+    /// Waits once, and hands over what is ready; returns false as soon as a receiver has had enough.
+    fn turn(&mut self, receiver: &mut impl Ready) -> Result<bool>;
+}
+
+/// A subject that has nothing to tell besides its turns.
+pub(crate) struct Turns<F>(pub F);
+
+impl<F: FnMut(&mut ReadLog) -> Result<()>> Subject for Turns<F> {
+    #[inline(always)]
+    fn turn(&mut self, _active: &[u32], log: &mut ReadLog) -> Result<()> {
+        (self.0)(log)
     }
 }

@@ -4,6 +4,8 @@
 use std::io;
 use std::os::fd::RawFd;
 
+use nix::errno::Errno;
+
 const IOCB_CMD_POLL: u16 = 5;
 
 /// A request, as the kernel lays it out. `key` and `rw_flags` are both zero, so their order does
@@ -46,16 +48,14 @@ pub(crate) struct Polls {
     calls: u64,
 }
 
-fn check(returned: libc::c_long) -> io::Result<usize> {
-    usize::try_from(returned).map_err(|_| io::Error::last_os_error())
-}
-
 impl Polls {
     /// Creates a request for each descriptor, none submitted yet.
     pub(crate) fn new(fds: &[RawFd]) -> io::Result<Polls> {
         let mut context: libc::c_ulong = 0;
         // SAFETY: the kernel writes one number, which outlives the call.
-        check(unsafe { libc::syscall(libc::SYS_io_setup, fds.len().max(1), &raw mut context) })?;
+        Errno::result(unsafe {
+            libc::syscall(libc::SYS_io_setup, fds.len().max(1), &raw mut context)
+        })?;
         let requests = fds.iter().enumerate().map(|(data, &fd)| Request {
             data: data as u64,
             opcode: IOCB_CMD_POLL,
@@ -82,9 +82,9 @@ impl Polls {
             let rest = &mut self.due[done..];
             // SAFETY: the addresses are those of elements of `requests`, which is never resized;
             // the kernel copies each request within the call.
-            done += check(unsafe {
+            done += Errno::result(unsafe {
                 libc::syscall(libc::SYS_io_submit, self.context, rest.len(), rest.as_mut_ptr())
-            })?;
+            })? as usize;
         }
         self.due.clear();
         Ok(())
@@ -97,7 +97,7 @@ impl Polls {
             self.calls += 1;
             // SAFETY: the kernel writes at most as many events as the slice has; no timeout is
             // given.
-            let count = check(unsafe {
+            let count = Errno::result(unsafe {
                 libc::syscall(
                     libc::SYS_io_getevents,
                     self.context,
@@ -108,8 +108,8 @@ impl Polls {
                 )
             });
             match count {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                other => return other,
+                Err(Errno::EINTR) => {}
+                other => return Ok(other? as usize),
             }
         }
     }

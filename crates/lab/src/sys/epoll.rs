@@ -1,29 +1,24 @@
 //! `epoll(7)`.
 
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::num::NonZeroUsize;
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+
+use nix::errno::Errno;
+use nix::sys::epoll::{Epoll, EpollCreateFlags};
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 
 /// One event as the kernel writes it.
 pub(crate) type Raw = libc::epoll_event;
 
 /// Creates an epoll set.
 pub(crate) fn create() -> io::Result<OwnedFd> {
-    // SAFETY: the call takes a flag; the number it returns has no owner yet.
-    unsafe {
-        match libc::epoll_create1(libc::EPOLL_CLOEXEC) {
-            -1 => Err(io::Error::last_os_error()),
-            fd => Ok(OwnedFd::from_raw_fd(fd)),
-        }
-    }
+    Ok(Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?.0)
 }
 
 /// Adds a descriptor to a set under a number of the caller's.
 pub(crate) fn add(set: &OwnedFd, fd: RawFd, events: u32, data: u64) -> io::Result<()> {
-    let mut event = Raw { events, u64: data };
-    // SAFETY: the kernel reads one event, which outlives the call.
-    let returned =
-        unsafe { libc::epoll_ctl(set.as_raw_fd(), libc::EPOLL_CTL_ADD, fd, &raw mut event) };
-    if returned == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    change(set.as_raw_fd(), Change::Add, fd, events, data)
 }
 
 /// A change of a descriptor in a set.
@@ -60,25 +55,23 @@ pub(crate) fn change(
     let mut event = Raw { events, u64: data };
     // SAFETY: the kernel reads one event, which outlives the call.
     let returned = unsafe { libc::epoll_ctl(set, change.operation(), fd, &raw mut event) };
-    if returned == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    Ok(Errno::result(returned).map(drop)?)
 }
 
 /// Fetches the ready descriptors, without waiting, and returns how many events were written.
 pub(crate) fn look(set: RawFd, events: &mut [Raw]) -> io::Result<usize> {
-    // SAFETY: the kernel writes at most as many events as the slice has.
-    let found = unsafe { libc::epoll_wait(set, events.as_mut_ptr(), events.len() as i32, 0) };
-    usize::try_from(found).map_err(|_| io::Error::last_os_error())
+    usize::try_from(wait_for(set, events, 0)).map_err(|_| io::Error::last_os_error())
 }
 
 /// Waits indefinitely and returns how many events were written; negative for an error, as the
 /// kernel returns it.
 #[inline(always)]
 pub(crate) fn wait(set: RawFd, events: &mut [Raw]) -> i32 {
-    // SAFETY: the kernel writes at most as many events as the slice has.
-    unsafe { libc::epoll_wait(set, events.as_mut_ptr(), events.len() as i32, -1) }
+    wait_for(set, events, -1)
 }
 
 /// Like [`wait`], but for at most this many milliseconds.
+#[inline(always)]
 pub(crate) fn wait_for(set: RawFd, events: &mut [Raw], milliseconds: i32) -> i32 {
     // SAFETY: the kernel writes at most as many events as the slice has.
     unsafe { libc::epoll_wait(set, events.as_mut_ptr(), events.len() as i32, milliseconds) }
@@ -86,16 +79,11 @@ pub(crate) fn wait_for(set: RawFd, events: &mut [Raw], milliseconds: i32) -> i32
 
 /// Tries to map a set, as is possible for a descriptor whose driver shares memory with a program.
 pub(crate) fn map(set: &OwnedFd) -> io::Result<()> {
-    const LENGTH: usize = 4096;
+    const LENGTH: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
     // SAFETY: a new mapping at an address that the kernel chooses; it is never read and is unmapped
     // at once.
     unsafe {
-        let (fd, shared) = (set.as_raw_fd(), libc::MAP_SHARED);
-        let mapped = libc::mmap(std::ptr::null_mut(), LENGTH, libc::PROT_READ, shared, fd, 0);
-        if mapped == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        libc::munmap(mapped, LENGTH);
+        let mapped = mmap(None, LENGTH, ProtFlags::PROT_READ, MapFlags::MAP_SHARED, set, 0)?;
+        Ok(munmap(mapped, LENGTH.get())?)
     }
-    Ok(())
 }

@@ -1,7 +1,12 @@
 //! An allocator that counts, so that "no allocation in a round" is measured.
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::io::ErrorKind;
+use std::num::NonZeroUsize;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 static COUNT: AtomicU64 = AtomicU64::new(0);
 static IN_USE: AtomicBool = AtomicBool::new(false);
@@ -49,7 +54,7 @@ unsafe impl GlobalAlloc for Counting {
 /// Numbers that forked children share with their parent.
 #[derive(Debug)]
 pub(crate) struct SharedNumbers {
-    address: *mut AtomicU64,
+    address: NonNull<AtomicU64>,
     count: usize,
 }
 
@@ -62,14 +67,10 @@ unsafe impl Sync for SharedNumbers {}
 impl SharedNumbers {
     /// Maps pages for this many numbers, at least one, shared across forks; all are zero.
     pub(crate) fn new(count: usize) -> std::io::Result<SharedNumbers> {
-        let access = libc::PROT_READ | libc::PROT_WRITE;
-        let kind = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+        let length = NonZeroUsize::new(bytes_of(count)).ok_or(ErrorKind::InvalidInput)?;
+        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         // SAFETY: a new mapping of the kernel's choosing touches no memory of ours.
-        let address =
-            unsafe { libc::mmap(std::ptr::null_mut(), bytes_of(count), access, kind, -1, 0) };
-        if address == libc::MAP_FAILED {
-            return Err(std::io::Error::last_os_error());
-        }
+        let address = unsafe { mmap_anonymous(None, length, access, MapFlags::MAP_SHARED)? };
         Ok(SharedNumbers { address: address.cast(), count })
     }
 
@@ -77,7 +78,7 @@ impl SharedNumbers {
     pub(crate) fn all(&self) -> &[AtomicU64] {
         // SAFETY: the mapping has room for so many, is aligned to a page, was zeroed by the kernel,
         // and lives as long as `self`; all access is atomic.
-        unsafe { std::slice::from_raw_parts(self.address, self.count) }
+        unsafe { std::slice::from_raw_parts(self.address.as_ptr(), self.count) }
     }
 }
 
@@ -95,6 +96,6 @@ fn bytes_of(count: usize) -> usize {
 impl Drop for SharedNumbers {
     fn drop(&mut self) {
         // SAFETY: the mapping was made in `new` and is unmapped once; no borrow outlives `self`.
-        unsafe { libc::munmap(self.address.cast(), bytes_of(self.count)) };
+        let _ = unsafe { munmap(self.address.cast(), bytes_of(self.count)) };
     }
 }

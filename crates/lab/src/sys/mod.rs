@@ -1,5 +1,6 @@
-//! The system calls of the harness and of the raw subjects, as thin as a C program would make
-//! them, and (with an `ffi` module of a rival's) the only `unsafe` code of the laboratory.
+//! The system calls of the harness and of the raw subjects, and (with an `ffi` module of a rival's)
+//! the only `unsafe` code of the laboratory. Calls that an experiment measures are as thin as a C
+//! program would make them; all others go through the crate nix.
 
 pub(crate) mod aio;
 pub(crate) mod descriptor;
@@ -17,7 +18,6 @@ pub(crate) mod poll;
 #[cfg(feature = "rival-polling")]
 pub(crate) mod polling;
 pub(crate) mod process;
-#[cfg(feature = "rivals-c")]
 pub(crate) mod ready;
 pub(crate) mod select;
 pub(crate) mod signal;

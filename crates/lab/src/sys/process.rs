@@ -4,66 +4,65 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{ChildStderr, ChildStdout, Command};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::resource::{RLIM_INFINITY, Resource, UsageWho, getrlimit, getrusage};
+use nix::sys::signal::{SigHandler, Signal, kill, signal};
+use nix::sys::time::TimeSpec;
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
+use nix::time::{ClockId, clock_getcpuclockid};
+use nix::unistd::{ForkResult, Pid, alarm, geteuid, getpid, getppid};
+
+/// This thread, for calls that take a thread's number.
+const HERE: Pid = Pid::from_raw(0);
+
+fn nanoseconds(time: TimeSpec) -> u64 {
+    time.tv_sec() as u64 * 1_000_000_000 + time.tv_nsec() as u64
+}
+
+/// Reads a clock that every system has.
+fn clock(id: ClockId) -> u64 {
+    id.now().map_or(0, nanoseconds)
+}
 
 /// Returns how often the kernel has taken the processor away from this thread.
 pub(crate) fn preemptions() -> i64 {
-    // SAFETY: all zeros is a valid rusage; the kernel overwrites it, and it outlives the call.
-    unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_THREAD, &raw mut usage);
-        usage.ru_nivcsw
-    }
+    getrusage(UsageWho::RUSAGE_THREAD).map_or(0, |usage| usage.involuntary_context_switches())
 }
 
 /// Returns the monotonic clock in nanoseconds, comparable between processes.
 pub(crate) fn now() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel writes one timespec, which outlives the call.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    clock(ClockId::CLOCK_MONOTONIC)
 }
 
 /// Returns the processors this thread may run on.
 pub(crate) fn processors() -> Vec<usize> {
-    // SAFETY: all zeros is the empty set; the kernel writes at most the size of the set.
-    unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set);
-        (0..libc::CPU_SETSIZE as usize).filter(|&cpu| libc::CPU_ISSET(cpu, &set)).collect()
-    }
+    let set = sched_getaffinity(HERE).unwrap_or_default();
+    (0..CpuSet::count()).filter(|&cpu| set.is_set(cpu) == Ok(true)).collect()
 }
 
 /// Lets this thread run on these processors only.
 pub(crate) fn pin(cpus: &[usize]) -> io::Result<()> {
-    // SAFETY: all zeros is the empty set; CPU_SET checks its index against the set's size.
-    let returned = unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        for &cpu in cpus.iter().filter(|&&cpu| cpu < libc::CPU_SETSIZE as usize) {
-            libc::CPU_SET(cpu, &mut set);
-        }
-        libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set)
-    };
-    if returned == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    let mut set = CpuSet::new();
+    for &cpu in cpus.iter().filter(|&&cpu| cpu < CpuSet::count()) {
+        set.set(cpu)?;
+    }
+    Ok(sched_setaffinity(HERE, &set)?)
 }
 
 /// Lets a process run only where another may.
 pub(crate) fn follow(pid: i32, other: i32) -> io::Result<()> {
-    // SAFETY: all zeros is the empty set; the kernel writes and reads at most the size of the set,
-    // which outlives both calls.
-    let returned = unsafe {
-        let mut set: libc::cpu_set_t = std::mem::zeroed();
-        match libc::sched_getaffinity(other, size_of::<libc::cpu_set_t>(), &raw mut set) {
-            0 => libc::sched_setaffinity(pid, size_of::<libc::cpu_set_t>(), &raw const set),
-            failed => failed,
-        }
-    };
-    if returned == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    let set = sched_getaffinity(Pid::from_raw(other))?;
+    Ok(sched_setaffinity(Pid::from_raw(pid), &set)?)
 }
 
 /// A child process that ends when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Child {
-    pid: libc::pid_t,
+    pid: Pid,
 }
 
 /// Forks a child that runs `work` and then ends: with 0, or with 101 if `work` panicked.
@@ -71,23 +70,22 @@ pub(crate) struct Child {
 /// The child does not outlive its parent: the kernel kills it with the parent. Call this while the
 /// process has one thread; if it may have more, `work` must not allocate or lock.
 pub(crate) fn fork(work: impl FnOnce()) -> io::Result<Child> {
+    let parent = getpid();
     // SAFETY: the child calls `work` and `_exit` and nothing else, a panic included; with one
-    // thread in the parent no lock is held in it. The calls take integers.
-    unsafe {
-        let parent = libc::getpid();
-        match libc::fork() {
-            -1 => Err(io::Error::last_os_error()),
-            0 => {
-                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-                // A parent that has ended before the call above is not there to take its child
-                // along.
-                if libc::getppid() != parent {
-                    libc::_exit(1);
-                }
+    // thread in the parent no lock is held in it.
+    match unsafe { nix::unistd::fork() }? {
+        ForkResult::Parent { child } => Ok(Child { pid: child }),
+        ForkResult::Child => {
+            let _ = set_pdeathsig(Signal::SIGKILL);
+            // A parent that has ended before the call above is not there to take its child along.
+            let code = if getppid() != parent {
+                1
+            } else {
                 let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
-                libc::_exit(if ended.is_ok() { 0 } else { 101 })
-            }
-            pid => Ok(Child { pid }),
+                if ended.is_ok() { 0 } else { 101 }
+            };
+            // SAFETY: the call takes an integer.
+            unsafe { libc::_exit(code) }
         }
     }
 }
@@ -96,12 +94,7 @@ pub(crate) fn fork(work: impl FnOnce()) -> io::Result<Child> {
 /// ends.
 pub(crate) fn end_with_this(command: &mut Command) {
     // SAFETY: between fork and exec one system call is made, which takes integers.
-    unsafe {
-        command.pre_exec(|| {
-            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-            Ok(())
-        })
-    };
+    unsafe { command.pre_exec(|| Ok(set_pdeathsig(Signal::SIGKILL)?)) };
 }
 
 /// Starts a program, whose outputs are returned if they are piped. It does not outlive this
@@ -111,91 +104,63 @@ pub(crate) fn spawn(
 ) -> io::Result<(Child, Option<ChildStdout>, Option<ChildStderr>)> {
     end_with_this(command);
     let mut child = command.spawn()?;
-    let pid = libc::pid_t::try_from(child.id()).map_err(io::Error::other)?;
-    Ok((Child { pid }, child.stdout.take(), child.stderr.take()))
+    let pid = i32::try_from(child.id()).map_err(io::Error::other)?;
+    Ok((Child { pid: Pid::from_raw(pid) }, child.stdout.take(), child.stderr.take()))
 }
 
 impl Child {
     /// Its number.
     pub(crate) fn pid(&self) -> i32 {
-        self.pid
+        self.pid.as_raw()
     }
 
     /// Returns the processor time that all its threads have used, in nanoseconds.
     pub(crate) fn processor_time(&self) -> io::Result<u64> {
-        processor_time_of(self.pid)
+        processor_time_of(self.pid())
     }
 
     /// Returns whether it has ended by itself.
     pub(crate) fn has_ended(&self) -> bool {
-        // SAFETY: all zeros is a valid siginfo_t; the kernel writes it, and it outlives the call.
         // The child stays to be waited for.
-        unsafe {
-            let mut about: libc::siginfo_t = std::mem::zeroed();
-            let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
-            let pid = self.pid as libc::id_t;
-            libc::waitid(libc::P_PID, pid, &raw mut about, flags) == 0 && about.si_pid() != 0
-        }
+        let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+        waitid(Id::Pid(self.pid), flags).is_ok_and(|status| status != WaitStatus::StillAlive)
     }
 
     /// Ends the process, without waiting for its end.
     pub(crate) fn kill(&self) {
-        // SAFETY: the pid is that of our own child, which has not been waited for, so the number
-        // cannot mean another process.
-        unsafe { libc::kill(self.pid, libc::SIGKILL) };
+        // It has not been waited for, so the number cannot mean another process.
+        let _ = kill(self.pid, Signal::SIGKILL);
     }
 }
 
 impl Drop for Child {
     fn drop(&mut self) {
         self.kill();
-        // SAFETY: as in `kill`; the status is not asked for.
-        unsafe { libc::waitpid(self.pid, std::ptr::null_mut(), 0) };
+        let _ = waitpid(self.pid, None);
     }
 }
 
 /// Returns the processor time that all threads of this process have used, in nanoseconds.
 pub(crate) fn processor_time() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel writes one timespec, which outlives the call.
-    unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    clock(ClockId::CLOCK_PROCESS_CPUTIME_ID)
 }
 
 /// Returns the processor time that all threads of another process have used, in nanoseconds.
 pub(crate) fn processor_time_of(pid: i32) -> io::Result<u64> {
-    let mut clock: libc::clockid_t = 0;
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel writes one number and one timespec, which outlive the calls.
-    unsafe {
-        match libc::clock_getcpuclockid(pid, &raw mut clock) {
-            0 => {}
-            code => return Err(io::Error::from_raw_os_error(code)),
-        }
-        if libc::clock_gettime(clock, &raw mut time) != 0 {
-            return Err(io::Error::last_os_error());
-        }
-    }
-    Ok(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+    Ok(nanoseconds(clock_getcpuclockid(Pid::from_raw(pid))?.now()?))
 }
 
 /// Returns the processor time that this thread has used, in nanoseconds.
 pub(crate) fn thread_time() -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel writes one timespec, which outlives the call.
-    unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    clock(ClockId::CLOCK_THREAD_CPUTIME_ID)
 }
 
 /// Returns how often the threads of this process have given up their processor voluntarily, and how
 /// often it was taken away.
 pub(crate) fn switches() -> (u64, u64) {
-    // SAFETY: all zeros is a valid rusage; the kernel overwrites it, and it outlives the call.
-    unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
-        (usage.ru_nvcsw as u64, usage.ru_nivcsw as u64)
-    }
+    getrusage(UsageWho::RUSAGE_SELF).map_or((0, 0), |usage| {
+        (usage.voluntary_context_switches() as u64, usage.involuntary_context_switches() as u64)
+    })
 }
 
 /// Prevents this thread, and the threads that it starts, from preempting another task when they
@@ -206,38 +171,30 @@ pub(crate) fn lower_preemption() -> io::Result<()> {
         let parameter: libc::sched_param = std::mem::zeroed();
         libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const parameter)
     };
-    if returned == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    Ok(Errno::result(returned).map(drop)?)
 }
 
 /// Returns how many processes and threads the user of this process may have (`ulimit -u`), if that
 /// is limited.
 pub(crate) fn tasks_allowed() -> Option<u64> {
-    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
-    // SAFETY: the kernel writes one rlimit structure, which outlives the call.
-    unsafe { libc::getrlimit(libc::RLIMIT_NPROC, &raw mut limit) };
-    (limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur)
+    let (limit, _) = getrlimit(Resource::RLIMIT_NPROC).ok()?;
+    (limit != RLIM_INFINITY).then_some(limit)
 }
 
 /// Returns the user of this process.
 pub(crate) fn user() -> u32 {
-    // SAFETY: the call takes nothing and returns a number.
-    unsafe { libc::geteuid() }
+    geteuid().as_raw()
 }
 
 /// Makes writes to a pipe without readers fail instead of ending the process.
 pub(crate) fn survive_broken_pipes() {
     // SAFETY: ignores one signal; no handler of ours is involved.
-    unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
+    let _ = unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) };
 }
 
-/// Sleeps for a number of nanoseconds, on the stack alone.
+/// Sleeps for a number of nanoseconds.
 pub(crate) fn sleep(nanoseconds: u64) {
-    let time = libc::timespec {
-        tv_sec: (nanoseconds / 1_000_000_000) as libc::time_t,
-        tv_nsec: (nanoseconds % 1_000_000_000) as libc::c_long,
-    };
-    // SAFETY: the kernel reads one timespec; it writes no rest where the pointer is null.
-    unsafe { libc::nanosleep(&raw const time, std::ptr::null_mut()) };
+    std::thread::sleep(Duration::from_nanos(nanoseconds));
 }
 
 static NAME: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
@@ -270,14 +227,11 @@ pub(crate) fn watch(subject: &'static str) {
     NAME.store(subject.as_ptr().cast_mut(), Ordering::Relaxed);
     LENGTH.store(subject.len(), Ordering::Relaxed);
     // SAFETY: the handler is async-signal-safe and lives as long as the process.
-    unsafe {
-        libc::signal(libc::SIGALRM, too_late as extern "C" fn(libc::c_int) as libc::sighandler_t);
-        libc::alarm(30);
-    }
+    let _ = unsafe { signal(Signal::SIGALRM, SigHandler::Handler(too_late)) };
+    alarm::set(30);
 }
 
 /// Cancels the alarm of [`watch`].
 pub(crate) fn unwatch() {
-    // SAFETY: the call takes and returns an integer.
-    unsafe { libc::alarm(0) };
+    alarm::cancel();
 }

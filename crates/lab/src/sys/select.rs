@@ -48,10 +48,6 @@ impl Set {
     /// Waits indefinitely until a descriptor is readable and returns how many are; negative for an
     /// error, as the kernel returns it.
     pub(crate) fn wait(&self) -> i32 {
-        let mut set = self.set;
-        let none = std::ptr::null_mut();
-        // SAFETY: the kernel reads and writes the copy, which outlives the call; the other sets and
-        // the timeout are absent.
-        unsafe { libc::select(self.end, &raw mut set, none, none, std::ptr::null_mut()) }
+        self.wait_into(&mut Set::new())
     }
 }

@@ -6,6 +6,10 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::OnceLock;
 
+use nix::errno::Errno;
+use nix::sys::resource::{Resource, getrlimit};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal as SystemSignal, sigaction};
+
 // The C library's crate does not have these; they are the same on x86, ARM and RISC-V.
 const F_SETSIG: libc::c_int = 10;
 const F_SETOWN_EX: libc::c_int = 15;
@@ -48,15 +52,11 @@ fn queued() -> libc::c_int {
     libc::SIGRTMIN() + 4
 }
 
-fn check(returned: libc::c_int) -> io::Result<libc::c_int> {
-    if returned < 0 { Err(io::Error::last_os_error()) } else { Ok(returned) }
-}
-
 /// Calls a function when one of these signals comes for the first time; the second time it ends the
 /// process, as it does by default. Waits that the kernel can resume go on.
 ///
 /// The function runs in a signal handler: it may store an atomic number and not much else.
-pub(crate) fn note_once(signals: &[libc::c_int], note: fn(libc::c_int)) -> io::Result<()> {
+pub(crate) fn note_once(signals: &[SystemSignal], note: fn(libc::c_int)) -> io::Result<()> {
     static NOTE: OnceLock<fn(libc::c_int)> = OnceLock::new();
     extern "C" fn handler(signal: libc::c_int) {
         if let Some(note) = NOTE.get() {
@@ -64,14 +64,11 @@ pub(crate) fn note_once(signals: &[libc::c_int], note: fn(libc::c_int)) -> io::R
         }
     }
     NOTE.get_or_init(|| note);
+    let flags = SaFlags::SA_RESTART | SaFlags::SA_RESETHAND;
+    let action = SigAction::new(SigHandler::Handler(handler), flags, SigSet::empty());
     for &signal in signals {
-        // SAFETY: all zeros are a valid `sigaction`.
-        let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-        action.sa_sigaction = handler as extern "C" fn(libc::c_int) as libc::sighandler_t;
-        action.sa_flags = libc::SA_RESTART | libc::SA_RESETHAND;
-        // SAFETY: the action is initialised and lives as long as the call; the handler only loads
-        // and stores atomic values.
-        check(unsafe { libc::sigaction(signal, &raw const action, ptr::null_mut()) })?;
+        // SAFETY: the handler only loads and stores atomic values.
+        unsafe { sigaction(signal, &action) }?;
     }
     Ok(())
 }
@@ -107,7 +104,8 @@ impl BlockedSignals {
         // set.
         unsafe {
             let mut info: libc::siginfo_t = std::mem::zeroed();
-            let number = check(libc::sigtimedwait(&raw const self.set, &raw mut info, timeout))?;
+            let number =
+                Errno::result(libc::sigtimedwait(&raw const self.set, &raw mut info, timeout))?;
             Ok(Signal::of(number, (*(&raw const info).cast::<About>()).fd))
         }
     }
@@ -138,7 +136,7 @@ impl BlockedSignals {
     pub(crate) fn descriptor(&self) -> io::Result<OwnedFd> {
         // SAFETY: the kernel reads one set; the number it returns has no owner yet.
         unsafe {
-            let fd = check(libc::signalfd(-1, &raw const self.set, libc::SFD_CLOEXEC))?;
+            let fd = Errno::result(libc::signalfd(-1, &raw const self.set, libc::SFD_CLOEXEC))?;
             Ok(OwnedFd::from_raw_fd(fd))
         }
     }
@@ -202,26 +200,24 @@ impl Batch {
 /// kernel's default unless another signal is chosen; it is not queued and does not name the
 /// descriptor.
 pub(crate) fn ask_plainly(fd: RawFd) -> io::Result<()> {
-    // SAFETY: the kernel reads one owner, which outlives the call; the other calls take integers.
-    unsafe {
-        let owner = Owner { kind: F_OWNER_TID, id: libc::gettid() };
-        check(libc::fcntl(fd, F_SETOWN_EX, &raw const owner))?;
-        check(libc::fcntl(fd, F_SETSIG, 0))?;
-        let flags = check(libc::fcntl(fd, libc::F_GETFL))?;
-        check(libc::fcntl(fd, libc::F_SETFL, flags | libc::O_ASYNC)).map(drop)
-    }
+    ask_for(fd, 0)
 }
 
 /// Asks the kernel to queue a signal for this thread whenever a descriptor becomes readable.
 pub(crate) fn ask(fd: RawFd) -> io::Result<()> {
+    ask_for(fd, queued())
+}
+
+fn ask_for(fd: RawFd, signal: libc::c_int) -> io::Result<()> {
     // SAFETY: the kernel reads one owner, which outlives the call; the other calls take integers.
     unsafe {
         let owner = Owner { kind: F_OWNER_TID, id: libc::gettid() };
-        check(libc::fcntl(fd, F_SETOWN_EX, &raw const owner))?;
-        check(libc::fcntl(fd, F_SETSIG, queued()))?;
-        let flags = check(libc::fcntl(fd, libc::F_GETFL))?;
-        check(libc::fcntl(fd, libc::F_SETFL, flags | libc::O_ASYNC)).map(drop)
+        Errno::result(libc::fcntl(fd, F_SETOWN_EX, &raw const owner))?;
+        Errno::result(libc::fcntl(fd, F_SETSIG, signal))?;
+        let flags = Errno::result(libc::fcntl(fd, libc::F_GETFL))?;
+        Errno::result(libc::fcntl(fd, libc::F_SETFL, flags | libc::O_ASYNC))?;
     }
+    Ok(())
 }
 
 /// Undoes [`ask`] and [`ask_plainly`].
@@ -237,20 +233,12 @@ pub(crate) fn ask_no_more(fd: RawFd) {
 
 /// Returns how many signals may be queued for this user.
 pub(crate) fn queue_limit() -> u64 {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the kernel writes one limit, which outlives the call.
-    unsafe { libc::getrlimit(libc::RLIMIT_SIGPENDING, &raw mut limit) };
-    limit.rlim_cur
+    getrlimit(Resource::RLIMIT_SIGPENDING).map_or(0, |(limit, _)| limit)
 }
 
 /// Changes that limit for this process.
 #[cfg(test)]
 pub(crate) fn limit_queue(room: u64) {
-    // SAFETY: the kernel writes, then reads one limit, which outlives the calls.
-    unsafe {
-        let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-        libc::getrlimit(libc::RLIMIT_SIGPENDING, &raw mut limit);
-        limit.rlim_cur = room;
-        libc::setrlimit(libc::RLIMIT_SIGPENDING, &raw const limit);
-    }
+    let (_, most) = getrlimit(Resource::RLIMIT_SIGPENDING).unwrap();
+    nix::sys::resource::setrlimit(Resource::RLIMIT_SIGPENDING, room, most).unwrap();
 }

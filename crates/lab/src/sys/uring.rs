@@ -27,16 +27,63 @@ fn ring(requests: u32, completions: u32) -> io::Result<IoUring> {
 /// The most requests that one call submits.
 const REQUESTS: u32 = 256;
 
+/// A ring whose calls are counted.
+struct Counted {
+    inner: IoUring,
+    calls: u64,
+    overflows: u64,
+}
+
+impl Counted {
+    fn new(inner: IoUring) -> Counted {
+        Counted { inner, calls: 0, overflows: 0 }
+    }
+
+    /// Creates a ring with room for `completions` (rounded up to a power of two) that were not
+    /// fetched yet; the kernel keeps any more aside.
+    ///
+    /// The kernel defers the work of a completion until this thread asks for it, so that a writer
+    /// pays for a mark and no interrupt; that needs Linux 6.1.
+    fn deferring(completions: u32) -> io::Result<Counted> {
+        let completions = completions.max(2).next_power_of_two();
+        let mut builder = IoUring::builder();
+        builder.setup_single_issuer().setup_defer_taskrun().setup_clamp();
+        Ok(Counted::new(builder.setup_cqsize(completions).build(REQUESTS.min(completions))?))
+    }
+
+    /// # Safety
+    ///
+    /// The memory that the entry refers to must stay valid until its request is over.
+    unsafe fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
+        // SAFETY: the caller's promise.
+        while unsafe { self.inner.submission().push(entry) }.is_err() {
+            self.enter(0)?;
+        }
+        Ok(())
+    }
+
+    /// Submits all entries, and waits until there are `want` completions.
+    fn enter(&mut self, want: usize) -> io::Result<()> {
+        loop {
+            self.calls += 1;
+            self.overflows += u64::from(self.inner.submission().cq_overflow());
+            match self.inner.submit_and_wait(want) {
+                Ok(_) => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
 /// Marks the requests that cancel a poll; the polls' own numbers do not have this bit.
 const CANCEL: u64 = 1 << 63;
 
 /// Polls that stay until they are cancelled, or until the kernel ends one.
 pub(crate) struct Polls {
-    ring: IoUring,
+    ring: Counted,
     /// The polls that the kernel has.
     armed: Vec<bool>,
-    calls: u64,
-    overflows: u64,
 }
 
 /// The kernel's report about a poll.
@@ -51,27 +98,15 @@ pub(crate) struct Event {
 }
 
 impl Polls {
-    /// Creates room for `total` polls, and for `completions` (rounded up to a power of two) that
-    /// were not fetched yet; the kernel keeps any more aside.
-    ///
-    /// The kernel defers the work of a completion until this thread asks for it, so that a writer
-    /// pays for a mark and no interrupt; that needs Linux 6.1.
+    /// Creates room for `total` polls, and for `completions` that were not fetched yet, as
+    /// [`Counted::deferring`] says.
     pub(crate) fn new(total: usize, completions: u32) -> io::Result<Polls> {
-        let ring = IoUring::builder()
-            .setup_single_issuer()
-            .setup_defer_taskrun()
-            .setup_clamp()
-            .setup_cqsize(completions.max(2).next_power_of_two())
-            .build(REQUESTS.min(completions.max(2).next_power_of_two()))?;
-        Ok(Polls { ring, armed: vec![false; total], calls: 0, overflows: 0 })
+        Ok(Polls { ring: Counted::deferring(completions)?, armed: vec![false; total] })
     }
 
     fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
         // SAFETY: a poll and its cancellation refer to no memory of ours.
-        while unsafe { self.ring.submission().push(entry) }.is_err() {
-            self.submit()?;
-        }
-        Ok(())
+        unsafe { self.ring.push(entry) }
     }
 
     /// Watches a descriptor for something to read, from the next [`submit`](Polls::submit) or
@@ -84,27 +119,15 @@ impl Polls {
 
     /// Submits the armed polls.
     pub(crate) fn submit(&mut self) -> io::Result<()> {
-        self.enter(0)
-    }
-
-    fn enter(&mut self, want: usize) -> io::Result<()> {
-        loop {
-            self.calls += 1;
-            self.overflows += u64::from(self.ring.submission().cq_overflow());
-            match self.ring.submit_and_wait(want) {
-                Ok(_) => return Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
+        self.ring.enter(0)
     }
 
     /// Submits the armed polls, waits indefinitely for an event, and adds all available events to
     /// `events`.
     #[inline(always)]
     pub(crate) fn wait(&mut self, events: &mut Vec<Event>) -> io::Result<()> {
-        self.enter(1)?;
-        for completion in self.ring.completion() {
+        self.ring.enter(1)?;
+        for completion in self.ring.inner.completion() {
             let event = Event {
                 number: completion.user_data() as usize,
                 error: (completion.result() < 0).then(|| -completion.result()),
@@ -118,12 +141,12 @@ impl Polls {
 
     /// Returns the number of system calls so far.
     pub(crate) fn calls(&self) -> u64 {
-        self.calls
+        self.ring.calls
     }
 
     /// Returns how often the completion queue had no room.
     pub(crate) fn overflows(&self) -> u64 {
-        self.overflows
+        self.ring.overflows
     }
 
     /// Cancels all polls and waits until none is left.
@@ -137,8 +160,8 @@ impl Polls {
             }
         }
         while left > 0 {
-            self.enter(1)?;
-            for completion in self.ring.completion() {
+            self.ring.enter(1)?;
+            for completion in self.ring.inner.completion() {
                 left -= usize::from(completion.user_data() & CANCEL != 0);
             }
         }

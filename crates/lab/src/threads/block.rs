@@ -15,6 +15,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use crate::channel::{Kind, Pairs};
 use crate::environment;
 use crate::error::{Error, Result};
+use crate::measure::watch_now_and_then;
 use crate::statistics;
 use crate::sys::{descriptor, process};
 use crate::threads::counters::{ANSWER, SetUpReport, SharedCounters, WakePipe};
@@ -180,7 +181,7 @@ impl<'a> Trial<'a> {
         let active = self.point.active.len() as f64;
         let warm_up = if self.entry.adapts { WARM_UP.0 } else { WARM_UP.1 };
         for round in 0..warm_up {
-            self.watch_now_and_then(round);
+            watch_now_and_then(self.entry.name, round);
             self.round(false)?;
         }
         self.round(true)?;
@@ -192,7 +193,7 @@ impl<'a> Trial<'a> {
         while clock.len() < most
             && (clock.len() < least || ((process::now() - start) as f64) < length.ns)
         {
-            self.watch_now_and_then(clock.len());
+            watch_now_and_then(self.entry.name, clock.len());
             let round = self.round(false)?;
             clock.push(round.clock_ns);
             write_ns += round.write_ns;
@@ -214,12 +215,6 @@ impl<'a> Trial<'a> {
             set: self.counters.report(),
             kernel_stacks: 0.0,
         })
-    }
-
-    fn watch_now_and_then(&self, round: usize) {
-        if round.is_multiple_of(64) {
-            process::watch(self.entry.name);
-        }
     }
 
     fn processor_time(&self) -> Result<u64> {
@@ -281,8 +276,7 @@ fn serve(entry: Entry, point: Point<'_>, counters: &SharedCounters) {
     }
     let input = Input {
         kind: point.kind,
-        readers: point.pairs.readers(),
-        handles: point.pairs.reader_handles(),
+        pairs: point.pairs,
         counters,
         processors: point.processors.len(),
     };
@@ -338,9 +332,8 @@ fn unwatched(point: Point<'_>) -> Result<f64> {
 
 /// After a subject has ended no byte may be left, in either direction.
 fn nothing_is_left(entry: Entry, point: Point<'_>) -> Result<()> {
-    let sockets = point.kind != Kind::Pipe;
-    let ends = [(point.pairs.readers(), true), (point.pairs.writers(), sockets)];
-    for (ends, _) in ends.into_iter().filter(|(_, looks)| *looks) {
+    let writers = (point.kind != Kind::Pipe).then(|| point.pairs.writers());
+    for ends in std::iter::once(point.pairs.readers()).chain(writers) {
         for (pair, &fd) in ends.iter().enumerate() {
             let left = descriptor::readable_bytes(fd)
                 .map_err(|e| Error::system(format!("looking into pair {pair}"), e))?;

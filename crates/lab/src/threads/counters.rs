@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering;
 
 use crate::error::{Error, Result};
 use crate::sys::memory::SharedNumbers;
+use crate::sys::ready::Ready;
 use crate::sys::{descriptor, process};
 
 /// Bytes that will have been read in total when the round is over, and whether the last reader
@@ -246,6 +247,13 @@ impl SharedCounters {
             }
         }
         Ok(())
+    }
+}
+
+impl Ready for SharedCounters {
+    #[inline(always)]
+    fn ready(&mut self, place: usize, fd: RawFd) -> bool {
+        self.read(place, fd) != Outcome::Ended
     }
 }
 

@@ -1,24 +1,9 @@
 //! Rows from blocks: medians, and ratios to the best loop over events, turn by turn.
 
-use crate::channel::Kind;
-use crate::placement::Placement;
 use crate::statistics::{self, Ratio};
 use crate::threads::Row;
-use crate::threads::block::{Block, Where};
+use crate::threads::block::Block;
 use crate::threads::subject::{Entry, Family};
-
-/// The coordinates of a point.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Meta {
-    /// Kind of the descriptors.
-    pub kind: Kind,
-    /// Where the active descriptors lie.
-    pub placement: Placement,
-    /// Where subjects ran.
-    pub runs: Where,
-    /// Descriptors.
-    pub total: usize,
-}
 
 /// A figure of a block.
 type Account = fn(&Block) -> f64;
@@ -33,29 +18,19 @@ fn clock(block: &Block) -> f64 {
     block.clock_ns
 }
 
-/// Returns the rows of a point whose subjects have the same number of blocks each.
-pub(super) fn rows(
-    meta: Meta,
-    active: usize,
-    entries: &[Entry],
-    blocks: &[Vec<Block>],
-) -> Vec<Row> {
+/// Returns the rows of a point, named by `at`, whose subjects have the same number of blocks each.
+pub(super) fn rows(at: &Row, entries: &[Entry], blocks: &[Vec<Block>]) -> Vec<Row> {
     let best = [clock as Account, cost].map(|of| best(entries, blocks, of));
     let rows = entries.iter().zip(blocks);
     rows.map(|(entry, own)| {
         let all = |of: Account| own.iter().map(of).collect::<Vec<f64>>();
         let middle = |of: Account| statistics::median(&all(of));
-        let per_descriptor = |of: Account| middle(of) / meta.total.max(1) as f64;
+        let per_descriptor = |of: Account| middle(of) / at.total.max(1) as f64;
         let ratios = |of: Account, best: Option<&[Block]>| {
             Ratio::of(&all(of), &best?.iter().map(of).collect::<Vec<f64>>())
         };
         let [clock_ratio, cost_ratio] = [ratios(clock, best[0]), ratios(cost, best[1])];
         Row {
-            kind: meta.kind.name().to_owned(),
-            placement: meta.placement.name().to_owned(),
-            processors: meta.runs.name().to_owned(),
-            total: meta.total,
-            active,
             subject: entry.name.to_owned(),
             family: entry.family.name().to_owned(),
             threads: own.iter().map(|block| block.set.threads).max().unwrap_or(0),
@@ -82,6 +57,7 @@ pub(super) fn rows(
             memory_per_descriptor: per_descriptor(|block| block.set.memory as f64),
             kernel_stack_per_descriptor: per_descriptor(|block| block.kernel_stacks),
             set_up_ns_per_descriptor: per_descriptor(|block| block.set.ns as f64),
+            ..at.clone()
         }
     })
     .collect()
@@ -103,8 +79,7 @@ mod tests {
 
     #[test]
     fn ratios_are_of_the_same_turn_to_the_loop_that_is_best_by_each_account() {
-        let meta =
-            Meta { kind: Kind::Pipe, placement: Placement::End, runs: Where::All, total: 10 };
+        let at = Row { total: 10, active: 5, ..Row::default() };
         let entries = subject::chosen(Some("thread-per-descriptor,raw-poll,raw-epoll-lt")).unwrap();
         let block = |clock_ns, cpu_ns, write_ns| Block {
             clock_ns,
@@ -120,7 +95,7 @@ mod tests {
             vec![block(50.0, 40.0, -3.0), block(60.0, 40.0, -3.0), block(40.0, 40.0, 1.0)],
             vec![block(80.0, 10.0, 10.0), block(80.0, 10.0, 10.0), block(80.0, 10.0, 10.0)],
         ];
-        let rows = rows(meta, 5, &entries, &blocks);
+        let rows = rows(&at, &entries, &blocks);
         let threads = &rows[0];
         assert_eq!((threads.threads, threads.blocks, threads.rounds), (11, 3, 12));
         assert_eq!((threads.memory_per_descriptor, threads.set_up_ns_per_descriptor), (4.0, 50.0));
@@ -132,7 +107,7 @@ mod tests {
         assert_eq!((rows[1].cost_ns_per_event_low, rows[1].cost_ratio), (40.0, Some(2.0)));
         assert_eq!((rows[1].clock_ratio, rows[2].cost_ratio), (Some(1.0), Some(1.0)));
         assert_eq!((threads.family.as_str(), rows[1].family.as_str()), ("threads", "events"));
-        let alone = super::rows(meta, 5, &entries[..1], &blocks[..1]);
+        let alone = super::rows(&at, &entries[..1], &blocks[..1]);
         assert_eq!((alone[0].clock_ratio, alone[0].cost_ratio), (None, None));
     }
 }

@@ -2,8 +2,9 @@
 //! active to all, and the cost of an event for each subject.
 
 use crate::plot::{self, Curve, Plot};
+use crate::statistics::break_even;
 use crate::threads::subject::THREADS;
-use crate::threads::table::{ACCOUNTS, break_even};
+use crate::threads::table::ACCOUNTS;
 use crate::threads::{Row, sweeps};
 
 /// Threads against the best loop, by both accounts, for each sweep: where a curve is below one,

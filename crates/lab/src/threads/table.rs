@@ -2,7 +2,7 @@
 //! where threads break even.
 
 use crate::grouping;
-use crate::statistics;
+use crate::statistics::{self, break_even};
 use crate::table::{self, Table};
 use crate::threads::plot::is_threads;
 use crate::threads::{Row, sweeps};
@@ -53,11 +53,6 @@ impl Account {
     }
 }
 
-/// The ratio of active to all from which threads take less.
-pub(crate) fn break_even(curve: &[(f64, f64)]) -> Option<f64> {
-    statistics::break_even(curve)
-}
-
 /// The outcome of the hypothesis in a sweep, one line for each account; none where either side is
 /// missing.
 pub(crate) fn verdicts(rows: &[&Row]) -> Vec<String> {
@@ -106,11 +101,7 @@ pub(crate) fn sweep(rows: &[&Row], account: &Account) -> Table {
     heading.extend(&names);
     heading.extend(["best loop", "threads / best", "low-high"]);
     let mut table = Table::new(heading);
-    let mut points: Vec<usize> = rows.iter().map(|row| row.active).collect();
-    points.sort_unstable();
-    points.dedup();
-    for active in points {
-        let at: Vec<&Row> = rows.iter().copied().filter(|row| row.active == active).collect();
+    for at in grouping::ascending(rows, |row| row.active).values() {
         let of =
             |name: &str| at.iter().find(|row| row.subject == name).map(|row| (account.of)(row));
         let mut cells =
@@ -128,48 +119,46 @@ pub(crate) fn sweep(rows: &[&Row], account: &Account) -> Table {
     table
 }
 
+/// Formats the median over the rows of a subject.
+fn middle(own: &[&Row], of: fn(&Row) -> f64, unit: f64, digits: usize) -> String {
+    let all: Vec<f64> = own.iter().map(|row| of(row)).collect();
+    format!("{:.digits$}", statistics::median(&all) / unit)
+}
+
+/// Formats a figure with the most active descriptors.
+fn most(own: &[&Row], of: fn(&Row) -> f64, digits: usize) -> String {
+    middle(&own[own.len() - 1..], of, 1.0, digits)
+}
+
+/// Formats a figure with the fewest.
+fn fewest(own: &[&Row], of: fn(&Row) -> f64, digits: usize) -> String {
+    middle(&own[..1], of, 1.0, digits)
+}
+
 /// Each subject in a line: the cost of an event with the fewest and with all descriptors active,
 /// and the memory.
 pub(crate) fn subjects(rows: &[&Row]) -> Table {
-    let mut table = Table::new([
-        "subject",
-        "threads",
-        "cpu ns/event, fewest",
-        "most",
-        "writer's, fewest",
-        "most",
-        "sleeps/event, fewest",
-        "most",
-        "preempted/event, fewest",
-        "most",
-        "KiB/descriptor",
-        "kernel stack",
-        "us to set up",
-    ]);
-    for name in grouping::distinct(rows.iter().map(|row| row.subject.as_str())) {
-        let mut own: Vec<&Row> = rows.iter().copied().filter(|row| row.subject == name).collect();
-        own.sort_by_key(|row| row.active);
-        let (Some(fewest), Some(most)) = (own.first(), own.last()) else { continue };
-        let middle = |of: fn(&Row) -> f64| {
-            statistics::median(&own.iter().map(|row| of(row)).collect::<Vec<_>>())
-        };
-        table.row([
-            name.to_owned(),
-            fewest.threads.to_string(),
-            format!("{:.0}", fewest.cpu_ns_per_event),
-            format!("{:.0}", most.cpu_ns_per_event),
-            format!("{:.0}", fewest.write_ns_per_event),
-            format!("{:.0}", most.write_ns_per_event),
-            format!("{:.3}", fewest.voluntary_switches_per_event),
-            format!("{:.3}", most.voluntary_switches_per_event),
-            format!("{:.3}", fewest.involuntary_switches_per_event),
-            format!("{:.3}", most.involuntary_switches_per_event),
-            format!("{:.2}", middle(|row| row.memory_per_descriptor) / 1024.0),
-            format!("{:.2}", middle(|row| row.kernel_stack_per_descriptor) / 1024.0),
-            format!("{:.1}", middle(|row| row.set_up_ns_per_descriptor) / 1000.0),
-        ]);
-    }
-    table
+    table::of(
+        &grouping::subjects(rows, |row| &row.subject, |row| row.active),
+        1,
+        &[
+            ("subject", |own| own[0].subject.clone()),
+            ("threads", |own| own[0].threads.to_string()),
+            ("cpu ns/event, fewest", |own| fewest(own, |row| row.cpu_ns_per_event, 0)),
+            ("most", |own| most(own, |row| row.cpu_ns_per_event, 0)),
+            ("writer's, fewest", |own| fewest(own, |row| row.write_ns_per_event, 0)),
+            ("most", |own| most(own, |row| row.write_ns_per_event, 0)),
+            ("sleeps/event, fewest", |own| fewest(own, |row| row.voluntary_switches_per_event, 3)),
+            ("most", |own| most(own, |row| row.voluntary_switches_per_event, 3)),
+            ("preempted/event, fewest", |own| {
+                fewest(own, |row| row.involuntary_switches_per_event, 3)
+            }),
+            ("most", |own| most(own, |row| row.involuntary_switches_per_event, 3)),
+            ("KiB/descriptor", |own| middle(own, |row| row.memory_per_descriptor, 1024.0, 2)),
+            ("kernel stack", |own| middle(own, |row| row.kernel_stack_per_descriptor, 1024.0, 2)),
+            ("us to set up", |own| middle(own, |row| row.set_up_ns_per_descriptor, 1000.0, 1)),
+        ],
+    )
 }
 
 /// The question that a sweep answers.

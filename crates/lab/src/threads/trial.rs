@@ -6,14 +6,14 @@ use crate::budget::Budget;
 use crate::channel::{Kind, Pairs};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
-use crate::progress::Progress;
 use crate::record::Record;
+use crate::run::Run;
 use crate::sweep::Sweep;
 use crate::sys::process;
 use crate::threads::block::{self, Block, Length, Point, Refusal, Where};
 use crate::threads::subject::{self, Entry, Family};
 use crate::threads::{Options, Row, figures};
-use crate::{limits, options, say};
+use crate::{limits, options};
 
 /// The ratios that a sweep visits, in addition to a single active descriptor.
 const SHARES: [f64; 9] = [0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.7, 0.8, 1.0];
@@ -92,15 +92,14 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     process::pin(&[writer])
         .map_err(|e| Error::system(format!("moving the writer to processor {writer}"), e))?;
     let sizes = plan.sweep.sizes(plan.runs.len());
-    let mut budget = Budget::of_sizes(&options.output, sizes, 25.0, 120.0);
-    let measured = measure_all(&mut plan, &processors, &mut budget);
+    let budget = Budget::of_sizes(&options.output, sizes, 25.0, 120.0);
+    let subjects: usize = plan.runs.iter().map(|&runs| plan.taking(runs).len()).sum();
+    let (notes, blocks) = (std::mem::take(&mut plan.notes), plan.sweep.len() * subjects * BLOCKS);
+    let mut run = Run::new("threads", &options.output, notes, blocks, budget);
+    let measured = measure_all(&mut plan, &processors, &mut run);
     // If the binding cannot be undone, the following experiments run on one processor.
     let _ = process::pin(&processors);
     let rows = measured?;
-    for note in &plan.notes {
-        say::note(note);
-    }
-    let sweep = &plan.sweep;
     let about = |entry: &Entry| (entry.name.to_owned(), json!(entry.about));
     let own = [
         ("processors", json!(plan.runs.iter().map(|runs| runs.name()).collect::<Vec<_>>())),
@@ -108,40 +107,43 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
         ("total_asked", json!(options.total)),
         ("subjects", plan.entries.iter().map(about).collect()),
         ("bytes_verified", json!(true)),
-        ("notes", json!(plan.notes)),
     ];
-    let shared = sweep.parameters().into_iter().chain(options.output.parameters());
-    let parameters = shared.chain(own).chain(budget.end());
-    Ok(Record::new("threads", environment, parameters, rows))
+    Ok(run.record(environment, plan.sweep.parameters().into_iter().chain(own), rows))
 }
 
-fn measure_all(plan: &mut Plan, processors: &[usize], budget: &mut Budget) -> Result<Vec<Row>> {
-    let subjects: usize = plan.runs.iter().map(|&runs| plan.taking(runs).len()).sum();
-    let progress = Progress::new("threads", plan.sweep.len() * subjects * BLOCKS);
+fn measure_all(plan: &mut Plan, processors: &[usize], run: &mut Run<'_>) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     for kind in plan.sweep.kinds.clone() {
         for total in plan.sweep.totals.clone() {
-            let (pairs, total) = pairs_for_all(plan, kind, total, processors)?;
+            let (pairs, total) = pairs_for_all(plan, run, kind, total, processors)?;
             for placement in plan.sweep.placements.clone() {
                 for &runs in &plan.runs {
                     for active in plan.sweep.points(total) {
-                        if !budget.point() {
+                        if !run.budget.point() {
                             continue;
                         }
                         let active = placement.choose(total, active);
                         let point =
                             Point { kind, pairs: &pairs, active: &active, runs, processors };
                         let taking = plan.taking(runs);
+                        let (progress, budget) = (&run.progress, &mut run.budget);
                         let blocks = take_turns(point, &taking, budget, |name| {
                             let (active, runs) = (active.len(), runs.name());
                             progress
                                 .step(format!("{kind} {active}/{total} {placement} {runs} {name}"));
                         });
-                        if let Some(blocks) = budget.keep(blocks)? {
-                            let meta = figures::Meta { kind, placement, runs, total };
+                        if let Some(blocks) = run.budget.keep(blocks)? {
+                            let at = Row {
+                                kind: kind.name().to_owned(),
+                                placement: placement.name().to_owned(),
+                                processors: runs.name().to_owned(),
+                                total,
+                                active: active.len(),
+                                ..Row::default()
+                            };
                             let had_turn = blocks.iter().filter(|own| !own.is_empty()).count();
-                            let of = (&taking[..had_turn], &blocks[..had_turn]);
-                            rows.extend(figures::rows(meta, active.len(), of.0, of.1));
+                            let taking = &taking[..had_turn];
+                            rows.extend(figures::rows(&at, taking, &blocks[..had_turn]));
                         }
                     }
                 }
@@ -187,6 +189,7 @@ fn late(entry: Entry, total: usize, refusal: Refusal) -> Error {
 /// Opens pairs, as many as there can be threads for; the number is found by trying.
 fn pairs_for_all(
     plan: &mut Plan,
+    run: &mut Run<'_>,
     kind: Kind,
     total: usize,
     processors: &[usize],
@@ -201,7 +204,7 @@ fn pairs_for_all(
     if most == 0 {
         return Err(Error::system("starting a thread", refusal.source));
     }
-    plan.notes.push(fewer(total, most, &refusal.source.to_string()));
+    run.note(fewer(total, most, &refusal.source.to_string()));
     plan.sweep.lower(total, most);
     drop(pairs);
     Ok((Pairs::open(kind, most)?, most))
@@ -211,12 +214,6 @@ fn pairs_for_all(
 mod tests {
     use super::*;
     use crate::threads::sweeps;
-
-    fn of(change: impl FnOnce(&mut Options)) -> Options {
-        let mut options = Options::default();
-        change(&mut options);
-        options
-    }
 
     #[test]
     fn a_pool_takes_part_where_there_are_processors_for_it() {
@@ -228,13 +225,15 @@ mod tests {
         assert!(names(four.taking(Where::All)).contains(&"pool-epoll"));
         let single = plan_of(1);
         assert!(single.runs == [Where::One] && single.notes[0].contains("one processor"));
-        let error = plan(&of(|o| o.processors = "some".to_owned()), 2).unwrap_err().to_string();
+        let error = plan(&Options { processors: "some".to_owned(), ..Options::default() }, 2);
+        let error = error.unwrap_err().to_string();
         assert!(error.contains("--processors") && error.contains("one, all"), "{error}");
     }
 
     #[test]
     fn more_threads_than_there_can_be_are_fewer_and_a_note_says_why() {
-        let mut plan = plan(&of(|o| o.active = Some("1,60".to_owned())), 2).unwrap();
+        let active = Some("1,60".to_owned());
+        let mut plan = plan(&Options { active, ..Options::default() }, 2).unwrap();
         plan.sweep.lower(100, 50);
         assert_eq!(plan.sweep.totals, [50, 1000]);
         assert_eq!((plan.sweep.points(50), plan.sweep.points(1000)), (vec![1, 50], vec![1, 60]));

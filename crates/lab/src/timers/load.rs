@@ -1,5 +1,6 @@
 //! The work: timers that are cancelled, and timers that end, with the proof that they existed.
 
+use std::fmt::Display;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -7,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
+use crate::error::{Error, Result};
 use crate::random::Random;
 use crate::sys::process;
 
@@ -170,7 +172,7 @@ pub(crate) struct Ended {
 impl Ended {
     /// Takes the findings of the tasks that waited until these times: how late each was, none if it
     /// was early.
-    pub(crate) fn new(cpu_ns: u64, found: Vec<Option<Duration>>) -> Ended {
+    pub(crate) fn new(cpu_ns: u64, found: Vec<Late>) -> Ended {
         let early = found.iter().filter(|late| late.is_none()).count();
         let late_ns = found.into_iter().flatten().map(|late| late.as_nanos() as f64).collect();
         Ended { cpu_ns, late_ns, early }
@@ -186,8 +188,26 @@ impl Ended {
     }
 }
 
+/// How late a timer ended; none if it was early.
+pub(crate) type Late = Option<Duration>;
+
+/// Starts a task for each ending timer, which waits until a time, and waits for all of them.
+pub(super) async fn let_end<T, E>(plan: &Plan, start: impl Fn(Instant) -> T) -> Result<Vec<Late>>
+where
+    T: Future<Output = Result<Late, E>>,
+    E: Display,
+{
+    let begun = Instant::now();
+    let tasks: Vec<T> = plan.near.iter().map(|&near| start(begun + near)).collect();
+    let mut found = Vec::with_capacity(tasks.len());
+    for task in tasks {
+        found.push(task.await.map_err(|error| Error::usage(error.to_string()))?);
+    }
+    Ok(found)
+}
+
 /// Returns how late it is, if it is not early.
-pub(super) fn lateness(deadline: Instant) -> Option<Duration> {
+pub(super) fn lateness(deadline: Instant) -> Late {
     Instant::now().checked_duration_since(deadline)
 }
 

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::options;
-use crate::timers::load::{Ended, Order, Plan, Taken};
+use crate::timers::load::{Late, Order, Plan, Taken};
 use crate::timers::ours;
 #[cfg(feature = "rivals-rt")]
 use crate::timers::tokio;
@@ -12,8 +12,8 @@ pub(crate) trait Timers {
     /// Sets timers that are far ahead and cancels them.
     fn take_back(&mut self, plan: &Plan, order: Order) -> Result<Taken>;
 
-    /// Makes a task wait for each of some timers, and waits for all.
-    fn let_end(&mut self, plan: &Plan) -> Result<Ended>;
+    /// Makes a task wait for each of some timers, and waits for all; returns how late each was.
+    fn let_end(&mut self, plan: &Plan) -> Result<Vec<Late>>;
 }
 
 type Start = fn() -> Result<Box<dyn Timers>>;
@@ -72,6 +72,7 @@ pub(crate) fn chosen(names: Option<&str>) -> Result<Vec<Entry>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::timers::load::Ended;
 
     #[test]
     fn every_runtime_sets_takes_back_and_lets_end_every_timer() {
@@ -85,7 +86,8 @@ mod tests {
                 }
             }
             let plan = Plan::new(200, 2);
-            assert_eq!(timers.let_end(&plan).unwrap().check(&plan), Ok(()), "{}", entry.name);
+            let ended = Ended::new(1, timers.let_end(&plan).unwrap());
+            assert_eq!(ended.check(&plan), Ok(()), "{}", entry.name);
         }
     }
 

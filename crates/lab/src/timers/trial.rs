@@ -9,10 +9,11 @@ use crate::progress::Progress;
 use crate::record::Record;
 use crate::rivals::{self, Lost};
 use crate::second_thread::SecondThread;
+use crate::sys::process;
 use crate::timers::load::{self, Ended, Order, Plan, Taken};
 use crate::timers::subject::{self, Entry, Timers};
 use crate::timers::{Options, Row};
-use crate::{options, statistics};
+use crate::{grouping, options, statistics};
 
 /// The most timers at once: tokio's take 200 bytes each.
 const MOST_TIMERS: usize = 10_000_000;
@@ -25,16 +26,10 @@ const LEAST_IN_A_ROUND: usize = 100_000;
 
 fn sizes(options: &Options) -> Result<Vec<usize>> {
     let default = if options.output.quick { "10000,1000000" } else { "1000,10000,100000,1000000" };
-    let mut sizes = Vec::new();
-    for size in options::numbers("--timers", options.timers.as_deref().unwrap_or(default))? {
-        if size == 0 || size > MOST_TIMERS {
-            return Err(Error::usage(format!(
-                "--timers {size} is not possible: give 1 to {MOST_TIMERS}"
-            )));
-        }
-        if !sizes.contains(&size) {
-            sizes.push(size);
-        }
+    let sizes = options::numbers("--timers", options.timers.as_deref().unwrap_or(default))?;
+    if let Some(size) = sizes.iter().find(|&size| !(1..=MOST_TIMERS).contains(size)) {
+        let text = format!("--timers {size} is not possible: give 1 to {MOST_TIMERS}");
+        return Err(Error::usage(text));
     }
     if options.ending == 0 || options.ending > MOST_ENDING {
         return Err(Error::usage(format!(
@@ -42,7 +37,7 @@ fn sizes(options: &Options) -> Result<Vec<usize>> {
             options.ending
         )));
     }
-    Ok(sizes)
+    Ok(grouping::distinct(sizes))
 }
 
 /// A runtime and its measurements under the present load.
@@ -55,32 +50,24 @@ struct Runner {
 
 /// The load that is measured.
 #[derive(Clone, Copy, Debug)]
-enum Load {
-    Taken(Order, usize),
-    Ending(usize),
+struct Load {
+    /// The order in which timers are cancelled; none if they end.
+    order: Option<Order>,
+    timers: usize,
 }
 
 impl Load {
     fn name(self) -> &'static str {
-        match self {
-            Load::Taken(order, _) => order.name(),
-            Load::Ending(_) => "ending",
-        }
-    }
-
-    fn timers(self) -> usize {
-        match self {
-            Load::Taken(_, timers) | Load::Ending(timers) => timers,
-        }
+        self.order.map_or("ending", Order::name)
     }
 }
 
 fn loads(sizes: &[usize], ending: usize) -> Vec<Load> {
-    let all_at_once = sizes
-        .iter()
-        .flat_map(|&size| [Order::AsMade, Order::Shuffled].map(|order| Load::Taken(order, size)));
+    let of = |order, timers| Load { order, timers };
     let most = sizes.iter().copied().max().unwrap_or(1);
-    all_at_once.chain([Load::Taken(Order::OneByOne, most), Load::Ending(ending)]).collect()
+    let orders = [Order::AsMade, Order::Shuffled].map(Some);
+    let all_at_once = sizes.iter().flat_map(|&size| orders.map(|order| of(order, size)));
+    all_at_once.chain([of(Some(Order::OneByOne), most), of(None, ending)]).collect()
 }
 
 /// Runs the experiment.
@@ -95,27 +82,23 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let (mut runners, mut lost) = (Vec::new(), Lost::default());
     for &entry in &entries {
         let started = lost.keep(entry.name, entry.start())?;
-        runners.extend(started.map(|timers| Runner {
-            entry,
-            timers,
-            taken: Vec::new(),
-            ended: Vec::new(),
-        }));
+        let (taken, ended) = (Vec::new(), Vec::new());
+        runners.extend(started.map(|timers| Runner { entry, timers, taken, ended }));
     }
-    let in_a_round = loads.iter().map(|load| load.timers().max(LEAST_IN_A_ROUND)).collect();
+    let in_a_round = loads.iter().map(|load| load.timers.max(LEAST_IN_A_ROUND)).collect();
     let mut budget = Budget::of_sizes(&options.output, in_a_round, 10.0, 45.0);
     let mut rows = Vec::new();
     for load in loads {
         if !budget.point() {
             continue;
         }
-        let plan = Plan::new(load.timers(), options.output.seed);
+        let plan = Plan::new(load.timers, options.output.seed);
         let mut take_turns = |budget: &Budget, counts| -> Result<()> {
             for place in budget.turns(runners.len()) {
                 let runner = &mut runners[place];
                 let name = runner.entry.name;
                 if !lost.has(name) {
-                    progress.step(format!("{name} {} {}", load.timers(), load.name()));
+                    progress.step(format!("{name} {} {}", load.timers, load.name()));
                     lost.keep(name, runner.round(load, &plan, counts))?;
                 }
             }
@@ -150,9 +133,9 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
 impl Runner {
     fn round(&mut self, load: Load, plan: &Plan, counts: bool) -> Result<()> {
         let wrong = |found| Error::Work { subject: self.entry.name, found };
-        match load {
-            Load::Taken(order, timers) => {
-                let times = LEAST_IN_A_ROUND.div_ceil(timers);
+        match load.order {
+            Some(order) => {
+                let times = LEAST_IN_A_ROUND.div_ceil(load.timers);
                 let mut sum = Taken::default();
                 for _ in 0..times {
                     let taken = self.timers.take_back(plan, order)?;
@@ -163,8 +146,10 @@ impl Runner {
                     self.taken.push(sum);
                 }
             }
-            Load::Ending(_) => {
-                let ended = self.timers.let_end(plan)?;
+            None => {
+                let before = process::processor_time();
+                let found = self.timers.let_end(plan)?;
+                let ended = Ended::new(process::processor_time() - before, found);
                 ended.check(plan).map_err(wrong)?;
                 if counts {
                     self.ended.push(ended);
@@ -185,20 +170,18 @@ impl Runner {
             taken.iter().map(|round| of(round) as f64 / round.timers.max(1) as f64).collect()
         };
         let (inserts, cancels) = (each(|taken| taken.insert_ns), each(|taken| taken.cancel_ns));
-        let apart = matches!(load, Load::Taken(Order::AsMade | Order::Shuffled, _));
+        let apart = matches!(load.order, Some(Order::AsMade | Order::Shuffled));
         let only_apart = |value: f64| apart.then_some(value);
-        let timers: Vec<f64> = match load {
-            Load::Taken(..) => each(|taken| taken.insert_ns + taken.cancel_ns),
-            Load::Ending(count) => {
-                ended.iter().map(|round| round.cpu_ns as f64 / count as f64).collect()
-            }
+        let timers: Vec<f64> = match load.order {
+            Some(_) => each(|taken| taken.insert_ns + taken.cancel_ns),
+            None => ended.iter().map(|round| round.cpu_ns as f64 / load.timers as f64).collect(),
         };
         let late: Vec<f64> = ended.iter().flat_map(|round| round.late_ns.iter().copied()).collect();
         let lateness = |share| (!late.is_empty()).then(|| statistics::quantile(&late, share));
         Row {
             subject: self.entry.name.to_owned(),
             load: load.name().to_owned(),
-            timers: load.timers(),
+            timers: load.timers,
             insert_ns_median: only_apart(statistics::median(&inserts)),
             insert_ns_min: only_apart(statistics::minimum(&inserts)),
             cancel_ns_median: only_apart(statistics::median(&cancels)),
@@ -250,7 +233,7 @@ mod tests {
     #[test]
     fn each_size_is_taken_back_in_two_orders() {
         let names: Vec<_> =
-            loads(&[10, 99], 7).iter().map(|load| (load.name(), load.timers())).collect();
+            loads(&[10, 99], 7).iter().map(|load| (load.name(), load.timers)).collect();
         let both = |size| [("in order", size), ("shuffled", size)];
         let rest = [("one by one", 99), ("ending", 7)];
         assert_eq!(names, [&both(10)[..], &both(99), &rest].concat());

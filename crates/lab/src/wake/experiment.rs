@@ -41,38 +41,29 @@ impl Experiment for Wake {
         let mut targets = Targets::new(rows, |row| row.kind.clone());
         for (subject, bound) in [("adaptive", 1.10), ("uring", 1.0), ("adaptive-uring", 1.0)] {
             let name = format!("blocked loop: p50 wake-up of {subject} / epoll");
-            targets.add(name, bound, |row| row.subject == subject, |row| row.p50_ratio);
+            targets.add(name, bound, |row| row.subject == subject, |row| row.times.p50_ratio);
         }
         targets.all
     }
 
     fn figure(row: &Row) -> Option<Figure> {
-        Some(Figure {
-            at: format!("{} {} of {} busy before, {}", row.kind, row.hot, row.total, row.subject),
-            name: "wake-up p50, ns".to_owned(),
-            value: row.wake_ns_p50,
-            low: row.wake_ns_min,
-            high: row.wake_ns_p90,
-        })
+        let at = format!("{} {} of {} busy before, {}", row.kind, row.hot, row.total, row.subject);
+        Some(row.times.figure(at))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::waking::Times;
 
     #[test]
     fn blocked_loops_are_judged_by_back_end() {
         let row = |subject: &str, p50_ratio| Row {
             kind: "pipe".to_owned(),
-            total: 1,
-            hot: 1,
             subject: subject.to_owned(),
-            samples: 1,
-            wake_ns_min: 1.0,
-            wake_ns_p50: 1.0,
-            wake_ns_p90: 1.0,
-            p50_ratio: Some(p50_ratio),
+            times: Times { p50_ratio: Some(p50_ratio), ..Times::default() },
+            ..Row::default()
         };
         let rows = [row("adaptive", 1.05), row("uring", 1.05), row("poll", 9.0)];
         let kept: Vec<bool> = Wake::targets(&rows).iter().map(Target::is_kept).collect();

@@ -10,6 +10,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::options::Output;
+use crate::waking::Times;
 
 pub(crate) mod experiment;
 pub(crate) mod table;
@@ -51,15 +52,7 @@ pub(crate) struct Row {
     pub hot: usize,
     /// The poller.
     pub subject: String,
-    /// Wake-ups measured.
-    pub samples: usize,
-    /// The quickest.
-    pub wake_ns_min: f64,
-    /// Half were quicker.
-    pub wake_ns_p50: f64,
-    /// The 90th percentile.
-    pub wake_ns_p90: f64,
-    /// The median against that of the better of our and a raw level-triggered epoll.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub p50_ratio: Option<f64>,
+    /// The measured figures.
+    #[serde(flatten)]
+    pub times: Times,
 }

@@ -11,11 +11,11 @@ pub(crate) fn wake_ups(rows: &[Row]) -> Table {
         &[
             ("kind", |row| row.kind.clone()),
             ("subject", |row| row.subject.clone()),
-            ("p50", |row| table::time(row.wake_ns_p50)),
-            ("p90", |row| table::time(row.wake_ns_p90)),
-            ("least", |row| table::time(row.wake_ns_min)),
-            ("p50 / epoll", |row| table::ratio(row.p50_ratio)),
-            ("wake-ups", |row| row.samples.to_string()),
+            ("p50", |row| table::time(row.times.wake_ns_p50)),
+            ("p90", |row| table::time(row.times.wake_ns_p90)),
+            ("least", |row| table::time(row.times.wake_ns_min)),
+            ("p50 / epoll", |row| table::ratio(row.times.p50_ratio)),
+            ("wake-ups", |row| row.times.samples.to_string()),
         ],
     )
 }

@@ -5,28 +5,13 @@ use std::os::fd::OwnedFd;
 
 use serde::{Deserialize, Serialize};
 
-use crate::channel;
 use crate::echo;
 use crate::error::{Error, Result};
-use crate::headroom;
 use crate::http;
-use crate::server::clients::Clients;
-use crate::server::generator::{Connection, Generator};
-use crate::sys::{descriptor, socket};
+use crate::server::client;
+use crate::server::clients::{self, Clients};
+use crate::server::generator::{Connection, Generator, Load};
 use crate::zombies::subject::Family;
-
-/// The most connections of one process and one address.
-const EACH: usize = 5000;
-
-/// Descriptors that a process of clients needs in addition to its connections.
-const RESERVE: usize = 32;
-
-/// Returns the most connections of a process of zombies: its limit of descriptors and the ports of
-/// its address allow no more.
-pub(super) fn each() -> usize {
-    let descriptors = (2 * channel::most_pairs()).saturating_sub(RESERVE);
-    EACH.min(descriptors).min(headroom::ports()).max(1)
-}
 
 /// The length of a request to an echo server.
 pub(super) const BYTES: usize = 64;
@@ -59,11 +44,11 @@ impl Crowd {
         ports: &[(u16, usize)],
     ) -> Result<Crowd> {
         let mut processes = Vec::new();
-        let each = each();
+        let each = clients::most();
         for &(port, zombies) in ports {
-            for (number, first) in (2..).zip((0..zombies).step_by(each)) {
+            for (number, first) in (0..zombies).step_by(each).enumerate() {
                 let count = each.min(zombies - first);
-                let from = Ipv4Addr::from_bits(Ipv4Addr::new(127, 0, 0, 0).to_bits() + number);
+                let from = clients::address(number);
                 let to = [port];
                 processes.push(match family {
                     Family::Echo => start(subject, move || echo_load(subject, from, &to, count)),
@@ -121,17 +106,9 @@ pub(super) fn echo_load(
     ports: &[u16],
     count: usize,
 ) -> Result<Generator<echo::load::Connection>> {
-    let connect = |port| -> std::io::Result<OwnedFd> {
-        let stream = std::net::TcpStream::from(socket::connect_from(from, port)?);
-        stream.set_nodelay(true)?;
-        stream.set_nonblocking(true)?;
-        let socket = OwnedFd::from(stream);
-        descriptor::reset_on_close(&socket)?;
-        channel::plain_congestion(&socket);
-        Ok(socket)
-    };
+    let ports = ports.iter().cycle().take(count);
     let sockets: std::io::Result<Vec<OwnedFd>> =
-        ports.iter().cycle().take(count).map(|&port| connect(port)).collect();
+        ports.map(|&port| client::connect(from, port)).collect();
     let sockets =
         sockets.map_err(|e| Error::system(format!("connecting {count} times to {subject}"), e))?;
     echo::load::load(subject, sockets, BYTES)

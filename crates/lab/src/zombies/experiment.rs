@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::experiment::{Experiment, Figure};
 use crate::page::Page;
 use crate::record::Record;
-use crate::target::{Target, worst};
+use crate::target::{Target, Targets};
 use crate::zombies::{Options, Row, plot, table, trial};
 
 /// Silent connections next to busy ones.
@@ -54,31 +54,25 @@ impl Experiment for Zombies {
             "superpoll-rt-adaptive",
             "superpoll-rt-uring",
         ];
-        let alone = || rows.iter().filter(|row| row.workers <= 1);
-        let ours = alone().filter(|row| sparing.contains(&row.subject.as_str()));
-        let most = alone().map(|row| row.zombies).max().unwrap_or(0);
-        let at_most = ours.filter(|row| row.zombies == most && most > 0);
-        ["echo", "web"]
-            .into_iter()
-            .filter_map(|family| {
-                let name = format!("zombies, {family}: CPU of a request / that without any");
-                let own = at_most.clone().filter(|row| row.family == family);
-                let at = |row: &Row| format!("{} with {}", row.subject, row.zombies);
-                worst(
-                    name,
-                    1.03,
-                    own.filter_map(|row| Some((row.none_ratio?.headline().value, at(row)))),
-                )
-            })
-            .collect()
+        let is_alone = |row: &Row| row.workers <= 1;
+        let most = rows.iter().filter(|row| is_alone(row)).map(|row| row.zombies).max();
+        let most = most.filter(|most| *most > 0);
+        let applies = |row: &Row| is_alone(row) && Some(row.zombies) == most;
+        let mut targets = Targets::new(rows, |row| format!("{} with {}", row.subject, row.zombies));
+        for family in ["echo", "web"] {
+            let ours = |row: &Row| row.family == family && sparing.contains(&&*row.subject);
+            let name = format!("zombies, {family}: CPU of a request / that without any");
+            let ratio = |row: &Row| Some(row.none_ratio?.headline().value);
+            targets.add(name, 1.03, |row| applies(row) && ours(row), ratio);
+        }
+        targets.all
     }
 
     fn figure(row: &Row) -> Option<Figure> {
-        Some(row.figures.compared(match row.workers {
-            0 | 1 => format!("{} zombies, {}", row.zombies, row.subject),
-            several => {
-                format!("{} zombies, {several} processes, {}", row.zombies, row.subject)
-            }
+        let Row { subject, zombies, figures, .. } = row;
+        Some(figures.compared(match row.workers {
+            0 | 1 => format!("{zombies} zombies, {subject}"),
+            several => format!("{zombies} zombies, {several} processes, {subject}"),
         }))
     }
 }

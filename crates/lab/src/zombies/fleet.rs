@@ -15,7 +15,7 @@ use crate::sys::socket;
 use crate::zombies::crowd::Crowd;
 use crate::zombies::gateway;
 use crate::zombies::point::{Point, share};
-use crate::zombies::subject::{Entry, Work};
+use crate::zombies::subject::{Subject, Work};
 
 /// The size of an echo server's buffer: larger than a request.
 const ROOM: usize = 512;
@@ -29,7 +29,7 @@ pub(super) struct Live<C: Connection> {
     /// The silent connections.
     pub crowd: Crowd,
     /// The server, and the clients of its load.
-    pub runner: Runner<C>,
+    pub runner: Runner<Generator<C>>,
     /// The growth of the kernel's memory per zombie, in bytes: slabs and pages for sockets.
     pub kernel_bytes_per_zombie: Option<f64>,
     /// The folders that the servers serve.
@@ -39,27 +39,26 @@ pub(super) struct Live<C: Connection> {
 /// Starts a server, connects its zombies and then its busy clients, and makes each zombie send one
 /// request. Both are spread over the server's processes.
 pub(super) fn set_up<C: Connection>(
-    entry: Entry,
+    subject: Subject,
     point: Point,
     active: usize,
     process: ProcessOptions,
     connect: Connect<C>,
 ) -> Result<Live<C>> {
-    let name = entry.name;
-    let work = entry.work()?;
+    let Subject { name, start: work, .. } = subject;
     let (mut servers, mut folders) = (Vec::new(), Vec::new());
     let (mut ports, mut zombies) = (Vec::new(), Vec::new());
     let before = memory::of_machine()?;
     for worker in 0..point.workers {
         let own = share(point.zombies, point.workers, worker);
         let total = own + share(active, point.workers, worker);
-        let (server, port, folder) = begin(entry, work, total, process)?;
+        let (server, port, folder) = begin(subject, total, process)?;
         servers.push(server);
         folders.extend(folder);
         ports.push(port);
         zombies.push((port, own));
     }
-    let mut crowd = Crowd::gather(name, entry.family(), &zombies)?;
+    let mut crowd = Crowd::gather(name, work.family(), &zombies)?;
     let load = connect(name, Ipv4Addr::LOCALHOST, &ports, active)?;
     if !matches!(work, Work::Gateway(_)) {
         servers.iter_mut().try_for_each(Server::until_ready)?;
@@ -75,12 +74,10 @@ pub(super) fn set_up<C: Connection>(
 /// Starts one process for `connections` connections. Returns its port, and the folder that it
 /// serves, if any.
 fn begin(
-    entry: Entry,
-    work: Work,
+    Subject { name, start: work, .. }: Subject,
     total: usize,
     process: ProcessOptions,
 ) -> Result<(Server, u16, Option<TempDir>)> {
-    let name = entry.name;
     if let Work::Gateway(backend) = work {
         let (server, port, folder) = gateway::start(name, process, backend)?;
         return Ok((server, port, Some(folder)));
@@ -89,11 +86,11 @@ fn begin(
         listen().map_err(|e| Error::system("listening for a server's connections", e))?;
     let port = listener.local_addr().map_or(0, |address| address.port());
     let keeps = vec![listener.as_raw_fd()];
-    let server = Server::begin(name, entry.counts, process, keeps, |control| match work {
-        Work::Echo(serve) => {
+    let server = Server::begin(name, work.counts(), process, keeps, |control| match work {
+        Work::Echo(software) => {
             let sockets =
                 accept(listener, total).map_err(|e| Error::system("accepting a connection", e))?;
-            serve(Connections { kind: Kind::Tcp, sockets, room: ROOM }, control)
+            software.serve(Connections { kind: Kind::Tcp, sockets, room: ROOM }, control)
         }
         Work::Web(serve) => {
             listener

@@ -4,7 +4,7 @@ use superpoll::BackendKind;
 use tempfile::TempDir;
 
 use crate::error::{Error, Result};
-use crate::http::response::BODY;
+use crate::http::BODY;
 use crate::server::{ProcessOptions, Server, program};
 
 /// Starts the server. The folder must live as long as the server.

@@ -5,11 +5,14 @@
 //! over all workers, and more workers wait more often for the same requests. So such a point comes
 //! with a second one, with the same number of workers and no zombies, and is compared with that.
 
+use std::iter;
+
 use crate::channel;
 use crate::error::{Error, Result};
 use crate::headroom::Headroom;
 use crate::options;
-use crate::zombies::{Options, crowd};
+use crate::server::clients;
+use crate::zombies::Options;
 
 /// Descriptors that a server needs in addition to its connections.
 const RESERVE: usize = 64;
@@ -46,10 +49,7 @@ pub(super) fn share(all: usize, workers: usize, worker: usize) -> usize {
 /// each of several; all with the same server without zombies. Also returns notes on points with
 /// fewer zombies than requested.
 pub(super) fn groups(options: &Options) -> Result<(Vec<Vec<Point>>, Vec<String>)> {
-    if options.active == 0 || options.active > 1000 {
-        let active = options.active;
-        return Err(Error::usage(format!("--active {active} is not possible: give 1 to 1000")));
-    }
+    options::within("--active", options.active, 1..=1000)?;
     if options.requests == 0 {
         return Err(Error::usage("--requests 0 measures nothing: give 1 or more"));
     }
@@ -76,14 +76,11 @@ pub(super) fn groups(options: &Options) -> Result<(Vec<Vec<Point>>, Vec<String>)
 /// has left.
 fn divided(asked: &[usize], most: usize, here: &Headroom) -> (Vec<Vec<Point>>, Vec<String>) {
     let alone = |zombies: &usize| *zombies <= most;
-    let mut first: Vec<usize> = asked.iter().copied().filter(alone).collect();
-    first.push(0);
-    first.sort_unstable();
-    first.dedup();
+    let some = asked.iter().copied().filter(|zombies| *zombies > 0 && alone(zombies));
     let first: Vec<Point> =
-        first.into_iter().map(|zombies| Point { workers: 1, zombies }).collect();
+        iter::once(0).chain(some).map(|zombies| Point { workers: 1, zombies }).collect();
     let each = (most / 8 * USED).max(1);
-    let (possible, limit) = here.connections(BYTES, each, crowd::each());
+    let (possible, limit) = here.connections(BYTES, each, clients::most());
     let possible = possible / TOGETHER;
     let (mut groups, mut notes) = (Vec::new(), Vec::new());
     // The group with only zero zombies is measured only if nothing else was requested.

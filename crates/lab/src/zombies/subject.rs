@@ -2,14 +2,16 @@
 
 use std::net::TcpListener;
 
-use superpoll::BackendKind;
+use superpoll::BackendKind::{self, Adaptive, Epoll, Poll, Select, Uring};
 
-use crate::echo::connections::Serve;
-use crate::echo::{ours, poller, raw_epoll, raw_uring};
-use crate::error::{Error, Result};
+use crate::echo::subject::Software::{self, Other, Poller, Runtime};
+use crate::echo::{raw_epoll, raw_uring};
+use crate::error::Result;
 use crate::http;
-use crate::options;
 use crate::server::Control;
+use crate::server::subject::{self, Entry, rival};
+
+use Work::{Echo, Gateway, Web};
 
 crate::by_name::named! {
     /// The requests and the answers of a server.
@@ -25,202 +27,109 @@ crate::by_name::named! {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Work {
     /// It gets its connections.
-    Echo(Serve),
+    Echo(Software),
     /// It accepts its connections.
     Web(fn(TcpListener, &mut Control) -> Result<()>),
     /// It is the command's own server.
     Gateway(BackendKind),
 }
 
-/// A server by name.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
-    /// Its name in tables and records.
-    pub name: &'static str,
-    /// Its description, for lists.
-    pub about: &'static str,
-    /// Whether it can say how often it waited.
-    pub counts: bool,
-    /// Whether it may refuse more connections than it can watch.
-    pub is_limited: bool,
-    /// Returns why it cannot run here, if it needs a feature that not every system has.
-    refusal: fn() -> Option<String>,
-    /// None if it is not built in.
-    work: Option<Work>,
-}
-
-impl Entry {
-    const fn other(name: &'static str, about: &'static str, work: Work) -> Entry {
-        let refusal = || None;
-        Entry { name, about, counts: false, is_limited: false, refusal, work: Some(work) }
+impl Work {
+    /// Whether the server can say how often it waited.
+    pub(crate) fn counts(self) -> bool {
+        matches!(self, Echo(software) if software.counts())
     }
 
-    const fn ours(name: &'static str, about: &'static str, serve: Serve) -> Entry {
-        Entry { counts: true, ..Entry::other(name, about, Work::Echo(serve)) }
+    /// Whether the server may refuse more connections than it can watch.
+    pub(crate) fn is_limited(self) -> bool {
+        matches!(self, Echo(Poller(Select)))
     }
 
-    const fn gateway(name: &'static str, about: &'static str, backend: BackendKind) -> Entry {
-        Entry::other(name, about, Work::Gateway(backend))
-    }
-
-    const fn rings(self) -> Entry {
-        Entry { refusal: no_ring, ..self }
-    }
-
-    /// Returns its work.
-    pub(crate) fn work(&self) -> Result<Work> {
-        self.work.ok_or_else(|| {
-            Error::usage(format!(
-                "subject {} is not built in: build with --features {}",
-                self.name,
-                if self.name == "tokio" { "rivals-rt" } else { "http" }
-            ))
-        })
+    /// Whether the server treats connections differently a while after they fell silent.
+    pub(crate) fn parks(self) -> bool {
+        matches!(self, Gateway(_))
     }
 
     /// Returns the family of its answers.
-    pub(crate) fn family(&self) -> Family {
-        match self.work {
-            Some(Work::Echo(_)) => Family::Echo,
-            _ if self.name == "tokio" => Family::Echo,
-            _ => Family::Web,
+    pub(crate) fn family(self) -> Family {
+        match self {
+            Echo(_) => Family::Echo,
+            Web(_) | Gateway(_) => Family::Web,
         }
     }
-
-    /// Whether it treats connections differently a while after they fell silent.
-    pub(crate) fn parks(&self) -> bool {
-        matches!(self.work, Some(Work::Gateway(_)))
-    }
 }
 
-fn no_ring() -> Option<String> {
-    (!BackendKind::Uring.is_available()).then(crate::probe::why_no_uring)
+/// A server that takes part.
+pub(crate) type Subject = subject::Subject<Work>;
+
+const fn echo(name: &'static str, about: &'static str, software: Software) -> Entry<Work> {
+    Entry::new(name, about, Echo(software))
 }
 
-const TOKIO: Entry = Entry {
-    #[cfg(not(feature = "rivals-rt"))]
-    work: None,
-    ..Entry::other(
-        "tokio",
-        "a task for each connection on tokio's current_thread runtime",
-        #[cfg(feature = "rivals-rt")]
-        Work::Echo(crate::echo::tokio::serve),
-        #[cfg(not(feature = "rivals-rt"))]
-        Work::Echo(raw_epoll::serve_level),
-    )
-};
-
-const HYPER: Entry = Entry {
-    #[cfg(not(feature = "http"))]
-    work: None,
-    ..Entry::other(
-        "hyper-tokio",
-        "hyper on tokio's current_thread runtime",
-        #[cfg(feature = "http")]
-        Work::Web(http::tokio::serve),
-        #[cfg(not(feature = "http"))]
-        Work::Web(http::raw_epoll::serve),
-    )
-};
+const fn gateway(name: &'static str, about: &'static str, backend: BackendKind) -> Entry<Work> {
+    Entry::new(name, about, Gateway(backend))
+}
 
 /// All servers, each family's yardstick first.
-pub(crate) const ALL: &[Entry] = &[
-    Entry::other(
+pub(crate) const ALL: &[Entry<Work>] = &[
+    echo(
         "raw-epoll",
         "a C programmer's epoll loop, level-triggered",
-        Work::Echo(raw_epoll::serve_level),
+        Other(raw_epoll::serve_level),
     ),
-    Entry::other(
+    echo(
         "raw-epoll-et",
         "a C programmer's epoll loop, edge-triggered",
-        Work::Echo(raw_epoll::serve_edge),
+        Other(raw_epoll::serve_edge),
     ),
-    Entry {
-        refusal: raw_uring::refusal,
-        ..Entry::other(
-            "raw-uring",
-            "a C programmer's ring: multishot receives",
-            Work::Echo(raw_uring::serve),
-        )
-    },
-    Entry {
-        is_limited: true,
-        ..Entry::ours("superpoll-select", "our poller, back-end select", |connections, control| {
-            poller::serve(connections, control, BackendKind::Select)
-        })
-    },
-    Entry::ours("superpoll-poll", "our poller, back-end poll", |connections, control| {
-        poller::serve(connections, control, BackendKind::Poll)
-    }),
-    Entry::ours("superpoll-epoll", "our poller, back-end epoll", |connections, control| {
-        poller::serve(connections, control, BackendKind::Epoll)
-    }),
-    Entry::ours("superpoll-adaptive", "our poller, back-end adaptive", |connections, control| {
-        poller::serve(connections, control, BackendKind::Adaptive)
-    }),
-    Entry::ours("superpoll-uring", "our poller, back-end uring", |connections, control| {
-        poller::serve(connections, control, BackendKind::Uring)
-    })
-    .rings(),
-    Entry::ours("superpoll-rt-poll", "our runtime, back-end poll", |connections, control| {
-        ours::serve(connections, control, BackendKind::Poll)
-    }),
-    Entry::ours("superpoll-rt-epoll", "our runtime, back-end epoll", |connections, control| {
-        ours::serve(connections, control, BackendKind::Epoll)
-    }),
-    Entry::ours(
-        "superpoll-rt-adaptive",
-        "our runtime, back-end adaptive",
-        |connections, control| ours::serve(connections, control, BackendKind::Adaptive),
+    echo("raw-uring", "a C programmer's ring: multishot receives", Other(raw_uring::serve))
+        .unless(raw_uring::refusal),
+    echo("superpoll-select", "our poller, back-end select", Poller(Select)),
+    echo("superpoll-poll", "our poller, back-end poll", Poller(Poll)),
+    echo("superpoll-epoll", "our poller, back-end epoll", Poller(Epoll)),
+    echo("superpoll-adaptive", "our poller, back-end adaptive", Poller(Adaptive)),
+    echo("superpoll-uring", "our poller, back-end uring", Poller(Uring)).with_ring(),
+    echo("superpoll-rt-poll", "our runtime, back-end poll", Runtime(Poll)),
+    echo("superpoll-rt-epoll", "our runtime, back-end epoll", Runtime(Epoll)),
+    echo("superpoll-rt-adaptive", "our runtime, back-end adaptive", Runtime(Adaptive)),
+    echo("superpoll-rt-uring", "our runtime, back-end uring", Runtime(Uring)).with_ring(),
+    rival!(
+        "rivals-rt",
+        "tokio",
+        "a task for each connection on tokio's current_thread runtime",
+        Echo(Other(crate::echo::tokio::serve))
     ),
-    Entry::ours("superpoll-rt-uring", "our runtime, back-end uring", |connections, control| {
-        ours::serve(connections, control, BackendKind::Uring)
-    })
-    .rings(),
-    TOKIO,
-    Entry::other(
+    Entry::new(
         "raw-epoll-http",
         "an epoll loop that answers canned bytes",
-        Work::Web(http::raw_epoll::serve),
+        Web(http::raw_epoll::serve),
     ),
-    Entry::gateway("gateway-poll", "superpoll serve, back-end poll", BackendKind::Poll),
-    Entry::gateway("gateway-epoll", "superpoll serve, back-end epoll", BackendKind::Epoll),
-    Entry::gateway("gateway-adaptive", "superpoll serve, back-end adaptive", BackendKind::Adaptive),
-    Entry::gateway("gateway-uring", "superpoll serve, back-end uring", BackendKind::Uring).rings(),
-    HYPER,
+    gateway("gateway-poll", "superpoll serve, back-end poll", Poll),
+    gateway("gateway-epoll", "superpoll serve, back-end epoll", Epoll),
+    gateway("gateway-adaptive", "superpoll serve, back-end adaptive", Adaptive),
+    gateway("gateway-uring", "superpoll serve, back-end uring", Uring).with_ring(),
+    rival!(
+        "http",
+        "hyper-tokio",
+        "hyper on tokio's current_thread runtime",
+        Web(http::tokio::serve)
+    ),
 ];
 
 /// Returns the requested servers of each family, each once, with its yardstick first; none if no
 /// other was requested. Also returns the reasons for leaving out those that this system does not
 /// offer.
-pub(crate) fn chosen(names: Option<&str>) -> Result<([Vec<Entry>; 2], Vec<String>)> {
-    let built_in = |entry: &Entry| entry.work.is_some();
-    let names = names.unwrap_or("all");
-    let chosen = options::named(names, ALL, |entry| entry.name, built_in, "no server")?;
-    let mut notes = Vec::new();
-    let mut families = [Family::Echo, Family::Web].map(|family| {
-        ALL.iter().find(|entry| entry.family() == family).map(|yardstick| (*yardstick, Vec::new()))
-    });
-    for entry in chosen {
-        entry.work()?;
-        if let Some(reason) = (entry.refusal)() {
-            notes.push(format!("{} left out: {reason}", entry.name));
-            continue;
-        }
-        for (yardstick, own) in families.iter_mut().flatten() {
-            if yardstick.family() == entry.family() {
-                own.push(entry);
-            }
+pub(crate) fn chosen(names: Option<&str>) -> Result<([Vec<Subject>; 2], Vec<String>)> {
+    let (chosen, notes) = subject::chosen(ALL, names, "no server")?;
+    let mut families = [Vec::new(), Vec::new()];
+    for (family, yardstick) in families.iter_mut().zip(["raw-epoll", "raw-epoll-http"]) {
+        let yardstick = subject::chosen(ALL, Some(yardstick), "no server")?.0[0];
+        let own = chosen.iter().filter(|one| one.start.family() == yardstick.start.family());
+        if own.clone().next().is_some() {
+            family.push(yardstick);
+            family.extend(own.filter(|one| one.name != yardstick.name));
         }
     }
-    let families = families.map(|family| match family {
-        Some((yardstick, mut own)) if !own.is_empty() => {
-            own.retain(|entry| entry.name != yardstick.name);
-            own.insert(0, yardstick);
-            own
-        }
-        _ => Vec::new(),
-    });
     Ok((families, notes))
 }
 
@@ -240,16 +149,5 @@ mod tests {
         assert_eq!((echo.len(), web), (0, vec!["raw-epoll-http", "gateway-epoll"]));
         let [echo, web] = names(None);
         assert!(echo.len() >= 8 && web.len() >= 4);
-    }
-
-    #[test]
-    fn unknown_names_and_missing_features_are_said() {
-        let error = chosen(Some("nginx")).unwrap_err().to_string();
-        assert!(error.contains("\"nginx\"") && error.contains("gateway-adaptive"), "{error}");
-        for (name, feature) in [("tokio", "rivals-rt"), ("hyper-tokio", "http")] {
-            if let Err(error) = chosen(Some(name)) {
-                assert!(error.to_string().contains(&format!("--features {feature}")), "{error}");
-            }
-        }
     }
 }

@@ -2,25 +2,19 @@
 
 use serde_json::json;
 
-use crate::budget::Budget;
-use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::http;
-use crate::progress::Progress;
 use crate::record::Record;
-use crate::rivals::{self, Lost};
-use crate::say;
-use crate::server::ProcessOptions;
 use crate::server::generator::Connection;
-use crate::server::processors::Processors;
-use crate::server::rounds::Slice;
-use crate::server::turns::{self, Runner};
+use crate::server::subject::names;
+use crate::server::trial::{Plan, Trial};
+use crate::server::turns::{self, Figures};
 use crate::statistics::{self, Ratio};
 use crate::sys::process;
 use crate::zombies::crowd::{BYTES, echo_load};
 use crate::zombies::fleet::{self, Connect};
 use crate::zombies::point::{self, Point};
-use crate::zombies::subject::{self, Entry};
+use crate::zombies::subject::{self, Family, Subject};
 use crate::zombies::{Options, Row};
 
 /// The most silent connections that exist at a time where one process has them: each takes the
@@ -43,217 +37,144 @@ const SHARED: [&str; 8] = [
     "gateway-adaptive",
 ];
 
+/// Servers of a family that take turns, each with every number of zombies of some points.
+struct Group<'a> {
+    points: &'a [Point],
+    subjects: Vec<Subject>,
+    /// Whether it is the first of its family at these points.
+    is_first: bool,
+}
+
 pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     options.output.check()?;
     let (families, mut notes) = subject::chosen(options.subjects.as_deref())?;
-    let (groups, cut) = point::groups(options)?;
+    let (points, cut) = point::groups(options)?;
     notes.extend(cut);
-    for note in &notes {
-        say::note(note);
-    }
-    // Taken before this thread binds itself to one processor.
-    let environment = Environment::here();
-    let processors = Processors::here();
-    // The servers of each group of points.
-    let plan: Vec<(&[Point], [Vec<Entry>; 2])> = groups
-        .iter()
-        .map(|points| {
-            let is_shared = points.iter().any(|point| point.workers > 1);
-            let mut own = families.clone();
+    let mut groups = Vec::new();
+    for points in &points {
+        let is_shared = points.iter().any(|point| point.workers > 1);
+        for family in &families {
+            let mut own = family.clone();
             if is_shared && options.subjects.is_none() {
-                own.iter_mut().for_each(|family| family.retain(|e| SHARED.contains(&e.name)));
+                own.retain(|subject| SHARED.contains(&subject.name));
             }
-            (points.as_slice(), own)
-        })
-        .collect();
-    let mut lost = Lost::default();
-    let measured: Result<_> = processors.apart(|processor| {
-        let process = ProcessOptions { processor, second_thread: options.output.second_thread };
-        let mut trial = Trial::new(options, &plan, process);
-        for (points, [echo, web]) in &plan {
-            trial.measure(points, echo, &mut notes, &mut lost, echo_load)?;
-            trial.measure(points, web, &mut notes, &mut lost, http::load::load)?;
+            for (number, subjects) in divided(points, &own).into_iter().enumerate() {
+                groups.push(Group { points, subjects, is_first: number == 0 });
+            }
         }
-        Ok((trial.rows, trial.budget))
-    });
-    let (rows, budget) = measured?;
-    notes.extend(lost.notes());
-    let all = || families.iter().flatten();
+    }
+    let subjects = families.concat();
+    let seconds = 300.0 / groups.len().max(1) as f64;
+    let mut plan = Plan::new("zombies", &options.output, &subjects, groups.len(), seconds);
+    let runs: usize = groups.iter().map(|group| group.points.len() * group.subjects.len()).sum();
+    (plan.all, plan.notes, plan.steps) = (names(subject::ALL), notes, runs * (turns::ROUNDS + 1));
     let own = [
-        ("subjects", json!(all().map(|e| e.name).collect::<Vec<_>>())),
-        ("about", all().map(|e| (e.name.to_owned(), json!(e.about))).collect()),
-        ("zombies", json!(groups.iter().flatten().map(|p| p.zombies).collect::<Vec<_>>())),
-        ("workers", json!(groups.iter().flatten().map(|p| p.workers).collect::<Vec<_>>())),
+        ("zombies", json!(points.iter().flatten().map(|p| p.zombies).collect::<Vec<_>>())),
+        ("workers", json!(points.iter().flatten().map(|p| p.workers).collect::<Vec<_>>())),
         ("active", json!(options.active)),
         ("requests", json!(options.requests)),
         ("bytes", json!(BYTES)),
-        ("client_processor", json!(processors.client())),
-        ("server_processor", json!(processors.server())),
-        ("bytes_verified", json!(true)),
-        ("rivals", rivals::versions(subject::ALL.iter().map(|entry| entry.name))),
-        ("notes", json!(notes)),
     ];
-    let parameters = options.output.parameters().into_iter().chain(own).chain(budget.end());
-    Ok(Record::new("zombies", environment, parameters, rows))
+    plan.run(&groups, own, |trial, group| match group.subjects[0].start.family() {
+        Family::Echo => measure(options, trial, group, echo_load),
+        Family::Web => measure(options, trial, group, http::load::load),
+    })
 }
 
-struct Trial<'a> {
-    options: &'a Options,
-    process: ProcessOptions,
-    budget: Budget,
-    progress: Progress,
-    rows: Vec<Row>,
-}
-
-impl<'a> Trial<'a> {
-    fn new(
-        options: &'a Options,
-        plan: &[(&[Point], [Vec<Entry>; 2])],
-        process: ProcessOptions,
-    ) -> Trial<'a> {
-        let runs = |(points, families): &(&[Point], [Vec<Entry>; 2])| {
-            points.len() * families.iter().flatten().count()
-        };
-        let runs = plan.iter().map(runs).sum::<usize>().max(1);
-        let groups = |(points, families): &(&[Point], [Vec<Entry>; 2])| -> usize {
-            families.iter().map(|entries| groups(points, entries).len()).sum()
-        };
-        let budget = Budget::new(&options.output, plan.iter().map(groups).sum(), 10.0, 300.0);
-        let progress = Progress::new("zombies", runs * (turns::ROUNDS + 1));
-        Trial { options, process, budget, progress, rows: Vec::new() }
-    }
-
-    /// Measures the servers of a family, as many at a time as the limit of connections allows, and
-    /// its yardstick each time.
-    fn measure<C: Connection>(
-        &mut self,
-        points: &[Point],
-        entries: &[Entry],
-        notes: &mut Vec<String>,
-        lost: &mut Lost,
-        connect: Connect<C>,
-    ) -> Result<()> {
-        for (number, group) in groups(points, entries).into_iter().enumerate() {
-            if !self.budget.point() {
+/// Measures the servers of a group.
+fn measure<C: Connection>(
+    options: &Options,
+    trial: &mut Trial,
+    Group { points, subjects, is_first }: &Group<'_>,
+    connect: Connect<C>,
+) -> Result<Vec<Row>> {
+    // The clients, which come last here, must reset the connections before the servers close them.
+    let (mut folders, mut runners) = (Vec::new(), Vec::new());
+    let (mut about, mut crowds) = (Vec::new(), Vec::new());
+    for &subject in subjects {
+        for &point in *points {
+            let (name, zombies) = (subject.name, point.zombies);
+            if trial.lost.has(name) || trial.budget.is_over() {
                 continue;
             }
-            let (mut runners, mut about) = (Vec::new(), Vec::new());
-            let (mut crowds, mut folders) = (Vec::new(), Vec::new());
-            for &entry in &group {
-                for &point in points {
-                    let (name, zombies) = (entry.name, point.zombies);
-                    if lost.has(entry.name) || self.budget.is_over() {
-                        continue;
-                    }
-                    self.progress.step(format!("{name} gets {zombies} zombies"));
-                    match fleet::set_up(entry, point, self.options.active, self.process, connect) {
-                        Ok(live) => {
-                            runners.push(live.runner);
-                            about.push((entry, point, live.kernel_bytes_per_zombie));
-                            crowds.push(live.crowd);
-                            folders.extend(live.folders);
-                        }
-                        Err(Error::Usage(reason)) if entry.is_limited && zombies > 0 => {
-                            let note = format!("{name} left out at {zombies} zombies: {reason}");
-                            say::note(&note);
-                            notes.push(note);
-                        }
-                        Err(error) => {
-                            lost.keep(entry.name, Err::<(), _>(error))?;
-                        }
-                    }
+            trial.progress.step(format!("{name} gets {zombies} zombies"));
+            match fleet::set_up(subject, point, options.active, trial.process, connect) {
+                Ok(live) => {
+                    runners.push(live.runner);
+                    about.push((subject, point, live.kernel_bytes_per_zombie));
+                    crowds.push(live.crowd);
+                    folders.extend(live.folders);
+                }
+                Err(Error::Usage(reason)) if subject.start.is_limited() && zombies > 0 => {
+                    trial.note(format!("{name} left out at {zombies} zombies: {reason}"));
+                }
+                Err(error) => {
+                    trial.lost.keep(name, Err::<(), _>(error))?;
                 }
             }
-            if group.iter().any(Entry::parks) {
-                process::sleep(PARKING_NS);
-            }
-            let most = self.options.requests.div_ceil(self.budget.rounds(turns::ROUNDS) as u64);
-            let progress = &self.progress;
-            let requests =
-                turns::take_turns_of(&mut runners, &mut self.budget, most, lost, |name| {
-                    progress.step(name.to_owned());
-                })?;
-            let (mut rows, runners) = turns::rows(runners, lost, |place, runner| {
-                let (entry, point, bytes) = about[place];
-                crowds[place].check()?;
-                let row = self.row(runner, entry, point, requests[place])?;
-                Ok(Row { kernel_bytes_per_zombie: bytes, ..row })
-            })?;
-            relate(&mut rows, &runners);
-            // The report has the yardstick as it was next to the first servers.
-            let skip = if number == 0 { 0 } else { points.len() };
-            self.rows.extend(rows.into_iter().skip(skip));
-            // The clients must reset the connections before the servers close them.
-            drop(crowds);
         }
-        Ok(())
     }
-
-    fn row<C: Connection>(
-        &self,
-        runner: &mut Runner<C>,
-        entry: Entry,
-        point: Point,
-        requests: u64,
-    ) -> Result<Row> {
-        let clock: Vec<f64> =
-            runner.slices().iter().map(|slice| slice.ns as f64 / requests as f64).collect();
-        let ns = statistics::median(&clock);
+    if subjects.iter().any(|subject| subject.start.parks()) {
+        process::sleep(PARKING_NS);
+    }
+    let Trial { budget, lost, progress, .. } = trial;
+    let most = options.requests.div_ceil(budget.rounds(turns::ROUNDS) as u64);
+    let begins = |name: &str| progress.step(name.to_owned());
+    let requests = turns::take_turns_of(&mut runners, budget, most, lost, begins)?;
+    let mut rows = turns::rows(&mut runners, lost, |place, runner| {
+        let (subject, point, kernel_bytes_per_zombie) = about[place];
+        crowds[place].check()?;
+        let figures = runner.figures(requests[place])?;
+        let ns = statistics::median(&figures.clock_ns);
         Ok(Row {
-            subject: entry.name.to_owned(),
-            family: entry.family().name().to_owned(),
-            active: self.options.active,
+            subject: subject.name.to_owned(),
+            family: subject.start.family().name().to_owned(),
+            active: options.active,
             workers: point.workers,
             zombies: point.zombies,
-            figures: runner.figures(requests)?,
+            figures,
             ns_per_request_median: ns,
-            seconds: ns * self.options.requests as f64 / 1e9,
+            seconds: ns * options.requests as f64 / 1e9,
+            kernel_bytes_per_zombie,
             ..Row::default()
         })
-    }
+    })?;
+    relate(&mut rows);
+    // The report has the yardstick as it was next to the first servers.
+    let skip = if *is_first { 0 } else { points.len() };
+    Ok(rows.into_iter().skip(skip).collect())
 }
 
 /// Returns the servers of a family in groups that fit under the limit of connections, each with the
 /// yardstick in front.
-fn groups(points: &[Point], entries: &[Entry]) -> Vec<Vec<Entry>> {
-    let Some((&yardstick, others)) = entries.split_first() else { return Vec::new() };
+fn divided(points: &[Point], subjects: &[Subject]) -> Vec<Vec<Subject>> {
+    let Some((&yardstick, others)) = subjects.split_first() else { return Vec::new() };
     let each: usize = points.iter().map(|point| point.zombies).sum();
     let at_a_time = (TOGETHER / each.max(1)).clamp(2, 16) - 1;
-    let with_yardstick = |group: &[Entry]| [&[yardstick][..], group].concat();
+    let with_yardstick = |group: &[Subject]| [&[yardstick][..], group].concat();
     match others {
         [] => vec![vec![yardstick]],
         others => others.chunks(at_a_time).map(with_yardstick).collect(),
     }
 }
 
-/// Fills in the ratios within the servers that took turns.
-fn relate<C: Connection>(rows: &mut [Row], runners: &[Runner<C>]) {
-    let places: Vec<(String, usize, usize)> =
-        rows.iter().map(|row| (row.subject.clone(), row.workers, row.zombies)).collect();
-    let requests: Vec<u64> = rows.iter().map(|row| row.figures.requests).collect();
-    let of = |subject: &str, workers: usize, zombies: usize| {
+/// Fills in the ratios within the servers that took turns, the yardstick first.
+fn relate(rows: &mut [Row]) {
+    let all = rows.to_vec();
+    let of = |subject: &str, workers: usize, zombies: usize| -> Option<&Figures> {
         let wanted = (subject, workers, zombies);
-        let place = places.iter().position(|place| (place.0.as_str(), place.1, place.2) == wanted);
-        place.map(|place| (runners[place].slices(), requests[place]))
+        let row = all.iter().find(|row| (&*row.subject, row.workers, row.zombies) == wanted);
+        row.map(|row| &row.figures)
     };
-    let yardstick = places.first().map(|place| place.0.clone()).unwrap_or_default();
-    for (row, runner) in rows.iter_mut().zip(runners) {
-        let own = (runner.slices(), row.figures.requests);
+    for row in rows {
+        let own = &row.figures;
         if let Some(none) = of(&row.subject, row.workers, 0) {
-            row.none_ratio = ratio(own, none, |slice| slice.cpu_ns);
-            row.none_clock_ratio = ratio(own, none, |slice| slice.ns);
+            row.none_ratio = own.ratio(none);
+            row.none_clock_ratio = Ratio::of(&own.clock_ns, &none.clock_ns);
         }
-        row.raw_epoll_ratio = of(&yardstick, row.workers, row.zombies)
-            .and_then(|raw| ratio(own, raw, |slice| slice.cpu_ns));
+        let yardstick = of(&all[0].subject, row.workers, row.zombies);
+        row.raw_epoll_ratio = yardstick.and_then(|raw| own.ratio(raw));
     }
-}
-
-/// The ratio per request. The arguments are the rounds of each server and its requests in a round.
-fn ratio(own: (&[Slice], u64), other: (&[Slice], u64), of: fn(&Slice) -> u64) -> Option<Ratio> {
-    let costs = |(slices, requests): (&[Slice], u64)| -> Vec<f64> {
-        slices.iter().map(|slice| of(slice) as f64 / requests.max(1) as f64).collect()
-    };
-    Ratio::of(&costs(own), &costs(other))
 }
 
 #[cfg(test)]
@@ -261,17 +182,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ratios_are_those_of_each_round() {
-        let slices = |all: &[u64]| -> Vec<Slice> {
-            all.iter().map(|&ns| Slice { cpu_ns: ns, ns: 2 * ns }).collect()
+    fn ratios_are_those_of_each_round_to_none_and_to_the_yardstick() {
+        let row = |subject: &str, zombies, cpu_ns: &[f64]| {
+            let clock_ns = cpu_ns.iter().map(|ns| ns * (1 + zombies) as f64).collect();
+            let figures = Figures { cpu_ns: cpu_ns.to_vec(), clock_ns, ..Figures::default() };
+            Row { subject: subject.to_owned(), workers: 1, zombies, figures, ..Row::default() }
         };
-        let (own, other) = (slices(&[50, 300, 110]), slices(&[100, 200, 100]));
+        let mut rows = [
+            row("raw-epoll", 0, &[50.0, 50.0, 55.0]),
+            row("raw-epoll", 1, &[25.0, 150.0, 55.0]),
+            row("ours", 0, &[100.0, 200.0, 100.0]),
+            row("ours", 1, &[50.0, 300.0, 110.0]),
+            Row { workers: 2, ..row("ours", 1, &[1.0, 1.0, 1.0]) },
+        ];
+        relate(&mut rows);
         let of_turns = |found: Option<Ratio>| found.map(|r| (r.low, r.median, r.high));
-        let found = ratio((&own, 8), (&other, 8), |s| s.ns);
-        assert_eq!(of_turns(found), Some((0.5, 1.1, 1.5)));
-        assert_eq!(found.unwrap().headline().value, 0.5);
-        // With a quarter of the requests.
-        assert_eq!(of_turns(ratio((&own, 2), (&other, 8), |s| s.cpu_ns)), Some((2.0, 4.4, 6.0)));
-        assert_eq!(ratio((&own, 1), (&[], 1), |s| s.ns), None);
+        assert_eq!(of_turns(rows[3].none_ratio), Some((0.5, 1.1, 1.5)));
+        assert_eq!(rows[3].none_ratio.unwrap().headline().value, 0.5);
+        assert_eq!(of_turns(rows[3].none_clock_ratio), Some((1.0, 2.2, 3.0)));
+        assert_eq!(of_turns(rows[3].raw_epoll_ratio), Some((2.0, 2.0, 2.0)));
+        assert_eq!((rows[2].none_ratio.unwrap().median, rows[4].none_ratio), (1.0, None));
+        assert_eq!(rows[4].raw_epoll_ratio, None);
     }
 }

@@ -13,8 +13,8 @@ fn check(record: &Value, experiment: &str, sizes: &[(u64, u64)]) {
     let fields: [Field; 5] = [
         ("kind", |v| v == "pipe"),
         ("subject", Value::is_string),
-        // A block of five samples, some of them perhaps with the loop awake.
-        ("samples", |v| (1..=5).contains(&v.as_u64().unwrap())),
+        // Some of a block perhaps with the loop awake.
+        ("samples", |v| v.as_u64().unwrap() >= 1),
         ("p50_ratio", positive),
         ("p99_ratio", positive),
     ];
@@ -27,7 +27,11 @@ fn check(record: &Value, experiment: &str, sizes: &[(u64, u64)]) {
         assert_eq!(own, expected, "{subject}");
     }
     for row in rows {
-        assert_eq!(row["samples"].as_u64().unwrap() + row["awake"].as_u64().unwrap(), 5, "{row}");
+        // All subjects of a size have the same block, of five at least: how many more there is time
+        // for, the first size shows.
+        let block = |row: &Value| row["samples"].as_u64().unwrap() + row["awake"].as_u64().unwrap();
+        let first = rows.iter().find(|first| first["total"] == row["total"]).unwrap();
+        assert!(block(row) >= 5 && block(row) == block(first), "{row} {first}");
         let figures = ASCENDING.map(|name| row[name].as_f64().unwrap());
         assert!(figures[0] > 0.0 && figures.is_sorted(), "{row}");
     }

@@ -29,13 +29,22 @@ pub(crate) fn succeed(folder: &Path, arguments: &[&str]) -> String {
 pub(crate) fn refused(arguments: &[&str]) -> String {
     let folder = tempfile::tempdir().unwrap();
     let output = run(folder.path(), arguments);
-    let errors = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success(), "{arguments:?} was not refused");
     assert!(output.stdout.is_empty(), "{arguments:?} printed results");
-    assert_eq!(errors.trim_end().lines().count(), 1, "{arguments:?}: {errors}");
+    let errors = reason(&output);
     assert!(errors.starts_with("superpoll-lab: "), "{errors}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "{arguments:?} left files");
     errors
+}
+
+/// Returns the one line with the reason of a failure. Optional programs that are absent here have a
+/// line each before it.
+pub(crate) fn reason(output: &Output) -> String {
+    let errors = String::from_utf8(output.stderr.clone()).unwrap();
+    let is_reason = |line: &&str| !line.contains(" left out: no `");
+    let lines: Vec<&str> = errors.lines().filter(is_reason).collect();
+    assert_eq!(lines.len(), 1, "{errors}");
+    lines[0].to_owned()
 }
 
 /// Runs the command in a folder as a user who may have this many processes and threads. The

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Output;
 
 use crate::record::json;
-use crate::start::{SMALL, lab};
+use crate::start::{SMALL, lab, reason};
 
 /// Runs the command where io_uring is refused. The filter stays for the life of a thread, and
 /// applies to the processes that it starts.
@@ -46,9 +46,8 @@ fn experiments_run_without_io_uring_and_name_the_subjects_left_out() {
         // A back-end that was requested by name is not replaced.
         let forced = ["ring", "--total", "6", "--backend", "uring", "--no-report"];
         let output = run_refused(error, folder.path(), &[&forced[..], &SMALL].concat(), "");
-        let errors = String::from_utf8(output.stderr).unwrap();
         assert!(!output.status.success() && output.stdout.is_empty());
-        assert_eq!(errors.trim_end().lines().count(), 1, "{errors}");
+        let errors = reason(&output);
         assert!(errors.contains("back-end uring does not work here"), "{errors}");
         assert!(errors.contains(way) && errors.contains("or auto"), "{errors}");
     }

@@ -4,21 +4,14 @@ use std::io;
 
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use superpoll_rt::pipe::{self, PipeReader, PipeWriter};
-use superpoll_rt::{BackendKind, Runtime, spawn};
+use superpoll_rt::spawn;
 
 use crate::error::{Error, Result};
-use crate::gate::counted::{self, Counted};
-use crate::gate::paths::work::{Work, said, wrong};
+use crate::gate::paths::work::{Work, in_tasks, runtime, said, wrong};
 use crate::sys::descriptor;
 
 /// Pipes in the ring.
 const PIPES: u64 = 8;
-
-struct Ring {
-    runtime: Runtime,
-    /// The two ends that the driver reads and writes.
-    ends: Option<(PipeReader, PipeWriter)>,
-}
 
 /// Uses pipes whose two ends are not linked as peers.
 pub(super) fn set_up() -> Result<Box<dyn Work>> {
@@ -34,13 +27,13 @@ pub(super) fn set_up_peers() -> Result<Box<dyn Work>> {
 }
 
 fn ring(open: impl Fn() -> io::Result<(PipeReader, PipeWriter)>) -> Result<Box<dyn Work>> {
-    let runtime = Runtime::builder().backend(BackendKind::Epoll).build().map_err(said)?;
+    let runtime = runtime()?;
     let pipes: io::Result<Vec<_>> = (0..PIPES).map(|_| open()).collect();
     let pipes = pipes.map_err(|e| Error::system("opening a pipe", e))?;
     let (readers, mut writers): (Vec<_>, Vec<_>) = pipes.into_iter().unzip();
     writers.rotate_left(1);
-    let mut ends: Vec<_> = readers.into_iter().zip(writers).collect();
-    let driver = ends.pop();
+    let mut ends = readers.into_iter().zip(writers);
+    let Some(driver) = ends.next() else { return wrong("hop", "the ring is empty") };
     let begin = async {
         for (mut reader, mut writer) in ends {
             let pass = async move {
@@ -56,29 +49,17 @@ fn ring(open: impl Fn() -> io::Result<(PipeReader, PipeWriter)>) -> Result<Box<d
         }
     };
     runtime.block_on(begin).map_err(said)?;
-    Ok(Box::new(Ring { runtime, ends: driver }))
-}
-
-impl Work for Ring {
-    fn operate(&mut self, count: u64) -> Result<()> {
-        let Some((mut reader, mut writer)) = self.ends.take() else {
-            return wrong("hop", "the ring is broken");
-        };
-        let drive = async move {
+    in_tasks(
+        runtime,
+        driver,
+        "sending a byte round",
+        |(mut reader, mut writer), count| async move {
             let mut byte = [b'o'];
             for _ in 0..count.div_ceil(PIPES) {
                 writer.write_all(&byte).await?;
                 reader.read_exact(&mut byte).await?;
             }
-            Ok::<_, io::Error>((reader, writer))
-        };
-        let ends = self.runtime.block_on(async { spawn(drive).await }).map_err(said)?;
-        let ends = ends.map_err(said)?;
-        self.ends = Some(ends.map_err(|e| Error::system("sending a byte round", e))?);
-        Ok(())
-    }
-
-    fn counted(&self) -> Counted {
-        counted::of_runtime(&self.runtime)
-    }
+            Ok((reader, writer))
+        },
+    )
 }

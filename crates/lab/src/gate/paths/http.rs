@@ -5,11 +5,11 @@ use std::io;
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use superpoll_gateway::Config;
 use superpoll_gateway::serve::Server;
+use superpoll_rt::Runtime;
 use superpoll_rt::net::TcpStream;
-use superpoll_rt::{BackendKind, Runtime};
 
 use crate::error::{Error, Result};
-use crate::gate::paths::work::said;
+use crate::gate::paths::work::{runtime, said};
 
 /// Longer than any answer.
 const ROOM: usize = 4096;
@@ -22,7 +22,7 @@ pub(super) struct Connection {
 
 /// Starts a server and connects to it.
 pub(super) fn start(config: &Config) -> Result<(Runtime, Server, Connection)> {
-    let runtime = Runtime::builder().backend(BackendKind::Epoll).build().map_err(said)?;
+    let runtime = runtime()?;
     // If a request fails, the client fails.
     let server = Server::start(&runtime, config, |_| {}).map_err(said)?;
     let Some(address) = server.listening().next().map(ToString::to_string) else {

@@ -3,29 +3,18 @@
 use std::path::Path;
 
 use superpoll_gateway::config::Listener;
-use superpoll_gateway::serve::Server;
 use superpoll_gateway::{Address, Config};
-use superpoll_rt::{Runtime, spawn};
-use tempfile::TempDir;
 
-use super::http::{self, Connection};
+use super::http;
 use crate::error::{Error, Result};
-use crate::gate::counted::{self, Counted};
-use crate::gate::paths::work::{Work, said, wrong};
-use crate::http::response::BODY;
+use crate::gate::paths::work::{Work, in_tasks};
+use crate::http::BODY;
 use crate::sys::process;
 
 const REQUEST: &[u8] = b"GET /hello.txt HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
 /// The age of the file at the first request, in nanoseconds.
 const AGE: u64 = 2_100_000_000;
-
-struct Files {
-    connection: Option<Connection>,
-    _server: Server,
-    runtime: Runtime,
-    _folder: TempDir,
-}
 
 pub(super) fn set_up() -> Result<Box<dyn Work>> {
     let failed = |e| Error::system("making a folder to be served", e);
@@ -36,8 +25,16 @@ pub(super) fn set_up() -> Result<Box<dyn Work>> {
     process::sleep(AGE);
     let config = configuration(folder.path());
     let (runtime, server, connection) = http::start(&config)?;
-    let connection = Some(connection);
-    Ok(Box::new(Files { connection, _server: server, runtime, _folder: folder }))
+    in_tasks(runtime, connection, "asking for a file", move |mut connection, count| {
+        let _ = (&server, &folder);
+        async move {
+            for _ in 0..count {
+                connection.ask(REQUEST).await?;
+                connection.hear(BODY).await?;
+            }
+            Ok(connection)
+        }
+    })
 }
 
 fn configuration(folder: &Path) -> Config {
@@ -45,27 +42,4 @@ fn configuration(folder: &Path) -> Config {
     let address = Address::Tcp { host: Some("127.0.0.1".to_owned()), port: 0 };
     config.listeners = vec![Listener::plain(address)];
     config
-}
-
-impl Work for Files {
-    fn operate(&mut self, count: u64) -> Result<()> {
-        let Some(mut connection) = self.connection.take() else {
-            return wrong("http-file", "the connection is broken");
-        };
-        let ask = async move {
-            for _ in 0..count {
-                connection.ask(REQUEST).await?;
-                connection.hear(BODY).await?;
-            }
-            Ok(connection)
-        };
-        let asked = self.runtime.block_on(async { spawn(ask).await }).map_err(said)?;
-        let asked: std::io::Result<_> = asked.map_err(said)?;
-        self.connection = Some(asked.map_err(|e| Error::system("asking for a file", e))?);
-        Ok(())
-    }
-
-    fn counted(&self) -> Counted {
-        counted::of_runtime(&self.runtime)
-    }
 }

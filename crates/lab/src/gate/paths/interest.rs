@@ -1,22 +1,11 @@
 //! Changes of an interest before the kernel is told: the kernel sees only the last change, or none
 //! if the changes cancel out.
 
-use std::os::fd::OwnedFd;
-
-use superpoll::{BackendKind, Interest, Key, Poller};
+use superpoll::{BackendKind, Interest, Poller};
 
 use crate::error::{Error, Result};
-use crate::gate::counted::{self, Counted};
-use crate::gate::paths::work::Work;
+use crate::gate::paths::work::{Work, on};
 use crate::sys::descriptor;
-
-struct Changes {
-    poller: Poller,
-    key: Key,
-    each: usize,
-    wants_both: bool,
-    _ends: (OwnedFd, OwnedFd),
-}
 
 /// Sets up `each` changes in every operation, from reading to both directions and back.
 pub(super) fn set_up(each: usize) -> Result<Box<dyn Work>> {
@@ -24,27 +13,21 @@ pub(super) fn set_up(each: usize) -> Result<Box<dyn Work>> {
     let ends = descriptor::unix_pair().map_err(|e| Error::system("opening a socket pair", e))?;
     let key = poller.register(&ends.0, Interest::READABLE)?;
     poller.flush();
-    Ok(Box::new(Changes { poller, key, each, wants_both: false, _ends: ends }))
-}
-
-impl Work for Changes {
-    fn operate(&mut self, count: u64) -> Result<()> {
+    let mut wants_both = false;
+    on(poller, move |poller, count| {
+        let _ = &ends;
         for _ in 0..count {
-            for _ in 0..self.each {
-                self.wants_both = !self.wants_both;
-                let interest = if self.wants_both {
+            for _ in 0..each {
+                wants_both = !wants_both;
+                let interest = if wants_both {
                     Interest::READABLE | Interest::WRITABLE
                 } else {
                     Interest::READABLE
                 };
-                self.poller.modify(self.key, interest)?;
+                poller.modify(key, interest)?;
             }
-            self.poller.flush();
+            poller.flush();
         }
         Ok(())
-    }
-
-    fn counted(&self) -> Counted {
-        counted::of_poller(&self.poller)
-    }
+    })
 }

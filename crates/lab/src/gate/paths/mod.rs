@@ -57,13 +57,23 @@ const fn path(
     Path { name, operation, operations, tolerance: None, needs: None, set_up }
 }
 
-/// The tolerance of paths through timers and the web server, which check files, slots and limits by
-/// the clock.
-const BY_CLOCK: Option<f64> = Some(0.06);
+impl Path {
+    /// Sets the tolerance of paths through timers and the web server, which check files, slots and
+    /// limits by the clock.
+    const fn by_clock(self) -> Path {
+        Path { tolerance: Some(0.06), ..self }
+    }
 
-/// The tolerance of paths through several crates. The compiler's inlining between crates depends on
-/// the folder that a checkout lies in; the difference has been up to 2 % so far.
-const BY_BUILD: Option<f64> = Some(0.05);
+    /// Sets the tolerance of paths through several crates. The compiler's inlining between crates
+    /// depends on the folder that a checkout lies in; the difference has been up to 2 % so far.
+    const fn by_build(self) -> Path {
+        Path { tolerance: Some(0.05), ..self }
+    }
+
+    const fn needs(self, kind: BackendKind) -> Path {
+        Path { needs: Some(kind), ..self }
+    }
+}
 
 /// All paths, from the poller up.
 pub(super) const ALL: &[Path] = &[
@@ -82,12 +92,10 @@ pub(super) const ALL: &[Path] = &[
         "the adaptive back-end finds one of 8 pipes, which is read",
         || wait::set_up(BackendKind::Adaptive),
     ),
-    Path {
-        needs: Some(BackendKind::Uring),
-        ..path("wait-uring", 4000, "io_uring finds one of 8 pipes, which is read", || {
-            wait::set_up(BackendKind::Uring)
-        })
-    },
+    path("wait-uring", 4000, "io_uring finds one of 8 pipes, which is read", || {
+        wait::set_up(BackendKind::Uring)
+    })
+    .needs(BackendKind::Uring),
     path(
         "adaptive-moves",
         3840,
@@ -113,58 +121,25 @@ pub(super) const ALL: &[Path] = &[
         "a handle wakes a poller that sleeps in another",
         wake::set_up_asleep,
     ),
-    Path {
-        tolerance: BY_CLOCK,
-        ..path(
-            "timer",
-            20_000,
-            "a timer is set among a hundred others, and taken back",
-            timer::set_up,
-        )
-    },
-    Path {
-        tolerance: BY_BUILD,
-        ..path("task", 4000, "a task is spawned, gives way once, and is joined", task::set_up)
-    },
-    Path {
-        tolerance: BY_BUILD,
-        ..path("hop", 4000, "a task reads a byte and writes it to the next one's pipe", hop::set_up)
-    },
-    Path {
-        tolerance: BY_BUILD,
-        ..path(
-            "hop-peers",
-            4000,
-            "the same where the ends of a pipe know each other",
-            hop::set_up_peers,
-        )
-    },
-    Path {
-        tolerance: BY_BUILD,
-        ..path("echo", 1000, "a request of 64 bytes over TCP comes back, both ends", echo::set_up)
-    },
-    Path {
-        tolerance: BY_BUILD,
-        ..path("relay", 500, "the same through the TCP relay, all ends", relay::set_up)
-    },
-    Path {
-        tolerance: BY_CLOCK,
-        ..path(
-            "http-file",
-            1000,
-            "a request for a small file, kept alive, both ends",
-            http_file::set_up,
-        )
-    },
-    Path {
-        tolerance: BY_CLOCK,
-        ..path(
-            "http-long-poll",
-            500,
-            "a request waits in the parking lot until a message is published, both ends",
-            http_long_poll::set_up,
-        )
-    },
+    path("timer", 20_000, "a timer is set among a hundred others, and taken back", timer::set_up)
+        .by_clock(),
+    path("task", 4000, "a task is spawned, gives way once, and is joined", task::set_up).by_build(),
+    path("hop", 4000, "a task reads a byte and writes it to the next one's pipe", hop::set_up)
+        .by_build(),
+    path("hop-peers", 4000, "the same where the ends of a pipe know each other", hop::set_up_peers)
+        .by_build(),
+    path("echo", 1000, "a request of 64 bytes over TCP comes back, both ends", echo::set_up)
+        .by_build(),
+    path("relay", 500, "the same through the TCP relay, all ends", relay::set_up).by_build(),
+    path("http-file", 1000, "a request for a small file, kept alive, both ends", http_file::set_up)
+        .by_clock(),
+    path(
+        "http-long-poll",
+        500,
+        "a request waits in the parking lot until a message is published, both ends",
+        http_long_poll::set_up,
+    )
+    .by_clock(),
 ];
 
 impl Path {

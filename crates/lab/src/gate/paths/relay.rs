@@ -14,6 +14,6 @@ pub(super) fn set_up() -> Result<Box<dyn Work>> {
         let relay = Relay::start(runtime, &listen, &to, Options::default(), |_| {});
         let relay = relay.map_err(said)?;
         let listening = relay.listening().to_string().parse().map_err(said)?;
-        Ok((listening, Box::new(relay)))
+        Ok((listening, relay))
     })
 }

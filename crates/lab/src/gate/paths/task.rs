@@ -1,22 +1,12 @@
 //! Tasks: spawning, a wake-up, joining.
 
-use superpoll_rt::{BackendKind, Runtime, spawn, yield_now};
+use superpoll_rt::{spawn, yield_now};
 
 use crate::error::Result;
-use crate::gate::counted::{self, Counted};
-use crate::gate::paths::work::{Work, said, wrong};
-
-struct Tasks {
-    runtime: Runtime,
-}
+use crate::gate::paths::work::{Work, on, runtime, said, wrong};
 
 pub(super) fn set_up() -> Result<Box<dyn Work>> {
-    let runtime = Runtime::builder().backend(BackendKind::Epoll).build().map_err(said)?;
-    Ok(Box::new(Tasks { runtime }))
-}
-
-impl Work for Tasks {
-    fn operate(&mut self, count: u64) -> Result<()> {
+    on(runtime()?, |runtime, count| {
         // The joins run in a task: a thread that blocks on a runtime is woken by other means than a
         // task.
         let joins = async move {
@@ -30,14 +20,10 @@ impl Work for Tasks {
             }
             sum
         };
-        let sum = self.runtime.block_on(async { spawn(joins).await }).map_err(said)?;
+        let sum = runtime.block_on(async { spawn(joins).await }).map_err(said)?;
         match sum.map_err(said)? == (0..count).sum::<u64>() {
             true => Ok(()),
             false => wrong("task", "the tasks have not returned the expected sum"),
         }
-    }
-
-    fn counted(&self) -> Counted {
-        counted::of_runtime(&self.runtime)
-    }
+    })
 }

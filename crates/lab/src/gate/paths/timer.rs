@@ -1,17 +1,14 @@
 //! Timers that are set and then cancelled before they end, like those of timeouts.
 
 use std::collections::VecDeque;
-use std::future::{Future, poll_fn};
-use std::pin::Pin;
+use std::future::poll_fn;
 use std::task::Poll;
 use std::time::Duration;
 
-use superpoll_rt::time::{Sleep, sleep};
-use superpoll_rt::{BackendKind, Runtime};
+use superpoll_rt::time::sleep;
 
 use crate::error::Result;
-use crate::gate::counted::{self, Counted};
-use crate::gate::paths::work::{Work, said, wrong};
+use crate::gate::paths::work::{Work, on, runtime, said, wrong};
 use crate::random::Random;
 
 /// Timers that are set at any time.
@@ -22,20 +19,9 @@ const TIMERS: usize = 100;
 const SOONEST: u64 = 3_600_000_000;
 const LATEST: u64 = 7_200_000_000;
 
-struct Timers {
-    runtime: Runtime,
-    set: VecDeque<Pin<Box<Sleep>>>,
-    random: Random,
-}
-
 pub(super) fn set_up() -> Result<Box<dyn Work>> {
-    let runtime = Runtime::builder().backend(BackendKind::Epoll).build().map_err(said)?;
-    Ok(Box::new(Timers { runtime, set: VecDeque::new(), random: Random::new(1) }))
-}
-
-impl Work for Timers {
-    fn operate(&mut self, count: u64) -> Result<()> {
-        let Timers { runtime, set, random } = self;
+    let (mut set, mut random) = (VecDeque::new(), Random::new(1));
+    on(runtime()?, move |runtime, count| {
         let work = poll_fn(|cx| {
             for _ in 0..count {
                 let after = Duration::from_micros(random.between(SOONEST, LATEST));
@@ -56,9 +42,5 @@ impl Work for Timers {
             true => Ok(()),
             false => wrong("timer", format!("{held} timers are set instead of {}", set.len())),
         }
-    }
-
-    fn counted(&self) -> Counted {
-        counted::of_runtime(&self.runtime)
-    }
+    })
 }

@@ -8,17 +8,14 @@ use crate::herd::method::post::{Post, Report, accept_one};
 use crate::sys::epoll;
 
 pub(super) fn stand(post: Post, report: &Report) -> io::Result<()> {
-    serve(&post, report, libc::EPOLLIN as u32)
+    stand_with(&post, report, 0)
 }
 
-pub(super) fn stand_exclusive(post: Post, report: &Report) -> io::Result<()> {
-    serve(&post, report, (libc::EPOLLIN | libc::EPOLLEXCLUSIVE) as u32)
-}
-
-fn serve(post: &Post, report: &Report, interest: u32) -> io::Result<()> {
+/// Waits with these flags besides the interest.
+pub(super) fn stand_with(post: &Post, report: &Report, flags: i32) -> io::Result<()> {
     let set = epoll::create()?;
     for fd in post.all() {
-        epoll::add(&set, fd, interest, 0)?;
+        epoll::add(&set, fd, (libc::EPOLLIN | flags) as u32, 0)?;
     }
     let mut events = [epoll::Raw { events: 0, u64: 0 }; 64];
     (report.ready)();

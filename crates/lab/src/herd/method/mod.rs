@@ -10,9 +10,11 @@
 use std::io;
 
 use superpoll::BackendKind;
+use superpoll_rt::net::Spread;
 
 use crate::by_name::by_name;
 use crate::herd::method::post::{Post, Report};
+use crate::herd::method::uring::Request;
 
 mod accept;
 mod alone;
@@ -44,7 +46,7 @@ pub(super) struct Method {
     pub rings: bool,
     /// The engines' method of sharing connections, if the method runs engines of one process instead of
     /// processes.
-    pub engines: Option<superpoll_rt::net::Spread>,
+    pub engines: Option<Spread>,
 }
 
 by_name!(Method);
@@ -54,7 +56,7 @@ const fn method(name: &'static str, stand: Stand) -> Method {
     Method { name, stand, blocks, own_listener, most_dups: usize::MAX, rings, engines: None }
 }
 
-const fn engines(name: &'static str, spread: superpoll_rt::net::Spread) -> Method {
+const fn engines(name: &'static str, spread: Spread) -> Method {
     // Engines do not run in separate processes, and have no use for duplicates.
     Method { engines: Some(spread), most_dups: 0, ..method(name, |_, _| Ok(())) }
 }
@@ -79,27 +81,36 @@ pub(super) const ALL: &[Method] = &[
     method("poll", poll::stand),
     method("epoll", epoll::stand),
     method(ALONE, alone::stand),
-    method("epoll-exclusive", epoll::stand_exclusive),
+    method("epoll-exclusive", |post, report| {
+        epoll::stand_with(&post, report, libc::EPOLLEXCLUSIVE)
+    }),
     Method { blocks: true, most_dups: 0, ..method("accept", accept::stand) },
     Method { own_listener: true, ..method("reuseport", epoll::stand) },
-    ring("uring-poll", uring::stand_poll),
-    ring("uring-exclusive", uring::stand_exclusive),
-    ring("uring-exclusive-oneshot", uring::stand_exclusive_oneshot),
-    ring_accept("uring-accept", uring::stand_accept),
-    ring_accept("uring-accept-oneshot", uring::stand_accept_oneshot),
+    ring("uring-poll", |post, report| {
+        uring::stand(&post, report, Request::Poll { exclusive: false, stays: true })
+    }),
+    ring("uring-exclusive", |post, report| {
+        uring::stand(&post, report, Request::Poll { exclusive: true, stays: true })
+    }),
+    ring("uring-exclusive-oneshot", |post, report| {
+        uring::stand(&post, report, Request::Poll { exclusive: true, stays: false })
+    }),
+    ring_accept("uring-accept", |post, report| {
+        uring::stand(&post, report, Request::Accept { stays: true })
+    }),
+    ring_accept("uring-accept-oneshot", |post, report| {
+        uring::stand(&post, report, Request::Accept { stays: false })
+    }),
     ring("superpoll-uring-exclusive", poller::stand_exclusive),
     method("superpoll-rt-shared", ours::stand),
     method("superpoll-rt-exclusive", ours::stand_exclusive),
     Method { own_listener: true, ..method("superpoll-rt-reuseport", ours::stand) },
     ring("superpoll-rt-uring-exclusive", ours::stand_uring_exclusive),
-    engines("engines-shared", superpoll_rt::net::Spread::Shared),
-    engines("engines-exclusive", superpoll_rt::net::Spread::Exclusive),
-    engines("engines-reuseport", superpoll_rt::net::Spread::ReusePort),
-    engines("engines-hand-off", superpoll_rt::net::Spread::HandOff),
-    Method {
-        rings: true,
-        ..engines("engines-uring-exclusive", superpoll_rt::net::Spread::Exclusive)
-    },
+    engines("engines-shared", Spread::Shared),
+    engines("engines-exclusive", Spread::Exclusive),
+    engines("engines-reuseport", Spread::ReusePort),
+    engines("engines-hand-off", Spread::HandOff),
+    Method { rings: true, ..engines("engines-uring-exclusive", Spread::Exclusive) },
 ];
 
 impl Method {

@@ -8,29 +8,10 @@
 use std::io;
 
 use crate::herd::method::post::{Post, Report, accept_one};
-use crate::sys::uring::listener::{Happened, Listening, Request};
+pub(super) use crate::sys::uring::listener::Request;
+use crate::sys::uring::listener::{Happened, Listening};
 
-pub(super) fn stand_poll(post: Post, report: &Report) -> io::Result<()> {
-    serve(&post, report, Request::Poll { exclusive: false, stays: true })
-}
-
-pub(super) fn stand_exclusive(post: Post, report: &Report) -> io::Result<()> {
-    serve(&post, report, Request::Poll { exclusive: true, stays: true })
-}
-
-pub(super) fn stand_exclusive_oneshot(post: Post, report: &Report) -> io::Result<()> {
-    serve(&post, report, Request::Poll { exclusive: true, stays: false })
-}
-
-pub(super) fn stand_accept(post: Post, report: &Report) -> io::Result<()> {
-    serve(&post, report, Request::Accept { stays: true })
-}
-
-pub(super) fn stand_accept_oneshot(post: Post, report: &Report) -> io::Result<()> {
-    serve(&post, report, Request::Accept { stays: false })
-}
-
-fn serve(post: &Post, report: &Report, request: Request) -> io::Result<()> {
+pub(super) fn stand(post: &Post, report: &Report, request: Request) -> io::Result<()> {
     let mut listening = Listening::new(request, 1 + post.besides.len())?;
     for fd in post.all() {
         listening.start(fd)?;

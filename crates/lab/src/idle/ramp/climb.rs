@@ -2,17 +2,14 @@
 
 use std::time::Instant;
 
-use crate::budget::Budget;
 use crate::error::{Error, Result};
 use crate::headroom::Headroom;
 use crate::idle::ramp::Row;
 use crate::idle::ramp::hosts::{self, Hosts};
-use crate::idle::subject::{Entry, Kind};
-use crate::idle::tls::Certificate;
-use crate::idle::trial::{Arrival, PARKING_NS, SETTLING_NS};
-use crate::progress::Progress;
-use crate::say;
-use crate::server::{ProcessOptions, memory};
+use crate::idle::subject::{Kind, Subject};
+use crate::idle::trial::{PARKING_NS, SETTLING_NS};
+use crate::server::trial::Trial;
+use crate::server::{clients, memory};
 
 /// The assumed memory of a connection in bytes until it has been measured; a relayed connection
 /// counts twice.
@@ -36,53 +33,22 @@ pub(super) struct Bounds {
     pub servers: usize,
 }
 
-/// The rows of all kinds.
-pub(super) fn all(
-    entries: &[Entry],
-    arrival: Arrival,
-    bounds: Bounds,
-    budget: &mut Budget,
-    process: ProcessOptions,
-    notes: &mut Vec<String>,
-) -> Result<Vec<Row>> {
-    let making = |e| Error::system("making a folder for servers", e);
-    let folder = tempfile::tempdir().map_err(making)?;
-    let certificate = Certificate::make(folder.path())?;
-    let progress = Progress::new("idle --ramp", entries.len() * bounds.steps);
-    let mut rows = Vec::new();
-    for &entry in entries {
-        if !budget.point() {
-            continue;
-        }
-        let hosts = Hosts::new(entry, arrival, process, &certificate, folder.path());
-        let (own, note) = climb(entry, hosts, bounds, budget, |connections| {
-            progress.step(format!("{}, {connections} connections", entry.name));
-        })?;
-        rows.extend(own);
-        if let Some(note) = note {
-            say::note(&note);
-            notes.push(note);
-        }
-    }
-    Ok(rows)
-}
-
 /// Returns how many connections a step may have, and the limit that forbids more. `bytes` is the
 /// memory of one connection.
 fn possible(
-    entry: Entry,
+    kind: Kind,
     connections: usize,
     bounds: Bounds,
     bytes: u64,
     floor: u64,
 ) -> (usize, &'static str) {
-    let (capacity, limit) = hosts::capacity(entry.kind);
+    let (capacity, limit) = hosts::capacity(kind);
     let here = Headroom::here();
-    let by_memory = here.memory().saturating_sub(floor) / bytes.max(1);
+    let by_memory = here.memory.saturating_sub(floor) / bytes.max(1);
     let by_memory = usize::try_from(by_memory).unwrap_or(usize::MAX);
     // The limits of files and processes; memory has its own floor.
-    let (more, other) = here.connections(1, capacity, hosts::at_clients());
-    let more = if entry.kind == Kind::Relay { more / 2 } else { more };
+    let (more, other) = here.connections(1, capacity, clients::most());
+    let more = if kind == Kind::Relay { more / 2 } else { more };
     let all = [
         (bounds.servers.saturating_mul(capacity), limit),
         (connections.saturating_add(by_memory), "memory"),
@@ -91,22 +57,21 @@ fn possible(
     all.into_iter().min_by_key(|(count, _)| *count).unwrap_or(all[0])
 }
 
-/// Returns the steps of one kind, and a note on how it ended.
-fn climb(
-    entry: Entry,
-    mut hosts: Hosts,
+/// Returns the steps of one kind.
+pub(super) fn climb(
+    Subject { name, start, .. }: Subject,
+    mut hosts: Hosts<'_>,
     bounds: Bounds,
-    budget: &mut Budget,
-    mut told: impl FnMut(usize),
-) -> Result<(Vec<Row>, Option<String>)> {
+    trial: &mut Trial,
+) -> Result<Vec<Row>> {
     let begun = Instant::now();
-    let available = || Headroom::here().memory();
+    let available = || Headroom::here().memory;
     let at_start = memory::of_machine()?;
     let available_at_start = available();
     let floor = available_at_start / 4;
-    let settling = if entry.parks() { PARKING_NS } else { SETTLING_NS };
-    let mut bytes = if entry.kind == Kind::Relay { 2 * BYTES } else { BYTES };
-    let (mut rows, mut note): (Vec<Row>, Option<String>) = (Vec::new(), None);
+    let settling = if start.parks() { PARKING_NS } else { SETTLING_NS };
+    let mut bytes = if start.kind == Kind::Relay { 2 * BYTES } else { BYTES };
+    let mut rows: Vec<Row> = Vec::new();
     let mut target = bounds.first;
     let mut longest = 0.0f64;
     let ended = loop {
@@ -115,22 +80,20 @@ fn climb(
         if step > bounds.steps {
             break "steps";
         }
-        if !budget.round() || (step > 1 && LONGER * longest > budget.left()) {
+        if !trial.budget.round() || (step > 1 && LONGER * longest > trial.budget.left()) {
             break "time";
         }
-        let (most, limit) = possible(entry, hosts.connections(), bounds, bytes, floor);
+        let (most, limit) = possible(start.kind, hosts.connections(), bounds, bytes, floor);
         let is_last = target >= most;
         let connections = target.min(most);
         if connections <= hosts.connections() {
             if rows.is_empty() {
-                return Err(Error::usage(format!(
-                    "{}: there is no room for a connection: {limit}",
-                    entry.name
-                )));
+                let text = format!("{name}: there is no room for a connection: {limit}");
+                return Err(Error::usage(text));
             }
             break limit;
         }
-        told(connections);
+        trial.progress.step(format!("{name}, {connections} connections"));
         hosts.prepare(connections)?;
         let coming = Instant::now();
         match hosts.grow(connections, || available() > floor) {
@@ -138,7 +101,7 @@ fn climb(
             Err(error) if rows.is_empty() => return Err(error),
             Err(error) => {
                 let had = hosts.connections();
-                note = Some(format!("{} beyond {had} connections: {error}", entry.name));
+                trial.note(format!("{name} beyond {had} connections: {error}"));
                 break "refused";
             }
         }
@@ -148,8 +111,8 @@ fn climb(
         let each = |now: u64, before: u64| (now as f64 - before as f64) / count;
         let left = available();
         rows.push(Row {
-            subject: entry.name.to_owned(),
-            kind: entry.kind.name().to_owned(),
+            subject: name.to_owned(),
+            kind: start.kind.name().to_owned(),
             step,
             connections: hosts.connections(),
             servers: hosts.servers(),
@@ -182,21 +145,19 @@ fn climb(
     if let Some(last) = rows.last_mut() {
         last.limit = Some(ended.to_owned());
     }
-    Ok((rows, note))
+    Ok(rows)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::idle::subject;
 
     #[test]
     fn the_limit_that_comes_first_is_named() {
-        let entry = subject::chosen(Some("raw-epoll")).unwrap().0[0];
         let bounds = Bounds { first: 1, steps: 1, servers: 2 };
-        let (capacity, _) = hosts::capacity(entry.kind);
+        let (capacity, _) = hosts::capacity(Kind::KeepAlive);
         // With one byte for each, and no floor.
-        assert_eq!(possible(entry, 0, bounds, 1, 0), (2 * capacity, "descriptors"));
-        assert_eq!(possible(entry, 7, bounds, 1 << 10, u64::MAX), (7, "memory"));
+        assert_eq!(possible(Kind::KeepAlive, 0, bounds, 1, 0), (2 * capacity, "descriptors"));
+        assert_eq!(possible(Kind::KeepAlive, 7, bounds, 1 << 10, u64::MAX), (7, "memory"));
     }
 }

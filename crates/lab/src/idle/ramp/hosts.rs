@@ -1,26 +1,17 @@
 //! The processes of a ramp: servers, each filled before the next, and their clients.
 
-use std::net::Ipv4Addr;
-use std::path::Path;
-
 use tempfile::TempDir;
 
 use crate::channel;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::headroom;
-use crate::idle::clients::{self, Order};
+use crate::idle::clients::{Order, start};
 use crate::idle::service::{self, Service};
-use crate::idle::subject::{Entry, Kind};
+use crate::idle::subject::{Kind, Subject};
 use crate::idle::tls::Certificate;
 use crate::idle::trial::{Arrival, RESERVE};
-use crate::server::clients::Clients;
-use crate::server::{ProcessOptions, memory};
-
-/// The most connections of one process of clients.
-const EACH: usize = 5000;
-
-/// Descriptors that a process of clients needs in addition to its connections.
-const CLIENTS_RESERVE: usize = 32;
+use crate::server::clients::{self, Clients};
+use crate::server::{ProcessOptions, memory, program};
 
 /// Returns how many connections a server process may have, and the limit that forbids more.
 pub(super) fn capacity(kind: Kind) -> (usize, &'static str) {
@@ -34,12 +25,6 @@ pub(super) fn capacity(kind: Kind) -> (usize, &'static str) {
     }
 }
 
-/// How many connections a process of clients may have.
-pub(super) fn at_clients() -> usize {
-    let descriptors = (2 * channel::most_pairs()).saturating_sub(CLIENTS_RESERVE);
-    EACH.min(descriptors).min(headroom::ports()).max(1)
-}
-
 struct Host {
     // Declared before the server, so that the clients reset their connections before the server
     // closes them.
@@ -50,11 +35,10 @@ struct Host {
 
 /// All processes.
 pub(super) struct Hosts<'a> {
-    entry: Entry,
+    subject: Subject,
     arrival: Arrival,
     process: ProcessOptions,
     certificate: &'a Certificate,
-    folder: &'a Path,
     hosts: Vec<Host>,
     // The files that servers have written live as long as the servers.
     folders: Vec<TempDir>,
@@ -65,14 +49,13 @@ pub(super) struct Hosts<'a> {
 impl<'a> Hosts<'a> {
     /// Creates no process yet.
     pub(super) fn new(
-        entry: Entry,
+        subject: Subject,
         arrival: Arrival,
         process: ProcessOptions,
         certificate: &'a Certificate,
-        folder: &'a Path,
     ) -> Hosts<'a> {
         let (hosts, folders) = (Vec::new(), Vec::new());
-        Hosts { entry, arrival, process, certificate, folder, hosts, folders, start: 0 }
+        Hosts { subject, arrival, process, certificate, hosts, folders, start: 0 }
     }
 
     /// Returns how many connections there are.
@@ -92,12 +75,11 @@ impl<'a> Hosts<'a> {
 
     /// Starts enough servers for `connections` connections, and notes their memory without any.
     pub(super) fn prepare(&mut self, connections: usize) -> Result<()> {
-        let (capacity, _) = capacity(self.entry.kind);
+        let (capacity, _) = capacity(self.subject.start.kind);
         let before = self.hosts.len();
         while self.hosts.len() * capacity < connections {
-            let own = tempfile::tempdir_in(self.folder)
-                .map_err(|e| Error::system("making a folder for a server", e))?;
-            let service = service::start(self.entry, self.process, own.path(), self.certificate)?;
+            let own = program::folder(self.subject.name)?;
+            let service = service::start(self.subject, self.process, own.path(), self.certificate)?;
             self.folders.push(own);
             self.hosts.push(Host { clients: Vec::new(), service, connections: 0 });
         }
@@ -110,8 +92,8 @@ impl<'a> Hosts<'a> {
     /// Adds connections, up to `connections` in total, as long as `goes_on` returns true; it is
     /// called before every few thousand. The servers must be there.
     pub(super) fn grow(&mut self, connections: usize, goes_on: impl Fn() -> bool) -> Result<()> {
-        let (capacity, _) = capacity(self.entry.kind);
-        let most = at_clients();
+        let (capacity, _) = capacity(self.subject.start.kind);
+        let most = clients::most();
         let mut left = connections.saturating_sub(self.connections());
         for host in &mut self.hosts {
             let mut own = left.min(capacity - host.connections);
@@ -121,10 +103,8 @@ impl<'a> Hosts<'a> {
                     return Ok(());
                 }
                 let count = own.min(most);
-                let number = 2 + host.clients.len() as u32;
-                let from = Ipv4Addr::from_bits(Ipv4Addr::new(127, 0, 0, 0).to_bits() + number);
-                let mut clients =
-                    clients::start(self.entry, from, host.service.port, self.certificate)?;
+                let from = clients::address(host.clients.len());
+                let mut clients = start(self.subject, from, host.service.port, self.certificate)?;
                 clients.send(&self.arrival.order(count))?;
                 host.clients.push(clients);
                 host.connections += count;
@@ -152,6 +132,6 @@ mod tests {
     fn a_relay_has_two_descriptors_for_each() {
         let (plain, limit) = capacity(Kind::KeepAlive);
         assert_eq!(limit, "descriptors");
-        assert!(capacity(Kind::Relay).0 <= plain / 2 && plain > 1 && at_clients() <= EACH);
+        assert!(capacity(Kind::Relay).0 <= plain / 2 && plain > 1 && clients::most() <= plain);
     }
 }

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use self::pattern::Pattern;
 use crate::channel;
 use crate::error::{Error, Result};
+use crate::server::{generator, rounds};
 use crate::sys::{epoll, process, socket};
 
 mod http;
@@ -32,6 +33,9 @@ const WITH_HEAD: usize = 64 * 1024;
 
 /// A request without an answer within this time is lost.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long a relay runs in the pilot before its pace is believed.
+const PILOT_NS: u64 = 50_000_000;
 
 /// The most events that a wait returns.
 const EVENTS: usize = 512;
@@ -292,69 +296,9 @@ impl Load {
         address.map(|address| address.port()).map_err(|e| Error::system("asking for a port", e))
     }
 
-    /// Waits until the relay listens.
-    pub(super) fn meet(&self, complaint: impl FnOnce() -> String) -> Result<()> {
-        let begun = Instant::now();
-        loop {
-            match TcpStream::connect((Ipv4Addr::LOCALHOST, self.relay)) {
-                Ok(_) => return Ok(()),
-                Err(_) if begun.elapsed() < PATIENCE => {
-                    std::thread::sleep(Duration::from_millis(2));
-                }
-                Err(error) => {
-                    let complaint = complaint();
-                    let found = format!("it does not listen ({error}): {complaint}");
-                    return Err(Error::Work { subject: self.subject, found });
-                }
-            }
-        }
-    }
-
-    /// The processor time that clients and origin used in the last call of [`go`](Load::go).
-    pub(super) fn busy_ns(&self) -> u64 {
-        self.busy_ns
-    }
-
     /// How many connections the origin has accepted so far.
     pub(super) fn accepted(&self) -> u64 {
         self.accepted
-    }
-
-    /// Sends `requests` requests in total, and returns the nanoseconds from the first request to
-    /// the last answer.
-    pub(super) fn go(&mut self, requests: u64) -> Result<u64> {
-        let subject = self.subject;
-        let wrong = |found: String| Error::Work { subject, found };
-        let (begun, cpu) = (Instant::now(), process::thread_time());
-        (self.unasked, self.unanswered) = (requests, requests);
-        for client in 0..self.clients.len() {
-            self.ask(client).map_err(wrong)?;
-        }
-        let mut events = [epoll::Raw { events: 0, u64: 0 }; EVENTS];
-        while self.unanswered > 0 {
-            let patience = PATIENCE.as_millis() as i32;
-            let ready = epoll::wait_for(self.set.as_raw_fd(), &mut events, patience);
-            let ready = match usize::try_from(ready) {
-                Ok(0) => {
-                    return Err(wrong(format!("{} answers did not come in 10 s", self.unanswered)));
-                }
-                Ok(ready) => ready,
-                Err(_) if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {
-                    continue;
-                }
-                Err(_) => return Err(Error::last("waiting for answers")),
-            };
-            for event in &events[..ready] {
-                match whom(event.u64) {
-                    Whom::Listener => self.accept(),
-                    Whom::Client(client) => self.read_answer(client),
-                    Whom::Origin(origin) => self.serve(origin),
-                }
-                .map_err(wrong)?;
-            }
-        }
-        self.busy_ns = process::thread_time() - cpu;
-        Ok(begun.elapsed().as_nanos() as u64)
     }
 
     /// Makes a client send its next request, if there is one.
@@ -474,6 +418,59 @@ impl Load {
     }
 }
 
+impl generator::Load for Load {
+    const LEAST: u64 = 1;
+
+    fn connections(&self) -> usize {
+        self.point.connections
+    }
+
+    fn go(&mut self, requests: u64) -> Result<u64> {
+        let subject = self.subject;
+        let wrong = |found: String| Error::Work { subject, found };
+        let (begun, cpu) = (Instant::now(), process::thread_time());
+        (self.unasked, self.unanswered) = (requests, requests);
+        for client in 0..self.clients.len() {
+            self.ask(client).map_err(wrong)?;
+        }
+        let mut events = [epoll::Raw { events: 0, u64: 0 }; EVENTS];
+        while self.unanswered > 0 {
+            let patience = PATIENCE.as_millis() as i32;
+            let ready = epoll::wait_for(self.set.as_raw_fd(), &mut events, patience);
+            let ready = match usize::try_from(ready) {
+                Ok(0) => {
+                    return Err(wrong(format!("{} answers did not come in 10 s", self.unanswered)));
+                }
+                Ok(ready) => ready,
+                Err(_) if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {
+                    continue;
+                }
+                Err(_) => return Err(Error::last("waiting for answers")),
+            };
+            for event in &events[..ready] {
+                match whom(event.u64) {
+                    Whom::Listener => self.accept(),
+                    Whom::Client(client) => self.read_answer(client),
+                    Whom::Origin(origin) => self.serve(origin),
+                }
+                .map_err(wrong)?;
+            }
+        }
+        self.busy_ns = process::thread_time() - cpu;
+        Ok(begun.elapsed().as_nanos() as u64)
+    }
+
+    fn busy_ns(&self) -> u64 {
+        self.busy_ns
+    }
+
+    fn pilot(&mut self) -> Result<f64> {
+        let each = if self.point.kind == Kind::Bulk { 1 } else { 10 };
+        let requests = each * self.point.connections as u64;
+        rounds::pace(requests, PILOT_NS, |requests| generator::Load::go(self, requests))
+    }
+}
+
 fn is_nothing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }
@@ -493,6 +490,7 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
+    use crate::server::generator::Load as _;
 
     type Spoil = fn(&mut [u8]);
 
@@ -584,14 +582,5 @@ mod tests {
             assert!(outcome.is_ok(), "{outcome:?}");
             assert_eq!(accepted, if kept { 2 } else { 20 }, "{kind:?}");
         }
-    }
-
-    #[test]
-    fn a_relay_that_does_not_listen_is_named_with_its_output() {
-        let point = Point { kind: Kind::Bulk, connections: 1, bytes: 1 };
-        let port = crate::server::program::free_port().unwrap();
-        let load = Load::new("absent", point, port).unwrap();
-        let error = load.meet(|| "no such option".to_owned()).unwrap_err().to_string();
-        assert!(error.contains("does not listen") && error.contains("no such option"), "{error}");
     }
 }

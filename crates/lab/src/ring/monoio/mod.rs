@@ -4,26 +4,19 @@
 mod ffi;
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdStream;
 
 use monoio::io::{AsyncReadRent, AsyncWriteRent};
 use monoio::net::UnixStream;
-use monoio::{IoUringDriver, LegacyDriver, Runtime, RuntimeBuilder};
+use monoio::{Driver, IoUringDriver, LegacyDriver, Runtime, RuntimeBuilder, spawn};
 
 use crate::error::{Error, Result};
-use crate::ring::course::{Course, MOST, Station, Trip, ends};
-use crate::ring::tasks::{Link, Ring, drive, pass};
-use crate::sys::descriptor;
+use crate::ring::course::{Course, MOST, Pipes, Station, Trip, set_blocking};
+use crate::ring::tasks::{Drive, Link, Ring, drive, occupy, pass, ring};
 use ffi::Block;
 
-struct Monoio<D> {
-    runtime: Runtime<D>,
-    driver: Station,
-    link: Option<Ends>,
-}
-
-struct Ends {
+/// A station's ends.
+pub(super) struct Ends {
     reader: UnixStream,
     writer: UnixStream,
     block: Option<Block>,
@@ -55,58 +48,36 @@ fn failed(source: io::Error) -> Error {
     Error::system("setting monoio up", source)
 }
 
-pub(super) fn build_epoll(
+pub(super) fn build_epoll(course: &Course, pipes: Pipes) -> Result<Box<dyn Ring>> {
+    start(course, pipes, RuntimeBuilder::<LegacyDriver>::new().build())
+}
+
+pub(super) fn build_uring(course: &Course, pipes: Pipes) -> Result<Box<dyn Ring>> {
+    // On a non-blocking descriptor, io_uring returns a refused operation instead of waiting.
+    set_blocking(&pipes, true).map_err(failed)?;
+    start(course, pipes, RuntimeBuilder::<IoUringDriver>::new().build())
+}
+
+fn start<D: Driver + 'static>(
     course: &Course,
-    pipes: Vec<(OwnedFd, OwnedFd)>,
+    pipes: Pipes,
+    runtime: io::Result<Runtime<D>>,
 ) -> Result<Box<dyn Ring>> {
-    let mut runtime = RuntimeBuilder::<LegacyDriver>::new().build().map_err(failed)?;
-    let link = runtime.block_on(start(course, pipes)).map_err(failed)?;
-    Ok(Box::new(Monoio { runtime, driver: course.driver(), link }))
-}
-
-pub(super) fn build_uring(
-    course: &Course,
-    pipes: Vec<(OwnedFd, OwnedFd)>,
-) -> Result<Box<dyn Ring>> {
-    for (reader, writer) in &pipes {
-        // On a non-blocking descriptor, io_uring returns a refused operation instead of waiting.
-        descriptor::set_blocking(reader.as_raw_fd(), true).map_err(failed)?;
-        descriptor::set_blocking(writer.as_raw_fd(), true).map_err(failed)?;
-    }
-    let mut runtime = RuntimeBuilder::<IoUringDriver>::new().build().map_err(failed)?;
-    let link = runtime.block_on(start(course, pipes)).map_err(failed)?;
-    Ok(Box::new(Monoio { runtime, driver: course.driver(), link }))
-}
-
-async fn start(course: &Course, pipes: Vec<(OwnedFd, OwnedFd)>) -> io::Result<Option<Ends>> {
-    let mut links = ends(pipes)
-        .into_iter()
-        .map(|(reader, writer)| {
-            let reader = UnixStream::from_std(StdStream::from(reader))?;
-            let writer = UnixStream::from_std(StdStream::from(writer))?;
-            Ok(Ends { reader, writer, block: None })
-        })
-        .collect::<io::Result<Vec<Ends>>>()?;
-    let link = links.pop();
-    for (number, link) in links.into_iter().enumerate() {
-        drop(monoio::spawn(pass(link, course.station(number))));
-    }
-    Ok(link)
-}
-
-macro_rules! ring {
-    ($driver:ty) => {
-        impl Ring for Monoio<$driver> {
-            fn go(&mut self, trip: Trip) -> io::Result<()> {
-                let link = self.link.take().ok_or(io::ErrorKind::BrokenPipe)?;
-                let driver = self.driver.clone();
-                let trip = async { monoio::spawn(drive(link, driver, trip)).await };
-                self.link = Some(self.runtime.block_on(trip)?);
-                Ok(())
-            }
-        }
+    let mut runtime = runtime.map_err(failed)?;
+    let ends = |reader, writer| {
+        let reader = UnixStream::from_std(StdStream::from(reader))?;
+        let writer = UnixStream::from_std(StdStream::from(writer))?;
+        Ok(Ends { reader, writer, block: None })
     };
+    let start = |link, station| drop(spawn(pass(link, station)));
+    let link = runtime.block_on(async { occupy(course, pipes, ends, start) }).map_err(failed)?;
+    Ok(ring(course, runtime, link))
 }
 
-ring!(LegacyDriver);
-ring!(IoUringDriver);
+impl<D: Driver> Drive for Runtime<D> {
+    type Link = Ends;
+
+    fn drive(&mut self, link: Ends, driver: Station, trip: Trip) -> io::Result<Ends> {
+        self.block_on(async { spawn(drive(link, driver, trip)).await })
+    }
+}

@@ -6,10 +6,8 @@ use std::os::fd::RawFd;
 
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
+use super::REQUESTS;
 use crate::sys::epoll;
-
-/// The most changes that one call submits.
-const REQUESTS: u32 = 256;
 
 /// Completions that may wait to be fetched.
 const COMPLETIONS: u32 = 4096;

@@ -12,10 +12,9 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use io_uring::types::{BufRingEntry, Fixed};
-use io_uring::{IoUring, cqueue, opcode, squeue};
+use io_uring::{cqueue, opcode, squeue};
 
-/// The most requests that one call submits.
-const REQUESTS: u32 = 256;
+use super::{Counted, REQUESTS};
 
 /// The most completions that a call waits for, and the arrivals that it then handles.
 const TURN: usize = 64;
@@ -34,7 +33,7 @@ const SEND: u64 = 1 << 63;
 /// The ring.
 pub(crate) struct Echo {
     // Before the memory that the kernel writes to.
-    ring: IoUring,
+    ring: Counted,
     buffers: Buffers,
     lengths: [u32; BUFFERS as usize],
     /// Sends that are not complete.
@@ -48,16 +47,16 @@ impl Echo {
     /// Receives on these sockets, up to `room` bytes at a time.
     pub(crate) fn new(sockets: &[OwnedFd], room: usize) -> io::Result<Echo> {
         let completions = u32::try_from(2 * sockets.len()).unwrap_or(u32::MAX >> 1).max(REQUESTS);
-        let ring = IoUring::builder()
-            .setup_single_issuer()
-            .setup_defer_taskrun()
-            .setup_clamp()
-            .setup_cqsize(completions.next_power_of_two())
-            .build(REQUESTS)?;
+        let ring = Counted::deferring(completions)?;
         let buffers = Buffers::new(room)?;
         // SAFETY: the memory is that of `buffers`, which is dropped after the ring.
         unsafe {
-            ring.submitter().register_buf_ring_with_flags(buffers.address(), BUFFERS, GROUP, 0)?
+            ring.inner.submitter().register_buf_ring_with_flags(
+                buffers.address(),
+                BUFFERS,
+                GROUP,
+                0,
+            )?
         };
         let (lengths, open) = ([0; BUFFERS as usize], sockets.len());
         let mut echo = Echo { ring, buffers, lengths, sends: 0, open, completed: Vec::new() };
@@ -66,7 +65,7 @@ impl Echo {
         }
         if !sockets.is_empty() {
             let files: Vec<RawFd> = sockets.iter().map(AsRawFd::as_raw_fd).collect();
-            echo.ring.submitter().register_files(&files)?;
+            echo.ring.inner.submitter().register_files(&files)?;
         }
         for number in 0..sockets.len() as u32 {
             echo.receive(number)?;
@@ -87,16 +86,13 @@ impl Echo {
     fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
         // SAFETY: a receive writes to provided buffers only; a send reads a buffer that is not
         // given away until the send is complete, and `buffers` is dropped after the ring.
-        while unsafe { self.ring.submission().push(entry) }.is_err() {
-            self.ring.submit()?;
-        }
-        Ok(())
+        unsafe { self.ring.push(entry) }
     }
 
     /// Waits for bytes to arrive, and queues them to be sent back in the next turn.
     pub(crate) fn turn(&mut self) -> io::Result<()> {
         // Sends complete within the call, so one more is an arrival.
-        match self.ring.submit_and_wait(TURN.min(self.sends + 1)) {
+        match self.ring.inner.submit_and_wait(TURN.min(self.sends + 1)) {
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             // Completions have to be fetched first.
@@ -104,7 +100,7 @@ impl Echo {
             Err(error) => return Err(error),
         }
         let mut completed = std::mem::take(&mut self.completed);
-        completed.extend(self.ring.completion());
+        completed.extend(self.ring.inner.completion());
         for completion in completed.drain(..) {
             let (name, result) = (completion.user_data(), completion.result());
             if name & SEND != 0 {

@@ -3,7 +3,9 @@
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 
-use io_uring::{IoUring, cqueue, opcode, squeue, types};
+use io_uring::{cqueue, opcode, types};
+
+use super::Counted;
 
 /// The most requests that one call submits; thousands of processes have such a ring each.
 const REQUESTS: u32 = 8;
@@ -40,7 +42,7 @@ pub(crate) enum Happened {
 
 /// The ring.
 pub(crate) struct Listening {
-    ring: IoUring,
+    ring: Counted,
     request: Request,
 }
 
@@ -48,7 +50,8 @@ impl Listening {
     /// Creates a ring with room for the simultaneous reports of so many descriptors.
     pub(crate) fn new(request: Request, descriptors: usize) -> io::Result<Listening> {
         let completions = u32::try_from(descriptors).unwrap_or(u32::MAX >> 1).max(REQUESTS);
-        Ok(Listening { ring: super::ring(REQUESTS, completions.next_power_of_two())?, request })
+        let ring = Counted::new(super::ring(REQUESTS, completions.next_power_of_two())?);
+        Ok(Listening { ring, request })
     }
 
     /// Waits for connections on a descriptor, from the next call of [`wait`](Listening::wait) on.
@@ -71,28 +74,15 @@ impl Listening {
                     .user_data(ACCEPT | name)
             }
         };
-        self.push(&entry)
-    }
-
-    fn push(&mut self, entry: &squeue::Entry) -> io::Result<()> {
         // SAFETY: none of the requests refers to memory: the peer's address is not asked for.
-        while unsafe { self.ring.submission().push(entry) }.is_err() {
-            self.ring.submit()?;
-        }
-        Ok(())
+        unsafe { self.ring.push(&entry) }
     }
 
     /// Waits until something happens, and submits each request again that is over.
     pub(crate) fn wait(&mut self, mut happened: impl FnMut(Happened)) -> io::Result<()> {
+        self.ring.enter(1)?;
         loop {
-            match self.ring.submit_and_wait(1) {
-                Ok(_) => break,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        loop {
-            let Some(completion) = self.ring.completion().next() else { return Ok(()) };
+            let Some(completion) = self.ring.inner.completion().next() else { return Ok(()) };
             let (name, result) = (completion.user_data(), completion.result());
             if result < 0 {
                 return Err(io::Error::from_raw_os_error(-result));

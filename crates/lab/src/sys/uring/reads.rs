@@ -3,10 +3,9 @@
 use std::io;
 use std::os::fd::RawFd;
 
-use io_uring::{IoUring, cqueue, opcode, squeue, types};
+use io_uring::{cqueue, opcode, squeue, types};
 
-/// The most requests that one call submits.
-const REQUESTS: u32 = 256;
+use super::Counted;
 
 /// The memory of a read.
 const ROOM: usize = 64;
@@ -17,36 +16,24 @@ const CANCEL: u64 = 1 << 63;
 /// Reads, one of each descriptor at a time.
 pub(crate) struct Reads {
     // Before the memory that the kernel writes to.
-    ring: IoUring,
+    ring: Counted,
     buffers: Vec<[u8; ROOM]>,
     files: Vec<RawFd>,
     /// The reads that the kernel has.
     started: Vec<bool>,
     /// Memory for the completions of a call.
     completed: Vec<cqueue::Entry>,
-    calls: u64,
-    overflows: u64,
 }
 
 impl Reads {
-    /// Creates room for `total` reads. The kernel defers the work of a completion until this thread
-    /// asks for it, so that a writer pays for a mark and no interrupt; that needs Linux 6.1.
+    /// Creates room for `total` reads, in a ring as [`Counted::deferring`] says.
     pub(crate) fn new(total: usize) -> io::Result<Reads> {
-        let completions = u32::try_from(total).unwrap_or(u32::MAX >> 1).max(2).next_power_of_two();
-        let ring = IoUring::builder()
-            .setup_single_issuer()
-            .setup_defer_taskrun()
-            .setup_clamp()
-            .setup_cqsize(completions)
-            .build(REQUESTS.min(completions))?;
         Ok(Reads {
-            ring,
+            ring: Counted::deferring(u32::try_from(total).unwrap_or(u32::MAX >> 1))?,
             buffers: vec![[0; ROOM]; total],
             files: vec![-1; total],
             started: vec![false; total],
             completed: Vec::with_capacity(2 * total),
-            calls: 0,
-            overflows: 0,
         })
     }
 
@@ -67,33 +54,18 @@ impl Reads {
         // SAFETY: a read writes to the buffer of its number, and each buffer has one read at a
         // time; buffers are neither moved nor freed before all reads are over (`drop`). A
         // cancellation refers to no memory of ours.
-        while unsafe { self.ring.submission().push(entry) }.is_err() {
-            self.submit()?;
-        }
-        Ok(())
+        unsafe { self.ring.push(entry) }
     }
 
     /// Submits the started reads.
     pub(crate) fn submit(&mut self) -> io::Result<()> {
-        self.enter(0)
-    }
-
-    fn enter(&mut self, want: usize) -> io::Result<()> {
-        loop {
-            self.calls += 1;
-            self.overflows += u64::from(self.ring.submission().cq_overflow());
-            match self.ring.submit_and_wait(want) {
-                Ok(_) => return Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
+        self.ring.enter(0)
     }
 
     /// Returns the error of a read that is over although it should wait, if there is one.
     pub(crate) fn refusal(&mut self) -> Option<io::Error> {
         let mut refusal = None;
-        for completion in self.ring.completion() {
+        for completion in self.ring.inner.completion() {
             self.started[completion.user_data() as usize] = false;
             refusal = Some(io::Error::from_raw_os_error(-completion.result().min(0)));
         }
@@ -104,9 +76,9 @@ impl Reads {
     /// to `read`, and starts it again, from the next call on.
     #[inline(always)]
     pub(crate) fn wait(&mut self, mut read: impl FnMut(usize, &[u8])) -> io::Result<()> {
-        self.enter(1)?;
+        self.ring.enter(1)?;
         let mut completed = std::mem::take(&mut self.completed);
-        completed.extend(self.ring.completion());
+        completed.extend(self.ring.inner.completion());
         for completion in &completed {
             let number = completion.user_data() as usize;
             self.started[number] = false;
@@ -124,12 +96,12 @@ impl Reads {
 
     /// Returns the number of system calls so far.
     pub(crate) fn calls(&self) -> u64 {
-        self.calls
+        self.ring.calls
     }
 
     /// Returns how often the completion queue had no room.
     pub(crate) fn overflows(&self) -> u64 {
-        self.overflows
+        self.ring.overflows
     }
 
     /// Cancels all reads and waits until none is left.
@@ -141,8 +113,8 @@ impl Reads {
             }
         }
         while self.started.contains(&true) {
-            self.enter(1)?;
-            for completion in self.ring.completion() {
+            self.ring.enter(1)?;
+            for completion in self.ring.inner.completion() {
                 if completion.user_data() & CANCEL == 0 {
                     self.started[completion.user_data() as usize] = false;
                 }

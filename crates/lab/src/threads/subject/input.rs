@@ -1,8 +1,6 @@
 //! The input of a subject, and its interface.
 
-use std::os::fd::{OwnedFd, RawFd};
-
-use crate::channel::Kind;
+use crate::channel::{Kind, Pairs};
 use crate::error::Result;
 use crate::threads::counters::SharedCounters;
 
@@ -11,10 +9,8 @@ use crate::threads::counters::SharedCounters;
 pub(crate) struct Input<'a> {
     /// Kind of the readers.
     pub kind: Kind,
-    /// The numbers of the readers.
-    pub readers: &'a [RawFd],
-    /// The readers.
-    pub handles: &'a [OwnedFd],
+    /// The pairs; the subject owns their readers.
+    pub pairs: &'a Pairs,
     /// The counters that record the bytes.
     pub counters: &'a SharedCounters,
     /// Processors that the subject may run on.

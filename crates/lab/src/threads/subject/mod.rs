@@ -1,18 +1,22 @@
-//! The subjects that read: a thread for each descriptor, and event loops, one file each.
+//! The subjects that read: a thread for each descriptor (`thread_each.rs`), and event loops. Those
+//! in one thread (`one_thread.rs`) are the loops of the other experiments.
 //!
 //! A subject is set up in a process of its own and then reads indefinitely: it takes each byte that
 //! comes to the [`SharedCounters`]. It ends when a writer is gone.
 
+use superpoll::{BackendKind, Mode, Poller};
+
 use crate::by_name::by_name;
 use crate::error::Result;
 use crate::options;
+use crate::subject::ours::Ours;
+use crate::subject::raw_epoll::{LEVEL, RawEpoll};
+use crate::subject::raw_poll::RawPoll;
 use crate::threads::subject::input::{Input, Reading};
 
 pub(super) mod input;
-mod ours;
+mod one_thread;
 mod pool;
-mod raw_epoll;
-mod raw_poll;
 mod runtime;
 mod thread_each;
 
@@ -64,9 +68,21 @@ pub(super) const ALL: &[Entry] = &[
         spreads: true,
         ..events("pool-epoll", "a thread and an epoll set for each processor", pool::set_up)
     },
-    events("raw-poll", "a C programmer's poll loop", raw_poll::set_up),
-    events("raw-epoll-lt", "a C programmer's epoll loop, level-triggered", raw_epoll::set_up),
-    Entry { adapts: true, ..events("superpoll", "our poller, adaptive", ours::set_up) },
+    events("raw-poll", "a C programmer's poll loop", |input| {
+        one_thread::set_up(input, |pairs| Ok(RawPoll::over(pairs)))
+    }),
+    events("raw-epoll-lt", "a C programmer's epoll loop, level-triggered", |input| {
+        one_thread::set_up(input, |pairs| RawEpoll::over(pairs.readers(), LEVEL, |_| true))
+    }),
+    Entry {
+        adapts: true,
+        ..events("superpoll", "our poller, adaptive", |input| {
+            one_thread::set_up(input, |pairs| {
+                let poller = Poller::builder().backend(BackendKind::Adaptive).build()?;
+                Ours::over(pairs, poller, Mode::Level)
+            })
+        })
+    },
     Entry {
         adapts: true,
         ..events("superpoll-rt", "our runtime, adaptive, a task for each", runtime::set_up)
@@ -106,9 +122,7 @@ mod tests {
                 let (counters, pipe) = SharedCounters::new(12, kind != Kind::Pipe).unwrap();
                 std::thread::scope(|scope| {
                     let subject = scope.spawn(|| {
-                        let (readers, handles) = (pairs.readers(), pairs.reader_handles());
-                        let input =
-                            Input { kind, readers, handles, counters: &counters, processors: 2 };
+                        let input = Input { kind, pairs, counters: &counters, processors: 2 };
                         let reading = (entry.set_up)(input).unwrap();
                         assert!(reading.threads() >= 1);
                         counters.set_up(crate::threads::counters::SetUpReport::default());

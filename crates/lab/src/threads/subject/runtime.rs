@@ -48,7 +48,7 @@ pub(super) fn set_up<'a>(input: Input<'a>) -> Result<Box<dyn Reading + 'a>> {
     let runtime = Runtime::builder().backend(BackendKind::Adaptive).build().map_err(said)?;
     let end = Rc::new(End::default());
     let start_all = async {
-        for (pair, &fd) in input.readers.iter().enumerate() {
+        for (pair, &fd) in input.pairs.readers().iter().enumerate() {
             let part = Part { pair, fd, counters: input.counters.clone(), end: end.clone() };
             let own = descriptor::duplicate(fd)?;
             match input.kind {

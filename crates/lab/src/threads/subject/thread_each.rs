@@ -16,8 +16,8 @@ struct ThreadEach {
 }
 
 pub(super) fn set_up<'a>(input: Input<'a>) -> Result<Box<dyn Reading + 'a>> {
-    let mut threads = Vec::with_capacity(input.readers.len());
-    for (pair, &fd) in input.readers.iter().enumerate() {
+    let mut threads = Vec::with_capacity(input.pairs.readers().len());
+    for (pair, &fd) in input.pairs.readers().iter().enumerate() {
         descriptor::set_blocking(fd, true)
             .map_err(|e| Error::system(format!("having descriptor {fd} block"), e))?;
         let counters = input.counters.clone();
@@ -28,7 +28,7 @@ pub(super) fn set_up<'a>(input: Input<'a>) -> Result<Box<dyn Reading + 'a>> {
         let thread = Builder::new().stack_size(STACK).spawn(read).map_err(|source| {
             input.counters.limited_to(pair as u64);
             Error::system(
-                format!("starting thread {} of {}", pair + 1, input.readers.len()),
+                format!("starting thread {} of {}", pair + 1, input.pairs.readers().len()),
                 source,
             )
         })?;

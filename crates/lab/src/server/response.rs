@@ -1,4 +1,4 @@
-//! Checks the bytes that arrive on a connection against the requested file: the status, the length
+//! Checks the bytes that arrive on a connection against the requested body: the status, the length
 //! that the head promises, and every byte of the body.
 //!
 //! Long files come in many parts, and a generator that copied them would be slower than a server
@@ -15,7 +15,7 @@ const MOST_FIELDS: usize = 32;
 
 /// The answer that arrives at present.
 #[derive(Debug)]
-pub(super) struct Response {
+pub(crate) struct Response {
     file: Rc<[u8]>,
     /// The part of a head that has arrived.
     head: Vec<u8>,
@@ -25,13 +25,13 @@ pub(super) struct Response {
 
 impl Response {
     /// Creates the check for this file.
-    pub(super) fn new(file: Rc<[u8]>) -> Response {
+    pub(crate) fn new(file: Rc<[u8]>) -> Response {
         Response { file, head: Vec::new(), body: None }
     }
 
     /// Takes the bytes that arrived and returns whether the answer is complete; the next request
     /// may begin then.
-    pub(super) fn take(&mut self, bytes: &[u8]) -> Result<bool, String> {
+    pub(crate) fn take(&mut self, bytes: &[u8]) -> Result<bool, String> {
         let (begin, part) = match self.body {
             Some(begin) => (begin, bytes),
             None => match self.take_head(bytes)? {
@@ -157,12 +157,14 @@ mod tests {
         for (from, to, why) in [
             ("200 OK", "404 Not Found", "HTTP/1.1 404"),
             ("200 OK", "206 Partial Content", "206"),
+            ("200 OK", "500 Oh", "500"),
             ("1.1", "1.0", "HTTP/1.0"),
             ("HTTP", "SPDY", "none"),
             ("Content-Length: 13\r\n", "", "no content-length"),
             ("Content-Length: 13", "Content-Length: 14", "14 bytes instead of 13"),
             ("Content-Length: 13", "Content-Length: +13", "+13"),
             ("Connection: keep-alive", "content-length: 13", "two lengths"),
+            ("Connection: keep-alive", "date", "none"),
             ("keep-alive", "close", "close"),
             ("Connection: keep-alive", "Transfer-Encoding: chunked", "chunked"),
             ("Connection: keep-alive", "Content-Encoding: gzip", "gzip"),
