@@ -161,7 +161,7 @@ fn end_on_signals(
             // The receiver is still waiting for the message.
             let _ = told.send(Ok(()));
             runtime
-                .block_on(async {
+                .try_block_on(async {
                     or(or(terminate.recv(), interrupt.recv()), pass_over(&mut hang_up, &log)).await
                 })
                 .map_err(io::Error::other)?

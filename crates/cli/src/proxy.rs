@@ -125,7 +125,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     writeln!(output, "superpoll: relaying from {} to {}", relay.listening(), options.to)?;
     output.flush()?;
     drop(output);
-    let left = runtime.block_on(async {
+    let left = runtime.try_block_on(async {
         futures_lite::future::or(terminate.recv(), interrupt.recv()).await?;
         relay.stop();
         // A second signal ends the process at once.

@@ -244,7 +244,7 @@ fn serve(
     let mut statistics = stats::Kept::new(place, statistics);
     announce(error_log, &server)?;
     let mut drain = config.timeouts.drain;
-    let left = runtime.block_on(async {
+    let left = runtime.try_block_on(async {
         notify(error_log, &[NotifyState::Ready]);
         if options.upgrade {
             // The service manager knows the process from which this one has taken over.

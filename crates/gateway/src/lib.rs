@@ -27,7 +27,7 @@
 //! for address in server.fronts() {
 //!     println!("serving {address}");
 //! }
-//! runtime.block_on(std::future::pending::<()>())?;
+//! runtime.block_on(std::future::pending::<()>());
 //! # Ok(())
 //! # }
 //! ```

@@ -115,7 +115,7 @@ pub(crate) fn run(options: &Options, program: &Path) -> Result<(Journal, End)> {
         }
         let started = Instant::now();
         let (outcome, said) = runtime
-            .block_on(experiment(program, &step.command, folder, limit, &mut stop))
+            .try_block_on(experiment(program, &step.command, folder, limit, &mut stop))
             .map_err(|e| {
                 Error::system("waiting for an experiment", std::io::Error::other(e.to_string()))
             })??;

@@ -57,8 +57,21 @@
 //!
 //! # Features
 //!
-//! `hyper` has hyper's I/O traits, executor and timer; `tokio` has tokio's I/O traits; `tracing`
-//! reports events. The `futures-io` traits are always there.
+//! `hyper` has hyper's I/O traits, executor and timer; `tokio` has tokio's I/O traits;
+//! `tokio-context` has a tokio runtime for libraries that need one; `tracing` reports events. The
+//! `futures-io` traits are always there.
+//!
+//! # Libraries that need tokio
+//!
+//! A library that brings tokio's sockets or timers panics without a tokio runtime: "there is no
+//! reactor running, must be called from the context of a Tokio 1.x runtime". With the feature
+//! `tokio-context` and `Runtime::builder().tokio(true)` each engine enters the context of a tokio
+//! runtime, and such a library works as it is.
+//!
+//! A library may also move a stream of this crate to a thread without an engine, for example into a
+//! tokio task. The stream waits there too: a thread of its own, `superpoll-outside`, watches for all
+//! threads without an engine, and starts with the first such wait. Timers of this crate need an
+//! engine, and panic elsewhere with a message that says so.
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]

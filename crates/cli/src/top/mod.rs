@@ -81,9 +81,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     // A few descriptors: choosing a back-end is not worth the effort.
     let runtime = Runtime::builder().backend(BackendKind::Epoll).build()?;
     if options.once {
-        return runtime.block_on(once(options, &path))?;
+        return runtime.try_block_on(once(options, &path))?;
     }
-    runtime.block_on(show(options, &path))?
+    runtime.try_block_on(show(options, &path))?
 }
 
 /// Prints once: the snapshot as it is, or text with the rates of an interval.

@@ -235,34 +235,31 @@ mod tests {
     #[test]
     fn a_task_moves_its_share_and_then_yields() {
         for is_read in [true, false] {
-            Runtime::new()
-                .unwrap()
-                .block_on(async {
-                    let (watched, mut other) = pair();
-                    let mut expected = 0;
-                    if is_read {
-                        while let Ok(count) = other.write(&[7; PIECE]) {
-                            expected += count;
-                        }
+            Runtime::new().unwrap().block_on(async {
+                let (watched, mut other) = pair();
+                let mut expected = 0;
+                if is_read {
+                    while let Ok(count) = other.write(&[7; PIECE]) {
+                        expected += count;
                     }
-                    let (times, seen) = moved(watched, if is_read { read } else { write }).await;
-                    if !is_read {
-                        let mut room = [0; PIECE];
-                        while let Ok(count @ 1..) = other.read(&mut room) {
-                            expected += count;
-                        }
+                }
+                let (times, seen) = moved(watched, if is_read { read } else { write }).await;
+                if !is_read {
+                    let mut room = [0; PIECE];
+                    while let Ok(count @ 1..) = other.read(&mut room) {
+                        expected += count;
                     }
-                    assert!(expected > 2 * SHARE, "{expected}");
-                    assert_eq!(times.iter().sum::<usize>(), expected);
-                    let (last, full) = times.split_last().unwrap();
-                    assert!(
-                        full.iter().all(|count| (SHARE..SHARE + PIECE).contains(count)),
-                        "{times:?}"
-                    );
-                    assert!(*last < SHARE);
-                    assert!(seen.is_sorted_by(|before, after| before < after), "{seen:?}");
-                })
-                .unwrap();
+                }
+                assert!(expected > 2 * SHARE, "{expected}");
+                assert_eq!(times.iter().sum::<usize>(), expected);
+                let (last, full) = times.split_last().unwrap();
+                assert!(
+                    full.iter().all(|count| (SHARE..SHARE + PIECE).contains(count)),
+                    "{times:?}"
+                );
+                assert!(*last < SHARE);
+                assert!(seen.is_sorted_by(|before, after| before < after), "{seen:?}");
+            });
         }
     }
 }

@@ -57,7 +57,7 @@ fn serve(backend: BackendKind, text: &str) -> Served {
             server.stop();
             server.drained(LIMIT).await
         };
-        runtime.block_on(over).unwrap()
+        runtime.block_on(over)
     };
     let thread = Some(thread::spawn(run));
     let addresses = heard.recv().expect("the server has started");

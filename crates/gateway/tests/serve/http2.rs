@@ -98,34 +98,32 @@ fn http_2_with_many_requests_at_a_time() {
         let address = ("127.0.0.1", port(&stage));
         let connector = futures_rustls::TlsConnector::from(Arc::new(trust.config.clone()));
         let runtime = Runtime::new().unwrap();
-        runtime
-            .block_on(async {
-                let stream = superpoll_rt::net::TcpStream::connect(address).await.unwrap();
-                let name = ServerName::try_from("localhost").unwrap();
-                let stream = FuturesIo::new(connector.connect(name, stream).await.unwrap());
-                let (sender, connection) =
-                    hyper::client::conn::http2::handshake(EngineExecutor, stream).await.unwrap();
-                let connection = spawn(connection);
-                let mut requests = Vec::new();
-                for index in 0..50 {
-                    let path = if index % 10 == 0 { "large.bin" } else { "small.txt" };
-                    let request = hyper::Request::get(format!("https://localhost/{path}"));
-                    let request = request.body(Empty::<Bytes>::new()).unwrap();
-                    let mut sender = sender.clone();
-                    requests.push(spawn(async move {
-                        let response = sender.send_request(request).await.unwrap();
-                        response.into_body().collect().await.unwrap().to_bytes().len()
-                    }));
-                }
-                for (index, request) in requests.into_iter().enumerate() {
-                    let expected = if index % 10 == 0 { 16 << 20 } else { 6 };
-                    assert_eq!(request.await.unwrap(), expected);
-                }
-                // It is told to go away, and does when it has nothing under way.
-                stage.drain();
-                connection.await.unwrap().unwrap();
-            })
-            .unwrap();
+        runtime.block_on(async {
+            let stream = superpoll_rt::net::TcpStream::connect(address).await.unwrap();
+            let name = ServerName::try_from("localhost").unwrap();
+            let stream = FuturesIo::new(connector.connect(name, stream).await.unwrap());
+            let (sender, connection) =
+                hyper::client::conn::http2::handshake(EngineExecutor, stream).await.unwrap();
+            let connection = spawn(connection);
+            let mut requests = Vec::new();
+            for index in 0..50 {
+                let path = if index % 10 == 0 { "large.bin" } else { "small.txt" };
+                let request = hyper::Request::get(format!("https://localhost/{path}"));
+                let request = request.body(Empty::<Bytes>::new()).unwrap();
+                let mut sender = sender.clone();
+                requests.push(spawn(async move {
+                    let response = sender.send_request(request).await.unwrap();
+                    response.into_body().collect().await.unwrap().to_bytes().len()
+                }));
+            }
+            for (index, request) in requests.into_iter().enumerate() {
+                let expected = if index % 10 == 0 { 16 << 20 } else { 6 };
+                assert_eq!(request.await.unwrap(), expected);
+            }
+            // It is told to go away, and does when it has nothing under way.
+            stage.drain();
+            connection.await.unwrap().unwrap();
+        });
         assert_eq!(stage.drained(), 0);
     }
 }

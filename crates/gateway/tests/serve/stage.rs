@@ -57,7 +57,7 @@ impl Stage {
             let addresses: Vec<Address> = server.listening().cloned().collect();
             let channel = server.channel("", "/c").cloned();
             told.send((addresses, server.engines().to_vec(), channel)).unwrap();
-            let left = runtime.block_on(async {
+            let left = runtime.try_block_on(async {
                 while seen.load(Ordering::Relaxed) == GO_ON {
                     if let Ok(config) = changed.try_recv() {
                         server.change(&runtime, &config).unwrap();

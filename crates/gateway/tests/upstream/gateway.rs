@@ -81,13 +81,13 @@ impl Gateway {
                         }
                     }
                 };
-                match runtime.block_on(next).unwrap() {
+                match runtime.block_on(next) {
                     Some(call) => call(&runtime, &mut server),
                     None => break,
                 }
             }
             server.stop();
-            let left = runtime.block_on(server.drained(LIMIT)).unwrap();
+            let left = runtime.block_on(server.drained(LIMIT));
             assert_eq!(left, 0, "connections that do not end");
         });
         let address = told.recv().unwrap();

@@ -146,7 +146,7 @@ impl H2 {
                     time::sleep(Duration::from_millis(1)).await;
                 }
             };
-            Runtime::new().unwrap().block_on(futures_lite::future::or(serve, over)).unwrap();
+            Runtime::new().unwrap().block_on(futures_lite::future::or(serve, over));
         });
         H2 { address: told.recv().unwrap(), connections, end: Some(end), thread: Some(thread) }
     }
@@ -319,7 +319,7 @@ fn clients_may_speak_http2() {
                 assert_eq!(back, body);
             }
         };
-        Runtime::new().unwrap().block_on(asks).unwrap();
+        Runtime::new().unwrap().block_on(asks);
         let seen = origin.seen();
         assert_eq!(seen.len(), 2);
         for seen in seen {

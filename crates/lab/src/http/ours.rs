@@ -18,7 +18,7 @@ pub(super) fn serve(
     let failed = |source: io::Error| Error::system("setting our runtime up", source);
     runtime::serve(backend, control, |runtime| {
         let listener = superpoll_rt::net::TcpListener::from_std(listener).map_err(failed)?;
-        runtime.block_on(async { superpoll_rt::spawn(accept(listener)).detach() }).map_err(said)
+        runtime.try_block_on(async { superpoll_rt::spawn(accept(listener)).detach() }).map_err(said)
     })
 }
 

@@ -36,7 +36,7 @@ fn start(
     let runtime = Runtime::builder().backend(backend).build().map_err(said)?;
     let start = |link, station| drop(spawn(pass(link, station)));
     let ends = |reader, writer| Ok(Ends::new(reader, writer));
-    let link = runtime.block_on(async { occupy(course, pipes, ends, start) }).map_err(said)?;
+    let link = runtime.try_block_on(async { occupy(course, pipes, ends, start) }).map_err(said)?;
     Ok(ring(course, runtime, link.map_err(|e| Error::system("starting tasks", e))?))
 }
 
@@ -45,7 +45,7 @@ impl Drive for Runtime {
 
     fn drive(&mut self, link: Self::Link, driver: Station, trip: Trip) -> io::Result<Self::Link> {
         let trip = async { spawn(drive(link, driver, trip)).await };
-        self.block_on(trip)?.map_err(|e| io::Error::other(e.to_string()))?
+        self.try_block_on(trip)?.map_err(|e| io::Error::other(e.to_string()))?
     }
 
     fn calls(&self) -> Option<u64> {

@@ -34,7 +34,7 @@ pub(crate) fn serve_on<T>(
     let _started = start(&runtime)?;
     control.ready()?;
     loop {
-        let asked = runtime.block_on(async { questions.read(&mut [0]).await });
+        let asked = runtime.try_block_on(async { questions.read(&mut [0]).await });
         // Without a parent there is no client to serve.
         if !matches!(asked.map_err(said)?, Ok(1)) {
             return Ok(());

@@ -17,7 +17,7 @@ pub(super) fn start() -> Result<Box<dyn Timers>> {
 
 impl Timers for Runtime {
     fn take_back(&mut self, plan: &Plan, order: Order) -> Result<Taken> {
-        self.block_on(load::within(|| load::take_back(plan, order, sleep))).map_err(said)
+        self.try_block_on(load::within(|| load::take_back(plan, order, sleep))).map_err(said)
     }
 
     fn let_end(&mut self, plan: &Plan) -> Result<Vec<Late>> {
@@ -27,6 +27,6 @@ impl Timers for Runtime {
                 load::lateness(end)
             })
         };
-        self.block_on(load::let_end(plan, start)).map_err(said)?
+        self.try_block_on(load::let_end(plan, start)).map_err(said)?
     }
 }

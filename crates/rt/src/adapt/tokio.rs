@@ -4,7 +4,8 @@
 //! [`Compat`] does it for everything else that is read and written through futures-io, and the
 //! reverse for streams that have tokio's traits only. Code that a library builds on the traits
 //! alone works then: codecs, framed protocols, `tokio::io::copy`. Code that asks for tokio's
-//! reactor, timer or `tokio::spawn` does not.
+//! reactor, timer or `tokio::spawn` needs the feature `tokio-context` as well, and
+//! `Runtime::builder().tokio(true)`.
 //!
 //! ```
 //! use superpoll_rt::{AsyncFd, Runtime};

@@ -24,9 +24,9 @@ pub(super) fn through<Kept: 'static>(
 ) -> Result<Box<dyn Work>> {
     let runtime = runtime()?;
     let failed = |e| Error::system("setting an echo server up", e);
-    let origin = runtime.block_on(serve()).map_err(said)?.map_err(failed)?;
+    let origin = runtime.try_block_on(serve()).map_err(said)?.map_err(failed)?;
     let (address, kept) = between(&runtime, origin)?;
-    let connected = runtime.block_on(TcpStream::connect(address)).map_err(said)?;
+    let connected = runtime.try_block_on(TcpStream::connect(address)).map_err(said)?;
     let stream = connected.map_err(failed)?;
     in_tasks(runtime, stream, "asking an echo server", move |mut stream, count| {
         let _ = &kept;

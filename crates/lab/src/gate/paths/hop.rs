@@ -48,7 +48,7 @@ fn ring(open: impl Fn() -> io::Result<(PipeReader, PipeWriter)>) -> Result<Box<d
             spawn(pass).detach();
         }
     };
-    runtime.block_on(begin).map_err(said)?;
+    runtime.try_block_on(begin).map_err(said)?;
     in_tasks(
         runtime,
         driver,

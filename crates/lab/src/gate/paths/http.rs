@@ -28,7 +28,7 @@ pub(super) fn start(config: &Config) -> Result<(Runtime, Server, Connection)> {
     let Some(address) = server.listening().next().map(ToString::to_string) else {
         return Err(Error::usage("a web server listens nowhere"));
     };
-    let stream = runtime.block_on(TcpStream::connect(address)).map_err(said)?;
+    let stream = runtime.try_block_on(TcpStream::connect(address)).map_err(said)?;
     let stream = stream.map_err(|e| Error::system("connecting to the web server", e))?;
     Ok((runtime, server, Connection { stream, room: Box::new([0; ROOM]) }))
 }

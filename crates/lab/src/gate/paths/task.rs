@@ -20,7 +20,7 @@ pub(super) fn set_up() -> Result<Box<dyn Work>> {
             }
             sum
         };
-        let sum = runtime.block_on(async { spawn(joins).await }).map_err(said)?;
+        let sum = runtime.try_block_on(async { spawn(joins).await }).map_err(said)?;
         match sum.map_err(said)? == (0..count).sum::<u64>() {
             true => Ok(()),
             false => wrong("task", "the tasks have not returned the expected sum"),

@@ -36,7 +36,7 @@ pub(super) fn set_up() -> Result<Box<dyn Work>> {
             }
             Poll::Ready(true)
         });
-        let all_waited = runtime.block_on(work).map_err(said)?;
+        let all_waited = runtime.try_block_on(work).map_err(said)?;
         let held = runtime.stats().iter().map(|engine| engine.timers).sum::<usize>();
         match all_waited && held == set.len() {
             true => Ok(()),

@@ -66,7 +66,7 @@ where
             return Err(Error::usage(format!("{doing} has failed before")));
         };
         let task = task(own, count);
-        let ended = runtime.block_on(async { spawn(task).await }).map_err(said)?;
+        let ended = runtime.try_block_on(async { spawn(task).await }).map_err(said)?;
         let ended = ended.map_err(said)?;
         state = Some(ended.map_err(|e| Error::system(doing, e))?);
         Ok(())

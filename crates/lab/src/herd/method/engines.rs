@@ -37,5 +37,5 @@ pub(crate) fn stand(
         ready(listeners.local_addr().port());
         std::future::pending::<io::Result<()>>().await
     };
-    runtime.block_on(serve)?
+    runtime.try_block_on(serve)?
 }

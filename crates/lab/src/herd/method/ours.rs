@@ -48,7 +48,7 @@ fn serve(
     // One reserved descriptor is enough for a process.
     let options = options.clone().shed_load(false);
     let failure = Rc::new(Failure::default());
-    runtime.block_on(async {
+    runtime.try_block_on(async {
         start(accept(listener, report.clone()), &failure);
         for fd in post.besides {
             if post.of_pipe {

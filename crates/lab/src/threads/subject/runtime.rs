@@ -60,7 +60,7 @@ pub(super) fn set_up<'a>(input: Input<'a>) -> Result<Box<dyn Reading + 'a>> {
         io::Result::Ok(())
     };
     runtime
-        .block_on(start_all)
+        .try_block_on(start_all)
         .map_err(said)?
         .map_err(|e| Error::system("handing a descriptor to the runtime", e))?;
     Ok(Box::new(Tasks { runtime, end }))
@@ -100,6 +100,6 @@ impl Reading for Tasks {
             end.waker.set(Some(cx.waker().clone()));
             Poll::Pending
         });
-        self.runtime.block_on(ended).map_err(said)
+        self.runtime.try_block_on(ended).map_err(said)
     }
 }
