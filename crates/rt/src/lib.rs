@@ -76,6 +76,10 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
+#[cfg(feature = "macros")]
+#[doc(hidden)]
+#[path = "macros.rs"]
+pub mod __macros;
 #[cfg(any(feature = "hyper", feature = "tokio"))]
 mod adapt;
 mod async_fd;
@@ -94,6 +98,7 @@ mod inbox;
 mod io;
 mod io_ref;
 mod io_registration;
+mod join_set;
 mod late_timers;
 pub mod net;
 mod operation_handle;
@@ -132,11 +137,14 @@ pub use calls::Calls;
 pub use error::{Error, Result};
 pub use handle::{Handle, TurnWatch};
 pub use io::ShortCounts;
+pub use join_set::JoinSet;
 pub use runtime::{Builder, Runtime};
 pub use slow_turns::SlowTurn;
 pub use sources::Direction;
 pub use stats::Stats;
 pub use superpoll::BackendKind;
+#[cfg(feature = "macros")]
+pub use superpoll_rt_macros::{main, test};
 pub use task::{JoinError, JoinHandle, TaskPanic, spawn, yield_now};
 
 /// The program of the crate's page in the registry, which is compiled as a test.
