@@ -290,7 +290,10 @@ impl Drop for Runtime {
     fn drop(&mut self) {
         self.workers.clear();
         let thread = self.thread.take();
-        thread.as_ref().map(|thread| thread.enter(|| self.engine.end()));
+        match &thread {
+            Some(thread) => thread.enter(|| self.engine.end()),
+            None => self.engine.end(),
+        }
     }
 }
 

@@ -532,17 +532,6 @@ fn a_stream_is_dropped_on_a_foreign_thread() {
 }
 
 #[test]
-fn without_a_runtime_a_wait_says_so() {
-    let listener = ListenOptions::new().bind_addr("127.0.0.1:0".parse().unwrap()).unwrap();
-    let mut accept = std::pin::pin!(listener.accept());
-    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
-    let std::task::Poll::Ready(Err(error)) = accept.as_mut().poll(&mut cx) else {
-        panic!("no client connects, and no event could wake the task")
-    };
-    assert!(error.to_string().contains("no runtime"), "{error}");
-}
-
-#[test]
 fn all_of_this_holds_where_io_uring_is_refused() {
     without_io_uring::run_all();
 }
