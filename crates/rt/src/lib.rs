@@ -100,6 +100,7 @@ mod io_ref;
 mod io_registration;
 mod join_set;
 mod late_timers;
+mod named;
 pub mod net;
 mod operation_handle;
 mod operations;
@@ -138,6 +139,7 @@ pub use error::{Error, Result};
 pub use handle::{Handle, TurnWatch};
 pub use io::ShortCounts;
 pub use join_set::JoinSet;
+pub use named::{Named, named};
 pub use runtime::{Builder, Runtime};
 pub use slow_turns::SlowTurn;
 pub use sources::Direction;
@@ -151,3 +153,12 @@ pub use task::{JoinError, JoinHandle, TaskPanic, spawn, yield_now};
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;
+
+/// The programs of the pages for those who know another runtime.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/coming-from-tokio.md")]
+struct ComingFromTokio;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/coming-from-smol.md")]
+struct ComingFromSmol;

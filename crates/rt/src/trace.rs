@@ -24,9 +24,61 @@ pub(crate) fn engine_ended(_engine: u32, _turns: u64) {
     event!(debug, engine = _engine, turns = _turns, "the engine has ended");
 }
 
+/// Reports the panic, in the span of the task if it has a [name](crate::named).
 #[inline]
 pub(crate) fn task_panicked() {
+    #[cfg(feature = "tracing")]
+    let _span = named::PANICKED.take().map(tracing::Span::entered);
     event!(error, "a task panicked; the caller that joins it gets the reason");
+}
+
+#[cfg(feature = "tracing")]
+pub(crate) use named::{InSpan, in_span, name_panic};
+
+/// A future in the span of its name, if the feature is on.
+#[cfg(not(feature = "tracing"))]
+pub(crate) type InSpan<F> = F;
+
+#[cfg(not(feature = "tracing"))]
+pub(crate) fn in_span<F>(_name: &str, future: F) -> F {
+    future
+}
+
+#[cfg(not(feature = "tracing"))]
+pub(crate) fn name_panic<F>(_future: &F) {}
+
+#[cfg(feature = "tracing")]
+mod named {
+    use std::cell::Cell;
+    use std::thread;
+
+    use tracing::instrument::{Instrument, Instrumented};
+    use tracing::{Span, error_span};
+
+    thread_local! {
+        /// The span of the future that is panicking.
+        pub(super) static PANICKED: Cell<Option<Span>> = const { Cell::new(None) };
+    }
+
+    pub(crate) type InSpan<F> = Instrumented<F>;
+
+    pub(crate) fn in_span<F>(name: &str, future: F) -> Instrumented<F> {
+        future.instrument(error_span!(target: "superpoll_rt", "task", name))
+    }
+
+    /// Remembers the span of a future if it panics while this lives.
+    pub(crate) struct NamePanic(Span);
+
+    pub(crate) fn name_panic<F>(future: &Instrumented<F>) -> NamePanic {
+        NamePanic(future.span().clone())
+    }
+
+    impl Drop for NamePanic {
+        fn drop(&mut self) {
+            // A panic that the future itself has caught has no name any more.
+            PANICKED.set(thread::panicking().then(|| self.0.clone()));
+        }
+    }
 }
 
 #[inline]

@@ -16,6 +16,7 @@ use superpoll::call;
 
 use crate::io_ref::{AsIoRef, IoRef};
 use crate::io_registration::IoRegistration;
+use crate::pipe;
 use crate::read_ahead::READ_AHEAD_BYTES;
 use crate::short_reads::IoState;
 use crate::sources::Direction;
@@ -24,6 +25,10 @@ use crate::sys::{buffer, transfer};
 /// The number of times that a refused call is repeated at once because both sides are ready after
 /// all.
 const TRIES: u32 = 8;
+
+/// The most bytes that [`copy`] asks for at once. The size of the pipe, 64 KiB unless the system says
+/// otherwise, is a limit too.
+const MOST_AT_ONCE: usize = 1 << 20;
 
 /// A source or target of moved bytes: a stream, a pipe, or any [`AsyncFd`](crate::AsyncFd).
 pub trait Endpoint: AsIoRef {}
@@ -119,6 +124,57 @@ pub fn poll_splice(
     }
     cx.waker().wake_by_ref();
     Poll::Pending
+}
+
+/// Copies all bytes from one descriptor to another within the kernel, through a pipe of its own, and
+/// returns how many when the source ends. The target stays open. For both directions of a
+/// connection, await two copies at once, and end the writing direction of each target when its copy
+/// is done.
+///
+/// ```
+/// # use futures_lite::{AsyncReadExt, AsyncWriteExt};
+/// # use superpoll_rt::net::unix::UnixStream;
+/// use superpoll_rt::transfer;
+///
+/// # superpoll_rt::Runtime::new()?.block_on(async {
+/// # let (mut client, incoming) = UnixStream::pair()?;
+/// # let (outgoing, mut server) = UnixStream::pair()?;
+/// # client.write_all(b"through the kernel").await?;
+/// # drop(client);
+/// let copied = transfer::copy(&incoming, &outgoing).await?;
+/// drop(outgoing);
+/// # let mut text = String::new();
+/// # server.read_to_string(&mut text).await?;
+/// # assert_eq!((text.as_str(), copied), ("through the kernel", 18));
+/// # std::io::Result::Ok(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Not cancel safe: bytes that were taken from the source and have not reached the target, at most
+/// what a pipe holds, are lost with the future.
+///
+/// # Errors
+///
+/// Those of [`pipe`](crate::pipe::pipe), and of [`splice`] on either side. Bytes that were taken from
+/// the source before an error of the target are lost.
+pub async fn copy(from: &impl Endpoint, to: &impl Endpoint) -> io::Result<u64> {
+    let (reader, writer) = pipe::pipe()?;
+    let mut copied = 0;
+    loop {
+        let mut held = splice(from, &writer, MOST_AT_ONCE).await?;
+        if held == 0 {
+            return Ok(copied);
+        }
+        while held > 0 {
+            let moved = splice(&reader, to, held).await?;
+            if moved == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            held -= moved;
+            copied += moved as u64;
+        }
+    }
 }
 
 /// Reads over an urgent byte. `splice(2)` does not pass an urgent byte of TCP, though the bytes

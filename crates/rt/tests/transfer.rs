@@ -2,13 +2,14 @@
 
 use std::future::Future;
 use std::io::{self, ErrorKind, Write};
+use std::net::Shutdown;
 
 use futures_lite::future::{poll_once, zip};
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use superpoll_rt::net::unix::UnixStream;
 use superpoll_rt::net::{TcpListener, TcpStream};
 use superpoll_rt::pipe::pipe;
-use superpoll_rt::transfer::{sendfile, splice};
+use superpoll_rt::transfer::{copy, sendfile, splice};
 use superpoll_rt::{BackendKind, Runtime, spawn, yield_now};
 
 mod without_io_uring;
@@ -60,6 +61,69 @@ fn a_splice_forwards_every_byte() {
         receiving?;
         forward.await.unwrap()?;
         assert!(received == sent, "{} bytes of {LENGTH}", received.len());
+        Ok(())
+    });
+}
+
+/// Both directions at once, in pieces of random sizes, with a client that reads late.
+#[test]
+fn a_copy_forwards_every_byte_of_both_directions() {
+    const LENGTH: usize = 2 << 20;
+    each(|| async {
+        let (mut client, incoming) = connected().await?;
+        let (outgoing, mut server) = connected().await?;
+        let forward = spawn(async move {
+            let there = async {
+                let copied = copy(&incoming, &outgoing).await?;
+                outgoing.shutdown(Shutdown::Write)?;
+                io::Result::Ok(copied)
+            };
+            let back = async {
+                let copied = copy(&outgoing, &incoming).await?;
+                incoming.shutdown(Shutdown::Write)?;
+                io::Result::Ok(copied)
+            };
+            let (there, back) = zip(there, back).await;
+            io::Result::Ok((there?, back?))
+        });
+        let sent = pattern(LENGTH);
+        let echo = spawn(async move {
+            let mut buffer = vec![0; 10_000];
+            let mut all = Vec::new();
+            loop {
+                match server.read(&mut buffer[..1 + all.len() % 9_999]).await? {
+                    0 => break,
+                    count => all.extend_from_slice(&buffer[..count]),
+                }
+            }
+            server.write_all(&all).await?;
+            server.close().await
+        });
+        let mut rest = sent.as_slice();
+        while !rest.is_empty() {
+            let (piece, more) = rest.split_at(rest.len().min(1 + rest.len() % 70_001));
+            client.write_all(piece).await?;
+            rest = more;
+        }
+        client.shutdown(Shutdown::Write)?;
+        let mut received = Vec::new();
+        client.read_to_end(&mut received).await?;
+        echo.await.unwrap()?;
+        assert!(received == sent, "{} bytes of {LENGTH}", received.len());
+        assert_eq!(forward.await.unwrap()?, (LENGTH as u64, LENGTH as u64));
+        Ok(())
+    });
+}
+
+#[test]
+fn a_copy_ends_with_the_error_of_its_target() {
+    each(|| async {
+        let (mut client, incoming) = UnixStream::pair()?;
+        let (outgoing, server) = UnixStream::pair()?;
+        drop(server);
+        client.write_all(b"for nobody").await?;
+        let error = copy(&incoming, &outgoing).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::BrokenPipe);
         Ok(())
     });
 }
