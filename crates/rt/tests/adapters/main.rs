@@ -5,6 +5,7 @@
 //! blocking sockets, and hyper, tungstenite and rustls on this runtime.
 
 mod adapt;
+mod chat;
 mod curl;
 mod example;
 mod http;
