@@ -51,7 +51,8 @@ impl Handle {
     /// ended the task is cancelled at once.
     pub fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
-        F: Future + Send + 'static,
+        // The compiler shows this line to those whose future is not `Send`.
+        F: Future + Send + 'static, // or `superpoll_rt::spawn`, which stays on this engine
         F::Output: Send + 'static,
     {
         // Of equals it prefers the own engine, which needs no message.

@@ -12,6 +12,11 @@ pub struct IoRef<'a> {
 }
 
 /// A type that owns a descriptor and its registration.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no stream, pipe or `AsyncFd`",
+    label = "no source or target that can be waited for",
+    note = "for a file use `transfer::sendfile`; for another descriptor that can be polled wrap it in `AsyncFd`"
+)]
 pub trait AsIoRef {
     /// Borrows the descriptor and the registration.
     fn as_io_ref(&self) -> IoRef<'_>;

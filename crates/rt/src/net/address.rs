@@ -17,6 +17,11 @@ mod sealed {
         Host(String, u16),
     }
 
+    #[diagnostic::on_unimplemented(
+        message = "`{Self}` is not a socket address",
+        label = "not an address",
+        note = "give an address and a port in one, such as \"127.0.0.1:8080\", or a pair of both: (\"localhost\", 8080)"
+    )]
     pub trait Resolvable {
         fn resolvable(&self) -> Resolve;
     }
@@ -30,6 +35,11 @@ use sealed::{Resolvable, Resolve};
 ///
 /// The system's resolver (`getaddrinfo(3)`) looks a name up on the [blocking](crate::blocking)
 /// pool. A numeric address costs nothing.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a socket address",
+    label = "not an address",
+    note = "give an address and a port in one, such as \"127.0.0.1:8080\", or a pair of both: (\"localhost\", 8080)"
+)]
 pub trait ToSocketAddrs: Resolvable {}
 
 impl<T: Resolvable + ?Sized> ToSocketAddrs for T {}

@@ -1,0 +1,6 @@
+async fn work() {}
+
+#[superpoll_rt::main]
+async fn main() {
+    superpoll_rt::spawn(work).detach();
+}

@@ -1,0 +1,2 @@
+#[superpoll_rt::main]
+async fn main(_name: String) {}

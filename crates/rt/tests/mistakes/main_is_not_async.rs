@@ -1,0 +1,2 @@
+#[superpoll_rt::main]
+fn main() {}
