@@ -15,6 +15,7 @@ use crate::experiment::Experiment;
 use crate::interrupt;
 use crate::journal::{Journal, State};
 use crate::options::Output;
+use crate::part;
 use crate::record::{self, Record};
 use crate::report::PAGE;
 use crate::rivals;
@@ -64,7 +65,7 @@ pub(crate) fn present<E: Experiment>(options: &E::Options) -> Result<()> {
     if let Some(note) = record.parameters.get("interrupted").and_then(|note| note.as_str()) {
         crate::say!("\n{note}")?;
     }
-    print(format_args!("\n{}{appendix}", E::text(&record.rows)))?;
+    print(format_args!("\n{}{appendix}", part::text(&E::parts(&record.rows))))?;
     targets(&E::targets(&record.rows))?;
     say_where(report)?;
     match interrupt::signal() {
