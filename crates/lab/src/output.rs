@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::all::End;
 use crate::claims;
 use crate::document::Document;
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::experiment::Experiment;
 use crate::interrupt;
 use crate::journal::{Journal, State};
@@ -35,7 +35,7 @@ pub(crate) fn write<Row: Serialize>(
     }
     let folder = &output.report;
     std::fs::create_dir_all(folder)
-        .map_err(|e| Error::system(format!("creating the folder {}", folder.display()), e))?;
+        .doing(format_args!("creating the folder {}", folder.display()))?;
     let name = &record.experiment;
     record::write(&folder.join(format!("{name}.json")), &record.to_json()?)?;
     record::write(&folder.join(format!("{name}.csv")), &record.to_csv()?)?;

@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 
 /// Options of `superpoll-lab png`.
 #[derive(Clone, Debug, clap::Args)]
@@ -96,8 +96,7 @@ fn draw(plots: &[PathBuf], width: u32) -> Result<Vec<PathBuf>> {
         resvg::render(&tree, transform, &mut picture.as_mut());
         let target = path.with_extension("png");
         let png = picture.encode_png().map_err(|e| refused(e.to_string()))?;
-        std::fs::write(&target, png)
-            .map_err(|e| Error::system(format!("writing {}", target.display()), e))?;
+        std::fs::write(&target, png).doing(format_args!("writing {}", target.display()))?;
         drawn.push(target);
     }
     Ok(drawn)

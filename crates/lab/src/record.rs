@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::environment::Environment;
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::statistics::{self, Estimate, lowest_decile};
 
 /// The version of the documents' structure.
@@ -264,14 +264,12 @@ fn quoted(cell: &str) -> String {
 
 /// Reads a file; the error names it.
 pub(crate) fn read(path: &Path) -> Result<String> {
-    std::fs::read_to_string(path)
-        .map_err(|source| Error::system(format!("reading {}", path.display()), source))
+    std::fs::read_to_string(path).doing(format_args!("reading {}", path.display()))
 }
 
 /// Writes a file; the error names it.
 pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
-    std::fs::write(path, text)
-        .map_err(|source| Error::system(format!("writing {}", path.display()), source))
+    std::fs::write(path, text).doing(format_args!("writing {}", path.display()))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@
 use std::os::fd::RawFd;
 
 use crate::channel::Pairs;
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::subject::{ReadLog, Subject};
 use crate::sys::uring::{Event, Polls};
 
@@ -42,9 +42,7 @@ impl Subject for Uring<'_> {
     #[inline(always)]
     fn turn(&mut self, _active: &[u32], log: &mut ReadLog) -> Result<()> {
         self.events.clear();
-        self.polls
-            .wait(&mut self.events)
-            .map_err(|e| Error::system("waiting in an io_uring", e))?;
+        self.polls.wait(&mut self.events).doing("waiting in an io_uring")?;
         for event in &self.events {
             if let Some(code) = event.error {
                 return Err(Error::system(
@@ -56,7 +54,7 @@ impl Subject for Uring<'_> {
             if !event.more {
                 self.polls
                     .arm(event.number, self.readers[event.number])
-                    .map_err(|e| Error::system("arming a multishot poll again", e))?;
+                    .doing("arming a multishot poll again")?;
             }
         }
         Ok(())

@@ -9,7 +9,7 @@
 //! memory for every descriptor, for data that may come.
 
 use crate::channel::Pairs;
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::subject::{ReadLog, Subject};
 use crate::sys::uring::reads::Reads;
 
@@ -30,16 +30,14 @@ pub(super) fn build(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
 
 impl Subject for UringRead {
     fn turn(&mut self, _active: &[u32], log: &mut ReadLog) -> Result<()> {
-        self.0
-            .wait(|pair, bytes| log.note(pair, bytes))
-            .map_err(|e| Error::system("reading in an io_uring", e))
+        self.0.wait(|pair, bytes| log.note(pair, bytes)).doing("reading in an io_uring")
     }
 
     fn round(&mut self, active: &[u32], log: &mut ReadLog) -> Result<()> {
         while log.bytes() < active.len() {
             self.turn(active, log)?;
         }
-        self.0.submit().map_err(|e| Error::system("starting reads in an io_uring again", e))
+        self.0.submit().doing("starting reads in an io_uring again")
     }
 
     fn calls(&self) -> Option<u64> {

@@ -1,6 +1,6 @@
 //! The memory of servers and of the kernel.
 
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::sys::process;
 
 /// A server's memory is at rest when it has been the same this many times in a row.
@@ -52,7 +52,7 @@ fn own(pid: i32) -> Result<u64> {
 }
 
 fn read(path: &str) -> Result<String> {
-    std::fs::read_to_string(path).map_err(|e| Error::system(format!("reading {path}"), e))
+    std::fs::read_to_string(path).doing(format_args!("reading {path}"))
 }
 
 /// Returns a field in KiB, as bytes.

@@ -15,7 +15,7 @@ use superpoll_rt::net::unix::UnixStream;
 use superpoll_rt::{BackendKind, Runtime, pipe};
 
 use crate::channel::Kind;
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::sys::descriptor;
 use crate::threads::counters::{Outcome, ROOM, SharedCounters};
 use crate::threads::subject::input::{Input, Reading};
@@ -59,10 +59,7 @@ pub(super) fn set_up<'a>(input: Input<'a>) -> Result<Box<dyn Reading + 'a>> {
         }
         io::Result::Ok(())
     };
-    runtime
-        .block_on(start_all)
-        .map_err(said)?
-        .map_err(|e| Error::system("handing a descriptor to the runtime", e))?;
+    runtime.block_on(start_all).map_err(said)?.doing("handing a descriptor to the runtime")?;
     Ok(Box::new(Tasks { runtime, end }))
 }
 
