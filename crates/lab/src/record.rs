@@ -199,9 +199,7 @@ pub(crate) fn relate_to(point: &mut [(&str, &mut Figures)], yardstick: impl Fn(&
 impl<Row: Serialize> Record<Row> {
     /// Returns the document as JSON text.
     pub(crate) fn to_json(&self) -> Result<String> {
-        serde_json::to_string_pretty(self)
-            .map(|text| text + "\n")
-            .map_err(|error| Error::usage(format!("writing the record as JSON: {error}")))
+        json(self, "the record")
     }
 
     /// Returns the rows as CSV, a column for each field that any row has.
@@ -262,8 +260,16 @@ fn quoted(cell: &str) -> String {
     }
 }
 
+/// Returns a value as a JSON document; the error says what it is.
+pub(crate) fn json(value: &impl Serialize, what: &str) -> Result<String> {
+    serde_json::to_string_pretty(value)
+        .map(|text| text + "\n")
+        .map_err(|error| Error::usage(format!("writing {what} as JSON: {error}")))
+}
+
 /// Reads a file; the error names it.
-pub(crate) fn read(path: &Path) -> Result<String> {
+pub(crate) fn read(path: impl AsRef<Path>) -> Result<String> {
+    let path = path.as_ref();
     std::fs::read_to_string(path).doing(format_args!("reading {}", path.display()))
 }
 

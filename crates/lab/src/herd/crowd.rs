@@ -31,6 +31,7 @@ use crate::herd::method::post::{Post, Report};
 use crate::herd::method::{Method, engines};
 use crate::herd::shortage::{code_of, is_a_limit, why};
 use crate::limits;
+use crate::record;
 use crate::sys::memory::SharedNumbers;
 use crate::sys::{descriptor, process, socket};
 
@@ -407,7 +408,7 @@ fn state_of(stat: &[u8]) -> Option<u8> {
 }
 
 fn sleeps_of(path: &std::path::Path) -> Result<u64> {
-    let text = std::fs::read_to_string(path).doing(format_args!("reading {}", path.display()))?;
+    let text = record::read(path)?;
     let count = text.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
     count
         .and_then(|count| count.trim().parse().ok())

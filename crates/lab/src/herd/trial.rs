@@ -71,11 +71,7 @@ fn points(options: &Options) -> Result<(Vec<Point>, Vec<String>)> {
     let default = if options.output.quick { "1,16,64" } else { "1,16,256,1024,4096,16384" };
     let mut sizes =
         options::numbers("--processes", options.processes.as_deref().unwrap_or(default))?;
-    if let Some(bad) = sizes.iter().find(|&&size| size == 0 || size > MOST_PROCESSES) {
-        return Err(Error::usage(format!(
-            "--processes {bad} is not possible: give 1 to {MOST_PROCESSES}"
-        )));
-    }
+    sizes.iter().try_for_each(|&size| options::within("--processes", size, 1..=MOST_PROCESSES))?;
     let bytes = MEMORY.0.saturating_add(MEMORY.1.saturating_mul(options.dups as u64));
     let rooms = [limits::tasks(), limits::in_memory(bytes)].into_iter().flatten();
     let notes =

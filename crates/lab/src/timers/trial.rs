@@ -28,16 +28,8 @@ const LEAST_IN_A_ROUND: usize = 100_000;
 fn sizes(options: &Options) -> Result<Vec<usize>> {
     let default = if options.output.quick { "10000,1000000" } else { "1000,10000,100000,1000000" };
     let sizes = options::numbers("--timers", options.timers.as_deref().unwrap_or(default))?;
-    if let Some(size) = sizes.iter().find(|&size| !(1..=MOST_TIMERS).contains(size)) {
-        let text = format!("--timers {size} is not possible: give 1 to {MOST_TIMERS}");
-        return Err(Error::usage(text));
-    }
-    if options.ending == 0 || options.ending > MOST_ENDING {
-        return Err(Error::usage(format!(
-            "--ending {} is not possible: give 1 to {MOST_ENDING}",
-            options.ending
-        )));
-    }
+    sizes.iter().try_for_each(|&size| options::within("--timers", size, 1..=MOST_TIMERS))?;
+    options::within("--ending", options.ending, 1..=MOST_ENDING)?;
     Ok(grouping::distinct(sizes))
 }
 
