@@ -102,6 +102,12 @@ impl std::error::Error for Error {
     }
 }
 
+impl From<superpoll_rt::Error> for Error {
+    fn from(error: superpoll_rt::Error) -> Error {
+        Error::Usage(error.to_string())
+    }
+}
+
 impl From<superpoll::Error> for Error {
     fn from(error: superpoll::Error) -> Error {
         Error::Poller(error)

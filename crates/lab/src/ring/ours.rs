@@ -7,7 +7,7 @@ use superpoll::BackendKind;
 use superpoll_rt::pipe::{self, PipeReader, PipeWriter};
 use superpoll_rt::{Runtime, spawn};
 
-use crate::error::{Doing, Error, Result};
+use crate::error::{Doing, Result};
 use crate::ring::course::{Course, Pipes, Station, Trip};
 use crate::ring::tasks::{Built, Drive, Ends, Ring, drive, numbers, occupy, pass, ring};
 
@@ -32,11 +32,10 @@ fn start(
     pipes: Vec<(PipeReader, PipeWriter)>,
     backend: BackendKind,
 ) -> Result<Box<dyn Ring>> {
-    let said = |error: superpoll_rt::Error| Error::usage(error.to_string());
-    let runtime = Runtime::builder().backend(backend).build().map_err(said)?;
+    let runtime = Runtime::builder().backend(backend).build()?;
     let start = |link, station| drop(spawn(pass(link, station)));
     let ends = |reader, writer| Ok(Ends::new(reader, writer));
-    let link = runtime.block_on(async { occupy(course, pipes, ends, start) }).map_err(said)?;
+    let link = runtime.block_on(async { occupy(course, pipes, ends, start) })?;
     Ok(ring(course, runtime, link.doing("starting tasks")?))
 }
 

@@ -40,12 +40,8 @@ struct Part {
     end: Rc<End>,
 }
 
-fn said(error: superpoll_rt::Error) -> Error {
-    Error::usage(error.to_string())
-}
-
 pub(super) fn set_up<'a>(input: Input<'a>) -> Result<Box<dyn Reading + 'a>> {
-    let runtime = Runtime::builder().backend(BackendKind::Adaptive).build().map_err(said)?;
+    let runtime = Runtime::builder().backend(BackendKind::Adaptive).build()?;
     let end = Rc::new(End::default());
     let start_all = async {
         for (pair, &fd) in input.pairs.readers().iter().enumerate() {
@@ -59,7 +55,7 @@ pub(super) fn set_up<'a>(input: Input<'a>) -> Result<Box<dyn Reading + 'a>> {
         }
         io::Result::Ok(())
     };
-    runtime.block_on(start_all).map_err(said)?.doing("handing a descriptor to the runtime")?;
+    runtime.block_on(start_all)?.doing("handing a descriptor to the runtime")?;
     Ok(Box::new(Tasks { runtime, end }))
 }
 
@@ -97,6 +93,6 @@ impl Reading for Tasks {
             end.waker.set(Some(cx.waker().clone()));
             Poll::Pending
         });
-        self.runtime.block_on(ended).map_err(said)
+        self.runtime.block_on(ended).map_err(Error::from)
     }
 }
