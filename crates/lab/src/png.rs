@@ -6,7 +6,9 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::error::{Doing, Error, Result};
+#[cfg(feature = "png")]
+use crate::error::Doing;
+use crate::error::{Error, Result};
 
 /// Options of `superpoll-lab png`.
 #[derive(Clone, Debug, clap::Args)]

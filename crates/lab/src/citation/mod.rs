@@ -50,7 +50,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let kept = options.into.join(MEASURED);
     let mut files = vec![(kept.join(document::FILE), document.to_json()?)];
     for name in PICTURES {
-        files.push((kept.join(name), record::read(&options.report.join(name))?));
+        files.push((kept.join(name), record::read(options.report.join(name))?));
     }
     for name in DOCUMENTS {
         let path = options.into.join(name);
