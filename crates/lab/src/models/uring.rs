@@ -33,7 +33,7 @@ fn with_room(pairs: &Pairs, completions: usize) -> Result<Uring<'_>> {
     for (pair, &fd) in pairs.readers().iter().enumerate() {
         polls.arm(pair, fd).map_err(|e| failed("arming a multishot poll", e))?;
     }
-    polls.submit().map_err(|e| failed("arming multishot polls", e))?;
+    polls.ring.submit().map_err(|e| failed("arming multishot polls", e))?;
     let events = Vec::with_capacity(pairs.len() * 2);
     Ok(Uring { polls, readers: pairs.readers(), events })
 }
@@ -61,11 +61,11 @@ impl Subject for Uring<'_> {
     }
 
     fn calls(&self) -> Option<u64> {
-        Some(self.polls.calls())
+        Some(self.polls.ring.calls)
     }
 
     fn overflows(&self) -> Option<u64> {
-        Some(self.polls.overflows())
+        Some(self.polls.ring.overflows)
     }
 }
 

@@ -22,7 +22,7 @@ pub(super) fn build(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
     for (pair, &fd) in pairs.readers().iter().enumerate() {
         reads.start(pair, fd).map_err(|e| failed("starting a read in an io_uring", e))?;
     }
-    reads.submit().map_err(|e| failed("starting reads in an io_uring", e))?;
+    reads.ring.submit().map_err(|e| failed("starting reads in an io_uring", e))?;
     // A kernel that does not wait on non-blocking descriptors returns the error at once.
     reads.refusal().map_or(Ok(()), |e| Err(failed("waiting for a read in an io_uring", e)))?;
     Ok(Box::new(UringRead(reads)))
@@ -37,11 +37,11 @@ impl Subject for UringRead {
         while log.bytes() < active.len() {
             self.turn(active, log)?;
         }
-        self.0.submit().doing("starting reads in an io_uring again")
+        self.0.ring.submit().doing("starting reads in an io_uring again")
     }
 
     fn calls(&self) -> Option<u64> {
-        Some(self.0.calls())
+        Some(self.0.ring.calls)
     }
 
     fn calls_read(&self) -> bool {
@@ -49,6 +49,6 @@ impl Subject for UringRead {
     }
 
     fn overflows(&self) -> Option<u64> {
-        Some(self.0.overflows())
+        Some(self.0.ring.overflows)
     }
 }
