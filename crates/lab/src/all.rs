@@ -26,7 +26,7 @@ use superpoll_rt::pipe::PipeReader;
 use superpoll_rt::{Runtime, process, signal, time};
 
 use crate::environment::Environment;
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::experiments::{self, Listed};
 use crate::journal::{Extent, Journal, State};
 use crate::progress::Progress;
@@ -77,8 +77,7 @@ struct Stop {
 
 impl Stop {
     fn new() -> Result<Stop> {
-        let catch =
-            |kind| signal::signal(kind).map_err(|e| Error::system("watching for an interrupt", e));
+        let catch = |kind| signal::signal(kind).doing("watching for an interrupt");
         Ok(Stop {
             interrupt: catch(signal::SignalKind::interrupt())?,
             terminate: catch(signal::SignalKind::terminate())?,
@@ -96,7 +95,7 @@ pub(crate) fn run(options: &Options, program: &Path) -> Result<(Journal, End)> {
     let chosen = chosen(options)?;
     let folder = &options.report;
     std::fs::create_dir_all(folder)
-        .map_err(|e| Error::system(format!("creating the folder {}", folder.display()), e))?;
+        .doing(format_args!("creating the folder {}", folder.display()))?;
     let extent = if options.quick { Extent::Quick } else { Extent::Full };
     let mut journal = begin(options, Journal::new(extent, &chosen, &Environment::here()));
     let limit = Duration::from_secs(options.limit.unwrap_or(match extent {

@@ -4,7 +4,7 @@ use std::io;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::sys::{descriptor, network};
 
 crate::by_name::named! {
@@ -97,16 +97,13 @@ impl Pairs {
         let (soft, _) = superpoll::limits::nofile();
         let room_above = usize::try_from(soft).unwrap_or(usize::MAX) > 1024 + total;
         let floor = (total + RESERVE / 4 <= 1024 && room_above).then_some(1024);
-        let open =
-            opener(kind).map_err(|e| Error::system("listening on the loopback interface", e))?;
+        let open = opener(kind).doing("listening on the loopback interface")?;
         let open_one = |place: usize| {
             let moved = open().and_then(|(reader, writer)| match floor {
                 Some(floor) => Ok((reader, descriptor::move_to(writer, floor)?)),
                 None => Ok((reader, writer)),
             });
-            moved.map_err(|source| {
-                Error::system(format!("opening pair {} of {total} ({kind})", place + 1), source)
-            })
+            moved.doing(format_args!("opening pair {} of {total} ({kind})", place + 1))
         };
         let pairs = (0..total).map(open_one).collect::<Result<Vec<_>>>()?;
         let (readers, writers): (Vec<OwnedFd>, Vec<OwnedFd>) = pairs.into_iter().unzip();
@@ -175,7 +172,7 @@ pub(crate) fn socket_pairs(kind: Kind, total: usize) -> Result<Vec<(OwnedFd, Own
         return Err(Error::usage("a pipe has one direction: choose tcp or unix"));
     }
     let pairs = opener(kind).and_then(|open| (0..total).map(|_| open()).collect());
-    pairs.map_err(|source| Error::system(format!("connecting {total} pairs ({kind})"), source))
+    pairs.doing(format_args!("connecting {total} pairs ({kind})"))
 }
 
 /// Returns a function that opens a pair of this kind, each time another one.

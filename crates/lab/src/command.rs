@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand};
 
 use crate::atr::experiment::Atr;
 use crate::echo::experiment::Echo;
+use crate::error::Doing;
 use crate::files::experiment::Files;
 use crate::herd::experiment::Herd;
 use crate::http::experiment::Http;
@@ -119,7 +120,7 @@ pub fn main() -> ExitCode {
 
 /// This program, for experiments that are run by processes of their own.
 fn this_program() -> Result<std::path::PathBuf> {
-    std::env::current_exe().map_err(|e| Error::system("finding this program", e))
+    std::env::current_exe().doing("finding this program")
 }
 
 fn run(command: Command) -> Result<()> {

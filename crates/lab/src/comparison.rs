@@ -212,9 +212,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let after = Document::read(&options.after)?;
     let comparison = compare(&before, &after)?;
     if let Some(path) = &options.json {
-        let text = serde_json::to_string_pretty(&comparison)
-            .map_err(|error| Error::usage(format!("writing the comparison as JSON: {error}")))?;
-        record::write(path, &(text + "\n"))?;
+        record::write(path, &record::json(&comparison, "the comparison")?)?;
     }
     crate::say!("A: {}\nB: {}\n", comparison.before, comparison.after)?;
     say::print(summary(&comparison.pairs))?;

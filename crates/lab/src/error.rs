@@ -54,6 +54,18 @@ impl Error {
     }
 }
 
+/// Names the operation of a failed system call.
+pub(crate) trait Doing<T> {
+    /// Creates the laboratory's error where there is one. The text is made only then.
+    fn doing(self, what: impl fmt::Display) -> Result<T>;
+}
+
+impl<T> Doing<T> for io::Result<T> {
+    fn doing(self, what: impl fmt::Display) -> Result<T> {
+        self.map_err(|source| Error::system(what.to_string(), source))
+    }
+}
+
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -87,6 +99,12 @@ impl std::error::Error for Error {
             Error::Poller(error) => Some(error),
             _ => None,
         }
+    }
+}
+
+impl From<superpoll_rt::Error> for Error {
+    fn from(error: superpoll_rt::Error) -> Error {
+        Error::Usage(error.to_string())
     }
 }
 

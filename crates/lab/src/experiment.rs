@@ -11,7 +11,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::error::Result;
 use crate::options::Output;
-use crate::page::Page;
+use crate::part::Part;
 use crate::record::{Figures, Record};
 use crate::target::Target;
 
@@ -52,15 +52,8 @@ pub(crate) trait Experiment {
         Ok(String::new())
     }
 
-    /// Returns the tables for the terminal.
-    fn text(rows: &[Self::Row]) -> String;
-
-    /// Draws plots and tables on a page.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`Page::plot`].
-    fn page(rows: &[Self::Row], page: &mut Page<'_>) -> Result<()>;
+    /// Returns the plots and tables, in order.
+    fn parts(rows: &[Self::Row]) -> Vec<Part>;
 
     /// Returns the bounds that the rows have to keep.
     fn targets(_rows: &[Self::Row]) -> Vec<Target> {

@@ -141,7 +141,7 @@ pub(crate) fn rows<Row>(record: &Option<Record<Row>>) -> std::slice::Iter<'_, Ro
 }
 
 fn part<E: Experiment>(rows: &[E::Row], page: &mut Page<'_>) -> Result<()> {
-    E::page(rows, page)?;
+    E::parts(rows).into_iter().try_for_each(|part| part.show(page))?;
     page.targets(&E::targets(rows));
     Ok(())
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use nix::sys::signal::Signal;
 
-use crate::error::{Error, Result};
+use crate::error::{Doing, Result};
 use crate::sys;
 
 /// The signal that came; zero before.
@@ -18,7 +18,7 @@ pub(crate) fn watch() -> Result<()> {
     sys::signal::note_once(&[Signal::SIGINT, Signal::SIGTERM], |signal| {
         SIGNAL.store(signal, Ordering::Relaxed);
     })
-    .map_err(|e| Error::system("watching for an interrupt", e))
+    .doing("watching for an interrupt")
 }
 
 /// Returns the signal that ends this run, if one has come.

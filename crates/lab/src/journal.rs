@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::experiments::{self, Listed};
-use crate::record::SCHEMA;
+use crate::record::{self, SCHEMA};
 
 /// Its file in a report's folder.
 pub(crate) const FILE: &str = "all.json";
@@ -117,12 +117,11 @@ impl Journal {
 
     /// Writes the journal; at any time a reader finds the complete old or the complete new journal.
     pub(crate) fn write(&self, folder: &Path) -> Result<()> {
-        let text = serde_json::to_string_pretty(self)
-            .map_err(|error| Error::usage(format!("writing the journal as JSON: {error}")))?;
+        let text = record::json(self, "the journal")?;
         let path = folder.join(FILE);
         let system = |e| Error::system(format!("writing {}", path.display()), e);
         let mut new = tempfile::NamedTempFile::new_in(folder).map_err(system)?;
-        std::io::Write::write_all(&mut new, (text + "\n").as_bytes()).map_err(system)?;
+        std::io::Write::write_all(&mut new, text.as_bytes()).map_err(system)?;
         new.persist(&path).map(drop).map_err(|e| system(e.error))
     }
 

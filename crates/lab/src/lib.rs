@@ -58,6 +58,7 @@ mod models;
 mod options;
 mod output;
 mod page;
+mod part;
 mod placement;
 mod plot;
 mod png;

@@ -49,25 +49,28 @@ impl Default for Output {
     }
 }
 
-/// Makes a type the options of a command: its default is the command line without arguments, and it
-/// includes the options for the output.
-macro_rules! of_a_command {
-    ($options:ty) => {
-        impl Default for $options {
+/// Makes types the options of commands: their default is the command line without arguments, and they
+/// include the options for the output.
+macro_rules! commands {
+    ($($module:ident)+) => {$(
+        impl Default for crate::$module::Options {
             /// Returns the options of the command line without arguments.
-            fn default() -> $options {
-                crate::options::without_arguments()
+            fn default() -> Self {
+                without_arguments()
             }
         }
 
-        impl AsRef<crate::options::Output> for $options {
-            fn as_ref(&self) -> &crate::options::Output {
+        impl AsRef<Output> for crate::$module::Options {
+            fn as_ref(&self) -> &Output {
                 &self.output
             }
         }
-    };
+    )+};
 }
-pub(crate) use of_a_command;
+
+commands! {
+    atr echo files herd http idle keep mix models registrations relay ring threads timers wake zombies
+}
 
 /// The options of a command line without arguments.
 ///

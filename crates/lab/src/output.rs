@@ -10,11 +10,12 @@ use serde::Serialize;
 use crate::all::End;
 use crate::claims;
 use crate::document::Document;
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::experiment::Experiment;
 use crate::interrupt;
 use crate::journal::{Journal, State};
 use crate::options::Output;
+use crate::part;
 use crate::record::{self, Record};
 use crate::report::PAGE;
 use crate::rivals;
@@ -34,7 +35,7 @@ pub(crate) fn write<Row: Serialize>(
     }
     let folder = &output.report;
     std::fs::create_dir_all(folder)
-        .map_err(|e| Error::system(format!("creating the folder {}", folder.display()), e))?;
+        .doing(format_args!("creating the folder {}", folder.display()))?;
     let name = &record.experiment;
     record::write(&folder.join(format!("{name}.json")), &record.to_json()?)?;
     record::write(&folder.join(format!("{name}.csv")), &record.to_csv()?)?;
@@ -64,7 +65,7 @@ pub(crate) fn present<E: Experiment>(options: &E::Options) -> Result<()> {
     if let Some(note) = record.parameters.get("interrupted").and_then(|note| note.as_str()) {
         crate::say!("\n{note}")?;
     }
-    print(format_args!("\n{}{appendix}", E::text(&record.rows)))?;
+    print(format_args!("\n{}{appendix}", part::text(&E::parts(&record.rows))))?;
     targets(&E::targets(&record.rows))?;
     say_where(report)?;
     match interrupt::signal() {

@@ -6,6 +6,8 @@
 
 use std::path::{Path, PathBuf};
 
+#[cfg(feature = "png")]
+use crate::error::Doing;
 use crate::error::{Error, Result};
 
 /// Options of `superpoll-lab png`.
@@ -96,8 +98,7 @@ fn draw(plots: &[PathBuf], width: u32) -> Result<Vec<PathBuf>> {
         resvg::render(&tree, transform, &mut picture.as_mut());
         let target = path.with_extension("png");
         let png = picture.encode_png().map_err(|e| refused(e.to_string()))?;
-        std::fs::write(&target, png)
-            .map_err(|e| Error::system(format!("writing {}", target.display()), e))?;
+        std::fs::write(&target, png).doing(format_args!("writing {}", target.display()))?;
         drawn.push(target);
     }
     Ok(drawn)

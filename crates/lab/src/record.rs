@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use crate::environment::Environment;
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::statistics::{self, Estimate, lowest_decile};
 
 /// The version of the documents' structure.
@@ -199,9 +199,7 @@ pub(crate) fn relate_to(point: &mut [(&str, &mut Figures)], yardstick: impl Fn(&
 impl<Row: Serialize> Record<Row> {
     /// Returns the document as JSON text.
     pub(crate) fn to_json(&self) -> Result<String> {
-        serde_json::to_string_pretty(self)
-            .map(|text| text + "\n")
-            .map_err(|error| Error::usage(format!("writing the record as JSON: {error}")))
+        json(self, "the record")
     }
 
     /// Returns the rows as CSV, a column for each field that any row has.
@@ -262,16 +260,22 @@ fn quoted(cell: &str) -> String {
     }
 }
 
+/// Returns a value as a JSON document; the error says what it is.
+pub(crate) fn json(value: &impl Serialize, what: &str) -> Result<String> {
+    serde_json::to_string_pretty(value)
+        .map(|text| text + "\n")
+        .map_err(|error| Error::usage(format!("writing {what} as JSON: {error}")))
+}
+
 /// Reads a file; the error names it.
-pub(crate) fn read(path: &Path) -> Result<String> {
-    std::fs::read_to_string(path)
-        .map_err(|source| Error::system(format!("reading {}", path.display()), source))
+pub(crate) fn read(path: impl AsRef<Path>) -> Result<String> {
+    let path = path.as_ref();
+    std::fs::read_to_string(path).doing(format_args!("reading {}", path.display()))
 }
 
 /// Writes a file; the error names it.
 pub(crate) fn write(path: &Path, text: &str) -> Result<()> {
-    std::fs::write(path, text)
-        .map_err(|source| Error::system(format!("writing {}", path.display()), source))
+    std::fs::write(path, text).doing(format_args!("writing {}", path.display()))
 }
 
 #[cfg(test)]

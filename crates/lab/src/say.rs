@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::Write;
 
-use crate::error::{Error, Result};
+use crate::error::{Doing, Result};
 
 /// The name of the command, before each line on standard error.
 pub(crate) const PROGRAM: &str = "superpoll-lab";
@@ -19,9 +19,7 @@ macro_rules! say {
 /// Prints on the standard output.
 pub(crate) fn print(text: impl fmt::Display) -> Result<()> {
     let mut output = std::io::stdout().lock();
-    write!(output, "{text}")
-        .and_then(|()| output.flush())
-        .map_err(|e| Error::system("writing to the standard output", e))
+    write!(output, "{text}").and_then(|()| output.flush()).doing("writing to the standard output")
 }
 
 /// Reports a difference from the request, on standard error.

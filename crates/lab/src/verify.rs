@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 use crate::all;
 use crate::document::Document;
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::experiments::{self, Records};
 use crate::say;
 use crate::statistics;
@@ -278,8 +278,7 @@ pub(crate) fn run(options: &Options, program: &Path) -> Result<()> {
     let verified = match &options.from {
         Some(path) => judge(&Document::read(path)?),
         None => {
-            let own =
-                tempfile::tempdir().map_err(|e| Error::system("creating a temporary folder", e))?;
+            let own = tempfile::tempdir().doing("creating a temporary folder")?;
             let folder = options.report.as_deref().unwrap_or(own.path());
             let first = judge(&measure(experiments_of(|_| true), folder, program)?);
             match broken(&first).len() {

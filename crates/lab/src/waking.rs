@@ -24,7 +24,7 @@ use superpoll::BackendKind;
 use crate::budget::Budget;
 use crate::channel::{Kind, Pairs};
 use crate::environment::Environment;
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::experiment::Figure;
 use crate::load::Load;
 use crate::random::Random;
@@ -109,8 +109,7 @@ impl Writer {
     pub(crate) fn start(pairs: &Pairs, processors: &[usize]) -> Result<Writer> {
         let failed = |source| Error::system("starting the writing process", source);
         let shared = SharedNumbers::new(2).map_err(failed)?;
-        let state = File::open("/proc/thread-self/stat")
-            .map_err(|e| Error::system("opening /proc/thread-self/stat", e))?;
+        let state = File::open("/proc/thread-self/stat").doing("opening /proc/thread-self/stat")?;
         let (receiver, commands) = descriptor::pipe().map_err(failed)?;
         descriptor::set_blocking(receiver.as_raw_fd(), true).map_err(failed)?;
         let parents_end = commands.as_raw_fd();

@@ -27,6 +27,8 @@ struct Stage {
 
 impl Stage {
     fn new(kind: BackendKind) -> Stage {
+        // Spikes of several tests at once may be more than a process may open at first.
+        superpoll::limits::raise_descriptors().unwrap();
         let (reader, writer) = std::io::pipe().unwrap();
         let poller = Poller::builder().backend(kind).build().unwrap();
         Stage { poller, events: Events::with_limit(16), reader, writer }

@@ -72,6 +72,7 @@ fn one_that_does_not_take_its_response_is_not_parked() {
 
 #[test]
 fn hundreds_are_parked_on_two_engines_and_all_go_on() {
+    superpoll::limits::raise_descriptors().unwrap();
     let folder = folder();
     let stage = Stage::of_files(BACKENDS[3], 2, folder.path());
     let mut clients: Vec<_> = (0..400).map(|_| stage.connect()).collect();

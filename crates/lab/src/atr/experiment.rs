@@ -3,7 +3,7 @@
 use crate::atr::{Options, Row, plot, sweeps, table, trial};
 use crate::error::Result;
 use crate::experiment::{Experiment, Figure};
-use crate::page::Page;
+use crate::part::Part;
 use crate::record::{Account, PURE, Record};
 use crate::target::{RINGS, Target, Targets};
 
@@ -37,39 +37,22 @@ impl Experiment for Atr {
         }))
     }
 
-    fn text(rows: &[Row]) -> String {
-        let mut text = String::new();
-        for (name, rows) in sweeps(rows) {
-            text += &format!(
-                "{name}: time per round of the loop part (median)\n\n{}\n",
-                table::sweep(&rows)
-            );
-            for line in table::crossings(&rows) {
-                text += &format!("{line}.\n");
-            }
-            text += &format!(
-                "\n{name}: each subject against the best pure one ({})\n\n{}\n",
-                PURE.join(", "),
-                table::subjects(&rows)
-            );
-        }
-        text
-    }
-
-    fn page(rows: &[Row], page: &mut Page<'_>) -> Result<()> {
-        for (name, rows) in sweeps(rows) {
-            page.heading(&name);
+    fn parts(rows: &[Row]) -> Vec<Part> {
+        let parts = sweeps(rows).into_iter().flat_map(|(name, rows)| {
             let stem = format!("atr-{}", name.replace(' ', "-"));
-            page.plot(&format!("{stem}.svg"), Some(plot::quotient(&name, &rows)))?;
-            page.plot(&format!("{stem}-subjects.svg"), Some(plot::subjects(&name, &rows)))?;
-            for line in table::crossings(&rows) {
-                page.text(&format!("{line}."));
-            }
-            page.table(&table::sweep(&rows));
-            page.text("Each subject against the best pure one:");
-            page.table(&table::subjects(&rows));
-        }
-        Ok(())
+            let best = format!("Each subject against the best pure one ({}):", PURE.join(", "));
+            [
+                Part::Heading(name.clone()),
+                Part::plot(format!("{stem}.svg"), Some(plot::quotient(&name, &rows))),
+                Part::plot(format!("{stem}-subjects.svg"), Some(plot::subjects(&name, &rows))),
+                Part::List("Where they break even:", table::crossings(&rows)),
+                Part::text("Time per round of the loop part (median):"),
+                Part::Table(table::sweep(&rows)),
+                Part::Text(best),
+                Part::Table(table::subjects(&rows)),
+            ]
+        });
+        parts.collect()
     }
 
     /// Returns the targets that `superpoll-lab atr` measures.

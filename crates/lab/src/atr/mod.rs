@@ -48,8 +48,6 @@ pub(crate) struct Options {
     pub output: Output,
 }
 
-crate::options::of_a_command!(Options);
-
 /// One subject at one point.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Row {

@@ -246,7 +246,7 @@ fn sleeps(document: &Document) -> Option<String> {
             row.timers.to_string(),
             row.subject.clone(),
             crate::table::time(row.timer_ns_median),
-            ratio(row.to_tokio()),
+            ratio(row.to_tokio.headline()),
             late(row),
         ]
     });
@@ -370,7 +370,7 @@ fn rings(document: &Document) -> Option<String> {
         [
             row.subject.clone(),
             format!("{:.0}", row.ns_per_hop_median),
-            ratio(row.to_tokio()),
+            ratio(row.to_tokio.headline()),
             row.syscalls_per_hop.map_or_else(String::new, |calls| format!("{calls:.2}")),
         ]
     });

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use crate::citation::blocks::BLOCKS;
 use crate::document::{self, Document};
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::record;
 
 mod blocks;
@@ -50,7 +50,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let kept = options.into.join(MEASURED);
     let mut files = vec![(kept.join(document::FILE), document.to_json()?)];
     for name in PICTURES {
-        files.push((kept.join(name), record::read(&options.report.join(name))?));
+        files.push((kept.join(name), record::read(options.report.join(name))?));
     }
     for name in DOCUMENTS {
         let path = options.into.join(name);
@@ -58,8 +58,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             .map_err(|why| Error::usage(format!("{}: {why}", path.display())))?;
         files.push((path, text));
     }
-    std::fs::create_dir_all(&kept)
-        .map_err(|e| Error::system(format!("creating the folder {}", kept.display()), e))?;
+    std::fs::create_dir_all(&kept).doing(format_args!("creating the folder {}", kept.display()))?;
     for (path, text) in files {
         record::write(&path, &text)?;
         crate::say!("{}", path.display())?;

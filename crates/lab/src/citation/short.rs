@@ -180,7 +180,7 @@ pub(super) fn runtime(document: &Document) -> Option<String> {
         Some([
             subject.to_owned(),
             time(row.ns_per_hop_median),
-            ratio(row.to_tokio()),
+            ratio(row.to_tokio.headline()),
             spread(echoed(document, subject)?.tokio_ratio),
         ])
     };

@@ -3,7 +3,7 @@
 use crate::echo::{Options, Row, plot, table, trial};
 use crate::error::Result;
 use crate::experiment::{Experiment, Figure};
-use crate::page::Page;
+use crate::part::Part;
 use crate::record::Record;
 use crate::statistics::Ratio;
 use crate::target::{Target, Targets};
@@ -34,16 +34,11 @@ impl Experiment for Echo {
         trial::run(options)
     }
 
-    fn text(rows: &[Row]) -> String {
-        table::servers(rows).to_string()
-    }
-
-    fn page(rows: &[Row], page: &mut Page<'_>) -> Result<()> {
-        for kind in plot::kinds(rows) {
-            page.plot(&format!("echo-{kind}.svg"), plot::over_connections(rows, kind))?;
-        }
-        page.table(&table::servers(rows));
-        Ok(())
+    fn parts(rows: &[Row]) -> Vec<Part> {
+        let plots = plot::kinds(rows)
+            .into_iter()
+            .map(|kind| Part::plot(format!("echo-{kind}.svg"), plot::over_connections(rows, kind)));
+        plots.chain([Part::Table(table::servers(rows))]).collect()
     }
 
     /// Returns the targets that `superpoll-lab echo` measures, with a thousand TCP connections.

@@ -8,7 +8,7 @@ use ::mio::{Events, Interest, Poll, Token};
 
 use crate::echo::connections::{Connections, EVENTS};
 use crate::echo::drain::Sockets;
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::server::Control;
 
 pub(super) fn serve(connections: Connections, control: &mut Control) -> Result<()> {
@@ -24,7 +24,7 @@ pub(super) fn serve(connections: Connections, control: &mut Control) -> Result<(
     while sockets.is_open() {
         match poll.poll(&mut events, None) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            outcome => outcome.map_err(|e| Error::system("mio::Poll", e))?,
+            outcome => outcome.doing("mio::Poll")?,
         }
         for event in &events {
             let place = event.token().0;

@@ -18,10 +18,9 @@ pub(crate) fn serve(
     control: &mut Control,
     backend: BackendKind,
 ) -> Result<()> {
-    let said = |error: superpoll_rt::Error| Error::usage(error.to_string());
     let failed = |source: io::Error| Error::system("setting our runtime up", source);
     runtime::serve(backend, control, |runtime| {
-        runtime.try_block_on(async { spawn(connections).map_err(failed) }).map_err(said)?
+        runtime.try_block_on(async { spawn(connections).map_err(failed) })?
     })
 }
 

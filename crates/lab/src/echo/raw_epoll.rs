@@ -4,7 +4,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use crate::echo::connections::{Connections, EVENTS};
 use crate::echo::drain::echo;
-use crate::error::{Error, Result};
+use crate::error::{Doing, Result};
 use crate::server::Control;
 use crate::sys::epoll;
 
@@ -18,12 +18,12 @@ pub(crate) fn serve_edge(connections: Connections, control: &mut Control) -> Res
 }
 
 fn serve(connections: Connections, control: &mut Control, trigger: i32) -> Result<()> {
-    let set = epoll::create().map_err(|e| Error::system("creating an epoll set", e))?;
+    let set = epoll::create().doing("creating an epoll set")?;
     let mut buffer = vec![0; connections.room];
     let mut sockets: Vec<Option<OwnedFd>> = connections.sockets.into_iter().map(Some).collect();
     for (number, socket) in (0..).zip(sockets.iter().flatten()) {
         epoll::add(&set, socket.as_raw_fd(), (libc::EPOLLIN | trigger) as u32, number)
-            .map_err(|e| Error::system("watching a socket with epoll", e))?;
+            .doing("watching a socket with epoll")?;
     }
     control.ready()?;
     let mut open = sockets.len();

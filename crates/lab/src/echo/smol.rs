@@ -9,12 +9,12 @@ use smol::{Async, LocalExecutor, Task};
 
 use crate::channel::Kind;
 use crate::echo::connections::Connections;
-use crate::error::{Error, Result};
+use crate::error::{Doing, Result};
 use crate::server::Control;
 
 pub(super) fn serve(connections: Connections, control: &mut Control) -> Result<()> {
     let executor = LocalExecutor::new();
-    let tasks = spawn(&executor, connections).map_err(|e| Error::system("setting smol up", e))?;
+    let tasks = spawn(&executor, connections).doing("setting smol up")?;
     control.ready()?;
     smol::block_on(executor.run(async {
         for task in tasks {

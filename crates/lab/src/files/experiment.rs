@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::experiment::{Experiment, Figure};
 use crate::files::{Options, Row, plot, table, trial};
-use crate::page::Page;
+use crate::part::Part;
 use crate::record::Record;
 use crate::statistics::Ratio;
 use crate::target::{Target, Targets};
@@ -51,24 +51,11 @@ impl Experiment for Files {
         trial::run(options)
     }
 
-    fn text(rows: &[Row]) -> String {
-        let mut text = table::servers(rows).to_string();
-        let calls = table::calls(rows);
-        if !calls.rows().is_empty() {
-            text += "\nsystem calls by name, for one request, as strace counts them\n\n";
-            text += &calls.to_string();
-        }
-        text
-    }
-
-    fn page(rows: &[Row], page: &mut Page<'_>) -> Result<()> {
-        for connections in plot::connections(rows) {
-            let plot = plot::over_bytes(rows, connections);
-            page.plot(&format!("files-{connections}.svg"), plot)?;
-        }
-        page.table(&table::servers(rows));
-        page.table(&table::calls(rows));
-        Ok(())
+    fn parts(rows: &[Row]) -> Vec<Part> {
+        let plots = plot::connections(rows).into_iter().map(|connections| {
+            Part::plot(format!("files-{connections}.svg"), plot::over_bytes(rows, connections))
+        });
+        plots.chain([Part::Table(table::servers(rows)), Part::Table(table::calls(rows))]).collect()
     }
 
     /// Returns the targets that `superpoll-lab files` measures, at 64 connections.

@@ -20,7 +20,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::runtime::Builder;
 
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::server::Control;
 
 /// A file in memory.
@@ -91,15 +91,14 @@ fn answer<B>(files: &Files, request: &Request<B>) -> Response<Full<Bytes>> {
 /// Serves a folder indefinitely to the clients of a listener.
 pub(super) fn serve(listener: TcpListener, root: &Path, control: &mut Control) -> Result<()> {
     let failed = |source| Error::system("setting tokio up", source);
-    let files = cache(root).map_err(|e| Error::system(format!("reading {}", root.display()), e))?;
+    let files = cache(root).doing(format_args!("reading {}", root.display()))?;
     let files = Arc::new(files);
     let runtime = Builder::new_current_thread().enable_io().build().map_err(failed)?;
     runtime.block_on(async {
         let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
         control.ready()?;
         loop {
-            let (stream, _) =
-                listener.accept().await.map_err(|e| Error::system("accepting a connection", e))?;
+            let (stream, _) = listener.accept().await.doing("accepting a connection")?;
             if stream.set_nodelay(true).is_ok() {
                 let files = Arc::clone(&files);
                 tokio::spawn(async move {

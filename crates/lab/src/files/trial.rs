@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use serde_json::json;
 
-use crate::error::{Error, Result};
+use crate::error::{Doing, Result};
 use crate::files::subject::{ALL, Software};
 use crate::files::{NAME, Options, Row, nginx, ours};
 use crate::grouping::distinct;
@@ -74,8 +74,7 @@ fn measure(
     let root = program::folder("files")?;
     let file = contents(bytes, options.output.seed);
     let path = root.path().join(NAME);
-    std::fs::write(&path, &file)
-        .map_err(|e| Error::system(format!("writing {}", path.display()), e))?;
+    std::fs::write(&path, &file).doing(format_args!("writing {}", path.display()))?;
     let page = Page { path: &format!("/{NAME}"), body: &file, room: ROOM };
     let mut rows = trial.take_turns(
         subjects.iter().copied(),

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::gate::child::Answer;
 use crate::gate::paths::Path;
 use crate::gate::stored::Figures;
@@ -55,8 +55,7 @@ struct Run {
 impl Tools {
     /// Finds the tools that are installed; the notes name the missing ones.
     pub(super) fn here() -> Result<(Tools, Vec<String>)> {
-        let command = std::env::current_exe()
-            .map_err(|e| Error::system("looking for this program's own file", e))?;
+        let command = std::env::current_exe().doing("looking for this program's own file")?;
         let mut notes = Vec::new();
         let mut tried = |name: &'static str, trial: &[&str], what: &str| {
             let Some(program) = programs::find(name) else {
@@ -121,7 +120,7 @@ impl Tools {
     }
 
     fn run_once(&self, path: Path, operations: u64, onlooker: Option<Onlooker>) -> Result<Run> {
-        let folder = tempfile::tempdir().map_err(|e| Error::system("making a folder", e))?;
+        let folder = tempfile::tempdir().doing("making a folder")?;
         let file = folder.path().join("counts");
         let mut command = match (onlooker, &self.valgrind, &self.strace) {
             (Some(Onlooker::Callgrind), Some(valgrind), _) => {
@@ -144,9 +143,7 @@ impl Tools {
         for kept in ["TMPDIR", "VALGRIND_LIB"] {
             command.envs(std::env::var_os(kept).map(|value| (kept, value)));
         }
-        let output = command
-            .output()
-            .map_err(|e| Error::system(format!("running the path {}", path.name), e))?;
+        let output = command.output().doing(format_args!("running the path {}", path.name))?;
         let answer =
             serde_json::from_slice(&output.stdout).ok().filter(|_| output.status.success());
         let Some(answer) = answer else {

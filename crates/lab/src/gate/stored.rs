@@ -6,7 +6,7 @@ use std::path::Path as File;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::gate::paths;
 use crate::sys::library;
 
@@ -115,7 +115,7 @@ impl Stored {
     pub(super) fn read(file: &File) -> Result<Stored> {
         let name = file.display().to_string();
         let text = std::fs::read_to_string(file)
-            .map_err(|e| Error::system(format!("reading the stored figures {name}"), e))?;
+            .doing(format_args!("reading the stored figures {name}"))?;
         Stored::parse(&name, &text)
     }
 

@@ -26,11 +26,12 @@ use std::sync::atomic::Ordering;
 
 use superpoll::BackendKind;
 
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::herd::method::post::{Post, Report};
 use crate::herd::method::{Method, engines};
 use crate::herd::shortage::{code_of, is_a_limit, why};
 use crate::limits;
+use crate::record;
 use crate::sys::memory::SharedNumbers;
 use crate::sys::{descriptor, process, socket};
 
@@ -246,7 +247,7 @@ impl Crowd {
             };
             note_failure(shared, engines::stand(engines, backend, spread, ready, accepted));
         })
-        .map_err(|source| Error::system("starting a process for our runtime", source))?;
+        .doing("starting a process for our runtime")?;
         self.children.push(child);
         self.numbers = (0..engines).collect();
         Ok(())
@@ -292,8 +293,7 @@ impl Crowd {
     /// Finds the threads of the only child.
     fn find_threads(&mut self) -> Result<()> {
         let folder = format!("/proc/{}/task", self.children[0].pid());
-        let listing = std::fs::read_dir(&folder)
-            .map_err(|source| Error::system(format!("listing {folder}"), source))?;
+        let listing = std::fs::read_dir(&folder).doing(format_args!("listing {folder}"))?;
         self.folders.extend(listing.filter_map(|entry| Some(entry.ok()?.path())));
         Ok(())
     }
@@ -334,10 +334,7 @@ impl Crowd {
     fn wait_until_asleep(&self) -> Result<()> {
         let mut buffer = [0; 128];
         for _ in 0..LOOKS {
-            let length = self
-                .load
-                .read_at(&mut buffer, 0)
-                .map_err(|source| Error::system(format!("reading {LOAD}"), source))?;
+            let length = self.load.read_at(&mut buffer, 0).doing(format_args!("reading {LOAD}"))?;
             if running(&buffer[..length]) == Some(1) {
                 return self.check();
             }
@@ -355,7 +352,7 @@ impl Crowd {
                 // Opened each time: there are more of these files than this process may have open.
                 let length = File::open(&path)
                     .and_then(|mut state| state.read(&mut buffer))
-                    .map_err(|e| Error::system(format!("reading {}", path.display()), e))?;
+                    .doing(format_args!("reading {}", path.display()))?;
                 match state_of(&buffer[..length]) {
                     Some(b'S') => break,
                     Some(b'Z' | b'X') | None => {
@@ -411,8 +408,7 @@ fn state_of(stat: &[u8]) -> Option<u8> {
 }
 
 fn sleeps_of(path: &std::path::Path) -> Result<u64> {
-    let text = std::fs::read_to_string(path)
-        .map_err(|source| Error::system(format!("reading {}", path.display()), source))?;
+    let text = record::read(path)?;
     let count = text.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
     count
         .and_then(|count| count.trim().parse().ok())

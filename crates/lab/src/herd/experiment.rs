@@ -3,9 +3,9 @@
 use crate::error::Result;
 use crate::experiment::{Experiment, Figure};
 use crate::herd::{Options, Row, plot, table, trial};
-use crate::page::Page;
+use crate::part::Part;
 use crate::record::Record;
-use crate::target::{Target, Targets};
+use crate::target::{self, Target, Targets};
 
 /// Many waiters for one connection.
 #[derive(Debug)]
@@ -29,14 +29,11 @@ impl Experiment for Herd {
         trial::run(options)
     }
 
-    fn text(rows: &[Row]) -> String {
-        table::herds(rows).to_string()
-    }
-
-    fn page(rows: &[Row], page: &mut Page<'_>) -> Result<()> {
-        page.plot("herd.svg", plot::over_processes(rows, "listener"))?;
-        page.table(&table::herds(rows));
-        Ok(())
+    fn parts(rows: &[Row]) -> Vec<Part> {
+        vec![
+            Part::plot("herd.svg", plot::over_processes(rows, "listener")),
+            Part::Table(table::herds(rows)),
+        ]
     }
 
     /// The targets that `superpoll-lab herd` measures, for the methods that promise to spare the herd.
@@ -94,16 +91,14 @@ impl Experiment for HerdDups {
         trial::run(options)
     }
 
-    fn text(rows: &[Row]) -> String {
-        table::herds(rows).to_string()
-    }
-
-    fn page(rows: &[Row], page: &mut Page<'_>) -> Result<()> {
-        page.plot("herd-dups.svg", plot::over_processes(rows, "listener"))?;
-        page.plot("herd-dups-control.svg", plot::over_processes(rows, "pipe"))?;
-        page.table(&table::herds(rows));
-        page.targets(&Herd::targets(rows));
-        Ok(())
+    fn parts(rows: &[Row]) -> Vec<Part> {
+        vec![
+            Part::plot("herd-dups.svg", plot::over_processes(rows, "listener")),
+            Part::plot("herd-dups-control.svg", plot::over_processes(rows, "pipe")),
+            Part::Table(table::herds(rows)),
+            Part::Heading("Targets".to_owned()),
+            Part::Table(target::table(&Herd::targets(rows))),
+        ]
     }
 
     fn figure(row: &Row) -> Option<Figure> {

@@ -51,8 +51,6 @@ pub(crate) struct Options {
     pub output: Output,
 }
 
-crate::options::of_a_command!(Options);
-
 /// The most processes that are started at a time.
 pub(crate) const MOST_PROCESSES: usize = 16_384;
 

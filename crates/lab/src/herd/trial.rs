@@ -12,10 +12,10 @@ use crate::herd::crowd::Crowd;
 use crate::herd::method::{self, Method};
 use crate::herd::{MOST_PROCESSES, Options, Row, jain};
 use crate::limits::{self, Room};
-use crate::progress::Progress;
 use crate::record::Record;
+use crate::run::Run;
 use crate::sys::{descriptor, process, socket};
-use crate::{channel, grouping, options, say, statistics};
+use crate::{channel, grouping, options, statistics};
 
 /// The most engines of our runtime: each is a thread with descriptors of its own.
 const MOST_ENGINES: usize = 256;
@@ -71,11 +71,7 @@ fn points(options: &Options) -> Result<(Vec<Point>, Vec<String>)> {
     let default = if options.output.quick { "1,16,64" } else { "1,16,256,1024,4096,16384" };
     let mut sizes =
         options::numbers("--processes", options.processes.as_deref().unwrap_or(default))?;
-    if let Some(bad) = sizes.iter().find(|&&size| size == 0 || size > MOST_PROCESSES) {
-        return Err(Error::usage(format!(
-            "--processes {bad} is not possible: give 1 to {MOST_PROCESSES}"
-        )));
-    }
+    sizes.iter().try_for_each(|&size| options::within("--processes", size, 1..=MOST_PROCESSES))?;
     let bytes = MEMORY.0.saturating_add(MEMORY.1.saturating_mul(options.dups as u64));
     let rooms = [limits::tasks(), limits::in_memory(bytes)].into_iter().flatten();
     let notes =
@@ -144,7 +140,6 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let (points, mut notes) = points(options)?;
     let (methods, absent) = subjects(options.subjects.as_deref())?;
     notes.extend(absent);
-    notes.iter().for_each(|note| say::note(note));
     if options.connects == Some(0) {
         return Err(Error::usage("--connects 0 measures nothing: give 1 or more"));
     }
@@ -153,37 +148,38 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
             "none of --subjects can wait for so many: ask for fewer --dups or --processes",
         ));
     }
-    let progress = Progress::new("herd", points.len() * methods.len() * HERDS);
     let environment = Environment::here();
     let sizes = points.iter().map(Point::size).collect();
-    let mut budget = Budget::of_sizes(&options.output, sizes, 15.0, 90.0);
+    let budget = Budget::of_sizes(&options.output, sizes, 15.0, 90.0);
+    // A record with duplicates has its own name: both records belong in one report.
+    let name = if options.dups > 0 { "herd-dups" } else { "herd" };
+    let blocks = points.len() * methods.len() * HERDS;
+    let mut run = Run::new(name, &options.output, notes, blocks, budget);
     let mut rows = Vec::new();
     for &point in &points {
         if point.is_large() {
-            budget.needs(1);
+            run.budget.needs(1);
         }
-        if !budget.point() {
+        if !run.budget.point() {
             continue;
         }
         let taking: Vec<Method> =
             methods.iter().filter(|method| takes_part(method, point)).copied().collect();
         let mut measured: Vec<Measured> = taking.iter().map(|_| Measured::default()).collect();
-        let slot = budget.slot(taking.len(), HERDS) * 1e9;
-        while budget.round() {
-            for place in budget.turns(taking.len()) {
-                progress.step(format!("{} processes {}", point.processes, taking[place].name));
+        let slot = run.budget.slot(taking.len(), HERDS) * 1e9;
+        while run.budget.round() {
+            for place in run.budget.turns(taking.len()) {
+                run.progress.step(format!("{} processes {}", point.processes, taking[place].name));
                 let own = &mut measured[place];
                 let measured = measure(taking[place], point, options.connects, slot, own);
-                if let Some(note) = budget.keep(measured)?.flatten() {
-                    say::note(&note);
-                    notes.push(note);
+                if let Some(note) = run.budget.keep(measured)?.flatten() {
+                    run.note(note);
                 }
             }
         }
         let herds = taking.iter().zip(&measured).filter(|(_, measured)| !measured.times.is_empty());
         rows.extend(herds.map(|(method, measured)| row(method, point, measured)));
     }
-    drop(progress);
     relate(&mut rows);
     let own = [
         ("subjects", json!(methods.iter().map(|method| method.name).collect::<Vec<_>>())),
@@ -191,12 +187,8 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
         ("dups", json!(options.dups)),
         ("connects", json!(options.connects)),
         ("most_engines", json!(MOST_ENGINES)),
-        ("notes", json!(notes)),
     ];
-    let parameters = options.output.parameters().into_iter().chain(own).chain(budget.end());
-    // A record with duplicates has its own name: both records belong in one report.
-    let name = if options.dups > 0 { "herd-dups" } else { "herd" };
-    Ok(Record::new(name, environment, parameters, rows))
+    Ok(run.record(environment, own, rows))
 }
 
 /// Measures one herd: gathers it, connects until the time is over, and lets it go. Reports if the

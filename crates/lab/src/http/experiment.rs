@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::experiment::{Experiment, Figure};
 use crate::http::{Options, Row, plot, table};
-use crate::page::Page;
+use crate::part::Part;
 use crate::record::Record;
 use crate::target::{Target, Targets};
 
@@ -36,14 +36,9 @@ impl Experiment for Http {
         }
     }
 
-    fn text(rows: &[Row]) -> String {
-        table::servers(rows).to_string()
-    }
-
-    fn page(rows: &[Row], page: &mut Page<'_>) -> Result<()> {
-        page.plot("http.svg", plot::over_connections(rows))?;
-        page.table(&table::servers(rows));
-        Ok(())
+    fn parts(rows: &[Row]) -> Vec<Part> {
+        let plot = Part::plot("http.svg", plot::over_connections(rows));
+        vec![plot, Part::Table(table::servers(rows))]
     }
 
     /// Returns the targets that `superpoll-lab http` measures, at 64 connections.
@@ -51,7 +46,7 @@ impl Experiment for Http {
         let mut targets = Targets::new(rows, |row| row.subject.clone());
         let ours = ["superpoll-rt-epoll", "superpoll-rt-adaptive"];
         let applies = |row: &Row| row.connections == 64 && ours.contains(&&*row.subject);
-        targets.add("http: CPU / tokio", 0.95, applies, Row::to_tokio);
+        targets.add("http: CPU / tokio", 0.95, applies, |row| row.to_tokio.headline());
         targets.all
     }
 
@@ -63,13 +58,14 @@ impl Experiment for Http {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::statistics::ToTokio;
 
     #[test]
     fn web_servers_are_judged_at_64_connections() {
         let row = |subject: &str, connections, tokio_ratio| Row {
             subject: subject.to_owned(),
             connections,
-            tokio_ratio,
+            to_tokio: ToTokio { tokio_ratio, ..ToTokio::default() },
             ..Row::default()
         };
         let rows = [

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::options::Output;
 use crate::server::turns::Figures;
-use crate::statistics::Estimate;
+use crate::statistics::ToTokio;
 
 pub(crate) mod experiment;
 #[cfg(feature = "http")]
@@ -53,8 +53,6 @@ pub(crate) struct Options {
     pub output: Output,
 }
 
-crate::options::of_a_command!(Options);
-
 /// One server with one number of connections.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Row {
@@ -65,19 +63,7 @@ pub(crate) struct Row {
     /// The times of its rounds.
     #[serde(flatten)]
     pub figures: Figures,
-    /// The median against that of tokio.
-    pub tokio_ratio: Option<f64>,
-    /// The cheapest round against tokio's cheapest.
-    pub tokio_ratio_min: Option<f64>,
-    /// The ratio of the lowest deciles.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tokio_decile: Option<Estimate>,
-}
-
-impl Row {
-    /// Returns the headline of the cost relative to tokio's: from lowest deciles, or from medians in
-    /// older records.
-    pub(crate) fn to_tokio(&self) -> Option<f64> {
-        self.tokio_decile.map(|ratio| ratio.value).or(self.tokio_ratio)
-    }
+    /// The cost relative to tokio's `current_thread` runtime.
+    #[serde(flatten)]
+    pub to_tokio: ToTokio,
 }

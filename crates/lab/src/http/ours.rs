@@ -14,11 +14,12 @@ pub(super) fn serve(
     control: &mut Control,
     backend: BackendKind,
 ) -> Result<()> {
-    let said = |error: superpoll_rt::Error| Error::usage(error.to_string());
     let failed = |source: io::Error| Error::system("setting our runtime up", source);
     runtime::serve(backend, control, |runtime| {
         let listener = superpoll_rt::net::TcpListener::from_std(listener).map_err(failed)?;
-        runtime.try_block_on(async { superpoll_rt::spawn(accept(listener)).detach() }).map_err(said)
+        runtime
+            .try_block_on(async { superpoll_rt::spawn(accept(listener)).detach() })
+            .map_err(Error::from)
     })
 }
 

@@ -6,7 +6,7 @@ use std::io;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, RawFd};
 
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::server::Control;
 use crate::sys::{descriptor, epoll};
 
@@ -22,7 +22,7 @@ struct Connection {
 
 pub(crate) fn serve(listener: TcpListener, control: &mut Control) -> Result<()> {
     let watching = |source| Error::system("watching a socket with epoll", source);
-    let set = epoll::create().map_err(|e| Error::system("creating an epoll set", e))?;
+    let set = epoll::create().doing("creating an epoll set")?;
     let readable = libc::EPOLLIN as u32;
     let own = listener.as_raw_fd();
     epoll::add(&set, own, readable, own as u64).map_err(watching)?;
@@ -35,10 +35,9 @@ pub(crate) fn serve(listener: TcpListener, control: &mut Control) -> Result<()> 
         for event in &events[..usize::try_from(ready).unwrap_or(0)] {
             let fd = event.u64 as RawFd;
             if fd == own {
-                let (stream, _) =
-                    listener.accept().map_err(|e| Error::system("accepting a connection", e))?;
+                let (stream, _) = listener.accept().doing("accepting a connection")?;
                 let quick = stream.set_nonblocking(true).and_then(|()| stream.set_nodelay(true));
-                quick.map_err(|e| Error::system("setting a connection up", e))?;
+                quick.doing("setting a connection up")?;
                 let fd = stream.as_raw_fd();
                 epoll::add(&set, fd, readable, fd as u64).map_err(watching)?;
                 connections.insert(fd, Connection { stream, seen: 0 });

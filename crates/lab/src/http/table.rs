@@ -17,9 +17,9 @@ pub(crate) fn servers(rows: &[Row]) -> Table {
             ("requests/s", |row| format!("{:.0}", row.figures.requests_per_second)),
             ("waits/request", |row| table::number(row.figures.waits_per_request, 3)),
             ("epoll_ctl/request", |row| table::number(row.figures.epoll_ctl_per_request, 3)),
-            ("/ tokio", |row| table::ratio(row.to_tokio())),
-            ("90 %", |row| row.tokio_decile.map_or_else(String::new, table::span)),
-            ("median", |row| table::ratio(row.tokio_ratio)),
+            ("/ tokio", |row| table::ratio(row.to_tokio.headline())),
+            ("90 %", |row| row.to_tokio.tokio_decile.map_or_else(String::new, table::span)),
+            ("median", |row| table::ratio(row.to_tokio.tokio_ratio)),
         ],
     )
 }

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use hyper_util::rt::TokioIo;
 use tokio::runtime::Builder;
 
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::http::hello;
 use crate::server::Control;
 
@@ -16,8 +16,7 @@ pub(crate) fn serve(listener: TcpListener, control: &mut Control) -> Result<()> 
         let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
         control.ready()?;
         loop {
-            let (stream, _) =
-                listener.accept().await.map_err(|e| Error::system("accepting a connection", e))?;
+            let (stream, _) = listener.accept().await.doing("accepting a connection")?;
             if stream.set_nodelay(true).is_ok() {
                 drop(tokio::spawn(hello::serve(TokioIo::new(stream))));
             }

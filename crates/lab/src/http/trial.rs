@@ -16,7 +16,8 @@ use crate::server::trial::Plan;
 use crate::server::turns::Runner;
 use crate::server::web::Clients;
 use crate::server::{ProcessOptions, Server};
-use crate::{channel, options, statistics};
+use crate::statistics::ToTokio;
+use crate::{channel, options};
 
 fn connections(options: &Options, servers: usize) -> Result<Vec<usize>> {
     let numbers = options::numbers("--connections", &options.connections)?;
@@ -65,19 +66,14 @@ fn set_up(
 /// Fills in the ratios within a point.
 fn relate(point: &mut [Row]) {
     let Some(tokio) = point.iter().find(|row| row.subject == "tokio").cloned() else { return };
-    let ratio = |own: f64, other: f64| (other > 0.0).then(|| own / other);
     for row in point {
-        let (own, tokio) = (&row.figures, &tokio.figures);
-        row.tokio_ratio = ratio(own.cpu_ns_per_request_median, tokio.cpu_ns_per_request_median);
-        row.tokio_ratio_min = ratio(own.cpu_ns_per_request_min, tokio.cpu_ns_per_request_min);
-        row.tokio_decile = statistics::ratio(&own.cpu_ns, &tokio.cpu_ns);
+        row.to_tokio = ToTokio::of(&row.figures.cpu_ns, &tokio.figures.cpu_ns);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::server::turns::Figures;
 
     #[test]
     fn connections_are_limited_by_descriptors() {
@@ -90,24 +86,5 @@ mod tests {
             let error = of(bad).unwrap_err().to_string();
             assert!(error.contains("--connections"), "{error}");
         }
-    }
-
-    #[test]
-    fn ratios_need_tokio() {
-        let row = |subject: &str, cpu_ns_per_request_median| Row {
-            subject: subject.to_owned(),
-            figures: Figures {
-                cpu_ns_per_request_median,
-                cpu_ns_per_request_min: cpu_ns_per_request_median / 2.0,
-                ..Figures::default()
-            },
-            ..Row::default()
-        };
-        let mut point = [row("raw-epoll", 1000.0), row("tokio", 4000.0)];
-        relate(&mut point);
-        assert_eq!((point[0].tokio_ratio, point[0].tokio_ratio_min), (Some(0.25), Some(0.25)));
-        let mut alone = [row("superpoll-rt-epoll", 1.0)];
-        relate(&mut alone);
-        assert_eq!(alone[0].tokio_ratio, None);
     }
 }

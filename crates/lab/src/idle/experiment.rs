@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::experiment::{Experiment, Figure};
 use crate::idle::{Options, Row, plot, table, trial};
-use crate::page::Page;
+use crate::part::Part;
 use crate::record::Record;
 use crate::target::{Target, Targets};
 
@@ -29,14 +29,8 @@ impl Experiment for Idle {
         trial::run(options)
     }
 
-    fn text(rows: &[Row]) -> String {
-        table::connections(rows).to_string()
-    }
-
-    fn page(rows: &[Row], page: &mut Page<'_>) -> Result<()> {
-        page.figure("idle.svg", &plot::bars(rows))?;
-        page.table(&table::connections(rows));
-        Ok(())
+    fn parts(rows: &[Row]) -> Vec<Part> {
+        vec![Part::Picture("idle.svg", plot::bars(rows)), Part::Table(table::connections(rows))]
     }
 
     /// The targets that `superpoll-lab idle` measures, in KiB of user memory.

@@ -62,8 +62,6 @@ pub(crate) struct Options {
     pub output: Output,
 }
 
-crate::options::of_a_command!(Options);
-
 /// A figure over all rounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Spread {

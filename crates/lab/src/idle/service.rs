@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::error::{Error, Result};
+use crate::error::{Doing, Result};
 use crate::http;
 use crate::http::BODY;
 use crate::idle::subject::{Kind, Software, Subject};
@@ -33,7 +33,7 @@ pub(super) fn start(
     let root = folder.join("root");
     std::fs::create_dir_all(&root)
         .and_then(|()| std::fs::write(root.join("index.html"), BODY))
-        .map_err(|e| Error::system(format!("writing into {}", root.display()), e))?;
+        .doing(format_args!("writing into {}", root.display()))?;
     let file = folder.join(format!("{name}.conf"));
     match (start.software, start.kind) {
         (Software::Superpoll, Kind::Relay) => {

@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::experiment::{Experiment, Figure};
 use crate::keep::{Options, Row, plot, table, trial};
-use crate::page::Page;
+use crate::part::Part;
 use crate::record::Record;
 use crate::target::{Target, Targets};
 
@@ -27,20 +27,11 @@ impl Experiment for Keep {
         trial::run(options)
     }
 
-    fn text(rows: &[Row]) -> String {
-        let parts = table::parts(rows);
-        let parts: Vec<String> =
-            parts.into_iter().map(|(heading, table)| format!("{heading}\n\n{table}\n")).collect();
-        parts.join("\n")
-    }
-
-    fn page(rows: &[Row], page: &mut Page<'_>) -> Result<()> {
-        page.plot("sit.svg", plot::over_batches(rows))?;
-        for (heading, rows) in table::parts(rows) {
-            page.heading(heading);
-            page.table(&rows);
-        }
-        Ok(())
+    fn parts(rows: &[Row]) -> Vec<Part> {
+        let tables = table::parts(rows)
+            .into_iter()
+            .flat_map(|(heading, table)| [Part::Heading(heading.to_owned()), Part::Table(table)]);
+        [Part::plot("sit.svg", plot::over_batches(rows))].into_iter().chain(tables).collect()
     }
 
     /// The targets that `superpoll-lab keep` measures.

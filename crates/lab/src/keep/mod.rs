@@ -61,8 +61,6 @@ pub(crate) struct Options {
     pub output: Output,
 }
 
-crate::options::of_a_command!(Options);
-
 crate::by_name::named! {
     /// A part of the experiment.
     pub(crate) enum Part {

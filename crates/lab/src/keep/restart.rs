@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::keep::busy::Named;
 use crate::keep::crowd::{self, CHANNEL, Order};
 use crate::keep::topology::KeeperProcess;
@@ -100,7 +100,7 @@ impl Site {
         self.number += 1;
         let page = page(self.number);
         let file = write(self.folder.path(), self.port, self.number, &page)
-            .map_err(|e| Error::system("writing the configuration of a server", e))?;
+            .doing("writing the configuration of a server")?;
         let (file, keep) = (file.to_string_lossy(), self.keeper.path());
         let keep = keep.to_string_lossy();
         let all = [&["serve", "-c", &*file, "--keeper", &*keep][..], arguments].concat();

@@ -9,7 +9,7 @@ use superpoll::{BackendKind, Poller};
 use superpoll_keeper::{Control, Keeper, KeeperLink, Listener};
 use tempfile::TempDir;
 
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::sys::{descriptor, process};
 
 /// How long a keeper may take until it listens.
@@ -72,9 +72,7 @@ impl KeeperProcess {
     /// Returns how many descriptors it has open.
     pub(super) fn descriptors(&self) -> Result<usize> {
         let folder = format!("/proc/{}/fd", self.pid());
-        std::fs::read_dir(&folder)
-            .map(Iterator::count)
-            .map_err(|e| Error::system(format!("reading {folder}"), e))
+        std::fs::read_dir(&folder).map(Iterator::count).doing(format_args!("reading {folder}"))
     }
 }
 
@@ -156,8 +154,9 @@ impl Station {
             (Kind::Thread, _) => {
                 Ok(process::processor_time().saturating_sub(process::thread_time()))
             }
-            (Kind::Process, Some((_, pid))) => process::processor_time_of(*pid)
-                .map_err(|e| Error::system("reading the processor time of a keeper", e)),
+            (Kind::Process, Some((_, pid))) => {
+                process::processor_time_of(*pid).doing("reading the processor time of a keeper")
+            }
         }
     }
 }

@@ -12,9 +12,8 @@ use crate::keep::restart::{RestartKind, Site};
 use crate::keep::topology::{KeeperProcess, Kind};
 use crate::keep::{Options, Part, Row};
 use crate::options;
-use crate::progress::Progress;
 use crate::record::Record;
-use crate::say;
+use crate::run;
 use crate::server::processors::Processors;
 use crate::statistics;
 
@@ -137,7 +136,6 @@ fn plan(options: &Options) -> Result<Plan> {
 
 pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let plan = plan(options)?;
-    plan.note.iter().for_each(|note| say::note(note));
     let environment = Environment::here();
     let processors = Processors::here();
     let (main, other) = (processors.server(), processors.client());
@@ -148,22 +146,21 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let sizes = sizes.into_iter().filter_map(|(has, size)| has.then_some(size)).collect();
     let mut budget = Budget::of_sizes(&options.output, sizes, 30.0, 150.0);
     budget.needs(1);
-    let progress = Progress::new("sit", plan.topologies.len() * 15 + 6);
+    let (notes, blocks) = (plan.note.iter().cloned().collect(), plan.topologies.len() * 15 + 6);
+    let frame = run::Run::new("sit", &options.output, notes, blocks, budget);
     let findings = Findings::default();
-    let mut run = Run { options, plan: &plan, main, other, budget, progress, findings };
+    let mut run = Run { options, plan: &plan, main, other, frame, findings };
     let parts: [(bool, Measure); 3] = [
         (moves, |run| run.move_and_wake()),
         (has(Part::Busy), |run| run.busy()),
         (has(Part::Restart), |run| run.restart()),
     ];
     for (_, measure) in parts.into_iter().filter(|(is_chosen, _)| *is_chosen) {
-        if run.budget.point() {
+        if run.frame.budget.point() {
             let measured = measure(&mut run);
-            run.budget.keep(measured)?;
+            run.frame.budget.keep(measured)?;
         }
     }
-    let Run { budget, progress, findings, .. } = run;
-    drop(progress);
     let names = |all: &[Kind]| all.iter().map(|one| one.name()).collect::<Vec<_>>();
     let own = [
         ("parts", json!(plan.parts.iter().map(|part| part.name()).collect::<Vec<_>>())),
@@ -176,10 +173,8 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
         ("moves", json!(MOVES)),
         ("main_processor", json!(main)),
         ("client_processor", json!(other)),
-        ("notes", json!(plan.note.iter().collect::<Vec<_>>())),
     ];
-    let parameters = options.output.parameters().into_iter().chain(own).chain(budget.end());
-    Ok(Record::new("sit", environment, parameters, findings.rows()))
+    Ok(run.frame.record(environment, own, run.findings.rows()))
 }
 
 /// Measures a part.
@@ -193,8 +188,7 @@ struct Run<'a> {
     main: Option<usize>,
     /// That of their peers.
     other: Option<usize>,
-    budget: Budget,
-    progress: Progress,
+    frame: run::Run<'a>,
     findings: Findings,
 }
 
@@ -216,11 +210,11 @@ impl Run<'_> {
         let mut loops = self.start(|kind, keeper| {
             moves::start(kind, keeper, self.main, self.other, plan.watched)
         })?;
-        while self.budget.round() {
-            for place in self.budget.turns(loops.len()) {
+        while self.frame.budget.round() {
+            for place in self.frame.budget.turns(loops.len()) {
                 let (kind, one, _) = &mut loops[place];
                 let subject = kind.name();
-                self.progress.step(format!("{subject} moves"));
+                self.frame.progress.step(format!("{subject} moves"));
                 for &batch in plan.batches.iter().filter(|_| plan.parts.contains(&Part::Move)) {
                     let all: Vec<f64> = one.ask(&Order::Move { batch, times: MOVES })?;
                     let names = ["leave, main", "leave, sitter", "back, main", "back, sitter"];
@@ -228,8 +222,8 @@ impl Run<'_> {
                     self.findings.note((Part::Move, subject, batch), "ns", &figures);
                 }
                 if plan.parts.contains(&Part::Wake) {
-                    self.progress.step(format!("{subject} wakes up"));
-                    let seed = self.options.output.seed + self.budget.number() as u64;
+                    self.frame.progress.step(format!("{subject} wakes up"));
+                    let seed = self.options.output.seed + self.frame.budget.number() as u64;
                     let times = self.options.samples;
                     let all: Vec<f64> = one.ask(&Order::Wake { times, seed })?;
                     let of = |share| statistics::quantile(&all, share);
@@ -245,10 +239,10 @@ impl Run<'_> {
         let idle = self.plan.idle;
         let mut pairs =
             self.start(|kind, keeper| Pair::start(kind, keeper, idle, self.main, self.other))?;
-        while self.budget.round() {
-            for place in self.budget.turns(pairs.len()) {
+        while self.frame.budget.round() {
+            for place in self.frame.budget.turns(pairs.len()) {
                 let (kind, pair, _) = &mut pairs[place];
-                self.progress.step(format!("{} serves", kind.name()));
+                self.frame.progress.step(format!("{} serves", kind.name()));
                 let (times, away) = pair.measure(self.options.requests)?;
                 let of = (Part::Busy, kind.name(), idle);
                 self.findings.note(of, "ns", &times);
@@ -259,10 +253,10 @@ impl Run<'_> {
     }
 
     fn restart(&mut self) -> Result<()> {
-        while self.budget.round() {
+        while self.frame.budget.round() {
             let mut site = Site::start(self.plan.idle)?;
             for kind in RestartKind::ALL {
-                self.progress.step(kind.name().to_owned());
+                self.frame.progress.step(kind.name().to_owned());
                 let (answer, counts) = site.follow(kind)?;
                 let of = (Part::Restart, kind.name(), self.plan.idle);
                 self.findings.note(of, "ns", &[answer]);

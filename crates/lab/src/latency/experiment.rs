@@ -3,7 +3,7 @@
 use crate::error::Result;
 use crate::experiment::{Experiment, Figure};
 use crate::latency::{Row, plot, sweeps, table, trial};
-use crate::page::Page;
+use crate::part::Part;
 use crate::record::Record;
 use crate::{atr, mix};
 
@@ -29,12 +29,8 @@ impl Experiment for AtrLatency {
         trial::of_atr(options)
     }
 
-    fn text(rows: &[Row]) -> String {
-        table::wake_ups(rows).to_string()
-    }
-
-    fn page(rows: &[Row], page: &mut Page<'_>) -> Result<()> {
-        part(Self::NAME, rows, page)
+    fn parts(rows: &[Row]) -> Vec<Part> {
+        parts(Self::NAME, rows)
     }
 
     fn figure(row: &Row) -> Option<Figure> {
@@ -64,12 +60,8 @@ impl Experiment for MixLatency {
         trial::of_mix(options)
     }
 
-    fn text(rows: &[Row]) -> String {
-        table::wake_ups(rows).to_string()
-    }
-
-    fn page(rows: &[Row], page: &mut Page<'_>) -> Result<()> {
-        part(Self::NAME, rows, page)
+    fn parts(rows: &[Row]) -> Vec<Part> {
+        parts(Self::NAME, rows)
     }
 
     fn figure(row: &Row) -> Option<Figure> {
@@ -77,15 +69,13 @@ impl Experiment for MixLatency {
     }
 }
 
-/// Adds a plot for each kind and load, and all figures.
-fn part(experiment: &str, rows: &[Row], page: &mut Page<'_>) -> Result<()> {
-    for (name, rows) in sweeps(rows) {
+/// Returns a plot for each kind and load, and all figures.
+fn parts(experiment: &str, rows: &[Row]) -> Vec<Part> {
+    let plots = sweeps(rows).into_iter().map(|(name, rows)| {
         let stem = name.replace(", ", "-").replace(' ', "-");
-        let file = format!("{}-{stem}.svg", experiment);
-        page.plot(&file, plot::over_total(&name, &rows))?;
-    }
-    page.table(&table::wake_ups(rows));
-    Ok(())
+        Part::plot(format!("{experiment}-{stem}.svg"), plot::over_total(&name, &rows))
+    });
+    plots.chain([Part::Table(table::wake_ups(rows))]).collect()
 }
 
 /// Returns the median of a subject with a number of descriptors.

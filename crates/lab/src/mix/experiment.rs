@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::error::Result;
 use crate::experiment::{Experiment, Figure};
 use crate::mix::{Options, Row, plot, table, trial};
-use crate::page::Page;
+use crate::part::Part;
 use crate::record::Record;
 use crate::target::{RINGS, Target, Targets};
 
@@ -28,21 +28,16 @@ impl Experiment for Mix {
         trial::run(options)
     }
 
-    fn text(rows: &[Row]) -> String {
-        format!(
-            "cost per round (wait, reads, upkeep, and what writers pay), the best pure one = 1\n\n{}\n\
-             the loop's own time per round, the best pure one = 1\n\n{}\n",
-            table::costs(rows),
-            table::loops(rows),
-        )
-    }
-
-    fn page(rows: &[Row], page: &mut Page<'_>) -> Result<()> {
-        page.figure("mix.svg", &plot::svg(rows))?;
-        page.table(&table::costs(rows));
-        page.text("The loop's own time:");
-        page.table(&table::loops(rows));
-        Ok(())
+    fn parts(rows: &[Row]) -> Vec<Part> {
+        vec![
+            Part::Picture("mix.svg", plot::svg(rows)),
+            Part::text(
+                "Cost per round (wait, reads, upkeep, and what writers pay), the best pure one = 1:",
+            ),
+            Part::Table(table::costs(rows)),
+            Part::text("The loop's own time per round, the best pure one = 1:"),
+            Part::Table(table::loops(rows)),
+        ]
     }
 
     /// Returns the targets that `superpoll-lab mix` measures.

@@ -45,8 +45,6 @@ pub(crate) struct Options {
     pub output: Output,
 }
 
-crate::options::of_a_command!(Options);
-
 /// One subject under one load.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Row {

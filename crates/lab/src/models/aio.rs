@@ -6,7 +6,7 @@
 use std::os::fd::RawFd;
 
 use crate::channel::Pairs;
-use crate::error::{Error, Result};
+use crate::error::{Doing, Result};
 use crate::subject::{ReadLog, Subject};
 use crate::sys::aio::{Event, Polls};
 
@@ -17,12 +17,12 @@ struct Aio<'a> {
 }
 
 pub(super) fn build(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
-    let mut polls = Polls::new(pairs.readers())
-        .map_err(|e| Error::system(format!("io_setup for {} requests", pairs.len()), e))?;
+    let mut polls =
+        Polls::new(pairs.readers()).doing(format_args!("io_setup for {} requests", pairs.len()))?;
     for pair in 0..pairs.len() {
         polls.arm(pair);
     }
-    polls.submit().map_err(|e| Error::system("submitting polls with io_submit", e))?;
+    polls.submit().doing("submitting polls with io_submit")?;
     let events = vec![Event::default(); pairs.len()];
     Ok(Box::new(Aio { polls, readers: pairs.readers(), events }))
 }
@@ -30,18 +30,13 @@ pub(super) fn build(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
 impl Subject for Aio<'_> {
     #[inline(always)]
     fn turn(&mut self, _active: &[u32], log: &mut ReadLog) -> Result<()> {
-        let count = self
-            .polls
-            .wait(&mut self.events)
-            .map_err(|e| Error::system("waiting with io_getevents", e))?;
+        let count = self.polls.wait(&mut self.events).doing("waiting with io_getevents")?;
         for event in &self.events[..count] {
             let pair = event.data as usize;
             log.read(pair, self.readers[pair]);
             self.polls.arm(pair);
         }
-        self.polls
-            .submit()
-            .map_err(|e| Error::system("submitting polls again with io_submit", e))?;
+        self.polls.submit().doing("submitting polls again with io_submit")?;
         Ok(())
     }
 

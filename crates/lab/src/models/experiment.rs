@@ -4,7 +4,7 @@ use crate::atr;
 use crate::error::Result;
 use crate::experiment::{Experiment, Figure};
 use crate::models::{Options, Row, claims, plot, sweeps, table, trial};
-use crate::page::Page;
+use crate::part::Part;
 use crate::record::Record;
 
 /// Four ways to learn which descriptors are ready.
@@ -31,28 +31,26 @@ impl Experiment for Models {
         trial::run(options)
     }
 
-    fn text(rows: &[Row]) -> String {
-        table::text(rows)
-    }
-
-    fn page(rows: &[Row], page: &mut Page<'_>) -> Result<()> {
-        for (name, rows) in sweeps(rows) {
-            page.heading(&name);
+    fn parts(rows: &[Row]) -> Vec<Part> {
+        let parts = sweeps(rows).into_iter().flat_map(|(name, rows)| {
             let stem = format!("models-{}", name.replace(' ', "-"));
-            for (file, with_writers) in
-                [(format!("{stem}.svg"), false), (format!("{stem}-with-writers.svg"), true)]
-            {
-                page.plot(&file, plot::ratios(&name, &rows, with_writers))?;
-            }
-            page.list(table::FROM_TO, claims::verdicts(&rows));
-            page.text("Each loop against the best of all:");
-            page.table(&table::subjects(&rows));
-            page.text("Time per round of the loop alone:");
-            page.table(&table::sweep(&rows, atr::table::loop_time));
-            page.text("With the cost to the writers:");
-            page.table(&table::sweep(&rows, atr::table::cost));
-        }
-        Ok(())
+            let plot = |file, with_writers| {
+                Part::plot(format!("{stem}{file}.svg"), plot::ratios(&name, &rows, with_writers))
+            };
+            [
+                Part::Heading(name.clone()),
+                plot("", false),
+                plot("-with-writers", true),
+                Part::List(table::FROM_TO, claims::verdicts(&rows)),
+                Part::text("Each loop against the best of all:"),
+                Part::Table(table::subjects(&rows)),
+                Part::text("Time per round of the loop alone (median):"),
+                Part::Table(table::sweep(&rows, atr::table::loop_time)),
+                Part::text("The same with the cost to the writers:"),
+                Part::Table(table::sweep(&rows, atr::table::cost)),
+            ]
+        });
+        parts.collect()
     }
 
     fn figure(row: &Row) -> Option<Figure> {

@@ -60,8 +60,6 @@ pub(crate) struct Options {
     pub output: Output,
 }
 
-crate::options::of_a_command!(Options);
-
 crate::by_name::named! {
     /// How a program learns that a descriptor is ready.
     pub(crate) enum Model {

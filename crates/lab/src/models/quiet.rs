@@ -6,7 +6,7 @@
 //! runs as usual, and the kernel's clock of this thread says how long it ran.
 
 use crate::channel::Pairs;
-use crate::error::{Error, Result};
+use crate::error::{Doing, Result};
 use crate::subject::{Entry, ReadLog};
 use crate::sys::{descriptor, process};
 
@@ -27,7 +27,7 @@ pub(super) fn share(pairs: &Pairs, entry: &Entry) -> Result<f64> {
         process::sleep(NANOSECONDS);
         descriptor::write_byte(writer, BYTE);
     })
-    .map_err(|e| Error::system("starting a process that writes later", e))?;
+    .doing("starting a process that writes later")?;
     let before = (process::now(), process::thread_time());
     subject.round(&active, &mut log)?;
     let after = (process::now(), process::thread_time());

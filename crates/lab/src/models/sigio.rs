@@ -16,7 +16,7 @@
 use std::os::fd::{OwnedFd, RawFd};
 
 use crate::channel::Pairs;
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::subject::{ReadLog, Subject};
 use crate::sys::poll;
 use crate::sys::signal::{self, Batch, BlockedSignals, Signal};
@@ -51,14 +51,12 @@ struct Signals<'a> {
 impl<'a> Signals<'a> {
     fn new(pairs: &'a Pairs) -> Result<Signals<'a>> {
         let readers = pairs.readers();
-        let blocked =
-            BlockedSignals::new().map_err(|e| Error::system("holding signals back", e))?;
+        let blocked = BlockedSignals::new().doing("holding signals back")?;
         let asked = Asked { readers };
         let largest = readers.iter().copied().max().unwrap_or(0);
         let mut numbers = vec![0; usize::try_from(largest).unwrap_or(0) + 1];
         for (pair, &fd) in readers.iter().enumerate() {
-            signal::ask(fd)
-                .map_err(|e| Error::system(format!("asking for signals of descriptor {fd}"), e))?;
+            signal::ask(fd).doing(format_args!("asking for signals of descriptor {fd}"))?;
             numbers[fd as usize] = pair as u32;
         }
         let entry = |&fd: &i32| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
@@ -99,7 +97,7 @@ impl Subject for OneByOne<'_> {
     fn turn(&mut self, _active: &[u32], log: &mut ReadLog) -> Result<()> {
         let signals = &mut self.0;
         signals.calls += 1;
-        match signals.blocked.wait().map_err(|e| Error::system("sigtimedwait", e))? {
+        match signals.blocked.wait().doing("sigtimedwait")? {
             Signal::Ready(fd) => signals.read(fd, log),
             Signal::Overflow => signals.recover(log)?,
         }
@@ -123,8 +121,7 @@ struct Batched<'a> {
 
 pub(super) fn build_descriptor(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
     let signals = Signals::new(pairs)?;
-    let descriptor =
-        signals.blocked.descriptor().map_err(|e| Error::system("opening a signalfd", e))?;
+    let descriptor = signals.blocked.descriptor().doing("opening a signalfd")?;
     Ok(Box::new(Batched { signals, descriptor, batch: Batch::new(pairs.len()) }))
 }
 
@@ -132,9 +129,7 @@ impl Subject for Batched<'_> {
     #[inline(always)]
     fn turn(&mut self, _active: &[u32], log: &mut ReadLog) -> Result<()> {
         self.signals.calls += 1;
-        self.batch
-            .wait(&self.descriptor)
-            .map_err(|e| Error::system("reading from a signalfd", e))?;
+        self.batch.wait(&self.descriptor).doing("reading from a signalfd")?;
         // The poll finds all other descriptors of the batch as well, so those need not be read
         // twice.
         if self.batch.signals().any(|signal| signal == Signal::Overflow) {

@@ -7,7 +7,7 @@
 //! the signal is fetched before the descriptors are read.
 
 use crate::channel::Pairs;
-use crate::error::{Error, Result};
+use crate::error::{Doing, Result};
 use crate::models::sigio::Asked;
 use crate::subject::{ReadLog, Subject};
 use crate::sys::signal::{self, BlockedSignals};
@@ -20,11 +20,10 @@ struct Plain<'a> {
 }
 
 pub(super) fn build(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
-    let blocked = BlockedSignals::new().map_err(|e| Error::system("holding signals back", e))?;
+    let blocked = BlockedSignals::new().doing("holding signals back")?;
     let asked = Asked { readers: pairs.readers() };
     for &fd in asked.readers {
-        signal::ask_plainly(fd)
-            .map_err(|e| Error::system(format!("asking for SIGIO of descriptor {fd}"), e))?;
+        signal::ask_plainly(fd).doing(format_args!("asking for SIGIO of descriptor {fd}"))?;
     }
     Ok(Box::new(Plain { asked, blocked, calls: 0 }))
 }
@@ -33,7 +32,7 @@ impl Subject for Plain<'_> {
     #[inline(always)]
     fn turn(&mut self, _active: &[u32], log: &mut ReadLog) -> Result<()> {
         self.calls += 1;
-        self.blocked.wait().map_err(|e| Error::system("sigtimedwait", e))?;
+        self.blocked.wait().doing("sigtimedwait")?;
         for (pair, &fd) in self.asked.readers.iter().enumerate() {
             log.read(pair, fd);
         }

@@ -1,9 +1,9 @@
 //! The output of `superpoll-lab models`: for each sweep the times by both accounts, each loop in a
 //! line, and the claims about each model next to the measurements.
 
-use crate::atr::table::{cost, loop_time, per_event, spread};
+use crate::atr::table::{per_event, spread};
 use crate::grouping;
-use crate::models::{FLOOR, Row, claims, sweeps};
+use crate::models::{FLOOR, Row};
 use crate::record::{Account, Figures};
 use crate::statistics;
 use crate::table::{self, Table};
@@ -82,24 +82,6 @@ pub(crate) fn subjects(rows: &[&Row]) -> Table {
 pub(crate) const FROM_TO: &str = "What is said of each model, and what was measured, from the fewest active \
                            descriptors to the most:";
 
-/// The whole text for the terminal.
-pub(crate) fn text(rows: &[Row]) -> String {
-    let mut text = String::new();
-    for (name, rows) in sweeps(rows) {
-        text += &format!("{name}: time per round of the loop alone (median)\n\n");
-        text += &format!("{}\n", sweep(&rows, loop_time));
-        text +=
-            &format!("{name}: the same with the cost to the writers\n\n{}\n", sweep(&rows, cost));
-        text += &format!("{name}: each loop against the best of all\n\n{}\n", subjects(&rows));
-        text += &format!("{FROM_TO}\n\n");
-        for line in claims::verdicts(&rows) {
-            text += &format!("{line}\n");
-        }
-        text.push('\n');
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,7 +115,7 @@ mod tests {
             row("raw-poll", "ask", 1, 1_000.0),
         ];
         let rows: Vec<&Row> = rows.iter().collect();
-        let table = sweep(&rows, cost);
+        let table = sweep(&rows, crate::atr::table::cost);
         let best: Vec<&str> =
             table.rows().iter().filter_map(|cells| cells.last()).map(String::as_str).collect();
         assert_eq!(best, ["raw-poll", "spin"]);

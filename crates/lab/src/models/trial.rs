@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::budget::Budget;
 use crate::channel::Pairs;
 use crate::environment::Environment;
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::models::{
     FLOOR, Model, Options, Row, aio, quiet, select, sigio, sigio_plain, spin, uring, uring_read,
 };
@@ -195,7 +195,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
 
 /// Returns why an epoll set cannot be mapped into a program; none if it can.
 fn epoll_mmap() -> Result<Option<String>> {
-    let set = epoll::create().map_err(|error| Error::system("creating an epoll set", error))?;
+    let set = epoll::create().doing("creating an epoll set")?;
     Ok(epoll::map(&set).err().map(|error| error.to_string()))
 }
 

@@ -10,7 +10,7 @@
 use std::os::fd::RawFd;
 
 use crate::channel::Pairs;
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::subject::{ReadLog, Subject};
 use crate::sys::uring::{Event, Polls};
 
@@ -33,7 +33,7 @@ fn with_room(pairs: &Pairs, completions: usize) -> Result<Uring<'_>> {
     for (pair, &fd) in pairs.readers().iter().enumerate() {
         polls.arm(pair, fd).map_err(|e| failed("arming a multishot poll", e))?;
     }
-    polls.submit().map_err(|e| failed("arming multishot polls", e))?;
+    polls.ring.submit().map_err(|e| failed("arming multishot polls", e))?;
     let events = Vec::with_capacity(pairs.len() * 2);
     Ok(Uring { polls, readers: pairs.readers(), events })
 }
@@ -42,9 +42,7 @@ impl Subject for Uring<'_> {
     #[inline(always)]
     fn turn(&mut self, _active: &[u32], log: &mut ReadLog) -> Result<()> {
         self.events.clear();
-        self.polls
-            .wait(&mut self.events)
-            .map_err(|e| Error::system("waiting in an io_uring", e))?;
+        self.polls.wait(&mut self.events).doing("waiting in an io_uring")?;
         for event in &self.events {
             if let Some(code) = event.error {
                 return Err(Error::system(
@@ -56,18 +54,18 @@ impl Subject for Uring<'_> {
             if !event.more {
                 self.polls
                     .arm(event.number, self.readers[event.number])
-                    .map_err(|e| Error::system("arming a multishot poll again", e))?;
+                    .doing("arming a multishot poll again")?;
             }
         }
         Ok(())
     }
 
     fn calls(&self) -> Option<u64> {
-        Some(self.polls.calls())
+        Some(self.polls.ring.calls)
     }
 
     fn overflows(&self) -> Option<u64> {
-        Some(self.polls.overflows())
+        Some(self.polls.ring.overflows)
     }
 }
 

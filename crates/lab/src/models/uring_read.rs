@@ -9,7 +9,7 @@
 //! memory for every descriptor, for data that may come.
 
 use crate::channel::Pairs;
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::subject::{ReadLog, Subject};
 use crate::sys::uring::reads::Reads;
 
@@ -22,7 +22,7 @@ pub(super) fn build(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
     for (pair, &fd) in pairs.readers().iter().enumerate() {
         reads.start(pair, fd).map_err(|e| failed("starting a read in an io_uring", e))?;
     }
-    reads.submit().map_err(|e| failed("starting reads in an io_uring", e))?;
+    reads.ring.submit().map_err(|e| failed("starting reads in an io_uring", e))?;
     // A kernel that does not wait on non-blocking descriptors returns the error at once.
     reads.refusal().map_or(Ok(()), |e| Err(failed("waiting for a read in an io_uring", e)))?;
     Ok(Box::new(UringRead(reads)))
@@ -30,20 +30,18 @@ pub(super) fn build(pairs: &Pairs) -> Result<Box<dyn Subject + '_>> {
 
 impl Subject for UringRead {
     fn turn(&mut self, _active: &[u32], log: &mut ReadLog) -> Result<()> {
-        self.0
-            .wait(|pair, bytes| log.note(pair, bytes))
-            .map_err(|e| Error::system("reading in an io_uring", e))
+        self.0.wait(|pair, bytes| log.note(pair, bytes)).doing("reading in an io_uring")
     }
 
     fn round(&mut self, active: &[u32], log: &mut ReadLog) -> Result<()> {
         while log.bytes() < active.len() {
             self.turn(active, log)?;
         }
-        self.0.submit().map_err(|e| Error::system("starting reads in an io_uring again", e))
+        self.0.ring.submit().doing("starting reads in an io_uring again")
     }
 
     fn calls(&self) -> Option<u64> {
-        Some(self.0.calls())
+        Some(self.0.ring.calls)
     }
 
     fn calls_read(&self) -> bool {
@@ -51,6 +49,6 @@ impl Subject for UringRead {
     }
 
     fn overflows(&self) -> Option<u64> {
-        Some(self.0.overflows())
+        Some(self.0.ring.overflows)
     }
 }

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use crate::channel::Pairs;
-use crate::error::{Error, Result};
+use crate::error::{Doing, Result};
 use crate::registrations::registry::{Registry, interest};
 use crate::sys::epoll::{self, Change};
 use crate::sys::uring::changes::Changes;
@@ -25,8 +25,8 @@ struct EpollSet {
 
 pub(super) fn start(total: usize, by_ring: bool) -> Result<Box<dyn Registry>> {
     let ring = by_ring.then(Changes::new).transpose();
-    let ring = ring.map_err(|e| Error::system("setting up an io_uring", e))?;
-    let set = epoll::create().map_err(|e| Error::system("making an epoll set", e))?;
+    let ring = ring.doing("setting up an io_uring")?;
+    let set = epoll::create().doing("making an epoll set")?;
     let events = vec![epoll::Raw { events: 0, u64: 0 }; total];
     Ok(Box::new(EpollSet { set, events, ring, calls: 0 }))
 }
@@ -38,18 +38,18 @@ impl Registry for EpollSet {
             return batch
                 .try_for_each(|pair| ring.of_set(set, change, readers[pair], events, pair as u64))
                 .and_then(|()| ring.carry_out())
-                .map_err(|e| Error::system("changing an epoll set through an io_uring", e));
+                .doing("changing an epoll set through an io_uring");
         }
         self.calls += batch.len() as u64;
         batch
             .try_for_each(|pair| epoll::change(set, change, readers[pair], events, pair as u64))
-            .map_err(|e| Error::system("changing an epoll set", e))
+            .doing("changing an epoll set")
     }
 
     fn look(&mut self, found: &mut Vec<usize>) -> Result<()> {
         self.calls += 1;
-        let count = epoll::look(self.set.as_raw_fd(), &mut self.events)
-            .map_err(|e| Error::system("waiting in epoll", e))?;
+        let count =
+            epoll::look(self.set.as_raw_fd(), &mut self.events).doing("waiting in epoll")?;
         found.extend(self.events[..count].iter().map(|event| event.u64 as usize));
         Ok(())
     }

@@ -2,9 +2,9 @@
 
 use crate::error::Result;
 use crate::experiment::{Experiment, Figure};
-use crate::page::Page;
+use crate::part::Part;
 use crate::record::Record;
-use crate::registrations::{Options, Row, plot, table, trial};
+use crate::registrations::{Options, Row, YARDSTICK, plot, table, trial};
 use crate::target::{Target, Targets};
 
 /// The cost to begin and to end watching a descriptor.
@@ -28,19 +28,19 @@ impl Experiment for Registrations {
         trial::run(options)
     }
 
-    fn text(rows: &[Row]) -> String {
-        table::text(rows)
-    }
-
-    fn page(rows: &[Row], page: &mut Page<'_>) -> Result<()> {
-        for kind in table::kinds(rows) {
-            page.heading(kind);
+    fn parts(rows: &[Row]) -> Vec<Part> {
+        let of_kind = |kind| {
             let file = format!("registrations-{kind}.svg");
-            page.plot(&file, plot::over_batches(rows, kind))?;
-            page.table(&table::of_kind(rows, kind));
-        }
-        page.list(table::QUESTION, table::answers(rows));
-        Ok(())
+            [
+                Part::Heading(format!(
+                    "{kind}, ns of processor time per descriptor; ratios to {YARDSTICK} round by round"
+                )),
+                Part::plot(file, plot::over_batches(rows, kind)),
+                Part::Table(table::of_kind(rows, kind)),
+            ]
+        };
+        let kinds = table::kinds(rows).into_iter().flat_map(of_kind);
+        kinds.chain([Part::List(table::QUESTION, table::answers(rows))]).collect()
     }
 
     /// The targets that `superpoll-lab registrations` measures, for batches so large that the call

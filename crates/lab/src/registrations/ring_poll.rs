@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::os::fd::RawFd;
 
 use crate::channel::Pairs;
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::registrations::registry::{Registry, interest};
 use crate::sys::epoll::Change;
 use crate::sys::uring::changes::Changes;
@@ -21,7 +21,7 @@ struct RingPoll {
 }
 
 pub(super) fn start(total: usize, removes: bool) -> Result<Box<dyn Registry>> {
-    let changes = Changes::new().map_err(|e| Error::system("setting up an io_uring", e))?;
+    let changes = Changes::new().doing("setting up an io_uring")?;
     Ok(Box::new(RingPoll { changes, removes, armings: vec![0; total] }))
 }
 

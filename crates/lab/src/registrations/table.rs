@@ -2,7 +2,7 @@
 //! question.
 
 use crate::grouping;
-use crate::registrations::{BATCHED, Row, YARDSTICK};
+use crate::registrations::{BATCHED, Row};
 use crate::table::{self, Table};
 
 /// The kinds of descriptors that were measured, in their order.
@@ -63,25 +63,10 @@ pub(crate) fn answers(rows: &[Row]) -> Vec<String> {
 pub(crate) const QUESTION: &str = "Several descriptors per call? Changes of an epoll set through a ring \
                             (IORING_OP_EPOLL_CTL), processor time";
 
-/// The whole text for the terminal.
-pub(crate) fn text(rows: &[Row]) -> String {
-    let mut text = String::new();
-    for kind in kinds(rows) {
-        text += &format!(
-            "{kind}, ns of processor time per descriptor; ratios to {YARDSTICK} round by round\n\n{}\n",
-            of_kind(rows, kind)
-        );
-    }
-    let answers = answers(rows);
-    if !answers.is_empty() {
-        text += &format!("{QUESTION}\n\n{}\n", answers.join("\n"));
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::registrations::YARDSTICK;
 
     #[test]
     fn the_question_is_answered_for_each_kind_if_it_was_asked() {
@@ -104,8 +89,6 @@ mod tests {
         assert_eq!(answers.len(), 1);
         let parts = ["pipe: with 1, 64 in", "ADD 1.20, 0.70", "MOD 1.30, 0.80", "DEL 1.40, 0.90"];
         assert!(parts.iter().all(|part| answers[0].contains(part)), "{answers:?}");
-        let text = text(&rows);
-        assert!(text.contains("tcp, ns of") && text.contains(QUESTION), "{text}");
-        assert!(!super::text(&rows[3..]).contains(QUESTION));
+        assert!(super::answers(&rows[3..]).is_empty());
     }
 }

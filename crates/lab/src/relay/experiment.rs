@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::experiment::{Experiment, Figure};
-use crate::page::Page;
+use crate::part::Part;
 use crate::record::Record;
 use crate::relay::{Options, Row, plot, table, trial};
 use crate::target::{Target, Targets};
@@ -44,16 +44,13 @@ impl Experiment for Relay {
         trial::run(options)
     }
 
-    fn text(rows: &[Row]) -> String {
-        let (relays, calls) = (table::relays(rows), table::calls(rows));
-        format!("{relays}\nsystem calls by name, for one request\n\n{calls}")
-    }
-
-    fn page(rows: &[Row], page: &mut Page<'_>) -> Result<()> {
-        page.plot("relay.svg", plot::over_loads(rows))?;
-        page.table(&table::relays(rows));
-        page.table(&table::calls(rows));
-        Ok(())
+    fn parts(rows: &[Row]) -> Vec<Part> {
+        vec![
+            Part::plot("relay.svg", plot::over_loads(rows)),
+            Part::Table(table::relays(rows)),
+            Part::text("System calls by name, for one request:"),
+            Part::Table(table::calls(rows)),
+        ]
     }
 
     /// The targets that `superpoll-lab relay` measures.

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use crate::budget::Budget;
 use crate::error::{Error, Result};
 use crate::record::Record;
 use crate::relay::load::{Kind, Load, Point};
@@ -44,6 +45,17 @@ fn points(options: &Options, servers: usize) -> Result<Vec<Point>> {
         .collect()
 }
 
+/// The time that a point takes with the fewest rounds, in comparison with the others: loads whose
+/// requests take longer are verified and counted for longer.
+fn size(point: &Point) -> usize {
+    match point.kind {
+        Kind::OneByOne => 10,
+        Kind::Connection => 5,
+        Kind::Bulk | Kind::HttpConnection => 4,
+        Kind::KeepAlive | Kind::HttpKeepAlive => 2,
+    }
+}
+
 pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     options.output.check()?;
     let (subjects, mut notes) = subject::chosen(ALL, options.subjects.as_deref(), "no relay")?;
@@ -53,7 +65,10 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
         let lacking = points.iter().filter_map(|p| Some((p.kind.name(), start.lacks(p.kind)?)));
         notes.extend(lacking.map(|(load, why)| format!("{name} {why}: left out of {load}")));
     }
-    let mut plan = Plan::new("relay", &options.output, &subjects, points.len(), 25.0);
+    let seconds = 25.0 * points.len() as f64;
+    let mut plan = Plan::new("relay", &options.output, &subjects, points.len(), 0.0);
+    let sizes = points.iter().map(size).collect();
+    plan.budget = Budget::of_sizes(&options.output, sizes, 10.0, seconds);
     (plan.all, plan.notes) = (names(ALL), notes);
     let own = [("congestion_control", json!(channel::default_congestion()))];
     plan.run(&points, own, |trial, point| measure(options, &subjects, trial, *point))

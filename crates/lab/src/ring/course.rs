@@ -11,7 +11,7 @@ use std::os::fd::{OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::sys::descriptor;
 
 /// The most bytes that a station reads at a time.
@@ -102,9 +102,7 @@ impl Course {
 
     /// Opens the pipes, neither end blocking.
     pub(super) fn pipes(&self) -> Result<Pipes> {
-        (0..self.total)
-            .map(|_| descriptor::pipe().map_err(|e| Error::system("opening a pipe", e)))
-            .collect()
+        (0..self.total).map(|_| descriptor::pipe().doing("opening a pipe")).collect()
     }
 
     /// The driver's part for a number of laps.
@@ -162,7 +160,7 @@ impl Course {
         }
         for (number, &reader) in readers.iter().enumerate() {
             let left = descriptor::readable_bytes(reader)
-                .map_err(|e| Error::system(format!("looking into pipe {number}"), e))?;
+                .doing(format_args!("looking into pipe {number}"))?;
             if left != 0 {
                 return wrong(format!("{left} bytes were left in pipe {number}"));
             }

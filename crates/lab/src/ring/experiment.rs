@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::experiment::{Experiment, Figure};
-use crate::page::Page;
+use crate::part::Part;
 use crate::record::Record;
 use crate::ring::{Options, Row, plot, table, trial};
 use crate::target::{Target, Targets};
@@ -28,19 +28,16 @@ impl Experiment for Ring {
         trial::run(options)
     }
 
-    fn text(rows: &[Row]) -> String {
-        table::text(rows)
-    }
-
-    fn page(rows: &[Row], page: &mut Page<'_>) -> Result<()> {
-        page.figure("ring.svg", &plot::bars(rows))?;
-        page.plot("ring-pipes.svg", plot::over_total(rows))?;
-        page.plot("ring-in-flight.svg", plot::over_share(rows))?;
-        for ((total, in_flight), rows) in table::points(rows) {
-            page.heading(&table::name(total, in_flight));
-            page.table(&table::point(&rows));
-        }
-        Ok(())
+    fn parts(rows: &[Row]) -> Vec<Part> {
+        let pictures = [
+            Part::Picture("ring.svg", plot::bars(rows)),
+            Part::plot("ring-pipes.svg", plot::over_total(rows)),
+            Part::plot("ring-in-flight.svg", plot::over_share(rows)),
+        ];
+        let points = table::points(rows).into_iter().flat_map(|((total, in_flight), rows)| {
+            [Part::Heading(table::name(total, in_flight)), Part::Table(table::point(&rows))]
+        });
+        pictures.into_iter().chain(points).collect()
     }
 
     /// The targets that `superpoll-lab ring` measures, at a thousand pipes and one byte in flight.
@@ -51,9 +48,10 @@ impl Experiment for Ring {
         let generic = |row: &Row| {
             one(row) && ["superpoll-rt-epoll", "superpoll-rt-adaptive"].contains(&&*row.subject)
         };
-        targets.add("ring: time / tokio", 0.72, generic, Row::to_tokio);
+        targets.add("ring: time / tokio", 0.72, generic, |row| row.to_tokio.headline());
         targets.add("ring: time / raw epoll", 1.0, generic, Row::to_raw_epoll);
-        targets.add("ring of known peers: time / tokio", 0.55, peers, Row::to_tokio);
+        targets
+            .add("ring of known peers: time / tokio", 0.55, peers, |row| row.to_tokio.headline());
         // A read and a write, and from time to time the poller asks about all the remaining
         // descriptors.
         let name = "ring of known peers: syscalls per hop";
@@ -76,6 +74,7 @@ impl Experiment for Ring {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::statistics::ToTokio;
 
     #[test]
     fn rings_are_judged_at_a_thousand_pipes() {
@@ -83,7 +82,7 @@ mod tests {
             subject: subject.to_owned(),
             total,
             in_flight: 1,
-            tokio_ratio: Some(tokio_ratio),
+            to_tokio: ToTokio { tokio_ratio: Some(tokio_ratio), ..ToTokio::default() },
             ..Row::default()
         };
         let targets = Ring::targets(&[

@@ -16,7 +16,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::options::Output;
-use crate::statistics::Estimate;
+use crate::statistics::{Estimate, ToTokio};
 
 #[cfg(feature = "rivals-c")]
 mod c_loops;
@@ -74,8 +74,6 @@ pub(crate) struct Options {
     pub output: Output,
 }
 
-crate::options::of_a_command!(Options);
-
 /// One subject at one point.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Row {
@@ -108,17 +106,13 @@ pub(crate) struct Row {
     pub hops_per_second: f64,
     /// Rounds measured.
     pub rounds: usize,
-    /// The median relative to that of tokio's `current_thread` runtime.
-    pub tokio_ratio: Option<f64>,
-    /// The quickest round relative to tokio's quickest.
-    pub tokio_ratio_min: Option<f64>,
+    /// The cost relative to tokio's `current_thread` runtime.
+    #[serde(flatten)]
+    pub to_tokio: ToTokio,
     /// The median relative to that of the raw epoll loop.
     pub raw_epoll_ratio: Option<f64>,
     /// The quickest round relative to the raw epoll loop's quickest.
     pub raw_epoll_ratio_min: Option<f64>,
-    /// The ratio of the lowest deciles to that of tokio.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tokio_decile: Option<Estimate>,
     /// The ratio of the lowest deciles to that of the raw epoll loop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw_epoll_decile: Option<Estimate>,
@@ -128,13 +122,8 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// Returns the headline of the time relative to tokio's: from lowest deciles, or from medians in
-    /// older records.
-    pub(crate) fn to_tokio(&self) -> Option<f64> {
-        self.tokio_decile.map(|ratio| ratio.value).or(self.tokio_ratio)
-    }
-
-    /// Returns the headline of the time relative to the raw epoll loop's, likewise.
+    /// Returns the headline of the time relative to the raw epoll loop's: from lowest deciles, or
+    /// from medians in older records.
     pub(crate) fn to_raw_epoll(&self) -> Option<f64> {
         self.raw_epoll_decile.map(|ratio| ratio.value).or(self.raw_epoll_ratio)
     }

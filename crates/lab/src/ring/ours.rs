@@ -7,7 +7,7 @@ use superpoll::BackendKind;
 use superpoll_rt::pipe::{self, PipeReader, PipeWriter};
 use superpoll_rt::{Runtime, spawn};
 
-use crate::error::{Error, Result};
+use crate::error::{Doing, Result};
 use crate::ring::course::{Course, Pipes, Station, Trip};
 use crate::ring::tasks::{Built, Drive, Ends, Ring, drive, numbers, occupy, pass, ring};
 
@@ -16,13 +16,13 @@ pub(super) fn build(course: &Course, pipes: Pipes, backend: BackendKind) -> Resu
         .into_iter()
         .map(|(reader, writer)| Ok((pipe::reader_from(reader)?, pipe::writer_from(writer)?)))
         .collect();
-    let pipes = pipes.map_err(|e| Error::system("handing a pipe to the runtime", e))?;
+    let pipes = pipes.doing("handing a pipe to the runtime")?;
     start(course, pipes, backend)
 }
 
 pub(super) fn build_peers(course: &Course, backend: BackendKind) -> Result<Built> {
     let pipes: io::Result<Vec<_>> = (0..course.total).map(|_| pipe::pipe()).collect();
-    let pipes = pipes.map_err(|e| Error::system("opening a pipe", e))?;
+    let pipes = pipes.doing("opening a pipe")?;
     let (readers, writers) = numbers(&pipes);
     Ok(Built { ring: start(course, pipes, backend)?, readers, writers })
 }
@@ -32,12 +32,11 @@ fn start(
     pipes: Vec<(PipeReader, PipeWriter)>,
     backend: BackendKind,
 ) -> Result<Box<dyn Ring>> {
-    let said = |error: superpoll_rt::Error| Error::usage(error.to_string());
-    let runtime = Runtime::builder().backend(backend).build().map_err(said)?;
+    let runtime = Runtime::builder().backend(backend).build()?;
     let start = |link, station| drop(spawn(pass(link, station)));
     let ends = |reader, writer| Ok(Ends::new(reader, writer));
-    let link = runtime.try_block_on(async { occupy(course, pipes, ends, start) }).map_err(said)?;
-    Ok(ring(course, runtime, link.map_err(|e| Error::system("starting tasks", e))?))
+    let link = runtime.try_block_on(async { occupy(course, pipes, ends, start) })?;
+    Ok(ring(course, runtime, link.doing("starting tasks")?))
 }
 
 impl Drive for Runtime {

@@ -4,17 +4,17 @@
 use std::io;
 use std::os::fd::AsRawFd;
 
-use crate::error::{Error, Result};
+use crate::error::{Doing, Result};
 use crate::ring::course::{Course, Pipes};
 use crate::ring::passing::{Passing, in_turns};
 use crate::ring::tasks::Ring;
 use crate::sys::epoll;
 
 pub(super) fn build(course: &Course, pipes: Pipes) -> Result<Box<dyn Ring>> {
-    let set = epoll::create().map_err(|e| Error::system("creating an epoll set", e))?;
+    let set = epoll::create().doing("creating an epoll set")?;
     for (number, (reader, _)) in pipes.iter().enumerate() {
         epoll::add(&set, reader.as_raw_fd(), libc::EPOLLIN as u32, number as u64)
-            .map_err(|e| Error::system(format!("watching pipe {number} with epoll"), e))?;
+            .doing(format_args!("watching pipe {number} with epoll"))?;
     }
     let mut events = vec![epoll::Raw { events: 0, u64: 0 }; course.total.min(1024)];
     Ok(in_turns(Passing::new(course, &pipes), pipes, Some(0), move |passing| {

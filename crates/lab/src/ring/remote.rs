@@ -13,7 +13,7 @@ use std::os::fd::AsRawFd;
 use serde::{Deserialize, Serialize};
 use superpoll::BackendKind;
 
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::ring::course::Course;
 use crate::ring::stage::{Slice, Stage};
 use crate::ring::subject::Entry;
@@ -86,7 +86,7 @@ impl Remote {
     /// Makes the subject take all bytes round `laps` times.
     pub(super) fn go(&mut self, laps: u64) -> Result<Slice> {
         writeln!(self.commands, "{laps}")
-            .map_err(|e| Error::system(format!("asking {} for laps", self.entry.name), e))?;
+            .doing(format_args!("asking {} for laps", self.entry.name))?;
         self.answer()?.ok_or_else(|| self.wrong(GONE))
     }
 

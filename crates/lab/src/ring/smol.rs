@@ -4,7 +4,7 @@ use std::io::{self, PipeReader, PipeWriter};
 
 use smol::{Async, LocalExecutor};
 
-use crate::error::{Error, Result};
+use crate::error::{Doing, Result};
 use crate::ring::course::{Course, Pipes, Station, Trip};
 use crate::ring::tasks::{Drive, Ends, Ring, drive, occupy, pass, ring};
 
@@ -16,7 +16,7 @@ pub(super) fn build(course: &Course, pipes: Pipes) -> Result<Box<dyn Ring>> {
     };
     let start = |link, station| executor.spawn(pass(link, station)).detach();
     let link = occupy(course, pipes, ends, start);
-    let link = link.map_err(|e| Error::system("setting smol up", e))?;
+    let link = link.doing("setting smol up")?;
     Ok(ring(course, executor, link))
 }
 

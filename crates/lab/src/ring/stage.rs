@@ -8,7 +8,7 @@ use std::time::Instant;
 use serde::{Deserialize, Serialize};
 use superpoll::BackendKind;
 
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::ring::course::Course;
 use crate::ring::subject::Entry;
 use crate::ring::tasks::Built;
@@ -69,8 +69,7 @@ impl Kernel {
         let Some(pid) = self.elsewhere else { return Ok(process::processor_time()) };
         // For a running process, the kernel returns the time used up to the last clock tick.
         process::sleep(SETTLING_NS);
-        process::processor_time_of(pid)
-            .map_err(|e| Error::system("reading the processor time of a subject", e))
+        process::processor_time_of(pid).doing("reading the processor time of a subject")
     }
 
     /// Reads and writes so far.

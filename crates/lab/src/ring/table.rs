@@ -34,24 +34,14 @@ pub(crate) fn point(rows: &[&Row]) -> Table {
             ("reads/hop", |row| table::number(row.reads_per_hop, 2)),
             ("bytes/read", |row| format!("{:.2}", row.bytes_per_read)),
             ("hops/s", |row| format!("{:.0}", row.hops_per_second)),
-            ("/ tokio", |row| table::ratio(row.to_tokio())),
-            ("90 %", |row| row.tokio_decile.map_or_else(String::new, table::span)),
-            ("median", |row| table::ratio(row.tokio_ratio)),
+            ("/ tokio", |row| table::ratio(row.to_tokio.headline())),
+            ("90 %", |row| row.to_tokio.tokio_decile.map_or_else(String::new, table::span)),
+            ("median", |row| table::ratio(row.to_tokio.tokio_ratio)),
             ("/ raw epoll", |row| table::ratio(row.to_raw_epoll())),
             ("90 %", |row| row.raw_epoll_decile.map_or_else(String::new, table::span)),
             ("median", |row| table::ratio(row.raw_epoll_ratio)),
         ],
     )
-}
-
-/// The text of all points, for the terminal.
-pub(crate) fn text(rows: &[Row]) -> String {
-    points(rows)
-        .iter()
-        .map(|((total, in_flight), rows)| {
-            format!("{}\n\n{}\n", name(*total, *in_flight), point(rows))
-        })
-        .collect()
 }
 
 #[cfg(test)]
@@ -67,10 +57,11 @@ mod tests {
             ns_per_hop_median: 1234.0,
             ..Row::default()
         };
-        let text = text(&[row(10, 1, "one"), row(20, 2, "one"), row(10, 1, "two")]);
-        assert_eq!(text.matches("pipes").count(), 2);
-        assert!(text.contains("10 pipes, 1 byte in flight") && text.contains("2 bytes"), "{text}");
-        let first = text.split("20 pipes").next().unwrap();
-        assert!(first.contains("two") && first.contains("1234"), "{first}");
+        let rows = [row(10, 1, "one"), row(20, 2, "one"), row(10, 1, "two")];
+        let [(first, both), (second, _)] = &points(&rows)[..] else { panic!("two points") };
+        assert_eq!(name(first.0, first.1), "10 pipes, 1 byte in flight");
+        assert_eq!(name(second.0, second.1), "20 pipes, 2 bytes in flight");
+        let text = point(both).to_string();
+        assert!(text.contains("two") && text.contains("1234"), "{text}");
     }
 }

@@ -9,14 +9,15 @@ use superpoll::BackendKind;
 use crate::budget::Budget;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
-use crate::progress::Progress;
 use crate::record::Record;
 use crate::ring::course::{self, Course};
 use crate::ring::remote::Remote;
 use crate::ring::stage::Slice;
 use crate::ring::subject::{self, Entry};
 use crate::ring::{Options, Row};
-use crate::rivals::{self, Lost};
+use crate::rivals;
+use crate::run::Run;
+use crate::statistics::ToTokio;
 use crate::{channel, grouping, options, say, statistics};
 
 /// The points of a sweep in addition to its first.
@@ -160,7 +161,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let named = options.backend.as_deref().map(str::parse::<BackendKind>).transpose()?;
     let backend = named.map(BackendKind::resolve);
     let points = points(options)?;
-    let (entries, mut notes) =
+    let (entries, notes) =
         options::without_refused(subjects(options, backend)?, |entry| entry.name, Entry::refusal);
     if entries.is_empty() {
         return Err(Error::usage(format!("nothing is left to measure: {}", notes.join("; "))));
@@ -168,35 +169,32 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     if options.laps == Some(0) {
         return Err(Error::usage("--laps 0 measures nothing: give 1 or more"));
     }
-    for note in &notes {
-        say::note(note);
-    }
-    let mut lost = Lost::default();
-    for entry in &entries {
-        lost.keep(entry.name, entry.prepare())?;
-    }
-    let progress = Progress::new("ring", points.len() * entries.len() * (ROUNDS + 1));
-    let environment = Environment::here();
     let full = 20.0 + 15.0 * points.len() as f64;
-    let mut budget = Budget::new(&options.output, points.len(), 20.0, full);
+    let budget = Budget::new(&options.output, points.len(), 20.0, full);
+    let blocks = points.len() * entries.len() * (ROUNDS + 1);
+    let mut run = Run::new("ring", &options.output, notes, blocks, budget);
+    for entry in &entries {
+        run.lost.keep(entry.name, entry.prepare())?;
+    }
+    let environment = Environment::here();
     let (mut rows, mut refusals) = (Vec::new(), Vec::new());
     for &(total, bytes) in &points {
-        if !budget.point() {
+        if !run.budget.point() {
             continue;
         }
         let course = Course::new(total, bytes);
         let mut runners = Vec::new();
         for &entry in &entries {
-            if lost.has(entry.name) || budget.is_over() {
+            if run.lost.has(entry.name) || run.budget.is_over() {
                 continue;
             }
-            progress.step(format!("{} sets {total} pipes up", entry.name));
+            run.progress.step(format!("{} sets {total} pipes up", entry.name));
             match set_up(entry, &course, backend, options.output.second_thread) {
                 Ok(runner) => runners.push(runner),
                 Err(error) if backend.is_some() && entry.is_ours() => return Err(error),
                 // A subject that does not do the work, or ends, has not refused it.
                 Err(error @ Error::Work { .. }) => {
-                    lost.keep(entry.name, Err::<(), _>(error))?;
+                    run.lost.keep(entry.name, Err::<(), _>(error))?;
                 }
                 Err(error) => {
                     let reason = error.to_string();
@@ -205,32 +203,31 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
             }
         }
         let lap_ns: Vec<f64> = runners.iter().map(|runner| runner.lap_ns).collect();
-        let rounds = budget.rounds(ROUNDS);
+        let rounds = run.budget.rounds(ROUNDS);
         let laps = match options.laps {
             Some(laps) => vec![laps; runners.len()],
-            None => share_laps(&lap_ns, rounds, budget.left() * 1e9),
+            None => share_laps(&lap_ns, rounds, run.budget.left() * 1e9),
         };
         for (runner, laps) in runners.iter_mut().zip(laps) {
             runner.laps = laps;
         }
-        while budget.round() {
-            for place in budget.turns(runners.len()) {
+        while run.budget.round() {
+            for place in run.budget.turns(runners.len()) {
                 let runner = &mut runners[place];
                 let name = runner.remote.entry.name;
-                if lost.has(name) {
+                if run.lost.has(name) {
                     continue;
                 }
-                progress.step(format!("{name} {bytes} of {total}"));
+                run.progress.step(format!("{name} {bytes} of {total}"));
                 let slice = runner.round(runner.laps);
-                runner.slices.extend(lost.keep(name, slice)?);
+                runner.slices.extend(run.lost.keep(name, slice)?);
             }
         }
-        runners.retain(|one| !one.slices.is_empty() && !lost.has(one.remote.entry.name));
+        runners.retain(|one| !one.slices.is_empty() && !run.lost.has(one.remote.entry.name));
         let mut point: Vec<Row> = runners.iter().map(|runner| row(runner, total, bytes)).collect();
         relate(&mut point);
         rows.extend(point);
     }
-    drop(progress);
     let said: BTreeSet<String> = refusals
         .iter()
         .map(|r| format!("{} takes no part with {} pipes: {}", r.subject, r.total, r.reason))
@@ -239,7 +236,6 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     if let (true, Some(refusal)) = (rows.is_empty(), refusals.first()) {
         return Err(Error::usage(&refusal.reason));
     }
-    notes.extend(lost.notes());
     let own = [
         ("subjects", json!(entries.iter().map(|e| e.name).collect::<Vec<_>>())),
         ("about", entries.iter().map(|e| (e.name.to_owned(), json!(e.about))).collect()),
@@ -250,10 +246,8 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
         ("bytes_verified", json!(true)),
         ("took_no_part", json!(refusals)),
         ("rivals", rivals::versions(subject::ALL.iter().map(|entry| entry.name))),
-        ("notes", json!(notes)),
     ];
-    let parameters = options.output.parameters().into_iter().chain(own).chain(budget.end());
-    Ok(Record::new("ring", environment, parameters, rows))
+    Ok(run.record(environment, own, rows))
 }
 
 /// Starts a subject and makes it go round twice: the first lap lets it register its descriptors,
@@ -306,20 +300,15 @@ fn row(runner: &Runner, total: usize, in_flight: usize) -> Row {
 
 /// Fills in the ratios within a point.
 fn relate(point: &mut [Row]) {
-    let of = |name: &str| point.iter().find(|row| row.subject == name).cloned();
+    let of = |name: &str| {
+        let found = point.iter().find(|row| row.subject == name);
+        found.map_or_else(Vec::new, |row| row.ns_per_hop.clone())
+    };
     let (tokio, raw_epoll) = (of("tokio"), of("raw-epoll-lt"));
-    let ratio = |own: f64, other: f64| (other > 0.0).then(|| own / other);
     for row in point {
-        let to = |other: &Option<Row>| {
-            let Some(other) = other else { return (None, None, None) };
-            (
-                ratio(row.ns_per_hop_median, other.ns_per_hop_median),
-                ratio(row.ns_per_hop_min, other.ns_per_hop_min),
-                statistics::ratio(&row.ns_per_hop, &other.ns_per_hop),
-            )
-        };
-        (row.tokio_ratio, row.tokio_ratio_min, row.tokio_decile) = to(&tokio);
-        (row.raw_epoll_ratio, row.raw_epoll_ratio_min, row.raw_epoll_decile) = to(&raw_epoll);
+        row.to_tokio = ToTokio::of(&row.ns_per_hop, &tokio);
+        (row.raw_epoll_ratio, row.raw_epoll_ratio_min, row.raw_epoll_decile) =
+            statistics::ratios(&row.ns_per_hop, &raw_epoll);
     }
 }
 
@@ -374,14 +363,14 @@ mod tests {
 
     #[test]
     fn ratios_are_within_a_point_and_absent_without_a_yardstick() {
-        let row = |subject: &str, ns_per_hop_median| Row {
+        let row = |subject: &str, ns_per_hop| Row {
             subject: subject.to_owned(),
-            ns_per_hop_median,
+            ns_per_hop: vec![ns_per_hop],
             ..Row::default()
         };
         let mut point = [row("tokio", 200.0), row("superpoll-rt-epoll", 100.0)];
         relate(&mut point);
-        assert_eq!((point[1].tokio_ratio, point[1].raw_epoll_ratio), (Some(0.5), None));
-        assert_eq!(point[0].tokio_ratio, Some(1.0));
+        assert_eq!((point[1].to_tokio.tokio_ratio, point[1].raw_epoll_ratio), (Some(0.5), None));
+        assert_eq!(point[0].to_tokio.tokio_ratio, Some(1.0));
     }
 }

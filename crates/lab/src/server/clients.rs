@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::sys::{descriptor, process};
 use crate::{channel, headroom};
 
@@ -87,9 +87,10 @@ impl Clients {
     /// Gives an order, without waiting until it was carried out.
     pub(crate) fn order<Order: Serialize>(&mut self, order: &Order) -> Result<()> {
         let text = serde_json::to_string(order).unwrap_or_default() + "\n";
-        self.line.get_mut().write_all(text.as_bytes()).map_err(|e| {
-            Error::system(format!("sending an order to the clients of {}", self.subject), e)
-        })
+        self.line
+            .get_mut()
+            .write_all(text.as_bytes())
+            .doing(format_args!("sending an order to the clients of {}", self.subject))
     }
 
     /// Waits until the last order was carried out.

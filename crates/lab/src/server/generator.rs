@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Instant;
 
 use crate::channel;
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::server::rounds;
 use crate::sys::{epoll, process};
 
@@ -71,7 +71,7 @@ impl<C: Connection> Generator<C> {
         room: C::Room,
         mut connect: impl FnMut(&OwnedFd, u64) -> Result<C>,
     ) -> Result<Generator<C>> {
-        let set = epoll::create().map_err(|e| Error::system("creating an epoll set", e))?;
+        let set = epoll::create().doing("creating an epoll set")?;
         let connections =
             (0..count as u64).map(|number| connect(&set, number)).collect::<Result<Vec<C>>>()?;
         let events = vec![epoll::Raw { events: 0, u64: 0 }; count.clamp(1, EVENTS)];

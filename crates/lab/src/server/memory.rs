@@ -1,6 +1,7 @@
 //! The memory of servers and of the kernel.
 
 use crate::error::{Error, Result};
+use crate::record;
 use crate::sys::process;
 
 /// A server's memory is at rest when it has been the same this many times in a row.
@@ -41,18 +42,14 @@ pub(crate) fn at_rest(pids: &[i32], least_ns: u64) -> Result<Memory> {
 
 /// Returns the kernel's memory in use now, without any process' own memory.
 pub(crate) fn of_machine() -> Result<Memory> {
-    let slab = field(&read("/proc/meminfo")?, "Slab:").unwrap_or(0);
-    Ok(Memory { user: 0, slab, sockets: pages(&read("/proc/net/sockstat")?) * 4096 })
+    let slab = field(&record::read("/proc/meminfo")?, "Slab:").unwrap_or(0);
+    Ok(Memory { user: 0, slab, sockets: pages(&record::read("/proc/net/sockstat")?) * 4096 })
 }
 
 fn own(pid: i32) -> Result<u64> {
     let path = format!("/proc/{pid}/smaps_rollup");
-    field(&read(&path)?, "Private_Dirty:")
+    field(&record::read(&path)?, "Private_Dirty:")
         .ok_or_else(|| Error::usage(format!("{path} does not say how much memory is private")))
-}
-
-fn read(path: &str) -> Result<String> {
-    std::fs::read_to_string(path).map_err(|e| Error::system(format!("reading {path}"), e))
 }
 
 /// Returns a field in KiB, as bytes.

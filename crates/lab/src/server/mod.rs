@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::second_thread::SecondThread;
 use crate::sys::{descriptor, process, socket};
 
@@ -107,14 +107,12 @@ impl Control {
 
     /// Returns a stream on which a byte arrives for each question.
     pub(crate) fn questions(&self) -> Result<UnixStream> {
-        self.line.try_clone().map_err(|e| Error::system("duplicating the line to a server", e))
+        self.line.try_clone().doing("duplicating the line to a server")
     }
 
     fn say(&mut self, answer: &Answer) -> Result<()> {
         let line = serde_json::to_string(answer).unwrap_or_default() + "\n";
-        self.line
-            .write_all(line.as_bytes())
-            .map_err(|e| Error::system("reporting to the parent", e))
+        self.line.write_all(line.as_bytes()).doing("reporting to the parent")
     }
 }
 
@@ -226,9 +224,7 @@ impl Server {
     /// Returns the processor time that its process has used, in nanoseconds.
     pub(crate) fn processor_time(&self) -> Result<u64> {
         let name = self.name;
-        self.child
-            .processor_time()
-            .map_err(|e| Error::system(format!("reading the processor time of {name}"), e))
+        self.child.processor_time().doing(format_args!("reading the processor time of {name}"))
     }
 
     /// Whether it can be asked for its counters.
@@ -278,7 +274,7 @@ fn run(
 ) -> Result<()> {
     if let Some(processor) = process.processor {
         process::pin(&[processor])
-            .map_err(|e| Error::system(format!("moving a server to processor {processor}"), e))?;
+            .doing(format_args!("moving a server to processor {processor}"))?;
     }
     let _second = process.second_thread.then(SecondThread::start);
     serve(control)

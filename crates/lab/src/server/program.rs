@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::programs;
 use crate::server::{ProcessOptions, Server};
 use crate::sys::process;
@@ -108,7 +108,7 @@ pub(crate) fn folder(name: &str) -> Result<TempDir> {
     tempfile::Builder::new()
         .prefix(&format!("superpoll-{name}-"))
         .tempdir()
-        .map_err(|e| Error::system(format!("making a folder for files of {name}"), e))
+        .doing(format_args!("making a folder for files of {name}"))
 }
 
 /// Returns a port without a listener at the moment, for programs that cannot choose one themselves.
@@ -131,7 +131,7 @@ pub(crate) fn free_port() -> Result<u16> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
         .and_then(|listener| listener.local_addr())
         .map(|address| address.port())
-        .map_err(|e| Error::system("looking for a free port", e))
+        .doing("looking for a free port")
 }
 
 /// Starts something on a server's processor: children are where their parent was.

@@ -27,16 +27,15 @@ pub(crate) fn serve_on<T>(
     start: impl FnOnce(&Runtime) -> Result<T>,
     calls: impl Fn(&Runtime) -> Calls,
 ) -> Result<()> {
-    let said = |error: superpoll_rt::Error| Error::usage(error.to_string());
     let failed = |source: io::Error| Error::system("setting our runtime up", source);
-    let runtime = builder.build().map_err(said)?;
+    let runtime = builder.build()?;
     let mut questions = AsyncFd::new(control.questions()?).map_err(failed)?;
     let _started = start(&runtime)?;
     control.ready()?;
     loop {
         let asked = runtime.try_block_on(async { questions.read(&mut [0]).await });
         // Without a parent there is no client to serve.
-        if !matches!(asked.map_err(said)?, Ok(1)) {
+        if !matches!(asked?, Ok(1)) {
             return Ok(());
         }
         let stats = runtime.stats();

@@ -5,7 +5,7 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::rc::Rc;
 
-use crate::error::{Error, Result};
+use crate::error::{Doing, Result};
 use crate::server::client::Client;
 use crate::server::generator::{self, Generator};
 use crate::server::response::Response;
@@ -48,7 +48,7 @@ pub(crate) fn load(
         let port = ports.next().copied().ok_or(io::ErrorKind::NotFound.into());
         let client = port
             .and_then(|port| Client::connect(from, port, set, number))
-            .map_err(|e| Error::system(format!("connecting {count} times to {subject}"), e))?;
+            .doing(format_args!("connecting {count} times to {subject}"))?;
         let response = Response::new(Rc::clone(page.body));
         Ok(Connection { client, request: Rc::clone(&request), response })
     })

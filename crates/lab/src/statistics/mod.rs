@@ -7,10 +7,12 @@
 mod break_even;
 mod estimate;
 mod simulation;
+mod to_tokio;
 
 pub(crate) use break_even::break_even;
 pub(crate) use estimate::{Estimate, Ratio, lowest_decile, ratio};
 pub(crate) use simulation::{Options, run};
+pub(crate) use to_tokio::{ToTokio, ratios};
 
 /// Returns the sample below which this share of all samples lies (the nearest rank); zero without
 /// samples.

@@ -3,7 +3,7 @@
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use crate::channel::Pairs;
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::subject::work::{ReadLog, Subject, Turn};
 use crate::sys::epoll;
 use crate::sys::ready::Ready;
@@ -29,11 +29,11 @@ impl RawEpoll {
         events: i32,
         has: impl Fn(usize) -> bool,
     ) -> Result<RawEpoll> {
-        let set = epoll::create().map_err(|e| Error::system("creating an epoll set", e))?;
+        let set = epoll::create().doing("creating an epoll set")?;
         let mut count = 0;
         for (pair, &fd) in readers.iter().enumerate().filter(|(pair, _)| has(*pair)) {
             epoll::add(&set, fd, events as u32, pair as u64)
-                .map_err(|e| Error::system(format!("watching descriptor {fd} with epoll"), e))?;
+                .doing(format_args!("watching descriptor {fd} with epoll"))?;
             count += 1;
         }
         let events = vec![epoll::Raw { events: 0, u64: 0 }; count.max(1)];

@@ -28,10 +28,12 @@ fn ring(requests: u32, completions: u32) -> io::Result<IoUring> {
 const REQUESTS: u32 = 256;
 
 /// A ring whose calls are counted.
-struct Counted {
+pub(crate) struct Counted {
     inner: IoUring,
-    calls: u64,
-    overflows: u64,
+    /// System calls so far.
+    pub calls: u64,
+    /// How often the completion queue had no room.
+    pub overflows: u64,
 }
 
 impl Counted {
@@ -62,6 +64,11 @@ impl Counted {
         Ok(())
     }
 
+    /// Submits all entries.
+    pub(crate) fn submit(&mut self) -> io::Result<()> {
+        self.enter(0)
+    }
+
     /// Submits all entries, and waits until there are `want` completions.
     fn enter(&mut self, want: usize) -> io::Result<()> {
         loop {
@@ -81,7 +88,7 @@ const CANCEL: u64 = 1 << 63;
 
 /// Polls that stay until they are cancelled, or until the kernel ends one.
 pub(crate) struct Polls {
-    ring: Counted,
+    pub ring: Counted,
     /// The polls that the kernel has.
     armed: Vec<bool>,
 }
@@ -109,17 +116,12 @@ impl Polls {
         unsafe { self.ring.push(entry) }
     }
 
-    /// Watches a descriptor for something to read, from the next [`submit`](Polls::submit) or
+    /// Watches a descriptor for something to read, from the next [`submit`](Counted::submit) or
     /// [`wait`](Polls::wait) on.
     pub(crate) fn arm(&mut self, number: usize, fd: RawFd) -> io::Result<()> {
         self.armed[number] = true;
         let poll = opcode::PollAdd::new(types::Fd(fd), libc::POLLIN as u32).multi(true);
         self.push(&poll.build().user_data(number as u64))
-    }
-
-    /// Submits the armed polls.
-    pub(crate) fn submit(&mut self) -> io::Result<()> {
-        self.ring.enter(0)
     }
 
     /// Submits the armed polls, waits indefinitely for an event, and adds all available events to
@@ -137,16 +139,6 @@ impl Polls {
             events.push(event);
         }
         Ok(())
-    }
-
-    /// Returns the number of system calls so far.
-    pub(crate) fn calls(&self) -> u64 {
-        self.ring.calls
-    }
-
-    /// Returns how often the completion queue had no room.
-    pub(crate) fn overflows(&self) -> u64 {
-        self.ring.overflows
     }
 
     /// Cancels all polls and waits until none is left.

@@ -14,7 +14,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use crate::channel::{Kind, Pairs};
 use crate::environment;
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::measure::watch_now_and_then;
 use crate::statistics;
 use crate::sys::{descriptor, process};
@@ -149,7 +149,7 @@ impl<'a> Trial<'a> {
             descriptor::close_number(wait.as_raw_fd());
             serve(entry, point, &counters);
         })
-        .map_err(|e| Error::system("starting a subject's process", e))?;
+        .doing("starting a subject's process")?;
         drop(wake);
         let trial = Trial { entry, point, counters, wait, child, byte: 0 };
         match trial.wait() {
@@ -218,7 +218,7 @@ impl<'a> Trial<'a> {
     }
 
     fn processor_time(&self) -> Result<u64> {
-        self.child.processor_time().map_err(|e| Error::system("asking for processor time", e))
+        self.child.processor_time().doing("asking for processor time")
     }
 
     fn round(&mut self, report: bool) -> Result<Round> {
@@ -335,8 +335,8 @@ fn nothing_is_left(entry: Entry, point: Point<'_>) -> Result<()> {
     let writers = (point.kind != Kind::Pipe).then(|| point.pairs.writers());
     for ends in std::iter::once(point.pairs.readers()).chain(writers) {
         for (pair, &fd) in ends.iter().enumerate() {
-            let left = descriptor::readable_bytes(fd)
-                .map_err(|e| Error::system(format!("looking into pair {pair}"), e))?;
+            let left =
+                descriptor::readable_bytes(fd).doing(format_args!("looking into pair {pair}"))?;
             if left != 0 {
                 let found = format!("{left} bytes were left in pair {pair}");
                 return Err(Error::Work { subject: entry.name, found });

@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::experiment::{Experiment, Figure};
-use crate::page::Page;
+use crate::part::Part;
 use crate::record::Record;
 use crate::threads::{Options, Row, plot, sweeps, table, trial};
 
@@ -28,26 +28,24 @@ impl Experiment for Threads {
         trial::run(options)
     }
 
-    fn text(rows: &[Row]) -> String {
-        table::text(rows)
-    }
-
-    fn page(rows: &[Row], page: &mut Page<'_>) -> Result<()> {
-        page.plot("threads.svg", plot::ratios(rows))?;
+    fn parts(rows: &[Row]) -> Vec<Part> {
+        let mut parts = vec![Part::plot("threads.svg", plot::ratios(rows))];
         for (name, rows) in sweeps(rows) {
-            page.heading(&name);
             let stem = format!("threads-{}", name.replace(", ", "-").replace(' ', "-"));
-            page.plot(&format!("{stem}-clock.svg"), plot::clocks(&name, &rows))?;
-            page.plot(&format!("{stem}-processor.svg"), plot::costs(&name, &rows))?;
-            page.list(table::QUESTION, table::verdicts(&rows));
+            parts.extend([
+                Part::Heading(name.clone()),
+                Part::plot(format!("{stem}-clock.svg"), plot::clocks(&name, &rows)),
+                Part::plot(format!("{stem}-processor.svg"), plot::costs(&name, &rows)),
+                Part::List(table::QUESTION, table::verdicts(&rows)),
+            ]);
             for account in &table::ACCOUNTS {
-                page.text(&format!("{}:", account.name));
-                page.table(&table::sweep(&rows, account));
+                let lead = Part::Text(format!("{}:", account.name));
+                parts.extend([lead, Part::Table(table::sweep(&rows, account))]);
             }
-            page.text("Each subject:");
-            page.table(&table::subjects(&rows));
+            let lead = Part::text("Each subject:");
+            parts.extend([lead, Part::Table(table::subjects(&rows))]);
         }
-        Ok(())
+        parts
     }
 
     fn figure(row: &Row) -> Option<Figure> {

@@ -4,8 +4,8 @@
 use crate::grouping;
 use crate::statistics::{self, break_even};
 use crate::table::{self, Table};
+use crate::threads::Row;
 use crate::threads::plot::is_threads;
-use crate::threads::{Row, sweeps};
 
 /// One of the two accounts.
 #[derive(Clone, Copy, Debug)]
@@ -165,22 +165,6 @@ pub(crate) fn subjects(rows: &[&Row]) -> Table {
 pub(crate) const QUESTION: &str = "Where a thread for each descriptor takes less than the best loop over events (the \
                             hypothesis: from about 0.6 on):";
 
-/// The whole text for the terminal.
-pub(crate) fn text(rows: &[Row]) -> String {
-    let mut text = String::new();
-    for (name, rows) in sweeps(rows) {
-        for account in &ACCOUNTS {
-            text += &format!("{name}: {}\n\n{}\n", account.name, sweep(&rows, account));
-        }
-        text += &format!("{name}: each subject\n\n{}\n{QUESTION}\n\n", subjects(&rows));
-        for line in verdicts(&rows) {
-            text += &format!("{line}\n");
-        }
-        text.push('\n');
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -220,7 +204,6 @@ mod tests {
         assert_eq!(first[4..], ["raw-epoll-lt", "10.00", "9.00-11.00"]);
         assert_eq!(table.rows()[1][4..], ["raw-poll", "0.50", "0.40-0.60"]);
         assert_eq!(subjects(&refs).rows().len(), 3);
-        assert!(text(&rows).contains("pipe 10 , all processors: time on the clock"));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::budget::Budget;
 use crate::channel::{Kind, Pairs};
 use crate::environment::Environment;
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::record::Record;
 use crate::run::Run;
 use crate::sweep::Sweep;
@@ -89,8 +89,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     plan.shrink_to_limits();
     let environment = Environment::here();
     let writer = processors.first().copied().unwrap_or(0);
-    process::pin(&[writer])
-        .map_err(|e| Error::system(format!("moving the writer to processor {writer}"), e))?;
+    process::pin(&[writer]).doing(format_args!("moving the writer to processor {writer}"))?;
     let sizes = plan.sweep.sizes(plan.runs.len());
     let budget = Budget::of_sizes(&options.output, sizes, 25.0, 120.0);
     let subjects: usize = plan.runs.iter().map(|&runs| plan.taking(runs).len()).sum();

@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::experiment::{Experiment, Figure};
-use crate::page::Page;
+use crate::part::Part;
 use crate::record::Record;
 use crate::target::{Target, Targets};
 use crate::timers::{Options, Row, plot, table, trial};
@@ -26,18 +26,14 @@ impl Experiment for Timers {
         trial::run(options)
     }
 
-    fn text(rows: &[Row]) -> String {
-        table::text(rows)
-    }
-
-    fn page(rows: &[Row], page: &mut Page<'_>) -> Result<()> {
-        page.plot("timers.svg", plot::over_timers(rows))?;
-        page.table(&table::taken(rows));
-        page.text(
-            "A task waits for each and looks at the clock when it is over: how late that is. None is early.",
-        );
-        page.table(&table::ending(rows));
-        Ok(())
+    fn parts(rows: &[Row]) -> Vec<Part> {
+        vec![
+            Part::plot("timers.svg", plot::over_timers(rows)),
+            Part::text("Set and taken back, ns of processor time for each:"),
+            Part::Table(table::taken(rows)),
+            Part::text("Set and waited for, by a task each, within half a second; none is early:"),
+            Part::Table(table::ending(rows)),
+        ]
     }
 
     /// The targets that `superpoll-lab timers` measures, with a million of them.
@@ -45,7 +41,12 @@ impl Experiment for Timers {
         let mut targets = Targets::new(rows, |row| row.load.clone());
         let name = "a million timers inserted and cancelled: CPU / tokio";
         let ours = |row: &Row| row.subject == "superpoll-rt" && row.timers == 1_000_000;
-        targets.add(name, 1.0, |row| ours(row) && row.insert_ns_median.is_some(), Row::to_tokio);
+        targets.add(
+            name,
+            1.0,
+            |row| ours(row) && row.insert_ns_median.is_some(),
+            |row| row.to_tokio.headline(),
+        );
         targets.all
     }
 
@@ -62,6 +63,7 @@ impl Experiment for Timers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::statistics::ToTokio;
 
     #[test]
     fn timers_are_judged_by_the_million() {
@@ -69,7 +71,7 @@ mod tests {
             subject: "superpoll-rt".to_owned(),
             load: load.to_owned(),
             timers,
-            tokio_ratio,
+            to_tokio: ToTokio { tokio_ratio, ..ToTokio::default() },
             insert_ns_median,
             ..Row::default()
         };

@@ -15,7 +15,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::options::Output;
-use crate::statistics::Estimate;
+use crate::statistics::ToTokio;
 
 pub(crate) mod experiment;
 mod load;
@@ -44,8 +44,6 @@ pub(crate) struct Options {
     #[command(flatten)]
     pub output: Output,
 }
-
-crate::options::of_a_command!(Options);
 
 /// One runtime under one load.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -79,22 +77,10 @@ pub(crate) struct Row {
     pub late_ns_max: Option<f64>,
     /// Rounds measured.
     pub rounds: usize,
-    /// The median relative to tokio's.
-    pub tokio_ratio: Option<f64>,
-    /// The cheapest round relative to tokio's cheapest.
-    pub tokio_ratio_min: Option<f64>,
-    /// The ratio of the lowest deciles.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tokio_decile: Option<Estimate>,
+    /// The cost relative to tokio's `current_thread` runtime.
+    #[serde(flatten)]
+    pub to_tokio: ToTokio,
     /// The time of a timer in each round, while the point is measured.
     #[serde(skip)]
     pub timer_ns: Vec<f64>,
-}
-
-impl Row {
-    /// Returns the headline of the cost relative to tokio's: from lowest deciles, or from medians in
-    /// older records.
-    pub(crate) fn to_tokio(&self) -> Option<f64> {
-        self.tokio_decile.map(|ratio| ratio.value).or(self.tokio_ratio)
-    }
 }

@@ -7,17 +7,13 @@ use crate::error::{Error, Result};
 use crate::timers::load::{self, Late, Order, Plan, Taken};
 use crate::timers::subject::Timers;
 
-fn said(error: impl std::fmt::Display) -> Error {
-    Error::usage(error.to_string())
-}
-
 pub(super) fn start() -> Result<Box<dyn Timers>> {
-    Ok(Box::new(Runtime::builder().backend(BackendKind::Epoll).build().map_err(said)?))
+    Ok(Box::new(Runtime::builder().backend(BackendKind::Epoll).build()?))
 }
 
 impl Timers for Runtime {
     fn take_back(&mut self, plan: &Plan, order: Order) -> Result<Taken> {
-        self.try_block_on(load::within(|| load::take_back(plan, order, sleep))).map_err(said)
+        self.try_block_on(load::within(|| load::take_back(plan, order, sleep))).map_err(Error::from)
     }
 
     fn let_end(&mut self, plan: &Plan) -> Result<Vec<Late>> {
@@ -27,6 +23,6 @@ impl Timers for Runtime {
                 load::lateness(end)
             })
         };
-        self.try_block_on(load::let_end(plan, start)).map_err(said)?
+        self.try_block_on(load::let_end(plan, start))?
     }
 }

@@ -23,9 +23,9 @@ pub(crate) fn taken(rows: &[Row]) -> Table {
             ("both", |row| format!("{:.0}", row.timer_ns_median)),
             ("least", |row| format!("{:.0}", row.timer_ns_min)),
             ("spread", |row| format!("{:.0}", row.timer_ns_spread)),
-            ("/ tokio", |row| table::ratio(row.to_tokio())),
-            ("90 %", |row| row.tokio_decile.map_or_else(String::new, table::span)),
-            ("median", |row| table::ratio(row.tokio_ratio)),
+            ("/ tokio", |row| table::ratio(row.to_tokio.headline())),
+            ("90 %", |row| row.to_tokio.tokio_decile.map_or_else(String::new, table::span)),
+            ("median", |row| table::ratio(row.to_tokio.tokio_ratio)),
         ],
     )
 }
@@ -40,22 +40,12 @@ pub(crate) fn ending(rows: &[Row]) -> Table {
             ("timers", |row| row.timers.to_string()),
             ("cpu ns", |row| format!("{:.0}", row.timer_ns_median)),
             ("least", |row| format!("{:.0}", row.timer_ns_min)),
-            ("/ tokio", |row| table::ratio(row.to_tokio())),
-            ("median", |row| table::ratio(row.tokio_ratio)),
+            ("/ tokio", |row| table::ratio(row.to_tokio.headline())),
+            ("median", |row| table::ratio(row.to_tokio.tokio_ratio)),
             ("late, p50", |row| row.late_ns_p50.map_or_else(|| "-".to_owned(), table::time)),
             ("p99", |row| row.late_ns_p99.map_or_else(|| "-".to_owned(), table::time)),
             ("most", |row| row.late_ns_max.map_or_else(|| "-".to_owned(), table::time)),
         ],
-    )
-}
-
-/// Both tables, for the terminal.
-pub(crate) fn text(rows: &[Row]) -> String {
-    format!(
-        "set and taken back, ns of processor time for each\n\n{}\n\
-         set and waited for, by a task each, within half a second; none is early\n\n{}",
-        taken(rows),
-        ending(rows)
     )
 }
 
@@ -75,7 +65,7 @@ mod tests {
         };
         let rows = [row("in order", None), row("ending", Some(56_700.0))];
         assert_eq!((taken(&rows).rows().len(), ending(&rows).rows().len()), (1, 1));
-        let text = text(&rows);
+        let text = format!("{}{}", taken(&rows), ending(&rows));
         assert!(text.contains("in order") && text.contains("56.7 us"), "{text}");
     }
 }

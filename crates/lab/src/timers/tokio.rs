@@ -5,13 +5,13 @@ use std::time::Instant;
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::{sleep, sleep_until};
 
-use crate::error::{Error, Result};
+use crate::error::{Doing, Result};
 use crate::timers::load::{self, Late, Order, Plan, Taken};
 use crate::timers::subject::Timers;
 
 pub(super) fn start() -> Result<Box<dyn Timers>> {
     let runtime = Builder::new_current_thread().enable_time().build();
-    Ok(Box::new(runtime.map_err(|error| Error::system("starting tokio", error))?))
+    Ok(Box::new(runtime.doing("starting tokio")?))
 }
 
 impl Timers for Runtime {

@@ -5,10 +5,11 @@ use serde_json::json;
 use crate::budget::Budget;
 use crate::environment::Environment;
 use crate::error::{Error, Result};
-use crate::progress::Progress;
 use crate::record::Record;
-use crate::rivals::{self, Lost};
+use crate::rivals;
+use crate::run::Run;
 use crate::second_thread::SecondThread;
+use crate::statistics::ToTokio;
 use crate::sys::process;
 use crate::timers::load::{self, Ended, Order, Plan, Taken};
 use crate::timers::subject::{self, Entry, Timers};
@@ -27,16 +28,8 @@ const LEAST_IN_A_ROUND: usize = 100_000;
 fn sizes(options: &Options) -> Result<Vec<usize>> {
     let default = if options.output.quick { "10000,1000000" } else { "1000,10000,100000,1000000" };
     let sizes = options::numbers("--timers", options.timers.as_deref().unwrap_or(default))?;
-    if let Some(size) = sizes.iter().find(|&size| !(1..=MOST_TIMERS).contains(size)) {
-        let text = format!("--timers {size} is not possible: give 1 to {MOST_TIMERS}");
-        return Err(Error::usage(text));
-    }
-    if options.ending == 0 || options.ending > MOST_ENDING {
-        return Err(Error::usage(format!(
-            "--ending {} is not possible: give 1 to {MOST_ENDING}",
-            options.ending
-        )));
-    }
+    sizes.iter().try_for_each(|&size| options::within("--timers", size, 1..=MOST_TIMERS))?;
+    options::within("--ending", options.ending, 1..=MOST_ENDING)?;
     Ok(grouping::distinct(sizes))
 }
 
@@ -78,44 +71,44 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let loads = loads(&sizes, options.ending);
     let _second = options.output.second_thread.then(SecondThread::start);
     let environment = Environment::here();
-    let progress = Progress::new("timers", loads.len() * entries.len() * 10);
-    let (mut runners, mut lost) = (Vec::new(), Lost::default());
+    let in_a_round = loads.iter().map(|load| load.timers.max(LEAST_IN_A_ROUND)).collect();
+    let budget = Budget::of_sizes(&options.output, in_a_round, 10.0, 45.0);
+    let blocks = loads.len() * entries.len() * 10;
+    let mut run = Run::new("timers", &options.output, Vec::new(), blocks, budget);
+    let mut runners = Vec::new();
     for &entry in &entries {
-        let started = lost.keep(entry.name, entry.start())?;
+        let started = run.lost.keep(entry.name, entry.start())?;
         let (taken, ended) = (Vec::new(), Vec::new());
         runners.extend(started.map(|timers| Runner { entry, timers, taken, ended }));
     }
-    let in_a_round = loads.iter().map(|load| load.timers.max(LEAST_IN_A_ROUND)).collect();
-    let mut budget = Budget::of_sizes(&options.output, in_a_round, 10.0, 45.0);
     let mut rows = Vec::new();
     for load in loads {
-        if !budget.point() {
+        if !run.budget.point() {
             continue;
         }
         let plan = Plan::new(load.timers, options.output.seed);
-        let mut take_turns = |budget: &Budget, counts| -> Result<()> {
-            for place in budget.turns(runners.len()) {
+        let mut take_turns = |run: &mut Run<'_>, counts| -> Result<()> {
+            for place in run.budget.turns(runners.len()) {
                 let runner = &mut runners[place];
                 let name = runner.entry.name;
-                if !lost.has(name) {
-                    progress.step(format!("{name} {} {}", load.timers, load.name()));
-                    lost.keep(name, runner.round(load, &plan, counts))?;
+                if !run.lost.has(name) {
+                    run.progress.step(format!("{name} {} {}", load.timers, load.name()));
+                    run.lost.keep(name, runner.round(load, &plan, counts))?;
                 }
             }
             Ok(())
         };
         // The first round touches memory that the allocator does not have yet.
-        take_turns(&budget, false)?;
-        while budget.round() {
-            take_turns(&budget, true)?;
+        take_turns(&mut run, false)?;
+        while run.budget.round() {
+            take_turns(&mut run, true)?;
         }
-        runners.retain(|runner| !lost.has(runner.entry.name));
+        runners.retain(|runner| !run.lost.has(runner.entry.name));
         let measured = runners.iter_mut().filter(|one| one.rounds() > 0);
         let mut point: Vec<Row> = measured.map(|runner| runner.row(load)).collect();
         relate(&mut point);
         rows.extend(point);
     }
-    drop(progress);
     let own = [
         ("subjects", json!(entries.iter().map(|entry| entry.name).collect::<Vec<_>>())),
         ("about", entries.iter().map(|e| (e.name.to_owned(), json!(e.about))).collect()),
@@ -124,10 +117,8 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
         ("ending_within_ns", json!(load::WINDOW.as_nanos())),
         ("timers_verified", json!(true)),
         ("rivals", rivals::versions(subject::ALL.iter().map(|entry| entry.name))),
-        ("notes", json!(lost.notes().collect::<Vec<_>>())),
     ];
-    let parameters = options.output.parameters().into_iter().chain(own).chain(budget.end());
-    Ok(Record::new("timers", environment, parameters, rows))
+    Ok(run.record(environment, own, rows))
 }
 
 impl Runner {
@@ -202,11 +193,8 @@ impl Runner {
 /// Fills in the ratios under one load.
 fn relate(point: &mut [Row]) {
     let Some(tokio) = point.iter().find(|row| row.subject == "tokio").cloned() else { return };
-    let ratio = |own: f64, other: f64| (other > 0.0).then(|| own / other);
     for row in point {
-        row.tokio_ratio = ratio(row.timer_ns_median, tokio.timer_ns_median);
-        row.tokio_ratio_min = ratio(row.timer_ns_min, tokio.timer_ns_min);
-        row.tokio_decile = statistics::ratio(&row.timer_ns, &tokio.timer_ns);
+        row.to_tokio = ToTokio::of(&row.timer_ns, &tokio.timer_ns);
     }
 }
 
@@ -237,21 +225,5 @@ mod tests {
         let both = |size| [("in order", size), ("shuffled", size)];
         let rest = [("one by one", 99), ("ending", 7)];
         assert_eq!(names, [&both(10)[..], &both(99), &rest].concat());
-    }
-
-    #[test]
-    fn ratios_need_tokio() {
-        let row = |subject: &str, timer_ns_median| Row {
-            subject: subject.to_owned(),
-            timer_ns_median,
-            timer_ns_min: timer_ns_median / 2.0,
-            ..Row::default()
-        };
-        let mut point = [row("superpoll-rt", 60.0), row("tokio", 120.0)];
-        relate(&mut point);
-        assert_eq!((point[0].tokio_ratio, point[0].tokio_ratio_min), (Some(0.5), Some(0.5)));
-        let mut alone = [row("superpoll-rt", 60.0)];
-        relate(&mut alone);
-        assert_eq!(alone[0].tokio_ratio, None);
     }
 }

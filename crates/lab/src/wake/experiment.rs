@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::experiment::{Experiment, Figure};
-use crate::page::Page;
+use crate::part::Part;
 use crate::record::Record;
 use crate::target::{Target, Targets};
 use crate::wake::{Options, Row, table, trial};
@@ -27,13 +27,8 @@ impl Experiment for Wake {
         trial::run(options)
     }
 
-    fn text(rows: &[Row]) -> String {
-        table::wake_ups(rows).to_string()
-    }
-
-    fn page(rows: &[Row], page: &mut Page<'_>) -> Result<()> {
-        page.table(&table::wake_ups(rows));
-        Ok(())
+    fn parts(rows: &[Row]) -> Vec<Part> {
+        vec![Part::Table(table::wake_ups(rows))]
     }
 
     /// Returns the targets that `superpoll-lab wake` measures.

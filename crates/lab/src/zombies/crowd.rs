@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use serde::{Deserialize, Serialize};
 
 use crate::echo;
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::http;
 use crate::server::client;
 use crate::server::clients::{self, Clients};
@@ -109,7 +109,6 @@ pub(super) fn echo_load(
     let ports = ports.iter().cycle().take(count);
     let sockets: std::io::Result<Vec<OwnedFd>> =
         ports.map(|&port| client::connect(from, port)).collect();
-    let sockets =
-        sockets.map_err(|e| Error::system(format!("connecting {count} times to {subject}"), e))?;
+    let sockets = sockets.doing(format_args!("connecting {count} times to {subject}"))?;
     echo::load::load(subject, sockets, BYTES)
 }

@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::experiment::{Experiment, Figure};
-use crate::page::Page;
+use crate::part::Part;
 use crate::record::Record;
 use crate::target::{Target, Targets};
 use crate::zombies::{Options, Row, plot, table, trial};
@@ -29,17 +29,11 @@ impl Experiment for Zombies {
         trial::run(options)
     }
 
-    fn text(rows: &[Row]) -> String {
-        table::servers(rows).to_string()
-    }
-
-    fn page(rows: &[Row], page: &mut Page<'_>) -> Result<()> {
-        for family in ["echo", "web"] {
-            let plot = plot::over_zombies(rows, family);
-            page.plot(&format!("zombies-{family}.svg"), plot)?;
-        }
-        page.table(&table::servers(rows));
-        Ok(())
+    fn parts(rows: &[Row]) -> Vec<Part> {
+        let plots = ["echo", "web"].map(|family| {
+            Part::plot(format!("zombies-{family}.svg"), plot::over_zombies(rows, family))
+        });
+        plots.into_iter().chain([Part::Table(table::servers(rows))]).collect()
     }
 
     /// The targets that `superpoll-lab zombies` measures, for servers that promise the same speed

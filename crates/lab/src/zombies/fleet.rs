@@ -7,7 +7,7 @@ use tempfile::TempDir;
 
 use crate::channel::{self, Kind};
 use crate::echo::connections::Connections;
-use crate::error::{Error, Result};
+use crate::error::{Doing, Result};
 use crate::server::generator::{Connection, Generator};
 use crate::server::turns::Runner;
 use crate::server::{ProcessOptions, Server, memory};
@@ -82,20 +82,16 @@ fn begin(
         let (server, port, folder) = gateway::start(name, process, backend)?;
         return Ok((server, port, Some(folder)));
     }
-    let listener =
-        listen().map_err(|e| Error::system("listening for a server's connections", e))?;
+    let listener = listen().doing("listening for a server's connections")?;
     let port = listener.local_addr().map_or(0, |address| address.port());
     let keeps = vec![listener.as_raw_fd()];
     let server = Server::begin(name, work.counts(), process, keeps, |control| match work {
         Work::Echo(software) => {
-            let sockets =
-                accept(listener, total).map_err(|e| Error::system("accepting a connection", e))?;
+            let sockets = accept(listener, total).doing("accepting a connection")?;
             software.serve(Connections { kind: Kind::Tcp, sockets, room: ROOM }, control)
         }
         Work::Web(serve) => {
-            listener
-                .set_nonblocking(true)
-                .map_err(|e| Error::system("setting a listener up", e))?;
+            listener.set_nonblocking(true).doing("setting a listener up")?;
             serve(listener, control)
         }
         Work::Gateway(_) => Ok(()),

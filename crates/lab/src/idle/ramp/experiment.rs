@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::experiment::{Experiment, Figure};
 use crate::idle::Options;
 use crate::idle::ramp::{Row, plot, table, trial};
-use crate::page::Page;
+use crate::part::Part;
 use crate::record::Record;
 
 /// Connections that do nothing, until there is a limit.
@@ -30,14 +30,9 @@ impl Experiment for IdleRamp {
         trial::run(options)
     }
 
-    fn text(rows: &[Row]) -> String {
-        table::steps(rows).to_string()
-    }
-
-    fn page(rows: &[Row], page: &mut Page<'_>) -> Result<()> {
-        page.plot("idle-ramp.svg", plot::over_connections(rows))?;
-        page.table(&table::steps(rows));
-        Ok(())
+    fn parts(rows: &[Row]) -> Vec<Part> {
+        let plot = Part::plot("idle-ramp.svg", plot::over_connections(rows));
+        vec![plot, Part::Table(table::steps(rows))]
     }
 
     fn figure(row: &Row) -> Option<Figure> {

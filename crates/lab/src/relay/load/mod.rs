@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use self::pattern::Pattern;
 use crate::channel;
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::server::{generator, rounds};
 use crate::sys::{epoll, process, socket};
 
@@ -293,7 +293,7 @@ impl Load {
     /// The port of the origin.
     pub(super) fn origin(&self) -> Result<u16> {
         let address = self.listener.local_addr();
-        address.map(|address| address.port()).map_err(|e| Error::system("asking for a port", e))
+        address.map(|address| address.port()).doing("asking for a port")
     }
 
     /// How many connections the origin has accepted so far.

@@ -16,7 +16,7 @@ const CANCEL: u64 = 1 << 63;
 /// Reads, one of each descriptor at a time.
 pub(crate) struct Reads {
     // Before the memory that the kernel writes to.
-    ring: Counted,
+    pub ring: Counted,
     buffers: Vec<[u8; ROOM]>,
     files: Vec<RawFd>,
     /// The reads that the kernel has.
@@ -37,7 +37,7 @@ impl Reads {
         })
     }
 
-    /// Reads a descriptor, from the next [`submit`](Reads::submit) on, when there is something. Its
+    /// Reads a descriptor, from the next [`submit`](Counted::submit) on, when there is something. Its
     /// last read must be over.
     pub(crate) fn start(&mut self, number: usize, fd: RawFd) -> io::Result<()> {
         self.files[number] = fd;
@@ -55,11 +55,6 @@ impl Reads {
         // time; buffers are neither moved nor freed before all reads are over (`drop`). A
         // cancellation refers to no memory of ours.
         unsafe { self.ring.push(entry) }
-    }
-
-    /// Submits the started reads.
-    pub(crate) fn submit(&mut self) -> io::Result<()> {
-        self.ring.enter(0)
     }
 
     /// Returns the error of a read that is over although it should wait, if there is one.
@@ -92,16 +87,6 @@ impl Reads {
         completed.clear();
         self.completed = completed;
         Ok(())
-    }
-
-    /// Returns the number of system calls so far.
-    pub(crate) fn calls(&self) -> u64 {
-        self.ring.calls
-    }
-
-    /// Returns how often the completion queue had no room.
-    pub(crate) fn overflows(&self) -> u64 {
-        self.ring.overflows
     }
 
     /// Cancels all reads and waits until none is left.

@@ -1,7 +1,7 @@
 //! A loop over events in one thread.
 
 use crate::channel::Pairs;
-use crate::error::{Error, Result};
+use crate::error::{Doing, Result};
 use crate::subject::Turn;
 use crate::sys::descriptor;
 use crate::threads::counters::SharedCounters;
@@ -23,8 +23,7 @@ pub(super) fn set_up<'a, L: Turn + 'a>(
 /// Has the readers not block, whatever the subject before has made of them.
 pub(super) fn do_not_block(input: Input<'_>) -> Result<()> {
     input.pairs.readers().iter().try_for_each(|&fd| {
-        descriptor::set_blocking(fd, false)
-            .map_err(|e| Error::system(format!("having descriptor {fd} not block"), e))
+        descriptor::set_blocking(fd, false).doing(format_args!("having descriptor {fd} not block"))
     })
 }
 

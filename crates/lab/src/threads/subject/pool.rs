@@ -4,7 +4,7 @@
 
 use std::thread::{Builder, JoinHandle};
 
-use crate::error::{Error, Result};
+use crate::error::{Doing, Result};
 use crate::subject::Turn;
 use crate::subject::raw_epoll::{LEVEL, RawEpoll};
 use crate::threads::counters::SharedCounters;
@@ -26,7 +26,7 @@ pub(super) fn set_up<'a>(input: Input<'a>) -> Result<Box<dyn Reading + 'a>> {
     for worker in 1..workers {
         let (mut share, counters) = (share(worker)?, input.counters.clone());
         let thread = Builder::new().spawn(move || read_all(&mut share, counters));
-        others.push(thread.map_err(|e| Error::system("starting a worker thread", e))?);
+        others.push(thread.doing("starting a worker thread")?);
     }
     Ok(Box::new(Pool { own: share(0)?, counters: input.counters.clone(), others }))
 }

@@ -15,7 +15,7 @@ use superpoll_rt::net::unix::UnixStream;
 use superpoll_rt::{BackendKind, Runtime, pipe};
 
 use crate::channel::Kind;
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::sys::descriptor;
 use crate::threads::counters::{Outcome, ROOM, SharedCounters};
 use crate::threads::subject::input::{Input, Reading};
@@ -40,12 +40,8 @@ struct Part {
     end: Rc<End>,
 }
 
-fn said(error: superpoll_rt::Error) -> Error {
-    Error::usage(error.to_string())
-}
-
 pub(super) fn set_up<'a>(input: Input<'a>) -> Result<Box<dyn Reading + 'a>> {
-    let runtime = Runtime::builder().backend(BackendKind::Adaptive).build().map_err(said)?;
+    let runtime = Runtime::builder().backend(BackendKind::Adaptive).build()?;
     let end = Rc::new(End::default());
     let start_all = async {
         for (pair, &fd) in input.pairs.readers().iter().enumerate() {
@@ -59,10 +55,7 @@ pub(super) fn set_up<'a>(input: Input<'a>) -> Result<Box<dyn Reading + 'a>> {
         }
         io::Result::Ok(())
     };
-    runtime
-        .try_block_on(start_all)
-        .map_err(said)?
-        .map_err(|e| Error::system("handing a descriptor to the runtime", e))?;
+    runtime.try_block_on(start_all)?.doing("handing a descriptor to the runtime")?;
     Ok(Box::new(Tasks { runtime, end }))
 }
 
@@ -100,6 +93,6 @@ impl Reading for Tasks {
             end.waker.set(Some(cx.waker().clone()));
             Poll::Pending
         });
-        self.runtime.try_block_on(ended).map_err(said)
+        self.runtime.try_block_on(ended).map_err(Error::from)
     }
 }

@@ -3,7 +3,7 @@
 
 use std::thread::{Builder, JoinHandle};
 
-use crate::error::{Error, Result};
+use crate::error::{Doing, Error, Result};
 use crate::sys::{descriptor, process};
 use crate::threads::counters::Outcome;
 use crate::threads::subject::input::{Input, Reading};
@@ -18,8 +18,7 @@ struct ThreadEach {
 pub(super) fn set_up<'a>(input: Input<'a>) -> Result<Box<dyn Reading + 'a>> {
     let mut threads = Vec::with_capacity(input.pairs.readers().len());
     for (pair, &fd) in input.pairs.readers().iter().enumerate() {
-        descriptor::set_blocking(fd, true)
-            .map_err(|e| Error::system(format!("having descriptor {fd} block"), e))?;
+        descriptor::set_blocking(fd, true).doing(format_args!("having descriptor {fd} block"))?;
         let counters = input.counters.clone();
         let read = move || {
             counters.arrive();

@@ -316,6 +316,7 @@ fn a_ring_that_takes_no_more_for_now_ends_no_registration() {
         return;
     }
     const COUNT: usize = 600;
+    crate::limits::raise_descriptors().unwrap();
     for error in [libc::EAGAIN, libc::ENOMEM, libc::EBUSY, libc::EINTR, libc::EBADR] {
         let mut uring = Uring::new().unwrap();
         // More changes than the queue has room for, which is not worked off at first.
@@ -357,6 +358,7 @@ fn a_removal_that_the_ring_does_not_take_is_submitted_later() {
         return;
     }
     const COUNT: usize = 300;
+    crate::limits::raise_descriptors().unwrap();
     let mut uring = Uring::new().unwrap();
     let mut stage = Stage::new(COUNT);
     let pipes: Vec<_> = (0..COUNT).map(|_| pipe().unwrap()).collect();
