@@ -57,9 +57,16 @@
 //!
 //! # Features
 //!
-//! `hyper` has hyper's I/O traits, executor and timer; `tokio` has tokio's I/O traits;
-//! `tokio-context` has a tokio runtime for libraries that need one; `tracing` reports events. The
-//! `futures-io` traits are always there.
+//! `macros`, on by default, has the attributes `main` and `test`; `hyper` has hyper's I/O traits,
+//! executor and timer; `hyper-util` has `hyper::serve` and a connector for its pooled client;
+//! `tokio` has tokio's I/O traits; `tokio-context` has a tokio runtime for libraries that need one;
+//! `tracing` reports events. The `futures-io` traits are always there.
+//!
+//! # What is left to other crates
+//!
+//! `select` and `join` (futures-lite), cancellation (tokio-util), channels and locks (async-channel,
+//! async-lock, or tokio's) and files (async-fs) work as they are. [`coming_from_tokio`] and
+//! [`coming_from_smol`] show each of them, and what to type instead of what.
 //!
 //! # Libraries that need tokio
 //!
@@ -154,11 +161,10 @@ pub use task::{JoinError, JoinHandle, TaskPanic, spawn, yield_now};
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-/// The programs of the pages for those who know another runtime.
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/coming-from-tokio.md")]
-struct ComingFromTokio;
+#[cfg(doc)]
+#[doc = include_str!("../docs/coming-from-tokio.md")]
+pub mod coming_from_tokio {}
 
-#[cfg(doctest)]
-#[doc = include_str!("../../../docs/coming-from-smol.md")]
-struct ComingFromSmol;
+#[cfg(doc)]
+#[doc = include_str!("../docs/coming-from-smol.md")]
+pub mod coming_from_smol {}

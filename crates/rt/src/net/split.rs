@@ -2,8 +2,10 @@
 //!
 //! `split` borrows: both halves live within the task that has the stream. `into_split` shares the
 //! stream by reference counting, without a lock, so that two tasks can have a half each. Both tasks
-//! belong to the same engine, which the compiler enforces (the halves are not `Send`). To move such
-//! a stream, [`reunite`](OwnedReadHalf::reunite) the halves first.
+//! belong to the same engine, which the compiler enforces (the halves are not `Send`): a stream is
+//! watched by the engine of one thread, and halves on two engines would take turns in moving it. To
+//! move such a stream, [`reunite`](OwnedReadHalf::reunite) the halves first. For a half on each of
+//! two engines, duplicate the descriptor; the page for those who come from tokio shows how.
 
 use std::fmt;
 use std::ops::Deref;
