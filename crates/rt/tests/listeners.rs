@@ -389,13 +389,14 @@ fn tasks_that_accept_from_one_exclusive_listener_all_go_on_when_it_takes_turns()
     runtime.block_on(async {
         for task in 0..3 {
             let (listener, served) = (listener.clone(), served.clone());
-            drop(superpoll_rt::spawn(async move {
+            superpoll_rt::spawn(async move {
                 loop {
                     let (mut stream, _) = listener.accept().await.unwrap();
                     served[task].set(served[task].get() + 1);
                     stream.write_all(&[task as u8]).await.unwrap();
                 }
-            }));
+            })
+            .detach();
         }
     });
     let told = drive(&runtime, move || connect(address, 60));

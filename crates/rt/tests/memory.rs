@@ -80,7 +80,7 @@ fn an_idle_task_with_a_connection_costs_at_most_500_bytes() {
             for _ in 0..CONNECTIONS {
                 clients.push(Client::connect(address).unwrap());
                 let (mut stream, _) = listener.accept().await.unwrap();
-                drop(spawn(async move {
+                spawn(async move {
                     let mut first = [0; 1];
                     // Waits, and does the same as a server when a request begins.
                     if let Ok(1) = stream.read(&mut first).await {
@@ -88,7 +88,8 @@ fn an_idle_task_with_a_connection_costs_at_most_500_bytes() {
                         let count = stream.read(&mut buffer).await.unwrap_or(0);
                         let _ = stream.write_all(&buffer[..count]).await;
                     }
-                }));
+                })
+                .detach();
             }
             for _ in 0..4 {
                 yield_now().await;

@@ -193,7 +193,7 @@ fn a_child_outlives_its_runtime() {
         .block_on(async {
             let mut child = spawn(shell("read line").stdin(Stdio::piped()))?;
             let (stdin, id) = (child.stdin.take(), child.id());
-            drop(superpoll_rt::spawn(async move { child.wait().await }));
+            superpoll_rt::spawn(async move { child.wait().await }).detach();
             superpoll_rt::yield_now().await;
             io::Result::Ok((stdin, id))
         })

@@ -79,12 +79,13 @@ fn many_that_wait_are_read_with_one_call() {
             let mut clients = Vec::new();
             for (mut stream, client) in list {
                 clients.push(client);
-                drop(spawn(async move {
+                spawn(async move {
                     let mut buffer = [0; 100];
                     while let Ok(count @ 1..) = stream.read(&mut buffer).await {
                         stream.write_all(&buffer[..count]).await.unwrap();
                     }
-                }));
+                })
+                .detach();
             }
             for round in 0..100u8 {
                 for client in &mut clients {

@@ -307,7 +307,7 @@ fn runtime(random: &mut Random) -> String {
         let address = listener.local_addr().unwrap();
         let mut server = spawn(async move {
             while let Ok((mut stream, _)) = listener.accept().await {
-                drop(spawn(async move {
+                spawn(async move {
                     let mut buffer = [0; 700];
                     let mut turn = 0u32;
                     loop {
@@ -331,7 +331,8 @@ fn runtime(random: &mut Random) -> String {
                             Some(_) => return,
                         }
                     }
-                }));
+                })
+                .detach();
             }
         });
         while Instant::now() < end {

@@ -131,10 +131,11 @@ fn a_dropped_handle_lets_the_task_run_on() {
     let done = Rc::new(Cell::new(false));
     let theirs = done.clone();
     runtime.block_on(async {
-        drop(spawn(async move {
+        spawn(async move {
             yield_now().await;
             theirs.set(true);
-        }));
+        })
+        .detach();
     });
     assert!(!done.get(), "block_on returns with its own future");
     runtime.block_on(async {
@@ -213,10 +214,11 @@ fn a_destructor_that_panics_or_spawns_does_not_keep_other_tasks_alive() {
     impl Drop for Spawns {
         fn drop(&mut self) {
             let told = Told(self.0.clone());
-            drop(spawn(async move {
+            spawn(async move {
                 let _told = told;
                 pending::<()>().await
-            }));
+            })
+            .detach();
         }
     }
     let (sender, dropped) = mpsc::channel();
@@ -224,18 +226,21 @@ fn a_destructor_that_panics_or_spawns_does_not_keep_other_tasks_alive() {
     runtime.block_on(async {
         let spawns = Spawns(sender.clone());
         let told = Told(sender);
-        drop(spawn(async move {
+        spawn(async move {
             let _panics = Panics;
             pending::<()>().await
-        }));
-        drop(spawn(async move {
+        })
+        .detach();
+        spawn(async move {
             let _spawns = spawns;
             pending::<()>().await
-        }));
-        drop(spawn(async move {
+        })
+        .detach();
+        spawn(async move {
             let _told = told;
             pending::<()>().await
-        }));
+        })
+        .detach();
         yield_now().await;
     });
     drop(runtime);
@@ -317,11 +322,12 @@ fn a_future_that_is_not_send_is_made_on_its_engine() {
     let (sender, answer) = mpsc::channel();
     handle
         .call_on(1, move || {
-            drop(spawn(async move {
+            spawn(async move {
                 let own = Rc::new(5);
                 yield_now().await;
                 sender.send(*own).unwrap();
-            }));
+            })
+            .detach();
         })
         .unwrap();
     assert_eq!(answer.recv_timeout(LONG), Ok(5));
@@ -398,11 +404,12 @@ fn the_root_future_is_polled_only_when_it_was_woken() {
         polls.set(polls.get() + 1);
         if polls.get() == 1 {
             sender.send(cx.waker().clone()).unwrap();
-            drop(spawn(async {
+            spawn(async {
                 for _ in 0..10 {
                     yield_now().await;
                 }
-            }));
+            })
+            .detach();
             return std::task::Poll::Pending;
         }
         std::task::Poll::Ready(())
@@ -477,12 +484,13 @@ fn a_panic_of_the_root_future_goes_up_and_the_tasks_go_on() {
         let counted = rounds.clone();
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             runtime.try_block_on(async {
-                drop(spawn(async move {
+                spawn(async move {
                     for _ in 0..1000 {
                         counted.set(counted.get() + 1);
                         yield_now().await;
                     }
-                }));
+                })
+                .detach();
                 yield_now().await;
                 panic!("at the root")
             })

@@ -33,7 +33,7 @@ fn start(
     backend: BackendKind,
 ) -> Result<Box<dyn Ring>> {
     let runtime = Runtime::builder().backend(backend).build()?;
-    let start = |link, station| drop(spawn(pass(link, station)));
+    let start = |link, station| spawn(pass(link, station)).detach();
     let ends = |reader, writer| Ok(Ends::new(reader, writer));
     let link = runtime.try_block_on(async { occupy(course, pipes, ends, start) })?;
     Ok(ring(course, runtime, link.doing("starting tasks")?))

@@ -173,7 +173,7 @@ impl Listeners {
                 remotes: remotes.to_vec(),
             };
             let serve = serve.clone();
-            handle.call_on(engine, move || drop(spawn(accepting.run(serve))))?;
+            handle.call_on(engine, move || spawn(accepting.run(serve)).detach())?;
         }
         Ok(Listeners { shared, address, spread })
     }
@@ -282,14 +282,14 @@ impl Accepting {
             let engine = if self.spread == Spread::HandOff { self.fewest() } else { self.engine };
             self.shared.accepted[engine].fetch_add(1, Ordering::Relaxed);
             if engine == self.engine {
-                let begin = AssertUnwindSafe(|| drop(spawn(serve(stream, peer))));
+                let begin = AssertUnwindSafe(|| spawn(serve(stream, peer)).detach());
                 if catch_unwind(begin).is_err() {
                     engine::with(|engine| count(&engine.counters.panicked));
                     trace::task_panicked();
                 }
             } else {
                 let serve = serve.clone();
-                let call = Box::new(move || drop(spawn(serve(stream, peer))));
+                let call = Box::new(move || spawn(serve(stream, peer)).detach());
                 // An engine that has ended takes no message; the connection is closed.
                 let _ = self.remotes[engine].send(Message::Call(call));
             }

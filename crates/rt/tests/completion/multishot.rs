@@ -449,16 +449,18 @@ fn everything_is_closed_in_the_end() {
                 send(&there, vec![1; 10_000]).await.0?;
                 some_turns().await;
                 drop(chunks);
-                drop(spawn(async move {
+                spawn(async move {
                     let mut chunks = Chunks::new(&one);
                     while let Some(Ok(_)) = chunks.next().await {}
-                }));
-                drop(spawn(async move {
+                })
+                .detach();
+                spawn(async move {
                     let mut incoming = Incoming::new(&listener);
                     let first = incoming.next().await;
                     sleep(Duration::from_secs(1000)).await;
                     drop(first);
-                }));
+                })
+                .detach();
                 some_turns().await;
                 let clients: io::Result<Vec<_>> =
                     (0..40).map(|_| std::net::TcpStream::connect(address)).collect();

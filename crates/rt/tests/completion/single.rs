@@ -510,8 +510,8 @@ fn everything_is_closed_in_the_end() {
                 let address = listener.local_addr()?;
                 let (one, other) = tcp_pair().await?;
                 let (here, there) = UnixStream::pair()?;
-                drop(spawn(async move { recv(&one, room(10)).await.0 }));
-                drop(spawn(async move { accept(&listener).await.map(drop) }));
+                spawn(async move { recv(&one, room(10)).await.0 }).detach();
+                spawn(async move { accept(&listener).await.map(drop) }).detach();
                 some_turns().await;
                 // Accepted when no task is left to take them.
                 let clients: io::Result<Vec<_>> =

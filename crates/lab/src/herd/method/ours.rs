@@ -68,10 +68,11 @@ fn serve(
 
 fn start(task: impl Future<Output = io::Result<()>> + 'static, failure: &Rc<Failure>) {
     let failure = failure.clone();
-    drop(superpoll_rt::spawn(async move {
+    superpoll_rt::spawn(async move {
         failure.error.set(task.await.err());
         failure.waker.take().into_iter().for_each(Waker::wake);
-    }));
+    })
+    .detach();
 }
 
 async fn accept(listener: TcpListener, report: Report) -> io::Result<()> {

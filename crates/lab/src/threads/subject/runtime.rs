@@ -60,7 +60,7 @@ pub(super) fn set_up<'a>(input: Input<'a>) -> Result<Box<dyn Reading + 'a>> {
 }
 
 fn start(part: Part, mut reader: impl AsyncRead + Unpin + 'static) {
-    drop(superpoll_rt::spawn(async move {
+    superpoll_rt::spawn(async move {
         let mut buffer = [0; ROOM];
         loop {
             match reader.read(&mut buffer).await {
@@ -80,7 +80,8 @@ fn start(part: Part, mut reader: impl AsyncRead + Unpin + 'static) {
         if let Some(waker) = part.end.waker.take() {
             waker.wake();
         }
-    }));
+    })
+    .detach();
 }
 
 impl Reading for Tasks {
