@@ -135,6 +135,10 @@ experiments! {
     sit: keep::experiment::Keep as "sit",
 }
 
+crate::options::commands! {
+    atr echo files herd http idle keep mix models registrations relay ring threads timers wake zombies
+}
+
 /// Returns the rows of a record; none if its experiment was not run.
 pub(crate) fn rows<Row>(record: &Option<Record<Row>>) -> std::slice::Iter<'_, Row> {
     record.as_ref().map_or(&[][..], |record| &record.rows).iter()

@@ -56,21 +56,18 @@ macro_rules! commands {
         impl Default for crate::$module::Options {
             /// Returns the options of the command line without arguments.
             fn default() -> Self {
-                without_arguments()
+                crate::options::without_arguments()
             }
         }
 
-        impl AsRef<Output> for crate::$module::Options {
-            fn as_ref(&self) -> &Output {
+        impl AsRef<crate::options::Output> for crate::$module::Options {
+            fn as_ref(&self) -> &crate::options::Output {
                 &self.output
             }
         }
     )+};
 }
-
-commands! {
-    atr echo files herd http idle keep mix models registrations relay ring threads timers wake zombies
-}
+pub(crate) use commands;
 
 /// The options of a command line without arguments.
 ///

@@ -30,7 +30,7 @@ fn lab_relay_counts_calls_as_strace_does_and_measures_every_load() {
     arguments.extend(FEW);
     arguments.extend(SMALL);
     let text = succeed(folder.path(), &arguments);
-    assert!(text.contains("cpu us/request") && text.contains("system calls by name"), "{text}");
+    assert!(text.contains("cpu us/request") && text.contains("System calls by name"), "{text}");
     let record = json(&folder.path().join("relay.json"));
     let fields: [Field; 9] = [
         ("subject", Value::is_string),
