@@ -148,6 +148,7 @@ impl Engine {
     }
 
     /// Makes this the thread's engine while a function runs; an engine that is current steps back.
+    #[cfg(feature = "tokio-context")]
     pub(crate) fn as_current<R>(self: &Rc<Engine>, f: impl FnOnce() -> R) -> R {
         current::during(self, f)
     }
