@@ -54,9 +54,8 @@ async fn client(handle: Handle, address: SocketAddr, number: usize) -> std::io::
     stream.read_exact(&mut echoed).await?;
     assert_eq!(echoed, text.as_bytes());
 
-    // Futures that wait for a stream of ours stay on a thread: the engine's task spawns one there.
-    let on_engine = handle.spawn(async move { superpoll_rt::spawn(ask(address, text)).await });
-    assert!(on_engine.await.and_then(|asked| asked).map_err(std::io::Error::other)??);
+    let on_engine = handle.spawn(ask(address, text));
+    assert!(on_engine.await.map_err(std::io::Error::other)??);
     Ok(())
 }
 
