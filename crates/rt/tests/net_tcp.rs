@@ -535,3 +535,18 @@ fn a_stream_is_dropped_on_a_foreign_thread() {
 fn all_of_this_holds_where_io_uring_is_refused() {
     without_io_uring::run_all();
 }
+
+/// A task that connects can be spawned from any thread, by [`superpoll_rt::Handle::spawn`].
+#[test]
+fn a_future_that_connects_is_send() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    for backend in BackendKind::available() {
+        let runtime = Runtime::builder().backend(backend).build().unwrap();
+        let peers = runtime.block_on(async {
+            let connecting = async move { TcpStream::connect(address).await?.peer_addr() };
+            runtime.handle().spawn(connecting).await.unwrap()
+        });
+        assert_eq!(peers.unwrap(), address, "{backend}");
+    }
+}

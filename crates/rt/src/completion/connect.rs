@@ -35,8 +35,7 @@ pub async fn connect(address: SocketAddr) -> io::Result<TcpStream> {
             _ => {}
         }
     }
-    stream.connect_to(address).await?;
-    Ok(stream)
+    stream.connect_to(address).await
 }
 
 /// An attempt under way, which ends before its socket is closed.

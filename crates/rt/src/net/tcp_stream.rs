@@ -1,8 +1,9 @@
 //! TCP connections.
 
+use std::future::poll_fn;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
@@ -81,9 +82,7 @@ impl TcpStream {
     /// Any error of `socket(2)` and `connect(2)`, such as `ConnectionRefused`, `TimedOut` or
     /// `NetworkUnreachable`.
     pub async fn connect_addr(address: SocketAddr) -> io::Result<TcpStream> {
-        let stream = TcpStream::unconnected(address)?;
-        stream.connect_to(address).await?;
-        Ok(stream)
+        TcpStream::unconnected(address)?.connect_to(address).await
     }
 
     /// Makes a socket for connections to such an address.
@@ -95,14 +94,28 @@ impl TcpStream {
         Ok(TcpStream::nonblocking(socket.into()))
     }
 
-    /// Connects the socket, or goes on with an attempt that has begun.
-    pub(crate) async fn connect_to(&self, address: SocketAddr) -> io::Result<()> {
-        let target = address.into();
+    /// Connects the socket, or goes on with an attempt that has begun. The future owns the stream, so
+    /// that it is `Send` as the stream is: a reference to a stream is not.
+    pub(crate) async fn connect_to(self, address: SocketAddr) -> io::Result<TcpStream> {
+        if self.begin_connect(address)? {
+            return Ok(self);
+        }
+        let mut connecting = Some(self);
+        poll_fn(move |cx| {
+            let stream = connecting.as_ref().expect("polled after it was ready");
+            ready!(stream.poll_connected(cx, address))?;
+            Poll::Ready(Ok(connecting.take().expect("it was there")))
+        })
+        .await
+    }
+
+    /// Begins to connect; returns whether the connection is made.
+    fn begin_connect(&self, address: SocketAddr) -> io::Result<bool> {
         count(Call::Connect);
-        match SockRef::from(&self.fd).connect(&target) {
-            Ok(()) => return Ok(()),
+        match SockRef::from(&self.fd).connect(&address.into()) {
+            Ok(()) => return Ok(true),
             Err(error) => match error.raw_os_error() {
-                Some(libc::EISCONN) => return Ok(()),
+                Some(libc::EISCONN) => return Ok(true),
                 // An interrupted attempt goes on as well.
                 Some(libc::EINPROGRESS | libc::EALREADY | libc::EINTR) => {}
                 _ => return Err(error),
@@ -112,22 +125,25 @@ impl TcpStream {
         // write, and the peer cannot have sent anything.
         self.fd.registration().clear(Direction::Write, 0);
         self.fd.registration().clear(Direction::Read, 0);
-        self.fd
-            .perform(Direction::Write, |stream| {
-                // The second call returns the outcome of the first.
-                count(Call::Connect);
-                match SockRef::from(stream).connect(&target) {
-                    Err(error) => match error.raw_os_error() {
-                        Some(libc::EISCONN) => Ok(()),
-                        Some(libc::EALREADY | libc::EINPROGRESS) => {
-                            Err(io::ErrorKind::WouldBlock.into())
-                        }
-                        _ => Err(error),
-                    },
-                    Ok(()) => Ok(()),
-                }
-            })
-            .await
+        Ok(false)
+    }
+
+    /// Waits until the attempt has succeeded or failed.
+    fn poll_connected(&self, cx: &mut Context<'_>, address: SocketAddr) -> Poll<io::Result<()>> {
+        self.fd.poll_perform(cx, Direction::Write, |stream| {
+            // The second call returns the outcome of the first.
+            count(Call::Connect);
+            match SockRef::from(stream).connect(&address.into()) {
+                Err(error) => match error.raw_os_error() {
+                    Some(libc::EISCONN) => Ok(()),
+                    Some(libc::EALREADY | libc::EINPROGRESS) => {
+                        Err(io::ErrorKind::WouldBlock.into())
+                    }
+                    _ => Err(error),
+                },
+                Ok(()) => Ok(()),
+            }
+        })
     }
 
     /// Adopts an existing connected socket and makes it non-blocking.

@@ -105,6 +105,15 @@ impl Drop for Example {
     }
 }
 
+/// Runs an example that ends by itself and checks its results.
+pub(crate) fn run_to_end(name: &str) {
+    for backend in BackendKind::available() {
+        let output =
+            Command::new(path(name)).env("SUPERPOLL_BACKEND", backend.name()).output().unwrap();
+        assert!(output.status.success(), "{name} on {backend}: {output:?}");
+    }
+}
+
 /// Bytes without a pattern, the same for the same seed (xorshift).
 pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;

@@ -11,7 +11,7 @@ use hyper::{Method, Request, StatusCode, Version};
 use superpoll_rt::hyper::{EngineExecutor, EngineTimer};
 use superpoll_rt::{BackendKind, Runtime, spawn};
 
-use crate::example::{Example, noise};
+use crate::example::{Example, noise, run_to_end};
 
 const CONNECTIONS: u64 = 64;
 const REQUESTS: u64 = 50;
@@ -263,4 +263,14 @@ fn a_signal_ends_it_in_order() {
         assert!(received.ends_with(b"halfmore"), "{kind}: {}", received.escape_ascii());
         assert_eq!(server.wait().code(), Some(0), "{kind}");
     }
+}
+
+#[test]
+fn a_client_uses_its_connections_again() {
+    run_to_end("http_client");
+}
+
+#[test]
+fn a_server_ends_in_order() {
+    run_to_end("graceful_shutdown");
 }
