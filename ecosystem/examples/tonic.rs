@@ -4,9 +4,8 @@ use std::error::Error;
 use std::time::Duration;
 
 use hyper_util::service::TowerToHyperService;
-use superpoll_rt::hyper::serve;
 use superpoll_rt::net::TcpListener;
-use superpoll_rt::{Runtime, spawn, time};
+use superpoll_rt::{Runtime, serve, spawn, time};
 use tonic::service::Routes;
 use tonic::transport::Endpoint;
 use tonic_health::ServingStatus;

@@ -12,10 +12,10 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::client::legacy::Client;
 use superpoll_rt::blocking::unblock;
-use superpoll_rt::hyper::{Connector, EngineExecutor, serve_until};
+use superpoll_rt::hyper::{Connector, EngineExecutor};
 use superpoll_rt::net::{TcpListener, TcpStream};
 use superpoll_rt::signal::{SignalKind, signal};
-use superpoll_rt::{Runtime, spawn, time};
+use superpoll_rt::{Runtime, serve_until, spawn, time};
 
 /// How long clients have to take their answers.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -58,7 +58,7 @@
 //! # Features
 //!
 //! `macros`, on by default, has the attributes `main` and `test`; `hyper` has hyper's I/O traits,
-//! executor and timer; `hyper-util` has `hyper::serve` and a connector for its pooled client;
+//! executor and timer; `hyper-util` has `serve` for HTTP and a connector for its pooled client;
 //! `tokio` has tokio's I/O traits; `tokio-context` has a tokio runtime for libraries that need one;
 //! `tracing` reports events. The `futures-io` traits are always there.
 //!
@@ -138,6 +138,8 @@ mod worker;
 
 #[cfg(feature = "hyper")]
 pub use adapt::hyper;
+#[cfg(feature = "hyper-util")]
+pub use adapt::hyper::serve::{serve, serve_until};
 #[cfg(feature = "tokio")]
 pub use adapt::tokio;
 pub use async_fd::{AsyncFd, NotReady, ReadyGuard};

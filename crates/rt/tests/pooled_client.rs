@@ -10,9 +10,9 @@ use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::client::legacy::Client;
-use superpoll_rt::hyper::{Connector, EngineExecutor, EngineTimer, serve, serve_until};
+use superpoll_rt::hyper::{Connector, EngineExecutor, EngineTimer};
 use superpoll_rt::net::{TcpListener, TcpStream};
-use superpoll_rt::{BackendKind, JoinSet, Runtime, spawn, time};
+use superpoll_rt::{BackendKind, JoinSet, Runtime, serve, serve_until, spawn, time};
 
 type Body = Full<Bytes>;
 

@@ -13,8 +13,8 @@ use axum::{Json, Router};
 use futures_util::{SinkExt, StreamExt, stream};
 use hyper_util::service::TowerToHyperService;
 use superpoll_ecosystem::Row;
-use superpoll_rt::hyper::serve;
 use superpoll_rt::net::TcpListener;
+use superpoll_rt::serve;
 use tokio_tungstenite::tungstenite::Message;
 
 use crate::spawn_apart;

@@ -68,12 +68,10 @@ use crate::time::{self, Sleep};
 #[cfg(feature = "hyper-util")]
 mod connector;
 #[cfg(feature = "hyper-util")]
-mod serve;
+pub(crate) mod serve;
 
 #[cfg(feature = "hyper-util")]
 pub use connector::{Connecting, Connector};
-#[cfg(feature = "hyper-util")]
-pub use serve::{serve, serve_until};
 
 /// The largest number of bytes to ask a wrapped reader for at a time. They are cleared first, and
 /// hyper lends up to 400 KiB, where a TLS record fills 16 KiB.
