@@ -71,6 +71,8 @@ struct State {
 pub(crate) struct Outside {
     pub remote: Arc<Remote>,
     state: Mutex<State>,
+    /// The process that it runs in: a forked child has no threads but the one that forked.
+    process: u32,
 }
 
 /// Returns a name for a wait on a thread without an engine; names repeat after two thousand
@@ -80,9 +82,10 @@ pub(crate) fn next_wait_name() -> u32 {
     NEXT.fetch_add(1, Ordering::Relaxed) | OUTSIDE
 }
 
-/// Returns the thread if it has been started, which a thread that only ends a wait never needs.
+/// Returns the thread if this process has started it, which a thread that only ends a wait never needs.
 pub(crate) fn started() -> Option<Arc<Outside>> {
-    THREAD.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    let thread = THREAD.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    thread.filter(|outside| outside.process == std::process::id())
 }
 
 /// Returns the thread, and starts it if there is none yet.
@@ -92,7 +95,7 @@ pub(crate) fn started() -> Option<Arc<Outside>> {
 /// The error of a poller or a thread that cannot be made; the next call tries again.
 pub(crate) fn thread() -> io::Result<Arc<Outside>> {
     let mut thread = THREAD.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(outside) = &*thread {
+    if let Some(outside) = thread.as_ref().filter(|one| one.process == std::process::id()) {
         return Ok(outside.clone());
     }
     let outside = Outside::start()?;
@@ -105,7 +108,11 @@ impl Outside {
         // No placement pays where each report is followed by a change.
         let mut poller = Poller::builder().backend(BackendKind::Epoll).build()?;
         let remote = Remote::new(Remote::next_id(), poller.backend(), poller.registrar()?);
-        let outside = Arc::new(Outside { remote: Arc::new(remote), state: Mutex::default() });
+        let outside = Arc::new(Outside {
+            remote: Arc::new(remote),
+            state: Mutex::default(),
+            process: std::process::id(),
+        });
         let own = outside.clone();
         thread::Builder::new()
             .name("superpoll-outside".to_owned())

@@ -274,16 +274,58 @@ fn timers_need_an_engine_and_say_so() {
     assert!(text.contains("no runtime runs on this thread"), "{text}");
 }
 
+/// Runs a test alone in its process, because the other tests of this file start the thread. Returns
+/// whether this is that process.
+fn is_alone(test: &str) -> bool {
+    if std::env::var_os("SUPERPOLL_TEST_CHILD").is_some() {
+        return true;
+    }
+    let child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test])
+        .env("SUPERPOLL_TEST_CHILD", "1")
+        .status()
+        .unwrap();
+    assert!(child.success());
+    false
+}
+
+#[test]
+fn a_forked_child_waits_with_a_thread_of_its_own() {
+    if !is_alone("a_forked_child_waits_with_a_thread_of_its_own") {
+        return;
+    }
+    let (mut stream, mut client) = connected();
+    // The parent has its thread, and this stream waits there.
+    assert!(block_on(poll_once(stream.read(&mut [0; 4]))).is_none());
+    // SAFETY: this thread is the only one of the test; the child uses the memory of the process, whose
+    // allocator glibc prepares for a fork, and ends by `_exit`.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let read = block_on(async { stream.read(&mut [0; 4]).await });
+        // SAFETY: the call ends the process.
+        unsafe { libc::_exit(if read.is_ok_and(|count| count == 1) { 0 } else { 1 }) };
+    }
+    thread::sleep(PAUSE);
+    client.write_all(b"x").unwrap();
+    let begun = Instant::now();
+    let mut status = -1;
+    // SAFETY: the kernel writes one integer.
+    while unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) } == 0 {
+        if begun.elapsed() > Duration::from_secs(30) {
+            // SAFETY: the call takes integers; the child is this test's own.
+            unsafe { libc::kill(child, libc::SIGKILL) };
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(status, 0, "the child has not read what came");
+    // The parent goes on with its own thread.
+    client.write_all(b"y").unwrap();
+    assert_eq!(block_on(async { stream.read(&mut [0; 4]).await }).unwrap(), 1);
+}
+
 #[test]
 fn a_thread_is_started_by_the_first_wait_and_not_before() {
-    if std::env::var_os("SUPERPOLL_TEST_CHILD").is_none() {
-        // Alone in its process: the other tests of this file start the thread.
-        let child = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "a_thread_is_started_by_the_first_wait_and_not_before"])
-            .env("SUPERPOLL_TEST_CHILD", "1")
-            .status()
-            .unwrap();
-        assert!(child.success());
+    if !is_alone("a_thread_is_started_by_the_first_wait_and_not_before") {
         return;
     }
     let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
