@@ -45,7 +45,12 @@ pub(crate) fn in_span<F>(_name: &str, future: F) -> F {
 }
 
 #[cfg(not(feature = "tracing"))]
-pub(crate) fn name_panic<F>(_future: &F) {}
+pub(crate) struct NamePanic;
+
+#[cfg(not(feature = "tracing"))]
+pub(crate) fn name_panic<F>(_future: &F) -> NamePanic {
+    NamePanic
+}
 
 #[cfg(feature = "tracing")]
 mod named {
