@@ -520,6 +520,10 @@ impl Poller {
     /// loop, and call [`wait`](Poller::wait) with a zero timeout when it is readable. From then on
     /// all descriptors are watched through epoll, and changes are applied at once.
     ///
+    /// This is a method and not `AsFd`, which cannot fail: `select` and `poll` have no descriptor of
+    /// their own, and after a fork it is another one. For a loop that wants to own what it watches,
+    /// such as tokio's `AsyncFd`, duplicate it.
+    ///
     /// # Errors
     ///
     /// [`Error::Unsupported`] for back-ends without epoll.
