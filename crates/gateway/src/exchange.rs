@@ -35,7 +35,7 @@ pub(crate) enum Plan {
 
 /// One request's hold on its connection. All clones share it.
 #[derive(Clone)]
-pub struct Exchange {
+pub(crate) struct Exchange {
     pub(crate) peer: Rc<Peer>,
     pub(crate) can_take_over: bool,
     pub(crate) can_wait: bool,
@@ -47,26 +47,26 @@ pub struct Exchange {
 impl Exchange {
     /// Returns the peer.
     #[must_use]
-    pub fn peer(&self) -> &Rc<Peer> {
+    pub(crate) fn peer(&self) -> &Rc<Peer> {
         &self.peer
     }
 
     /// Whether the connection can be taken over; true for HTTP/1.1.
     #[must_use]
-    pub fn can_take_over(&self) -> bool {
+    pub(crate) fn can_take_over(&self) -> bool {
         self.can_take_over
     }
 
     /// Gives the connection to `then` when the response of this request, which must be 101, was
     /// sent.
-    pub fn take_over(&self, then: impl FnOnce(Transport, Bytes) -> LocalFuture + 'static) {
+    pub(crate) fn take_over(&self, then: impl FnOnce(Transport, Bytes) -> LocalFuture + 'static) {
         *self.plan.borrow_mut() = Some(Plan::TakeOver(Box::new(then)));
     }
 
     /// Whether this request can wait for its answer without a task; true for HTTP/1 that is not
     /// encrypted.
     #[must_use]
-    pub fn can_wait(&self) -> bool {
+    pub(crate) fn can_wait(&self) -> bool {
         self.can_wait
     }
 
@@ -76,7 +76,7 @@ impl Exchange {
     /// indefinitely cannot tell such a client from one that has gone until it writes.
     ///
     /// A stream of HTTP/2 is ended with its connection in any case.
-    pub fn end_with_client(&self) {
+    pub(crate) fn end_with_client(&self) {
         if let Some(io_activity) = &self.io_activity {
             io_activity.ends_with_client.set(true);
         }
@@ -84,7 +84,7 @@ impl Exchange {
 
     /// Takes the connection out of hyper and gives it to `then`, which has to make sure that it is
     /// answered one day. The service then returns a future that is never ready; it is dropped.
-    pub fn wait(&self, then: impl FnOnce(WaitingRequest) + 'static) {
+    pub(crate) fn wait(&self, then: impl FnOnce(WaitingRequest) + 'static) {
         *self.plan.borrow_mut() = Some(Plan::Wait(Box::new(then)));
     }
 }

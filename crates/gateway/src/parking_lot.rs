@@ -84,7 +84,7 @@ pub(crate) enum WakeOn {
 }
 
 /// A connection as it is parked.
-pub struct ParkedConnection {
+pub(crate) struct ParkedConnection {
     /// The stream; it is non-blocking.
     pub socket: Socket,
     /// The peer of the connection.
@@ -118,14 +118,14 @@ pub(crate) struct PendingRequest {
 }
 
 /// A request whose answer may take long, without hyper and without a task.
-pub struct WaitingRequest {
+pub(crate) struct WaitingRequest {
     /// The connection, to be parked until the client hangs up or there is an answer.
     pub parked: ParkedConnection,
 }
 
 impl WaitingRequest {
     /// Answers the request; the connection goes on after that.
-    pub fn answer(mut self, response: Response<Body>) {
+    pub(crate) fn answer(mut self, response: Response<Body>) {
         if let Some(pending) = self.parked.pending.take() {
             pending.by.clone().answer(self.parked, pending, response);
         }
@@ -174,7 +174,7 @@ impl ParkedEntry {
 
 /// A lot that is not on an engine yet.
 #[derive(Debug)]
-pub struct PreparedLot {
+pub(crate) struct PreparedLot {
     poller: Poller,
     nested: OwnedFd,
     outlives: bool,
@@ -182,7 +182,7 @@ pub struct PreparedLot {
 }
 
 /// The connections that are parked on one engine.
-pub struct ParkingLot {
+pub(crate) struct ParkingLot {
     poller: RefCell<Poller>,
     entries: RefCell<Vec<Option<ParkedEntry>>>,
     parked: Cell<usize>,
@@ -214,7 +214,7 @@ impl ParkingLot {
     /// # Errors
     ///
     /// The kernel's error for another epoll object, or for another thread.
-    pub fn prepare(topology: Topology) -> io::Result<PreparedLot> {
+    pub(crate) fn prepare(topology: Topology) -> io::Result<PreparedLot> {
         let outlives = matches!(topology, Topology::Process(..));
         let is_kept = !matches!(topology, Topology::Nested);
         let builder = match topology {
@@ -261,18 +261,6 @@ impl ParkingLot {
     /// Counts a task that goes on with a connection.
     pub(crate) fn task(&self) -> ActiveTask {
         ActiveTask::begin(&self.counters)
-    }
-
-    /// Returns the number of connections.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.parked.get()
-    }
-
-    /// Whether there are no connections.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
     }
 
     fn now(&self) -> u32 {
@@ -342,12 +330,12 @@ impl ParkingLot {
     }
 
     /// Takes a connection back; `None` if it has been given back already.
-    pub fn take(&self, key: Key) -> Option<ParkedConnection> {
+    pub(crate) fn take(&self, key: Key) -> Option<ParkedConnection> {
         self.remove(key).map(ParkedEntry::into_parked)
     }
 
     /// Looks at a parked connection's stream; `None` if it has been given back already.
-    pub fn with_socket<R>(&self, key: Key, at: impl FnOnce(&Socket) -> R) -> Option<R> {
+    pub(crate) fn with_socket<R>(&self, key: Key, at: impl FnOnce(&Socket) -> R) -> Option<R> {
         let entries = self.entries.borrow();
         let entry = entries.get(key.index() as usize)?.as_ref()?;
         (entry.key == key).then(|| at(&entry.socket))
@@ -432,7 +420,7 @@ impl ParkingLot {
     }
 
     /// Gives every connection back, and takes no new ones.
-    pub fn drain(&self) {
+    pub(crate) fn drain(&self) {
         self.draining.set(true);
         let keys: Vec<Key> =
             self.entries.borrow().iter().flatten().map(|entry| entry.key).collect();

@@ -9,7 +9,7 @@ use crate::connection_limits::ConnectionPermit;
 
 /// The peer of a connection.
 #[derive(Debug)]
-pub struct Peer {
+pub(crate) struct Peer {
     /// The client's address, from the PROXY protocol or the socket; none in the Unix domain.
     pub client: Option<SocketAddr>,
     /// The address that the client has connected to; none in the Unix domain.

@@ -163,7 +163,7 @@ pub(crate) fn header(
 
 /// A stream from which some bytes were read already.
 #[derive(Debug)]
-pub struct Rewind<T> {
+pub(crate) struct Rewind<T> {
     before: Bytes,
     stream: T,
 }

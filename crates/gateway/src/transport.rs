@@ -31,7 +31,7 @@ thread_local! {
 
 /// A stream socket that is registered with no engine.
 #[derive(Debug)]
-pub enum Socket {
+pub(crate) enum Socket {
     /// TCP.
     Tcp(std::net::TcpStream),
     /// The Unix domain.
@@ -49,7 +49,7 @@ impl AsFd for Socket {
 
 /// A stream socket of an engine.
 #[derive(Debug)]
-pub enum Plain {
+pub(crate) enum Plain {
     /// TCP.
     Tcp(TcpStream),
     /// The Unix domain.
@@ -62,7 +62,7 @@ impl Plain {
     /// # Errors
     ///
     /// The runtime's error.
-    pub fn new(socket: Socket) -> io::Result<Plain> {
+    pub(crate) fn new(socket: Socket) -> io::Result<Plain> {
         match socket {
             Socket::Tcp(stream) => TcpStream::from_std(stream).map(Plain::Tcp),
             Socket::Unix(stream) => UnixStream::from_std(stream).map(Plain::Unix),
@@ -71,7 +71,7 @@ impl Plain {
 
     /// Returns the address that the client has connected to; `None` in the Unix domain.
     #[must_use]
-    pub fn local_address(&self) -> Option<SocketAddr> {
+    pub(crate) fn local_address(&self) -> Option<SocketAddr> {
         match self {
             Plain::Tcp(stream) => stream.local_addr().ok(),
             Plain::Unix(_) => None,
@@ -80,7 +80,7 @@ impl Plain {
 
     /// Takes the socket from its engine, with the bytes that the engine has read already.
     #[must_use]
-    pub fn into_parts(self) -> (Socket, Vec<u8>) {
+    pub(crate) fn into_parts(self) -> (Socket, Vec<u8>) {
         match self {
             Plain::Tcp(stream) => {
                 let (stream, read) = stream.into_parts();
@@ -230,7 +230,7 @@ impl hyper::rt::Read for Plain {
 
 /// A stream as it comes, or encrypted by `T`.
 #[derive(Debug)]
-pub enum Layered<T> {
+pub(crate) enum Layered<T> {
     /// As it comes.
     Plain(Plain),
     /// Encrypted. Its keys are in this process, so it cannot be parked or handed on.

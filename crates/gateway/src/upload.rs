@@ -69,7 +69,7 @@ impl From<UploadError> for io::Error {
 /// It ends with an error if it is larger than the limit, or if it makes no progress for too long
 /// while the service waits for it.
 #[derive(Debug)]
-pub struct Upload {
+pub(crate) struct Upload {
     incoming: Incoming,
     limit: u64,
     left: u64,
@@ -128,7 +128,7 @@ impl Upload {
 
     /// Whether it is known beforehand to be larger than it may be.
     #[must_use]
-    pub fn is_too_large(&self) -> bool {
+    pub(crate) fn is_too_large(&self) -> bool {
         self.incoming.size_hint().lower() > self.left
     }
 

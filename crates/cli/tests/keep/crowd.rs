@@ -20,9 +20,16 @@ pub(crate) struct Subscriber {
 
 impl Subscriber {
     pub(crate) fn new(at: SocketAddr) -> Subscriber {
+        Subscriber::of(at, "/news")
+    }
+
+    /// Subscribes to the channel at a path.
+    pub(crate) fn of(at: SocketAddr, path: &str) -> Subscriber {
         let mut stream = connect(at);
-        let request = "GET /news HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
-                       Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+        );
         stream.write_all(request.as_bytes()).unwrap();
         let head = response(&mut stream);
         assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
@@ -69,11 +76,16 @@ impl Subscriber {
 
 /// Publishes a message on a connection of its own. Returns whether that was confirmed.
 pub(crate) fn publish(at: SocketAddr, message: &str) -> bool {
+    publish_to(at, "/news", message)
+}
+
+/// The same, in the channel at a path.
+pub(crate) fn publish_to(at: SocketAddr, path: &str, message: &str) -> bool {
     // The connection is accepted in any case: some process has the listener.
     let mut stream = TcpStream::connect(at).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let request = format!(
-        "POST /news HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{message}",
+        "POST {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{message}",
         message.len()
     );
     let mut answer = String::new();

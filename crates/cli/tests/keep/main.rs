@@ -3,6 +3,7 @@
 
 mod crowd;
 mod mishaps;
+mod names;
 #[path = "../program/mod.rs"]
 mod program;
 mod refusals;

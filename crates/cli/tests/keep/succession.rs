@@ -76,6 +76,9 @@ impl Nursery {
                 [[hosts.routes]]
                 path = \"/news\"
                 channel = {{ history = {history} }}
+                [[hosts.routes]]
+                path = \"/rooms/{{room}}\"
+                channel = {{ history = {history}, idle = \"1s\" }}
                 {options}"
             ),
         );

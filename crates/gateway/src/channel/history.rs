@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::budget::Budget;
 use super::cursor::Cursor;
-use super::message::{Message, cost};
+use super::message::{EACH, Message, cost};
 use crate::succession::records::{RecordStore, encode_message};
 
 /// After this many messages the oldest are removed from the record store.
@@ -37,14 +38,53 @@ pub(super) struct History {
     /// The bytes that were published since this server continued the channel of another one, until
     /// the subscribers of that server are all here. Nothing is dropped from the log meanwhile.
     gathered: Option<usize>,
+    /// Where the bytes of the messages in the log count.
+    budget: Arc<Budget>,
 }
 
 impl History {
     /// Begins with messages that are in order and without gaps.
-    pub(super) fn new(messages: Vec<Message>, is_gathering: bool) -> History {
+    pub(super) fn new(messages: Vec<Message>, is_gathering: bool, budget: Arc<Budget>) -> History {
         let last = messages.last().map_or(0, |message| message.id);
         let gathered = is_gathering.then_some(0);
-        History { log: messages.into(), last, records: None, gathered }
+        budget.add(messages.iter().map(cost).sum());
+        History { log: messages.into(), last, records: None, gathered, budget }
+    }
+
+    /// Counts the messages in another budget from now on.
+    pub(super) fn count_in(&mut self, budget: &Arc<Budget>) {
+        let bytes = self.log.iter().map(cost).sum();
+        self.budget.subtract(bytes);
+        budget.add(bytes);
+        self.budget = budget.clone();
+    }
+
+    /// Drops the oldest messages for one of this length, as far as the budget demands it. If that
+    /// would not make room for the message, drops none and returns `false`.
+    pub(super) fn make_room(&mut self, length: usize) -> bool {
+        let bytes = length as u64 + EACH;
+        if self.gathered.is_some() {
+            // The messages of that time have a bound of their own.
+            return true;
+        }
+        if self.budget.has_room(bytes) {
+            return true;
+        }
+        let own = self.log.iter().map(cost).sum::<u64>();
+        if !self.budget.has_room(bytes.saturating_sub(own)) {
+            // It would not help to drop them.
+            return false;
+        }
+        while !self.budget.has_room(bytes) && self.drop_oldest() {}
+        self.trim();
+        true
+    }
+
+    /// Drops the oldest message; `false` if there is none.
+    fn drop_oldest(&mut self) -> bool {
+        let dropped = self.log.pop_front();
+        self.budget.subtract(dropped.as_ref().map_or(0, cost));
+        dropped.is_some()
     }
 
     /// Returns the number of the last message; zero before the first.
@@ -125,11 +165,12 @@ impl History {
         }
         if self.gathered.is_none() {
             while self.log.len() >= length.max(1) {
-                self.log.pop_front();
+                self.drop_oldest();
             }
         }
         let id = message.id;
         if length > 0 || self.gathered.is_some() {
+            self.budget.add(cost(&message));
             self.log.push_back(message);
         }
         if id.is_multiple_of(TRIMMED_EVERY) {
@@ -140,7 +181,9 @@ impl History {
     /// Drops the oldest messages beyond `length`.
     fn shorten(&mut self, length: usize) {
         let surplus = self.log.len().saturating_sub(length);
-        self.log.drain(..surplus);
+        for _ in 0..surplus {
+            self.drop_oldest();
+        }
         if surplus > 0 {
             self.trim();
         }
@@ -187,6 +230,12 @@ impl History {
         let skip = usize::try_from((read + 1).saturating_sub(first)).unwrap_or(usize::MAX);
         let messages = self.log.iter().skip(skip).cloned().collect();
         Since { messages, missed: !is_ours || read + 1 < first, last }
+    }
+}
+
+impl Drop for History {
+    fn drop(&mut self) {
+        self.budget.subtract(self.log.iter().map(cost).sum());
     }
 }
 

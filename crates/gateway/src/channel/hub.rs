@@ -1,18 +1,19 @@
 //! The channel itself, which all engines share.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
 use superpoll_rt::time;
 
+use super::budget::Budget;
 use super::cursor::Cursor;
 use super::history::{History, Since};
+use super::inbox::Inbox;
 use super::message::{Message, cost};
 use super::publisher_queue::{PublishTurn, PublisherQueue, QUEUE_FACTOR, QueueFull};
 use crate::config::{Channel, Slow};
@@ -39,16 +40,35 @@ pub struct Counters {
     pub refused: AtomicU64,
 }
 
+/// Returns the seconds since the first channel of this process.
+pub(super) fn now() -> u32 {
+    static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+    u32::try_from(START.elapsed().as_secs()).unwrap_or(u32::MAX)
+}
+
+/// The reason for which a message was not published.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum NotPublished {
+    /// Another server goes on with the channel: the message has to be published there.
+    HandedOver,
+    /// The channels of the route keep as many bytes as they may.
+    Full,
+}
+
 /// The messages on their way to one engine's subscribers.
-#[derive(Default)]
 struct EngineQueue {
+    /// A number that no other queue of this process has: an engine whose queue was closed takes no
+    /// messages from another queue.
+    id: u64,
+    inbox: Arc<Inbox>,
+    /// Whether the engine knows that it has to look here.
+    is_listed: bool,
     subscribers: usize,
     /// The messages that the engine has not taken yet; empty if there are no subscribers.
     messages: Vec<Message>,
     /// The cost of the messages in the queue, and of those that the engine has taken and not
     /// delivered yet.
     bytes: u64,
-    waker: Option<Waker>,
 }
 
 /// Messages of the history, for a subscriber that gets them bit by bit.
@@ -60,12 +80,9 @@ pub(super) struct Kept {
 }
 
 struct State {
-    options: Channel,
+    options: Arc<Channel>,
     history: History,
-    /// By numbers that are used once: an engine whose queue was closed takes no messages from
-    /// another queue.
-    queues: BTreeMap<usize, EngineQueue>,
-    opened: usize,
+    queues: Vec<EngineQueue>,
     /// Publishers that wait.
     publisher_queue: PublisherQueue,
     /// Whether another server goes on with the channel.
@@ -74,7 +91,10 @@ struct State {
 
 /// A channel: its last messages, and the subscribers of the next.
 pub struct Hub {
+    name: Arc<str>,
     epoch: u64,
+    /// When the channel was last used, in [seconds](now).
+    used: AtomicU32,
     state: Mutex<State>,
     counters: Counters,
 }
@@ -82,32 +102,57 @@ pub struct Hub {
 impl Hub {
     /// Creates a channel without messages.
     #[must_use]
-    pub fn new(options: Channel) -> Arc<Hub> {
+    pub fn new(options: impl Into<Arc<Channel>>) -> Arc<Hub> {
+        Hub::in_route("".into(), options.into(), Arc::new(Budget::new(u64::MAX)))
+    }
+
+    /// Creates a channel of a route, whose bytes count there.
+    pub(super) fn in_route(name: Arc<str>, options: Arc<Channel>, budget: Arc<Budget>) -> Arc<Hub> {
         // The epoch differs from that of any hub before a restart, which takes longer than a
-        // microsecond.
+        // microsecond, and from that of a channel of the same name before.
         let epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let epoch = u64::try_from(epoch.as_micros()).unwrap_or(u64::MAX);
-        Hub::with(options, epoch, Vec::new(), false)
+        let history = History::new(Vec::new(), false, budget);
+        Hub::with(name, options, epoch, history)
     }
 
     /// Returns the channel that another server had, with the last of its messages, in order and
     /// without gaps. Its subscribers are still to come: it drops no message until they are all here
     /// ([`finish_gathering`](Hub::finish_gathering)).
-    pub(crate) fn restore(options: Channel, epoch: u64, messages: Vec<Message>) -> Arc<Hub> {
-        Hub::with(options, epoch, messages, true)
+    pub(crate) fn restore(name: Arc<str>, epoch: u64, messages: Vec<Message>) -> Arc<Hub> {
+        let history = History::new(messages, true, Arc::new(Budget::new(u64::MAX)));
+        Hub::with(name, Arc::default(), epoch, history)
     }
 
-    fn with(options: Channel, epoch: u64, messages: Vec<Message>, is_gathering: bool) -> Arc<Hub> {
+    fn with(name: Arc<str>, options: Arc<Channel>, epoch: u64, history: History) -> Arc<Hub> {
         let state = State {
             options,
-            history: History::new(messages, is_gathering),
-            queues: BTreeMap::new(),
-            opened: 0,
+            history,
+            queues: Vec::new(),
             publisher_queue: PublisherQueue::default(),
             is_closed: false,
         };
         let (state, counters) = (Mutex::new(state), Counters::default());
-        Arc::new(Hub { epoch, state, counters })
+        Arc::new(Hub { name, epoch, used: AtomicU32::new(now()), state, counters })
+    }
+
+    /// Returns the name of the channel, which is its path.
+    pub(crate) fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// Returns when a publisher or a subscriber last used the channel, in [seconds](now).
+    pub(super) fn used_at(&self) -> u32 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    fn note_use(&self) {
+        self.used.store(now(), Ordering::Relaxed);
+    }
+
+    /// Counts the bytes of the messages that are kept in the budget of a route.
+    pub(super) fn count_in(&self, budget: &Arc<Budget>) {
+        self.state().history.count_in(budget);
     }
 
     /// Records messages in a space of the record store from now on, and the existing ones at once.
@@ -169,7 +214,7 @@ impl Hub {
     /// Returns how many subscribers there are.
     #[must_use]
     pub fn subscribers(&self) -> usize {
-        self.state().queues.values().map(|queue| queue.subscribers).sum()
+        self.state().queues.iter().map(|queue| queue.subscribers).sum()
     }
 
     /// Returns the last message's id; zero before the first.
@@ -180,7 +225,7 @@ impl Hub {
 
     /// Returns the channel's configuration.
     #[must_use]
-    pub fn options(&self) -> Channel {
+    pub fn options(&self) -> Arc<Channel> {
         self.state().options.clone()
     }
 
@@ -190,7 +235,8 @@ impl Hub {
     }
 
     /// Changes the channel's configuration from now on.
-    pub fn change(&self, options: Channel) {
+    pub fn change(&self, options: impl Into<Arc<Channel>>) {
+        let options = options.into();
         let mut state = self.state();
         state.history.change(options.history);
         state.options = options;
@@ -215,37 +261,44 @@ impl Hub {
     }
 
     /// Publishes a message, which is text if it is UTF-8, and returns its id. `None` if another
-    /// server goes on with the channel: the message then has to be published there.
+    /// server goes on with the channel: the message then has to be published there. `None` as well
+    /// if the channels of a route with parameters keep as many bytes as they may.
     ///
-    /// It neither waits nor refuses. A program that may publish more than its subscribers take
-    /// awaits [`room`](Hub::room) before each message.
+    /// It neither waits nor refuses otherwise. A program that may publish more than its subscribers
+    /// take awaits [`room`](Hub::room) before each message.
     pub fn publish(&self, data: impl Into<Bytes>) -> Option<u64> {
         let data = data.into();
         let is_text = std::str::from_utf8(&data).is_ok();
-        self.publish_as(data, is_text)
+        self.publish_as(data, is_text).ok()
     }
 
     /// Publishes a message whose kind is known.
-    pub(super) fn publish_as(&self, data: Bytes, is_text: bool) -> Option<u64> {
+    pub(super) fn publish_as(&self, data: Bytes, is_text: bool) -> Result<u64, NotPublished> {
         let mut wakers = Vec::new();
         let mut state = self.state();
         let state_now = &mut *state;
         if state_now.is_closed {
-            return None;
+            return Err(NotPublished::HandedOver);
         }
+        if !state_now.history.make_room(data.len()) {
+            return Err(NotPublished::Full);
+        }
+        self.note_use();
         let message = state_now.history.number(data, is_text);
         let id = message.id;
-        for queue in state_now.queues.values_mut() {
+        for queue in &mut state_now.queues {
             if queue.subscribers > 0 {
                 queue.bytes += cost(&message);
                 queue.messages.push(message.clone());
-                wakers.extend(queue.waker.take());
+                if !std::mem::replace(&mut queue.is_listed, true) {
+                    wakers.extend(queue.inbox.list(queue.id));
+                }
             }
         }
         state_now.history.keep(message, state_now.options.history);
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
-        Some(id)
+        Ok(id)
     }
 
     /// Waits until the messages on their way to each engine are less than `queue_bytes`.
@@ -309,16 +362,16 @@ impl Hub {
 
     /// Returns the cost of the messages on their way to an engine.
     #[cfg(test)]
-    pub(super) fn on_their_way(&self, queue_id: usize) -> u64 {
-        let state = self.state();
-        let queue = &state.queues[&queue_id];
+    pub(super) fn on_their_way(&self, queue_id: u64) -> u64 {
+        let mut state = self.state();
+        let queue = state.queue(queue_id).unwrap();
         if queue.subscribers > 0 { queue.bytes } else { 0 }
     }
 
     /// Notes that an engine has delivered messages of this cost.
-    pub(super) fn delivered(&self, queue_id: usize, bytes: u64) {
+    pub(super) fn delivered(&self, queue_id: u64, bytes: u64) {
         let mut state = self.state();
-        if let Some(queue) = state.queues.get_mut(&queue_id) {
+        if let Some(queue) = state.queue(queue_id) {
             queue.bytes = queue.bytes.saturating_sub(bytes);
         }
         let next = state.next_publisher();
@@ -341,37 +394,48 @@ impl Hub {
     }
 
     /// Opens a queue for the subscribers of one engine, and returns its id.
-    pub(super) fn open(&self) -> usize {
-        let mut state = self.state();
-        let number = state.opened;
-        state.opened += 1;
-        state.queues.insert(number, EngineQueue::default());
-        number
+    pub(super) fn open(&self, inbox: &Arc<Inbox>) -> u64 {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        let queue = EngineQueue {
+            id,
+            inbox: inbox.clone(),
+            is_listed: false,
+            subscribers: 0,
+            messages: Vec::new(),
+            bytes: 0,
+        };
+        self.state().queues.push(queue);
+        id
     }
 
-    /// Closes a queue, and wakes the task that takes from it.
-    pub(super) fn close(&self, queue_id: usize) {
+    /// Closes a queue.
+    pub(super) fn close(&self, queue_id: u64) {
         let mut state = self.state();
-        let closed = state.queues.remove(&queue_id);
+        state.queues.retain(|queue| queue.id != queue_id);
+        if state.queues.is_empty() {
+            state.queues = Vec::new();
+        }
         let next = state.next_publisher();
         drop(state);
-        closed.and_then(|queue| queue.waker).into_iter().chain(next).for_each(Waker::wake);
+        self.note_use();
+        next.into_iter().for_each(Waker::wake);
     }
 
     /// Counts a subscriber in, and returns the messages that it has missed. Later messages come
     /// through the queue, together with some of those that are returned now.
-    pub(super) fn join(&self, queue_id: usize, after: Option<Cursor>) -> Since {
+    pub(super) fn join(&self, queue_id: u64, after: Option<Cursor>) -> Since {
         let mut state = self.state();
-        if let Some(queue) = state.queues.get_mut(&queue_id) {
+        if let Some(queue) = state.queue(queue_id) {
             queue.subscribers += 1;
         }
         state.history.since(after, self.epoch)
     }
 
     /// Counts a subscriber out.
-    pub(super) fn leave(&self, queue_id: usize) {
+    pub(super) fn leave(&self, queue_id: u64) {
         let mut state = self.state();
-        let Some(queue) = state.queues.get_mut(&queue_id) else { return };
+        let Some(queue) = state.queue(queue_id) else { return };
         queue.subscribers -= 1;
         if queue.subscribers == 0 {
             let dropped = std::mem::take(&mut queue.messages);
@@ -382,28 +446,27 @@ impl Hub {
         next.into_iter().for_each(Waker::wake);
     }
 
-    /// Takes the messages from a queue, as soon as there are any; `None` if the queue was closed.
-    pub(super) fn poll_take(
-        &self,
-        queue_id: usize,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Vec<Message>>> {
+    /// Takes the messages from a queue. After an empty answer the queue is listed again with the
+    /// next message.
+    pub(super) fn take(&self, queue_id: u64) -> Vec<Message> {
         let mut state = self.state();
-        let Some(queue) = state.queues.get_mut(&queue_id) else { return Poll::Ready(None) };
-        if queue.messages.is_empty() {
-            queue.waker = Some(cx.waker().clone());
-            return Poll::Pending;
-        }
-        Poll::Ready(Some(std::mem::take(&mut queue.messages)))
+        let Some(queue) = state.queue(queue_id) else { return Vec::new() };
+        let messages = std::mem::take(&mut queue.messages);
+        queue.is_listed = !messages.is_empty();
+        messages
     }
 }
 
 impl State {
+    fn queue(&mut self, id: u64) -> Option<&mut EngineQueue> {
+        self.queues.iter_mut().find(|queue| queue.id == id)
+    }
+
     /// Whether each engine has at most its limit to deliver. One message always fits.
     fn has_room(&self) -> bool {
         let most = self.options.queue_bytes;
         self.queues
-            .values()
+            .iter()
             .all(|queue| queue.subscribers == 0 || queue.bytes == 0 || queue.bytes < most)
     }
 
@@ -442,12 +505,8 @@ mod tests {
         Some(Cursor { id, epoch: None })
     }
 
-    fn taken(hub: &Hub, queue_id: usize) -> Option<Vec<u64>> {
-        let mut cx = Context::from_waker(Waker::noop());
-        match hub.poll_take(queue_id, &mut cx) {
-            Poll::Pending => Some(Vec::new()),
-            Poll::Ready(messages) => messages.map(|all| all.iter().map(|one| one.id).collect()),
-        }
+    fn taken(hub: &Hub, queue_id: u64) -> Vec<u64> {
+        hub.take(queue_id).iter().map(|one| one.id).collect()
     }
 
     #[test]
@@ -480,7 +539,7 @@ mod tests {
         for history in [0, 1, 3] {
             let options = Channel { history, ..Channel::default() };
             let before = |id| Message { id, data: Bytes::from_static(b"before"), is_text: true };
-            let hub = Hub::restore(Channel::default(), 7, vec![before(1), before(2)]);
+            let hub = Hub::restore("/c".into(), 7, vec![before(1), before(2)]);
             hub.change(options.clone());
             for _ in 0..5 {
                 hub.publish("meanwhile");
@@ -491,7 +550,8 @@ mod tests {
             hub.publish("after");
             assert_eq!(kept(&hub), history);
             // Not indefinitely, though.
-            let hub = Hub::restore(options, 7, Vec::new());
+            let hub = Hub::restore("/c".into(), 7, Vec::new());
+            hub.change(options);
             for _ in 0..20 {
                 hub.publish(vec![b'x'; 1 << 20]);
             }
@@ -502,17 +562,36 @@ mod tests {
     #[test]
     fn an_engine_without_subscribers_gets_no_messages() {
         let hub = hub(9);
-        let (one, other) = (hub.open(), hub.open());
+        let inboxes: [Arc<Inbox>; 2] = Default::default();
+        let (one, other) = (hub.open(&inboxes[0]), hub.open(&inboxes[1]));
         hub.join(one, None);
         hub.publish("a");
         hub.publish("b");
-        assert_eq!(taken(&hub, one), Some(vec![1, 2]));
-        assert_eq!(taken(&hub, other), Some(vec![]));
+        assert_eq!(inboxes.each_ref().map(|inbox| inbox.take()), [vec![one], vec![]]);
+        assert_eq!(taken(&hub, one), [1, 2]);
+        assert!(taken(&hub, other).is_empty());
         hub.publish("c");
         hub.leave(one);
-        assert_eq!(taken(&hub, one), Some(vec![]));
+        assert!(taken(&hub, one).is_empty());
         hub.close(one);
-        assert_eq!(taken(&hub, one), None);
+        assert!(taken(&hub, one).is_empty());
+    }
+
+    #[test]
+    fn a_channel_is_listed_once_until_its_queue_was_found_empty() {
+        let (hub, inbox) = (hub(9), Arc::<Inbox>::default());
+        let queue_id = hub.open(&inbox);
+        hub.join(queue_id, None);
+        hub.publish("a");
+        hub.publish("b");
+        assert_eq!(inbox.take(), [queue_id]);
+        hub.publish("c");
+        assert_eq!((inbox.take(), taken(&hub, queue_id)), (vec![], vec![1, 2, 3]));
+        hub.publish("d");
+        assert_eq!((inbox.take(), taken(&hub, queue_id)), (vec![], vec![4]));
+        assert!(taken(&hub, queue_id).is_empty());
+        hub.publish("e");
+        assert_eq!((inbox.take(), taken(&hub, queue_id)), (vec![queue_id], vec![5]));
     }
 
     proptest! {

@@ -1,70 +1,43 @@
 //! One engine's part of a channel: its subscribers.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::fmt;
-use std::future::poll_fn;
 use std::io;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use bytes::Bytes;
-use http::header::{
-    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
-    ACCESS_CONTROL_EXPOSE_HEADERS, ALLOW, CACHE_CONTROL, VARY,
-};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use http::{Response, StatusCode};
 use slab::Slab;
 use superpoll::Key;
-use superpoll_rt::{spawn, yield_now};
 
-use super::cursor::{Cursor, SubscribeRequest};
-use super::frames::Frames;
+use super::broadcast::Broadcast;
+use super::cursor::Cursor;
+use super::engine::ChannelEngine;
 use super::hub::{self, Hub};
+use super::local_route::LocalRoute;
 use super::mailbox::{EndReason, Mailbox};
-use super::message::{Message, cost};
+use super::message::Message;
+use super::request;
 use super::send_queue::SendQueue;
-use super::unread::Unread;
-use super::{events, replay, socket};
+use super::socket;
 use crate::body::Body;
 use crate::config::Channel;
-use crate::cors;
-use crate::exchange::Exchange;
 use crate::parking_lot::{ConnectionOwner, ParkedConnection, ParkingLot, ResumeReason};
-use crate::reply;
-use crate::upload::Upload;
-
-/// How many subscribers are served before other tasks have their turn.
-const SUBSCRIBERS_PER_TURN: usize = 256;
-
-/// The room that sockets are read into, one at a time.
-const READ_BUFFER: usize = 16 << 10;
-
-/// The most bytes of messages that are turned into frames at a time, unless one message alone has
-/// more.
-const BROADCAST_BYTES: usize = 256 << 10;
-
-/// The last message that its reader has.
-pub(super) const NEXT: HeaderName = HeaderName::from_static("channel-next");
-
-/// The epoch of that message.
-const EPOCH: HeaderName = HeaderName::from_static("channel-epoch");
-
-/// The methods of a channel.
-const METHODS: &str = "GET, HEAD, OPTIONS, POST";
-
-/// The fields of responses that a page of another site may read.
-const EXPOSED: &str = "channel-next, channel-epoch";
 
 /// One engine's subscribers of a channel.
-pub struct LocalSubscribers {
+///
+/// They exist as long as there are some: each of them holds the whole, and so does each request
+/// that is about to become one.
+pub(crate) struct LocalSubscribers {
     pub(super) hub: Arc<Hub>,
+    pub(super) engine: Rc<ChannelEngine>,
     pub(super) parking_lot: Rc<ParkingLot>,
-    pub(super) queue_id: usize,
+    pub(super) queue_id: u64,
     pub(super) subscribers: RefCell<Slab<Subscriber>>,
+    /// The route that they came by.
+    route: Weak<LocalRoute>,
     /// There are no subscribers any more, and no new ones are accepted.
     is_retired: Cell<bool>,
-    pub(super) read_buffer: RefCell<Box<[u8]>>,
 }
 
 /// A subscriber.
@@ -83,18 +56,6 @@ pub(super) enum Delivery {
     Socket(Key, Option<SendQueue>),
     /// A subscriber with a task, which reads this mailbox.
     Task(Rc<Mailbox>),
-}
-
-/// A delivery to subscribers: some messages, and their forms for each kind of subscriber, made
-/// once.
-struct Broadcast {
-    messages: Vec<Message>,
-    /// The cost of its messages.
-    cost: u64,
-    options: Channel,
-    frames: Option<Frames>,
-    /// The answer to long-polls from one of the messages on.
-    answer: Option<(usize, Bytes)>,
 }
 
 /// A subscriber's place, given up on drop.
@@ -125,112 +86,29 @@ impl Subscription {
 }
 
 impl LocalSubscribers {
-    /// Joins a channel on the engine of this thread, with the engine's parking lot.
-    #[must_use]
-    pub fn new(hub: Arc<Hub>, parking_lot: Rc<ParkingLot>) -> Rc<LocalSubscribers> {
-        let queue_id = hub.open();
+    /// Joins a channel on the engine of this thread.
+    pub(super) fn new(
+        hub: Arc<Hub>,
+        engine: &Rc<ChannelEngine>,
+        route: Weak<LocalRoute>,
+    ) -> Rc<LocalSubscribers> {
+        let queue_id = hub.open(&engine.inbox);
         let local_subscribers = Rc::new(LocalSubscribers {
-            hub: hub.clone(),
-            parking_lot,
+            hub,
+            engine: engine.clone(),
+            parking_lot: engine.parking_lot.clone(),
             queue_id,
             subscribers: RefCell::default(),
+            route,
             is_retired: Cell::new(false),
-            read_buffer: RefCell::new(vec![0; READ_BUFFER].into()),
         });
-        spawn(deliver(Rc::downgrade(&local_subscribers), hub, queue_id)).detach();
+        engine.enter(queue_id, Rc::downgrade(&local_subscribers));
         local_subscribers
-    }
-
-    /// Returns the channel.
-    #[must_use]
-    pub fn hub(&self) -> &Arc<Hub> {
-        &self.hub
-    }
-
-    /// Answers a request for the channel.
-    pub async fn answer(
-        self: Rc<LocalSubscribers>,
-        request: Request<Upload>,
-        exchange: &Exchange,
-    ) -> Response<Body> {
-        let foreign = cors::of_another_site(request.headers(), request.uri());
-        let mut response = match foreign.map(Option::<&HeaderValue>::cloned) {
-            Ok(None) => self.respond(request, exchange).await,
-            Ok(Some(origin)) => self.respond_cross_origin(origin, request, exchange).await,
-            Err(status) => reply::status(status),
-        };
-        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        response
-    }
-
-    /// Answers the page of another site, if it may use the channel.
-    async fn respond_cross_origin(
-        self: Rc<LocalSubscribers>,
-        origin: HeaderValue,
-        request: Request<Upload>,
-        exchange: &Exchange,
-    ) -> Response<Body> {
-        let origins = self.hub.options().origins;
-        if !origin.to_str().is_ok_and(|origin| origins.allow(origin)) {
-            let text = "pages of other sites may use this channel if its origins name them\n";
-            return reply::text(StatusCode::FORBIDDEN, text);
-        }
-        // The answer has a field of its own, which is not kept with a request that is parked.
-        let exchange = Exchange { can_wait: false, ..exchange.clone() };
-        let mut response = self.respond(request, &exchange).await;
-        let headers = response.headers_mut();
-        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-        headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
-        headers.insert(VARY, HeaderValue::from_static("origin"));
-        response
-    }
-
-    async fn respond(
-        self: Rc<LocalSubscribers>,
-        request: Request<Upload>,
-        exchange: &Exchange,
-    ) -> Response<Body> {
-        let (head, body) = request.into_parts();
-        if head.method == Method::POST {
-            return self.publish(&head, body).await;
-        }
-        if head.method == Method::OPTIONS {
-            return preflight();
-        }
-        if head.method != Method::GET && head.method != Method::HEAD {
-            return reply::not_allowed(METHODS);
-        }
-        let asked = match SubscribeRequest::read(&head.uri, &head.headers) {
-            Ok(asked) => asked,
-            Err(what) => return reply::text(StatusCode::BAD_REQUEST, what),
-        };
-        if head.method == Method::HEAD {
-            return self.empty_response(StatusCode::OK, self.hub.last());
-        }
-        if exchange.can_take_over() && socket::is_asked_for(&head.headers) {
-            return self.accept(&head.headers, &asked, exchange);
-        }
-        if events::are_asked_for(&head.headers) {
-            exchange.end_with_client();
-            return self.stream(&asked, Unread::new(body));
-        }
-        self.poll(&asked, exchange, Unread::new(body)).await
     }
 
     /// Returns a response without a body that names its reader's place.
     pub(super) fn empty_response(&self, status: StatusCode, last: u64) -> Response<Body> {
-        let mut response = Response::new(Body::empty());
-        *response.status_mut() = status;
-        self.add_position(response.headers_mut(), last);
-        response
-    }
-
-    /// Adds the fields that name a reader's place.
-    pub(super) fn add_position(&self, headers: &mut HeaderMap, last: u64) {
-        headers.insert(NEXT, last.into());
-        if let Ok(epoch) = HeaderValue::from_str(&format!("{:x}", self.hub.epoch())) {
-            headers.insert(EPOCH, epoch);
-        }
+        request::empty_response(&self.hub, status, last)
     }
 
     /// Returns the place after a message, in full.
@@ -263,7 +141,7 @@ impl LocalSubscribers {
     }
 
     /// Ends all subscriptions, and accepts no new ones.
-    pub fn retire(self: &Rc<LocalSubscribers>) {
+    pub(super) fn retire(self: &Rc<LocalSubscribers>) {
         self.is_retired.set(true);
         let mut parked = Vec::new();
         for (_, subscriber) in self.subscribers.borrow().iter() {
@@ -277,19 +155,20 @@ impl LocalSubscribers {
         }
     }
 
-    /// Serves subscribers from a place on, and returns the next place if there are more.
-    fn deliver_some(
+    /// Serves subscribers from a place on, at most `room`, and returns the next place if there are
+    /// more.
+    pub(super) fn deliver_some(
         self: &Rc<LocalSubscribers>,
         broadcast: &mut Broadcast,
         from: usize,
+        room: &mut usize,
     ) -> Option<usize> {
         let end = self.subscribers.borrow().capacity();
-        let mut served = 0;
         for index in from..end {
-            if served == SUBSCRIBERS_PER_TURN {
+            if *room == 0 {
                 return Some(index);
             }
-            served += usize::from(self.deliver_to(broadcast, index));
+            *room -= usize::from(self.deliver_to(broadcast, index));
         }
         None
     }
@@ -312,7 +191,10 @@ impl LocalSubscribers {
                 drop(subscribers);
                 self.remove(index);
                 if let Some(parked) = self.parking_lot.take(key) {
-                    LocalSubscribers::answer_poll(parked, broadcast.answer(first, self));
+                    LocalSubscribers::answer_poll(
+                        parked,
+                        broadcast.answer(first, self.hub.epoch()),
+                    );
                 }
             }
             Delivery::Socket(key, pinged) => {
@@ -359,69 +241,6 @@ impl LocalSubscribers {
     }
 }
 
-impl Broadcast {
-    fn frames(&mut self) -> &Frames {
-        self.frames.get_or_insert_with(|| Frames::new(&self.messages))
-    }
-
-    fn answer(&mut self, first: usize, local_subscribers: &LocalSubscribers) -> Bytes {
-        match &self.answer {
-            Some((from, answer)) if *from == first => answer.clone(),
-            _ => {
-                let messages = &self.messages[first..];
-                let last = messages.last().map_or(0, |message| message.id);
-                let answer = replay::json(messages, false, local_subscribers.cursor(last));
-                self.answer = Some((first, answer.clone()));
-                answer
-            }
-        }
-    }
-}
-
-/// Names the permitted requests, which browsers ask for before they send more than a form could.
-fn preflight() -> Response<Body> {
-    let mut response = Response::new(Body::empty());
-    *response.status_mut() = StatusCode::NO_CONTENT;
-    let headers = response.headers_mut();
-    let fields = HeaderValue::from_static("content-type, last-event-id");
-    headers.insert(ALLOW, HeaderValue::from_static(METHODS));
-    headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(METHODS));
-    headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, fields);
-    response
-}
-
-/// Takes off as many messages as go into one delivery.
-fn next_broadcast(messages: &mut VecDeque<Message>, options: &Channel) -> Broadcast {
-    let mut bytes = 0;
-    let mut fits = |message: &Message| {
-        bytes += message.data.len();
-        bytes <= BROADCAST_BYTES
-    };
-    let count = messages.iter().take_while(|message| fits(message)).count().max(1);
-    let messages: Vec<Message> = messages.drain(..count.min(messages.len())).collect();
-    let cost = messages.iter().map(cost).sum();
-    Broadcast { messages, cost, options: options.clone(), frames: None, answer: None }
-}
-
-/// Takes published messages to the subscribers of one engine, until its queue is closed.
-async fn deliver(local_subscribers: Weak<LocalSubscribers>, hub: Arc<Hub>, queue_id: usize) {
-    while let Some(messages) = poll_fn(|cx| hub.poll_take(queue_id, cx)).await {
-        let options = hub.options();
-        let mut messages = VecDeque::from(messages);
-        while !messages.is_empty() {
-            let mut broadcast = next_broadcast(&mut messages, &options);
-            let mut from = Some(0);
-            while let Some(index) = from {
-                let Some(local_subscribers) = local_subscribers.upgrade() else { return };
-                from = local_subscribers.deliver_some(&mut broadcast, index);
-                drop(local_subscribers);
-                yield_now().await;
-            }
-            hub.delivered(queue_id, broadcast.cost);
-        }
-    }
-}
-
 impl ConnectionOwner for LocalSubscribers {
     fn resume(self: Rc<LocalSubscribers>, parked: ParkedConnection, why: ResumeReason) {
         let index = usize::try_from(parked.token).unwrap_or(usize::MAX);
@@ -438,6 +257,10 @@ impl ConnectionOwner for LocalSubscribers {
 impl Drop for LocalSubscribers {
     fn drop(&mut self) {
         self.hub.close(self.queue_id);
+        self.engine.remove(self.queue_id);
+        if let Some(route) = self.route.upgrade() {
+            route.remove(&self.hub);
+        }
     }
 }
 
@@ -453,23 +276,4 @@ impl fmt::Debug for LocalSubscribers {
 /// Whether an operation has to be tried again later.
 pub(super) fn is_later(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_broadcast_has_at_least_one_message() {
-        let message = |id, length| Message { id, data: vec![0; length].into(), is_text: false };
-        let lengths = [100, BROADCAST_BYTES, BROADCAST_BYTES + 1, 1, BROADCAST_BYTES - 1, 1];
-        let mut messages: VecDeque<Message> =
-            (1..).zip(lengths).map(|(id, length)| message(id, length)).collect();
-        let mut batches = Vec::new();
-        while !messages.is_empty() {
-            let broadcast = next_broadcast(&mut messages, &Channel::default());
-            batches.push(broadcast.messages.iter().map(|message| message.id).collect::<Vec<_>>());
-        }
-        assert_eq!(batches, [vec![1], vec![2], vec![3], vec![4, 5], vec![6]]);
-    }
 }

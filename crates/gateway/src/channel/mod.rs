@@ -1,11 +1,11 @@
 //! Channels: every subscriber gets the messages that any client publishes.
 //!
 //! A [`Hub`] is the channel itself. All engines share it: it numbers the messages from 1 and keeps
-//! the last of them for subscribers that come back. Each engine has its own [`LocalSubscribers`],
-//! through which its clients publish and subscribe. A message is appended to the queue of each
-//! engine that has subscribers, and the engine's delivery task is woken: one message between
-//! threads, however many are published meanwhile. The task then serves its subscribers, some at a
-//! time.
+//! the last of them for subscribers that come back. A route has one channel, or one for each name
+//! that fits its path (`route`). Each engine has its own [`LocalSubscribers`] of each channel, as
+//! long as there are any. A message is appended to the queue of each engine that has subscribers,
+//! and the engine's delivery task is woken (`engine`): one message between threads, however many
+//! are published meanwhile. The task then serves the subscribers, some at a time.
 //!
 //! There are three ways to subscribe. A **long-poll** gets the messages that are there, or else the
 //! next one, as JSON. A **WebSocket** gets each message as a frame, and publishes the messages that
@@ -27,27 +27,37 @@
 //! server. A client that comes with another epoch, or with an id that is no longer kept, is told
 //! that it has missed messages.
 
+mod broadcast;
+mod budget;
 mod cursor;
+mod engine;
 mod events;
 mod frames;
 mod history;
 mod hub;
+mod inbox;
+mod local_route;
 mod local_subscribers;
 mod mailbox;
 pub(crate) mod message;
+pub(crate) mod pattern;
 mod poll;
 mod publish;
 mod publisher_queue;
 mod registry;
 mod replay;
+mod request;
+mod route;
 mod send_queue;
 mod session;
 mod socket;
 mod unread;
 
 pub use cursor::Cursor;
+pub(crate) use engine::ChannelEngine;
 pub use history::Since;
 pub use hub::Hub;
-pub use local_subscribers::LocalSubscribers;
+pub(crate) use local_route::LocalRoute;
+pub(crate) use local_subscribers::LocalSubscribers;
 pub use message::Message;
-pub(crate) use registry::Registry;
+pub(crate) use registry::{LocatedChannel, Registry};

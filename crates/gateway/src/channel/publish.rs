@@ -1,6 +1,7 @@
 //! Publishing by POST.
 
 use std::future::poll_fn;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -12,8 +13,9 @@ use http_body::Body as _;
 use http_body_util::BodyExt;
 use superpoll_rt::time::timeout;
 
-use super::local_subscribers::LocalSubscribers;
+use super::hub::{Hub, NotPublished};
 use super::publisher_queue::PublishTurn;
+use super::request::empty_response;
 use crate::body::Body;
 use crate::reply;
 use crate::upload::{Upload, UploadError};
@@ -21,10 +23,28 @@ use crate::upload::{Upload, UploadError};
 /// How long a publisher waits until messages before its own are delivered.
 const WAIT: Duration = Duration::from_secs(5);
 
+/// Returns the answer to a publisher whose message was not published, and that may try again after
+/// some seconds.
+fn unavailable(text: &'static str, seconds: &'static str) -> Response<Body> {
+    let mut response = reply::text(StatusCode::SERVICE_UNAVAILABLE, text);
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(seconds));
+    response
+}
+
 fn busy() -> Response<Body> {
     let text = "messages come faster than they can be delivered; this one was not published\n";
-    let mut response = reply::text(StatusCode::SERVICE_UNAVAILABLE, text);
-    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    unavailable(text, "1")
+}
+
+fn full() -> Response<Body> {
+    let text = "the channels of this route keep as many bytes as they may (max_bytes); this message was not published\n";
+    unavailable(text, "10")
+}
+
+fn handed_over() -> Response<Body> {
+    let text = "another server has taken over this channel; connect again\n";
+    let mut response = unavailable(text, "0");
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     response
 }
 
@@ -43,42 +63,41 @@ pub(super) fn failed(error: &UploadError) -> Response<Body> {
     reply::text(status, format!("{error}\n"))
 }
 
-impl LocalSubscribers {
-    /// Publishes the body of a request.
-    pub(super) async fn publish(&self, head: &Parts, body: Upload) -> Response<Body> {
-        if body.is_end_stream() && !head.headers.contains_key(CONTENT_LENGTH) {
-            // An empty message is a message, but this is a request without one.
-            return reply::status(StatusCode::LENGTH_REQUIRED);
-        }
-        let limit = self.hub.options().message_bytes;
-        let data = match collect(body, limit).await {
-            Ok(data) => data,
-            Err(response) => return response,
-        };
-        if !self.hub.has_room() {
-            let (mut turn, length) = (PublishTurn::new(&self.hub), data.len() as u64);
-            let waited = timeout(WAIT, poll_fn(|cx| turn.poll(length, cx))).await;
-            if !matches!(waited, Ok(Ok(()))) {
-                self.hub.counters().refused.fetch_add(1, Ordering::Relaxed);
-                return busy();
-            }
-        }
-        let Some(id) = self.hub.publish(data) else {
-            let text = "another server has taken over this channel; connect again\n";
-            let mut response = reply::text(StatusCode::SERVICE_UNAVAILABLE, text);
-            let headers = response.headers_mut();
-            headers.insert(CONNECTION, HeaderValue::from_static("close"));
-            headers.insert(RETRY_AFTER, HeaderValue::from_static("0"));
-            return response;
-        };
-        self.hub.wait_until_recorded().await;
-        let json = format!("{{\"id\":{id},\"epoch\":\"{:x}\"}}\n", self.hub.epoch());
-        let mut response = self.empty_response(StatusCode::CREATED, id);
-        *response.body_mut() = json.into();
-        let json = HeaderValue::from_static("application/json");
-        response.headers_mut().insert(CONTENT_TYPE, json);
-        response
+/// Publishes the body of a request.
+pub(super) async fn publish(hub: &Arc<Hub>, head: &Parts, body: Upload) -> Response<Body> {
+    if body.is_end_stream() && !head.headers.contains_key(CONTENT_LENGTH) {
+        // An empty message is a message, but this is a request without one.
+        return reply::status(StatusCode::LENGTH_REQUIRED);
     }
+    let limit = hub.options().message_bytes;
+    let data = match collect(body, limit).await {
+        Ok(data) => data,
+        Err(response) => return response,
+    };
+    if !hub.has_room() {
+        let (mut turn, length) = (PublishTurn::new(hub), data.len() as u64);
+        let waited = timeout(WAIT, poll_fn(|cx| turn.poll(length, cx))).await;
+        if !matches!(waited, Ok(Ok(()))) {
+            hub.counters().refused.fetch_add(1, Ordering::Relaxed);
+            return busy();
+        }
+    }
+    let is_text = std::str::from_utf8(&data).is_ok();
+    let id = match hub.publish_as(data, is_text) {
+        Ok(id) => id,
+        Err(NotPublished::HandedOver) => return handed_over(),
+        Err(NotPublished::Full) => {
+            hub.counters().refused.fetch_add(1, Ordering::Relaxed);
+            return full();
+        }
+    };
+    hub.wait_until_recorded().await;
+    let json = format!("{{\"id\":{id},\"epoch\":\"{:x}\"}}\n", hub.epoch());
+    let mut response = empty_response(hub, StatusCode::CREATED, id);
+    *response.body_mut() = json.into();
+    let json = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(CONTENT_TYPE, json);
+    response
 }
 
 /// Reads a body of at most this many bytes.

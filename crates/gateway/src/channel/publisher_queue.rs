@@ -147,13 +147,6 @@ mod tests {
         publisher.turn.poll(bytes, &Context::from_waker(&waker))
     }
 
-    fn take(hub: &Hub, queue_id: usize) -> Vec<Message> {
-        match hub.poll_take(queue_id, &mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(Some(messages)) => messages,
-            _ => Vec::new(),
-        }
-    }
-
     /// Appends a message of `length` bytes to the queue of each engine that has subscribers.
     fn enqueue(queued: &mut [u64; 2], joined: [usize; 2], length: usize) {
         for (queued, _) in queued.iter_mut().zip(joined).filter(|(_, count)| *count > 0) {
@@ -169,7 +162,7 @@ mod tests {
             steps in prop::collection::vec((0_usize..8, 0_usize..100), 1..300),
         ) {
             let hub = hub(1000);
-            let queue_ids = [hub.open(), hub.open()];
+            let queue_ids = [hub.open(&Arc::default()), hub.open(&Arc::default())];
             let mut joined = [0_usize; 2];
             let mut taken: [Vec<Message>; 2] = Default::default();
             let mut delivered: [Vec<u64>; 2] = Default::default();
@@ -209,7 +202,7 @@ mod tests {
                         }
                     }
                     6 if taken[which].is_empty() => {
-                        taken[which] = take(&hub, queue_ids[which]);
+                        taken[which] = hub.take(queue_ids[which]);
                         queued[which] = 0;
                     }
                     7 if !taken[which].is_empty() => {
@@ -260,7 +253,7 @@ mod tests {
     #[test]
     fn no_publisher_overtakes_one_that_was_woken() {
         let hub = hub(10);
-        let queue_id = hub.open();
+        let queue_id = hub.open(&Arc::default());
         hub.join(queue_id, None);
         hub.publish("message");
         let mut publishers: [Publisher; 2] = std::array::from_fn(|_| {
@@ -268,7 +261,7 @@ mod tests {
             Publisher { turn, woken, seen: 0 }
         });
         assert!(poll(&mut publishers[0], 7).is_pending());
-        hub.delivered(queue_id, take(&hub, queue_id).iter().map(cost).sum());
+        hub.delivered(queue_id, hub.take(queue_id).iter().map(cost).sum());
         assert_eq!(publishers[0].woken.0.load(Ordering::Relaxed), 1);
         // There is room, and the second publisher comes before the first has had its turn.
         assert!(poll(&mut publishers[1], 7).is_pending());
@@ -279,7 +272,7 @@ mod tests {
     #[test]
     fn a_leaving_subscriber_releases_its_undelivered_bytes() {
         let hub = hub(10);
-        let queue_id = hub.open();
+        let queue_id = hub.open(&Arc::default());
         hub.join(queue_id, None);
         hub.publish("message");
         assert!(!hub.has_room());
@@ -297,7 +290,7 @@ mod tests {
     #[test]
     fn waiting_publishers_learn_that_another_server_took_over() {
         let hub = hub(10);
-        let queue_id = hub.open();
+        let queue_id = hub.open(&Arc::default());
         hub.join(queue_id, None);
         hub.publish("message");
         let (turn, woken) = (PublishTurn::new(&hub), Arc::default());
@@ -312,7 +305,7 @@ mod tests {
     #[test]
     fn the_publisher_queue_has_a_limit() {
         let hub = hub(10);
-        let queue_id = hub.open();
+        let queue_id = hub.open(&Arc::default());
         hub.join(queue_id, None);
         hub.publish("message");
         let mut waiting: Vec<Publisher> = (0..17)

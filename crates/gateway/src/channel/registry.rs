@@ -5,13 +5,21 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::hub::Hub;
-use crate::config::{Action, Channel, Config, Host};
-use crate::succession::records::ChannelRecord;
+use super::pattern::Pattern;
+use super::route::Channels;
+use crate::config::{Action, Config, Host};
 use crate::succession::{self, Succession};
 
-/// The channels of a configuration, by host and path.
+/// A channel, with the route that it belongs to.
+pub(crate) type LocatedChannel = (Arc<Channels>, Arc<Hub>);
+
+/// The channels of a configuration, by their route's host and path.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Registry(HashMap<(String, String), Arc<Hub>>);
+pub(crate) struct Registry {
+    routes: HashMap<(String, String), Arc<Channels>>,
+    /// Channels of another server that no route has taken up yet, with their hosts.
+    restored: Vec<(Vec<String>, Arc<Hub>)>,
+}
 
 /// Returns the names of a host; the empty name is that of a host without names.
 fn names(host: &Host) -> impl Iterator<Item = &str> {
@@ -22,57 +30,60 @@ fn names(host: &Host) -> impl Iterator<Item = &str> {
 impl Registry {
     /// Restores the channels that another server had.
     pub(crate) fn restore(channels: Vec<succession::Channel>, by: &Arc<Succession>) -> Registry {
-        let mut restored = Registry::default();
+        let mut restored = Vec::new();
         for channel in channels {
-            let hub = Hub::restore(Channel::default(), channel.epoch, channel.messages);
+            let Some((_, path)) = channel.names.first() else { continue };
+            let hub = Hub::restore(path.as_str().into(), channel.epoch, channel.messages);
             hub.continue_in(by.clone(), channel.space);
-            restored.0.extend(channel.names.into_iter().map(|name| (name, hub.clone())));
+            let hosts = channel.names.into_iter().map(|(host, _)| host).collect();
+            restored.push((hosts, hub));
         }
-        restored
+        Registry { routes: HashMap::new(), restored }
     }
 
     /// Notes that all subscribers that another server had are here.
     pub(crate) fn finish_gathering(&self) {
-        self.0.values().for_each(|hub| hub.finish_gathering());
+        self.routes.values().for_each(|channels| channels.finish_gathering());
     }
 
-    /// Returns each of the channels once.
-    fn hubs(&self) -> Vec<&Arc<Hub>> {
-        let mut hubs: Vec<&Arc<Hub>> = Vec::new();
-        for hub in self.0.values() {
-            if !hubs.iter().any(|other| Arc::ptr_eq(other, hub)) {
-                hubs.push(hub);
+    /// Returns each of the routes once.
+    fn each(&self) -> Vec<&Arc<Channels>> {
+        let mut routes: Vec<&Arc<Channels>> = Vec::new();
+        for channels in self.routes.values() {
+            if !routes.iter().any(|other| Arc::ptr_eq(other, channels)) {
+                routes.push(channels);
             }
         }
-        hubs
+        routes
     }
 
     /// Records the channels for another server, in place of the channels of the configuration
     /// before.
     pub(crate) fn record_in(&self, before: &Registry, by: &Arc<Succession>) {
-        let hubs = self.hubs();
-        for gone in before.hubs() {
-            if !hubs.iter().any(|hub| Arc::ptr_eq(hub, gone))
-                && let Some(space) = gone.stop_recording()
+        let routes = self.each();
+        for gone in before.each() {
+            if !routes.iter().any(|channels| Arc::ptr_eq(channels, gone)) {
+                gone.stop_recording();
+            }
+        }
+        for (_, hub) in &before.restored {
+            // No route has it any more, unless that has taken it up.
+            let is_here = || routes.iter().any(|channels| channels.has(hub));
+            if !is_here()
+                && let Some(space) = hub.stop_recording()
             {
                 by.forget_channel(space);
             }
         }
-        for hub in hubs {
-            let names = self.0.iter().filter(|(_, other)| Arc::ptr_eq(other, hub));
-            let names = names.map(|(name, _)| name.clone()).collect();
-            let known = hub.space();
-            let space = known.unwrap_or_else(|| by.new_space());
-            by.keep_channel(space, &ChannelRecord { names, epoch: hub.epoch() });
-            if known.is_none() {
-                hub.record_in(by.clone(), space);
-            }
+        for channels in routes {
+            let hosts = self.routes.iter().filter(|(_, other)| Arc::ptr_eq(other, channels));
+            channels.record_in(by, hosts.map(|((host, _), _)| host.clone()).collect());
         }
     }
 
     /// Ends the channels here: another server goes on with them.
     pub(crate) fn hand_over(&self) {
-        self.0.values().for_each(|hub| hub.hand_over());
+        self.routes.values().for_each(|channels| channels.hand_over());
     }
 
     /// Returns the channels of another configuration; those that it has in common with this one
@@ -82,14 +93,28 @@ impl Registry {
         for host in &config.hosts {
             for route in &host.routes {
                 let Action::Channel(options) = &route.action else { continue };
-                let kept = names(host).find_map(|name| self.find(name, &route.path));
-                let hub = kept.cloned().unwrap_or_else(|| Hub::new(options.clone()));
+                let kept = names(host).find_map(|name| self.route(name, &route.path));
+                let channels = kept.cloned().or_else(|| {
+                    // The check of the configuration has accepted the pattern.
+                    let pattern = Pattern::parse(&route.path).ok()?;
+                    let restored = self.restored_for(host, &pattern);
+                    Some(Arc::new(Channels::new(pattern, options.clone(), restored)))
+                });
+                let Some(channels) = channels else { continue };
                 for name in names(host) {
-                    next.0.insert((name.to_owned(), route.path.clone()), hub.clone());
+                    next.routes.insert((name.to_owned(), route.path.clone()), channels.clone());
                 }
             }
         }
         next
+    }
+
+    /// Returns the channels of another server that belong to a route.
+    fn restored_for(&self, host: &Host, pattern: &Pattern) -> Vec<Arc<Hub>> {
+        let restored = self.restored.iter().filter(|(hosts, hub)| {
+            pattern.has(hub.name()) && names(host).any(|name| hosts.iter().any(|had| had == name))
+        });
+        restored.map(|(_, hub)| hub.clone()).collect()
     }
 
     /// Applies the configuration to the channels.
@@ -97,28 +122,50 @@ impl Registry {
         for host in &config.hosts {
             for route in &host.routes {
                 if let Action::Channel(options) = &route.action
-                    && let Some(hub) = self.of(host, &route.path)
+                    && let Some(channels) = self.of(host, &route.path)
                 {
-                    hub.change(options.clone());
+                    channels.change(options.clone());
                 }
             }
         }
     }
 
-    /// Returns the channel of a route.
-    pub(crate) fn of(&self, host: &Host, path: &str) -> Option<&Arc<Hub>> {
-        names(host).find_map(|name| self.find(name, path))
+    /// Returns the channels of a route.
+    pub(crate) fn of(&self, host: &Host, path: &str) -> Option<&Arc<Channels>> {
+        names(host).find_map(|name| self.route(name, path))
     }
 
-    /// Returns all channels, with the host's name and the path; those of a host with several names
-    /// come once for each.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str, &Arc<Hub>)> {
-        self.0.iter().map(|((name, path), hub)| (name.as_str(), path.as_str(), hub))
+    /// Returns the channels that a host's name has at the path of a route.
+    fn route(&self, name: &str, path: &str) -> Option<&Arc<Channels>> {
+        self.routes.get(&(name.to_owned(), path.to_owned()))
     }
 
-    /// Returns the channel that a name has at a path.
-    pub(crate) fn find(&self, name: &str, path: &str) -> Option<&Arc<Hub>> {
-        self.0.get(&(name.to_owned(), path.to_owned()))
+    /// Returns the channels of all routes, each once.
+    pub(crate) fn routes(&self) -> Vec<Arc<Channels>> {
+        self.each().into_iter().cloned().collect()
+    }
+
+    /// Returns the channel that a host's name has at a path.
+    pub(crate) fn find(&self, name: &str, path: &str) -> Option<Arc<Hub>> {
+        let of_host = self.routes.iter().filter(|((host, _), _)| host == name);
+        let mut channels = of_host.filter_map(|(_, channels)| {
+            let name = channels.name(path).ok()?;
+            channels.find(&name)
+        });
+        channels.next()
+    }
+
+    /// Returns all channels with the number of the space in which they are recorded.
+    pub(crate) fn by_space(&self) -> HashMap<u64, LocatedChannel> {
+        let mut found = HashMap::new();
+        for channels in self.each() {
+            for hub in channels.all() {
+                if let Some(space) = hub.space() {
+                    found.insert(space, (channels.clone(), hub));
+                }
+            }
+        }
+        found
     }
 }
 
@@ -127,7 +174,8 @@ mod tests {
     use superpoll_keeper::{Control, Keeper, Listener, Options};
 
     use super::*;
-    use crate::succession::records::CHANNELS;
+    use crate::config::Channel;
+    use crate::succession::records::{CHANNELS, ChannelRecord};
 
     fn config(names: &str, paths: &[&str]) -> Config {
         let mut text = "[[listeners]]\naddress = \"127.0.0.1:0\"\n[[hosts]]\n".to_owned();
@@ -142,15 +190,15 @@ mod tests {
     fn a_channel_is_the_same_as_long_as_a_name_of_its_host_is() {
         let first = Registry::default().next(&config("\"a\", \"b\"", &["/x", "/y"]));
         let (x, y) = (first.find("a", "/x").unwrap(), first.find("b", "/y").unwrap());
-        assert!(Arc::ptr_eq(x, first.find("b", "/x").unwrap()));
-        assert!(!Arc::ptr_eq(x, y));
-        assert_eq!(first.iter().count(), 4);
+        assert!(Arc::ptr_eq(&x, &first.find("b", "/x").unwrap()));
+        assert!(!Arc::ptr_eq(&x, &y));
+        assert_eq!(first.routes().len(), 2);
         let next = first.next(&config("\"b\", \"c\"", &["/x", "/z"]));
-        assert!(Arc::ptr_eq(x, next.find("c", "/x").unwrap()));
+        assert!(Arc::ptr_eq(&x, &next.find("c", "/x").unwrap()));
         assert!(next.find("b", "/y").is_none() && next.find("a", "/x").is_none());
         assert!(next.find("c", "/z").is_some());
         let other = next.next(&config("\"d\"", &["/x"]));
-        assert!(!Arc::ptr_eq(x, other.find("d", "/x").unwrap()));
+        assert!(!Arc::ptr_eq(&x, &other.find("d", "/x").unwrap()));
     }
 
     #[test]
@@ -178,7 +226,7 @@ mod tests {
         // A channel that keeps fewer messages keeps fewer in the record store as well.
         let hub = next.find("a", "/z").unwrap();
         hub.change(Channel { history: 2, ..Channel::default() });
-        drop(by);
+        drop((hub, by));
         drop((first, next));
         let mut heir = Control::connect(&path, 1).unwrap();
         let records = heir.adopt(false).unwrap().records;
@@ -200,7 +248,7 @@ mod tests {
         let config = config("\"a\"", &["/x"]);
         let registry = Registry::default().next(&config);
         let hub = registry.find("a", "/x").unwrap();
-        hub.change(crate::config::Channel::default());
+        hub.change(Channel::default());
         registry.apply(&config);
         assert_eq!(hub.options().history, 1);
     }

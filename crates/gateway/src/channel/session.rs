@@ -15,7 +15,7 @@ use tungstenite::protocol::{Role, WebSocket, WebSocketConfig};
 use tungstenite::{Error, Message};
 
 use super::frames::{self, Track};
-use super::hub::Hub;
+use super::hub::{Hub, NotPublished};
 use super::message;
 
 /// tungstenite's buffer, which is made with each session.
@@ -155,9 +155,15 @@ impl Session {
     }
 
     fn publish(&mut self, hub: &Hub, data: Bytes, is_text: bool) {
-        if hub.publish_as(data, is_text).is_none() {
-            // The client learns that its last message was not published.
-            self.close(CloseCode::Restart, "another server has taken over; connect again");
+        // The client learns that its last message was not published.
+        match hub.publish_as(data, is_text) {
+            Ok(_) => {}
+            Err(NotPublished::HandedOver) => {
+                self.close(CloseCode::Restart, "another server has taken over; connect again");
+            }
+            Err(NotPublished::Full) => {
+                self.close(CloseCode::Again, "the channels here keep as many bytes as they may");
+            }
         }
     }
 
@@ -347,7 +353,7 @@ mod tests {
     fn messages_wait_until_the_channel_has_room() {
         let options = Channel { queue_bytes: 100, ..Channel::default() };
         let hub = Hub::new(options);
-        let queue_id = hub.open();
+        let queue_id = hub.open(&std::sync::Arc::default());
         hub.join(queue_id, None);
         let mut session = Session::new(200);
         let mut stream = Vec::new();

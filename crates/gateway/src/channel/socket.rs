@@ -214,7 +214,7 @@ impl LocalSubscribers {
 
     /// Reads from a parked WebSocket, and parks it again if that was all.
     fn read_parked(self: Rc<LocalSubscribers>, index: usize, parked: ParkedConnection) {
-        let mut room = self.read_buffer.borrow_mut();
+        let mut room = self.engine.read_buffer.borrow_mut();
         let bytes = match read(&parked.socket, &mut room) {
             Err(error) if is_later(&error) => {
                 drop(room);
@@ -486,7 +486,7 @@ impl SocketSession {
     /// Reads once; `false` if no bytes have come.
     fn read(&mut self, cx: &mut Context<'_>, transport: &mut Transport) -> io::Result<bool> {
         let local_subscribers = &self.subscription.local_subscribers;
-        let mut room = local_subscribers.read_buffer.borrow_mut();
+        let mut room = local_subscribers.engine.read_buffer.borrow_mut();
         match Pin::new(transport).poll_read(cx, &mut room) {
             Poll::Pending => Ok(false),
             Poll::Ready(Err(error)) => Err(error),

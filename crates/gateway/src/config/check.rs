@@ -16,6 +16,7 @@ use super::model::{
 use super::overlap::overlap;
 use super::{disk, raw};
 use crate::address::Address;
+use crate::channel::pattern;
 use crate::telemetry::socket::SocketPath;
 
 /// A mistake and its place in the text, in bytes.
@@ -292,6 +293,7 @@ impl<'a> Check<'a> {
 
     fn routes(&mut self, raw: Vec<Spanned<raw::Route>>) -> Vec<Route> {
         let mut paths = BTreeSet::new();
+        let mut patterns = matchit::Router::new();
         let mut routes = Vec::new();
         for route in raw {
             let place = route.span();
@@ -300,6 +302,9 @@ impl<'a> Check<'a> {
             let path_place = path.as_ref().map_or(place.clone(), Spanned::span);
             let path = path.map_or_else(|| "/".to_owned(), Spanned::into_inner);
             self.path(path_place.clone(), &path);
+            if pattern::has_parameters(&path) {
+                self.pattern(path_place.clone(), &path, route.channel.is_some(), &mut patterns);
+            }
             // `/a` and `/a/` stand for the same requests except one.
             let same = same(&path);
             if self.metrics.as_ref() == Some(&same) {
@@ -498,6 +503,23 @@ impl<'a> Check<'a> {
             return None;
         };
         Some(UpstreamTls { ca, server_name: server_name.map(Spanned::into_inner) })
+    }
+
+    /// Checks a path with parameters, next to the others of its host.
+    fn pattern(
+        &mut self,
+        place: Range<usize>,
+        path: &str,
+        is_channel: bool,
+        others: &mut matchit::Router<()>,
+    ) {
+        if !is_channel {
+            let what = format!("the path {path:?} has parameters");
+            self.wrong(place, format!("{what}, expected them only for a channel"));
+        } else if let Err(error) = others.insert(path, ()) {
+            let what = format!("the path {path:?} is no pattern that can stand here: {error}");
+            self.wrong(place, format!("{what}, expected one as \"/rooms/{{room}}\""));
+        }
     }
 
     fn path(&mut self, place: Range<usize>, path: &str) {

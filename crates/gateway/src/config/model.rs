@@ -284,6 +284,16 @@ pub struct Channel {
     /// The sites whose pages may use the channel, in addition to those of the host itself. Default:
     /// none.
     pub origins: Origins,
+    /// The most channels at a time, on a path with parameters. Default: 10,000.
+    pub max_channels: NonZeroUsize,
+    /// The most bytes of messages that the channels of a path with parameters keep in all. Default:
+    /// 256 MiB.
+    #[serde(deserialize_with = "scalar::size")]
+    pub max_bytes: u64,
+    /// How long a channel of a path with parameters stays without a publisher or a subscriber; it
+    /// is dropped within twice this time. Default: 10 minutes.
+    #[serde(deserialize_with = "scalar::duration")]
+    pub idle: Duration,
 }
 
 impl Default for Channel {
@@ -296,6 +306,9 @@ impl Default for Channel {
             slow: Slow::Disconnect,
             poll: Duration::from_secs(60),
             origins: Origins::default(),
+            max_channels: NonZeroUsize::new(10_000).unwrap_or(NonZeroUsize::MIN),
+            max_bytes: 256 << 20,
+            idle: Duration::from_secs(600),
         }
     }
 }

@@ -11,6 +11,7 @@
 //! all at once, so that it sends nothing to any client from then on. Only when the keeper has
 //! heard that this was all does the server close the descriptors.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::net::TcpStream;
 use std::os::fd::OwnedFd;
@@ -26,6 +27,7 @@ use superpoll::backend::Topology;
 use superpoll_rt::{AsyncFd, spawn, time, yield_now};
 
 use super::{Error, Frontend, Kind, Local, Server, failed, local};
+use crate::channel::LocatedChannel;
 use crate::config::{Config, Keeper};
 use crate::connection_limits::ConnectionLimits;
 use crate::log::{Event, Level};
@@ -112,6 +114,7 @@ impl Server {
             hands[index % engines].push(connection);
         }
         let (busy, adopting) = (Arc::new(AtomicUsize::new(engines)), self.adopting.clone());
+        let by_space = Arc::new(self.channels.by_space());
         adopting.store(true, Ordering::Release);
         let closed = Arc::new(AtomicUsize::new(lost));
         for (engine, share) in hands.into_iter().enumerate() {
@@ -142,11 +145,12 @@ impl Server {
                     report(&event.with("connections", kept as u64).with("closed", closed as u64));
                 }
             };
-            let succession = self.succession.clone();
+            let (succession, by_space) = (self.succession.clone(), by_space.clone());
             let adopt = move || {
                 let adopts = async move {
                     if let (Some(local), Some(succession)) = (local(number), succession) {
-                        let lost = local.adopt(share, &connection_limits, &succession).await;
+                        let lost =
+                            local.adopt(share, &connection_limits, &by_space, &succession).await;
                         closed.fetch_add(lost, Ordering::Relaxed);
                     }
                     settles.await;
@@ -274,13 +278,14 @@ impl Local {
         &self,
         share: EngineShare,
         connection_limits: &Arc<ConnectionLimits>,
+        by_space: &HashMap<u64, LocatedChannel>,
         succession: &Succession,
     ) -> usize {
         let all = share.len();
         let (mut adopted, mut share) = (0, share.into_iter());
         while share.len() > 0 {
             let some = share.by_ref().take(TOGETHER).filter_map(|(descriptor, left)| {
-                self.adopt_one(TcpStream::from(descriptor), left, connection_limits)
+                self.adopt_one(TcpStream::from(descriptor), left, connection_limits, by_space)
             });
             adopted += some.count();
             yield_now().await;
@@ -298,6 +303,7 @@ impl Local {
         stream: TcpStream,
         left: ConnectionRecord,
         connection_limits: &Arc<ConnectionLimits>,
+        by_space: &HashMap<u64, LocatedChannel>,
     ) -> Option<()> {
         let sent = left.sent_since(&stream)?;
         let address = stream.local_addr().ok()?;
@@ -310,6 +316,7 @@ impl Local {
         let mut parked =
             ParkedConnection { socket: Socket::Tcp(stream), peer, token: 0, pending: None };
         let limit = Duration::from_secs(left.seconds.into());
+        let subscribers = |space| self.worker.router().local_subscribers(by_space.get(&space)?);
         match left.activity {
             // A response was under way when the other server ended.
             Activity::Idle { .. } | Activity::Poll { .. } if sent > 0 => return None,
@@ -318,17 +325,14 @@ impl Local {
                 context.park(parked, limit);
             }
             Activity::Poll { space, last, form, requests, before } => {
-                let local_subscribers = self.worker.router().local_subscribers(space)?;
+                let local_subscribers = subscribers(space)?;
                 let before = (!before.is_empty()).then(|| Box::new(Bytes::from(before)));
                 parked.pending =
                     Some(PendingRequest { by: context, form, before, requests, note: None });
                 local_subscribers.park_poll(WaitingRequest { parked }, last, limit);
             }
             Activity::Socket { space, last, pinged } => {
-                self.worker
-                    .router()
-                    .local_subscribers(space)?
-                    .adopt_socket(parked, last, pinged, sent);
+                subscribers(space)?.adopt_socket(parked, last, pinged, sent);
             }
         }
         Some(())

@@ -20,6 +20,7 @@ mod http2;
 mod linger;
 mod listener_context;
 mod opening;
+mod route_table;
 mod router;
 mod streams;
 mod tls;
@@ -41,7 +42,7 @@ use std::time::{Duration, Instant};
 use superpoll_rt::{Handle, Runtime, spawn, time};
 
 use crate::address::Address;
-use crate::channel::{Hub, Registry};
+use crate::channel::{ChannelEngine, Hub, Registry};
 use crate::config::{self, Config};
 use crate::connection_limits::ConnectionLimits;
 use crate::descriptors;
@@ -286,7 +287,7 @@ impl Server {
                 let local = match local(number) {
                     Some(local) => {
                         let before = local.worker.router();
-                        let router = blueprint.build(&local.worker.parking_lot, Some(&before));
+                        let router = blueprint.build(&local.worker.channels, Some(&before));
                         local.worker.change(router, access_log, timeouts, limits);
                         local
                     }
@@ -294,9 +295,11 @@ impl Server {
                         let Some(parking_lot) = parking_lot else { return };
                         let parking_lot =
                             ParkingLot::open(parking_lot, counters.clone(), report.clone());
-                        let router = blueprint.build(&parking_lot, None);
+                        let channels = ChannelEngine::new(parking_lot.clone());
+                        let router = blueprint.build(&channels, None);
                         let worker = Worker::new(
                             parking_lot,
+                            channels,
                             router,
                             access_log,
                             counters,
@@ -341,6 +344,10 @@ impl Server {
         }
         for front in &fronts {
             front.kind.bound().into_iter().for_each(|bound| bound.own(true));
+        }
+        for channels in self.channels.routes() {
+            // An engine that has ended has no channels.
+            let _ = self.handle.call_on(0, move || spawn(channels.sweep()).detach());
         }
         self.hold(&fronts);
         self.fronts = fronts;
@@ -410,15 +417,11 @@ impl Server {
         })
     }
 
-    /// Returns the channels with the name of their host and their path, once for each name.
-    pub fn channels(&self) -> impl Iterator<Item = (&str, &str, &Arc<Hub>)> {
-        self.channels.iter()
-    }
-
     /// Returns the channel that a host has at a path; the empty name is that of a host without
-    /// names.
+    /// names. A channel of a path with parameters is there once it has had a publisher or a
+    /// subscriber.
     #[must_use]
-    pub fn channel(&self, host: &str, path: &str) -> Option<&Arc<Hub>> {
+    pub fn channel(&self, host: &str, path: &str) -> Option<Arc<Hub>> {
         self.channels.find(host, path)
     }
 

@@ -10,13 +10,13 @@ use http::header::LOCATION;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 
+use super::route_table::{Route, RouteTable};
 use crate::authority;
 use crate::body::Body;
-use crate::channel::{LocalSubscribers, Registry};
+use crate::channel::{ChannelEngine, LocalRoute, LocalSubscribers, LocatedChannel, Registry};
 use crate::config::{self, Config};
 use crate::exchange::{Exchange, LocalFuture};
 use crate::files::{Embedded, Folder, Site};
-use crate::parking_lot::ParkingLot;
 use crate::peer::Peer;
 use crate::reply;
 use crate::telemetry::guard;
@@ -40,20 +40,15 @@ const METRICS_ARE_LOCAL: &str = "403 Forbidden: these metrics are for programs o
 
 /// The handler of the requests below a path.
 enum Handler {
-    Channel(Rc<LocalSubscribers>),
+    Channels(Rc<LocalRoute>),
     Demo(Rc<Embedded>),
     Files(Rc<Site>),
     Redirect(config::Redirect),
     Proxy(Rc<Forwarder>),
 }
 
-struct Route {
-    path: String,
-    handler: Handler,
-}
-
-/// The routes of a virtual host, the longest path first.
-type Routes = Rc<[Route]>;
+/// The routes of a virtual host.
+type Routes = Rc<RouteTable<Handler>>;
 
 /// The hosts and routes that one engine serves.
 pub(super) struct Router {
@@ -65,7 +60,7 @@ pub(super) struct Router {
     addresses: Option<Routes>,
     /// The Host field of the last request, and its routes.
     last: RefCell<Option<(HeaderValue, Routes)>>,
-    desks: Vec<Rc<LocalSubscribers>>,
+    channel_routes: Vec<Rc<LocalRoute>>,
     overview: Arc<Overview>,
     /// The path of the counters, if they are served.
     metrics: Option<config::Metrics>,
@@ -88,7 +83,7 @@ impl Blueprint {
 
     /// Builds the routes, on the engine that they are for. Channels that `before` has as well go
     /// on.
-    pub(super) fn build(self, parking_lot: &Rc<ParkingLot>, before: Option<&Router>) -> Router {
+    pub(super) fn build(self, engine: &Rc<ChannelEngine>, before: Option<&Router>) -> Router {
         let mut folders = self.folders.into_iter();
         let mut router = Router {
             names: HashMap::new(),
@@ -96,7 +91,7 @@ impl Blueprint {
             default: None,
             addresses: None,
             last: RefCell::default(),
-            desks: Vec::new(),
+            channel_routes: Vec::new(),
             overview: self.overview,
             metrics: self.config.metrics.clone(),
             page: self.config.server.page,
@@ -116,16 +111,15 @@ impl Blueprint {
                     },
                     config::Action::Redirect(redirect) => Handler::Redirect(redirect.clone()),
                     config::Action::Channel(_) => match self.channels.of(host, &route.path) {
-                        Some(hub) => {
-                            let mut desks = before.into_iter().flat_map(|before| &before.desks);
-                            let local_subscribers = desks
-                                .find(|local_subscribers| Arc::ptr_eq(local_subscribers.hub(), hub))
-                                .cloned();
-                            let local_subscribers = local_subscribers.unwrap_or_else(|| {
-                                LocalSubscribers::new(hub.clone(), parking_lot.clone())
+                        Some(channels) => {
+                            let mut kept =
+                                before.into_iter().flat_map(|before| &before.channel_routes);
+                            let kept = kept.find(|route| route.is_of(channels)).cloned();
+                            let route = kept.unwrap_or_else(|| {
+                                LocalRoute::new(channels.clone(), engine.clone())
                             });
-                            router.desks.push(local_subscribers.clone());
-                            Handler::Channel(local_subscribers)
+                            router.channel_routes.push(route.clone());
+                            Handler::Channels(route)
                         }
                         None => continue,
                     },
@@ -137,8 +131,7 @@ impl Blueprint {
                 };
                 routes.push(Route { path: route.path.clone(), handler });
             }
-            routes.sort_by_key(|route| std::cmp::Reverse(route.path.len()));
-            let routes: Routes = routes.into();
+            let routes: Routes = Rc::new(RouteTable::new(routes));
             for name in &host.names {
                 match name.strip_prefix('*') {
                     Some(rest) => router.wildcards.push((rest.to_owned(), routes.clone())),
@@ -211,20 +204,21 @@ impl Router {
             })
     }
 
-    /// Returns the subscribers of the channel that is recorded under this number.
-    pub(super) fn local_subscribers(&self, space: u64) -> Option<Rc<LocalSubscribers>> {
-        self.desks
-            .iter()
-            .find(|local_subscribers| local_subscribers.hub().space() == Some(space))
-            .cloned()
+    /// Returns the subscribers that a channel has on this engine.
+    pub(super) fn local_subscribers(
+        &self,
+        (channels, hub): &LocatedChannel,
+    ) -> Option<Rc<LocalSubscribers>> {
+        let route = self.channel_routes.iter().find(|route| route.is_of(channels))?;
+        Some(route.subscribers(hub))
     }
 
     /// Ends the channels that another does not have.
     pub(super) fn retire(&self, after: Option<&Router>) {
-        for local_subscribers in &self.desks {
-            let mut desks = after.into_iter().flat_map(|after| &after.desks);
-            if !desks.any(|other| Rc::ptr_eq(local_subscribers, other)) {
-                local_subscribers.retire();
+        for route in &self.channel_routes {
+            let mut kept = after.into_iter().flat_map(|after| &after.channel_routes);
+            if !kept.any(|other| Rc::ptr_eq(route, other)) {
+                route.retire();
             }
         }
     }
@@ -295,25 +289,18 @@ impl Router {
             return Reply::Later(Box::pin(async move { overview.page(request, &exchange).await }));
         }
         let Some(routes) = routes else { return misdirected() };
-        let Some(route) = find(&routes, path) else {
+        let Some(route) = routes.find(path) else {
             return StatusCode::NOT_FOUND.into();
         };
-        if routes.len() > 1 && leads_elsewhere(&routes, route, path) {
+        if routes.leads_elsewhere(route, path) {
             return StatusCode::BAD_REQUEST.into();
         }
         let below = route.path.trim_end_matches('/').len();
         match &route.handler {
             Handler::Redirect(redirect) => Reply::Now(to(redirect)),
-            // There is nothing below a channel.
-            Handler::Channel(_) if !matches!(&path[below..], "" | "/") => {
-                StatusCode::NOT_FOUND.into()
-            }
-            Handler::Channel(local_subscribers) => {
-                let (local_subscribers, (request, exchange)) =
-                    (local_subscribers.clone(), prepare(request));
-                Reply::Later(Box::pin(
-                    async move { local_subscribers.answer(request, &exchange).await },
-                ))
+            Handler::Channels(channels) => {
+                let (channels, (request, exchange)) = (channels.clone(), prepare(request));
+                Reply::Later(Box::pin(async move { channels.answer(request, &exchange).await }))
             }
             Handler::Files(site) => {
                 let (head, _) = request.into_parts();
@@ -339,60 +326,6 @@ impl Router {
     }
 }
 
-/// Returns the route that a path is at or below.
-fn find<'a>(routes: &'a [Route], path: &str) -> Option<&'a Route> {
-    let fits = |route: &&Route| {
-        let rest = path.strip_prefix(route.path.as_str());
-        rest.is_some_and(|rest| {
-            rest.is_empty() || rest.starts_with('/') || route.path.ends_with('/')
-        })
-    };
-    routes.iter().find(fits)
-}
-
-/// Whether a path belongs to another route in its usual spelling: without empty and `.` components,
-/// and without needless escapes. The target of `route`, a folder or a server, may read the path so,
-/// and would answer in the place of the other route.
-fn leads_elsewhere(routes: &[Route], route: &Route, path: &str) -> bool {
-    if !path.contains('%') && !path.contains("//") && !path.contains("/.") {
-        return false;
-    }
-    let mut usual = String::with_capacity(path.len());
-    for part in path.split('/').filter(|part| !part.is_empty()) {
-        let before = usual.len();
-        usual.push('/');
-        unescape(part, &mut usual);
-        if &usual[before..] == "/." {
-            usual.truncate(before);
-        }
-    }
-    if usual.is_empty() || path.ends_with('/') {
-        usual.push('/');
-    }
-    find(routes, &usual).is_none_or(|found| !std::ptr::eq(found, route))
-}
-
-/// Adds a part of a path without the escapes of bytes that need none (RFC 3986, section 6.2.2.2).
-fn unescape(part: &str, out: &mut String) {
-    let mut rest = part;
-    while let Some((before, after)) = rest.split_once('%') {
-        out.push_str(before);
-        let byte = after.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        let is_usual = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte);
-        rest = match byte.filter(is_usual) {
-            Some(byte) => {
-                out.push(char::from(byte));
-                &after[2..]
-            }
-            None => {
-                out.push('%');
-                after
-            }
-        };
-    }
-    out.push_str(rest);
-}
-
 /// Returns the answer to a request for a host that is not served.
 fn misdirected() -> Reply {
     let text = "421 Misdirected Request: this server does not serve that host here; names in [[hosts]], or --name \
@@ -408,38 +341,4 @@ fn to(redirect: &config::Redirect) -> Response<Body> {
         response.headers_mut().insert(LOCATION, to);
     }
     response
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_path_that_normalizes_to_another_route_is_found() {
-        let route = |path: &str| {
-            let to = config::Redirect { to: path.to_owned(), status: 308 };
-            Route { path: path.to_owned(), handler: Handler::Redirect(to) }
-        };
-        let routes = [route("/private/deep"), route("/private"), route("/")];
-        for (path, expected) in [
-            ("/private", false),
-            ("/x", false),
-            ("/./x", false),
-            ("//x//y/.", false),
-            ("/a%2Fb", false),
-            ("/.well-known/x", false),
-            ("/%zz%", false),
-            ("/private/./x", false),
-            ("/%2Fprivate", false),
-            ("/./private", true),
-            ("//private/x", true),
-            ("/%70rivate/x", true),
-            ("/%2e/private", true),
-            ("/private//deep", true),
-            ("/private/%64eep/x", true),
-        ] {
-            let route = find(&routes, path).unwrap();
-            assert_eq!(leads_elsewhere(&routes, route, path), expected, "{path}");
-        }
-    }
 }

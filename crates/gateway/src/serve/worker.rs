@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use slab::Slab;
 
+use crate::channel::ChannelEngine;
 use crate::config::{Limits, Timeouts};
 use crate::log::AccessLogWriter;
 use crate::parking_lot::ParkingLot;
@@ -19,6 +20,7 @@ use super::router::Router;
 /// One engine's part of a server.
 pub(super) struct Worker {
     pub parking_lot: Rc<ParkingLot>,
+    pub channels: Rc<ChannelEngine>,
     pub counters: Arc<EngineCounters>,
     /// Exchanged as a whole when the configuration is read again; a request keeps the router that
     /// it began with.
@@ -50,6 +52,7 @@ pub(super) struct ActiveConnection {
 impl Worker {
     pub(super) fn new(
         parking_lot: Rc<ParkingLot>,
+        channels: Rc<ChannelEngine>,
         router: Router,
         access_log: Option<Rc<AccessLogWriter>>,
         counters: Arc<EngineCounters>,
@@ -58,6 +61,7 @@ impl Worker {
     ) -> Worker {
         Worker {
             parking_lot,
+            channels,
             counters,
             router: RefCell::new(Rc::new(router)),
             access_log: RefCell::new(access_log),

@@ -5,6 +5,7 @@ mod alive;
 mod clients;
 mod ending;
 mod events;
+mod names;
 mod origins;
 mod poll;
 mod pressure;

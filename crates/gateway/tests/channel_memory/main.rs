@@ -8,6 +8,7 @@ mod clients;
 #[expect(dead_code, reason = "shared with the tests of the web server")]
 mod frames2;
 mod given_back;
+mod names;
 mod slow;
 #[path = "../serve/stage.rs"]
 #[expect(dead_code, reason = "shared with the tests of the web server")]

@@ -55,7 +55,7 @@ impl Stage {
             let report = |event: &Event| assert!(event.level() < Level::Error, "{event}");
             let mut server = Server::start(&runtime, &config, report).unwrap();
             let addresses: Vec<Address> = server.listening().cloned().collect();
-            let channel = server.channel("", "/c").cloned();
+            let channel = server.channel("", "/c");
             told.send((addresses, server.engines().to_vec(), channel)).unwrap();
             let left = runtime.try_block_on(async {
                 while seen.load(Ordering::Relaxed) == GO_ON {

@@ -1,0 +1,85 @@
+//! Messages on their way to the subscribers of one engine, and their forms for each kind of
+//! subscriber, which are made once.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::cursor::Cursor;
+use super::frames::Frames;
+use super::message::{Message, cost};
+use super::replay;
+use crate::config::Channel;
+
+/// The most bytes of messages that are turned into frames at a time, unless one message alone has
+/// more.
+const BROADCAST_BYTES: usize = 256 << 10;
+
+/// Some messages, and their forms.
+pub(super) struct Broadcast {
+    pub messages: Vec<Message>,
+    /// The cost of its messages.
+    pub cost: u64,
+    pub options: Arc<Channel>,
+    frames: Option<Frames>,
+    /// The answer to long-polls from one of the messages on.
+    answer: Option<(usize, Bytes)>,
+}
+
+impl Broadcast {
+    /// Takes off as many messages as go into one broadcast; `None` if there are none.
+    pub(super) fn next(
+        messages: &mut VecDeque<Message>,
+        options: &Arc<Channel>,
+    ) -> Option<Broadcast> {
+        let mut bytes = 0;
+        let mut fits = |message: &Message| {
+            bytes += message.data.len();
+            bytes <= BROADCAST_BYTES
+        };
+        let count = messages.iter().take_while(|message| fits(message)).count().max(1);
+        let messages: Vec<Message> = messages.drain(..count.min(messages.len())).collect();
+        if messages.is_empty() {
+            return None;
+        }
+        let cost = messages.iter().map(cost).sum();
+        Some(Broadcast { messages, cost, options: options.clone(), frames: None, answer: None })
+    }
+
+    pub(super) fn frames(&mut self) -> &Frames {
+        self.frames.get_or_insert_with(|| Frames::new(&self.messages))
+    }
+
+    /// Returns the answer to long-polls that have read the messages before `first`.
+    pub(super) fn answer(&mut self, first: usize, epoch: u64) -> Bytes {
+        match &self.answer {
+            Some((from, answer)) if *from == first => answer.clone(),
+            _ => {
+                let messages = &self.messages[first..];
+                let id = messages.last().map_or(0, |message| message.id);
+                let answer = replay::json(messages, false, Cursor { id, epoch: Some(epoch) });
+                self.answer = Some((first, answer.clone()));
+                answer
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_broadcast_has_at_least_one_message() {
+        let message = |id, length| Message { id, data: vec![0; length].into(), is_text: false };
+        let lengths = [100, BROADCAST_BYTES, BROADCAST_BYTES + 1, 1, BROADCAST_BYTES - 1, 1];
+        let mut messages: VecDeque<Message> =
+            (1..).zip(lengths).map(|(id, length)| message(id, length)).collect();
+        let mut batches = Vec::new();
+        while let Some(broadcast) = Broadcast::next(&mut messages, &Arc::default()) {
+            batches.push(broadcast.messages.iter().map(|message| message.id).collect::<Vec<_>>());
+        }
+        assert_eq!(batches, [vec![1], vec![2], vec![3], vec![4, 5], vec![6]]);
+    }
+}

@@ -1,0 +1,74 @@
+//! One engine's part of a route of channels: the subscribers of those that have some here.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::fmt;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+
+use super::engine::ChannelEngine;
+use super::hub::Hub;
+use super::local_subscribers::LocalSubscribers;
+use super::route::Channels;
+
+/// One engine's part of a route of channels.
+pub(crate) struct LocalRoute {
+    pub(super) channels: Arc<Channels>,
+    engine: Rc<ChannelEngine>,
+    /// By the address of their channel, which they hold.
+    subscribers: RefCell<HashMap<usize, Weak<LocalSubscribers>>>,
+    is_retired: Cell<bool>,
+}
+
+/// Returns the key of a channel.
+fn key(hub: &Arc<Hub>) -> usize {
+    Arc::as_ptr(hub) as usize
+}
+
+impl LocalRoute {
+    /// Creates the engine's part of a route.
+    pub(crate) fn new(channels: Arc<Channels>, engine: Rc<ChannelEngine>) -> Rc<LocalRoute> {
+        let (subscribers, is_retired) = (RefCell::default(), Cell::new(false));
+        Rc::new(LocalRoute { channels, engine, subscribers, is_retired })
+    }
+
+    /// Whether it is the part of this route.
+    pub(crate) fn is_of(&self, channels: &Arc<Channels>) -> bool {
+        Arc::ptr_eq(&self.channels, channels)
+    }
+
+    /// Returns the subscribers that a channel has here, which may be none yet.
+    pub(crate) fn subscribers(self: &Rc<LocalRoute>, hub: &Arc<Hub>) -> Rc<LocalSubscribers> {
+        let mut subscribers = self.subscribers.borrow_mut();
+        if let Some(known) = subscribers.get(&key(hub)).and_then(Weak::upgrade) {
+            return known;
+        }
+        let new = LocalSubscribers::new(hub.clone(), &self.engine, Rc::downgrade(self));
+        if self.is_retired.get() {
+            new.retire();
+        }
+        subscribers.insert(key(hub), Rc::downgrade(&new));
+        new
+    }
+
+    /// Forgets the subscribers of a channel: there are none any more.
+    pub(super) fn remove(&self, hub: &Arc<Hub>) {
+        self.subscribers.borrow_mut().remove(&key(hub));
+    }
+
+    /// Ends all subscriptions, and accepts no new ones.
+    pub(crate) fn retire(&self) {
+        self.is_retired.set(true);
+        let all: Vec<_> = self.subscribers.borrow().values().filter_map(Weak::upgrade).collect();
+        all.iter().for_each(LocalSubscribers::retire);
+    }
+}
+
+impl fmt::Debug for LocalRoute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LocalRoute")
+            .field("channels", &self.channels)
+            .field("here", &self.subscribers.borrow().len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,329 @@
+//! The channels of one route, which all engines share: one, or a channel for each name.
+//!
+//! A named channel is made by its first publisher or subscriber. It is dropped when it has had
+//! neither for the route's time of `idle`, up to twice that: channels are looked at in turn, and
+//! each once in that time. So the cost of the search does not depend on how many there are at a
+//! moment, and no channel needs a timer. A channel that anyone holds is in use: requests and
+//! subscribers hold it by its `Arc`, and get it under the lock under which it is dropped.
+//!
+//! The memory has a bound: `max_channels` channels, and `max_bytes` bytes of messages in all of
+//! them. Beyond the first, new names are refused; beyond the second, a channel drops its own oldest
+//! messages for a new one, and the message is refused if there are none.
+
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use superpoll_rt::time;
+
+use super::budget::Budget;
+use super::hub::{self, Hub};
+use super::pattern::{NameError, Pattern};
+use crate::config::Channel;
+use crate::succession::Succession;
+use crate::succession::records::ChannelRecord;
+
+/// The most channels that are looked at in one go.
+const LOOKS: usize = 1000;
+
+/// The least and the longest time between two looks for idle channels.
+const SHORTEST_NAP: Duration = Duration::from_millis(50);
+const LONGEST_NAP: Duration = Duration::from_secs(1);
+
+/// The route has as many channels as it may.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct TooMany(pub(crate) usize);
+
+/// Where channels are recorded for a successor.
+struct Recording {
+    by: Arc<Succession>,
+    /// The names of the route's host.
+    hosts: Vec<String>,
+}
+
+impl Recording {
+    /// Records a channel, in the space that it has already or in a new one.
+    fn record(&self, hub: &Hub) {
+        let known = hub.space();
+        let space = known.unwrap_or_else(|| self.by.new_space());
+        let path = hub.name().to_string();
+        let names = self.hosts.iter().map(|host| (host.clone(), path.clone())).collect();
+        self.by.keep_channel(space, &ChannelRecord { names, epoch: hub.epoch() });
+        if known.is_none() {
+            hub.record_in(self.by.clone(), space);
+        }
+    }
+}
+
+struct State {
+    options: Arc<Channel>,
+    hubs: HashMap<Arc<str>, Arc<Hub>>,
+    /// The named channels, each once, with the time of the last look at it.
+    looks: VecDeque<(u32, Arc<str>)>,
+    recording: Option<Recording>,
+    /// Another server goes on with the channels.
+    is_closed: bool,
+    /// A task looks for idle channels.
+    is_swept: bool,
+}
+
+/// The channels of a route.
+pub(crate) struct Channels {
+    pattern: Pattern,
+    budget: Arc<Budget>,
+    state: Mutex<State>,
+}
+
+impl Channels {
+    /// Creates the channels of a route. A path without parameters has its channel at once, and
+    /// keeps it; `restored` are channels that another server had.
+    pub(super) fn new(
+        pattern: Pattern,
+        options: Channel,
+        restored: impl IntoIterator<Item = Arc<Hub>>,
+    ) -> Channels {
+        let budget = Arc::new(Budget::new(most_bytes(&pattern, &options)));
+        let options = Arc::new(options);
+        let mut state = State {
+            options: options.clone(),
+            hubs: HashMap::new(),
+            looks: VecDeque::new(),
+            recording: None,
+            is_closed: false,
+            is_swept: false,
+        };
+        for hub in restored {
+            hub.change(options.clone());
+            hub.count_in(&budget);
+            state.looks.push_back((hub::now(), hub.name().clone()));
+            state.hubs.insert(hub.name().clone(), hub);
+        }
+        if !pattern.has_parameters() {
+            let name: Arc<str> = pattern.text().into();
+            let new = || Hub::in_route(name.clone(), options, budget.clone());
+            state.hubs.entry(name.clone()).or_insert_with(new);
+            state.looks.clear();
+        }
+        Channels { pattern, budget, state: Mutex::new(state) }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // No code that can panic runs under the lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the route's configuration.
+    pub(crate) fn options(&self) -> Arc<Channel> {
+        self.state().options.clone()
+    }
+
+    /// Returns the name of the channel at a path of a request.
+    pub(crate) fn name(&self, path: &str) -> Result<Arc<str>, NameError> {
+        self.pattern.name(path)
+    }
+
+    /// Returns the channel of a name, if there is one.
+    pub(crate) fn find(&self, name: &str) -> Option<Arc<Hub>> {
+        self.state().hubs.get(name).cloned()
+    }
+
+    /// Returns the channel of a name that fits the pattern, a new one if there is none.
+    ///
+    /// # Errors
+    ///
+    /// If there are as many channels as there may be.
+    pub(crate) fn channel(&self, name: &Arc<str>) -> Result<Arc<Hub>, TooMany> {
+        let mut state = self.state();
+        if let Some(hub) = state.hubs.get(name) {
+            return Ok(hub.clone());
+        }
+        let most = state.options.max_channels.get();
+        if state.hubs.len() >= most {
+            return Err(TooMany(most));
+        }
+        let hub = Hub::in_route(name.clone(), state.options.clone(), self.budget.clone());
+        if state.is_closed {
+            hub.hand_over();
+        }
+        if let Some(recording) = &state.recording {
+            recording.record(&hub);
+        }
+        state.looks.push_back((hub::now(), name.clone()));
+        state.hubs.insert(name.clone(), hub.clone());
+        Ok(hub)
+    }
+
+    /// Returns all channels.
+    pub(crate) fn all(&self) -> Vec<Arc<Hub>> {
+        self.state().hubs.values().cloned().collect()
+    }
+
+    /// Whether a channel is one of these.
+    pub(super) fn has(&self, hub: &Arc<Hub>) -> bool {
+        self.state().hubs.get(hub.name()).is_some_and(|known| Arc::ptr_eq(known, hub))
+    }
+
+    /// Applies another configuration.
+    pub(super) fn change(&self, options: Channel) {
+        let options = Arc::new(options);
+        self.budget.change(most_bytes(&self.pattern, &options));
+        let mut state = self.state();
+        state.options = options.clone();
+        let hubs: Vec<_> = state.hubs.values().cloned().collect();
+        drop(state);
+        hubs.iter().for_each(|hub| hub.change(options.clone()));
+    }
+
+    /// Records the channels for a successor from now on.
+    pub(super) fn record_in(&self, by: &Arc<Succession>, hosts: Vec<String>) {
+        let recording = Recording { by: by.clone(), hosts };
+        let mut state = self.state();
+        state.hubs.values().for_each(|hub| recording.record(hub));
+        state.recording = Some(recording);
+    }
+
+    /// Removes the records of the channels, which no longer exist.
+    pub(super) fn stop_recording(&self) {
+        let mut state = self.state();
+        if let Some(recording) = state.recording.take() {
+            for space in state.hubs.values().filter_map(|hub| hub.stop_recording()) {
+                recording.by.forget_channel(space);
+            }
+        }
+    }
+
+    /// Ends the channels here: another server goes on with them.
+    pub(super) fn hand_over(&self) {
+        let mut state = self.state();
+        state.is_closed = true;
+        state.hubs.values().for_each(|hub| hub.hand_over());
+    }
+
+    /// Notes that all subscribers that another server had are here.
+    pub(super) fn finish_gathering(&self) {
+        self.state().hubs.values().for_each(|hub| hub.finish_gathering());
+    }
+
+    /// Drops channels that have been idle for long enough, of the next ones in turn.
+    fn drop_idle(&self, now: u32) {
+        let mut state = self.state();
+        let state = &mut *state;
+        let seconds =
+            state.options.idle.as_secs() + u64::from(state.options.idle.subsec_nanos() > 0);
+        let idle = u32::try_from(seconds).unwrap_or(u32::MAX);
+        for _ in 0..LOOKS.min(state.looks.len()) {
+            let is_due = |(at, _): &(u32, Arc<str>)| at.saturating_add(idle) <= now;
+            if !state.looks.front().is_some_and(is_due) {
+                return;
+            }
+            let Some((_, name)) = state.looks.pop_front() else { return };
+            let Some(hub) = state.hubs.get(&name) else { continue };
+            // A channel whose other server's subscribers are still to come is in use, too.
+            if Arc::strong_count(hub) > 1 || hub.is_gathering() {
+                state.looks.push_back((now, name));
+            } else if hub.used_at().saturating_add(idle) > now {
+                state.looks.push_back((hub.used_at(), name));
+            } else {
+                if let (Some(recording), Some(space)) = (&state.recording, hub.stop_recording()) {
+                    recording.by.forget_channel(space);
+                }
+                state.hubs.remove(&name);
+            }
+        }
+    }
+
+    /// Looks for idle channels as long as the route exists. The second call for a route does
+    /// nothing.
+    pub(crate) async fn sweep(self: Arc<Channels>) {
+        if !self.pattern.has_parameters() || std::mem::replace(&mut self.state().is_swept, true) {
+            return;
+        }
+        let route = Arc::downgrade(&self);
+        drop(self);
+        loop {
+            let Some(channels) = route.upgrade() else { return };
+            let nap = (channels.options().idle / 4).clamp(SHORTEST_NAP, LONGEST_NAP);
+            drop(channels);
+            time::sleep(nap).await;
+            let Some(channels) = route.upgrade() else { return };
+            channels.drop_idle(hub::now());
+        }
+    }
+}
+
+/// Returns the bound on the bytes of a route. One channel alone has the bound of its history.
+fn most_bytes(pattern: &Pattern, options: &Channel) -> u64 {
+    if pattern.has_parameters() { options.max_bytes } else { u64::MAX }
+}
+
+impl fmt::Debug for Channels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Channels")
+            .field("pattern", &self.pattern)
+            .field("channels", &self.state().hubs.len())
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroUsize;
+
+    use super::*;
+
+    fn channels(options: Channel) -> Channels {
+        Channels::new(Pattern::parse("/rooms/{room}").unwrap(), options, [])
+    }
+
+    fn options(idle: u64, max_channels: usize) -> Channel {
+        let max_channels = NonZeroUsize::new(max_channels).unwrap();
+        Channel { idle: Duration::from_secs(idle), max_channels, ..Channel::default() }
+    }
+
+    #[test]
+    fn a_channel_that_is_held_or_was_used_stays_and_others_go() {
+        let channels = channels(options(10, 2));
+        let (a, b): (Arc<str>, Arc<str>) = ("/rooms/a".into(), "/rooms/b".into());
+        let held = channels.channel(&a).unwrap();
+        drop(channels.channel(&b).unwrap());
+        assert!(Arc::ptr_eq(&held, &channels.channel(&a).unwrap()));
+        assert_eq!(channels.channel(&"/rooms/c".into()).err(), Some(TooMany(2)));
+        let now = hub::now();
+        channels.drop_idle(now + 9);
+        assert_eq!(channels.all().len(), 2);
+        channels.drop_idle(now + 11);
+        assert!(channels.find("/rooms/b").is_none());
+        assert!(channels.find("/rooms/a").is_some());
+        // There is room for another one.
+        drop(channels.channel(&"/rooms/c".into()).unwrap());
+        drop(held);
+        channels.drop_idle(now + 40);
+        assert_eq!(channels.all().len(), 0);
+    }
+
+    #[test]
+    fn a_channel_that_is_dropped_gives_its_bytes_back() {
+        let channels = channels(Channel { max_bytes: 1000, ..options(1, 9) });
+        let a = channels.channel(&"/rooms/a".into()).unwrap();
+        let b = channels.channel(&"/rooms/b".into()).unwrap();
+        assert_eq!(a.publish(vec![0; 600]), Some(1));
+        assert_eq!(b.publish(vec![0; 600]), None, "the other channel has the bytes");
+        // A channel drops its own messages for new ones.
+        assert_eq!(a.publish(vec![1; 700]), Some(2));
+        assert_eq!(a.since(Some(super::super::Cursor { id: 0, epoch: None })).messages.len(), 1);
+        drop(a);
+        channels.drop_idle(hub::now() + 9);
+        assert_eq!(channels.budget.used(), 0);
+        assert_eq!(b.publish(vec![0; 600]), Some(1));
+    }
+
+    #[test]
+    fn one_channel_alone_is_always_there() {
+        let pattern = Pattern::parse("/news").unwrap();
+        let channels = Channels::new(pattern, options(1, 1), []);
+        assert_eq!(&**channels.find("/news").unwrap().name(), "/news");
+        channels.drop_idle(hub::now() + 100);
+        assert!(channels.find("/news").is_some());
+    }
+}
