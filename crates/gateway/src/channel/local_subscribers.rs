@@ -19,10 +19,11 @@ use superpoll::Key;
 use superpoll_rt::{spawn, yield_now};
 
 use super::cursor::{Cursor, SubscribeRequest};
-use super::frames::Frames;
+use super::form::{Encoded, Form};
 use super::hub::{self, Hub};
 use super::mailbox::{EndReason, Mailbox};
 use super::message::{Message, cost};
+use super::parked::{self, Backlog};
 use super::send_queue::SendQueue;
 use super::unread::Unread;
 use super::{events, replay, socket};
@@ -30,7 +31,9 @@ use crate::body::Body;
 use crate::config::Channel;
 use crate::cors;
 use crate::exchange::Exchange;
-use crate::parking_lot::{ConnectionOwner, ParkedConnection, ParkingLot, ResumeReason};
+use crate::parking_lot::{
+    ConnectionOwner, ParkedConnection, ParkingLot, ResponseEntry, ResumeReason,
+};
 use crate::reply;
 use crate::upload::Upload;
 
@@ -40,7 +43,7 @@ const SUBSCRIBERS_PER_TURN: usize = 256;
 /// The room that sockets are read into, one at a time.
 const READ_BUFFER: usize = 16 << 10;
 
-/// The most bytes of messages that are turned into frames at a time, unless one message alone has
+/// The most bytes of messages that are brought into a form at a time, unless one message alone has
 /// more.
 const BROADCAST_BYTES: usize = 256 << 10;
 
@@ -72,15 +75,34 @@ pub(super) struct Subscriber {
     /// The last message that it was given.
     pub last: u64,
     pub delivery: Delivery,
+    /// The log entry of its response, if the response is sent here. It is written with the end of
+    /// the subscription.
+    pub entry: Option<Box<dyn ResponseEntry>>,
+}
+
+impl Subscriber {
+    pub(super) fn new(last: u64, delivery: Delivery) -> Subscriber {
+        Subscriber { last, delivery, entry: None }
+    }
+
+    /// Counts bytes that were written to it, if they belong to a response.
+    pub(super) fn wrote(&mut self, parking_lot: &ParkingLot, form: Form, count: usize) {
+        if form == Form::Events {
+            parking_lot.count_body(count as u64);
+            if let Some(entry) = &mut self.entry {
+                entry.add(count as u64);
+            }
+        }
+    }
 }
 
 /// The state of a subscriber.
 pub(super) enum Delivery {
     /// A parked long-poll.
     Poll(Key),
-    /// A parked WebSocket, and its send queue when it was pinged, if it was pinged since its last
-    /// sign of life.
-    Socket(Key, Option<SendQueue>),
+    /// A parked subscriber that gets messages in a form. `pinged` is its send queue when it was
+    /// sent a sign of life, if nothing has come from it since.
+    Parked { key: Key, form: Form, pinged: Option<SendQueue> },
     /// A subscriber with a task, which reads this mailbox.
     Task(Rc<Mailbox>),
 }
@@ -92,7 +114,8 @@ struct Broadcast {
     /// The cost of its messages.
     cost: u64,
     options: Channel,
-    frames: Option<Frames>,
+    /// By their form.
+    encoded: [Option<Encoded>; Form::COUNT],
     /// The answer to long-polls from one of the messages on.
     answer: Option<(usize, Bytes)>,
 }
@@ -155,7 +178,7 @@ impl LocalSubscribers {
     ) -> Response<Body> {
         let foreign = cors::of_another_site(request.headers(), request.uri());
         let mut response = match foreign.map(Option::<&HeaderValue>::cloned) {
-            Ok(None) => self.respond(request, exchange).await,
+            Ok(None) => self.respond(request, exchange, None).await,
             Ok(Some(origin)) => self.respond_cross_origin(origin, request, exchange).await,
             Err(status) => reply::status(status),
         };
@@ -175,13 +198,8 @@ impl LocalSubscribers {
             let text = "pages of other sites may use this channel if its origins name them\n";
             return reply::text(StatusCode::FORBIDDEN, text);
         }
-        // The answer has a field of its own, which is not kept with a request that is parked.
-        let exchange = Exchange { can_wait: false, ..exchange.clone() };
-        let mut response = self.respond(request, &exchange).await;
-        let headers = response.headers_mut();
-        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-        headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
-        headers.insert(VARY, HeaderValue::from_static("origin"));
+        let mut response = self.respond(request, exchange, Some(&origin)).await;
+        allow_origin(response.headers_mut(), origin);
         response
     }
 
@@ -189,6 +207,7 @@ impl LocalSubscribers {
         self: Rc<LocalSubscribers>,
         request: Request<Upload>,
         exchange: &Exchange,
+        origin: Option<&HeaderValue>,
     ) -> Response<Body> {
         let (head, body) = request.into_parts();
         if head.method == Method::POST {
@@ -211,10 +230,13 @@ impl LocalSubscribers {
             return self.accept(&head.headers, &asked, exchange);
         }
         if events::are_asked_for(&head.headers) {
-            exchange.end_with_client();
-            return self.stream(&asked, Unread::new(body));
+            return self.stream(asked, exchange, Unread::new(body), origin.cloned()).await;
         }
-        self.poll(&asked, exchange, Unread::new(body)).await
+        // The answer to another site has fields of its own, which are not kept with a request that
+        // is parked.
+        let can_wait = exchange.can_wait && origin.is_none();
+        let exchange = Exchange { can_wait, ..exchange.clone() };
+        self.poll(&asked, &exchange, Unread::new(body)).await
     }
 
     /// Returns a response without a body that names its reader's place.
@@ -244,7 +266,7 @@ impl LocalSubscribers {
 
     /// Enters a subscriber that was counted in at the hub.
     pub(super) fn add(self: &Rc<LocalSubscribers>, last: u64, delivery: Delivery) -> Subscription {
-        let index = self.subscribers.borrow_mut().insert(Subscriber { last, delivery });
+        let index = self.subscribers.borrow_mut().insert(Subscriber::new(last, delivery));
         Subscription::of(self, index)
     }
 
@@ -268,7 +290,7 @@ impl LocalSubscribers {
         let mut parked = Vec::new();
         for (_, subscriber) in self.subscribers.borrow().iter() {
             match &subscriber.delivery {
-                Delivery::Poll(key) | Delivery::Socket(key, _) => parked.push(*key),
+                Delivery::Poll(key) | Delivery::Parked { key, .. } => parked.push(*key),
                 Delivery::Task(mailbox) => mailbox.end(EndReason::Retired),
             }
         }
@@ -315,25 +337,32 @@ impl LocalSubscribers {
                     LocalSubscribers::answer_poll(parked, broadcast.answer(first, self));
                 }
             }
-            Delivery::Socket(key, pinged) => {
-                let key = *key;
-                let bytes = broadcast.frames().from(first);
+            Delivery::Parked { key, form, pinged } => {
+                let (key, form) = (*key, *form);
+                let encoded = broadcast.encoded(form, &self.hub);
+                let bytes = encoded.from(first);
                 let written =
-                    self.parking_lot.with_socket(key, |socket| socket::write(socket, &bytes));
-                if let (Some(queue), Some(Ok(count))) = (pinged, &written) {
-                    queue.wrote(*count);
+                    self.parking_lot.with_socket(key, |socket| parked::write(socket, &bytes));
+                if let Some(Ok(count)) = written {
+                    pinged.iter_mut().for_each(|queue| queue.wrote(count));
+                    subscriber.wrote(&self.parking_lot, form, count);
                 }
                 drop(subscribers);
                 match written {
                     Some(Ok(count)) if count == bytes.len() => {}
                     Some(Ok(count)) => {
-                        let (begun, rest) = broadcast.frames().sent(first, count);
+                        let (begun, rest) = encoded.sent(first, count);
+                        // The rest of one message must not hold the others.
+                        let rest = Bytes::copy_from_slice(&rest);
                         let mailbox = Rc::new(Mailbox::default());
-                        for message in &broadcast.messages[first + begun..] {
+                        let waiting = &broadcast.messages[first + begun..];
+                        for message in waiting {
                             self.put(&mailbox, message, &broadcast.options);
                         }
+                        let last = waiting.first().map_or(last, |message| message.id - 1);
                         if let Some(parked) = self.parking_lot.take(key) {
-                            self.continue_in_task(index, parked, mailbox, &rest);
+                            let backlog = Backlog { rest, mailbox, last };
+                            self.continue_in_task(index, parked, form, backlog);
                         }
                     }
                     _ => {
@@ -360,8 +389,9 @@ impl LocalSubscribers {
 }
 
 impl Broadcast {
-    fn frames(&mut self) -> &Frames {
-        self.frames.get_or_insert_with(|| Frames::new(&self.messages))
+    fn encoded(&mut self, form: Form, hub: &Hub) -> &Encoded {
+        self.encoded[form as usize]
+            .get_or_insert_with(|| Encoded::new(form, hub.epoch(), &self.messages))
     }
 
     fn answer(&mut self, first: usize, local_subscribers: &LocalSubscribers) -> Bytes {
@@ -376,6 +406,13 @@ impl Broadcast {
             }
         }
     }
+}
+
+/// Lets the page of another site read a response.
+pub(super) fn allow_origin(headers: &mut HeaderMap, origin: HeaderValue) {
+    headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
+    headers.insert(VARY, HeaderValue::from_static("origin"));
 }
 
 /// Names the permitted requests, which browsers ask for before they send more than a form could.
@@ -400,7 +437,13 @@ fn next_broadcast(messages: &mut VecDeque<Message>, options: &Channel) -> Broadc
     let count = messages.iter().take_while(|message| fits(message)).count().max(1);
     let messages: Vec<Message> = messages.drain(..count.min(messages.len())).collect();
     let cost = messages.iter().map(cost).sum();
-    Broadcast { messages, cost, options: options.clone(), frames: None, answer: None }
+    Broadcast {
+        messages,
+        cost,
+        options: options.clone(),
+        encoded: Default::default(),
+        answer: None,
+    }
 }
 
 /// Takes published messages to the subscribers of one engine, until its queue is closed.
@@ -430,7 +473,7 @@ impl ConnectionOwner for LocalSubscribers {
             self.remove(index);
             self.end_poll(parked, last, why);
         } else {
-            self.resume_socket(index, parked, why);
+            self.resume_parked(index, parked, why);
         }
     }
 }

@@ -28,13 +28,17 @@
 //! that it has missed messages.
 
 mod cursor;
+mod event_text;
 mod events;
+mod events_session;
+mod form;
 mod frames;
 mod history;
 mod hub;
 mod local_subscribers;
 mod mailbox;
 pub(crate) mod message;
+mod parked;
 mod poll;
 mod publish;
 mod publisher_queue;
@@ -46,6 +50,7 @@ mod socket;
 mod unread;
 
 pub use cursor::Cursor;
+pub(crate) use form::Form;
 pub use history::Since;
 pub use hub::Hub;
 pub use local_subscribers::LocalSubscribers;

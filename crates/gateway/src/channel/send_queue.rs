@@ -33,6 +33,11 @@ impl SendQueue {
         }
     }
 
+    /// Whether bytes waited at the last check, and none of them has left.
+    pub(super) fn is_stuck(self, socket: impl AsFd) -> bool {
+        self.0 > 0 && !self.has_moved(socket)
+    }
+
     /// Whether some of the bytes that waited at the last check, or were written since, have left.
     pub(super) fn has_moved(self, socket: impl AsFd) -> bool {
         SendQueue::of(socket).0 < self.0
@@ -66,7 +71,7 @@ mod tests {
         let empty = SendQueue::of(&server);
         assert_eq!(empty, SendQueue::default());
         let written = fill(&server);
-        assert!(!empty.has_moved(&server), "nothing waited");
+        assert!(!empty.has_moved(&server) && !empty.is_stuck(&server), "nothing waited");
         let mut queue = SendQueue::of(&server);
         // TCP moves the bytes that still fit at the other end.
         let end = Instant::now() + PATIENCE;
@@ -75,7 +80,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(20));
             queue = SendQueue::of(&server);
         }
-        assert!(!queue.has_moved(&server), "the peer has read nothing");
+        assert!(!queue.has_moved(&server) && queue.is_stuck(&server), "the peer has read nothing");
         // Bytes that are read have left, though new bytes come in their place.
         client.read_exact(&mut vec![0; written / 2]).unwrap();
         while !queue.has_moved(&server) {
@@ -83,7 +88,7 @@ mod tests {
             std::thread::yield_now();
         }
         queue.wrote(server.write(&[b'x'; 4096]).unwrap());
-        assert!(queue.has_moved(&server));
+        assert!(queue.has_moved(&server) && !queue.is_stuck(&server));
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod clients;
 mod ending;
 mod events;
 mod origins;
+mod parked_events;
 mod poll;
 mod pressure;
 mod publish;

@@ -1,0 +1,263 @@
+//! Subscribers that are parked: WebSockets, and streams of events over plain HTTP/1.1.
+//!
+//! A parked subscriber has a socket in the parking lot and an entry in the table. Messages are
+//! written to its socket while it stays there (`LocalSubscribers::deliver_to`). It gets a task, the
+//! session of its form, when its socket has no room, and is parked again when everything is
+//! written.
+//!
+//! In silence it is sent a sign of life: a ping, or a comment. That is no message, so a successor
+//! must never count its bytes as one. The subscriber is therefore taken out of the parking lot
+//! before that, and its state is left anew when the sign of life is written. While a keeper may
+//! still have an older state of it ([`Hub::is_gathering`]) no sign of life is sent at all. The same
+//! holds for the event `missed`, which only a session writes.
+
+use std::future::poll_fn;
+use std::io::{self, Read, Write};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_io::{AsyncRead, AsyncWrite};
+
+use super::form::{Encoded, Form};
+use super::history::Since;
+use super::hub;
+use super::local_subscribers::{Delivery, LocalSubscribers, is_later};
+use super::mailbox::{EndReason, Mailbox};
+use super::send_queue::SendQueue;
+use crate::config::Slow;
+use crate::parking_lot::{ParkedConnection, ResumeReason};
+use crate::transport::{Socket, Transport};
+
+/// How long the end of a connection may take.
+pub(super) const CLOSE: Duration = Duration::from_secs(2);
+
+/// The most bytes that are read of a connection that ends, so that the reason for its end is not
+/// lost with a reset.
+const LINGER_BYTES: usize = 1 << 20;
+
+/// How often a session reads and writes before other tasks have their turn.
+pub(super) const ROUNDS: usize = 16;
+
+/// The next step of a session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Next {
+    /// Nothing is under way.
+    Idle,
+    /// The session is over; all was written.
+    Over,
+    /// The session is over, and the client has gone.
+    Gone,
+}
+
+/// The bytes and messages that a subscriber with a task is still to be sent.
+pub(super) struct Backlog {
+    /// The rest of a message, or other bytes that come before the next message.
+    pub rest: Bytes,
+    pub mailbox: Rc<Mailbox>,
+    /// The last message that was sent, in whole or in part.
+    pub last: u64,
+}
+
+impl Backlog {
+    /// Returns the backlog of a subscriber that gets no more messages.
+    fn ended(last: u64) -> Backlog {
+        let mailbox = Rc::new(Mailbox::default());
+        mailbox.end(EndReason::Retired);
+        Backlog { rest: Bytes::new(), mailbox, last }
+    }
+}
+
+/// Writes as many bytes as there is room for now.
+pub(super) fn write(socket: &Socket, bytes: &[u8]) -> io::Result<usize> {
+    // std makes the kernel return an error, and not a signal, if the other end is closed.
+    let outcome = match socket {
+        Socket::Tcp(stream) => (&*stream).write(bytes),
+        Socket::Unix(stream) => (&*stream).write(bytes),
+    };
+    match outcome {
+        Err(error) if is_later(&error) => Ok(0),
+        outcome => outcome,
+    }
+}
+
+/// Reads the bytes that are available now.
+pub(super) fn read(socket: &Socket, room: &mut [u8]) -> io::Result<usize> {
+    match socket {
+        Socket::Tcp(stream) => (&*stream).read(room),
+        Socket::Unix(stream) => (&*stream).read(room),
+    }
+}
+
+impl LocalSubscribers {
+    /// Returns the form of a parked subscriber, and its send queue at the last sign of life that
+    /// was not answered.
+    fn parked_state(&self, index: usize) -> Option<(Form, Option<SendQueue>)> {
+        match self.subscribers.borrow().get(index)?.delivery {
+            Delivery::Parked { form, pinged, .. } => Some((form, pinged)),
+            Delivery::Poll(_) | Delivery::Task(_) => None,
+        }
+    }
+
+    /// Returns the last message that a subscriber was given.
+    fn last_given(&self, index: usize) -> u64 {
+        self.subscribers.borrow().get(index).map_or(0, |subscriber| subscriber.last)
+    }
+
+    /// Takes a parked subscriber back after an event.
+    pub(super) fn resume_parked(
+        self: Rc<LocalSubscribers>,
+        index: usize,
+        parked: ParkedConnection,
+        why: ResumeReason,
+    ) {
+        let Some((form, pinged)) = self.parked_state(index) else { return self.remove(index) };
+        match (why, form) {
+            (ResumeReason::Ready, Form::WebSocket) => self.read_parked(index, parked),
+            // It also comes back like this if it cannot be left to another server.
+            (ResumeReason::Ready, Form::Events) if !parked.socket.has_ended() => {
+                self.park_subscriber(index, parked, form, pinged);
+            }
+            (ResumeReason::Ready, Form::Events) => self.remove(index),
+            (ResumeReason::TimedOut, _) => self.show_life(index, parked, form, pinged),
+            (ResumeReason::Draining, _) => {
+                let last = self.last_given(index);
+                self.continue_in_task(index, parked, form, Backlog::ended(last));
+            }
+        }
+    }
+
+    /// Sends a sign of life, or ends a subscriber that has gone.
+    fn show_life(
+        self: Rc<LocalSubscribers>,
+        index: usize,
+        parked: ParkedConnection,
+        form: Form,
+        pinged: Option<SendQueue>,
+    ) {
+        if pinged.is_some_and(|queue| form.has_gone(queue, &parked.socket)) {
+            return self.remove(index);
+        }
+        if self.hub.is_gathering() {
+            return self.park_subscriber(index, parked, form, None);
+        }
+        let bytes = form.sign_of_life();
+        let mut queue = SendQueue::of(&parked.socket);
+        let Ok(count) = write(&parked.socket, bytes) else { return self.remove(index) };
+        self.wrote(index, form, count);
+        if count == bytes.len() {
+            queue.wrote(count);
+            return self.park_subscriber(index, parked, form, Some(queue));
+        }
+        let rest = Bytes::from_static(&bytes[count..]);
+        let last = self.last_given(index);
+        self.continue_in_task(index, parked, form, Backlog { rest, mailbox: Rc::default(), last });
+    }
+
+    /// Counts bytes that were written to a subscriber.
+    pub(super) fn wrote(&self, index: usize, form: Form, count: usize) {
+        if let Some(subscriber) = self.subscribers.borrow_mut().get_mut(index) {
+            subscriber.wrote(&self.parking_lot, form, count);
+        }
+    }
+
+    /// Parks a subscriber that has nothing under way.
+    pub(super) fn park_subscriber(
+        self: Rc<LocalSubscribers>,
+        index: usize,
+        mut parked: ParkedConnection,
+        form: Form,
+        pinged: Option<SendQueue>,
+    ) {
+        parked.token = index as u64;
+        let silence = self.hub.silence();
+        let activity = || {
+            let last = self.last_given(index);
+            Some(form.activity(self.hub.space()?, last, pinged.is_some()))
+        };
+        match self.parking_lot.park(parked, self.clone(), form.wakes_on(), Some(silence), activity)
+        {
+            Ok(key) => self.set(index, Delivery::Parked { key, form, pinged }),
+            Err((parked, _)) => {
+                let last = self.last_given(index);
+                self.continue_in_task(index, parked, form, Backlog::ended(last));
+            }
+        }
+    }
+
+    /// Continues a subscriber that another server has left after a given message, and to which that
+    /// server has written this many bytes since. Those are whole messages, and the beginning of at
+    /// most one more, in its form. Otherwise its position is unknown, and the client has to come
+    /// again: the answer is `None`.
+    pub(crate) fn adopt(
+        self: &Rc<LocalSubscribers>,
+        parked: ParkedConnection,
+        form: Form,
+        (last, pinged): (u64, bool),
+        sent: u64,
+    ) -> Option<()> {
+        let options = self.hub.options();
+        let since = self.hub.join(self.queue_id, Some(self.cursor(last)));
+        let sent = usize::try_from(sent).unwrap_or(usize::MAX);
+        let encoded = Encoded::covering(form, self.hub.epoch(), &since.messages, sent);
+        // If some are missing, the messages that it was sent are not kept.
+        if sent > 0 && (since.missed || sent > encoded.len()) {
+            self.hub.leave(self.queue_id);
+            return None;
+        }
+        let (begun, mut rest) = encoded.sent(0, sent);
+        if !rest.is_empty() {
+            // The rest of one message must not hold the others.
+            rest = Bytes::copy_from_slice(&rest);
+        }
+        let Since { mut messages, missed, last: newest } = since;
+        messages.drain(..begun);
+        let last = messages.first().map_or(newest, |message| message.id - 1);
+        let mailbox = Rc::new(Mailbox::new(Since { messages, missed, last: newest }, &options));
+        if missed && options.slow == Slow::Disconnect {
+            hub::count(&self.hub.counters().disconnected, 1);
+            mailbox.end(EndReason::Slow);
+        } else if missed {
+            rest = form.missed(self.cursor(last)).into();
+        }
+        let subscription = self.add(newest, Delivery::Task(mailbox.clone()));
+        let index = subscription.index;
+        subscription.detach();
+        if rest.is_empty() && mailbox.is_empty() && mailbox.ended().is_none() {
+            let pinged = pinged.then(|| SendQueue::of(&parked.socket));
+            self.clone().park_subscriber(index, parked, form, pinged);
+        } else {
+            self.continue_in_task(index, parked, form, Backlog { rest, mailbox, last });
+        }
+        Some(())
+    }
+
+    /// Continues a parked subscriber in a task.
+    pub(super) fn continue_in_task(
+        self: &Rc<LocalSubscribers>,
+        index: usize,
+        parked: ParkedConnection,
+        form: Form,
+        backlog: Backlog,
+    ) {
+        match form {
+            Form::WebSocket => self.continue_socket(index, parked, backlog),
+            Form::Events => self.continue_events(index, parked, backlog),
+        }
+    }
+}
+
+/// Ends a connection so that the bytes that were written last arrive.
+pub(super) async fn linger(mut transport: Transport) -> io::Result<()> {
+    poll_fn(|cx| Pin::new(&mut transport).poll_close(cx)).await?;
+    let mut room = [0; 4096];
+    let mut left = LINGER_BYTES;
+    while left > 0 {
+        match poll_fn(|cx| Pin::new(&mut transport).poll_read(cx, &mut room)).await? {
+            0 => break,
+            count => left = left.saturating_sub(count),
+        }
+    }
+    Ok(())
+}
