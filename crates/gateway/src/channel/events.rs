@@ -117,11 +117,10 @@ impl LocalSubscribers {
         }
         let mut parked = waiting.parked;
         let (subscription, backlog) = self.subscribe_to_events(asked, true);
-        if let Some(pending) = parked.pending.take() {
-            let entry = pending.by.begin_response(pending.note);
-            if let Some(subscriber) = self.subscribers.borrow_mut().get_mut(subscription.index) {
-                subscriber.entry = entry;
-            }
+        if let Some(pending) = parked.pending.take()
+            && let Some(entry) = pending.by.begin_response(pending.note)
+        {
+            self.entries.borrow_mut().insert(subscription.index, entry);
         }
         let session = EventsSession::new(subscription, parked.peer, backlog);
         session.with_head(head(origin)).start(parked.socket);

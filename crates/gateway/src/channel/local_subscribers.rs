@@ -1,7 +1,7 @@
 //! One engine's part of a channel: its subscribers.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
@@ -68,6 +68,9 @@ pub struct LocalSubscribers {
     /// There are no subscribers any more, and no new ones are accepted.
     is_retired: Cell<bool>,
     pub(super) read_buffer: RefCell<Box<[u8]>>,
+    /// The log entries of responses that are sent here, by subscriber. Each is written with the end
+    /// of its subscription. Without a log there are none.
+    pub(super) entries: RefCell<HashMap<usize, Box<dyn ResponseEntry>>>,
 }
 
 /// A subscriber.
@@ -75,25 +78,6 @@ pub(super) struct Subscriber {
     /// The last message that it was given.
     pub last: u64,
     pub delivery: Delivery,
-    /// The log entry of its response, if the response is sent here. It is written with the end of
-    /// the subscription.
-    pub entry: Option<Box<dyn ResponseEntry>>,
-}
-
-impl Subscriber {
-    pub(super) fn new(last: u64, delivery: Delivery) -> Subscriber {
-        Subscriber { last, delivery, entry: None }
-    }
-
-    /// Counts bytes that were written to it, if they belong to a response.
-    pub(super) fn wrote(&mut self, parking_lot: &ParkingLot, form: Form, count: usize) {
-        if form == Form::Events {
-            parking_lot.count_body(count as u64);
-            if let Some(entry) = &mut self.entry {
-                entry.add(count as u64);
-            }
-        }
-    }
 }
 
 /// The state of a subscriber.
@@ -159,6 +143,7 @@ impl LocalSubscribers {
             subscribers: RefCell::default(),
             is_retired: Cell::new(false),
             read_buffer: RefCell::new(vec![0; READ_BUFFER].into()),
+            entries: RefCell::default(),
         });
         spawn(deliver(Rc::downgrade(&local_subscribers), hub, queue_id)).detach();
         local_subscribers
@@ -266,7 +251,7 @@ impl LocalSubscribers {
 
     /// Enters a subscriber that was counted in at the hub.
     pub(super) fn add(self: &Rc<LocalSubscribers>, last: u64, delivery: Delivery) -> Subscription {
-        let index = self.subscribers.borrow_mut().insert(Subscriber::new(last, delivery));
+        let index = self.subscribers.borrow_mut().insert(Subscriber { last, delivery });
         Subscription::of(self, index)
     }
 
@@ -280,7 +265,18 @@ impl LocalSubscribers {
     /// Removes a subscriber.
     pub(super) fn remove(&self, index: usize) {
         if self.subscribers.borrow_mut().try_remove(index).is_some() {
+            self.entries.borrow_mut().remove(&index);
             self.hub.leave(self.queue_id);
+        }
+    }
+
+    /// Counts bytes that were written to a subscriber, if they belong to a response.
+    pub(super) fn wrote(&self, index: usize, form: Form, count: usize) {
+        if form == Form::Events {
+            self.parking_lot.count_body(count as u64);
+            if let Some(entry) = self.entries.borrow_mut().get_mut(&index) {
+                entry.add(count as u64);
+            }
         }
     }
 
@@ -345,7 +341,7 @@ impl LocalSubscribers {
                     self.parking_lot.with_socket(key, |socket| parked::write(socket, &bytes));
                 if let Some(Ok(count)) = written {
                     pinged.iter_mut().for_each(|queue| queue.wrote(count));
-                    subscriber.wrote(&self.parking_lot, form, count);
+                    self.wrote(index, form, count);
                 }
                 drop(subscribers);
                 match written {

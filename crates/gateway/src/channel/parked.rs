@@ -155,13 +155,6 @@ impl LocalSubscribers {
         self.continue_in_task(index, parked, form, Backlog { rest, mailbox: Rc::default(), last });
     }
 
-    /// Counts bytes that were written to a subscriber.
-    pub(super) fn wrote(&self, index: usize, form: Form, count: usize) {
-        if let Some(subscriber) = self.subscribers.borrow_mut().get_mut(index) {
-            subscriber.wrote(&self.parking_lot, form, count);
-        }
-    }
-
     /// Parks a subscriber that has nothing under way.
     pub(super) fn park_subscriber(
         self: Rc<LocalSubscribers>,
@@ -260,4 +253,186 @@ pub(super) async fn linger(mut transport: Transport) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+    use std::sync::Arc;
+    use std::time::Instant;
+
+    use superpoll::backend::Topology;
+    use superpoll_rt::{Runtime, yield_now};
+
+    use super::super::hub::Hub;
+    use super::super::message::Message;
+    use super::*;
+    use crate::config::Channel;
+    use crate::parking_lot::ParkingLot;
+    use crate::peer::Peer;
+
+    const FORMS: [Form; Form::COUNT] = [Form::WebSocket, Form::Events];
+    const PATIENCE: Duration = Duration::from_secs(20);
+    const EPOCH: u64 = 7;
+
+    fn messages() -> Vec<Message> {
+        let texts = ["first", "", "two\nlines", "the last one"];
+        let message = |(id, text): (u64, &&'static str)| Message {
+            id,
+            data: Bytes::from_static(text.as_bytes()),
+            is_text: id != 4,
+        };
+        (1..).zip(&texts).map(message).collect()
+    }
+
+    fn parking_lot() -> Rc<ParkingLot> {
+        let prepared = ParkingLot::prepare(Topology::Nested).unwrap();
+        ParkingLot::open(prepared, Arc::default(), Arc::new(|event| panic!("{event}")))
+    }
+
+    /// A connection of another server, and its client.
+    fn connection() -> (ParkedConnection, UnixStream) {
+        let (server, client) = UnixStream::pair().unwrap();
+        server.set_nonblocking(true).unwrap();
+        client.set_nonblocking(true).unwrap();
+        let peer = Peer {
+            client: None,
+            local: None,
+            is_encrypted: false,
+            is_proxied: false,
+            permit: None,
+        };
+        let socket = Socket::Unix(server);
+        (ParkedConnection { socket, peer: Rc::new(peer), token: 0, pending: None }, client)
+    }
+
+    /// Reads as many bytes as are expected.
+    async fn read_all(mut client: &UnixStream, count: usize) -> Vec<u8> {
+        let (mut found, end) = (Vec::new(), Instant::now() + PATIENCE);
+        while found.len() < count {
+            let mut room = [0; 1024];
+            match client.read(&mut room) {
+                Ok(0) => panic!("it ends after {found:?}"),
+                Ok(count) => found.extend_from_slice(&room[..count]),
+                Err(_) => yield_now().await,
+            }
+            assert!(Instant::now() < end, "{found:?}");
+        }
+        found
+    }
+
+    /// Whatever the last server had written when it was killed, its client gets each message once,
+    /// and new messages behind them.
+    #[test]
+    fn a_successor_goes_on_behind_any_byte() {
+        let options = Channel { history: 100, ..Channel::default() };
+        let messages = messages();
+        Runtime::new().unwrap().block_on(async {
+            let lot = parking_lot();
+            for (form, after) in
+                FORMS.into_iter().flat_map(|form| (0..=4).map(move |id| (form, id)))
+            {
+                let after_it = &messages[usize::try_from(after).unwrap()..];
+                let all = Encoded::new(form, EPOCH, after_it).from(0);
+                for count in 0..=all.len() + 1 {
+                    let hub = Hub::restore(Channel::default(), EPOCH, messages.clone());
+                    hub.change(options.clone());
+                    let subscribers = LocalSubscribers::new(hub.clone(), lot.clone());
+                    let (parked, client) = connection();
+                    let written = count.min(all.len());
+                    assert_eq!(write(&parked.socket, &all[..written]).unwrap(), written);
+                    let state = (after, false);
+                    let outcome = subscribers.adopt(parked, form, state, count as u64);
+                    if count > all.len() {
+                        assert!(outcome.is_none() && hub.subscribers() == 0);
+                        continue;
+                    }
+                    assert!(outcome.is_some());
+                    let next = Message { id: 5, data: "next".into(), is_text: true };
+                    assert_eq!(hub.publish("next"), Some(5));
+                    let expected = [after_it, &[next]].concat();
+                    let expected = Encoded::new(form, EPOCH, &expected).from(0);
+                    let found = read_all(&client, expected.len()).await;
+                    assert!(found == expected, "{form:?} after {after}, {count} bytes: {found:?}");
+                    // It is parked, unless its task has not had its turn yet.
+                    let end = Instant::now() + PATIENCE;
+                    while lot.len() != 1 {
+                        assert!(Instant::now() < end, "{form:?} after {after}, {count} bytes");
+                        yield_now().await;
+                    }
+                    drop(client);
+                    while hub.subscribers() > 0 {
+                        assert!(Instant::now() < end, "{form:?} after {after}, {count} bytes");
+                        yield_now().await;
+                    }
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn a_successor_tells_a_stream_that_messages_are_missing() {
+        let options = |slow| Channel { history: 100, slow, ..Channel::default() };
+        let messages = messages().split_off(2);
+        Runtime::new().unwrap().block_on(async {
+            for (form, slow) in FORMS
+                .into_iter()
+                .flat_map(|form| [Slow::DropOldest, Slow::Disconnect].map(|slow| (form, slow)))
+            {
+                let hub = Hub::restore(options(slow), EPOCH, messages.clone());
+                let subscribers = LocalSubscribers::new(hub.clone(), parking_lot());
+                // A client that was sent some of the messages that are not kept is at an unknown
+                // place.
+                let (parked, _client) = connection();
+                assert!(subscribers.adopt(parked, form, (0, false), 1).is_none());
+                let (parked, client) = connection();
+                assert!(subscribers.adopt(parked, form, (0, false), 0).is_some());
+                let kept = Encoded::new(form, EPOCH, &messages).from(0);
+                let expected = match (form, slow) {
+                    (_, Slow::DropOldest) => {
+                        [&form.missed(subscribers.cursor(2))[..], &kept].concat()
+                    }
+                    (Form::Events, Slow::Disconnect) => b"0\r\n\r\n".to_vec(),
+                    // 1013, to be closed and tried again.
+                    (Form::WebSocket, Slow::Disconnect) => b"\x88\x20\x03\xf5too many".to_vec(),
+                };
+                let found = read_all(&client, expected.len()).await;
+                assert!(found.starts_with(&expected), "{form:?} {slow:?}: {found:?}");
+            }
+        });
+    }
+
+    /// Its state is left anew with each comment, and no comment is sent while another state may
+    /// exist.
+    #[test]
+    fn signs_of_life_are_sent_only_to_subscribers_that_have_one_state() {
+        Runtime::new().unwrap().block_on(async {
+            for form in FORMS {
+                let lot = parking_lot();
+                let hub = Hub::restore(Channel::default(), EPOCH, messages());
+                let subscribers = LocalSubscribers::new(hub.clone(), lot.clone());
+                let (parked, client) = connection();
+                subscribers.adopt(parked, form, (4, false), 0).unwrap();
+                let time_out = |subscribers: &Rc<LocalSubscribers>| {
+                    let Delivery::Parked { key, .. } = subscribers.subscribers.borrow()[0].delivery
+                    else {
+                        panic!("it is not parked")
+                    };
+                    let parked = lot.take(key).unwrap();
+                    subscribers.clone().resume_parked(0, parked, ResumeReason::TimedOut);
+                };
+                time_out(&subscribers);
+                assert!((&client).read(&mut [0; 16]).is_err(), "{form:?}");
+                assert_eq!((lot.len(), subscribers.last_given(0)), (1, 4));
+                hub.finish_gathering();
+                time_out(&subscribers);
+                let sign = form.sign_of_life();
+                assert_eq!(read_all(&client, sign.len()).await, sign);
+                assert_eq!((lot.len(), subscribers.last_given(0)), (1, 4));
+                // A WebSocket has to answer, a stream need not.
+                time_out(&subscribers);
+                assert_eq!(hub.subscribers(), usize::from(form == Form::Events));
+            }
+        });
+    }
 }

@@ -139,7 +139,9 @@ impl LocalSubscribers {
         };
         match self.parking_lot.park(parked, self.clone(), WakeOn::HungUp, Some(wait), activity) {
             Ok(key) => {
-                self.subscribers.borrow_mut().insert(Subscriber::new(last, Delivery::Poll(key)));
+                self.subscribers
+                    .borrow_mut()
+                    .insert(Subscriber { last, delivery: Delivery::Poll(key) });
             }
             Err((parked, _)) => {
                 self.hub.leave(self.queue_id);

@@ -10,32 +10,47 @@
 //! check, none has to leave: the peer's kernel also acknowledges small messages for a process that
 //! has stopped.
 
+use std::num::NonZeroU32;
 use std::os::fd::AsFd;
 
 use crate::sys;
 
 /// The length that a socket's send queue has if no bytes have left it since the last check; zero if
-/// it was empty then.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(super) struct SendQueue(u32);
+/// it was empty then. It is kept with one added, so that an `Option` of it is no larger.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct SendQueue(NonZeroU32);
+
+impl Default for SendQueue {
+    fn default() -> SendQueue {
+        SendQueue(NonZeroU32::MIN)
+    }
+}
 
 impl SendQueue {
+    fn plus(self, count: usize) -> SendQueue {
+        SendQueue(self.0.saturating_add(u32::try_from(count).unwrap_or(u32::MAX)))
+    }
+
+    fn is_empty(self) -> bool {
+        self == SendQueue::default()
+    }
+
     /// Checks the queue. It counts as empty if the kernel does not report its length.
     pub(super) fn of(socket: impl AsFd) -> SendQueue {
         let waiting = sys::unsent(socket).unwrap_or(0);
-        SendQueue(u32::try_from(waiting).unwrap_or(u32::MAX))
+        SendQueue::default().plus(usize::try_from(waiting).unwrap_or(usize::MAX))
     }
 
     /// Adds bytes that were written since the last check.
     pub(super) fn wrote(&mut self, count: usize) {
-        if self.0 > 0 {
-            self.0 = self.0.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
+        if !self.is_empty() {
+            *self = self.plus(count);
         }
     }
 
     /// Whether bytes waited at the last check, and none of them has left.
     pub(super) fn is_stuck(self, socket: impl AsFd) -> bool {
-        self.0 > 0 && !self.has_moved(socket)
+        !self.is_empty() && !self.has_moved(socket)
     }
 
     /// Whether some of the bytes that waited at the last check, or were written since, have left.
