@@ -103,6 +103,16 @@ pub(crate) trait Responder {
         pending: PendingRequest,
         response: Response<Body>,
     );
+
+    /// Notes that the request is answered with 200 and a body that is sent without hyper, and
+    /// returns the log entry of that response.
+    fn begin_response(&self, note: Option<Box<dyn Any>>) -> Option<Box<dyn ResponseEntry>>;
+}
+
+/// The log entry of a response that is sent without hyper. It is written when it is dropped.
+pub(crate) trait ResponseEntry {
+    /// Adds bytes of the body that were sent.
+    fn add(&mut self, bytes: u64);
 }
 
 /// The parts of a waiting request that its response depends on.
@@ -261,6 +271,17 @@ impl ParkingLot {
     /// Counts a task that goes on with a connection.
     pub(crate) fn task(&self) -> ActiveTask {
         ActiveTask::begin(&self.counters)
+    }
+
+    /// Counts bytes of a response that is sent to a parked connection.
+    pub(crate) fn count_body(&self, bytes: u64) {
+        self.counters.body_bytes.add(bytes);
+    }
+
+    /// Returns the number of connections.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.parked.get()
     }
 
     fn now(&self) -> u32 {

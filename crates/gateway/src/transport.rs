@@ -47,6 +47,14 @@ impl AsFd for Socket {
     }
 }
 
+impl Socket {
+    /// Whether the peer has ended its side, or is gone.
+    pub(crate) fn has_ended(&self) -> bool {
+        let mut polled = [PollFd::new(self, PollFlags::RDHUP)];
+        poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|count| count > 0)
+    }
+}
+
 /// A stream socket of an engine.
 #[derive(Debug)]
 pub(crate) enum Plain {

@@ -120,12 +120,13 @@ pub(crate) const PROMISES: [Promise; 10] = [
         },
     },
     Promise {
-        says: "an idle keep-alive or WebSocket connection: KiB of memory of the server",
+        says: "an idle keep-alive connection, WebSocket or stream of events: KiB of memory of the server",
         bound: 1.0,
         experiment: "idle",
         measured: |records| {
             let own = experiments::rows(&records.idle).filter(|row| {
-                ["superpoll-keep-alive", "superpoll-websocket"].contains(&&*row.subject)
+                ["superpoll-keep-alive", "superpoll-websocket", "superpoll-events"]
+                    .contains(&&*row.subject)
             });
             largest(own.map(|row| {
                 let bytes = row.user_bytes_per_connection.median;

@@ -1,4 +1,5 @@
-//! Many clients of one server: subscribers by WebSocket and long-poll, and keep-alive connections.
+//! Many clients of one server: subscribers by WebSocket and server-sent events, and keep-alive
+//! connections.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,13 +13,31 @@ use crate::stage::{PATIENCE, connect, response};
 /// The last message.
 pub(crate) const END: &str = "end";
 
-/// A subscriber by WebSocket, which reads frames as they come.
+/// How a subscriber gets its messages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Way {
+    WebSocket,
+    /// Server-sent events, in chunks; the last id, if there was one.
+    Events(Option<u64>),
+}
+
+/// A subscriber, which reads bytes as they come.
 pub(crate) struct Subscriber {
     stream: TcpStream,
     unread: Vec<u8>,
+    way: Way,
+}
+
+/// A message, or bytes that are none.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Received {
+    Message(String),
+    /// A ping, which needs no answer in so short a time, or a comment.
+    SignOfLife,
 }
 
 impl Subscriber {
+    /// Subscribes by WebSocket.
     pub(crate) fn new(at: SocketAddr) -> Subscriber {
         Subscriber::of(at, "/news")
     }
@@ -33,7 +52,35 @@ impl Subscriber {
         stream.write_all(request.as_bytes()).unwrap();
         let head = response(&mut stream);
         assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
-        Subscriber { stream, unread: Vec::new() }
+        Subscriber { stream, unread: Vec::new(), way: Way::WebSocket }
+    }
+
+    /// Subscribes by server-sent events.
+    pub(crate) fn events(at: SocketAddr) -> Subscriber {
+        let mut stream = connect(at);
+        let request = "GET /news HTTP/1.1\r\nHost: a\r\nAccept: text/event-stream\r\n\r\n";
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut subscriber = Subscriber { stream, unread: Vec::new(), way: Way::Events(None) };
+        let head = loop {
+            if let Some(end) = position(&subscriber.unread, b"\r\n\r\n") {
+                break subscriber.unread.drain(..end + 4).collect();
+            }
+            subscriber.read();
+        };
+        let head = String::from_utf8(head).unwrap();
+        assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
+        assert!(head.contains("\r\ntransfer-encoding: chunked\r\n"), "{head}");
+        let first = subscriber.chunk();
+        let id = first.strip_prefix("retry: 2000\nid: ").unwrap().split('-').next().unwrap();
+        subscriber.way = Way::Events(Some(id.parse().unwrap()));
+        subscriber
+    }
+
+    fn read(&mut self) {
+        let mut room = [0; 4096];
+        let count = self.stream.read(&mut room).unwrap();
+        assert!(count > 0, "the connection has ended: {:?}", self.way);
+        self.unread.extend_from_slice(&room[..count]);
     }
 
     /// Returns the next frame: its type and its data.
@@ -52,26 +99,62 @@ impl Subscriber {
                 let frame: Vec<u8> = self.unread.drain(..start + length).collect();
                 return (frame[0], frame[start..].to_vec());
             }
-            let mut room = [0; 4096];
-            let count = self.stream.read(&mut room).unwrap();
-            assert!(count > 0, "the connection has ended");
-            self.unread.extend_from_slice(&room[..count]);
+            self.read();
         }
+    }
+
+    /// Returns the next chunk.
+    fn chunk(&mut self) -> String {
+        loop {
+            if let Some(end) = position(&self.unread, b"\r\n") {
+                let size = std::str::from_utf8(&self.unread[..end]).unwrap();
+                let size = usize::from_str_radix(size, 16).unwrap_or_else(|_| panic!("{size:?}"));
+                if self.unread.len() >= end + 2 + size + 2 {
+                    let chunk: Vec<u8> = self.unread.drain(..end + 2 + size + 2).collect();
+                    assert!(chunk.ends_with(b"\r\n"), "{chunk:?}");
+                    return String::from_utf8(chunk[end + 2..][..size].to_vec()).unwrap();
+                }
+            }
+            self.read();
+        }
+    }
+
+    /// Returns what comes next.
+    pub(crate) fn receive(&mut self) -> Received {
+        let Way::Events(last) = self.way else {
+            return match self.frame() {
+                (0x81, data) => Received::Message(String::from_utf8(data).unwrap()),
+                (0x89, _) => Received::SignOfLife,
+                other => panic!("{other:?}"),
+            };
+        };
+        let chunk = self.chunk();
+        if chunk == ":\n\n" {
+            return Received::SignOfLife;
+        }
+        let (id, data) = chunk.strip_prefix("id: ").unwrap().split_once("\ndata: ").unwrap();
+        let id: u64 = id.split('-').next().unwrap().parse().unwrap();
+        assert_eq!(Some(id), last.map(|last| last + 1), "{chunk}");
+        self.way = Way::Events(Some(id));
+        Received::Message(data.strip_suffix("\n\n").unwrap().to_owned())
     }
 
     /// Returns all messages up to the last.
     pub(crate) fn messages(&mut self) -> Vec<String> {
         let mut all = Vec::new();
         loop {
-            match self.frame() {
-                (0x81, data) if data == END.as_bytes() => return all,
-                (0x81, data) => all.push(String::from_utf8(data).unwrap()),
-                // A ping, which needs no answer in so short a time.
-                (0x89, _) => {}
-                other => panic!("{other:?}"),
+            match self.receive() {
+                Received::Message(message) if message == END => return all,
+                Received::Message(message) => all.push(message),
+                Received::SignOfLife => {}
             }
         }
     }
+}
+
+/// Returns where some bytes are.
+fn position(bytes: &[u8], of: &[u8]) -> Option<usize> {
+    bytes.windows(of.len()).position(|window| window == of)
 }
 
 /// Publishes a message on a connection of its own. Returns whether that was confirmed.

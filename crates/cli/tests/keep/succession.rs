@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::crowd::{Publisher, Subscriber, publish};
+use crate::crowd::{Publisher, Received, Subscriber, publish};
 use crate::program::superpoll;
 use crate::stage::{Running, Server, Site, connect, free_port, get, response, signal, until};
 
@@ -23,7 +23,8 @@ pub(crate) const AT_REST_SOON: &str = "[timeouts]\npark = \"50ms\"\nidle = \"10m
 pub(crate) struct Nursery {
     pub site: Site,
     pub port: u16,
-    history: usize,
+    /// The channel's options.
+    channel: String,
     keeper: Running,
 }
 
@@ -42,8 +43,17 @@ impl Nursery {
         Nursery::writing_to(Stdio::null(), history, options)
     }
 
+    /// Creates one whose channel has further options.
+    fn with_channel(channel: &str, options: &str) -> Nursery {
+        Nursery::of(Stdio::null(), channel, options)
+    }
+
     /// With a keeper that has this standard error.
     pub(crate) fn writing_to(errors: Stdio, history: usize, options: &str) -> Nursery {
+        Nursery::of(errors, &format!("history = {history}"), options)
+    }
+
+    fn of(errors: Stdio, channel: &str, options: &str) -> Nursery {
         // Users other than the superuser have 1024 descriptors as a rule, and may have more.
         let _ = superpoll::limits::raise_descriptors();
         let site = Site::new();
@@ -54,14 +64,14 @@ impl Nursery {
         command.stdout(Stdio::null()).stderr(errors);
         let keeper = Running(command.spawn().unwrap());
         until("the keeper listens", || socket.exists());
-        let nursery = Nursery { site, port, history, keeper };
+        let nursery = Nursery { site, port, channel: channel.to_owned(), keeper };
         nursery.configure(options);
         nursery
     }
 
     /// Writes the configuration.
     pub(crate) fn configure(&self, options: &str) {
-        let (port, history) = (self.port, self.history);
+        let (port, channel) = (self.port, &self.channel);
         self.site.write(
             "server.toml",
             &format!(
@@ -75,10 +85,10 @@ impl Nursery {
                 files = {{ root = \"www\" }}
                 [[hosts.routes]]
                 path = \"/news\"
-                channel = {{ history = {history} }}
+                channel = {{ {channel} }}
                 [[hosts.routes]]
                 path = \"/rooms/{{room}}\"
-                channel = {{ history = {history}, idle = \"1s\" }}
+                channel = {{ {channel}, idle = \"1s\" }}
                 {options}"
             ),
         );
@@ -144,7 +154,11 @@ impl Crowd {
             stream
         });
         let idle: Vec<TcpStream> = idle.collect();
-        let subscribers = (0..count).map(|_| Subscriber::new(at)).collect();
+        let by_turns = |index: usize| match index % 2 {
+            0 => Subscriber::new(at),
+            _ => Subscriber::events(at),
+        };
+        let subscribers = (0..count).map(by_turns).collect();
         nursery.until_held(2 * count);
         Crowd { subscribers, idle }
     }
@@ -221,6 +235,82 @@ fn no_subscriber_misses_a_message_in_an_upgrade_even_with_a_short_history() {
     crowd.check(&confirmed, &doubtful);
     second.signal("TERM");
     assert!(second.ended().0.success());
+}
+
+/// How many upgrades there are, and how many crashes.
+fn rounds() -> usize {
+    let rounds = std::env::var("SUPERPOLL_KEEP_ROUNDS");
+    rounds.ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(3)
+}
+
+/// The servers also send signs of life in between, which no successor may take for a message.
+#[test]
+fn subscribers_go_on_through_many_upgrades_and_crashes() {
+    const SUBSCRIBERS: usize = 40;
+    let nursery = Nursery::with_channel("history = 1000, poll = \"4s\"", AT_REST_SOON);
+    let mut server = nursery.server(&[]);
+    let crowd = Crowd::new(&nursery, SUBSCRIBERS);
+    let publisher = Publisher::start(nursery.at());
+    let mut doubtful = Vec::new();
+    for round in 0..2 * rounds() {
+        let message = format!("round {round}");
+        until("something is published", || publish(nursery.at(), &message));
+        doubtful.push(message);
+        nursery.until_held(2 * SUBSCRIBERS);
+        let next = if round % 2 == 0 {
+            let next = nursery.server(&["--upgrade"]);
+            assert!(server.ended().0.success());
+            next
+        } else {
+            server.signal("KILL");
+            drop(server.ended());
+            nursery.server(&[])
+        };
+        next.says(&format!("took over {} connections", 2 * SUBSCRIBERS));
+        server = next;
+    }
+    until("something is published", || publish(nursery.at(), "after"));
+    doubtful.push("after".to_owned());
+    let (confirmed, more) = publisher.end();
+    doubtful.extend(more);
+    println!("{} messages confirmed", confirmed.len());
+    crowd.check(&confirmed, &doubtful);
+    server.signal("TERM");
+    assert!(server.ended().0.success());
+}
+
+#[test]
+fn a_sign_of_life_is_not_taken_for_a_message() {
+    let nursery = Nursery::with_channel("history = 10, poll = \"2s\"", AT_REST_SOON);
+    let mut server = nursery.server(&[]);
+    let at = nursery.at();
+    let mut subscribers = [Subscriber::events(at), Subscriber::events(at)];
+    for round in 0..3 {
+        for subscriber in &mut subscribers {
+            assert_eq!(subscriber.receive(), Received::SignOfLife);
+        }
+        nursery.until_held(2);
+        // One message before the server is killed, and one after that.
+        assert!(publish(at, "before"));
+        server.signal("KILL");
+        drop(server.ended());
+        server = nursery.server(&[]);
+        server.says("took over 2 connections");
+        assert!(publish(at, "after"));
+        for subscriber in &mut subscribers {
+            for expected in ["before", "after"] {
+                let received = loop {
+                    match subscriber.receive() {
+                        Received::Message(message) => break message,
+                        Received::SignOfLife => {}
+                    }
+                };
+                assert_eq!(received, expected, "round {round}");
+            }
+        }
+    }
+    server.signal("TERM");
+    assert!(server.ended().0.success());
 }
 
 #[test]

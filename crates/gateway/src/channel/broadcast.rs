@@ -7,12 +7,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::cursor::Cursor;
-use super::frames::Frames;
+use super::form::{Encoded, Form};
 use super::message::{Message, cost};
 use super::replay;
 use crate::config::Channel;
 
-/// The most bytes of messages that are turned into frames at a time, unless one message alone has
+/// The most bytes of messages that are brought into a form at a time, unless one message alone has
 /// more.
 const BROADCAST_BYTES: usize = 256 << 10;
 
@@ -22,7 +22,8 @@ pub(super) struct Broadcast {
     /// The cost of its messages.
     pub cost: u64,
     pub options: Arc<Channel>,
-    frames: Option<Frames>,
+    /// By their form.
+    encoded: [Option<Encoded>; Form::COUNT],
     /// The answer to long-polls from one of the messages on.
     answer: Option<(usize, Bytes)>,
 }
@@ -44,11 +45,13 @@ impl Broadcast {
             return None;
         }
         let cost = messages.iter().map(cost).sum();
-        Some(Broadcast { messages, cost, options: options.clone(), frames: None, answer: None })
+        let (options, encoded) = (options.clone(), Default::default());
+        Some(Broadcast { messages, cost, options, encoded, answer: None })
     }
 
-    pub(super) fn frames(&mut self) -> &Frames {
-        self.frames.get_or_insert_with(|| Frames::new(&self.messages))
+    /// Returns the messages in a form.
+    pub(super) fn encoded(&mut self, form: Form, epoch: u64) -> &Encoded {
+        self.encoded[form as usize].get_or_insert_with(|| Encoded::new(form, epoch, &self.messages))
     }
 
     /// Returns the answer to long-polls that have read the messages before `first`.

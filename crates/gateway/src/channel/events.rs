@@ -1,35 +1,39 @@
 //! Subscribing by server-sent events, as the HTML standard specifies them (section 9.2).
+//!
+//! Over plain HTTP/1.1 a stream of events leaves hyper before its response begins: the head of the
+//! response and everything behind it is written here, by an [`EventsSession`], and the stream is
+//! parked when there is nothing to write. A stream over HTTP/1.0, HTTP/2 or TLS, or with a body of
+//! the request that has not come yet, is a body that hyper sends ([`EventsBody`]).
 
-use std::io;
+use std::future::pending;
+use std::io::{self, Write};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
-use data_encoding::BASE64;
-use http::header::CONTENT_TYPE;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body::Frame;
 use superpoll_rt::time::{Sleep, sleep};
 
-use super::cursor::{Cursor, SubscribeRequest};
+use super::cursor::SubscribeRequest;
+use super::event_text::{self, COMMENT};
+use super::events_session::EventsSession;
 use super::local_subscribers::{Delivery, LocalSubscribers, Subscription};
-use super::mailbox::Mailbox;
-use super::message::Message;
+use super::mailbox::{EndReason, Mailbox};
+use super::parked::Backlog;
+use super::request::allow_origin;
 use super::unread::Unread;
 use crate::accept;
 use crate::body::Body;
+use crate::exchange::Exchange;
+use crate::parking_lot::WaitingRequest;
 use crate::reply;
-
-/// The milliseconds after which clients come back.
-const RETRY: u32 = 2000;
 
 /// The bytes that are written in one piece, give or take a message.
 const PIECE: usize = 16 << 10;
-
-/// The bytes of an event of one line in addition to its message.
-const LINES: usize = 64;
 
 /// The field that keeps reverse proxies from collecting events.
 const BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
@@ -39,80 +43,169 @@ pub(super) fn are_asked_for(headers: &HeaderMap) -> bool {
     accept::weight_of(headers, "text/event-stream").is_some_and(|weight| weight > 0)
 }
 
+/// Returns the fields of a stream's response.
+fn fields() -> HeaderMap {
+    let mut fields = HeaderMap::new();
+    fields.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    fields.insert(BUFFERING, HeaderValue::from_static("no"));
+    fields
+}
+
+/// Returns the head of a response that hyper does not write, to the page of another site if there
+/// is an origin.
+fn head(origin: Option<HeaderValue>) -> Vec<u8> {
+    let mut fields = fields();
+    fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if let Some(origin) = origin {
+        allow_origin(&mut fields, origin);
+    }
+    let mut head = b"HTTP/1.1 200 OK\r\n".to_vec();
+    for (name, value) in &fields {
+        head.extend_from_slice(name.as_str().as_bytes());
+        head.extend_from_slice(b": ");
+        head.extend_from_slice(value.as_bytes());
+        head.extend_from_slice(b"\r\n");
+    }
+    // Writing to memory cannot fail.
+    let _ = write!(head, "date: {}\r\n", httpdate::fmt_http_date(SystemTime::now()));
+    // No request follows on the connection: requests that the client has sent already are dropped.
+    head.extend_from_slice(b"connection: close\r\ntransfer-encoding: chunked\r\n\r\n");
+    head
+}
+
 impl LocalSubscribers {
-    /// Answers with messages as long as there are any.
-    pub(super) fn stream(
-        self: &Rc<LocalSubscribers>,
-        asked: &SubscribeRequest,
+    /// Answers with messages as long as there are any. The origin is that of the page of another
+    /// site.
+    pub(super) async fn stream(
+        self: Rc<LocalSubscribers>,
+        asked: SubscribeRequest,
+        exchange: &Exchange,
         unread: Unread,
+        origin: Option<HeaderValue>,
     ) -> Response<Body> {
         if self.is_retired() {
             return reply::status(StatusCode::SERVICE_UNAVAILABLE);
         }
+        if exchange.can_wait() && exchange.can_take_over() {
+            exchange.wait(move |waiting| self.begin_events(waiting, asked, origin));
+            return pending().await;
+        }
+        exchange.end_with_client();
+        let (subscription, backlog) = self.subscribe_to_events(asked, false);
+        let Backlog { rest, mailbox, last } = backlog;
+        let silence = self.hub.silence();
+        let body = EventsBody {
+            writer: EventWriter { subscription, mailbox, last, is_chunked: false },
+            unread,
+            text: rest,
+            silence,
+            timer: sleep(silence),
+        };
+        let mut response = Response::new(Body::stream(body));
+        *response.headers_mut() = fields();
+        response
+    }
+
+    /// Begins a stream without hyper.
+    fn begin_events(
+        self: Rc<LocalSubscribers>,
+        waiting: WaitingRequest,
+        asked: SubscribeRequest,
+        origin: Option<HeaderValue>,
+    ) {
+        if self.is_retired() {
+            return waiting.answer(reply::status(StatusCode::SERVICE_UNAVAILABLE));
+        }
+        let mut parked = waiting.parked;
+        let (subscription, backlog) = self.subscribe_to_events(asked, true);
+        if let Some(pending) = parked.pending.take()
+            && let Some(entry) = pending.by.begin_response(pending.note)
+        {
+            self.entries.borrow_mut().insert(subscription.index, entry);
+        }
+        let session = EventsSession::new(subscription, parked.peer, backlog);
+        session.with_head(head(origin)).start(parked.socket);
+    }
+
+    /// Enters a subscriber, and returns the messages that it has missed, behind the event that
+    /// tells it where it begins.
+    fn subscribe_to_events(
+        self: &Rc<LocalSubscribers>,
+        asked: SubscribeRequest,
+        is_chunked: bool,
+    ) -> (Subscription, Backlog) {
         let since = self.hub.join(self.queue_id, asked.after);
         let start = since.messages.first().map_or(since.last, |message| message.id - 1);
-        let (missed_some, last) = (since.missed, since.last);
+        let (missed, last) = (since.missed, since.last);
         let mailbox = Rc::new(Mailbox::new(since, &self.hub.options()));
         let subscription = self.add(last, Delivery::Task(mailbox.clone()));
-        // A client that loses the connection before the first message knows its place from this
-        // event.
         let cursor = self.cursor(start);
-        let mut text = format!("retry: {RETRY}\nid: {cursor}\n\n");
-        if missed_some {
-            missed(&mut text, cursor);
-        }
-        let silence = self.hub.silence();
-        let timer = sleep(silence);
-        let events = Events { subscription, mailbox, unread, text, last: start, silence, timer };
-        let mut response = Response::new(Body::stream(events));
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
-        headers.insert(BUFFERING, HeaderValue::from_static("no"));
-        response
+        let mut text = Vec::new();
+        put(&mut text, is_chunked, |text| {
+            event_text::begin(text, cursor);
+            if missed {
+                event_text::missed(text, cursor);
+            }
+        });
+        (subscription, Backlog { rest: text.into(), mailbox, last: start })
     }
 }
 
-/// A subscriber's stream.
-struct Events {
-    subscription: Subscription,
-    mailbox: Rc<Mailbox>,
+/// Writes events, as a chunk or as they are.
+fn put(text: &mut Vec<u8>, is_chunked: bool, write: impl FnOnce(&mut Vec<u8>)) {
+    if is_chunked {
+        event_text::chunk(text, write);
+    } else {
+        write(text);
+    }
+}
+
+/// Makes events of the messages that wait for a subscriber with a task.
+pub(super) struct EventWriter {
+    pub subscription: Subscription,
+    pub mailbox: Rc<Mailbox>,
+    /// The last message that was written, or the place before the first.
+    pub last: u64,
+    /// Whether each event is a chunk.
+    pub is_chunked: bool,
+}
+
+impl EventWriter {
+    /// Writes a piece of text, or less if no more messages wait.
+    pub(super) fn fill(&mut self, text: &mut Vec<u8>) {
+        let local_subscribers = &self.subscription.local_subscribers;
+        let hub = &local_subscribers.hub;
+        while text.len() < PIECE
+            && let Some(message) = self.mailbox.take(hub)
+        {
+            if message.id > self.last + 1 {
+                if self.is_chunked && hub.is_gathering() {
+                    // A successor would count this event as a part of a message, see `parked.rs`.
+                    self.mailbox.end(EndReason::Slow);
+                    return;
+                }
+                let cursor = local_subscribers.cursor(message.id - 1);
+                put(text, self.is_chunked, |text| event_text::missed(text, cursor));
+            }
+            self.last = message.id;
+            let cursor = local_subscribers.cursor(message.id);
+            put(text, self.is_chunked, |text| event_text::message(text, &message, cursor));
+        }
+    }
+}
+
+/// A stream that hyper sends.
+struct EventsBody {
+    writer: EventWriter,
     unread: Unread,
     /// The text to be written before the messages.
-    text: String,
-    /// The last message that was written, or the place before the first.
-    last: u64,
+    text: Bytes,
     /// The length of a silence after which a comment shows that the connection lives.
     silence: Duration,
     timer: Sleep,
 }
 
-/// Writes that messages were left out.
-fn missed(text: &mut String, cursor: Cursor) {
-    *text += &format!("event: missed\nid: {cursor}\ndata: true\n\n");
-}
-
-/// Writes a message.
-fn event(text: &mut String, message: &Message, cursor: Cursor) {
-    *text += &format!("id: {cursor}\n");
-    match std::str::from_utf8(&message.data) {
-        Ok(data) if message.is_text => {
-            // Each of the three ends a line there, and reads as \n.
-            for line in data.replace("\r\n", "\n").split(['\n', '\r']) {
-                text.push_str("data: ");
-                text.push_str(line);
-                text.push('\n');
-            }
-        }
-        _ => {
-            text.push_str("event: base64\ndata: ");
-            BASE64.encode_append(&message.data, text);
-            text.push('\n');
-        }
-    }
-    text.push('\n');
-}
-
-impl http_body::Body for Events {
+impl http_body::Body for EventsBody {
     type Data = Bytes;
     type Error = io::Error;
 
@@ -121,31 +214,20 @@ impl http_body::Body for Events {
         cx: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
         let this = self.get_mut();
-        this.mailbox.remember(cx);
+        this.writer.mailbox.remember(cx);
         if let Poll::Ready(error) = this.unread.poll_failed(cx) {
             return Poll::Ready(Some(Err(error.into())));
         }
-        let mut text = std::mem::take(&mut this.text);
-        while text.len() < PIECE
-            && let Some(message) = this.mailbox.take(&this.subscription.local_subscribers.hub)
-        {
-            let local_subscribers = &this.subscription.local_subscribers;
-            if message.id > this.last + 1 {
-                missed(&mut text, local_subscribers.cursor(message.id - 1));
-            }
-            this.last = message.id;
-            // Growing step by step would leave the text with twice the memory that it needs.
-            text.reserve_exact(message.data.len() + LINES);
-            event(&mut text, &message, local_subscribers.cursor(message.id));
-        }
-        if text.is_empty() && this.mailbox.ended().is_some() {
+        let mut text = Vec::from(std::mem::take(&mut this.text));
+        this.writer.fill(&mut text);
+        if text.is_empty() && this.writer.mailbox.ended().is_some() {
             return Poll::Ready(None);
         }
         if text.is_empty() {
             if Pin::new(&mut this.timer).poll(cx).is_pending() {
                 return Poll::Pending;
             }
-            text.push_str(":\n\n");
+            text.extend_from_slice(COMMENT);
         }
         this.timer.reset(Instant::now() + this.silence);
         Poll::Ready(Some(Ok(Frame::data(text.into()))))
@@ -155,21 +237,6 @@ impl http_body::Body for Events {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn all_line_endings_are_recognised() {
-        let cursor = Cursor { id: 3, epoch: Some(10) };
-        let mut text = String::new();
-        let message = Message { id: 3, data: "a\r\nb\rc\n\n d".into(), is_text: true };
-        event(&mut text, &message, cursor);
-        assert_eq!(text, "id: 3-a\ndata: a\ndata: b\ndata: c\ndata: \ndata:  d\n\n");
-        text.clear();
-        event(&mut text, &Message { data: "".into(), ..message.clone() }, cursor);
-        assert_eq!(text, "id: 3-a\ndata: \n\n");
-        text.clear();
-        event(&mut text, &Message { data: "\u{1}".into(), is_text: false, id: 3 }, cursor);
-        assert_eq!(text, "id: 3-a\nevent: base64\ndata: AQ==\n\n");
-    }
 
     #[test]
     fn event_streams_are_found_in_a_list_of_media_types() {

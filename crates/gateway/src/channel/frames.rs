@@ -6,7 +6,6 @@
 
 use std::io::Cursor;
 
-use bytes::Bytes;
 use tungstenite::protocol::frame::coding::{Data, OpCode};
 use tungstenite::protocol::frame::{Frame, FrameHeader};
 
@@ -18,10 +17,15 @@ pub(super) const PING: &[u8] = &[0x89, 0];
 /// The longest header of a frame.
 const LONGEST_HEADER: usize = 14;
 
+/// Returns the most bytes of a message's frame.
+pub(super) fn room(message: &Message) -> usize {
+    LONGEST_HEADER + message.data.len()
+}
+
 /// Appends a message as a frame.
 pub(super) fn write(message: &Message, to: &mut Vec<u8>) {
     let kind = if message.is_text { Data::Text } else { Data::Binary };
-    to.reserve(LONGEST_HEADER + message.data.len());
+    to.reserve(room(message));
     // Writing to memory cannot fail.
     let _ = Frame::message(message.data.clone(), OpCode::Data(kind), true).format(to);
 }
@@ -32,50 +36,6 @@ pub(super) fn write_header(message: &Message, to: &mut Vec<u8>) {
     let header = FrameHeader { opcode: OpCode::Data(kind), ..FrameHeader::default() };
     // Writing to memory cannot fail.
     let _ = header.format(message.data.len() as u64, to);
-}
-
-/// Messages as frames, one after another, made once for all the subscribers that they are sent to.
-pub(super) struct Frames {
-    bytes: Bytes,
-    /// Where each message's frame ends.
-    ends: Vec<usize>,
-}
-
-impl Frames {
-    pub(super) fn new(messages: &[Message]) -> Frames {
-        let mut bytes = Vec::new();
-        let mut ends = Vec::with_capacity(messages.len());
-        for message in messages {
-            write(message, &mut bytes);
-            ends.push(bytes.len());
-        }
-        Frames { bytes: bytes.into(), ends }
-    }
-
-    /// Returns the frames of the messages from one on.
-    pub(super) fn from(&self, index: usize) -> Bytes {
-        self.bytes.slice(self.start(index)..)
-    }
-
-    /// Returns how many bytes all of them have.
-    pub(super) fn len(&self) -> usize {
-        self.bytes.len()
-    }
-
-    fn start(&self, index: usize) -> usize {
-        index.checked_sub(1).map_or(0, |before| self.ends[before])
-    }
-
-    /// Returns the position after this many bytes of the frames from one message on were sent: how
-    /// many messages have begun to be sent, and the rest of the last of these.
-    pub(super) fn sent(&self, index: usize, count: usize) -> (usize, Bytes) {
-        let at = self.start(index) + count;
-        let whole = self.ends.partition_point(|&end| end <= at);
-        if self.start(whole) == at {
-            return (whole - index, Bytes::new());
-        }
-        (whole + 1 - index, self.bytes.slice(at..self.ends[whole]))
-    }
 }
 
 /// Follows a stream of frames.
@@ -135,28 +95,6 @@ impl Track {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn message(id: u64, data: impl Into<Bytes>, is_text: bool) -> Message {
-        Message { id, data: data.into(), is_text }
-    }
-
-    #[test]
-    fn each_byte_that_was_sent_counts() {
-        let messages =
-            [message(1, "first", true), message(2, "", true), message(3, vec![7; 200], false)];
-        let frames = Frames::new(&messages);
-        let all = frames.from(0);
-        assert_eq!(all.len(), 7 + 2 + 204);
-        assert_eq!((all[0], all[7], all[9]), (0x81, 0x81, 0x82));
-        assert_eq!(frames.sent(0, 0), (0, Bytes::new()));
-        assert_eq!(frames.sent(0, 3), (1, all.slice(3..7)));
-        assert_eq!(frames.sent(0, 7), (1, Bytes::new()));
-        assert_eq!(frames.sent(0, 8), (2, all.slice(8..9)));
-        assert_eq!(frames.sent(0, all.len()), (3, Bytes::new()));
-        assert_eq!(frames.from(2), all.slice(9..));
-        assert_eq!(frames.sent(2, 1), (1, all.slice(10..)));
-        assert_eq!(frames.sent(1, 2), (1, Bytes::new()));
-    }
 
     /// Frames as clients send them, and where a message ends.
     fn stream() -> (Vec<u8>, Vec<usize>) {

@@ -1,11 +1,13 @@
 //! One engine's part of a channel: its subscribers.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::{Response, StatusCode};
 use slab::Slab;
 use superpoll::Key;
@@ -13,16 +15,19 @@ use superpoll::Key;
 use super::broadcast::Broadcast;
 use super::cursor::Cursor;
 use super::engine::ChannelEngine;
+use super::form::Form;
 use super::hub::{self, Hub};
 use super::local_route::LocalRoute;
 use super::mailbox::{EndReason, Mailbox};
 use super::message::Message;
+use super::parked::{self, Backlog};
 use super::request;
 use super::send_queue::SendQueue;
-use super::socket;
 use crate::body::Body;
 use crate::config::Channel;
-use crate::parking_lot::{ConnectionOwner, ParkedConnection, ParkingLot, ResumeReason};
+use crate::parking_lot::{
+    ConnectionOwner, ParkedConnection, ParkingLot, ResponseEntry, ResumeReason,
+};
 
 /// One engine's subscribers of a channel.
 ///
@@ -34,6 +39,9 @@ pub(crate) struct LocalSubscribers {
     pub(super) parking_lot: Rc<ParkingLot>,
     pub(super) queue_id: u64,
     pub(super) subscribers: RefCell<Slab<Subscriber>>,
+    /// The log entries of responses that are sent here, by subscriber. Each is written with the end
+    /// of its subscription. Without a log there are none.
+    pub(super) entries: RefCell<HashMap<usize, Box<dyn ResponseEntry>>>,
     /// The route that they came by.
     route: Weak<LocalRoute>,
     /// There are no subscribers any more, and no new ones are accepted.
@@ -51,9 +59,9 @@ pub(super) struct Subscriber {
 pub(super) enum Delivery {
     /// A parked long-poll.
     Poll(Key),
-    /// A parked WebSocket, and its send queue when it was pinged, if it was pinged since its last
-    /// sign of life.
-    Socket(Key, Option<SendQueue>),
+    /// A parked subscriber that gets messages in a form. `pinged` is its send queue when it was
+    /// sent a sign of life, if nothing has come from it since.
+    Parked { key: Key, form: Form, pinged: Option<SendQueue> },
     /// A subscriber with a task, which reads this mailbox.
     Task(Rc<Mailbox>),
 }
@@ -99,6 +107,7 @@ impl LocalSubscribers {
             parking_lot: engine.parking_lot.clone(),
             queue_id,
             subscribers: RefCell::default(),
+            entries: RefCell::default(),
             route,
             is_retired: Cell::new(false),
         });
@@ -136,7 +145,18 @@ impl LocalSubscribers {
     /// Removes a subscriber.
     pub(super) fn remove(&self, index: usize) {
         if self.subscribers.borrow_mut().try_remove(index).is_some() {
+            self.entries.borrow_mut().remove(&index);
             self.hub.leave(self.queue_id);
+        }
+    }
+
+    /// Counts bytes that were written to a subscriber, if they belong to a response.
+    pub(super) fn wrote(&self, index: usize, form: Form, count: usize) {
+        if form == Form::Events {
+            self.parking_lot.count_body(count as u64);
+            if let Some(entry) = self.entries.borrow_mut().get_mut(&index) {
+                entry.add(count as u64);
+            }
         }
     }
 
@@ -146,7 +166,7 @@ impl LocalSubscribers {
         let mut parked = Vec::new();
         for (_, subscriber) in self.subscribers.borrow().iter() {
             match &subscriber.delivery {
-                Delivery::Poll(key) | Delivery::Socket(key, _) => parked.push(*key),
+                Delivery::Poll(key) | Delivery::Parked { key, .. } => parked.push(*key),
                 Delivery::Task(mailbox) => mailbox.end(EndReason::Retired),
             }
         }
@@ -197,25 +217,32 @@ impl LocalSubscribers {
                     );
                 }
             }
-            Delivery::Socket(key, pinged) => {
-                let key = *key;
-                let bytes = broadcast.frames().from(first);
+            Delivery::Parked { key, form, pinged } => {
+                let (key, form) = (*key, *form);
+                let bytes = broadcast.encoded(form, self.hub.epoch()).from(first);
                 let written =
-                    self.parking_lot.with_socket(key, |socket| socket::write(socket, &bytes));
-                if let (Some(queue), Some(Ok(count))) = (pinged, &written) {
-                    queue.wrote(*count);
+                    self.parking_lot.with_socket(key, |socket| parked::write(socket, &bytes));
+                if let Some(Ok(count)) = written {
+                    pinged.iter_mut().for_each(|queue| queue.wrote(count));
+                    self.wrote(index, form, count);
                 }
                 drop(subscribers);
                 match written {
                     Some(Ok(count)) if count == bytes.len() => {}
                     Some(Ok(count)) => {
-                        let (begun, rest) = broadcast.frames().sent(first, count);
+                        let (begun, rest) =
+                            broadcast.encoded(form, self.hub.epoch()).sent(first, count);
+                        // The rest of one message must not hold the others.
+                        let rest = Bytes::copy_from_slice(&rest);
                         let mailbox = Rc::new(Mailbox::default());
-                        for message in &broadcast.messages[first + begun..] {
+                        let waiting = &broadcast.messages[first + begun..];
+                        for message in waiting {
                             self.put(&mailbox, message, &broadcast.options);
                         }
+                        let last = waiting.first().map_or(last, |message| message.id - 1);
                         if let Some(parked) = self.parking_lot.take(key) {
-                            self.continue_in_task(index, parked, mailbox, &rest);
+                            let backlog = Backlog { rest, mailbox, last };
+                            self.continue_in_task(index, parked, form, backlog);
                         }
                     }
                     _ => {
@@ -249,7 +276,7 @@ impl ConnectionOwner for LocalSubscribers {
             self.remove(index);
             self.end_poll(parked, last, why);
         } else {
-            self.resume_socket(index, parked, why);
+            self.resume_parked(index, parked, why);
         }
     }
 }

@@ -11,13 +11,20 @@
 //! next one, as JSON. A **WebSocket** gets each message as a frame, and publishes the messages that
 //! it sends. **Server-sent events** come as their specification says, with ids.
 //!
-//! An idle long-poll or WebSocket is parked, see `park.rs`: all that remains of the subscriber is a
-//! entry in the table of [`LocalSubscribers`], with the last message that it was sent. A message
-//! for a parked WebSocket is written to its socket as one frame that is made once for all. A
-//! protocol object is made when the client sends something. A task is made when the work does not
-//! fit into one turn, or when the socket has no room: from then on messages wait for the
-//! subscriber, up to the channel's limit. Subscribers that cannot be parked (encrypted connections,
-//! HTTP/2, server-sent events) have a task all along.
+//! An idle subscriber is parked, see `parking_lot.rs`: all that remains of it is an entry in the
+//! table of [`LocalSubscribers`], with the last message that it was sent. A message for a parked
+//! WebSocket, or a parked stream of events, is written to its socket in a form (`form.rs`) that is made
+//! once for all: a frame, or a chunk of HTTP/1.1. A WebSocket's protocol object is made when the client
+//! sends something. A task is made when the work does not fit into one turn, or when the socket has
+//! no room: from then on messages wait for the subscriber, up to the channel's limit. Subscribers
+//! that cannot be parked (encrypted connections, HTTP/2, events over HTTP/1.0) have a task all
+//! along.
+//!
+//! A parked subscriber also goes on with another server. That server knows how many bytes were
+//! written to it since it was parked, and which messages there were. So the bytes of a message must
+//! follow from the message alone, and all other bytes (the head of a response, pings and comments,
+//! the event `missed`) are written only by whoever has taken the subscriber out of the parking lot,
+//! and parks it anew behind them (`parked.rs`).
 //!
 //! No message is lost or doubled between replay and live messages: a subscriber is entered into the
 //! table under the same lock under which it gets the messages that it has missed, and each
@@ -31,7 +38,10 @@ mod broadcast;
 mod budget;
 mod cursor;
 mod engine;
+mod event_text;
 mod events;
+mod events_session;
+mod form;
 mod frames;
 mod history;
 mod hub;
@@ -40,6 +50,7 @@ mod local_route;
 mod local_subscribers;
 mod mailbox;
 pub(crate) mod message;
+mod parked;
 pub(crate) mod pattern;
 mod poll;
 mod publish;
@@ -55,6 +66,7 @@ mod unread;
 
 pub use cursor::Cursor;
 pub(crate) use engine::ChannelEngine;
+pub(crate) use form::Form;
 pub use history::Since;
 pub use hub::Hub;
 pub(crate) use local_route::LocalRoute;

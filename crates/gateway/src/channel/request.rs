@@ -42,7 +42,7 @@ impl LocalRoute {
     ) -> Response<Body> {
         let foreign = cors::of_another_site(request.headers(), request.uri());
         let mut response = match foreign.map(Option::<&HeaderValue>::cloned) {
-            Ok(None) => self.respond(request, exchange).await,
+            Ok(None) => self.respond(request, exchange, None).await,
             Ok(Some(origin)) => self.respond_cross_origin(origin, request, exchange).await,
             Err(status) => reply::status(status),
         };
@@ -62,13 +62,8 @@ impl LocalRoute {
             let text = "pages of other sites may use this channel if its origins name them\n";
             return reply::text(StatusCode::FORBIDDEN, text);
         }
-        // The answer has a field of its own, which is not kept with a request that is parked.
-        let exchange = Exchange { can_wait: false, ..exchange.clone() };
-        let mut response = self.respond(request, &exchange).await;
-        let headers = response.headers_mut();
-        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-        headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
-        headers.insert(VARY, HeaderValue::from_static("origin"));
+        let mut response = self.respond(request, exchange, Some(&origin)).await;
+        allow_origin(response.headers_mut(), origin);
         response
     }
 
@@ -76,6 +71,7 @@ impl LocalRoute {
         self: Rc<LocalRoute>,
         request: Request<Upload>,
         exchange: &Exchange,
+        origin: Option<&HeaderValue>,
     ) -> Response<Body> {
         let (head, body) = request.into_parts();
         let name = match self.channels.name(head.uri.path()) {
@@ -114,10 +110,13 @@ impl LocalRoute {
             return subscribers.accept(&head.headers, &asked, exchange);
         }
         if events::are_asked_for(&head.headers) {
-            exchange.end_with_client();
-            return subscribers.stream(&asked, Unread::new(body));
+            return subscribers.stream(asked, exchange, Unread::new(body), origin.cloned()).await;
         }
-        subscribers.poll(&asked, exchange, Unread::new(body)).await
+        // The answer to another site has fields of its own, which are not kept with a request that
+        // is parked.
+        let can_wait = exchange.can_wait() && origin.is_none();
+        let exchange = Exchange { can_wait, ..exchange.clone() };
+        subscribers.poll(&asked, &exchange, Unread::new(body)).await
     }
 }
 
@@ -135,6 +134,13 @@ fn add_position(hub: &Hub, headers: &mut HeaderMap, last: u64) {
     if let Ok(epoch) = HeaderValue::from_str(&format!("{:x}", hub.epoch())) {
         headers.insert(EPOCH, epoch);
     }
+}
+
+/// Lets the page of another site read a response.
+pub(super) fn allow_origin(headers: &mut HeaderMap, origin: HeaderValue) {
+    headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+    headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
+    headers.insert(VARY, HeaderValue::from_static("origin"));
 }
 
 /// Names the permitted requests, which browsers ask for before they send more than a form could.

@@ -10,27 +10,47 @@
 //! check, none has to leave: the peer's kernel also acknowledges small messages for a process that
 //! has stopped.
 
+use std::num::NonZeroU32;
 use std::os::fd::AsFd;
 
 use crate::sys;
 
 /// The length that a socket's send queue has if no bytes have left it since the last check; zero if
-/// it was empty then.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(super) struct SendQueue(u32);
+/// it was empty then. It is kept with one added, so that an `Option` of it is no larger.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct SendQueue(NonZeroU32);
+
+impl Default for SendQueue {
+    fn default() -> SendQueue {
+        SendQueue(NonZeroU32::MIN)
+    }
+}
 
 impl SendQueue {
+    fn plus(self, count: usize) -> SendQueue {
+        SendQueue(self.0.saturating_add(u32::try_from(count).unwrap_or(u32::MAX)))
+    }
+
+    fn is_empty(self) -> bool {
+        self == SendQueue::default()
+    }
+
     /// Checks the queue. It counts as empty if the kernel does not report its length.
     pub(super) fn of(socket: impl AsFd) -> SendQueue {
         let waiting = sys::unsent(socket).unwrap_or(0);
-        SendQueue(u32::try_from(waiting).unwrap_or(u32::MAX))
+        SendQueue::default().plus(usize::try_from(waiting).unwrap_or(usize::MAX))
     }
 
     /// Adds bytes that were written since the last check.
     pub(super) fn wrote(&mut self, count: usize) {
-        if self.0 > 0 {
-            self.0 = self.0.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
+        if !self.is_empty() {
+            *self = self.plus(count);
         }
+    }
+
+    /// Whether bytes waited at the last check, and none of them has left.
+    pub(super) fn is_stuck(self, socket: impl AsFd) -> bool {
+        !self.is_empty() && !self.has_moved(socket)
     }
 
     /// Whether some of the bytes that waited at the last check, or were written since, have left.
@@ -66,7 +86,7 @@ mod tests {
         let empty = SendQueue::of(&server);
         assert_eq!(empty, SendQueue::default());
         let written = fill(&server);
-        assert!(!empty.has_moved(&server), "nothing waited");
+        assert!(!empty.has_moved(&server) && !empty.is_stuck(&server), "nothing waited");
         let mut queue = SendQueue::of(&server);
         // TCP moves the bytes that still fit at the other end.
         let end = Instant::now() + PATIENCE;
@@ -75,7 +95,7 @@ mod tests {
             std::thread::sleep(Duration::from_millis(20));
             queue = SendQueue::of(&server);
         }
-        assert!(!queue.has_moved(&server), "the peer has read nothing");
+        assert!(!queue.has_moved(&server) && queue.is_stuck(&server), "the peer has read nothing");
         // Bytes that are read have left, though new bytes come in their place.
         client.read_exact(&mut vec![0; written / 2]).unwrap();
         while !queue.has_moved(&server) {
@@ -83,7 +103,7 @@ mod tests {
             std::thread::yield_now();
         }
         queue.wrote(server.write(&[b'x'; 4096]).unwrap());
-        assert!(queue.has_moved(&server));
+        assert!(queue.has_moved(&server) && !queue.is_stuck(&server));
     }
 
     #[test]

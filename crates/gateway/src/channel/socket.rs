@@ -1,7 +1,7 @@
 //! Subscribing by WebSocket (RFC 6455).
 
 use std::future::{Future, poll_fn};
-use std::io::{self, Read, Write};
+use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
@@ -20,36 +20,26 @@ use tungstenite::handshake::derive_accept_key;
 use tungstenite::protocol::frame::coding::CloseCode;
 
 use super::cursor::SubscribeRequest;
-use super::frames::{Frames, PING};
-use super::history::Since;
+use super::form::Form;
+use super::frames::PING;
 use super::hub;
 use super::local_subscribers::{Delivery, LocalSubscribers, Subscription, is_later};
 use super::mailbox::{EndReason, Mailbox};
+use super::parked::{Backlog, CLOSE, Next, ROUNDS, linger, read, write};
 use super::publisher_queue::PublishTurn;
 use super::send_queue::SendQueue;
 use super::session::{Session, SessionState};
 use crate::body::Body;
 use crate::config::Slow;
 use crate::exchange::Exchange;
-use crate::parking_lot::{ParkedConnection, ResumeReason, WakeOn};
+use crate::parking_lot::ParkedConnection;
 use crate::peer::Peer;
 use crate::reply;
-use crate::succession::state::Activity;
 use crate::transport::{Plain, Socket, Transport};
 
 /// The most bytes that are made ready to be written before the rest is left with the messages that
 /// wait.
 const OUTPUT: usize = 64 << 10;
-
-/// How often a task reads before other tasks have their turn.
-const ROUNDS: usize = 16;
-
-/// How long the end of a connection may take.
-const CLOSE: Duration = Duration::from_secs(2);
-
-/// The most bytes that are read of a connection that ends, so that the reason for its end is not
-/// lost with a reset.
-const LINGER_BYTES: usize = 1 << 20;
 
 /// The field that says that some messages that were asked for are not kept any more.
 const MISSED: HeaderName = HeaderName::from_static("channel-missed");
@@ -72,27 +62,6 @@ fn key(headers: &HeaderMap) -> Option<&[u8]> {
     let key = keys.next().filter(|_| keys.next().is_none())?.as_bytes();
     let bytes = BASE64.decode(key).ok()?;
     (bytes.len() == 16).then_some(key)
-}
-
-/// Writes as many bytes as there is room for now.
-pub(super) fn write(socket: &Socket, bytes: &[u8]) -> io::Result<usize> {
-    // std makes the kernel return an error, and not a signal, if the other end is closed.
-    let outcome = match socket {
-        Socket::Tcp(stream) => (&*stream).write(bytes),
-        Socket::Unix(stream) => (&*stream).write(bytes),
-    };
-    match outcome {
-        Err(error) if is_later(&error) => Ok(0),
-        outcome => outcome,
-    }
-}
-
-/// Reads the bytes that are available now.
-fn read(socket: &Socket, room: &mut [u8]) -> io::Result<usize> {
-    match socket {
-        Socket::Tcp(stream) => (&*stream).read(room),
-        Socket::Unix(stream) => (&*stream).read(room),
-    }
 }
 
 impl LocalSubscribers {
@@ -166,59 +135,13 @@ impl LocalSubscribers {
         SocketSession::new(subscription, mailbox, session, peer).run(transport).await;
     }
 
-    /// Takes a parked WebSocket back after an event.
-    pub(super) fn resume_socket(
-        self: Rc<LocalSubscribers>,
-        index: usize,
-        parked: ParkedConnection,
-        why: ResumeReason,
-    ) {
-        match why {
-            ResumeReason::Ready => self.read_parked(index, parked),
-            ResumeReason::TimedOut => {
-                let pinged = match self
-                    .subscribers
-                    .borrow()
-                    .get(index)
-                    .map(|subscriber| &subscriber.delivery)
-                {
-                    Some(Delivery::Socket(_, pinged)) => *pinged,
-                    _ => None,
-                };
-                if pinged.is_some_and(|queue| !queue.has_moved(&parked.socket)) {
-                    // A client that neither answers nor reads has gone.
-                    return self.remove(index);
-                }
-                if self.hub.is_gathering() {
-                    return self.park_socket(index, parked, None);
-                }
-                let mut queue = SendQueue::of(&parked.socket);
-                match write(&parked.socket, PING) {
-                    Err(_) => self.remove(index),
-                    Ok(count) if count == PING.len() => {
-                        queue.wrote(count);
-                        self.park_socket(index, parked, Some(queue));
-                    }
-                    Ok(count) => {
-                        self.continue_in_task(index, parked, Rc::default(), &PING[count..])
-                    }
-                }
-            }
-            ResumeReason::Draining => {
-                let mailbox = Rc::new(Mailbox::default());
-                mailbox.end(EndReason::Retired);
-                self.continue_in_task(index, parked, mailbox, &[]);
-            }
-        }
-    }
-
     /// Reads from a parked WebSocket, and parks it again if that was all.
-    fn read_parked(self: Rc<LocalSubscribers>, index: usize, parked: ParkedConnection) {
+    pub(super) fn read_parked(self: Rc<LocalSubscribers>, index: usize, parked: ParkedConnection) {
         let mut room = self.engine.read_buffer.borrow_mut();
         let bytes = match read(&parked.socket, &mut room) {
             Err(error) if is_later(&error) => {
                 drop(room);
-                return self.park_socket(index, parked, None);
+                return self.park_subscriber(index, parked, Form::WebSocket, None);
             }
             Ok(0) | Err(_) => return self.remove(index),
             Ok(count) => Bytes::copy_from_slice(&room[..count]),
@@ -230,87 +153,22 @@ impl LocalSubscribers {
             return self.remove(index);
         }
         if session.is_idle() {
-            self.park_socket(index, parked, None);
+            self.park_subscriber(index, parked, Form::WebSocket, None);
         } else {
             self.spawn_session(index, parked, Rc::default(), session);
         }
     }
 
-    /// Parks a WebSocket that has nothing under way.
-    fn park_socket(
-        self: Rc<LocalSubscribers>,
-        index: usize,
-        mut parked: ParkedConnection,
-        pinged: Option<SendQueue>,
-    ) {
-        parked.token = index as u64;
-        let silence = self.hub.silence();
-        let activity = || {
-            let last = self.subscribers.borrow().get(index).map_or(0, |subscriber| subscriber.last);
-            Some(Activity::Socket { space: self.hub.space()?, last, pinged: pinged.is_some() })
-        };
-        match self.parking_lot.park(parked, self.clone(), WakeOn::Readable, Some(silence), activity)
-        {
-            Ok(key) => self.set(index, Delivery::Socket(key, pinged)),
-            Err((parked, _)) => {
-                let mailbox = Rc::new(Mailbox::default());
-                mailbox.end(EndReason::Retired);
-                self.continue_in_task(index, parked, mailbox, &[]);
-            }
-        }
-    }
-
-    /// Continues a WebSocket that another server has left after a given message, and to which that
-    /// server has written this many bytes since. Those are whole frames, and the beginning of at
-    /// most one more, of the messages that follow. Otherwise its position is unknown, and the
-    /// client has to come again.
-    pub(crate) fn adopt_socket(
-        self: &Rc<LocalSubscribers>,
-        parked: ParkedConnection,
-        last: u64,
-        pinged: bool,
-        sent: u64,
-    ) {
-        let options = self.hub.options();
-        let since = self.hub.join(self.queue_id, Some(self.cursor(last)));
-        let sent = usize::try_from(sent).unwrap_or(usize::MAX);
-        let frames = Frames::new(&since.messages);
-        let (begun, rest) = match sent {
-            0 => (0, Bytes::new()),
-            // The messages that it was sent are not kept.
-            _ if since.missed => return self.hub.leave(self.queue_id),
-            sent if sent <= frames.len() => frames.sent(0, sent),
-            _ => return self.hub.leave(self.queue_id),
-        };
-        let Since { messages, missed, last } = since;
-        let messages = messages[begun..].to_vec();
-        let mailbox = Rc::new(Mailbox::new(Since { messages, missed, last }, &options));
-        let subscription = self.add(last, Delivery::Task(mailbox.clone()));
-        if missed && options.slow == Slow::Disconnect {
-            hub::count(&self.hub.counters().disconnected, 1);
-            mailbox.end(EndReason::Slow);
-        }
-        let index = subscription.index;
-        subscription.detach();
-        if rest.is_empty() && mailbox.is_empty() && mailbox.ended().is_none() {
-            let pinged = pinged.then(|| SendQueue::of(&parked.socket));
-            self.clone().park_socket(index, parked, pinged);
-        } else {
-            self.continue_in_task(index, parked, mailbox, &rest);
-        }
-    }
-
-    /// Continues a parked WebSocket in a task, beginning with the rest of a frame.
-    pub(super) fn continue_in_task(
+    /// Continues a parked WebSocket in a task.
+    pub(super) fn continue_socket(
         self: &Rc<LocalSubscribers>,
         index: usize,
         parked: ParkedConnection,
-        mailbox: Rc<Mailbox>,
-        rest: &[u8],
+        backlog: Backlog,
     ) {
         let mut session = Session::new(self.hub.options().message_bytes);
-        session.send_raw(rest);
-        self.spawn_session(index, parked, mailbox, session);
+        session.send_raw(&backlog.rest);
+        self.spawn_session(index, parked, backlog.mailbox, session);
     }
 
     fn spawn_session(
@@ -347,17 +205,6 @@ struct SocketSession {
     ends: bool,
     /// Its place among the publishers that wait.
     turn: Option<PublishTurn>,
-}
-
-/// The next step of the task.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Next {
-    /// Nothing is under way.
-    Idle,
-    /// The WebSocket is over; all was written.
-    Over,
-    /// The WebSocket is over, and the client has gone.
-    Gone,
 }
 
 impl SocketSession {
@@ -415,11 +262,8 @@ impl SocketSession {
         let (local_subscribers, index) =
             (self.subscription.local_subscribers.clone(), self.subscription.index);
         self.subscription.detach();
-        local_subscribers.park_socket(
-            index,
-            ParkedConnection { socket, peer: self.peer, token: 0, pending: None },
-            None,
-        );
+        let parked = ParkedConnection { socket, peer: self.peer, token: 0, pending: None };
+        local_subscribers.park_subscriber(index, parked, Form::WebSocket, None);
     }
 
     /// Makes frames of messages, as many as there is room for, and of the end.
@@ -556,18 +400,4 @@ impl SocketSession {
         }
         Poll::Pending
     }
-}
-
-/// Ends a connection so that the bytes that were written last arrive.
-async fn linger(mut transport: Transport) -> io::Result<()> {
-    poll_fn(|cx| Pin::new(&mut transport).poll_close(cx)).await?;
-    let mut room = [0; 4096];
-    let mut left = LINGER_BYTES;
-    while left > 0 {
-        match poll_fn(|cx| Pin::new(&mut transport).poll_read(cx, &mut room)).await? {
-            0 => break,
-            count => left = left.saturating_sub(count),
-        }
-    }
-    Ok(())
 }

@@ -27,7 +27,7 @@ use superpoll::backend::Topology;
 use superpoll_rt::{AsyncFd, spawn, time, yield_now};
 
 use super::{Error, Frontend, Kind, Local, Server, failed, local};
-use crate::channel::LocatedChannel;
+use crate::channel::{Form, LocatedChannel};
 use crate::config::{Config, Keeper};
 use crate::connection_limits::ConnectionLimits;
 use crate::log::{Event, Level};
@@ -332,7 +332,10 @@ impl Local {
                 local_subscribers.park_poll(WaitingRequest { parked }, last, limit);
             }
             Activity::Socket { space, last, pinged } => {
-                subscribers(space)?.adopt_socket(parked, last, pinged, sent);
+                subscribers(space)?.adopt(parked, Form::WebSocket, (last, pinged), sent)?;
+            }
+            Activity::Events { space, last, pinged } => {
+                subscribers(space)?.adopt(parked, Form::Events, (last, pinged), sent)?;
             }
         }
         Some(())

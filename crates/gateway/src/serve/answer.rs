@@ -24,6 +24,7 @@ use crate::body::Body;
 use crate::exchange::{Exchange, LocalFuture, Plan};
 use crate::io_activity::IoActivity;
 use crate::log::{AccessLogWriter, Record};
+use crate::parking_lot::ResponseEntry;
 use crate::peer::Peer;
 use crate::peer::RequestForm;
 use crate::upload::Upload;
@@ -97,7 +98,7 @@ impl ConnectionState {
         let worker = &self.context.worker;
         let mut entry = if self.can_park { self.entry.take() } else { entry };
         if let Some(entry) = &mut entry {
-            entry.record.status = response.status().as_u16();
+            entry.answered(response.status().as_u16());
         }
         let most = worker.limits.get().requests_per_connection;
         let is_last =
@@ -106,8 +107,7 @@ impl ConnectionState {
         if version < Version::HTTP_2 && (is_last || self.is_cut()) {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        let class = usize::from(response.status().as_u16() / 100).clamp(1, 5);
-        worker.counters.responses[class - 1].add(1);
+        worker.counters.count_response(response.status().as_u16());
         response.map(|body| Answer { body, running, bytes: 0, entry })
     }
 
@@ -249,6 +249,33 @@ impl Entry {
             raw: None,
         };
         Entry { access_log, record, begun: Instant::now() }
+    }
+
+    /// Notes the status of the response.
+    pub(super) fn answered(&mut self, status: u16) {
+        self.record.status = status;
+    }
+
+    /// Copies the parts of the request that it has, which otherwise keep hyper's buffer as long as
+    /// the request waits.
+    pub(super) fn detach(&mut self) {
+        let record = &mut self.record;
+        for field in [&mut record.host, &mut record.referer, &mut record.agent] {
+            if let Some(copy) =
+                field.as_ref().and_then(|field| HeaderValue::from_bytes(field.as_bytes()).ok())
+            {
+                *field = Some(copy);
+            }
+        }
+        if let Ok(copy) = Uri::try_from(record.uri.to_string()) {
+            record.uri = copy;
+        }
+    }
+}
+
+impl ResponseEntry for Entry {
+    fn add(&mut self, bytes: u64) {
+        self.record.bytes += bytes;
     }
 }
 

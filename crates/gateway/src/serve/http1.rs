@@ -30,7 +30,9 @@ use super::watched::Watched;
 use super::worker::ActiveConnection;
 use crate::body::Body;
 use crate::exchange::Plan;
-use crate::parking_lot::{ParkedConnection, PendingRequest, Responder, WaitingRequest};
+use crate::parking_lot::{
+    ParkedConnection, PendingRequest, Responder, ResponseEntry, WaitingRequest,
+};
 use crate::peer::Peer;
 use crate::peer::RequestForm;
 use crate::transport::{Plain, Transport};
@@ -156,7 +158,9 @@ pub(super) async fn serve(
                 let (socket, ahead) = plain.into_parts();
                 let before = joined(read, ahead.into());
                 let before = (!before.is_empty()).then(|| Box::new(before));
-                let note = state.entry.take().map(|entry| entry as Box<dyn Any>);
+                let mut entry = state.entry.take();
+                entry.iter_mut().for_each(|entry| entry.detach());
+                let note = entry.map(|entry| entry as Box<dyn Any>);
                 let (form, requests) = (state.form.get(), state.requests());
                 let pending = Some(PendingRequest { by: context, form, before, requests, note });
                 let peer = state.peer.clone();
@@ -276,5 +280,12 @@ impl Responder for ListenerContext {
         let first = Some((response, note.and_then(|note| note.downcast().ok())));
         let initial = InitialState { before, requests, speaks: false, first };
         superpoll_rt::spawn(serve(self, transport, peer, initial)).detach();
+    }
+
+    fn begin_response(&self, note: Option<Box<dyn Any>>) -> Option<Box<dyn ResponseEntry>> {
+        self.worker.counters.count_response(200);
+        let mut entry = note?.downcast::<Entry>().ok()?;
+        entry.answered(200);
+        Some(entry)
     }
 }

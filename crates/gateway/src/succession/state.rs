@@ -39,6 +39,15 @@ pub(crate) enum Activity {
         /// The client was pinged, and has sent nothing since.
         pinged: bool,
     },
+    /// It gets a channel's messages as server-sent events, each as a chunk of HTTP/1.1.
+    Events {
+        /// The channel, by the number of its records.
+        space: u64,
+        /// The last message that it was sent.
+        last: u64,
+        /// The client was sent a comment, and no message since.
+        pinged: bool,
+    },
 }
 
 /// A connection, as it was when the server left it.
@@ -58,9 +67,9 @@ pub(crate) struct ConnectionRecord {
     pub activity: Activity,
 }
 
-/// The first byte of a state. Earlier states had no such byte and begin with 0 or 1; current
-/// servers do not accept them, nor do earlier servers accept this format.
-const FORMAT: u8 = 2;
+/// The first byte of a state. Earlier states had no such byte and begin with 0 or 1, or have 2 and
+/// know no events; current servers do not accept them, nor do earlier servers accept this format.
+const FORMAT: u8 = 3;
 
 impl ConnectionRecord {
     /// Returns the state of a connection as it is now; `None` if the kernel does not say how many
@@ -118,6 +127,7 @@ mod tests {
             Activity::Idle { requests: u32::MAX },
             poll,
             Activity::Socket { space: 1, last: 2, pinged: true },
+            Activity::Events { space: u64::MAX, last: u64::MAX, pinged: true },
         ] {
             let (written, read) = (1 << 40, 1 << 30);
             let left = ConnectionRecord {
@@ -137,6 +147,7 @@ mod tests {
         // The format of earlier servers, with or without addresses.
         assert_eq!(ConnectionRecord::decode(&[0, 0, 60, 9, 0, 3]), None);
         assert_eq!(ConnectionRecord::decode(&[1, 0, 127, 0, 0, 1, 80, 0, 60, 9, 0, 3]), None);
+        assert_eq!(ConnectionRecord::decode(&[2, 0, 0, 60, 9, 0, 0, 3]), None);
     }
 
     #[test]
@@ -144,15 +155,9 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let mut server = listener.accept().unwrap().0;
-        let peer = Peer {
-            client: None,
-            local: None,
-            is_encrypted: false,
-            is_proxied: false,
-            permit: None,
-        };
         let left =
-            ConnectionRecord::new(&peer, 1, &server, Activity::Idle { requests: 1 }).unwrap();
+            ConnectionRecord::new(&Peer::default(), 1, &server, Activity::Idle { requests: 1 })
+                .unwrap();
         client.write_all(b"question").unwrap();
         // The peer of a server that was killed has not read the bytes that the server sent, which
         // does not matter.

@@ -76,3 +76,11 @@ pub struct EngineCounters {
     /// Connections that broke, or on which the client spoke something other than HTTP.
     pub broken: Counter,
 }
+
+impl EngineCounters {
+    /// Counts a response by its status.
+    pub(crate) fn count_response(&self, status: u16) {
+        let class = usize::from(status / 100).clamp(1, 5);
+        self.responses[class - 1].add(1);
+    }
+}

@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use superpoll_gateway::channel::Hub;
 use superpoll_rt::BackendKind;
 use tungstenite::{Message, WebSocket};
 
@@ -92,6 +93,20 @@ fn a_client_whose_ping_is_queued_in_the_kernel_is_not_ended() {
     });
 }
 
+/// Publishes messages, and further ones until the subscriber has gone: bytes that are written to it
+/// are no sign that it reads.
+fn publish_until_gone(hub: &Hub, count: usize, length: usize) {
+    for _ in 0..count {
+        hub.publish("x".repeat(length));
+    }
+    let end = Instant::now() + PATIENCE;
+    while hub.subscribers() > 0 {
+        hub.publish("more");
+        assert!(Instant::now() < end, "{count} messages of {length} bytes");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
 #[test]
 fn an_unresponsive_client_is_ended_even_while_messages_are_published() {
     thread::scope(|scope| {
@@ -103,20 +118,97 @@ fn an_unresponsive_client_is_ended_even_while_messages_are_published() {
                     let client = narrow(&stage);
                     stage.until(|engine| &engine.parked, 1);
                     let hub = stage.channel.clone().unwrap();
-                    for _ in 0..count {
-                        hub.publish("x".repeat(length));
-                    }
-                    // Bytes that are written to it are no sign that it reads.
-                    let end = Instant::now() + PATIENCE;
-                    while hub.subscribers() > 0 {
-                        hub.publish("more");
-                        assert!(Instant::now() < end, "{backend:?}, {count} messages");
-                        thread::sleep(Duration::from_millis(20));
-                    }
+                    publish_until_gone(&hub, count, length);
                     until_subscribers(&stage, 0);
                     drop(client);
                 });
             }
         }
     });
+}
+
+/// A stream of events whose kernel takes little that the client has not read.
+fn narrow_events(stage: &crate::stage::Stage) -> TcpStream {
+    let mut client = stage.connect();
+    let _ = socket2::SockRef::from(&client.0.get_ref().as_fd()).set_recv_buffer_size(32 << 10);
+    client.send("GET /c HTTP/1.1\r\nhost: a\r\naccept: text/event-stream\r\n\r\n");
+    let mut last = Vec::new();
+    // The head, and the chunk with the place at which it begins.
+    while !last.ends_with(b"\n\n\r\n") {
+        let mut byte = [0];
+        client.0.read_exact(&mut byte).unwrap();
+        last.push(byte[0]);
+    }
+    assert!(client.0.buffer().is_empty());
+    client.0.into_inner()
+}
+
+#[test]
+fn a_stream_whose_client_does_not_read_is_ended_even_while_messages_are_published() {
+    thread::scope(|scope| {
+        for backend in BACKENDS {
+            // The messages fit into the server's kernel, or they do not.
+            for (count, length) in [(1, 600_000), (24, 1 << 20)] {
+                scope.spawn(move || {
+                    let options = "history = 1, backlog_bytes = \"64MiB\", poll = \"500ms\"";
+                    let stage = stage(backend, 1, options);
+                    let client = narrow_events(&stage);
+                    stage.until(|engine| &engine.parked, 1);
+                    let hub = stage.channel.clone().unwrap();
+                    publish_until_gone(&hub, count, length);
+                    drop(client);
+                });
+            }
+        }
+    });
+}
+
+#[test]
+fn a_stream_whose_client_reads_slowly_is_not_ended() {
+    thread::scope(|scope| {
+        for backend in BACKENDS {
+            for (count, length) in [(1, 600_000), (24, 1 << 20)] {
+                scope.spawn(move || {
+                    let poll = POLL.as_secs();
+                    let options =
+                        format!("history = 1, backlog_bytes = \"64MiB\", poll = \"{poll}s\"");
+                    let stage = stage(backend, 1, &options);
+                    let mut client = narrow_events(&stage);
+                    stage.until(|engine| &engine.parked, 1);
+                    let hub = stage.channel.clone().unwrap();
+                    for _ in 0..count {
+                        hub.publish("x".repeat(length));
+                    }
+                    read_slowly(&mut client, count * length);
+                    hub.publish("end");
+                    let mut rest = Vec::new();
+                    while !rest.ends_with(b"data: end\n\n\r\n") {
+                        let mut byte = [0];
+                        assert_eq!(client.read(&mut byte).unwrap(), 1, "{backend:?}");
+                        rest.push(byte[0]);
+                    }
+                    assert_eq!(hub.subscribers(), 1, "{backend:?}");
+                    stage.until(|engine| &engine.parked, 1);
+                });
+            }
+        }
+    });
+}
+
+/// Its kernel answers for it, so a client with an empty queue is there.
+#[test]
+fn a_stream_in_silence_stays() {
+    for backend in BACKENDS {
+        let stage = stage(backend, 1, "poll = \"20ms\"");
+        let client = narrow_events(&stage);
+        // Several comments, none of which is read.
+        let end = Instant::now() + PATIENCE;
+        while stage.count(|engine| &engine.parkings) < 4 {
+            assert!(Instant::now() < end, "{backend:?}");
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert_eq!(stage.channel.as_ref().unwrap().subscribers(), 1, "{backend:?}");
+        drop(client);
+        until_subscribers(&stage, 0);
+    }
 }

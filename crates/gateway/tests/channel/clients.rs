@@ -1,7 +1,8 @@
 //! Clients of a channel.
 
-use std::io::{BufRead, Read};
+use std::io::BufRead;
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use serde_json::Value;
@@ -50,6 +51,36 @@ pub(crate) fn until_options(stage: &Stage, changed: impl Fn(&Channel) -> bool) {
         assert!(Instant::now() < end, "{:?}", channel.options());
         std::thread::yield_now();
     }
+}
+
+/// Lets clients subscribe, each after a given message, while messages are on their way to the
+/// engines. Returns the clients and the last message. Each message is its own id.
+pub(crate) fn subscribe_while_publishing<T>(
+    stage: &Stage,
+    mut subscribe: impl FnMut(u64) -> T,
+) -> (Vec<T>, u64) {
+    let channel = stage.channel.as_ref().unwrap();
+    let subscribed = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let publisher = scope.spawn(|| {
+            for id in 1..20_000 {
+                assert_eq!(channel.publish(id.to_string()), Some(id));
+                if subscribed.load(Ordering::Relaxed) {
+                    return id;
+                }
+                std::thread::yield_now();
+            }
+            19_999
+        });
+        let mut clients = Vec::new();
+        for number in 0..80 {
+            // Some have much to catch up with, others hardly anything.
+            let last = channel.last();
+            clients.push(subscribe(if number % 4 == 0 { last / 2 } else { last }));
+        }
+        subscribed.store(true, Ordering::Relaxed);
+        (clients, publisher.join().unwrap())
+    })
 }
 
 /// Publishes a message, and returns its id.
@@ -117,7 +148,12 @@ pub(crate) fn next(socket: &mut WebSocket<TcpStream>) -> String {
 }
 
 /// A stream of events.
-pub(crate) struct Events(pub Client);
+pub(crate) struct Events {
+    pub client: Client,
+    is_chunked: bool,
+    /// Text of chunks that was not returned yet.
+    text: String,
+}
 
 /// An event of the stream.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
@@ -130,12 +166,22 @@ pub(crate) struct Event {
 }
 
 impl Events {
-    /// Subscribes, and returns the place of the stream.
+    /// Subscribes by HTTP/1.1, and returns the place of the stream.
     pub(crate) fn new(stage: &Stage, query: &str, more: &str) -> (Events, String) {
+        Events::by("1.1", stage, query, more)
+    }
+
+    /// Subscribes by a version of HTTP. Streams of HTTP/1.0 are not parked.
+    pub(crate) fn by(version: &str, stage: &Stage, query: &str, more: &str) -> (Events, String) {
         let mut client = stage.connect();
         client.send(format!(
-            "GET /c{query} HTTP/1.0\r\nhost: a\r\naccept: text/event-stream\r\n{more}\r\n"
+            "GET /c{query} HTTP/{version}\r\nhost: a\r\naccept: text/event-stream\r\n{more}\r\n"
         ));
+        Events::answered(client)
+    }
+
+    /// Reads the answer up to the place of the stream.
+    pub(crate) fn answered(mut client: Client) -> (Events, String) {
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
             assert_ne!(client.0.read_line(&mut head).unwrap(), 0, "{head}");
@@ -143,7 +189,11 @@ impl Events {
         assert!(head.contains(" 200 OK\r\n"), "{head}");
         assert!(head.contains("content-type: text/event-stream\r\n"), "{head}");
         assert!(head.contains("cache-control: no-store\r\n"), "{head}");
-        let mut events = Events(client);
+        assert!(head.contains("x-accel-buffering: no\r\n"), "{head}");
+        assert!(head.contains("\r\ndate: "), "{head}");
+        let is_chunked = head.contains("transfer-encoding: chunked\r\n");
+        assert!(is_chunked || head.starts_with("HTTP/1.0 "), "{head}");
+        let mut events = Events { client, is_chunked, text: String::new() };
         let first = events.block();
         let id = first.strip_prefix("retry: 2000\nid: ").unwrap().trim_end();
         (events, id.to_owned())
@@ -151,14 +201,28 @@ impl Events {
 
     /// Lines up to an empty one; nothing at the end.
     fn block(&mut self) -> String {
+        if self.is_chunked {
+            return self.block_of_chunks();
+        }
         let mut block = String::new();
         while !block.ends_with("\n\n") {
-            if self.0.0.read_line(&mut block).unwrap() == 0 {
+            if self.client.0.read_line(&mut block).unwrap() == 0 {
                 assert_eq!(block, "");
                 break;
             }
         }
         block
+    }
+
+    fn block_of_chunks(&mut self) -> String {
+        let mut bytes = Vec::new();
+        if self.text.is_empty() && self.client.chunk(&mut bytes) {
+            self.text = String::from_utf8(bytes).unwrap();
+            // No event is spread over two chunks.
+            assert!(self.text.ends_with("\n\n"), "{}", self.text);
+        }
+        let end = self.text.find("\n\n").map_or(0, |end| end + 2);
+        self.text.drain(..end).collect()
     }
 
     /// Returns the next event, read as the standard requires; `None` at the end.
@@ -192,6 +256,6 @@ impl Events {
 
     /// Whether nothing more comes.
     pub(crate) fn is_closed(&mut self) -> bool {
-        matches!(self.0.0.read(&mut [0]), Ok(0) | Err(_))
+        self.client.is_closed()
     }
 }

@@ -5,12 +5,19 @@ use std::io::BufRead;
 use crate::clients::{Event, Events, publish, socket, stage, text, until_subscribers};
 use crate::stage::{BACKENDS, Stage};
 
+/// Streams of HTTP/1.1 are parked, those of HTTP/1.0 are not.
+const VERSIONS: [&str; 2] = ["1.0", "1.1"];
+
+fn everywhere() -> impl Iterator<Item = (superpoll_rt::BackendKind, &'static str)> {
+    BACKENDS.into_iter().flat_map(|backend| VERSIONS.map(|version| (backend, version)))
+}
+
 #[test]
 fn messages_come_as_events() {
-    for backend in BACKENDS {
+    for (backend, version) in everywhere() {
         let stage = stage(backend, 1, "");
         let epoch = format!("{:x}", stage.channel.as_ref().unwrap().epoch());
-        let (mut events, id) = Events::new(&stage, "", "");
+        let (mut events, id) = Events::by(version, &stage, "", "");
         assert_eq!(id, format!("0-{epoch}"));
         publish(&stage, "one");
         publish(&stage, "two\nlines");
@@ -37,10 +44,11 @@ fn messages_come_as_events() {
 
 #[test]
 fn a_client_that_has_gone_is_no_subscriber_any_more() {
-    for backend in BACKENDS {
+    for (backend, version) in everywhere() {
         let stage = stage(backend, 1, "");
         for gets_a_message in [false, true] {
-            let mut clients: Vec<_> = (0..20).map(|_| Events::new(&stage, "", "").0).collect();
+            let mut clients: Vec<_> =
+                (0..20).map(|_| Events::by(version, &stage, "", "").0).collect();
             until_subscribers(&stage, 20);
             if gets_a_message {
                 publish(&stage, "hello");
@@ -58,12 +66,13 @@ fn a_client_that_has_gone_is_no_subscriber_any_more() {
 #[test]
 fn a_page_that_is_loaded_again_does_not_lock_itself_out() {
     let text = text("").replace("[timeouts]", "[limits]\nconnections_per_client = 4\n[timeouts]");
-    for backend in BACKENDS {
+    for (backend, version) in everywhere() {
         let stage = Stage::new(backend, 1, &text);
         for _ in 0..20 {
-            let (events, _) = Events::new(&stage, "", "");
+            let (events, _) = Events::by(version, &stage, "", "");
             drop(events);
             stage.until(|engine| &engine.active, 0);
+            stage.until(|engine| &engine.parked, 0);
         }
         assert_eq!(stage.count(|engine| &engine.refused), 0, "{backend:?}");
     }
@@ -71,9 +80,9 @@ fn a_page_that_is_loaded_again_does_not_lock_itself_out() {
 
 #[test]
 fn a_returning_client_gets_the_missed_messages() {
-    for backend in BACKENDS {
+    for (backend, version) in everywhere() {
         let stage = stage(backend, 1, "history = 3");
-        let (mut events, _) = Events::new(&stage, "", "");
+        let (mut events, _) = Events::by(version, &stage, "", "");
         for id in 1..=5 {
             publish(&stage, id.to_string());
         }
@@ -81,19 +90,21 @@ fn a_returning_client_gets_the_missed_messages() {
         let last = events.next().unwrap().id;
         drop(events);
         let (mut events, id) =
-            Events::new(&stage, "?after=5", &format!("last-event-id: {last}\r\n"));
+            Events::by(version, &stage, "?after=5", &format!("last-event-id: {last}\r\n"));
         assert_eq!(id, last);
         publish(&stage, "6");
         for id in 3..=6 {
             assert_eq!(events.message(), (id, id.to_string()), "{backend:?}");
         }
         // The third is not kept any more.
-        let (mut events, id) = Events::new(&stage, "", &format!("last-event-id: {last}\r\n"));
+        let (mut events, id) =
+            Events::by(version, &stage, "", &format!("last-event-id: {last}\r\n"));
         assert!(id.starts_with("3-"), "{id}");
         let missed = events.next().unwrap();
         assert_eq!((&missed.kind[..], &missed.id, &missed.data[..]), ("missed", &id, "true"));
         assert_eq!(events.message(), (4, "4".to_owned()));
-        let (mut events, _) = Events::new(&stage, "", "last-event-id: of another server\r\n");
+        let (mut events, _) =
+            Events::by(version, &stage, "", "last-event-id: of another server\r\n");
         assert_eq!(events.next().unwrap().kind, "missed");
         assert_eq!(events.message(), (4, "4".to_owned()));
     }
@@ -101,21 +112,23 @@ fn a_returning_client_gets_the_missed_messages() {
 
 #[test]
 fn in_silence_there_are_comments() {
-    let stage = stage(BACKENDS[3], 1, "poll = \"100ms\"");
-    let (mut events, _) = Events::new(&stage, "", "");
-    for _ in 0..3 {
-        assert!(events.next().unwrap().is_comment);
+    for version in VERSIONS {
+        let stage = stage(BACKENDS[3], 1, "poll = \"100ms\"");
+        let (mut events, _) = Events::by(version, &stage, "", "");
+        for _ in 0..3 {
+            assert!(events.next().unwrap().is_comment);
+        }
+        publish(&stage, "a");
+        assert_eq!(events.message(), (1, "a".to_owned()));
     }
-    publish(&stage, "a");
-    assert_eq!(events.message(), (1, "a".to_owned()));
 }
 
 #[test]
 fn large_messages_and_many_come_in_order() {
-    for backend in BACKENDS {
+    for (backend, version) in everywhere() {
         let stage = stage(backend, 2, "message_bytes = \"1MiB\", backlog_bytes = \"64MiB\"");
         let channel = stage.channel.clone().unwrap();
-        let (mut events, _) = Events::new(&stage, "", "");
+        let (mut events, _) = Events::by(version, &stage, "", "");
         let (mut other, _) = socket(&stage, "");
         while channel.subscribers() < 2 {
             std::thread::yield_now();

@@ -7,6 +7,7 @@ mod ending;
 mod events;
 mod names;
 mod origins;
+mod parked_events;
 mod poll;
 mod pressure;
 mod publish;

@@ -38,14 +38,16 @@ fn the_subscribers_of_a_removed_channel_are_disconnected() {
         let mut poll = stage.connect();
         ask(&mut poll, "");
         let (mut events, _) = Events::new(&stage, "", "");
-        stage.until(|engine| &engine.parked, 2);
+        let (mut old, _) = Events::by("1.0", &stage, "", "");
+        stage.until(|engine| &engine.parked, 3);
         stage.change(&text("").replace("/c", "/other"));
         match client.read() {
             Ok(Message::Close(Some(close))) => assert_eq!(close.code, CloseCode::Away),
             other => panic!("{backend:?}: {other:?}"),
         }
         assert_eq!(poll.answer().status, 204);
-        assert_eq!(events.next(), None);
+        assert_eq!((events.next(), old.next()), (None, None));
+        assert!(events.is_closed());
         assert_eq!(stage.connect().get("/c?wait=0").status, 404);
         assert_eq!(stage.connect().get("/other?wait=0").status, 204);
     }

@@ -35,14 +35,15 @@ fn only_the_slow_subscriber_is_disconnected() {
         let hub = stage.channel.clone().unwrap();
         let (mut slow, _) = socket(&stage, "");
         let (mut quick, _) = socket(&stage, "");
-        let (mut events, _) = Events::new(&stage, "", "");
-        stage.until(|engine| &engine.parked, 2);
+        let (events, _) = Events::new(&stage, "", "");
+        let (old, _) = Events::by("1.0", &stage, "", "");
+        stage.until(|engine| &engine.parked, 3);
         let counters = hub.counters();
         let reads = |id| {
             assert_eq!(next(&mut quick), message(id));
         };
-        // The WebSocket and the stream of events, neither of which is read.
-        let is_over = || counters.disconnected.load(Ordering::Relaxed) == 2;
+        // The WebSocket and the streams of events, none of which is read.
+        let is_over = || counters.disconnected.load(Ordering::Relaxed) == 3;
         let last = publish_until(&hub, reads, is_over);
         let mut id = 1;
         let end = loop {
@@ -59,12 +60,14 @@ fn only_the_slow_subscriber_is_disconnected() {
             other => panic!("{other:?}"),
         }
         assert!(id <= last, "{backend:?}");
-        let mut id = 1;
-        while let Some(event) = events.next() {
-            assert!(event.data == message(id), "{backend:?} {id}");
-            id += 1;
+        for mut events in [events, old] {
+            let mut id = 1;
+            while let Some(event) = events.next() {
+                assert!(event.data == message(id), "{backend:?} {id}");
+                id += 1;
+            }
+            assert!(id <= last, "{backend:?}");
         }
-        assert!(id <= last, "{backend:?}");
         assert!(counters.left_out.load(Ordering::Relaxed) > 0);
         hub.publish("after that");
         assert_eq!(next(&mut quick), "after that");
@@ -79,18 +82,19 @@ fn or_the_oldest_messages_are_left_out_for_it() {
         let hub = stage.channel.clone().unwrap();
         let (mut slow, _) = socket(&stage, "");
         let (mut quick, _) = socket(&stage, "");
-        let (mut events, _) = Events::new(&stage, "", "");
-        stage.until(|engine| &engine.parked, 2);
+        let (events, _) = Events::new(&stage, "", "");
+        let (old, _) = Events::by("1.0", &stage, "", "");
+        stage.until(|engine| &engine.parked, 3);
         let counters = hub.counters();
         let reads = |id| {
             assert_eq!(next(&mut quick), message(id));
         };
-        let is_over = || counters.left_out.load(Ordering::Relaxed) >= 20;
+        let is_over = || counters.left_out.load(Ordering::Relaxed) >= 30;
         publish_until(&hub, reads, is_over);
         hub.publish("last");
         assert_eq!(next(&mut quick), "last");
-        // The stream of events has a task, and so has the WebSocket that is being sent a message.
-        stage.until(|engine| &engine.active, 2);
+        // The subscribers that are being sent a message have a task each.
+        stage.until(|engine| &engine.active, 3);
         // Whole messages, in order, the newest among them; some are missing.
         let mut ids = Vec::new();
         loop {
@@ -104,27 +108,33 @@ fn or_the_oldest_messages_are_left_out_for_it() {
         }
         assert!(ids.is_sorted_by(|one, next| one < next), "{ids:?}");
         assert!((ids.len() as u64) < hub.last() - 1, "{backend:?}");
-        let (mut last, mut is_told) = (0, false);
-        loop {
-            let event = events.next().unwrap();
-            let id: u64 = event.id.split('-').next().unwrap().parse().unwrap();
-            if event.kind == "missed" {
-                is_told = true;
+        let mut streams = [events, old];
+        for events in &mut streams {
+            let (mut last, mut is_told) = (0, false);
+            loop {
+                let event = events.next().unwrap();
+                let id: u64 = event.id.split('-').next().unwrap().parse().unwrap();
+                if event.kind == "missed" {
+                    is_told = true;
+                    last = id;
+                    continue;
+                }
+                assert_eq!(id, last + 1, "{backend:?}");
                 last = id;
-                continue;
+                if event.data == "last" {
+                    break;
+                }
             }
-            assert_eq!(id, last + 1, "{backend:?}");
-            last = id;
-            if event.data == "last" {
-                break;
-            }
+            assert!(is_told);
         }
-        assert!(is_told);
-        // It is parked again once it has caught up.
-        stage.until(|engine| &engine.parked, 2);
+        // They are parked again once they have caught up, all but that of HTTP/1.0.
+        stage.until(|engine| &engine.parked, 3);
         stage.until(|engine| &engine.active, 1);
         hub.publish("again");
         assert_eq!(next(&mut slow), "again");
+        for mut events in streams {
+            assert_eq!(events.message(), (hub.last(), "again".to_owned()));
+        }
         assert_eq!(counters.disconnected.load(Ordering::Relaxed), 0);
     }
 }

@@ -10,7 +10,7 @@ use superpoll_rt::BackendKind;
 
 use crate::clients::{address, publish, stage, until_subscribers};
 use crate::stage::{PATIENCE, Stage};
-use crate::{POLL, SOCKET, alone, skip_head, sys};
+use crate::{EVENTS, POLL, SOCKET, alone, skip_head, sys};
 
 const MIB: usize = 1 << 20;
 
@@ -81,7 +81,7 @@ fn the_history_is_not_copied_for_clients_that_do_not_read() {
     for (kind, request) in [
         ("long-poll", POLL.to_owned()),
         ("WebSocket", SOCKET.to_owned()),
-        ("events", POLL.replace("\r\n\r\n", "\r\naccept: text/event-stream\r\n\r\n")),
+        ("events", EVENTS.to_owned()),
     ] {
         let stage = stage(BackendKind::Epoll, 1, "slow = \"drop-oldest\"");
         for _ in 0..HISTORY {

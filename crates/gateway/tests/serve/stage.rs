@@ -184,7 +184,7 @@ impl Client {
     }
 
     /// Reads a chunk (RFC 9112, section 7.1); false if it is the last one, which is empty.
-    fn chunk(&mut self, to: &mut Vec<u8>) -> bool {
+    pub(crate) fn chunk(&mut self, to: &mut Vec<u8>) -> bool {
         let mut line = String::new();
         self.0.read_line(&mut line).unwrap();
         let length = usize::from_str_radix(line.trim_end(), 16).unwrap();

@@ -24,6 +24,10 @@ const GET: &[u8] = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n";
 /// A request that is answered when there is a message, which there never is.
 const POLL: &[u8] = b"GET /channel?after=0&wait=86400 HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
+/// A stream of server-sent events, which has no event but the first, which names its position.
+const EVENTS: &[u8] =
+    b"GET /channel HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n\r\n";
+
 /// The handshake of RFC 6455, section 1.3, with the same key.
 const UPGRADE: &[u8] = b"GET /channel HTTP/1.1\r\nhost: localhost\r\nupgrade: websocket\r\n\
                          connection: Upgrade\r\nsec-websocket-version: 13\r\n\
@@ -121,6 +125,7 @@ impl Client {
             (Kind::Tls | Kind::KeepAlive | Kind::Relay, _) => self.stream.write_all(GET),
             (Kind::LongPoll, _) => self.stream.write_all(POLL),
             (Kind::WebSocket, _) => self.stream.write_all(UPGRADE),
+            (Kind::Events, _) => self.stream.write_all(EVENTS),
         }
     }
 
@@ -141,6 +146,15 @@ impl Client {
                     return Ok(());
                 }
                 Err(other(format!("a WebSocket's handshake was answered {text:?}")))
+            }
+            (Kind::Events, _) => {
+                let answer = read_until(&mut self.stream, b"\n\n\r\n")?;
+                let text = String::from_utf8_lossy(&answer);
+                let kind = "\r\ncontent-type: text/event-stream\r\n";
+                if text.starts_with("HTTP/1.1 200 ") && text.contains(kind) {
+                    return Ok(());
+                }
+                Err(other(format!("a request for events was answered {text:?}")))
             }
         }
     }

@@ -20,7 +20,7 @@ impl Experiment for Idle {
              process has to itself; “left” what it has more than at its start after all connections were \
              closed. In a burst all clients of a half connect, then all ask, then all are answered. The \
              kernel's memory is that of both ends, and of whatever else the machine does.";
-    const QUICK: &'static str = "idle --quick --arrival one-by-one --subjects superpoll-keep-alive,superpoll-websocket,superpoll-relay,nginx-keep-alive,hyper-keep-alive";
+    const QUICK: &'static str = "idle --quick --arrival one-by-one --subjects superpoll-keep-alive,superpoll-websocket,superpoll-events,superpoll-relay,nginx-keep-alive,hyper-keep-alive";
     const FULL: &'static str = "idle";
     const MEASURED: &'static str =
         "memory of a connection that does nothing; the kernel's is that of both ends";
@@ -40,6 +40,7 @@ impl Experiment for Idle {
             ("superpoll-keep-alive", "keep-alive connection", 1.0),
             ("superpoll-long-poll", "long-poll", 2.0),
             ("superpoll-websocket", "WebSocket", 2.0),
+            ("superpoll-events", "stream of server-sent events", 0.5),
             ("superpoll-relay", "relayed pair", 1.0),
         ] {
             let name = format!("idle: KiB of user memory of a {name}");

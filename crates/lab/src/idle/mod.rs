@@ -2,7 +2,8 @@
 //!
 //! The experiment starts a server. Clients connect and make a connection of its kind: nothing at
 //! all, one request over HTTP/1 (plain or encrypted), a long-poll without an answer, the handshake
-//! of a WebSocket, or one request through a relay. Then they are silent. When the server's memory
+//! of a WebSocket, a stream of server-sent events without a message, or one request through a relay.
+//! Then they are silent. When the server's memory
 //! has settled, it is read from `smaps_rollup`; after the same number of further connections, it is
 //! read a second time. The figure is the difference per connection, so that one-time memory of the
 //! server does not count. It is the memory that the process has to itself (`Private_Dirty`). It
@@ -78,7 +79,8 @@ pub(crate) struct Spread {
 pub(crate) struct Row {
     /// The server and the kind of connection.
     pub subject: String,
-    /// The kind of connection: `silent`, `keep-alive`, `tls`, `long-poll`, `websocket`, `relay`.
+    /// The kind of connection: `silent`, `keep-alive`, `tls`, `long-poll`, `websocket`, `events`,
+    /// `relay`.
     pub kind: String,
     /// `one-by-one` or `burst`.
     pub arrival: String,

@@ -16,6 +16,8 @@ crate::by_name::named! {
         LongPoll = "long-poll",
         /// The handshake.
         WebSocket = "websocket",
+        /// A request for server-sent events.
+        Events = "events",
         /// One request through a relay.
         Relay = "relay",
     }
@@ -80,6 +82,7 @@ pub(crate) const ALL: &[Entry<Start>] = &[
     ours("superpoll-tls", "superpoll serve, after a request by TLS", Kind::Tls),
     ours("superpoll-long-poll", "superpoll serve, a channel's long-poll", Kind::LongPoll),
     ours("superpoll-websocket", "superpoll serve, a channel's WebSocket", Kind::WebSocket),
+    ours("superpoll-events", "superpoll serve, a channel's server-sent events", Kind::Events),
     ours("superpoll-relay", "superpoll proxy, after a request through it", Kind::Relay),
     entry("raw-epoll", "an epoll loop, after a request", Software::RawEpoll, Kind::KeepAlive),
     rival!(

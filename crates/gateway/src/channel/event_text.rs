@@ -1,0 +1,153 @@
+//! The text of server-sent events, as the HTML standard specifies it (section 9.2), and the chunks
+//! of HTTP/1.1 in which it is sent (RFC 9112, section 7.1).
+//!
+//! A chunk has one message, and depends on nothing but the message and the channel's epoch: a
+//! successor makes the chunks again to find out which part of them was written.
+
+use std::io::Write;
+
+use data_encoding::BASE64;
+
+use super::cursor::Cursor;
+use super::message::Message;
+
+/// The milliseconds after which clients come back.
+const RETRY: u32 = 2000;
+
+/// The most bytes of an event of one line, and of its chunk, in addition to its message.
+const AROUND: usize = 96;
+
+/// A comment, which shows that the connection lives.
+pub(super) const COMMENT: &[u8] = b":\n\n";
+
+/// The same, as a chunk.
+pub(super) const COMMENT_CHUNK: &[u8] = b"3\r\n:\n\n\r\n";
+
+/// The end of a body in chunks.
+pub(super) const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
+
+/// Writes the position at which a stream begins. A client that loses the connection before the
+/// first message knows its place from this event.
+pub(super) fn begin(to: &mut Vec<u8>, cursor: Cursor) {
+    // Writing to memory cannot fail, here and below.
+    let _ = write!(to, "retry: {RETRY}\nid: {cursor}\n\n");
+}
+
+/// Writes that messages up to a position were left out.
+pub(super) fn missed(to: &mut Vec<u8>, cursor: Cursor) {
+    let _ = write!(to, "event: missed\nid: {cursor}\ndata: true\n\n");
+}
+
+/// Returns the bytes that a message usually needs, with its chunk. A text of several lines needs
+/// six more for each line.
+pub(super) fn room(message: &Message) -> usize {
+    let length = message.data.len();
+    AROUND + if message.is_text { length } else { BASE64.encode_len(length) }
+}
+
+/// Writes a message.
+pub(super) fn message(to: &mut Vec<u8>, message: &Message, cursor: Cursor) {
+    to.reserve(room(message));
+    let _ = writeln!(to, "id: {cursor}");
+    if message.is_text {
+        for line in lines(&message.data) {
+            to.extend_from_slice(b"data: ");
+            to.extend_from_slice(line);
+            to.push(b'\n');
+        }
+    } else {
+        to.extend_from_slice(b"event: base64\ndata: ");
+        let at = to.len();
+        to.resize(at + BASE64.encode_len(message.data.len()), 0);
+        BASE64.encode_mut(&message.data, &mut to[at..]);
+        to.push(b'\n');
+    }
+    to.push(b'\n');
+}
+
+/// Returns the lines of a text. Each of `\n`, `\r` and `\r\n` ends a line in an event stream, and
+/// reads as `\n`.
+fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let mut rest = Some(text);
+    std::iter::from_fn(move || {
+        let text = rest.take()?;
+        let Some(end) = text.iter().position(|byte| matches!(byte, b'\n' | b'\r')) else {
+            return Some(text);
+        };
+        let behind = if text[end..].starts_with(b"\r\n") { end + 2 } else { end + 1 };
+        rest = Some(&text[behind..]);
+        Some(&text[..end])
+    })
+}
+
+/// Makes a chunk of the bytes that a function writes.
+pub(super) fn chunk(to: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
+    let start = to.len();
+    write(to);
+    let size = format!("{:x}\r\n", to.len() - start);
+    to.extend_from_slice(b"\r\n");
+    to.splice(start..start, size.into_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn text(data: impl Into<Bytes>, is_text: bool) -> String {
+        let mut text = Vec::new();
+        let cursor = Cursor { id: 3, epoch: Some(10) };
+        message(&mut text, &Message { id: 3, data: data.into(), is_text }, cursor);
+        String::from_utf8(text).unwrap()
+    }
+
+    #[test]
+    fn all_line_endings_are_recognised() {
+        let event = text("a\r\nb\rc\n\n d", true);
+        assert_eq!(event, "id: 3-a\ndata: a\ndata: b\ndata: c\ndata: \ndata:  d\n\n");
+        assert_eq!(text("", true), "id: 3-a\ndata: \n\n");
+        assert_eq!(text("x\r\n\r", true), "id: 3-a\ndata: x\ndata: \ndata: \n\n");
+        assert_eq!(text("\u{1}", false), "id: 3-a\nevent: base64\ndata: AQ==\n\n");
+    }
+
+    #[test]
+    fn a_chunk_has_its_length() {
+        for length in [1, 15, 16, 255, 256, 70_000] {
+            let mut bytes = b"before".to_vec();
+            chunk(&mut bytes, |to| to.resize(to.len() + length, b'x'));
+            let size = format!("before{length:x}\r\n");
+            assert!(bytes.starts_with(size.as_bytes()) && bytes.ends_with(b"x\r\n"), "{length}");
+            assert_eq!(bytes.len(), size.len() + length + 2);
+        }
+        let mut comment = Vec::new();
+        chunk(&mut comment, |to| to.extend_from_slice(COMMENT));
+        assert_eq!(comment, COMMENT_CHUNK);
+        let mut last = Vec::new();
+        chunk(&mut last, |_| ());
+        assert_eq!(last, LAST_CHUNK);
+    }
+
+    #[test]
+    fn a_message_of_one_line_fits_the_room_that_is_made_for_it() {
+        for (length, is_text) in [(0, true), (0, false), (65_536, true), (65_536, false)] {
+            let message = Message { id: u64::MAX, data: vec![b'x'; length].into(), is_text };
+            let cursor = Cursor { id: u64::MAX, epoch: Some(u64::MAX) };
+            let mut bytes = Vec::new();
+            chunk(&mut bytes, |to| super::message(to, &message, cursor));
+            assert!(bytes.len() <= room(&message), "{} {}", bytes.len(), room(&message));
+        }
+    }
+
+    proptest! {
+        /// Read as the standard requires.
+        #[test]
+        fn a_reader_gets_the_lines_of_a_text(data in "[a\r\n: ]{0,12}") {
+            let event = text(data.clone(), true);
+            let read: Vec<&str> = event.lines().filter_map(|line| line.strip_prefix("data: ")).collect();
+            let expected = data.replace("\r\n", "\n").replace('\r', "\n");
+            prop_assert_eq!(read.join("\n"), expected);
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! A stream of events that has more to write than its socket takes, without hyper.
+//!
+//! The session writes the head of the response, the messages that wait, and the end of the body.
+//! As soon as everything is written, it parks the stream and is gone. A client that reads nothing
+//! makes it hold one piece of text, and the messages that its mailbox holds within the limits of
+//! the channel.
+//!
+//! Bytes that the client sends are read and dropped meanwhile, since the end of its side can only
+//! be seen behind them. A parked stream leaves them in the socket.
+
+use std::future::{Future, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::{Buf, Bytes};
+use futures_io::{AsyncRead, AsyncWrite};
+use superpoll_rt::spawn;
+use superpoll_rt::time::{Sleep, sleep, timeout};
+
+use super::event_text;
+use super::events::EventWriter;
+use super::form::Form;
+use super::local_subscribers::{Delivery, LocalSubscribers, Subscription};
+use super::mailbox::EndReason;
+use super::parked::{Backlog, CLOSE, Next, ROUNDS, linger, write};
+use super::send_queue::SendQueue;
+use crate::parking_lot::ParkedConnection;
+use crate::peer::Peer;
+use crate::transport::{Plain, Socket, Transport};
+
+impl LocalSubscribers {
+    /// Continues a parked stream in a task.
+    pub(super) fn continue_events(
+        self: &Rc<LocalSubscribers>,
+        index: usize,
+        parked: ParkedConnection,
+        backlog: Backlog,
+    ) {
+        self.set(index, Delivery::Task(backlog.mailbox.clone()));
+        let subscription = Subscription::of(self, index);
+        EventsSession::new(subscription, parked.peer, backlog).spawn(parked.socket);
+    }
+}
+
+/// A stream of events with a task.
+pub(super) struct EventsSession {
+    writer: EventWriter,
+    peer: Rc<Peer>,
+    /// The text that is being written.
+    output: Bytes,
+    /// The bytes of the output that belong to the head of the response.
+    head: usize,
+    /// The end of the body is in the output.
+    is_last: bool,
+    /// The timer limits the end of the connection.
+    ends: bool,
+    /// The bytes that waited in the socket when they were last looked at.
+    sends: Option<SendQueue>,
+}
+
+impl EventsSession {
+    pub(super) fn new(
+        subscription: Subscription,
+        peer: Rc<Peer>,
+        backlog: Backlog,
+    ) -> EventsSession {
+        let Backlog { rest, mailbox, last } = backlog;
+        EventsSession {
+            writer: EventWriter { subscription, mailbox, last, is_chunked: true },
+            peer,
+            output: rest,
+            head: 0,
+            is_last: false,
+            ends: false,
+            sends: None,
+        }
+    }
+
+    /// Writes the head of the response first.
+    pub(super) fn with_head(mut self, head: Vec<u8>) -> EventsSession {
+        self.head = head.len();
+        self.output = [&head[..], &self.output].concat().into();
+        self
+    }
+
+    /// Writes as much as the socket takes at once, which is everything as a rule.
+    pub(super) fn start(mut self, socket: Socket) {
+        for _ in 0..ROUNDS {
+            self.fill();
+            match write(&socket, &self.output) {
+                // The subscriber is removed.
+                Err(_) => return,
+                Ok(0) => break,
+                Ok(count) => self.wrote(count),
+            }
+            if self.is_idle() {
+                return self.park(socket);
+            }
+            if self.is_last {
+                break;
+            }
+        }
+        self.spawn(socket);
+    }
+
+    /// Gives the stream a task.
+    fn spawn(self, socket: Socket) {
+        let Ok(plain) = Plain::new(socket) else { return };
+        let counted = self.writer.subscription.local_subscribers.parking_lot.task();
+        let goes_on = async move {
+            self.run(plain).await;
+            drop(counted);
+        };
+        spawn(goes_on).detach();
+    }
+
+    async fn run(mut self, mut plain: Plain) {
+        let silence = self.writer.subscription.local_subscribers.hub.silence();
+        let mut timer = pin!(sleep(silence));
+        match poll_fn(|cx| self.poll(cx, &mut plain, timer.as_mut(), silence)).await {
+            Next::Idle => {
+                // Bytes of the client that the engine has read already mean nothing.
+                let (socket, _) = plain.into_parts();
+                self.park(socket);
+            }
+            Next::Over => {
+                // From here on it is not a subscriber.
+                drop(self);
+                let _ = timeout(CLOSE, linger(Transport::Plain(plain))).await;
+            }
+            Next::Gone => {}
+        }
+    }
+
+    fn park(self, socket: Socket) {
+        let (subscription, peer) = (self.writer.subscription, self.peer);
+        let local_subscribers = subscription.local_subscribers.clone();
+        let index = subscription.index;
+        subscription.detach();
+        let parked = ParkedConnection { socket, peer, token: 0, pending: None };
+        local_subscribers.park_subscriber(index, parked, Form::Events, None);
+    }
+
+    fn is_idle(&self) -> bool {
+        let mailbox = &self.writer.mailbox;
+        self.output.is_empty() && mailbox.is_empty() && mailbox.ended().is_none()
+    }
+
+    /// Makes the next piece of text when the last one is written.
+    fn fill(&mut self) {
+        if !self.output.is_empty() || self.is_last {
+            return;
+        }
+        let mut text = Vec::new();
+        self.writer.fill(&mut text);
+        if text.is_empty() && self.writer.mailbox.ended().is_some() {
+            text.extend_from_slice(event_text::LAST_CHUNK);
+            self.is_last = true;
+        }
+        self.output = text.into();
+    }
+
+    /// Removes bytes that were written from the output.
+    fn wrote(&mut self, count: usize) {
+        self.output.advance(count);
+        if self.output.is_empty() {
+            // The memory is not needed while the socket has no room.
+            self.output = Bytes::new();
+        }
+        if let Some(sends) = &mut self.sends {
+            sends.wrote(count);
+        }
+        let head = count.min(self.head);
+        self.head -= head;
+        let subscription = &self.writer.subscription;
+        subscription.local_subscribers.wrote(subscription.index, Form::Events, count - head);
+    }
+
+    fn write(&mut self, cx: &mut Context<'_>, plain: &mut Plain) -> io::Result<bool> {
+        let mut has_written = false;
+        while !self.output.is_empty() {
+            match Pin::new(&mut *plain).poll_write(cx, &self.output) {
+                Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
+                Poll::Ready(Ok(count)) => {
+                    self.wrote(count);
+                    has_written = true;
+                }
+                Poll::Ready(Err(error)) => return Err(error),
+                Poll::Pending => break,
+            }
+        }
+        Ok(has_written)
+    }
+
+    /// Drops bytes that the client has sent; `false` if there are none. An error says that the
+    /// client has gone.
+    fn drop_input(&self, cx: &mut Context<'_>, plain: &mut Plain) -> io::Result<bool> {
+        let mut room = self.writer.subscription.local_subscribers.engine.read_buffer.borrow_mut();
+        match Pin::new(plain).poll_read(cx, &mut room) {
+            Poll::Pending => Ok(false),
+            Poll::Ready(Ok(0)) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Poll::Ready(outcome) => outcome.map(|_| true),
+        }
+    }
+
+    fn poll(
+        &mut self,
+        cx: &mut Context<'_>,
+        plain: &mut Plain,
+        mut timer: Pin<&mut Sleep>,
+        silence: Duration,
+    ) -> Poll<Next> {
+        self.writer.mailbox.remember(cx);
+        for round in 0.. {
+            self.fill();
+            let Ok(has_written) = self.write(cx, plain) else { return Poll::Ready(Next::Gone) };
+            if self.is_idle() {
+                return Poll::Ready(Next::Idle);
+            }
+            if self.is_last && self.output.is_empty() {
+                return Poll::Ready(Next::Over);
+            }
+            let Ok(came) = self.drop_input(cx, plain) else { return Poll::Ready(Next::Gone) };
+            if !has_written && !came {
+                break;
+            }
+            if round == ROUNDS {
+                cx.waker().wake_by_ref();
+                break;
+            }
+        }
+        if self.writer.mailbox.ended() == Some(EndReason::Retired) && !self.ends {
+            self.ends = true;
+            timer.as_mut().get_mut().reset(Instant::now() + CLOSE);
+        }
+        while timer.as_mut().poll(cx).is_ready() {
+            if self.ends || self.sends.is_some_and(|sends| sends.is_stuck(&*plain)) {
+                return Poll::Ready(Next::Gone);
+            }
+            self.sends = Some(SendQueue::of(&*plain));
+            timer.as_mut().get_mut().reset(Instant::now() + silence);
+        }
+        Poll::Pending
+    }
+}

@@ -1,0 +1,445 @@
+//! Subscribers that are parked: WebSockets, and streams of events over plain HTTP/1.1.
+//!
+//! A parked subscriber has a socket in the parking lot and an entry in the table. Messages are
+//! written to its socket while it stays there (`LocalSubscribers::deliver_to`). It gets a task, the
+//! session of its form, when its socket has no room, and is parked again when everything is
+//! written.
+//!
+//! In silence it is sent a sign of life: a ping, or a comment. That is no message, so a successor
+//! must never count its bytes as one. The subscriber is therefore taken out of the parking lot
+//! before that, and its state is left anew when the sign of life is written. While a keeper may
+//! still have an older state of it ([`Hub::is_gathering`]) no sign of life is sent at all. The same
+//! holds for the event `missed`, which only a session writes.
+
+use std::future::poll_fn;
+use std::io::{self, Read, Write};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_io::{AsyncRead, AsyncWrite};
+
+use super::form::{Encoded, Form};
+use super::history::Since;
+use super::hub;
+use super::local_subscribers::{Delivery, LocalSubscribers, is_later};
+use super::mailbox::{EndReason, Mailbox};
+use super::send_queue::SendQueue;
+use crate::config::Slow;
+use crate::parking_lot::{ParkedConnection, ResumeReason};
+use crate::transport::{Socket, Transport};
+
+/// How long the end of a connection may take.
+pub(super) const CLOSE: Duration = Duration::from_secs(2);
+
+/// The most bytes that are read of a connection that ends, so that the reason for its end is not
+/// lost with a reset.
+const LINGER_BYTES: usize = 1 << 20;
+
+/// How often a session reads and writes before other tasks have their turn.
+pub(super) const ROUNDS: usize = 16;
+
+/// The next step of a session.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Next {
+    /// Nothing is under way.
+    Idle,
+    /// The session is over; all was written.
+    Over,
+    /// The session is over, and the client has gone.
+    Gone,
+}
+
+/// The bytes and messages that a subscriber with a task is still to be sent.
+pub(super) struct Backlog {
+    /// The rest of a message, or other bytes that come before the next message.
+    pub rest: Bytes,
+    pub mailbox: Rc<Mailbox>,
+    /// The last message that was sent, in whole or in part.
+    pub last: u64,
+}
+
+impl Backlog {
+    /// Returns the backlog of a subscriber that gets no more messages.
+    fn ended(last: u64) -> Backlog {
+        let mailbox = Rc::new(Mailbox::default());
+        mailbox.end(EndReason::Retired);
+        Backlog { rest: Bytes::new(), mailbox, last }
+    }
+}
+
+/// Writes as many bytes as there is room for now.
+pub(super) fn write(socket: &Socket, bytes: &[u8]) -> io::Result<usize> {
+    // std makes the kernel return an error, and not a signal, if the other end is closed.
+    let outcome = match socket {
+        Socket::Tcp(stream) => (&*stream).write(bytes),
+        Socket::Unix(stream) => (&*stream).write(bytes),
+    };
+    match outcome {
+        Err(error) if is_later(&error) => Ok(0),
+        outcome => outcome,
+    }
+}
+
+/// Reads the bytes that are available now.
+pub(super) fn read(socket: &Socket, room: &mut [u8]) -> io::Result<usize> {
+    match socket {
+        Socket::Tcp(stream) => (&*stream).read(room),
+        Socket::Unix(stream) => (&*stream).read(room),
+    }
+}
+
+impl LocalSubscribers {
+    /// Returns the form of a parked subscriber, and its send queue at the last sign of life that
+    /// was not answered.
+    fn parked_state(&self, index: usize) -> Option<(Form, Option<SendQueue>)> {
+        match self.subscribers.borrow().get(index)?.delivery {
+            Delivery::Parked { form, pinged, .. } => Some((form, pinged)),
+            Delivery::Poll(_) | Delivery::Task(_) => None,
+        }
+    }
+
+    /// Returns the last message that a subscriber was given.
+    fn last_given(&self, index: usize) -> u64 {
+        self.subscribers.borrow().get(index).map_or(0, |subscriber| subscriber.last)
+    }
+
+    /// Takes a parked subscriber back after an event.
+    pub(super) fn resume_parked(
+        self: Rc<LocalSubscribers>,
+        index: usize,
+        parked: ParkedConnection,
+        why: ResumeReason,
+    ) {
+        let Some((form, pinged)) = self.parked_state(index) else { return self.remove(index) };
+        match (why, form) {
+            (ResumeReason::Ready, Form::WebSocket) => self.read_parked(index, parked),
+            // It also comes back like this if it cannot be left to another server.
+            (ResumeReason::Ready, Form::Events) if !parked.socket.has_ended() => {
+                self.park_subscriber(index, parked, form, pinged);
+            }
+            (ResumeReason::Ready, Form::Events) => self.remove(index),
+            (ResumeReason::TimedOut, _) => self.show_life(index, parked, form, pinged),
+            (ResumeReason::Draining, _) => {
+                let last = self.last_given(index);
+                self.continue_in_task(index, parked, form, Backlog::ended(last));
+            }
+        }
+    }
+
+    /// Sends a sign of life, or ends a subscriber that has gone.
+    fn show_life(
+        self: Rc<LocalSubscribers>,
+        index: usize,
+        parked: ParkedConnection,
+        form: Form,
+        pinged: Option<SendQueue>,
+    ) {
+        if pinged.is_some_and(|queue| form.has_gone(queue, &parked.socket)) {
+            return self.remove(index);
+        }
+        if self.hub.is_gathering() {
+            return self.park_subscriber(index, parked, form, None);
+        }
+        let bytes = form.sign_of_life();
+        let mut queue = SendQueue::of(&parked.socket);
+        let Ok(count) = write(&parked.socket, bytes) else { return self.remove(index) };
+        self.wrote(index, form, count);
+        if count == bytes.len() {
+            queue.wrote(count);
+            return self.park_subscriber(index, parked, form, Some(queue));
+        }
+        let rest = Bytes::from_static(&bytes[count..]);
+        let last = self.last_given(index);
+        self.continue_in_task(index, parked, form, Backlog { rest, mailbox: Rc::default(), last });
+    }
+
+    /// Parks a subscriber that has nothing under way.
+    pub(super) fn park_subscriber(
+        self: Rc<LocalSubscribers>,
+        index: usize,
+        mut parked: ParkedConnection,
+        form: Form,
+        pinged: Option<SendQueue>,
+    ) {
+        parked.token = index as u64;
+        let silence = self.hub.silence();
+        let activity = || {
+            let last = self.last_given(index);
+            Some(form.activity(self.hub.space()?, last, pinged.is_some()))
+        };
+        match self.parking_lot.park(parked, self.clone(), form.wakes_on(), Some(silence), activity)
+        {
+            Ok(key) => self.set(index, Delivery::Parked { key, form, pinged }),
+            Err((parked, _)) => {
+                let last = self.last_given(index);
+                self.continue_in_task(index, parked, form, Backlog::ended(last));
+            }
+        }
+    }
+
+    /// Continues a subscriber that another server has left after a given message, and to which that
+    /// server has written this many bytes since. Those are whole messages, and the beginning of at
+    /// most one more, in its form. Otherwise its position is unknown, and the client has to come
+    /// again: the answer is `None`.
+    pub(crate) fn adopt(
+        self: &Rc<LocalSubscribers>,
+        parked: ParkedConnection,
+        form: Form,
+        (last, pinged): (u64, bool),
+        sent: u64,
+    ) -> Option<()> {
+        let options = self.hub.options();
+        let since = self.hub.join(self.queue_id, Some(self.cursor(last)));
+        let sent = usize::try_from(sent).unwrap_or(usize::MAX);
+        let encoded = Encoded::covering(form, self.hub.epoch(), &since.messages, sent);
+        // If some are missing, the messages that it was sent are not kept.
+        if sent > 0 && (since.missed || sent > encoded.len()) {
+            self.hub.leave(self.queue_id);
+            return None;
+        }
+        let (begun, mut rest) = encoded.sent(0, sent);
+        if !rest.is_empty() {
+            // The rest of one message must not hold the others.
+            rest = Bytes::copy_from_slice(&rest);
+        }
+        let Since { mut messages, missed, last: newest } = since;
+        messages.drain(..begun);
+        let last = messages.first().map_or(newest, |message| message.id - 1);
+        let mailbox = Rc::new(Mailbox::new(Since { messages, missed, last: newest }, &options));
+        if missed && options.slow == Slow::Disconnect {
+            hub::count(&self.hub.counters().disconnected, 1);
+            mailbox.end(EndReason::Slow);
+        } else if missed {
+            rest = form.missed(self.cursor(last)).into();
+        }
+        let subscription = self.add(newest, Delivery::Task(mailbox.clone()));
+        let index = subscription.index;
+        subscription.detach();
+        if rest.is_empty() && mailbox.is_empty() && mailbox.ended().is_none() {
+            let pinged = pinged.then(|| SendQueue::of(&parked.socket));
+            self.clone().park_subscriber(index, parked, form, pinged);
+        } else {
+            self.continue_in_task(index, parked, form, Backlog { rest, mailbox, last });
+        }
+        Some(())
+    }
+
+    /// Continues a parked subscriber in a task.
+    pub(super) fn continue_in_task(
+        self: &Rc<LocalSubscribers>,
+        index: usize,
+        parked: ParkedConnection,
+        form: Form,
+        backlog: Backlog,
+    ) {
+        match form {
+            Form::WebSocket => self.continue_socket(index, parked, backlog),
+            Form::Events => self.continue_events(index, parked, backlog),
+        }
+    }
+}
+
+/// Ends a connection so that the bytes that were written last arrive.
+pub(super) async fn linger(mut transport: Transport) -> io::Result<()> {
+    poll_fn(|cx| Pin::new(&mut transport).poll_close(cx)).await?;
+    let mut room = [0; 4096];
+    let mut left = LINGER_BYTES;
+    while left > 0 {
+        match poll_fn(|cx| Pin::new(&mut transport).poll_read(cx, &mut room)).await? {
+            0 => break,
+            count => left = left.saturating_sub(count),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+    use std::rc::Weak;
+    use std::sync::Arc;
+    use std::time::Instant;
+
+    use superpoll::backend::Topology;
+    use superpoll_rt::{Runtime, yield_now};
+
+    use super::super::engine::ChannelEngine;
+    use super::super::hub::Hub;
+    use super::super::message::Message;
+    use super::*;
+    use crate::config::Channel;
+    use crate::parking_lot::ParkingLot;
+    use crate::peer::Peer;
+
+    const FORMS: [Form; Form::COUNT] = [Form::WebSocket, Form::Events];
+    const PATIENCE: Duration = Duration::from_secs(20);
+    const EPOCH: u64 = 7;
+
+    fn messages() -> Vec<Message> {
+        let texts = ["first", "", "two\nlines", "the last one"];
+        let message = |(id, text): (u64, &&'static str)| Message {
+            id,
+            data: Bytes::from_static(text.as_bytes()),
+            is_text: id != 4,
+        };
+        (1..).zip(&texts).map(message).collect()
+    }
+
+    fn parking_lot() -> Rc<ParkingLot> {
+        let prepared = ParkingLot::prepare(Topology::Nested).unwrap();
+        ParkingLot::open(prepared, Arc::default(), Arc::new(|event| panic!("{event}")))
+    }
+
+    /// An engine's subscribers of a channel. The engine lives as long as they do.
+    fn subscribers(hub: &Arc<Hub>, lot: &Rc<ParkingLot>) -> Rc<LocalSubscribers> {
+        LocalSubscribers::new(hub.clone(), &ChannelEngine::new(lot.clone()), Weak::new())
+    }
+
+    /// A connection of another server, and its client.
+    fn connection() -> (ParkedConnection, UnixStream) {
+        let (server, client) = UnixStream::pair().unwrap();
+        server.set_nonblocking(true).unwrap();
+        client.set_nonblocking(true).unwrap();
+        let (socket, peer) = (Socket::Unix(server), Rc::new(Peer::default()));
+        (ParkedConnection { socket, peer, token: 0, pending: None }, client)
+    }
+
+    /// Reads as many bytes as are expected.
+    async fn read_all(mut client: &UnixStream, count: usize) -> Vec<u8> {
+        let (mut found, end) = (Vec::new(), Instant::now() + PATIENCE);
+        while found.len() < count {
+            let mut room = [0; 1024];
+            match client.read(&mut room) {
+                Ok(0) => panic!("it ends after {found:?}"),
+                Ok(count) => found.extend_from_slice(&room[..count]),
+                Err(_) => yield_now().await,
+            }
+            assert!(Instant::now() < end, "{found:?}");
+        }
+        found
+    }
+
+    /// Whatever the last server had written when it was killed, its client gets each message once,
+    /// and new messages behind them.
+    #[test]
+    fn a_successor_goes_on_behind_any_byte() {
+        let options = Channel { history: 100, ..Channel::default() };
+        let messages = messages();
+        Runtime::new().unwrap().block_on(async {
+            let lot = parking_lot();
+            for (form, after) in
+                FORMS.into_iter().flat_map(|form| (0..=4).map(move |id| (form, id)))
+            {
+                let after_it = &messages[usize::try_from(after).unwrap()..];
+                let all = Encoded::new(form, EPOCH, after_it).from(0);
+                for count in 0..=all.len() + 1 {
+                    let hub = Hub::restore("/c".into(), EPOCH, messages.clone());
+                    hub.change(options.clone());
+                    let subscribers = subscribers(&hub, &lot);
+                    let (parked, client) = connection();
+                    let written = count.min(all.len());
+                    assert_eq!(write(&parked.socket, &all[..written]).unwrap(), written);
+                    let state = (after, false);
+                    let outcome = subscribers.adopt(parked, form, state, count as u64);
+                    if count > all.len() {
+                        assert!(outcome.is_none() && hub.subscribers() == 0);
+                        continue;
+                    }
+                    assert!(outcome.is_some());
+                    let next = Message { id: 5, data: "next".into(), is_text: true };
+                    assert_eq!(hub.publish("next"), Some(5));
+                    let expected = [after_it, &[next]].concat();
+                    let expected = Encoded::new(form, EPOCH, &expected).from(0);
+                    let found = read_all(&client, expected.len()).await;
+                    assert!(found == expected, "{form:?} after {after}, {count} bytes: {found:?}");
+                    // It is parked, unless its task has not had its turn yet.
+                    let end = Instant::now() + PATIENCE;
+                    while lot.len() != 1 {
+                        assert!(Instant::now() < end, "{form:?} after {after}, {count} bytes");
+                        yield_now().await;
+                    }
+                    // The next server begins here.
+                    assert_eq!(
+                        subscribers.last_given(0),
+                        5,
+                        "{form:?} after {after}, {count} bytes"
+                    );
+                    drop(client);
+                    while hub.subscribers() > 0 {
+                        assert!(Instant::now() < end, "{form:?} after {after}, {count} bytes");
+                        yield_now().await;
+                    }
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn a_successor_tells_a_stream_that_messages_are_missing() {
+        let options = |slow| Channel { history: 100, slow, ..Channel::default() };
+        let messages = messages().split_off(2);
+        Runtime::new().unwrap().block_on(async {
+            for (form, slow) in FORMS
+                .into_iter()
+                .flat_map(|form| [Slow::DropOldest, Slow::Disconnect].map(|slow| (form, slow)))
+            {
+                let hub = Hub::restore("/c".into(), EPOCH, messages.clone());
+                hub.change(options(slow));
+                let subscribers = subscribers(&hub, &parking_lot());
+                // A client that was sent some of the messages that are not kept is at an unknown
+                // place.
+                let (parked, _client) = connection();
+                assert!(subscribers.adopt(parked, form, (0, false), 1).is_none());
+                let (parked, client) = connection();
+                assert!(subscribers.adopt(parked, form, (0, false), 0).is_some());
+                let kept = Encoded::new(form, EPOCH, &messages).from(0);
+                let expected = match (form, slow) {
+                    (_, Slow::DropOldest) => {
+                        [&form.missed(subscribers.cursor(2))[..], &kept].concat()
+                    }
+                    (Form::Events, Slow::Disconnect) => b"0\r\n\r\n".to_vec(),
+                    // 1013, to be closed and tried again.
+                    (Form::WebSocket, Slow::Disconnect) => b"\x88\x20\x03\xf5too many".to_vec(),
+                };
+                let found = read_all(&client, expected.len()).await;
+                assert!(found.starts_with(&expected), "{form:?} {slow:?}: {found:?}");
+            }
+        });
+    }
+
+    /// Its state is left anew with each comment, and no comment is sent while another state may
+    /// exist.
+    #[test]
+    fn signs_of_life_are_sent_only_to_subscribers_that_have_one_state() {
+        Runtime::new().unwrap().block_on(async {
+            for form in FORMS {
+                let lot = parking_lot();
+                let hub = Hub::restore("/c".into(), EPOCH, messages());
+                let subscribers = subscribers(&hub, &lot);
+                let (parked, client) = connection();
+                subscribers.adopt(parked, form, (4, false), 0).unwrap();
+                let time_out = |subscribers: &Rc<LocalSubscribers>| {
+                    let Delivery::Parked { key, .. } = subscribers.subscribers.borrow()[0].delivery
+                    else {
+                        panic!("it is not parked")
+                    };
+                    let parked = lot.take(key).unwrap();
+                    subscribers.clone().resume_parked(0, parked, ResumeReason::TimedOut);
+                };
+                time_out(&subscribers);
+                assert!((&client).read(&mut [0; 16]).is_err(), "{form:?}");
+                assert_eq!((lot.len(), subscribers.last_given(0)), (1, 4));
+                hub.finish_gathering();
+                time_out(&subscribers);
+                let sign = form.sign_of_life();
+                assert_eq!(read_all(&client, sign.len()).await, sign);
+                assert_eq!((lot.len(), subscribers.last_given(0)), (1, 4));
+                // A WebSocket has to answer, a stream need not.
+                time_out(&subscribers);
+                assert_eq!(hub.subscribers(), usize::from(form == Form::Events));
+            }
+        });
+    }
+}
