@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::connection_limits::ConnectionPermit;
 
 /// The peer of a connection.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Peer {
     /// The client's address, from the PROXY protocol or the socket; none in the Unix domain.
     pub client: Option<SocketAddr>,

@@ -88,7 +88,7 @@ impl Nursery {
                 channel = {{ {channel} }}
                 [[hosts.routes]]
                 path = \"/rooms/{{room}}\"
-                channel = {{ history = {history}, idle = \"1s\" }}
+                channel = {{ {channel}, idle = \"1s\" }}
                 {options}"
             ),
         );

@@ -8,7 +8,6 @@ use bytes::Bytes;
 
 use super::cursor::Cursor;
 use super::form::{Encoded, Form};
-use super::hub::Hub;
 use super::message::{Message, cost};
 use super::replay;
 use crate::config::Channel;
@@ -51,9 +50,8 @@ impl Broadcast {
     }
 
     /// Returns the messages in a form.
-    pub(super) fn encoded(&mut self, form: Form, hub: &Hub) -> &Encoded {
-        self.encoded[form as usize]
-            .get_or_insert_with(|| Encoded::new(form, hub.epoch(), &self.messages))
+    pub(super) fn encoded(&mut self, form: Form, epoch: u64) -> &Encoded {
+        self.encoded[form as usize].get_or_insert_with(|| Encoded::new(form, epoch, &self.messages))
     }
 
     /// Returns the answer to long-polls that have read the messages before `first`.

@@ -39,13 +39,13 @@ pub(crate) struct LocalSubscribers {
     pub(super) parking_lot: Rc<ParkingLot>,
     pub(super) queue_id: u64,
     pub(super) subscribers: RefCell<Slab<Subscriber>>,
+    /// The log entries of responses that are sent here, by subscriber. Each is written with the end
+    /// of its subscription. Without a log there are none.
+    pub(super) entries: RefCell<HashMap<usize, Box<dyn ResponseEntry>>>,
     /// The route that they came by.
     route: Weak<LocalRoute>,
     /// There are no subscribers any more, and no new ones are accepted.
     is_retired: Cell<bool>,
-    /// The log entries of responses that are sent here, by subscriber. Each is written with the end
-    /// of its subscription. Without a log there are none.
-    pub(super) entries: RefCell<HashMap<usize, Box<dyn ResponseEntry>>>,
 }
 
 /// A subscriber.
@@ -107,9 +107,9 @@ impl LocalSubscribers {
             parking_lot: engine.parking_lot.clone(),
             queue_id,
             subscribers: RefCell::default(),
+            entries: RefCell::default(),
             route,
             is_retired: Cell::new(false),
-            entries: RefCell::default(),
         });
         engine.enter(queue_id, Rc::downgrade(&local_subscribers));
         local_subscribers
@@ -219,8 +219,7 @@ impl LocalSubscribers {
             }
             Delivery::Parked { key, form, pinged } => {
                 let (key, form) = (*key, *form);
-                let encoded = broadcast.encoded(form, &self.hub);
-                let bytes = encoded.from(first);
+                let bytes = broadcast.encoded(form, self.hub.epoch()).from(first);
                 let written =
                     self.parking_lot.with_socket(key, |socket| parked::write(socket, &bytes));
                 if let Some(Ok(count)) = written {
@@ -231,7 +230,8 @@ impl LocalSubscribers {
                 match written {
                     Some(Ok(count)) if count == bytes.len() => {}
                     Some(Ok(count)) => {
-                        let (begun, rest) = encoded.sent(first, count);
+                        let (begun, rest) =
+                            broadcast.encoded(form, self.hub.epoch()).sent(first, count);
                         // The rest of one message must not hold the others.
                         let rest = Bytes::copy_from_slice(&rest);
                         let mailbox = Rc::new(Mailbox::default());

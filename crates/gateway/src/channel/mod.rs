@@ -13,8 +13,8 @@
 //!
 //! An idle subscriber is parked, see `parking_lot.rs`: all that remains of it is an entry in the
 //! table of [`LocalSubscribers`], with the last message that it was sent. A message for a parked
-//! WebSocket, or a parked stream of events, is written to its socket in a [`Form`] that is made once
-//! for all: a frame, or a chunk of HTTP/1.1. A WebSocket's protocol object is made when the client
+//! WebSocket, or a parked stream of events, is written to its socket in a form (`form.rs`) that is made
+//! once for all: a frame, or a chunk of HTTP/1.1. A WebSocket's protocol object is made when the client
 //! sends something. A task is made when the work does not fit into one turn, or when the socket has
 //! no room: from then on messages wait for the subscriber, up to the channel's limit. Subscribers
 //! that cannot be parked (encrypted connections, HTTP/2, events over HTTP/1.0) have a task all

@@ -292,6 +292,7 @@ mod tests {
         ParkingLot::open(prepared, Arc::default(), Arc::new(|event| panic!("{event}")))
     }
 
+    /// An engine's subscribers of a channel. The engine lives as long as they do.
     fn subscribers(hub: &Arc<Hub>, lot: &Rc<ParkingLot>) -> Rc<LocalSubscribers> {
         LocalSubscribers::new(hub.clone(), &ChannelEngine::new(lot.clone()), Weak::new())
     }
@@ -301,15 +302,8 @@ mod tests {
         let (server, client) = UnixStream::pair().unwrap();
         server.set_nonblocking(true).unwrap();
         client.set_nonblocking(true).unwrap();
-        let peer = Peer {
-            client: None,
-            local: None,
-            is_encrypted: false,
-            is_proxied: false,
-            permit: None,
-        };
-        let socket = Socket::Unix(server);
-        (ParkedConnection { socket, peer: Rc::new(peer), token: 0, pending: None }, client)
+        let (socket, peer) = (Socket::Unix(server), Rc::new(Peer::default()));
+        (ParkedConnection { socket, peer, token: 0, pending: None }, client)
     }
 
     /// Reads as many bytes as are expected.
@@ -366,6 +360,12 @@ mod tests {
                         assert!(Instant::now() < end, "{form:?} after {after}, {count} bytes");
                         yield_now().await;
                     }
+                    // The next server begins here.
+                    assert_eq!(
+                        subscribers.last_given(0),
+                        5,
+                        "{form:?} after {after}, {count} bytes"
+                    );
                     drop(client);
                     while hub.subscribers() > 0 {
                         assert!(Instant::now() < end, "{form:?} after {after}, {count} bytes");

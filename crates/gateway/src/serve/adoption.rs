@@ -332,12 +332,10 @@ impl Local {
                 local_subscribers.park_poll(WaitingRequest { parked }, last, limit);
             }
             Activity::Socket { space, last, pinged } => {
-                let local_subscribers = subscribers(space)?;
-                local_subscribers.adopt(parked, Form::WebSocket, (last, pinged), sent)?;
+                subscribers(space)?.adopt(parked, Form::WebSocket, (last, pinged), sent)?;
             }
             Activity::Events { space, last, pinged } => {
-                let local_subscribers = subscribers(space)?;
-                local_subscribers.adopt(parked, Form::Events, (last, pinged), sent)?;
+                subscribers(space)?.adopt(parked, Form::Events, (last, pinged), sent)?;
             }
         }
         Some(())

@@ -155,15 +155,9 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let mut server = listener.accept().unwrap().0;
-        let peer = Peer {
-            client: None,
-            local: None,
-            is_encrypted: false,
-            is_proxied: false,
-            permit: None,
-        };
         let left =
-            ConnectionRecord::new(&peer, 1, &server, Activity::Idle { requests: 1 }).unwrap();
+            ConnectionRecord::new(&Peer::default(), 1, &server, Activity::Idle { requests: 1 })
+                .unwrap();
         client.write_all(b"question").unwrap();
         // The peer of a server that was killed has not read the bytes that the server sent, which
         // does not matter.

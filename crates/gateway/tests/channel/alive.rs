@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use superpoll_gateway::channel::Hub;
 use superpoll_rt::BackendKind;
 use tungstenite::{Message, WebSocket};
 
@@ -92,6 +93,20 @@ fn a_client_whose_ping_is_queued_in_the_kernel_is_not_ended() {
     });
 }
 
+/// Publishes messages, and further ones until the subscriber has gone: bytes that are written to it
+/// are no sign that it reads.
+fn publish_until_gone(hub: &Hub, count: usize, length: usize) {
+    for _ in 0..count {
+        hub.publish("x".repeat(length));
+    }
+    let end = Instant::now() + PATIENCE;
+    while hub.subscribers() > 0 {
+        hub.publish("more");
+        assert!(Instant::now() < end, "{count} messages of {length} bytes");
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
 #[test]
 fn an_unresponsive_client_is_ended_even_while_messages_are_published() {
     thread::scope(|scope| {
@@ -103,16 +118,7 @@ fn an_unresponsive_client_is_ended_even_while_messages_are_published() {
                     let client = narrow(&stage);
                     stage.until(|engine| &engine.parked, 1);
                     let hub = stage.channel.clone().unwrap();
-                    for _ in 0..count {
-                        hub.publish("x".repeat(length));
-                    }
-                    // Bytes that are written to it are no sign that it reads.
-                    let end = Instant::now() + PATIENCE;
-                    while hub.subscribers() > 0 {
-                        hub.publish("more");
-                        assert!(Instant::now() < end, "{backend:?}, {count} messages");
-                        thread::sleep(Duration::from_millis(20));
-                    }
+                    publish_until_gone(&hub, count, length);
                     until_subscribers(&stage, 0);
                     drop(client);
                 });
@@ -149,15 +155,7 @@ fn a_stream_whose_client_does_not_read_is_ended_even_while_messages_are_publishe
                     let client = narrow_events(&stage);
                     stage.until(|engine| &engine.parked, 1);
                     let hub = stage.channel.clone().unwrap();
-                    for _ in 0..count {
-                        hub.publish("x".repeat(length));
-                    }
-                    let end = Instant::now() + PATIENCE;
-                    while hub.subscribers() > 0 {
-                        hub.publish("more");
-                        assert!(Instant::now() < end, "{backend:?}, {count} messages");
-                        thread::sleep(Duration::from_millis(20));
-                    }
+                    publish_until_gone(&hub, count, length);
                     drop(client);
                 });
             }

@@ -2,6 +2,7 @@
 
 use std::io::BufRead;
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use serde_json::Value;
@@ -50,6 +51,36 @@ pub(crate) fn until_options(stage: &Stage, changed: impl Fn(&Channel) -> bool) {
         assert!(Instant::now() < end, "{:?}", channel.options());
         std::thread::yield_now();
     }
+}
+
+/// Lets clients subscribe, each after a given message, while messages are on their way to the
+/// engines. Returns the clients and the last message. Each message is its own id.
+pub(crate) fn subscribe_while_publishing<T>(
+    stage: &Stage,
+    mut subscribe: impl FnMut(u64) -> T,
+) -> (Vec<T>, u64) {
+    let channel = stage.channel.as_ref().unwrap();
+    let subscribed = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let publisher = scope.spawn(|| {
+            for id in 1..20_000 {
+                assert_eq!(channel.publish(id.to_string()), Some(id));
+                if subscribed.load(Ordering::Relaxed) {
+                    return id;
+                }
+                std::thread::yield_now();
+            }
+            19_999
+        });
+        let mut clients = Vec::new();
+        for number in 0..80 {
+            // Some have much to catch up with, others hardly anything.
+            let last = channel.last();
+            clients.push(subscribe(if number % 4 == 0 { last / 2 } else { last }));
+        }
+        subscribed.store(true, Ordering::Relaxed);
+        (clients, publisher.join().unwrap())
+    })
 }
 
 /// Publishes a message, and returns its id.

@@ -1,8 +1,6 @@
 //! Subscribing and publishing by WebSocket.
 
 use std::io::{Read, Write};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use superpoll_rt::BackendKind;
 use tungstenite::protocol::CloseFrame;
@@ -10,7 +8,9 @@ use tungstenite::protocol::frame::coding::{CloseCode, Data, OpCode};
 use tungstenite::protocol::frame::{Frame, FrameHeader};
 use tungstenite::{Error, Message};
 
-use crate::clients::{messages, next, publish, socket, stage, until_subscribers};
+use crate::clients::{
+    messages, next, publish, socket, stage, subscribe_while_publishing, until_subscribers,
+};
 use crate::stage::BACKENDS;
 
 /// A client's frame as bytes.
@@ -182,32 +182,9 @@ fn missed_messages_are_replayed() {
 fn nothing_is_lost_or_doubled_between_replay_and_live() {
     for backend in BACKENDS {
         let stage = stage(backend, 2, "history = 100000");
-        let channel = stage.channel.clone().unwrap();
-        // Messages are on their way to the engines whenever a client subscribes.
-        let subscribed = Arc::new(AtomicBool::new(false));
-        let publisher = std::thread::spawn({
-            let subscribed = subscribed.clone();
-            move || {
-                for id in 1..20_000 {
-                    assert_eq!(channel.publish(id.to_string()), Some(id));
-                    if subscribed.load(Ordering::Relaxed) {
-                        return id;
-                    }
-                    std::thread::yield_now();
-                }
-                19_999
-            }
+        let (mut clients, last) = subscribe_while_publishing(&stage, |after| {
+            (socket(&stage, &format!("?after={after}")).0, after)
         });
-        let channel = stage.channel.clone().unwrap();
-        let mut clients = Vec::new();
-        for number in 0..80 {
-            // Some have much to catch up with, others hardly anything.
-            let last = channel.last();
-            let after = if number % 4 == 0 { last / 2 } else { last };
-            clients.push((socket(&stage, &format!("?after={after}")).0, after));
-        }
-        subscribed.store(true, Ordering::Relaxed);
-        let last = publisher.join().unwrap();
         for (client, after) in &mut clients {
             for id in *after + 1..=last {
                 assert_eq!(next(client), id.to_string(), "{backend:?}");
