@@ -335,6 +335,10 @@ impl Local {
                 let local_subscribers = subscribers(space)?;
                 local_subscribers.adopt(parked, Form::WebSocket, (last, pinged), sent)?;
             }
+            Activity::JsonSocket { space, last, pinged } => {
+                let local_subscribers = subscribers(space)?;
+                local_subscribers.adopt(parked, Form::Json, (last, pinged), sent)?;
+            }
             Activity::Events { space, last, pinged } => {
                 let local_subscribers = subscribers(space)?;
                 local_subscribers.adopt(parked, Form::Events, (last, pinged), sent)?;
