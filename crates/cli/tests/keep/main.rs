@@ -6,6 +6,7 @@ mod mishaps;
 mod names;
 #[path = "../program/mod.rs"]
 mod program;
+mod publication;
 mod refusals;
 #[path = "../serve/stage.rs"]
 #[expect(dead_code, reason = "shared with the tests of the web server")]

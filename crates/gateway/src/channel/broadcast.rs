@@ -8,6 +8,7 @@ use bytes::Bytes;
 
 use super::cursor::Cursor;
 use super::form::{Encoded, Form};
+use super::hub::Hub;
 use super::message::{Message, cost};
 use super::replay;
 use crate::config::Channel;
@@ -50,8 +51,9 @@ impl Broadcast {
     }
 
     /// Returns the messages in a form.
-    pub(super) fn encoded(&mut self, form: Form, epoch: u64) -> &Encoded {
-        self.encoded[form as usize].get_or_insert_with(|| Encoded::new(form, epoch, &self.messages))
+    pub(super) fn encoded(&mut self, form: Form, hub: &Hub) -> &Encoded {
+        self.encoded[form as usize]
+            .get_or_insert_with(|| Encoded::new(form, hub.source(), &self.messages))
     }
 
     /// Returns the answer to long-polls that have read the messages before `first`.
@@ -75,7 +77,7 @@ mod tests {
 
     #[test]
     fn a_broadcast_has_at_least_one_message() {
-        let message = |id, length| Message { id, data: vec![0; length].into(), is_text: false };
+        let message = |id, length| Message::new(id, vec![0; length], false);
         let lengths = [100, BROADCAST_BYTES, BROADCAST_BYTES + 1, 1, BROADCAST_BYTES - 1, 1];
         let mut messages: VecDeque<Message> =
             (1..).zip(lengths).map(|(id, length)| message(id, length)).collect();

@@ -17,6 +17,9 @@ const RETRY: u32 = 2000;
 /// The most bytes of an event of one line, and of its chunk, in addition to its message.
 const AROUND: usize = 96;
 
+/// The name of the field with the type of an event.
+const EVENT: &str = "event: ";
+
 /// A comment, which shows that the connection lives.
 pub(super) const COMMENT: &[u8] = b":\n\n";
 
@@ -42,7 +45,8 @@ pub(super) fn missed(to: &mut Vec<u8>, cursor: Cursor) {
 /// six more for each line.
 pub(super) fn room(message: &Message) -> usize {
     let length = message.data.len();
-    AROUND + if message.is_text { length } else { BASE64.encode_len(length) }
+    let event = message.event().map_or(0, |event| EVENT.len() + event.len() + 1);
+    AROUND + event + if message.is_text { length } else { BASE64.encode_len(length) }
 }
 
 /// Writes a message.
@@ -50,6 +54,9 @@ pub(super) fn message(to: &mut Vec<u8>, message: &Message, cursor: Cursor) {
     to.reserve(room(message));
     let _ = writeln!(to, "id: {cursor}");
     if message.is_text {
+        if let Some(event) = message.event() {
+            let _ = writeln!(to, "{EVENT}{event}");
+        }
         for line in lines(&message.data) {
             to.extend_from_slice(b"data: ");
             to.extend_from_slice(line);
@@ -99,7 +106,7 @@ mod tests {
     fn text(data: impl Into<Bytes>, is_text: bool) -> String {
         let mut text = Vec::new();
         let cursor = Cursor { id: 3, epoch: Some(10) };
-        message(&mut text, &Message { id: 3, data: data.into(), is_text }, cursor);
+        message(&mut text, &Message::new(3, data, is_text), cursor);
         String::from_utf8(text).unwrap()
     }
 
@@ -132,7 +139,7 @@ mod tests {
     #[test]
     fn a_message_of_one_line_fits_the_room_that_is_made_for_it() {
         for (length, is_text) in [(0, true), (0, false), (65_536, true), (65_536, false)] {
-            let message = Message { id: u64::MAX, data: vec![b'x'; length].into(), is_text };
+            let message = Message::new(u64::MAX, vec![b'x'; length], is_text);
             let cursor = Cursor { id: u64::MAX, epoch: Some(u64::MAX) };
             let mut bytes = Vec::new();
             chunk(&mut bytes, |to| super::message(to, &message, cursor));

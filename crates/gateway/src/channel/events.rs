@@ -188,6 +188,9 @@ impl EventWriter {
                 put(text, self.is_chunked, |text| event_text::missed(text, cursor));
             }
             self.last = message.id;
+            if !hub.may_send(&message) {
+                continue;
+            }
             let cursor = local_subscribers.cursor(message.id);
             put(text, self.is_chunked, |text| event_text::message(text, &message, cursor));
         }

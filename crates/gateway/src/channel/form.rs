@@ -1,7 +1,7 @@
 //! The forms in which parked subscribers get messages.
 //!
 //! Messages are made into a form once, for all subscribers that are parked with it. The bytes of a
-//! message depend on nothing but the message and the channel's epoch. So a successor can make them
+//! message depend on nothing but the message and the epoch and name of the channel. So a successor can make them
 //! again, and tell by their number alone which of them a subscriber has
 //! ([`LocalSubscribers::adopt`](super::LocalSubscribers::adopt)). Bytes that are no messages are
 //! written only where the state of the connection is left anew behind them.
@@ -14,6 +14,7 @@ use bytes::Bytes;
 use super::cursor::Cursor;
 use super::event_text;
 use super::frames;
+use super::json_frame::{self, Source};
 use super::message::Message;
 use super::send_queue::SendQueue;
 use crate::parking_lot::WakeOn;
@@ -25,28 +26,32 @@ use crate::transport::Socket;
 pub(crate) enum Form {
     /// A frame of a WebSocket.
     WebSocket,
+    /// A frame of a WebSocket with the subprotocol `superpoll.v1`.
+    Json,
     /// A server-sent event, as a chunk of a response of HTTP/1.1.
     Events,
 }
 
 impl Form {
     /// The number of forms.
-    pub(super) const COUNT: usize = 2;
+    pub(super) const COUNT: usize = 3;
 
     /// Returns about as many bytes as a message needs.
-    fn room(self, message: &Message) -> usize {
+    fn room(self, message: &Message, source: Source<'_>) -> usize {
         match self {
             Form::WebSocket => frames::room(message),
+            Form::Json => json_frame::room(message, source),
             Form::Events => event_text::room(message),
         }
     }
 
     /// Appends a message.
-    pub(super) fn write(self, message: &Message, epoch: u64, to: &mut Vec<u8>) {
+    pub(super) fn write(self, message: &Message, source: Source<'_>, to: &mut Vec<u8>) {
         match self {
             Form::WebSocket => frames::write(message, to),
+            Form::Json => json_frame::message(message, source, to),
             Form::Events => {
-                let cursor = Cursor { id: message.id, epoch: Some(epoch) };
+                let cursor = Cursor { id: message.id, epoch: Some(source.epoch) };
                 event_text::chunk(to, |to| event_text::message(to, message, cursor));
             }
         }
@@ -54,10 +59,15 @@ impl Form {
 
     /// Returns the bytes that say that messages up to a position were left out, if the form has
     /// any.
-    pub(super) fn missed(self, cursor: Cursor) -> Vec<u8> {
+    pub(super) fn missed(self, id: u64, source: Source<'_>) -> Vec<u8> {
         let mut bytes = Vec::new();
-        if self == Form::Events {
-            event_text::chunk(&mut bytes, |to| event_text::missed(to, cursor));
+        match self {
+            Form::WebSocket => {}
+            Form::Json => json_frame::place(id, true, source, &mut bytes),
+            Form::Events => {
+                let cursor = Cursor { id, epoch: Some(source.epoch) };
+                event_text::chunk(&mut bytes, |to| event_text::missed(to, cursor));
+            }
         }
         bytes
     }
@@ -65,7 +75,7 @@ impl Form {
     /// Returns the bytes that are written after a silence, to find out whether the client lives.
     pub(super) const fn sign_of_life(self) -> &'static [u8] {
         match self {
-            Form::WebSocket => frames::PING,
+            Form::WebSocket | Form::Json => frames::PING,
             Form::Events => event_text::COMMENT_CHUNK,
         }
     }
@@ -74,7 +84,7 @@ impl Form {
     pub(super) fn has_gone(self, queue: SendQueue, socket: &Socket) -> bool {
         match self {
             // It neither answers nor reads.
-            Form::WebSocket => !queue.has_moved(socket),
+            Form::WebSocket | Form::Json => !queue.has_moved(socket),
             // No answer is expected.
             Form::Events => queue.is_stuck(socket),
         }
@@ -83,7 +93,7 @@ impl Form {
     /// Returns the event that ends a stay in the parking lot.
     pub(super) const fn wakes_on(self) -> WakeOn {
         match self {
-            Form::WebSocket => WakeOn::Readable,
+            Form::WebSocket | Form::Json => WakeOn::Readable,
             Form::Events => WakeOn::HungUp,
         }
     }
@@ -92,6 +102,7 @@ impl Form {
     pub(super) const fn activity(self, space: u64, last: u64, pinged: bool) -> Activity {
         match self {
             Form::WebSocket => Activity::Socket { space, last, pinged },
+            Form::Json => Activity::JsonSocket { space, last, pinged },
             Form::Events => Activity::Events { space, last, pinged },
         }
     }
@@ -105,19 +116,29 @@ pub(super) struct Encoded {
 }
 
 impl Encoded {
-    pub(super) fn new(form: Form, epoch: u64, messages: &[Message]) -> Encoded {
-        let room = messages.iter().map(|message| form.room(message)).sum();
-        Encoded::up_to(form, epoch, messages, Vec::with_capacity(room), usize::MAX)
+    pub(super) fn new<'a>(
+        form: Form,
+        source: impl Into<Source<'a>>,
+        messages: &[Message],
+    ) -> Encoded {
+        let source = source.into();
+        let room = messages.iter().map(|message| form.room(message, source)).sum();
+        Encoded::up_to(form, source, messages, Vec::with_capacity(room), usize::MAX)
     }
 
     /// Makes as many of the messages as have this many bytes, or all.
-    pub(super) fn covering(form: Form, epoch: u64, messages: &[Message], count: usize) -> Encoded {
-        Encoded::up_to(form, epoch, messages, Vec::new(), count)
+    pub(super) fn covering<'a>(
+        form: Form,
+        source: impl Into<Source<'a>>,
+        messages: &[Message],
+        count: usize,
+    ) -> Encoded {
+        Encoded::up_to(form, source.into(), messages, Vec::new(), count)
     }
 
     fn up_to(
         form: Form,
-        epoch: u64,
+        source: Source<'_>,
         messages: &[Message],
         mut bytes: Vec<u8>,
         count: usize,
@@ -127,7 +148,7 @@ impl Encoded {
             if bytes.len() >= count {
                 break;
             }
-            form.write(message, epoch, &mut bytes);
+            form.write(message, source, &mut bytes);
             ends.push(bytes.len());
         }
         Encoded { bytes: bytes.into(), ends }
@@ -163,10 +184,10 @@ impl Encoded {
 mod tests {
     use super::*;
 
-    const FORMS: [Form; Form::COUNT] = [Form::WebSocket, Form::Events];
+    const FORMS: [Form; Form::COUNT] = [Form::WebSocket, Form::Json, Form::Events];
 
     fn message(id: u64, data: impl Into<Bytes>, is_text: bool) -> Message {
-        Message { id, data: data.into(), is_text }
+        Message::new(id, data, is_text)
     }
 
     fn messages() -> [Message; 4] {
@@ -239,8 +260,8 @@ mod tests {
             |id, epoch| Encoded::new(Form::Events, epoch, &[message(id, "same", true)]).from(0);
         assert_ne!(bytes(1, 1), bytes(2, 1));
         assert_ne!(bytes(1, 1), bytes(1, 2));
-        assert_eq!(Form::WebSocket.missed(Cursor { id: 1, epoch: None }), b"");
-        let missed = Form::Events.missed(Cursor { id: 1, epoch: Some(10) });
+        assert_eq!(Form::WebSocket.missed(1, 10.into()), b"");
+        let missed = Form::Events.missed(1, 10.into());
         assert_eq!(missed, b"22\r\nevent: missed\nid: 1-a\ndata: true\n\n\r\n");
     }
 }

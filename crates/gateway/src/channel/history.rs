@@ -4,11 +4,9 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-use bytes::Bytes;
-
 use super::budget::Budget;
 use super::cursor::Cursor;
-use super::message::{EACH, Message, cost};
+use super::message::{Draft, Message, cost};
 use crate::succession::records::{RecordStore, encode_message};
 
 /// After this many messages the oldest are removed from the record store.
@@ -59,10 +57,9 @@ impl History {
         self.budget = budget.clone();
     }
 
-    /// Drops the oldest messages for one of this length, as far as the budget demands it. If that
+    /// Drops the oldest messages for one of this cost, as far as the budget demands it. If that
     /// would not make room for the message, drops none and returns `false`.
-    pub(super) fn make_room(&mut self, length: usize) -> bool {
-        let bytes = length as u64 + EACH;
+    pub(super) fn make_room(&mut self, bytes: u64) -> bool {
         if self.gathered.is_some() {
             // The messages of that time have a bound of their own.
             return true;
@@ -78,6 +75,11 @@ impl History {
         while !self.budget.has_room(bytes) && self.drop_oldest() {}
         self.trim();
         true
+    }
+
+    /// Returns the message that was published with a key, if it is kept.
+    pub(super) fn with_key(&self, key: &str) -> Option<&Message> {
+        self.log.iter().rev().find(|message| message.has_key(key))
     }
 
     /// Drops the oldest message; `false` if there is none.
@@ -141,9 +143,10 @@ impl History {
 
     /// Gives a message the next number, and records it. [`keep`](History::keep) follows when the
     /// subscribers have it.
-    pub(super) fn number(&mut self, data: Bytes, is_text: bool) -> Message {
+    pub(super) fn number(&mut self, draft: Draft) -> Message {
         self.last += 1;
-        let message = Message { id: self.last, data, is_text };
+        let Draft { data, is_text, meta } = draft;
+        let message = Message { id: self.last, data, is_text, meta };
         // Before any subscriber gets it: this server may end at any time, and a message that a
         // subscriber has must be known to the successor.
         if let Some((records, space)) = &self.records {

@@ -14,7 +14,8 @@ use super::budget::Budget;
 use super::cursor::Cursor;
 use super::history::{History, Since};
 use super::inbox::Inbox;
-use super::message::{Message, cost};
+use super::json_frame::Source;
+use super::message::{Draft, Message, cost};
 use super::publisher_queue::{PublishTurn, PublisherQueue, QUEUE_FACTOR, QueueFull};
 use crate::config::{Channel, Slow};
 use crate::succession::records::RecordStore;
@@ -53,6 +54,16 @@ pub(super) enum NotPublished {
     HandedOver,
     /// The channels of the route keep as many bytes as they may.
     Full,
+    /// Another message was published with the same key.
+    OtherWithKey,
+}
+
+/// A message that is published.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Published {
+    pub id: u64,
+    /// It had been published before, with the same key.
+    pub is_repeated: bool,
 }
 
 /// The messages on their way to one engine's subscribers.
@@ -139,6 +150,11 @@ impl Hub {
     /// Returns the name of the channel, which is its path.
     pub(crate) fn name(&self) -> &Arc<str> {
         &self.name
+    }
+
+    /// Returns the channel as messages name it.
+    pub(super) fn source(&self) -> Source<'_> {
+        Source { epoch: self.epoch, name: &self.name }
     }
 
     /// Returns when a publisher or a subscriber last used the channel, in [seconds](now).
@@ -260,6 +276,13 @@ impl Hub {
         self.state().history.is_gathering()
     }
 
+    /// Whether a message may still be given to a subscriber that was not there when it was
+    /// published. While the keeper may have subscribers of the server before, every message is: a
+    /// successor counts on the bytes of all of them.
+    pub(super) fn may_send(&self, message: &Message) -> bool {
+        !message.is_expired() || self.is_gathering()
+    }
+
     /// Publishes a message, which is text if it is UTF-8, and returns its id. `None` if another
     /// server goes on with the channel: the message then has to be published there. `None` as well
     /// if the channels of a route with parameters keep as many bytes as they may.
@@ -267,24 +290,30 @@ impl Hub {
     /// It neither waits nor refuses otherwise. A program that may publish more than its subscribers
     /// take awaits [`room`](Hub::room) before each message.
     pub fn publish(&self, data: impl Into<Bytes>) -> Option<u64> {
-        let data = data.into();
-        let is_text = std::str::from_utf8(&data).is_ok();
-        self.publish_as(data, is_text).ok()
+        self.publish_as(Draft::new(data.into())).ok().map(|published| published.id)
     }
 
-    /// Publishes a message whose kind is known.
-    pub(super) fn publish_as(&self, data: Bytes, is_text: bool) -> Result<u64, NotPublished> {
+    /// Publishes a message, unless it repeats one that is kept: one with the same key.
+    pub(super) fn publish_as(&self, draft: Draft) -> Result<Published, NotPublished> {
         let mut wakers = Vec::new();
         let mut state = self.state();
         let state_now = &mut *state;
         if state_now.is_closed {
             return Err(NotPublished::HandedOver);
         }
-        if !state_now.history.make_room(data.len()) {
+        if let Some(key) = draft.meta.as_ref().and_then(|meta| meta.key.as_deref())
+            && let Some(known) = state_now.history.with_key(key)
+        {
+            return match known.is_of(&draft) {
+                true => Ok(Published { id: known.id, is_repeated: true }),
+                false => Err(NotPublished::OtherWithKey),
+            };
+        }
+        if !state_now.history.make_room(draft.cost()) {
             return Err(NotPublished::Full);
         }
         self.note_use();
-        let message = state_now.history.number(data, is_text);
+        let message = state_now.history.number(draft);
         let id = message.id;
         for queue in &mut state_now.queues {
             if queue.subscribers > 0 {
@@ -298,7 +327,7 @@ impl Hub {
         state_now.history.keep(message, state_now.options.history);
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
-        Ok(id)
+        Ok(Published { id, is_repeated: false })
     }
 
     /// Waits until the messages on their way to each engine are less than `queue_bytes`.
@@ -538,7 +567,7 @@ mod tests {
         let kept = |hub: &Hub| hub.since(at(0)).messages.len();
         for history in [0, 1, 3] {
             let options = Channel { history, ..Channel::default() };
-            let before = |id| Message { id, data: Bytes::from_static(b"before"), is_text: true };
+            let before = |id| Message::new(id, "before", true);
             let hub = Hub::restore("/c".into(), 7, vec![before(1), before(2)]);
             hub.change(options.clone());
             for _ in 0..5 {

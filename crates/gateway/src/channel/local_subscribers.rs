@@ -219,7 +219,7 @@ impl LocalSubscribers {
             }
             Delivery::Parked { key, form, pinged } => {
                 let (key, form) = (*key, *form);
-                let bytes = broadcast.encoded(form, self.hub.epoch()).from(first);
+                let bytes = broadcast.encoded(form, &self.hub).from(first);
                 let written =
                     self.parking_lot.with_socket(key, |socket| parked::write(socket, &bytes));
                 if let Some(Ok(count)) = written {
@@ -230,8 +230,7 @@ impl LocalSubscribers {
                 match written {
                     Some(Ok(count)) if count == bytes.len() => {}
                     Some(Ok(count)) => {
-                        let (begun, rest) =
-                            broadcast.encoded(form, self.hub.epoch()).sent(first, count);
+                        let (begun, rest) = broadcast.encoded(form, &self.hub).sent(first, count);
                         // The rest of one message must not hold the others.
                         let rest = Bytes::copy_from_slice(&rest);
                         let mailbox = Rc::new(Mailbox::default());

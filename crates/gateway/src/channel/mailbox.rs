@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     fn message(id: u64, length: usize) -> Message {
-        Message { id, data: vec![b'x'; length].into(), is_text: true }
+        Message::new(id, vec![b'x'; length], true)
     }
 
     fn options(slow: Slow) -> Channel {

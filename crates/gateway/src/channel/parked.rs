@@ -101,7 +101,7 @@ impl LocalSubscribers {
     }
 
     /// Returns the last message that a subscriber was given.
-    fn last_given(&self, index: usize) -> u64 {
+    pub(super) fn last_given(&self, index: usize) -> u64 {
         self.subscribers.borrow().get(index).map_or(0, |subscriber| subscriber.last)
     }
 
@@ -114,7 +114,9 @@ impl LocalSubscribers {
     ) {
         let Some((form, pinged)) = self.parked_state(index) else { return self.remove(index) };
         match (why, form) {
-            (ResumeReason::Ready, Form::WebSocket) => self.read_parked(index, parked),
+            (ResumeReason::Ready, Form::WebSocket | Form::Json) => {
+                self.read_parked(index, parked, form);
+            }
             // It also comes back like this if it cannot be left to another server.
             (ResumeReason::Ready, Form::Events) if !parked.socket.has_ended() => {
                 self.park_subscriber(index, parked, form, pinged);
@@ -193,7 +195,7 @@ impl LocalSubscribers {
         let options = self.hub.options();
         let since = self.hub.join(self.queue_id, Some(self.cursor(last)));
         let sent = usize::try_from(sent).unwrap_or(usize::MAX);
-        let encoded = Encoded::covering(form, self.hub.epoch(), &since.messages, sent);
+        let encoded = Encoded::covering(form, self.hub.source(), &since.messages, sent);
         // If some are missing, the messages that it was sent are not kept.
         if sent > 0 && (since.missed || sent > encoded.len()) {
             self.hub.leave(self.queue_id);
@@ -212,7 +214,7 @@ impl LocalSubscribers {
             hub::count(&self.hub.counters().disconnected, 1);
             mailbox.end(EndReason::Slow);
         } else if missed {
-            rest = form.missed(self.cursor(last)).into();
+            rest = form.missed(last, self.hub.source()).into();
         }
         let subscription = self.add(newest, Delivery::Task(mailbox.clone()));
         let index = subscription.index;
@@ -235,7 +237,7 @@ impl LocalSubscribers {
         backlog: Backlog,
     ) {
         match form {
-            Form::WebSocket => self.continue_socket(index, parked, backlog),
+            Form::WebSocket | Form::Json => self.continue_socket(index, parked, form, backlog),
             Form::Events => self.continue_events(index, parked, backlog),
         }
     }
@@ -267,23 +269,21 @@ mod tests {
 
     use super::super::engine::ChannelEngine;
     use super::super::hub::Hub;
+    use super::super::json_frame::Source;
     use super::super::message::Message;
     use super::*;
     use crate::config::Channel;
     use crate::parking_lot::ParkingLot;
     use crate::peer::Peer;
 
-    const FORMS: [Form; Form::COUNT] = [Form::WebSocket, Form::Events];
+    const FORMS: [Form; Form::COUNT] = [Form::WebSocket, Form::Json, Form::Events];
     const PATIENCE: Duration = Duration::from_secs(20);
     const EPOCH: u64 = 7;
+    const SOURCE: Source<'static> = Source { epoch: EPOCH, name: "/c" };
 
     fn messages() -> Vec<Message> {
         let texts = ["first", "", "two\nlines", "the last one"];
-        let message = |(id, text): (u64, &&'static str)| Message {
-            id,
-            data: Bytes::from_static(text.as_bytes()),
-            is_text: id != 4,
-        };
+        let message = |(id, text): (u64, &&'static str)| Message::new(id, *text, id != 4);
         (1..).zip(&texts).map(message).collect()
     }
 
@@ -333,7 +333,7 @@ mod tests {
                 FORMS.into_iter().flat_map(|form| (0..=4).map(move |id| (form, id)))
             {
                 let after_it = &messages[usize::try_from(after).unwrap()..];
-                let all = Encoded::new(form, EPOCH, after_it).from(0);
+                let all = Encoded::new(form, SOURCE, after_it).from(0);
                 for count in 0..=all.len() + 1 {
                     let hub = Hub::restore("/c".into(), EPOCH, messages.clone());
                     hub.change(options.clone());
@@ -348,10 +348,10 @@ mod tests {
                         continue;
                     }
                     assert!(outcome.is_some());
-                    let next = Message { id: 5, data: "next".into(), is_text: true };
+                    let next = Message::new(5, "next", true);
                     assert_eq!(hub.publish("next"), Some(5));
                     let expected = [after_it, &[next]].concat();
-                    let expected = Encoded::new(form, EPOCH, &expected).from(0);
+                    let expected = Encoded::new(form, SOURCE, &expected).from(0);
                     let found = read_all(&client, expected.len()).await;
                     assert!(found == expected, "{form:?} after {after}, {count} bytes: {found:?}");
                     // It is parked, unless its task has not had its turn yet.
@@ -394,14 +394,12 @@ mod tests {
                 assert!(subscribers.adopt(parked, form, (0, false), 1).is_none());
                 let (parked, client) = connection();
                 assert!(subscribers.adopt(parked, form, (0, false), 0).is_some());
-                let kept = Encoded::new(form, EPOCH, &messages).from(0);
+                let kept = Encoded::new(form, SOURCE, &messages).from(0);
                 let expected = match (form, slow) {
-                    (_, Slow::DropOldest) => {
-                        [&form.missed(subscribers.cursor(2))[..], &kept].concat()
-                    }
+                    (_, Slow::DropOldest) => [&form.missed(2, SOURCE)[..], &kept].concat(),
                     (Form::Events, Slow::Disconnect) => b"0\r\n\r\n".to_vec(),
                     // 1013, to be closed and tried again.
-                    (Form::WebSocket, Slow::Disconnect) => b"\x88\x20\x03\xf5too many".to_vec(),
+                    (_, Slow::Disconnect) => b"\x88\x20\x03\xf5too many".to_vec(),
                 };
                 let found = read_all(&client, expected.len()).await;
                 assert!(found.starts_with(&expected), "{form:?} {slow:?}: {found:?}");

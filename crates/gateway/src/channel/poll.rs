@@ -48,7 +48,7 @@ impl LocalSubscribers {
     ) -> Response<Body> {
         let since = self.hub.since(asked.after);
         let last = since.last;
-        if since.missed || !since.messages.is_empty() {
+        if since.missed || since.messages.iter().any(|message| !message.is_expired()) {
             return self.respond_since(&since);
         }
         let longest = self.hub.options().poll;

@@ -13,7 +13,9 @@ use http_body::Body as _;
 use http_body_util::BodyExt;
 use superpoll_rt::time::timeout;
 
-use super::hub::{Hub, NotPublished};
+use super::hub::{Hub, NotPublished, Published};
+use super::message::Draft;
+use super::publication::{self, Wanted};
 use super::publisher_queue::PublishTurn;
 use super::request::empty_response;
 use crate::body::Body;
@@ -49,8 +51,7 @@ fn handed_over() -> Response<Body> {
 }
 
 fn too_large(limit: u64) -> Response<Body> {
-    let text = format!("a message of this channel has {limit} bytes at most\n");
-    reply::text(StatusCode::PAYLOAD_TOO_LARGE, text)
+    reply::text(StatusCode::PAYLOAD_TOO_LARGE, publication::too_large(limit) + "\n")
 }
 
 /// Returns the answer to a request whose body did not come in full.
@@ -69,6 +70,10 @@ pub(super) async fn publish(hub: &Arc<Hub>, head: &Parts, body: Upload) -> Respo
         // An empty message is a message, but this is a request without one.
         return reply::status(StatusCode::LENGTH_REQUIRED);
     }
+    let wanted = match Wanted::read(&head.headers) {
+        Ok(wanted) => wanted,
+        Err(what) => return reply::text(StatusCode::BAD_REQUEST, what + "\n"),
+    };
     let limit = hub.options().message_bytes;
     let data = match collect(body, limit).await {
         Ok(data) => data,
@@ -82,9 +87,17 @@ pub(super) async fn publish(hub: &Arc<Hub>, head: &Parts, body: Upload) -> Respo
             return busy();
         }
     }
-    let is_text = std::str::from_utf8(&data).is_ok();
-    let id = match hub.publish_as(data, is_text) {
-        Ok(id) => id,
+    let draft = Draft::new(data);
+    let meta = match wanted.check(draft.is_text) {
+        Ok(meta) => meta,
+        Err(what) => return reply::text(StatusCode::BAD_REQUEST, what + "\n"),
+    };
+    let Published { id, is_repeated } = match hub.publish_as(Draft { meta, ..draft }) {
+        Ok(published) => published,
+        Err(NotPublished::OtherWithKey) => {
+            let text = "another message was published with this Idempotency-Key\n";
+            return reply::text(StatusCode::UNPROCESSABLE_ENTITY, text);
+        }
         Err(NotPublished::HandedOver) => return handed_over(),
         Err(NotPublished::Full) => {
             hub.counters().refused.fetch_add(1, Ordering::Relaxed);
@@ -92,8 +105,12 @@ pub(super) async fn publish(hub: &Arc<Hub>, head: &Parts, body: Upload) -> Respo
         }
     };
     hub.wait_until_recorded().await;
-    let json = format!("{{\"id\":{id},\"epoch\":\"{:x}\"}}\n", hub.epoch());
-    let mut response = empty_response(hub, StatusCode::CREATED, id);
+    let (status, repeated) = match is_repeated {
+        false => (StatusCode::CREATED, ""),
+        true => (StatusCode::OK, ",\"repeated\":true"),
+    };
+    let json = format!("{{\"id\":{id},\"epoch\":\"{:x}\"{repeated}}}\n", hub.epoch());
+    let mut response = empty_response(hub, status, id);
     *response.body_mut() = json.into();
     let json = HeaderValue::from_static("application/json");
     response.headers_mut().insert(CONTENT_TYPE, json);

@@ -39,7 +39,8 @@ pub(super) fn is_large(messages: &[Message]) -> bool {
 pub(super) fn json(messages: &[Message], missed: bool, next: Cursor) -> Bytes {
     let mut json = Vec::new();
     begin(&mut json);
-    for (index, message) in messages.iter().enumerate() {
+    let valid = messages.iter().filter(|message| !message.is_expired());
+    for (index, message) in valid.enumerate() {
         let mut writing = Writing::begin(&mut json, message.clone(), index == 0);
         while writing.go_on(&mut json) {}
     }
@@ -70,8 +71,13 @@ impl Writing {
         let is_text = message.is_text && str::from_utf8(&message.data).is_ok();
         let comma = if is_first { "" } else { "," };
         let name = if is_text { "data" } else { "base64" };
-        let begin = format!("{comma}{{\"id\":{},\"{name}\":\"", message.id);
-        json.extend_from_slice(begin.as_bytes());
+        json.extend_from_slice(format!("{comma}{{\"id\":{}", message.id).as_bytes());
+        if let Some(event) = message.event() {
+            json.extend_from_slice(b",\"event\":");
+            // Neither the text nor the memory can refuse it.
+            let _ = serde_json::to_writer(&mut *json, event);
+        }
+        json.extend_from_slice(format!(",\"{name}\":\"").as_bytes());
         Writing { message, is_text, at: 0 }
     }
 
@@ -111,8 +117,9 @@ pub(super) struct Replay {
     rest: Option<(u64, u64)>,
     writing: Option<Writing>,
     missed: bool,
-    /// The last message that was written, if there is one.
+    /// The last message that was written or passed over, if there is one.
     written: Option<u64>,
+    has_messages: bool,
     last: u64,
     has_begun: bool,
     is_over: bool,
@@ -139,6 +146,7 @@ impl Replay {
             writing: None,
             missed,
             written: None,
+            has_messages: false,
             last,
             has_begun: false,
             is_over: false,
@@ -188,7 +196,11 @@ impl http_body::Body for Replay {
                     this.writing = None;
                 }
             } else if let Some(message) = this.next() {
-                let is_first = this.written.is_none();
+                if message.is_expired() {
+                    this.written = Some(message.id);
+                    continue;
+                }
+                let is_first = !std::mem::replace(&mut this.has_messages, true);
                 this.writing = Some(Writing::begin(&mut json, message, is_first));
             } else {
                 let id = this.written.unwrap_or(this.last);
@@ -213,7 +225,7 @@ mod tests {
     use crate::config::Channel;
 
     fn message(id: u64, data: impl Into<Bytes>, is_text: bool) -> Message {
-        Message { id, data: data.into(), is_text }
+        Message::new(id, data, is_text)
     }
 
     fn frame(replay: &mut Replay) -> Option<Bytes> {

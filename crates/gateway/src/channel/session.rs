@@ -14,9 +14,12 @@ use tungstenite::protocol::frame::coding::CloseCode;
 use tungstenite::protocol::{Role, WebSocket, WebSocketConfig};
 use tungstenite::{Error, Message};
 
+use super::form::Form;
 use super::frames::{self, Track};
 use super::hub::{Hub, NotPublished};
-use super::message;
+use super::json_frame::{self, Source};
+use super::message::{self, Draft};
+use super::publication;
 
 /// tungstenite's buffer, which is made with each session.
 const READ_BUFFER: usize = 4096;
@@ -84,12 +87,17 @@ pub(super) struct Session {
     /// The client's next message, if there is one, has to wait until messages before it are
     /// delivered.
     is_held_up: bool,
+    /// Messages are frames of JSON both ways, and have at most this many bytes.
+    json: Option<u64>,
 }
 
 impl Session {
     /// Begins, or continues a session in which nothing is under way.
-    pub(super) fn new(message_bytes: u64) -> Session {
-        let limit = usize::try_from(message_bytes).unwrap_or(usize::MAX);
+    pub(super) fn new(message_bytes: u64, form: Form) -> Session {
+        let json = (form == Form::Json).then_some(message_bytes);
+        let longest =
+            if json.is_some() { json_frame::longest(message_bytes) } else { message_bytes };
+        let limit = usize::try_from(longest).unwrap_or(usize::MAX);
         let config = WebSocketConfig::default()
             .read_buffer_size(READ_BUFFER)
             .write_buffer_size(0)
@@ -97,7 +105,7 @@ impl Session {
             .max_frame_size(Some(limit));
         let memory = Memory::default();
         let socket = WebSocket::from_raw_socket(memory, Role::Server, Some(config));
-        Session { socket, state: SessionState::Open, is_held_up: false }
+        Session { socket, state: SessionState::Open, is_held_up: false, json }
     }
 
     fn memory(&mut self) -> &mut Memory {
@@ -145,8 +153,19 @@ impl Session {
                 return;
             }
             match self.socket.read() {
-                Ok(Message::Text(text)) => self.publish(hub, text.into(), true),
-                Ok(Message::Binary(data)) => self.publish(hub, data, false),
+                Ok(Message::Text(text)) => match self.json {
+                    Some(limit) => self.publish_json(hub, text.as_str(), limit),
+                    None => {
+                        let data = text.into();
+                        self.publish(hub, Draft { data, is_text: true, meta: None });
+                    }
+                },
+                Ok(Message::Binary(data)) => match self.json {
+                    Some(limit) if data.len() as u64 > limit => {
+                        self.refuse(&publication::too_large(limit));
+                    }
+                    _ => self.publish(hub, Draft { data, is_text: false, meta: None }),
+                },
                 Ok(_) => {}
                 Err(Error::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => return,
                 Err(error) => self.end(&error),
@@ -154,10 +173,34 @@ impl Session {
         }
     }
 
-    fn publish(&mut self, hub: &Hub, data: Bytes, is_text: bool) {
+    /// Publishes what a client of `superpoll.v1` has sent.
+    fn publish_json(&mut self, hub: &Hub, text: &str, limit: u64) {
+        match json_frame::draft(text, limit) {
+            Ok(draft) => self.publish(hub, draft),
+            Err(what) => self.refuse(&what),
+        }
+    }
+
+    /// Tells a client of `superpoll.v1` that something was refused.
+    fn refuse(&mut self, what: &str) {
+        if self.state == SessionState::Open {
+            json_frame::error(what, &mut self.memory().output);
+        }
+    }
+
+    fn publish(&mut self, hub: &Hub, draft: Draft) {
+        let meta = draft.meta.clone();
+        let key = meta.as_ref().and_then(|meta| meta.key.as_deref());
         // The client learns that its last message was not published.
-        match hub.publish_as(data, is_text) {
-            Ok(_) => {}
+        match hub.publish_as(draft) {
+            Ok(published) => {
+                if let (Some(key), SessionState::Open) = (key, self.state) {
+                    json_frame::published(published.id, key, &mut self.memory().output);
+                }
+            }
+            Err(NotPublished::OtherWithKey) => {
+                self.refuse("another message was published with this key");
+            }
             Err(NotPublished::HandedOver) => {
                 self.close(CloseCode::Restart, "another server has taken over; connect again");
             }
@@ -192,9 +235,13 @@ impl Session {
         }
     }
 
-    /// Sends a message.
-    pub(super) fn send(&mut self, message: &message::Message) {
+    /// Sends a message of a channel.
+    pub(super) fn send(&mut self, message: &message::Message, source: Source<'_>) {
+        let is_json = self.json.is_some();
         let memory = self.memory();
+        if is_json {
+            return json_frame::message(message, source, &mut memory.output);
+        }
         if message.data.len() < SHARED {
             return frames::write(message, &mut memory.output);
         }
@@ -202,6 +249,11 @@ impl Session {
         let mut before = Bytes::from(std::mem::take(&mut memory.output));
         before.advance(std::mem::take(&mut memory.taken));
         memory.pieces.extend([before, message.data.clone()]);
+    }
+
+    /// Sends a position in a channel to a client of `superpoll.v1`.
+    pub(super) fn send_place(&mut self, id: u64, missed: bool, source: Source<'_>) {
+        json_frame::place(id, missed, source, &mut self.memory().output);
     }
 
     /// Sends bytes that are frames, or the rest of one, already.
@@ -293,7 +345,7 @@ mod tests {
     #[test]
     fn it_is_idle_only_between_messages_and_when_all_was_written() {
         let hub = Hub::new(Channel::default());
-        let mut session = Session::new(100);
+        let mut session = Session::new(100, Form::WebSocket);
         assert!(session.is_idle());
         let mut stream = frame(0x01, b"be");
         stream.extend(frame(0x89, b"?"));
@@ -314,15 +366,15 @@ mod tests {
     #[test]
     fn large_messages_are_shared_and_all_is_sent_in_order() {
         for step in [1, 3, 1000, 100_000] {
-            let mut session = Session::new(100);
+            let mut session = Session::new(100, Form::WebSocket);
             let mut expected = Vec::new();
             let mut found = Vec::new();
             for (id, length) in
                 (1..).zip([10, SHARED, 0, 9 * SHARED, SHARED + 1, SHARED - 1, 70_000])
             {
                 let data = Bytes::from(vec![id as u8; length]);
-                let message = message::Message { id, data: data.clone(), is_text: false };
-                session.send(&message);
+                let message = message::Message::new(id, data.clone(), false);
+                session.send(&message, 1.into());
                 session.send_raw(b"between");
                 frames::write(&message, &mut expected);
                 expected.extend_from_slice(b"between");
@@ -355,7 +407,7 @@ mod tests {
         let hub = Hub::new(options);
         let queue_id = hub.open(&std::sync::Arc::default());
         hub.join(queue_id, None);
-        let mut session = Session::new(200);
+        let mut session = Session::new(200, Form::WebSocket);
         let mut stream = Vec::new();
         for byte in 0..6 {
             stream.extend(frame(0x82, &[byte; 90]));
@@ -379,7 +431,7 @@ mod tests {
     #[test]
     fn the_client_closes() {
         let hub = Hub::new(Channel::default());
-        let mut session = Session::new(100);
+        let mut session = Session::new(100, Form::WebSocket);
         session.read(frame(0x88, &1000_u16.to_be_bytes()).into(), &hub);
         assert_eq!(session.state(), SessionState::Over);
         assert_eq!(output(&mut session), [0x88, 2, 0x03, 0xe8]);
@@ -394,12 +446,12 @@ mod tests {
             (frame(0x83, b""), 1002),
             (vec![0x81, 1, b'x'], 1002),
         ] {
-            let mut session = Session::new(100);
+            let mut session = Session::new(100, Form::WebSocket);
             session.read(bytes.into(), &hub);
             assert_eq!(session.state(), SessionState::Over);
             assert_eq!(output(&mut session), [&[0x88, 2][..], &code.to_be_bytes()].concat());
         }
-        let mut session = Session::new(100);
+        let mut session = Session::new(100, Form::WebSocket);
         session.read(Bytes::new(), &hub);
         assert_eq!((session.state(), session.left()), (SessionState::Over, 0));
         assert_eq!(published(&hub).len(), 0);
@@ -408,7 +460,7 @@ mod tests {
     #[test]
     fn we_close() {
         let hub = Hub::new(Channel::default());
-        let mut session = Session::new(100);
+        let mut session = Session::new(100, Form::WebSocket);
         session.close(CloseCode::Away, "bye");
         assert_eq!(output(&mut session), b"\x88\x05\x03\xe9bye");
         // Messages that the client had sent before it knew are not lost.

@@ -11,7 +11,8 @@ use bytes::Bytes;
 use data_encoding::BASE64;
 use futures_io::{AsyncRead, AsyncWrite};
 use http::header::{
-    CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION, UPGRADE,
+    CONNECTION, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL,
+    SEC_WEBSOCKET_VERSION, UPGRADE,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use superpoll_rt::spawn;
@@ -23,8 +24,10 @@ use super::cursor::SubscribeRequest;
 use super::form::Form;
 use super::frames::PING;
 use super::hub;
+use super::json_frame;
 use super::local_subscribers::{Delivery, LocalSubscribers, Subscription, is_later};
 use super::mailbox::{EndReason, Mailbox};
+use super::message::Message;
 use super::parked::{Backlog, CLOSE, Next, ROUNDS, linger, read, write};
 use super::publisher_queue::PublishTurn;
 use super::send_queue::SendQueue;
@@ -68,14 +71,14 @@ impl LocalSubscribers {
     /// Answers the handshake, and continues the connection as a subscriber.
     pub(super) fn accept(
         self: Rc<LocalSubscribers>,
-        headers: &HeaderMap,
+        asked_headers: &HeaderMap,
         asked: &SubscribeRequest,
         exchange: &Exchange,
     ) -> Response<Body> {
         if self.is_retired() {
             return reply::status(StatusCode::SERVICE_UNAVAILABLE);
         }
-        let version = headers.get(SEC_WEBSOCKET_VERSION);
+        let version = asked_headers.get(SEC_WEBSOCKET_VERSION);
         if version.is_none_or(|version| version.as_bytes() != b"13") {
             let text = "only version 13 of WebSocket is supported\n";
             let mut response = reply::text(StatusCode::UPGRADE_REQUIRED, text);
@@ -86,14 +89,14 @@ impl LocalSubscribers {
             return response;
         }
         let Some(accept) =
-            key(headers).and_then(|key| HeaderValue::from_str(&derive_accept_key(key)).ok())
+            key(asked_headers).and_then(|key| HeaderValue::from_str(&derive_accept_key(key)).ok())
         else {
             let text = "Sec-WebSocket-Key has to be 16 bytes in base64\n";
             return reply::text(StatusCode::BAD_REQUEST, text);
         };
         let since = self.hub.since(asked.after);
         let start = since.messages.first().map_or(since.last, |message| message.id - 1);
-        // Frames have no ids. A client that needs them counts from here.
+        // Plain frames have no ids. A client that needs them counts from here.
         let mut response = self.empty_response(StatusCode::SWITCHING_PROTOCOLS, start);
         let headers = response.headers_mut();
         headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
@@ -102,9 +105,19 @@ impl LocalSubscribers {
         if since.missed {
             headers.insert(MISSED, HeaderValue::from_static("true"));
         }
+        let form = if has_token(asked_headers, SEC_WEBSOCKET_PROTOCOL, json_frame::PROTOCOL) {
+            let protocol = HeaderValue::from_static(json_frame::PROTOCOL);
+            headers.insert(SEC_WEBSOCKET_PROTOCOL, protocol);
+            Form::Json
+        } else {
+            Form::WebSocket
+        };
         let peer = exchange.peer().clone();
-        exchange
-            .take_over(move |transport, read| Box::pin(self.begin(transport, peer, read, start)));
+        // What is kept of them is sent; the handshake has told that there were others.
+        let missed = since.missed;
+        exchange.take_over(move |transport, read| {
+            Box::pin(self.begin(transport, peer, read, (form, start, missed)))
+        });
         response
     }
 
@@ -114,7 +127,7 @@ impl LocalSubscribers {
         transport: Transport,
         peer: Rc<Peer>,
         read: Bytes,
-        start: u64,
+        (form, start, missed_some): (Form, u64, bool),
     ) {
         let options = self.hub.options();
         let since = self.hub.join(self.queue_id, Some(self.cursor(start)));
@@ -128,34 +141,49 @@ impl LocalSubscribers {
         if self.is_retired() {
             mailbox.end(EndReason::Retired);
         }
-        let mut session = Session::new(options.message_bytes);
+        let mut session = Session::new(options.message_bytes, form);
+        if form == Form::Json {
+            session.send_place(start, missed_some, self.hub.source());
+        }
         if !read.is_empty() {
             session.read(read, &self.hub);
         }
-        SocketSession::new(subscription, mailbox, session, peer).run(transport).await;
+        SocketSession::new(subscription, mailbox, session, (peer, form, start))
+            .run(transport)
+            .await;
     }
 
     /// Reads from a parked WebSocket, and parks it again if that was all.
-    pub(super) fn read_parked(self: Rc<LocalSubscribers>, index: usize, parked: ParkedConnection) {
+    pub(super) fn read_parked(
+        self: Rc<LocalSubscribers>,
+        index: usize,
+        parked: ParkedConnection,
+        form: Form,
+    ) {
         let mut room = self.engine.read_buffer.borrow_mut();
         let bytes = match read(&parked.socket, &mut room) {
             Err(error) if is_later(&error) => {
                 drop(room);
-                return self.park_subscriber(index, parked, Form::WebSocket, None);
+                return self.park_subscriber(index, parked, form, None);
             }
             Ok(0) | Err(_) => return self.remove(index),
             Ok(count) => Bytes::copy_from_slice(&room[..count]),
         };
         drop(room);
-        let mut session = Session::new(self.hub.options().message_bytes);
+        let mut session = Session::new(self.hub.options().message_bytes, form);
         session.read(bytes, &self.hub);
         if session.left() > 0 && session.write(|parts| write(&parked.socket, &parts[0])).is_err() {
             return self.remove(index);
         }
         if session.is_idle() {
-            self.park_subscriber(index, parked, Form::WebSocket, None);
+            self.park_subscriber(index, parked, form, None);
         } else {
-            self.spawn_session(index, parked, Rc::default(), session);
+            let backlog = Backlog {
+                rest: Bytes::new(),
+                mailbox: Rc::default(),
+                last: self.last_given(index),
+            };
+            self.spawn_session(index, parked, form, backlog, session);
         }
     }
 
@@ -164,25 +192,29 @@ impl LocalSubscribers {
         self: &Rc<LocalSubscribers>,
         index: usize,
         parked: ParkedConnection,
+        form: Form,
         backlog: Backlog,
     ) {
-        let mut session = Session::new(self.hub.options().message_bytes);
+        let mut session = Session::new(self.hub.options().message_bytes, form);
         session.send_raw(&backlog.rest);
-        self.spawn_session(index, parked, backlog.mailbox, session);
+        self.spawn_session(index, parked, form, backlog, session);
     }
 
     fn spawn_session(
         self: &Rc<LocalSubscribers>,
         index: usize,
         parked: ParkedConnection,
-        mailbox: Rc<Mailbox>,
+        form: Form,
+        backlog: Backlog,
         session: Session,
     ) {
+        let Backlog { mailbox, last, .. } = backlog;
         let subscription = Subscription::of(self, index);
         let Ok(plain) = Plain::new(parked.socket) else { return };
         self.set(index, Delivery::Task(mailbox.clone()));
         let counted = self.parking_lot.task();
-        let session_task = SocketSession::new(subscription, mailbox, session, parked.peer);
+        let of = (parked.peer, form, last);
+        let session_task = SocketSession::new(subscription, mailbox, session, of);
         let goes_on = async move {
             session_task.run(Transport::Plain(plain)).await;
             drop(counted);
@@ -197,6 +229,9 @@ struct SocketSession {
     mailbox: Rc<Mailbox>,
     session: Session,
     peer: Rc<Peer>,
+    form: Form,
+    /// The last message that was sent, or the place before the first.
+    last: u64,
     /// Bytes were read since the last ping.
     heard: bool,
     /// The bytes that waited in the socket at the last ping.
@@ -212,13 +247,15 @@ impl SocketSession {
         subscription: Subscription,
         mailbox: Rc<Mailbox>,
         session: Session,
-        peer: Rc<Peer>,
+        (peer, form, last): (Rc<Peer>, Form, u64),
     ) -> SocketSession {
         SocketSession {
             subscription,
             mailbox,
             session,
             peer,
+            form,
+            last,
             heard: true,
             sends: SendQueue::default(),
             ends: false,
@@ -263,7 +300,7 @@ impl SocketSession {
             (self.subscription.local_subscribers.clone(), self.subscription.index);
         self.subscription.detach();
         let parked = ParkedConnection { socket, peer: self.peer, token: 0, pending: None };
-        local_subscribers.park_subscriber(index, parked, Form::WebSocket, None);
+        local_subscribers.park_subscriber(index, parked, self.form, None);
     }
 
     /// Makes frames of messages, as many as there is room for, and of the end.
@@ -273,13 +310,29 @@ impl SocketSession {
                 self.mailbox.take(&self.subscription.local_subscribers.hub),
                 self.mailbox.ended(),
             ) {
-                (Some(message), _) => self.session.send(&message),
+                (Some(message), _) => self.send(&message),
                 (None, None) => return,
                 (None, Some(EndReason::Slow)) => {
                     self.session.close(CloseCode::Again, "too many messages wait for you");
                 }
                 (None, Some(EndReason::Retired)) => self.session.close(CloseCode::Away, ""),
             }
+        }
+    }
+
+    /// Sends a message, and that messages before it were left out, if the form has a way to say it.
+    fn send(&mut self, message: &Message) {
+        let hub = &self.subscription.local_subscribers.hub;
+        if self.form == Form::Json && message.id > self.last + 1 {
+            if hub.is_gathering() {
+                // A successor would count this frame as a part of a message, see `parked.rs`.
+                return self.mailbox.end(EndReason::Slow);
+            }
+            self.session.send_place(message.id - 1, true, hub.source());
+        }
+        self.last = message.id;
+        if hub.may_send(message) {
+            self.session.send(message, hub.source());
         }
     }
 

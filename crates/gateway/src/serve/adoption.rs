@@ -334,6 +334,10 @@ impl Local {
             Activity::Socket { space, last, pinged } => {
                 subscribers(space)?.adopt(parked, Form::WebSocket, (last, pinged), sent)?;
             }
+            Activity::JsonSocket { space, last, pinged } => {
+                let local_subscribers = subscribers(space)?;
+                local_subscribers.adopt(parked, Form::Json, (last, pinged), sent)?;
+            }
             Activity::Events { space, last, pinged } => {
                 subscribers(space)?.adopt(parked, Form::Events, (last, pinged), sent)?;
             }

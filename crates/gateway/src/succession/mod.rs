@@ -344,7 +344,7 @@ mod tests {
             ChannelRecord { names: vec![(name.to_owned(), "/".to_owned())], epoch: 7 }.encode()
         };
         let message = |id, text: &'static str| {
-            let message = Message { id, data: text.into(), is_text: true };
+            let message = Message::new(id, text, true);
             encode_message(&message)
         };
         let predecessor = PredecessorState::of(Adopted {

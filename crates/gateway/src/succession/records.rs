@@ -1,9 +1,11 @@
 //! Records of channels and their messages, made as the messages are published, for a successor to
 //! read.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
-use crate::channel::message::Message;
+use crate::channel::message::{Message, Meta};
 
 /// The space of the records of channels; the records of their messages are in spaces of their own.
 pub(crate) const CHANNELS: u64 = 0;
@@ -42,16 +44,34 @@ impl ChannelRecord {
     }
 }
 
-/// Encodes a message: whether it is text, and its data.
+/// The bits of the first byte of a message: whether it is text, and whether something that its
+/// publisher has said of it stands before its data.
+const TEXT: u8 = 1;
+const META: u8 = 2;
+
+/// Encodes a message.
 pub(crate) fn encode_message(message: &Message) -> Vec<u8> {
-    [&[u8::from(message.is_text)], &message.data[..]].concat()
+    let mut bytes = vec![if message.is_text { TEXT } else { 0 }];
+    bytes.reserve(message.data.len());
+    if let Some(meta) = &message.meta {
+        bytes[0] |= META;
+        // No field can be refused.
+        bytes = postcard::to_extend(&**meta, bytes).unwrap_or_default();
+    }
+    bytes.extend_from_slice(&message.data);
+    bytes
 }
 
 /// Decodes the output of [`encode_message`].
 pub(crate) fn decode_message(id: u64, bytes: &[u8]) -> Option<Message> {
-    let (kind, data) = bytes.split_first()?;
-    let is_text = *kind == 1 && std::str::from_utf8(data).is_ok();
-    Some(Message { id, data: data.to_vec().into(), is_text })
+    let (&kind, mut data) = bytes.split_first()?;
+    let mut meta = None;
+    if kind & META != 0 {
+        let (read, rest) = postcard::take_from_bytes::<Meta>(data).ok()?;
+        (meta, data) = (Some(Arc::new(read)), rest);
+    }
+    let is_text = kind & TEXT != 0 && std::str::from_utf8(data).is_ok();
+    Some(Message { meta, ..Message::new(id, data.to_vec(), is_text) })
 }
 
 #[cfg(test)]
@@ -61,10 +81,18 @@ mod tests {
     #[test]
     fn messages_and_channels_are_read_as_they_were_written() {
         for (data, is_text) in [(&b""[..], true), (b"text", true), (b"\xff", false)] {
-            let message = Message { id: 7, data: data.into(), is_text };
-            assert_eq!(decode_message(7, &encode_message(&message)), Some(message));
+            let message = Message::new(7, data, is_text);
+            assert_eq!(decode_message(7, &encode_message(&message)), Some(message.clone()));
+            let (event, key) = (Some("added".to_owned()), Some("k-1".to_owned()));
+            for meta in [Meta::default(), Meta { event, key, expires: Some(u64::MAX) }] {
+                let message = Message { meta: Some(Arc::new(meta)), ..message.clone() };
+                assert_eq!(decode_message(7, &encode_message(&message)), Some(message));
+            }
         }
         assert_eq!(decode_message(1, b""), None);
+        assert_eq!(decode_message(1, b"\x03\x01"), None);
+        // As servers before wrote it.
+        assert_eq!(decode_message(7, b"\x01text"), Some(Message::new(7, "text", true)));
         // A message that is marked as text without being text would break its readers.
         assert!(decode_message(1, b"\x01\xff").is_some_and(|message| !message.is_text));
         let names = vec![("a".to_owned(), "/x".to_owned())];

@@ -39,6 +39,15 @@ pub(crate) enum Activity {
         /// The client was pinged, and has sent nothing since.
         pinged: bool,
     },
+    /// It is a WebSocket that subscribes, with the subprotocol `superpoll.v1`.
+    JsonSocket {
+        /// The channel, by the number of its records.
+        space: u64,
+        /// The last message that it was sent.
+        last: u64,
+        /// The client was pinged, and has sent nothing since.
+        pinged: bool,
+    },
     /// It gets a channel's messages as server-sent events, each as a chunk of HTTP/1.1.
     Events {
         /// The channel, by the number of its records.

@@ -10,6 +10,7 @@ mod origins;
 mod parked_events;
 mod poll;
 mod pressure;
+mod publication;
 mod publish;
 mod reload;
 mod slow;
