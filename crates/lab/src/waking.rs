@@ -23,7 +23,6 @@ use superpoll::BackendKind;
 
 use crate::budget::Budget;
 use crate::channel::{Kind, Pairs};
-use crate::environment::Environment;
 use crate::error::{Doing, Error, Result};
 use crate::experiment::Figure;
 use crate::load::Load;
@@ -83,11 +82,11 @@ pub(crate) fn subjects(
 }
 
 /// Measures with this thread on one processor. `measure` gets the processors for the writer (none:
-/// it may be anywhere), and the number of all processors.
-fn apart<T>(measure: impl FnOnce(&[usize], usize) -> T) -> T {
+/// it may be anywhere).
+fn apart<T>(measure: impl FnOnce(&[usize]) -> T) -> T {
     let processors = process::processors();
     let pinned = processors.len() > 1 && process::pin(&processors[..1]).is_ok();
-    let measured = measure(if pinned { &processors[1..2] } else { &[] }, processors.len());
+    let measured = measure(if pinned { &processors[1..2] } else { &[] });
     if pinned {
         // Back to where we may run; failing leaves us on one processor, which is no error.
         let _ = process::pin(&processors);
@@ -262,8 +261,6 @@ impl Times {
 
 /// The results of [`measure`].
 pub(crate) struct Measured {
-    /// The machine.
-    environment: Environment,
     /// Whether the writer had another processor.
     pinned: bool,
     /// The subjects of each case, by its place.
@@ -292,7 +289,7 @@ impl Measured {
     ) -> Record<Row> {
         let common =
             [("quiet_ns", json!([QUIET.0, QUIET.0 + QUIET.1])), ("pinned", json!(self.pinned))];
-        run.record(self.environment, parameters.into_iter().chain(common), rows)
+        run.record(parameters.into_iter().chain(common), rows)
     }
 }
 
@@ -307,9 +304,8 @@ pub(crate) fn measure(
     most: Option<usize>,
     mut length: impl FnMut(&Budget, usize) -> usize,
 ) -> Result<Measured> {
-    apart(|writers, cores| {
-        let pinned = !writers.is_empty();
-        let mut measured = Measured { environment: Environment::default(), pinned, cases: vec![] };
+    apart(|writers| {
+        let mut measured = Measured { pinned: !writers.is_empty(), cases: Vec::new() };
         for (place, case) in cases.iter().enumerate() {
             if !run.budget.point() {
                 continue;
@@ -317,10 +313,6 @@ pub(crate) fn measure(
             let pairs = Pairs::open(case.kind, case.total)?;
             let writer = Writer::start(&pairs, writers)?;
             let _second = run.output.second_thread.then(SecondThread::start);
-            if measured.cases.is_empty() {
-                // This thread is pinned to one of them by now.
-                measured.environment = Environment { cores, ..Environment::here() };
-            }
             let suitable: Vec<Entry> =
                 entries.iter().filter(|entry| entry.suits(&pairs)).copied().collect();
             let length = length(&run.budget, suitable.len());

@@ -85,7 +85,6 @@ struct RoundMemory {
 }
 
 pub(super) fn run(options: &Options) -> Result<Record<Row>> {
-    options.output.check()?;
     let (subjects, notes) = subject::chosen(options.subjects.as_deref())?;
     let arrivals = arrivals(&options.arrival)?;
     let connections = connections(options, &subjects)?;

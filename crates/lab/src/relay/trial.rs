@@ -57,7 +57,6 @@ fn size(point: &Point) -> usize {
 }
 
 pub(super) fn run(options: &Options) -> Result<Record<Row>> {
-    options.output.check()?;
     let (subjects, mut notes) = subject::chosen(ALL, options.subjects.as_deref(), "no relay")?;
     notes.extend(channel::plain_network());
     let points = points(options, subjects.len())?;

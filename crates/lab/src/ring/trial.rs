@@ -7,7 +7,6 @@ use serde_json::json;
 use superpoll::BackendKind;
 
 use crate::budget::Budget;
-use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::record::Record;
 use crate::ring::course::{self, Course};
@@ -157,7 +156,6 @@ fn share_laps(lap_ns: &[f64], rounds: usize, budget_ns: f64) -> Vec<u64> {
 
 /// Runs the experiment.
 pub(super) fn run(options: &Options) -> Result<Record<Row>> {
-    options.output.check()?;
     let named = options.backend.as_deref().map(str::parse::<BackendKind>).transpose()?;
     let backend = named.map(BackendKind::resolve);
     let points = points(options)?;
@@ -176,7 +174,6 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     for entry in &entries {
         run.lost.keep(entry.name, entry.prepare())?;
     }
-    let environment = Environment::here();
     let (mut rows, mut refusals) = (Vec::new(), Vec::new());
     for &(total, bytes) in &points {
         if !run.budget.point() {
@@ -247,7 +244,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
         ("took_no_part", json!(refusals)),
         ("rivals", rivals::versions(subject::ALL.iter().map(|entry| entry.name))),
     ];
-    Ok(run.record(environment, own, rows))
+    Ok(run.record(own, rows))
 }
 
 /// Starts a subject and makes it go round twice: the first lap lets it register its descriptors,

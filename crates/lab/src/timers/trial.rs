@@ -3,7 +3,6 @@
 use serde_json::json;
 
 use crate::budget::Budget;
-use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::record::Record;
 use crate::rivals;
@@ -65,12 +64,10 @@ fn loads(sizes: &[usize], ending: usize) -> Vec<Load> {
 
 /// Runs the experiment.
 pub(super) fn run(options: &Options) -> Result<Record<Row>> {
-    options.output.check()?;
     let sizes = sizes(options)?;
     let entries = subject::chosen(options.subjects.as_deref())?;
     let loads = loads(&sizes, options.ending);
     let _second = options.output.second_thread.then(SecondThread::start);
-    let environment = Environment::here();
     let in_a_round = loads.iter().map(|load| load.timers.max(LEAST_IN_A_ROUND)).collect();
     let budget = Budget::of_sizes(&options.output, in_a_round, 10.0, 45.0);
     let blocks = loads.len() * entries.len() * 10;
@@ -118,7 +115,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
         ("timers_verified", json!(true)),
         ("rivals", rivals::versions(subject::ALL.iter().map(|entry| entry.name))),
     ];
-    Ok(run.record(environment, own, rows))
+    Ok(run.record(own, rows))
 }
 
 impl Runner {

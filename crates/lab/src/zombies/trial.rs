@@ -46,7 +46,6 @@ struct Group<'a> {
 }
 
 pub(super) fn run(options: &Options) -> Result<Record<Row>> {
-    options.output.check()?;
     let (families, mut notes) = subject::chosen(options.subjects.as_deref())?;
     let (points, cut) = point::groups(options)?;
     notes.extend(cut);
