@@ -377,7 +377,9 @@ fn rings(document: &Document) -> Option<String> {
     table(["runtime", "ns per pipe", "/ tokio", "system calls"], rows)
 }
 
-fn servers(document: &Document) -> Option<String> {
+/// Returns each work that servers of others do as well: the work, the server, and its processor time
+/// next to that of two others.
+pub(super) fn compared_work(document: &Document) -> impl Iterator<Item = [String; 4]> {
     let files = experiments::rows(&document.records.files).map(|row| {
         [
             format!("a file of {} bytes, {} connections", row.bytes, row.connections),
@@ -390,13 +392,16 @@ fn servers(document: &Document) -> Option<String> {
         [
             format!("relay, {}, {} connections", row.load, row.connections),
             row.subject.clone(),
-            beside(row.haproxy_ratio, "haproxy"),
             beside(row.nginx_ratio, "nginx"),
+            beside(row.haproxy_ratio, "HAProxy"),
         ]
     });
+    files.chain(relays)
+}
+
+fn servers(document: &Document) -> Option<String> {
     let ours = ["superpoll-epoll", "superpoll-adaptive"];
-    let rows = files
-        .chain(relays)
+    let rows = compared_work(document)
         .filter(|row| ours.contains(&&*row[1]) && (!row[2].is_empty() || !row[3].is_empty()));
     table(["work", "server", "processor time", ""], rows)
 }

@@ -1,7 +1,7 @@
 //! Tables of a few rows, for README and GUIDE: each has the rows that a decision needs, of an
 //! experiment whose full table is in `docs/measured`.
 
-use super::blocks::{beside, interval, largest_herds, longest_rings, ratio, spread, table};
+use super::blocks::{compared_work, interval, largest_herds, longest_rings, ratio, spread, table};
 use crate::document::Document;
 use crate::experiments;
 use crate::record::Figures;
@@ -219,24 +219,8 @@ pub(super) fn restart(document: &Document) -> Option<String> {
 
 /// Compares our server on its default back-end with two other servers for each kind of work.
 pub(super) fn server_works(document: &Document) -> Option<String> {
-    let ours = "superpoll-adaptive";
-    let files = experiments::rows(&document.records.files);
-    let files = files.filter(|row| row.subject == ours).map(|row| {
-        [
-            format!("a file of {} bytes, {} connections", row.bytes, row.connections),
-            beside(row.nginx_ratio, "nginx"),
-            beside(row.hyper_ratio, "hyper on tokio"),
-        ]
-    });
-    let relays = experiments::rows(&document.records.relay);
-    let relays = relays.filter(|row| row.subject == ours).map(|row| {
-        [
-            format!("relay, {}, {} connections", row.load, row.connections),
-            beside(row.nginx_ratio, "nginx"),
-            beside(row.haproxy_ratio, "HAProxy"),
-        ]
-    });
-    let rows = files.chain(relays);
+    let ours = compared_work(document).filter(|row| row[1] == "superpoll-adaptive");
+    let rows = ours.map(|[work, _, first, second]| [work, first, second]);
     table(["work", "processor time", "processor time"], rows)
 }
 

@@ -92,7 +92,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
 fn measure(
     bytes: usize,
     group: &[Subject<Software>],
-    trial: &mut Trial,
+    trial: &mut Trial<'_>,
     point: Point,
 ) -> Result<Vec<Row>> {
     let Point { kind, connections } = point;

@@ -66,7 +66,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
 fn measure(
     options: &Options,
     subjects: &[Subject<Software>],
-    trial: &mut Trial,
+    trial: &mut Trial<'_>,
     point: Point,
 ) -> Result<Vec<Row>> {
     let Point { bytes, connections } = point;

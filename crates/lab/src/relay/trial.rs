@@ -76,7 +76,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
 fn measure(
     options: &Options,
     subjects: &[Subject<Software>],
-    trial: &mut Trial,
+    trial: &mut Trial<'_>,
     point: Point,
 ) -> Result<Vec<Row>> {
     let fit = subjects.iter().copied().filter(|one| one.start.lacks(point.kind).is_none());

@@ -5,13 +5,13 @@ use serde_json::json;
 use crate::budget::Budget;
 use crate::error::{Error, Result};
 use crate::record::Record;
-use crate::rivals;
 use crate::run::Run;
 use crate::second_thread::SecondThread;
+use crate::server::subject::{names, parameters};
 use crate::statistics::ToTokio;
 use crate::sys::process;
 use crate::timers::load::{self, Ended, Order, Plan, Taken};
-use crate::timers::subject::{self, Entry, Timers};
+use crate::timers::subject::{self, Subject, Timers};
 use crate::timers::{Options, Row};
 use crate::{grouping, options, statistics};
 
@@ -34,7 +34,7 @@ fn sizes(options: &Options) -> Result<Vec<usize>> {
 
 /// A runtime and its measurements under the present load.
 struct Runner {
-    entry: Entry,
+    entry: Subject,
     timers: Box<dyn Timers>,
     taken: Vec<Taken>,
     ended: Vec<Ended>,
@@ -74,7 +74,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let mut run = Run::new("timers", &options.output, Vec::new(), blocks, budget);
     let mut runners = Vec::new();
     for &entry in &entries {
-        let started = run.lost.keep(entry.name, entry.start())?;
+        let started = run.lost.keep(entry.name, (entry.start)())?;
         let (taken, ended) = (Vec::new(), Vec::new());
         runners.extend(started.map(|timers| Runner { entry, timers, taken, ended }));
     }
@@ -107,15 +107,13 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
         rows.extend(point);
     }
     let own = [
-        ("subjects", json!(entries.iter().map(|entry| entry.name).collect::<Vec<_>>())),
-        ("about", entries.iter().map(|e| (e.name.to_owned(), json!(e.about))).collect()),
         ("timers", json!(sizes)),
         ("ending", json!(options.ending)),
         ("ending_within_ns", json!(load::WINDOW.as_nanos())),
         ("timers_verified", json!(true)),
-        ("rivals", rivals::versions(subject::ALL.iter().map(|entry| entry.name))),
     ];
-    Ok(run.record(own, rows))
+    let common = parameters(&entries, names(subject::ALL));
+    Ok(run.record(common.into_iter().chain(own), rows))
 }
 
 impl Runner {
