@@ -34,6 +34,11 @@ const QUICK: f64 = 55.0;
 /// times as long as it should.
 const LATE: f64 = 1.1;
 
+/// Time is reserved for a later point if it is expected to end before this part of the latest time.
+/// A point for which time is reserved and that then begins to look too long leaves that time unused;
+/// one without a reservation still begins if it fits.
+const RESERVED: f64 = 0.85;
+
 /// The most rounds of a point: more would show no more.
 const MOST: usize = 1000;
 
@@ -195,7 +200,7 @@ impl Budget {
     /// that fit.
     fn share(&self, needs: f64, rate: f64) -> f64 {
         let Point { begun, rest, .. } = self.now;
-        let latest = self.latest.unwrap_or(f64::INFINITY);
+        let latest = RESERVED * self.latest.unwrap_or(f64::INFINITY);
         let (mut reserved, mut points) = (needs, 1.0);
         for &size in self.sizes.iter().skip(self.begun + self.left_out) {
             let needs = rate * size as f64;

@@ -200,7 +200,7 @@ pub(crate) struct Case {
 
 /// The wake-ups of a subject with one set of descriptors.
 #[derive(Clone, Debug)]
-pub(crate) struct Woken {
+pub(crate) struct WakeTimes {
     /// The subject.
     pub subject: &'static str,
     /// From the write until the byte was read, in nanoseconds, if the loop slept.
@@ -225,15 +225,15 @@ pub(crate) struct Times {
     pub p50_ratio: Option<f64>,
 }
 
-impl Woken {
-    fn of(entry: &Entry, all: &[WakeUp]) -> Woken {
+impl WakeTimes {
+    fn of(entry: &Entry, all: &[WakeUp]) -> WakeTimes {
         let slept = all.iter().filter(|one| one.slept);
         let ns: Vec<f64> = slept.map(|one| one.ns as f64).collect();
-        Woken { subject: entry.name, awake: all.len() - ns.len(), ns }
+        WakeTimes { subject: entry.name, awake: all.len() - ns.len(), ns }
     }
 
     /// Returns the figures; `all` are the subjects with the same descriptors.
-    pub(crate) fn times(&self, all: &[Woken]) -> Times {
+    pub(crate) fn times(&self, all: &[WakeTimes]) -> Times {
         Times {
             samples: self.ns.len(),
             wake_ns_min: statistics::minimum(&self.ns),
@@ -244,7 +244,7 @@ impl Woken {
     }
 
     /// Returns a figure divided by that of the better epoll loop, if one took part.
-    pub(crate) fn ratio(&self, all: &[Woken], of: impl Fn(&[f64]) -> f64) -> Option<f64> {
+    pub(crate) fn ratio(&self, all: &[WakeTimes], of: impl Fn(&[f64]) -> f64) -> Option<f64> {
         let loops = all.iter().filter(|one| ["raw-epoll-lt", "epoll-lt"].contains(&one.subject));
         let best = loops.map(|one| of(&one.ns)).min_by(f64::total_cmp);
         best.filter(|best| *best > 0.0).map(|best| of(&self.ns) / best)
@@ -264,7 +264,7 @@ pub(crate) struct Measured {
     /// Whether the writer had another processor.
     pinned: bool,
     /// The subjects of each case, by its place.
-    cases: Vec<(usize, Vec<Woken>)>,
+    cases: Vec<(usize, Vec<WakeTimes>)>,
 }
 
 impl Measured {
@@ -272,9 +272,9 @@ impl Measured {
     pub(crate) fn rows<Row>(
         &self,
         cases: &[Case],
-        row: impl Fn(&Case, &Woken, &[Woken]) -> Row,
+        row: impl Fn(&Case, &WakeTimes, &[WakeTimes]) -> Row,
     ) -> Vec<Row> {
-        let of_case = |(place, all): &(usize, Vec<Woken>)| {
+        let of_case = |(place, all): &(usize, Vec<WakeTimes>)| {
             all.iter().map(|one| row(&cases[*place], one, all)).collect::<Vec<Row>>()
         };
         self.cases.iter().flat_map(of_case).collect()
@@ -329,7 +329,8 @@ pub(crate) fn measure(
             let all = take_turns(parts, &suitable, budget, &mut targets, told);
             let Some(all) = run.budget.keep(all)? else { continue };
             let all = suitable.iter().zip(&all).filter(|(_, own)| !own.is_empty());
-            let mut all: Vec<Woken> = all.map(|(entry, own)| Woken::of(entry, own)).collect();
+            let mut all: Vec<WakeTimes> =
+                all.map(|(entry, own)| WakeTimes::of(entry, own)).collect();
             for one in all.extract_if(.., |one| one.ns.is_empty()) {
                 run.note(format!(
                     "{} with {} descriptors ({}) left out: it never slept while it waited",
@@ -418,7 +419,7 @@ mod tests {
     fn wake_ups_of_an_awake_loop_do_not_count_and_ratios_are_to_the_better_epoll() {
         let woken = |name: &str, ns: &[u64]| {
             let wake_up = |&ns: &u64| WakeUp { ns, slept: ns > 10 };
-            Woken::of(&Entry::named(name).unwrap(), &ns.iter().map(wake_up).collect::<Vec<_>>())
+            WakeTimes::of(&Entry::named(name).unwrap(), &ns.iter().map(wake_up).collect::<Vec<_>>())
         };
         let all = [
             woken("raw-epoll-lt", &[100, 300, 5, 200]),

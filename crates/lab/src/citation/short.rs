@@ -1,11 +1,11 @@
 //! Tables of a few rows, for README and GUIDE: each has the rows that a decision needs, of an
 //! experiment whose full table is in `docs/measured`.
 
-use super::blocks::{compared_work, interval, largest_herds, longest_rings, ratio, spread, table};
+use super::blocks::{compared_work, largest_herds, longest_rings, of_turns, ratio, spread, table};
 use crate::document::Document;
 use crate::experiments;
 use crate::record::Figures;
-use crate::statistics::{Estimate, Ratio};
+use crate::statistics::Ratio;
 use crate::table::time;
 use crate::{files, keep, relay};
 
@@ -144,11 +144,12 @@ pub(super) fn thread_each(document: &Document) -> Option<String> {
             (&*row.family, &*row.kind, &*row.processors) == ("threads", "pipe", "one")
                 && (row.active, row.total) == (active, 1000)
         })?;
-        let of = |[low, value, high]: [Option<f64>; 3]| {
-            Some(interval(Some(Estimate { value: value?, low: low?, high: high? })))
-        };
         let [clock, cost] = crate::threads::table::ACCOUNTS;
-        Some([format!("{active} of 1000"), of((clock.ratios)(row))?, of((cost.ratios)(row))?])
+        Some([
+            format!("{active} of 1000"),
+            of_turns((clock.ratios)(row))?,
+            of_turns((cost.ratios)(row))?,
+        ])
     };
     let rows = [1, 100, 1000].into_iter().filter_map(row);
     table(["active", "time, threads / the best loop", "CPU, threads / the best loop"], rows)
