@@ -15,8 +15,11 @@ use crate::part::Part;
 use crate::record::{Figures, Record};
 use crate::target::Target;
 
+/// Measures an experiment with its options.
+pub(crate) type Run<E> = fn(&<E as Experiment>::Options) -> Result<Record<<E as Experiment>::Row>>;
+
 /// An experiment.
-pub(crate) trait Experiment {
+pub(crate) trait Experiment: Sized {
     /// The options of its command, with the place where results go.
     type Options: AsRef<Output>;
     /// A line of its record.
@@ -33,21 +36,20 @@ pub(crate) trait Experiment {
     const FULL: &'static str;
     /// The measured quantity, in a line above the printed tables; empty where the tables name it.
     const MEASURED: &'static str = "";
-
-    /// Measures.
+    /// Measures. The options that all experiments share are checked before.
     ///
     /// # Errors
     ///
     /// [`Error::Usage`](crate::error::Error::Usage) for options that make no sense,
     /// [`Error::Work`](crate::error::Error::Work) if a subject did not do its work, otherwise the error of
     /// the kernel, a server or a load generator.
-    fn run(options: &Self::Options) -> Result<Record<Self::Row>>;
+    const RUN: Run<Self>;
 
     /// Measures the appendix that is printed after the tables, and returns it as text.
     ///
     /// # Errors
     ///
-    /// The errors of [`run`](Experiment::run).
+    /// The errors of [`RUN`](Experiment::RUN).
     fn appendix(_options: &Self::Options) -> Result<String> {
         Ok(String::new())
     }

@@ -134,21 +134,6 @@ pub(crate) fn subjects(text: Option<&str>, defaults: &[&str]) -> Result<Vec<Entr
     chosen.into_iter().map(Entry::present).collect()
 }
 
-/// Drops entries that are refused here; returns the rest, and a note for each that is left out.
-pub(crate) fn without_refused<T>(
-    chosen: Vec<T>,
-    name_of: impl Fn(&T) -> &'static str,
-    refusal: impl Fn(&T) -> Option<String>,
-) -> (Vec<T>, Vec<String>) {
-    let mut notes = Vec::new();
-    let kept = chosen.into_iter().filter(|one| {
-        let refusal = refusal(one);
-        notes.extend(refusal.as_ref().map(|reason| format!("{} left out: {reason}", name_of(one))));
-        refusal.is_none()
-    });
-    (kept.collect(), notes)
-}
-
 /// Drops entries that need io_uring where there is none; returns the rest, and a note that names
 /// the dropped ones.
 pub(crate) fn without_rings<T>(

@@ -45,8 +45,9 @@ pub(crate) fn write<Row: Serialize>(
 
 /// Runs an experiment, and writes and prints its results.
 pub(crate) fn present<E: Experiment>(options: &E::Options) -> Result<()> {
+    options.as_ref().check()?;
     interrupt::watch()?;
-    let record = E::run(options).map_err(interrupted)?;
+    let record = (E::RUN)(options).map_err(interrupted)?;
     if interrupt::signal().is_some() && record.rows.is_empty() {
         return Err(interrupted(Error::usage("nothing was measured")));
     }

@@ -92,6 +92,17 @@ pub(crate) fn curves<'a, T>(
     curves
 }
 
+/// Returns the plot of [`curves`], with labels for both axes and x on a logarithmic axis that spans
+/// the curves; `None` if no curve has more than one point.
+pub(crate) fn over_powers_of_ten<'a, T>(
+    title: impl Into<String>,
+    [x_label, y_label]: [&str; 2],
+    items: &'a [T],
+    at: impl Fn(&'a T) -> Option<(&'a str, (f64, f64))>,
+) -> Option<Plot> {
+    Plot::of(title.into(), x_label, y_label, curves(items, at)).drawn_over_powers_of_ten()
+}
+
 impl Default for Plot {
     /// Creates an empty plot over the active/total ratio.
     fn default() -> Plot {

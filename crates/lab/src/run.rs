@@ -22,11 +22,13 @@ pub(crate) struct Run<'a> {
     pub progress: Progress,
     /// The rivals that failed.
     pub lost: Lost,
+    environment: Environment,
     notes: Vec<String>,
 }
 
 impl<'a> Run<'a> {
-    /// Begins a run of this many blocks, and says how it differs from the request.
+    /// Begins a run of this many blocks, and says how it differs from the request. The processors
+    /// that this thread may run on now are the machine's in the record.
     pub(crate) fn new(
         name: &'static str,
         output: &'a Output,
@@ -36,7 +38,8 @@ impl<'a> Run<'a> {
     ) -> Run<'a> {
         notes.iter().for_each(|note| say::note(note));
         let progress = Progress::new(name, blocks);
-        Run { name, output, budget, progress, lost: Lost::default(), notes }
+        let (lost, environment) = (Lost::default(), Environment::here());
+        Run { name, output, budget, progress, lost, environment, notes }
     }
 
     /// Says a difference from the request, once, and keeps it for the record.
@@ -50,7 +53,6 @@ impl<'a> Run<'a> {
     /// Ends the run; returns its record with these parameters in addition to the common ones.
     pub(crate) fn record<Row>(
         self,
-        environment: Environment,
         parameters: impl IntoIterator<Item = (&'static str, Value)>,
         rows: Vec<Row>,
     ) -> Record<Row> {
@@ -58,6 +60,6 @@ impl<'a> Run<'a> {
         let notes: Vec<String> = self.notes.into_iter().chain(self.lost.notes()).collect();
         let common = self.output.parameters().into_iter().chain(parameters);
         let all = common.chain([("notes", json!(notes))]).chain(self.budget.end());
-        Record::new(self.name, environment, all, rows)
+        Record::new(self.name, self.environment, all, rows)
     }
 }

@@ -97,7 +97,7 @@ pub(crate) fn run(options: &Options, mut between: impl FnMut(&str)) -> Result<Re
 
 /// Runs an experiment, adds it to the report, if one was requested, and returns its targets.
 fn measured<E: Experiment>(options: &E::Options) -> Result<Vec<Target>> {
-    let record = E::run(options)?;
+    let record = (E::RUN)(options)?;
     crate::output::write(&record, options.as_ref())?;
     Ok(E::targets(&record.rows))
 }

@@ -23,7 +23,6 @@ use superpoll::BackendKind;
 
 use crate::budget::Budget;
 use crate::channel::{Kind, Pairs};
-use crate::environment::Environment;
 use crate::error::{Doing, Error, Result};
 use crate::experiment::Figure;
 use crate::load::Load;
@@ -83,11 +82,11 @@ pub(crate) fn subjects(
 }
 
 /// Measures with this thread on one processor. `measure` gets the processors for the writer (none:
-/// it may be anywhere), and the number of all processors.
-fn apart<T>(measure: impl FnOnce(&[usize], usize) -> T) -> T {
+/// it may be anywhere).
+fn apart<T>(measure: impl FnOnce(&[usize]) -> T) -> T {
     let processors = process::processors();
     let pinned = processors.len() > 1 && process::pin(&processors[..1]).is_ok();
-    let measured = measure(if pinned { &processors[1..2] } else { &[] }, processors.len());
+    let measured = measure(if pinned { &processors[1..2] } else { &[] });
     if pinned {
         // Back to where we may run; failing leaves us on one processor, which is no error.
         let _ = process::pin(&processors);
@@ -201,7 +200,7 @@ pub(crate) struct Case {
 
 /// The wake-ups of a subject with one set of descriptors.
 #[derive(Clone, Debug)]
-pub(crate) struct Woken {
+pub(crate) struct WakeTimes {
     /// The subject.
     pub subject: &'static str,
     /// From the write until the byte was read, in nanoseconds, if the loop slept.
@@ -226,15 +225,15 @@ pub(crate) struct Times {
     pub p50_ratio: Option<f64>,
 }
 
-impl Woken {
-    fn of(entry: &Entry, all: &[WakeUp]) -> Woken {
+impl WakeTimes {
+    fn of(entry: &Entry, all: &[WakeUp]) -> WakeTimes {
         let slept = all.iter().filter(|one| one.slept);
         let ns: Vec<f64> = slept.map(|one| one.ns as f64).collect();
-        Woken { subject: entry.name, awake: all.len() - ns.len(), ns }
+        WakeTimes { subject: entry.name, awake: all.len() - ns.len(), ns }
     }
 
     /// Returns the figures; `all` are the subjects with the same descriptors.
-    pub(crate) fn times(&self, all: &[Woken]) -> Times {
+    pub(crate) fn times(&self, all: &[WakeTimes]) -> Times {
         Times {
             samples: self.ns.len(),
             wake_ns_min: statistics::minimum(&self.ns),
@@ -245,7 +244,7 @@ impl Woken {
     }
 
     /// Returns a figure divided by that of the better epoll loop, if one took part.
-    pub(crate) fn ratio(&self, all: &[Woken], of: impl Fn(&[f64]) -> f64) -> Option<f64> {
+    pub(crate) fn ratio(&self, all: &[WakeTimes], of: impl Fn(&[f64]) -> f64) -> Option<f64> {
         let loops = all.iter().filter(|one| ["raw-epoll-lt", "epoll-lt"].contains(&one.subject));
         let best = loops.map(|one| of(&one.ns)).min_by(f64::total_cmp);
         best.filter(|best| *best > 0.0).map(|best| of(&self.ns) / best)
@@ -262,12 +261,10 @@ impl Times {
 
 /// The results of [`measure`].
 pub(crate) struct Measured {
-    /// The machine.
-    environment: Environment,
     /// Whether the writer had another processor.
     pinned: bool,
     /// The subjects of each case, by its place.
-    cases: Vec<(usize, Vec<Woken>)>,
+    cases: Vec<(usize, Vec<WakeTimes>)>,
 }
 
 impl Measured {
@@ -275,9 +272,9 @@ impl Measured {
     pub(crate) fn rows<Row>(
         &self,
         cases: &[Case],
-        row: impl Fn(&Case, &Woken, &[Woken]) -> Row,
+        row: impl Fn(&Case, &WakeTimes, &[WakeTimes]) -> Row,
     ) -> Vec<Row> {
-        let of_case = |(place, all): &(usize, Vec<Woken>)| {
+        let of_case = |(place, all): &(usize, Vec<WakeTimes>)| {
             all.iter().map(|one| row(&cases[*place], one, all)).collect::<Vec<Row>>()
         };
         self.cases.iter().flat_map(of_case).collect()
@@ -292,7 +289,7 @@ impl Measured {
     ) -> Record<Row> {
         let common =
             [("quiet_ns", json!([QUIET.0, QUIET.0 + QUIET.1])), ("pinned", json!(self.pinned))];
-        run.record(self.environment, parameters.into_iter().chain(common), rows)
+        run.record(parameters.into_iter().chain(common), rows)
     }
 }
 
@@ -307,9 +304,8 @@ pub(crate) fn measure(
     most: Option<usize>,
     mut length: impl FnMut(&Budget, usize) -> usize,
 ) -> Result<Measured> {
-    apart(|writers, cores| {
-        let pinned = !writers.is_empty();
-        let mut measured = Measured { environment: Environment::default(), pinned, cases: vec![] };
+    apart(|writers| {
+        let mut measured = Measured { pinned: !writers.is_empty(), cases: Vec::new() };
         for (place, case) in cases.iter().enumerate() {
             if !run.budget.point() {
                 continue;
@@ -317,10 +313,6 @@ pub(crate) fn measure(
             let pairs = Pairs::open(case.kind, case.total)?;
             let writer = Writer::start(&pairs, writers)?;
             let _second = run.output.second_thread.then(SecondThread::start);
-            if measured.cases.is_empty() {
-                // This thread is pinned to one of them by now.
-                measured.environment = Environment { cores, ..Environment::here() };
-            }
             let suitable: Vec<Entry> =
                 entries.iter().filter(|entry| entry.suits(&pairs)).copied().collect();
             let length = length(&run.budget, suitable.len());
@@ -337,7 +329,8 @@ pub(crate) fn measure(
             let all = take_turns(parts, &suitable, budget, &mut targets, told);
             let Some(all) = run.budget.keep(all)? else { continue };
             let all = suitable.iter().zip(&all).filter(|(_, own)| !own.is_empty());
-            let mut all: Vec<Woken> = all.map(|(entry, own)| Woken::of(entry, own)).collect();
+            let mut all: Vec<WakeTimes> =
+                all.map(|(entry, own)| WakeTimes::of(entry, own)).collect();
             for one in all.extract_if(.., |one| one.ns.is_empty()) {
                 run.note(format!(
                     "{} with {} descriptors ({}) left out: it never slept while it waited",
@@ -426,7 +419,7 @@ mod tests {
     fn wake_ups_of_an_awake_loop_do_not_count_and_ratios_are_to_the_better_epoll() {
         let woken = |name: &str, ns: &[u64]| {
             let wake_up = |&ns: &u64| WakeUp { ns, slept: ns > 10 };
-            Woken::of(&Entry::named(name).unwrap(), &ns.iter().map(wake_up).collect::<Vec<_>>())
+            WakeTimes::of(&Entry::named(name).unwrap(), &ns.iter().map(wake_up).collect::<Vec<_>>())
         };
         let all = [
             woken("raw-epoll-lt", &[100, 300, 5, 200]),

@@ -50,7 +50,7 @@ fn parsed(text: &str) -> TokenStream {
     text.parse().expect("the text of this crate is made of tokens")
 }
 
-/// Returns the tokens with another place, where the compiler reports what is wrong with them.
+/// Returns the tokens with another place, at which the compiler reports their errors.
 fn spanned(tokens: TokenStream, at: Span) -> TokenStream {
     let place = |mut token: TokenTree| {
         if let TokenTree::Group(group) = &token {

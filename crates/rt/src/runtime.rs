@@ -167,6 +167,10 @@ impl Builder {
 ///
 /// It stays on the thread that built it, and drives that thread's engine whenever it
 /// [blocks](Runtime::block_on) on a future.
+///
+/// A task of another runtime may build one and drop it, which ends its tasks and waits for its
+/// threads. Only blocking on it is refused there; its engines that have a thread of their own work
+/// without that.
 pub struct Runtime {
     engine: Rc<Engine>,
     workers: Vec<Worker>,

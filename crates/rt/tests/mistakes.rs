@@ -26,8 +26,9 @@ fn libraries() -> PathBuf {
     std::env::current_exe().unwrap().parent().unwrap().to_owned()
 }
 
-/// Returns the library of the build that this test belongs to: the newest.
-fn library() -> PathBuf {
+/// Returns the libraries next to this test, the newest first. A folder may have several of them, with
+/// other features.
+fn builds() -> Vec<PathBuf> {
     let is_ours = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         name.starts_with("libsuperpoll_rt-") && name.ends_with(".rlib")
@@ -36,16 +37,18 @@ fn library() -> PathBuf {
         path.metadata().and_then(|found| found.modified()).unwrap_or(SystemTime::UNIX_EPOCH)
     };
     let files = std::fs::read_dir(libraries()).unwrap().map(|entry| entry.unwrap().path());
-    files.filter(is_ours).max_by_key(built).expect("the library lies next to its tests")
+    let mut builds: Vec<PathBuf> = files.filter(is_ours).collect();
+    builds.sort_by_key(|path| std::cmp::Reverse(built(path)));
+    builds
 }
 
-fn compile(program: &Path, folder: &Path) -> Option<Output> {
+fn compile(program: &Path, library: &Path, folder: &Path) -> Option<Output> {
     let compiler = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
     Command::new(compiler)
         .args(["--edition", "2024", "--emit", "metadata", "--color", "never", "-L"])
         .arg(format!("dependency={}", libraries().display()))
         .arg("--extern")
-        .arg(format!("superpoll_rt={}", library().display()))
+        .arg(format!("superpoll_rt={}", library.display()))
         .arg("--out-dir")
         .arg(folder)
         .arg(program)
@@ -61,13 +64,22 @@ fn the_compiler_names_the_way_out_of_common_mistakes() {
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mistakes");
     let right = folder.path().join("right.rs");
     std::fs::write(&right, "#[superpoll_rt::main]\nasync fn main() {}\n").unwrap();
-    let Some(output) = compile(&right, folder.path()) else {
-        eprintln!("skipped: there is no rustc to compile the programs with");
-        return;
-    };
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let (mut library, mut reasons) = (None, String::new());
+    for build in builds() {
+        let Some(output) = compile(&right, &build, folder.path()) else {
+            eprintln!("skipped: there is no rustc to compile the programs with");
+            return;
+        };
+        if output.status.success() {
+            library = Some(build);
+            break;
+        }
+        reasons += &String::from_utf8_lossy(&output.stderr);
+    }
+    let library = library.unwrap_or_else(|| panic!("no build has `main`: {reasons}"));
     for (name, part) in MISTAKES {
-        let output = compile(&sources.join(name).with_extension("rs"), folder.path()).unwrap();
+        let output =
+            compile(&sources.join(name).with_extension("rs"), &library, folder.path()).unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success(), "{name} compiles");
         assert!(said.contains(part), "{name}: no {part:?} in\n{said}");

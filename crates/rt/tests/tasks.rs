@@ -159,6 +159,43 @@ fn blocking_inside_a_runtime_is_refused() {
 }
 
 #[test]
+fn a_runtime_is_built_and_dropped_in_a_task_of_another() {
+    each(|outer| {
+        for count in [1, 3] {
+            let (sender, dropped) = mpsc::channel();
+            let result = outer.block_on(async {
+                let task = spawn(async move {
+                    let inner = workers(count);
+                    assert!(matches!(inner.try_block_on(async {}), Err(Error::Nested)));
+                    let handle = inner.handle();
+                    for engine in 0..count {
+                        let told = Told(sender.clone());
+                        let task = handle.spawn_on(engine, async move {
+                            let _told = told;
+                            pending::<()>().await
+                        });
+                        task.unwrap().detach();
+                    }
+                    drop(sender);
+                    // An engine with a thread of its own needs no `block_on`.
+                    if count > 1 {
+                        let task = handle.spawn_on(1, async { 7 }).unwrap();
+                        assert_eq!(task.await.unwrap(), 7);
+                    }
+                    drop(inner);
+                    // The engine of this task goes on.
+                    sleep(Duration::from_millis(1)).await;
+                    spawn(async { Handle::current().unwrap().engines() }).await.unwrap()
+                });
+                task.await.unwrap()
+            });
+            assert_eq!(result, 1);
+            assert_eq!(dropped.iter().count(), count);
+        }
+    });
+}
+
+#[test]
 fn a_runtime_dropped_with_live_tasks_drops_them_on_their_threads() {
     for count in [1, 3] {
         let (sender, dropped) = mpsc::channel();

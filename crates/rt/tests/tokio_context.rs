@@ -205,6 +205,36 @@ fn tokio_tasks_end_with_the_runtime() {
 }
 
 #[test]
+fn a_runtime_in_a_task_of_another_leaves_that_its_own_context() {
+    let built = || Runtime::builder().tokio(true).build().unwrap();
+    let sleep = || tokio::time::sleep(Duration::from_millis(1));
+    // The tokio thread of neither, of the inner and of the outer runtime has started before.
+    for (outer_sleeps, inner_works) in [(false, false), (false, true), (true, false)] {
+        let outer = built();
+        let task = outer.block_on(async {
+            if outer_sleeps {
+                sleep().await;
+            }
+            let task = spawn(async move {
+                let workers = NonZeroUsize::new(2).unwrap();
+                let inner = Runtime::builder().tokio(true).workers(workers).build().unwrap();
+                if inner_works {
+                    let theirs = inner.handle().spawn_on(1, async {
+                        tokio::spawn(tokio::time::sleep(Duration::from_millis(1))).await.unwrap();
+                    });
+                    theirs.unwrap().await.unwrap();
+                }
+                drop(inner);
+                tokio::spawn(async { 3 }).await.unwrap()
+            });
+            sleep().await;
+            task.await
+        });
+        assert_eq!(task.unwrap(), 3);
+    }
+}
+
+#[test]
 fn without_the_context_tokio_says_what_it_lacks() {
     let runtime = Runtime::new().unwrap();
     let sleep = async { tokio::time::sleep(Duration::from_millis(1)).await };

@@ -559,10 +559,9 @@ impl Poller {
     /// each wait of `uring` some 25 ns cheaper (`IORING_REGISTER_RING_FDS`); the other back-ends
     /// make no use of it.
     ///
-    /// Without the promise a poller may go to another thread at any time. If it goes to another
-    /// thread in spite of the promise, everything works as before. But descriptors that were
-    /// registered at that moment stay open for their peers until this thread ends, because the
-    /// kernel lets no other thread give the reference to the ring back.
+    /// Without the promise a poller may go to another thread at any time. If it goes there in spite
+    /// of the promise, everything works as before, but descriptors that are registered then stay open
+    /// for their peers until this thread ends: only this thread can give the ring's reference back.
     pub fn stay_on_thread(&mut self) {
         let (backend, mut cx) = self.split();
         if let Some(operations) = backend.operations() {

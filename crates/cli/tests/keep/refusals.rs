@@ -61,13 +61,17 @@ fn another_user_is_refused_by_permissions_and_by_name() {
         std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
     };
     open(&nursery.site.path(""), 0o755);
+    // The other user may not be able to write where this one has temporary files.
+    let temporary = nursery.site.path("temporary");
+    std::fs::create_dir(&temporary).unwrap();
+    open(&temporary, 0o777);
     let superpoll = env!("CARGO_BIN_EXE_superpoll");
     let serve = || {
         let mut command = program(superpoll);
         command
             .args(["serve", "--listen", "127.0.0.1:0", "--keeper"])
             .arg(nursery.site.path("keeper"));
-        command.uid(NOBODY).current_dir("/");
+        command.uid(NOBODY).current_dir("/").env("TMPDIR", &temporary);
         command
     };
     match program(superpoll).arg("--version").uid(NOBODY).output() {

@@ -43,7 +43,7 @@ const FAILURES: Duration = Duration::from_secs(10);
 const CHANGES: Duration = Duration::from_secs(1);
 
 /// A server of a group.
-pub struct Member {
+pub struct GroupServer {
     /// The server's address.
     pub address: Address,
     /// The server's share of the group's requests, as a multiple of weight 1.
@@ -82,7 +82,7 @@ pub struct Group {
     name: String,
     config: Upstream,
     pub(super) tls: Option<Tls>,
-    members: Vec<Member>,
+    members: Vec<GroupServer>,
     began: Instant,
     ended: AtomicBool,
     report: Report,
@@ -102,7 +102,7 @@ impl Group {
         report: Arc<dyn Fn(&Event) + Send + Sync>,
     ) -> Result<Arc<Group>, String> {
         let tls = config.tls.as_ref().map(|tls| connector(tls, config.h2)).transpose()?;
-        let members = config.servers.iter().map(|server| Member {
+        let members = config.servers.iter().map(|server| GroupServer {
             address: server.address.clone(),
             weight: server.weight.get(),
             requests: AtomicU64::new(0),
@@ -143,7 +143,7 @@ impl Group {
 
     /// Returns the group's servers, in the order of the configuration.
     #[must_use]
-    pub fn members(&self) -> &[Member] {
+    pub fn members(&self) -> &[GroupServer] {
         &self.members
     }
 

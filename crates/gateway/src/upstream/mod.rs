@@ -34,5 +34,5 @@ mod strict;
 mod tunnel;
 
 pub(crate) use forwarder::Forwarder;
-pub use group::{Group, Member};
+pub use group::{Group, GroupServer};
 pub(crate) use health::watch;

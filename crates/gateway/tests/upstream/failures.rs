@@ -11,7 +11,7 @@ use crate::origin::{Client, Mute, Origin, Socket, get};
 
 /// A server that does the same thing to each request, once it has read it.
 fn does(
-    what: impl Fn(&mut crate::origin::Line) -> std::io::Result<()> + Send + Sync + 'static,
+    what: impl Fn(&mut crate::origin::ServerConnection) -> std::io::Result<()> + Send + Sync + 'static,
 ) -> Origin {
     Origin::start(move |line| {
         line.request()?;

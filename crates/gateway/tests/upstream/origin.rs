@@ -72,7 +72,7 @@ pub(crate) fn field(head: &str, name: &str) -> Option<String> {
 }
 
 /// A connection of a server.
-pub(crate) struct Line {
+pub(crate) struct ServerConnection {
     pub number: usize,
     pub reader: BufReader<Box<dyn Socket>>,
     pub stream: Box<dyn Socket>,
@@ -118,7 +118,7 @@ fn read_chunks(reader: &mut impl BufRead) -> io::Result<(Vec<u8>, String)> {
     }
 }
 
-impl Line {
+impl ServerConnection {
     /// Reads the head of a request.
     pub(crate) fn head(&mut self) -> io::Result<Seen> {
         let mut before = Vec::new();
@@ -191,14 +191,14 @@ pub(crate) struct Origin {
 impl Origin {
     /// A server on a port of its own, with a thread for each connection.
     pub(crate) fn start(
-        serve: impl Fn(&mut Line) -> io::Result<()> + Send + Sync + 'static,
+        serve: impl Fn(&mut ServerConnection) -> io::Result<()> + Send + Sync + 'static,
     ) -> Origin {
         Origin::on("127.0.0.1:0", serve)
     }
 
     pub(crate) fn on(
         address: &str,
-        serve: impl Fn(&mut Line) -> io::Result<()> + Send + Sync + 'static,
+        serve: impl Fn(&mut ServerConnection) -> io::Result<()> + Send + Sync + 'static,
     ) -> Origin {
         let listener = TcpListener::bind(address).unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -207,7 +207,7 @@ impl Origin {
 
     pub(crate) fn unix(
         path: &Path,
-        serve: impl Fn(&mut Line) -> io::Result<()> + Send + Sync + 'static,
+        serve: impl Fn(&mut ServerConnection) -> io::Result<()> + Send + Sync + 'static,
     ) -> Origin {
         let address = format!("unix:{}", path.display());
         Origin::serve(address, Accepts::Unix(UnixListener::bind(path).unwrap()), serve)
@@ -216,7 +216,7 @@ impl Origin {
     fn serve(
         address: String,
         listener: Accepts,
-        serve: impl Fn(&mut Line) -> io::Result<()> + Send + Sync + 'static,
+        serve: impl Fn(&mut ServerConnection) -> io::Result<()> + Send + Sync + 'static,
     ) -> Origin {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let connections = Arc::new(AtomicUsize::new(0));
@@ -250,7 +250,8 @@ impl Origin {
                 let (serve, seen) = (serve.clone(), seen.clone());
                 thread::spawn(move || {
                     let reader = BufReader::new(stream.clone_socket());
-                    let mut line = Line { number, reader, stream, seen, is_first: true };
+                    let mut line =
+                        ServerConnection { number, reader, stream, seen, is_first: true };
                     // The gateway under test may close a connection at any time.
                     let _ = serve(&mut line);
                 });
@@ -284,7 +285,7 @@ impl Origin {
 }
 
 /// Sends the bodies of requests back.
-pub(crate) fn echo(line: &mut Line) -> io::Result<()> {
+pub(crate) fn echo(line: &mut ServerConnection) -> io::Result<()> {
     loop {
         let seen = line.request()?;
         let length = seen.body.len();

@@ -2,9 +2,9 @@
 
 use crate::atr::{Options, Row, plot, sweeps, table, trial};
 use crate::error::Result;
-use crate::experiment::{Experiment, Figure};
+use crate::experiment::{Experiment, Figure, Run};
 use crate::part::Part;
-use crate::record::{Account, PURE, Record};
+use crate::record::{Account, PURE};
 use crate::target::{RINGS, Target, Targets};
 
 /// Where `poll` beats `epoll` and the reverse.
@@ -22,10 +22,7 @@ impl Experiment for Atr {
              wake-up. “Pure” is the best of poll and both triggers of epoll, raw or ours.";
     const QUICK: &'static str = "atr --quick --total 1000,4000 --placement end,spread --no-mix --seconds 24 --subjects floor,raw-poll,raw-epoll-lt,raw-epoll-et,poll,epoll-lt,adaptive,mio";
     const FULL: &'static str = "atr --total 1000,10000 --placement end,spread --kind pipe,tcp --paced --seconds 300 --subjects floor,raw-poll,raw-epoll-lt,raw-epoll-et,poll,epoll-lt,epoll-et,adaptive,uring,mio";
-
-    fn run(options: &Options) -> Result<Record<Row>> {
-        trial::run(options)
-    }
+    const RUN: Run<Self> = trial::run;
 
     fn appendix(options: &Options) -> Result<String> {
         Ok(trial::appendix(options)?.map_or_else(String::new, |appendix| {

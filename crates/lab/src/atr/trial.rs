@@ -6,7 +6,6 @@ use superpoll::BackendKind;
 use crate::atr::{Options, Row};
 use crate::budget::Budget;
 use crate::channel::{self, Pairs};
-use crate::environment::Environment;
 use crate::error::Result;
 use crate::options::{self, Output};
 use crate::random::Random;
@@ -62,7 +61,6 @@ struct Plan {
 }
 
 fn plan(options: &Options) -> Result<Plan> {
-    options.output.check()?;
     let asked = options.total.as_deref().unwrap_or(TOTAL);
     let totals = if asked == "random" {
         let mut random = Random::new(options.output.seed);
@@ -94,7 +92,6 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
         say::note("io_uring is not available here: leaving its subjects out");
     }
     let _second = options.output.second_thread.then(SecondThread::start);
-    let environment = Environment::here();
     // The time that was asked for includes that of the appendix.
     let appendix = if has_appendix(options) { APPENDIX } else { 0.0 };
     let seconds = options.output.seconds.map(|seconds| seconds - appendix);
@@ -139,7 +136,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
         ("bytes_verified", json!(true)),
         ("rivals", rivals::versions(subject::ALL.iter().map(|entry| entry.name))),
     ];
-    Ok(run.record(environment, sweep.parameters().into_iter().chain(own), rows))
+    Ok(run.record(sweep.parameters().into_iter().chain(own), rows))
 }
 
 /// How long the short mixed load takes, in seconds.

@@ -79,6 +79,11 @@ pub(super) fn interval(ratio: Option<Estimate>) -> String {
     })
 }
 
+/// Formats the median of the turns' ratios, with the lowest and the highest.
+pub(super) fn of_turns([low, value, high]: [Option<f64>; 3]) -> Option<String> {
+    Some(interval(Some(Estimate { value: value?, low: low?, high: high? })))
+}
+
 /// Formats a ratio to a peer, with the peer's name; empty for none.
 pub(super) fn beside(ratio: Option<Ratio>, peer: &str) -> String {
     ratio.map_or_else(String::new, |ratio| format!("{} of {peer}", spread(Some(ratio))))
@@ -179,19 +184,13 @@ fn four_models(document: &Document) -> Option<String> {
 fn threads_and_events(document: &Document) -> Option<String> {
     let rows = experiments::rows(&document.records.threads);
     let own = rows.filter(|row| row.family == "threads" && row.kind == "pipe");
-    let of = |[low, middle, high]: [Option<f64>; 3]| {
-        let all = low.zip(middle).zip(high);
-        all.map_or_else(String::new, |((low, middle), high)| {
-            format!("{middle:.2} ({low:.2} to {high:.2})")
-        })
-    };
     let [clock, cost] = threads::table::ACCOUNTS;
     let rows = own.map(|row| {
         [
             row.processors.clone(),
             format!("{} of {}", row.active, row.total),
-            of((clock.ratios)(row)),
-            of((cost.ratios)(row)),
+            of_turns((clock.ratios)(row)).unwrap_or_default(),
+            of_turns((cost.ratios)(row)).unwrap_or_default(),
         ]
     });
     table(["processors", "active", "threads / best loop, by the clock", "processor time"], rows)
@@ -377,7 +376,9 @@ fn rings(document: &Document) -> Option<String> {
     table(["runtime", "ns per pipe", "/ tokio", "system calls"], rows)
 }
 
-fn servers(document: &Document) -> Option<String> {
+/// Returns each work that servers of others do as well: the work, the server, and its processor time
+/// next to that of two others.
+pub(super) fn compared_work(document: &Document) -> impl Iterator<Item = [String; 4]> {
     let files = experiments::rows(&document.records.files).map(|row| {
         [
             format!("a file of {} bytes, {} connections", row.bytes, row.connections),
@@ -390,13 +391,16 @@ fn servers(document: &Document) -> Option<String> {
         [
             format!("relay, {}, {} connections", row.load, row.connections),
             row.subject.clone(),
-            beside(row.haproxy_ratio, "haproxy"),
             beside(row.nginx_ratio, "nginx"),
+            beside(row.haproxy_ratio, "HAProxy"),
         ]
     });
+    files.chain(relays)
+}
+
+fn servers(document: &Document) -> Option<String> {
     let ours = ["superpoll-epoll", "superpoll-adaptive"];
-    let rows = files
-        .chain(relays)
+    let rows = compared_work(document)
         .filter(|row| ours.contains(&&*row[1]) && (!row[2].is_empty() || !row[3].is_empty()));
     table(["work", "server", "processor time", ""], rows)
 }

@@ -1,11 +1,11 @@
 //! Tables of a few rows, for README and GUIDE: each has the rows that a decision needs, of an
 //! experiment whose full table is in `docs/measured`.
 
-use super::blocks::{beside, interval, largest_herds, longest_rings, ratio, spread, table};
+use super::blocks::{compared_work, largest_herds, longest_rings, of_turns, ratio, spread, table};
 use crate::document::Document;
 use crate::experiments;
 use crate::record::Figures;
-use crate::statistics::{Estimate, Ratio};
+use crate::statistics::Ratio;
 use crate::table::time;
 use crate::{files, keep, relay};
 
@@ -144,11 +144,12 @@ pub(super) fn thread_each(document: &Document) -> Option<String> {
             (&*row.family, &*row.kind, &*row.processors) == ("threads", "pipe", "one")
                 && (row.active, row.total) == (active, 1000)
         })?;
-        let of = |[low, value, high]: [Option<f64>; 3]| {
-            Some(interval(Some(Estimate { value: value?, low: low?, high: high? })))
-        };
         let [clock, cost] = crate::threads::table::ACCOUNTS;
-        Some([format!("{active} of 1000"), of((clock.ratios)(row))?, of((cost.ratios)(row))?])
+        Some([
+            format!("{active} of 1000"),
+            of_turns((clock.ratios)(row))?,
+            of_turns((cost.ratios)(row))?,
+        ])
     };
     let rows = [1, 100, 1000].into_iter().filter_map(row);
     table(["active", "time, threads / the best loop", "CPU, threads / the best loop"], rows)
@@ -219,24 +220,8 @@ pub(super) fn restart(document: &Document) -> Option<String> {
 
 /// Compares our server on its default back-end with two other servers for each kind of work.
 pub(super) fn server_works(document: &Document) -> Option<String> {
-    let ours = "superpoll-adaptive";
-    let files = experiments::rows(&document.records.files);
-    let files = files.filter(|row| row.subject == ours).map(|row| {
-        [
-            format!("a file of {} bytes, {} connections", row.bytes, row.connections),
-            beside(row.nginx_ratio, "nginx"),
-            beside(row.hyper_ratio, "hyper on tokio"),
-        ]
-    });
-    let relays = experiments::rows(&document.records.relay);
-    let relays = relays.filter(|row| row.subject == ours).map(|row| {
-        [
-            format!("relay, {}, {} connections", row.load, row.connections),
-            beside(row.nginx_ratio, "nginx"),
-            beside(row.haproxy_ratio, "HAProxy"),
-        ]
-    });
-    let rows = files.chain(relays);
+    let ours = compared_work(document).filter(|row| row[1] == "superpoll-adaptive");
+    let rows = ours.map(|[work, _, first, second]| [work, first, second]);
     table(["work", "processor time", "processor time"], rows)
 }
 

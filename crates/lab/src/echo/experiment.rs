@@ -1,10 +1,8 @@
 //! The experiment `echo`, for the command line and the report.
 
 use crate::echo::{Options, Row, plot, table, trial};
-use crate::error::Result;
-use crate::experiment::{Experiment, Figure};
+use crate::experiment::{Experiment, Figure, Run};
 use crate::part::Part;
-use crate::record::Record;
 use crate::statistics::Ratio;
 use crate::target::{Target, Targets};
 
@@ -29,10 +27,7 @@ impl Experiment for Echo {
     const FULL: &'static str = "echo --sweep --kind all --paced --seconds 120";
     const MEASURED: &'static str =
         "processor time of a server that echoes its input, for one request";
-
-    fn run(options: &Options) -> Result<Record<Row>> {
-        trial::run(options)
-    }
+    const RUN: Run<Self> = trial::run;
 
     fn parts(rows: &[Row]) -> Vec<Part> {
         let plots = plot::kinds(rows)

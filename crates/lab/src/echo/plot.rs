@@ -8,19 +8,11 @@ use crate::plot::{self, Plot};
 /// was measured.
 pub(crate) fn over_connections(rows: &[Row], kind: &str) -> Option<Plot> {
     let own: Vec<&Row> = rows.iter().filter(|row| row.kind == kind).collect();
-    let curves = plot::curves(&own, |row| {
-        Some((
-            row.subject.as_str(),
-            (row.connections as f64, row.figures.cpu_ns_per_request_median),
-        ))
-    });
-    Plot::of(
-        format!("one request under way on each connection, {kind}"),
-        "connections",
-        "server's cpu ns per request",
-        curves,
-    )
-    .drawn_over_powers_of_ten()
+    let title = format!("one request under way on each connection, {kind}");
+    plot::over_powers_of_ten(title, ["connections", "server's cpu ns per request"], &own, |row| {
+        let time = row.figures.cpu_ns_per_request_median;
+        Some((row.subject.as_str(), (row.connections as f64, time)))
+    })
 }
 
 /// Returns the kinds of sockets, in the order of their rows.

@@ -56,7 +56,6 @@ fn points(options: &Options, servers: usize) -> Result<Vec<Point>> {
 }
 
 pub(super) fn run(options: &Options) -> Result<Record<Row>> {
-    options.output.check()?;
     let (subjects, notes) = subject::chosen(options.subjects.as_deref())?;
     let points = points(options, subjects.len())?;
     // A point for each group, so that each has its share of the time.
@@ -93,7 +92,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
 fn measure(
     bytes: usize,
     group: &[Subject<Software>],
-    trial: &mut Trial,
+    trial: &mut Trial<'_>,
     point: Point,
 ) -> Result<Vec<Row>> {
     let Point { kind, connections } = point;

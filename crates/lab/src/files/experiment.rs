@@ -1,10 +1,8 @@
 //! The experiment `files`, for the command line and the report.
 
-use crate::error::Result;
-use crate::experiment::{Experiment, Figure};
+use crate::experiment::{Experiment, Figure, Run};
 use crate::files::{Options, Row, plot, table, trial};
 use crate::part::Part;
-use crate::record::Record;
 use crate::statistics::Ratio;
 use crate::target::{Target, Targets};
 
@@ -46,10 +44,7 @@ impl Experiment for Files {
         "files --quick --seconds 6 --subjects superpoll-epoll,superpoll-adaptive,nginx,hyper-tokio";
     const FULL: &'static str = "files --paced --seconds 90";
     const MEASURED: &'static str = "processor time of a server for one request for a file";
-
-    fn run(options: &Options) -> Result<Record<Row>> {
-        trial::run(options)
-    }
+    const RUN: Run<Self> = trial::run;
 
     fn parts(rows: &[Row]) -> Vec<Part> {
         let plots = plot::connections(rows).into_iter().map(|connections| {

@@ -12,17 +12,11 @@ pub(crate) fn connections(rows: &[Row]) -> Vec<usize> {
 /// measured.
 pub(crate) fn over_bytes(rows: &[Row], connections: usize) -> Option<Plot> {
     let own: Vec<&Row> = rows.iter().filter(|row| row.connections == connections).collect();
-    let curves = plot::curves(&own, |row| {
+    let title = format!("files: {connections} connections");
+    plot::over_powers_of_ten(title, ["bytes", "server's cpu us per request"], &own, |row| {
         let time = row.figures.cpu_ns_per_request_median / 1e3;
         Some((row.subject.as_str(), (row.bytes as f64, time)))
-    });
-    Plot::of(
-        format!("files: {connections} connections"),
-        "bytes",
-        "server's cpu us per request",
-        curves,
-    )
-    .drawn_over_powers_of_ten()
+    })
 }
 
 #[cfg(test)]

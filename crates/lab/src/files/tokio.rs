@@ -17,10 +17,9 @@ use hyper::header::{
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
-use tokio::runtime::Builder;
 
-use crate::error::{Doing, Error, Result};
+use crate::error::{Doing, Result};
+use crate::http::tokio::serve_each;
 use crate::server::Control;
 
 /// A file in memory.
@@ -90,29 +89,17 @@ fn answer<B>(files: &Files, request: &Request<B>) -> Response<Full<Bytes>> {
 
 /// Serves a folder indefinitely to the clients of a listener.
 pub(super) fn serve(listener: TcpListener, root: &Path, control: &mut Control) -> Result<()> {
-    let failed = |source| Error::system("setting tokio up", source);
     let files = cache(root).doing(format_args!("reading {}", root.display()))?;
     let files = Arc::new(files);
-    let runtime = Builder::new_current_thread().enable_io().build().map_err(failed)?;
-    runtime.block_on(async {
-        let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
-        control.ready()?;
-        loop {
-            let (stream, _) = listener.accept().await.doing("accepting a connection")?;
-            if stream.set_nodelay(true).is_ok() {
-                let files = Arc::clone(&files);
-                tokio::spawn(async move {
-                    let service = service_fn(move |request: Request<Incoming>| {
-                        let response = answer(&files, &request);
-                        async move { Ok::<_, Infallible>(response) }
-                    });
-                    // A client that goes away is no failure of the server's; the generator notices
-                    // lost answers.
-                    let _ =
-                        http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
-                });
-            }
-        }
+    serve_each(listener, control, |stream| {
+        let files = Arc::clone(&files);
+        let service = service_fn(move |request: Request<Incoming>| {
+            let response = answer(&files, &request);
+            async move { Ok::<_, Infallible>(response) }
+        });
+        // A client that goes away is no failure of the server's; the generator notices lost
+        // answers.
+        http1::Builder::new().serve_connection(stream, service)
     })
 }
 

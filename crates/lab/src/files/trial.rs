@@ -53,7 +53,6 @@ fn contents(bytes: usize, seed: u64) -> Rc<[u8]> {
 }
 
 pub(super) fn run(options: &Options) -> Result<Record<Row>> {
-    options.output.check()?;
     let (subjects, mut notes) =
         subject::present(ALL, options.subjects.as_deref(), "no file server")?;
     let points = points(options, subjects.len())?;
@@ -67,7 +66,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
 fn measure(
     options: &Options,
     subjects: &[Subject<Software>],
-    trial: &mut Trial,
+    trial: &mut Trial<'_>,
     point: Point,
 ) -> Result<Vec<Row>> {
     let Point { bytes, connections } = point;

@@ -1,6 +1,6 @@
 //! The waiters: forked processes, or the engines of one process, and the kernel's account of them.
 //!
-//! Woken waiters cannot report their own wake-ups, because the kernel puts many of them back to
+//! WakeTimes waiters cannot report their own wake-ups, because the kernel puts many of them back to
 //! sleep before they return. The kernel keeps count instead: each time a waiter goes to sleep, its
 //! number of voluntary context switches grows by one. Between two connections the crowd must have
 //! come to rest; otherwise a connection would find fewer waiters than there are. Inspecting each of
@@ -57,7 +57,8 @@ const GIVEN_BACK: usize = 16;
 /// The file that says, among other things, how many processes run.
 const LOAD: &str = "/proc/loadavg";
 
-/// How often the machine is checked for rest before each waiter is inspected.
+/// How often the machine is checked for rest, at most and per waiter, before each waiter is
+/// inspected. Next to other work the machine is never at rest.
 const LOOKS: usize = 400;
 
 /// Waiters on one port. They end when the crowd is dropped.
@@ -333,7 +334,7 @@ impl Crowd {
     /// Waits until all sleep.
     fn wait_until_asleep(&self) -> Result<()> {
         let mut buffer = [0; 128];
-        for _ in 0..LOOKS {
+        for _ in 0..LOOKS.min(self.folders.len()) {
             let length = self.load.read_at(&mut buffer, 0).doing(format_args!("reading {LOAD}"))?;
             if running(&buffer[..length]) == Some(1) {
                 return self.check();

@@ -1,10 +1,8 @@
 //! The experiments `herd` and `herd-dups`, for the command line and the report.
 
-use crate::error::Result;
-use crate::experiment::{Experiment, Figure};
+use crate::experiment::{Experiment, Figure, Run};
 use crate::herd::{Options, Row, plot, table, trial};
 use crate::part::Part;
-use crate::record::Record;
 use crate::target::{self, Target, Targets};
 
 /// Many waiters for one connection.
@@ -24,10 +22,7 @@ impl Experiment for Herd {
     const FULL: &'static str = "herd --processes 1,1024,16384 --seconds 150";
     const MEASURED: &'static str =
         "time of a connect() while others wait, and how many of them it wakes";
-
-    fn run(options: &Options) -> Result<Record<Row>> {
-        trial::run(options)
-    }
+    const RUN: Run<Self> = trial::run;
 
     fn parts(rows: &[Row]) -> Vec<Part> {
         vec![
@@ -86,10 +81,7 @@ impl Experiment for HerdDups {
     const FULL: &'static str = "herd --dups 1019 --processes 256,1024 --seconds 90";
     const MEASURED: &'static str =
         "time of a connect() while others wait, and how many of them it wakes";
-
-    fn run(options: &Options) -> Result<Record<Row>> {
-        trial::run(options)
-    }
+    const RUN: Run<Self> = trial::run;
 
     fn parts(rows: &[Row]) -> Vec<Part> {
         vec![

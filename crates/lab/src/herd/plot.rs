@@ -6,20 +6,14 @@ use crate::plot::{self, Plot};
 /// With duplicates of the listener, or with duplicates of a pipe; none if there is only one size.
 pub(crate) fn over_processes(rows: &[Row], dups_of: &str) -> Option<Plot> {
     let dups = rows.first()?.dups;
-    let curves = plot::curves(rows, |row| {
+    let title = match dups {
+        0 => "connect() while others wait".to_owned(),
+        _ => format!("connect() while others wait, each for {dups} duplicates of a {dups_of}"),
+    };
+    plot::over_powers_of_ten(title, ["waiting processes", "ns"], rows, |row| {
         let point = (row.processes as f64, row.connect_ns_median);
         (row.dups_of == dups_of).then_some((row.subject.as_str(), point))
-    });
-    Plot::of(
-        match dups {
-            0 => "connect() while others wait".to_owned(),
-            _ => format!("connect() while others wait, each for {dups} duplicates of a {dups_of}"),
-        },
-        "waiting processes",
-        "ns",
-        curves,
-    )
-    .drawn_over_powers_of_ten()
+    })
 }
 
 #[cfg(test)]

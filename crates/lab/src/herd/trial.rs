@@ -6,7 +6,6 @@ use serde_json::json;
 use superpoll::BackendKind;
 
 use crate::budget::Budget;
-use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::herd::crowd::Crowd;
 use crate::herd::method::{self, Method};
@@ -136,7 +135,6 @@ struct Measured {
 
 /// Runs the experiment.
 pub(super) fn run(options: &Options) -> Result<Record<Row>> {
-    options.output.check()?;
     let (points, mut notes) = points(options)?;
     let (methods, absent) = subjects(options.subjects.as_deref())?;
     notes.extend(absent);
@@ -148,7 +146,6 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
             "none of --subjects can wait for so many: ask for fewer --dups or --processes",
         ));
     }
-    let environment = Environment::here();
     let sizes = points.iter().map(Point::size).collect();
     let budget = Budget::of_sizes(&options.output, sizes, 15.0, 90.0);
     // A record with duplicates has its own name: both records belong in one report.
@@ -188,7 +185,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
         ("connects", json!(options.connects)),
         ("most_engines", json!(MOST_ENGINES)),
     ];
-    Ok(run.record(environment, own, rows))
+    Ok(run.record(own, rows))
 }
 
 /// Measures one herd: gathers it, connects until the time is over, and lets it go. Reports if the

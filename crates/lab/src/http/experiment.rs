@@ -1,10 +1,8 @@
 //! The experiment `http`, for the command line and the report.
 
-use crate::error::Result;
-use crate::experiment::{Experiment, Figure};
+use crate::experiment::{Experiment, Figure, Run};
 use crate::http::{Options, Row, plot, table};
 use crate::part::Part;
-use crate::record::Record;
 use crate::target::{Target, Targets};
 
 /// Web servers.
@@ -23,18 +21,13 @@ impl Experiment for Http {
     const QUICK: &'static str = "http --quick --seconds 8";
     const FULL: &'static str = "http --connections 1,64,1000 --seconds 90";
     const MEASURED: &'static str = "processor time of a web server for one request";
-
-    fn run(options: &Options) -> Result<Record<Row>> {
-        #[cfg(feature = "http")]
-        return crate::http::trial::run(options);
-        #[cfg(not(feature = "http"))]
-        {
-            options.output.check()?;
-            Err(crate::error::Error::usage(
-                "superpoll-lab http is not built in: build with --features http",
-            ))
-        }
-    }
+    #[cfg(feature = "http")]
+    const RUN: Run<Self> = crate::http::trial::run;
+    #[cfg(not(feature = "http"))]
+    const RUN: Run<Self> = |_| {
+        let text = "superpoll-lab http is not built in: build with --features http";
+        Err(crate::error::Error::usage(text))
+    };
 
     fn parts(rows: &[Row]) -> Vec<Part> {
         let plot = Part::plot("http.svg", plot::over_connections(rows));

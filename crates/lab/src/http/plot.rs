@@ -5,19 +5,11 @@ use crate::plot::{self, Plot};
 
 /// Plots a curve for each server; `None` if only one number of connections was measured.
 pub(crate) fn over_connections(rows: &[Row]) -> Option<Plot> {
-    let curves = plot::curves(rows, |row| {
-        Some((
-            row.subject.as_str(),
-            (row.connections as f64, row.figures.cpu_ns_per_request_median),
-        ))
-    });
-    Plot::of(
-        "one request in flight on each connection".to_owned(),
-        "connections",
-        "server's cpu ns per request",
-        curves,
-    )
-    .drawn_over_powers_of_ten()
+    let labels = ["connections", "server's cpu ns per request"];
+    plot::over_powers_of_ten("one request in flight on each connection", labels, rows, |row| {
+        let time = row.figures.cpu_ns_per_request_median;
+        Some((row.subject.as_str(), (row.connections as f64, time)))
+    })
 }
 
 #[cfg(test)]

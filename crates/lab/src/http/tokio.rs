@@ -9,7 +9,20 @@ use crate::error::{Doing, Error, Result};
 use crate::http::hello;
 use crate::server::Control;
 
+/// Serves thirteen bytes indefinitely to the clients of a listener.
 pub(crate) fn serve(listener: TcpListener, control: &mut Control) -> Result<()> {
+    serve_each(listener, control, hello::serve)
+}
+
+/// Serves each connection of a listener in a task of its own, indefinitely.
+pub(crate) fn serve_each<Served>(
+    listener: TcpListener,
+    control: &mut Control,
+    serve: impl Fn(TokioIo<tokio::net::TcpStream>) -> Served,
+) -> Result<()>
+where
+    Served: Future<Output: Send> + Send + 'static,
+{
     let failed = |source| Error::system("setting tokio up", source);
     let runtime = Builder::new_current_thread().enable_io().build().map_err(failed)?;
     runtime.block_on(async {
@@ -18,7 +31,7 @@ pub(crate) fn serve(listener: TcpListener, control: &mut Control) -> Result<()> 
         loop {
             let (stream, _) = listener.accept().await.doing("accepting a connection")?;
             if stream.set_nodelay(true).is_ok() {
-                drop(tokio::spawn(hello::serve(TokioIo::new(stream))));
+                drop(tokio::spawn(serve(TokioIo::new(stream))));
             }
         }
     })

@@ -26,7 +26,6 @@ fn connections(options: &Options, servers: usize) -> Result<Vec<usize>> {
 }
 
 pub(super) fn run(options: &Options) -> Result<Record<Row>> {
-    options.output.check()?;
     let (subjects, _) = subject::chosen(ALL, options.subjects.as_deref(), "no HTTP server")?;
     let points = connections(options, subjects.len())?;
     let mut plan = Plan::new("http", &options.output, &subjects, points.len(), 30.0);

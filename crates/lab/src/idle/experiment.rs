@@ -1,10 +1,8 @@
 //! The experiment `idle`, for the command line and the report.
 
-use crate::error::Result;
-use crate::experiment::{Experiment, Figure};
+use crate::experiment::{Experiment, Figure, Run};
 use crate::idle::{Options, Row, plot, table, trial};
 use crate::part::Part;
-use crate::record::Record;
 use crate::target::{Target, Targets};
 
 /// Memory of connections that do nothing.
@@ -24,10 +22,7 @@ impl Experiment for Idle {
     const FULL: &'static str = "idle";
     const MEASURED: &'static str =
         "memory of a connection that does nothing; the kernel's is that of both ends";
-
-    fn run(options: &Options) -> Result<Record<Row>> {
-        trial::run(options)
-    }
+    const RUN: Run<Self> = trial::run;
 
     fn parts(rows: &[Row]) -> Vec<Part> {
         vec![Part::Picture("idle.svg", plot::bars(rows)), Part::Table(table::connections(rows))]

@@ -85,7 +85,6 @@ struct RoundMemory {
 }
 
 pub(super) fn run(options: &Options) -> Result<Record<Row>> {
-    options.output.check()?;
     let (subjects, notes) = subject::chosen(options.subjects.as_deref())?;
     let arrivals = arrivals(&options.arrival)?;
     let connections = connections(options, &subjects)?;
@@ -107,14 +106,14 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     plan.run(&points, own, |trial, &(subject, arrival)| {
         let (name, process) = (subject.name, trial.process);
         let mut found = Vec::new();
-        while trial.budget.round()
-            && trial.budget.number() < trial.budget.rounds(ROUNDS)
-            && !trial.lost.has(name)
+        while trial.run.budget.round()
+            && trial.run.budget.number() < trial.run.budget.rounds(ROUNDS)
+            && !trial.run.lost.has(name)
         {
-            trial.progress.step(format!("{name} {arrival}"));
+            trial.run.progress.step(format!("{name} {arrival}"));
             let own = program::folder(name)?;
             let round = round(subject, arrival, connections, process, own.path(), &certificate);
-            let round = trial.budget.keep(trial.lost.keep(name, round))?;
+            let round = trial.run.budget.keep(trial.run.lost.keep(name, round))?;
             found.extend(round.flatten());
         }
         let row = (!found.is_empty()).then(|| row(subject, arrival, connections, &found));

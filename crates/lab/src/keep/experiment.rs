@@ -1,10 +1,8 @@
 //! The experiment `keep`, for the command line and the report; records call it `sit`.
 
-use crate::error::Result;
-use crate::experiment::{Experiment, Figure};
+use crate::experiment::{Experiment, Figure, Run};
 use crate::keep::{Options, Row, plot, table, trial};
 use crate::part::Part;
-use crate::record::Record;
 use crate::target::{Target, Targets};
 
 /// Keepers.
@@ -22,10 +20,7 @@ impl Experiment for Keep {
              thread or process.";
     const QUICK: &'static str = "keep --quick --repetitions 3 --seconds 24";
     const FULL: &'static str = "keep --seconds 120";
-
-    fn run(options: &Options) -> Result<Record<Row>> {
-        trial::run(options)
-    }
+    const RUN: Run<Self> = trial::run;
 
     fn parts(rows: &[Row]) -> Vec<Part> {
         let tables = table::parts(rows)

@@ -14,14 +14,9 @@ pub(crate) fn over_batches(rows: &[Row]) -> Option<Plot> {
             (name, (row.descriptors as f64, row.median))
         })
         .collect();
-    let curves = plot::curves(&own, |(name, point)| Some((name.as_str(), *point)));
-    Plot::of(
-        "leaving for a keeper and coming back".to_owned(),
-        "descriptors together",
-        "cpu ns for one",
-        curves,
-    )
-    .drawn_over_powers_of_ten()
+    let (title, labels) =
+        ("leaving for a keeper and coming back", ["descriptors together", "cpu ns for one"]);
+    plot::over_powers_of_ten(title, labels, &own, |(name, at)| Some((name.as_str(), *at)))
 }
 
 #[cfg(test)]

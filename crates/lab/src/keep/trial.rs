@@ -4,7 +4,6 @@ use serde_json::json;
 
 use crate::budget::Budget;
 use crate::channel;
-use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::keep::busy::{ACTIVE, Pair};
 use crate::keep::moves::{self, Order, WATCHED};
@@ -91,7 +90,6 @@ struct Plan {
 }
 
 fn plan(options: &Options) -> Result<Plan> {
-    options.output.check()?;
     let here = |_: &_| true;
     let parts = options::named(&options.parts, &Part::ALL, |one| one.name(), here, "no part")?;
     let named = &options.topologies;
@@ -136,7 +134,6 @@ fn plan(options: &Options) -> Result<Plan> {
 
 pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let plan = plan(options)?;
-    let environment = Environment::here();
     let processors = Processors::here();
     let (main, other) = (processors.server(), processors.client());
     let has = |part| plan.parts.contains(&part);
@@ -174,7 +171,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
         ("main_processor", json!(main)),
         ("client_processor", json!(other)),
     ];
-    Ok(run.frame.record(environment, own, run.findings.rows()))
+    Ok(run.frame.record(own, run.findings.rows()))
 }
 
 /// Measures a part.

@@ -1,10 +1,8 @@
 //! The experiments `atr-latency` and `mix-latency`, for the command line and the report.
 
-use crate::error::Result;
-use crate::experiment::{Experiment, Figure};
+use crate::experiment::{Experiment, Figure, Run};
 use crate::latency::{Row, plot, sweeps, table, trial};
 use crate::part::Part;
-use crate::record::Record;
 use crate::{atr, mix};
 
 /// Blocked loops, over the descriptors of [`Atr`](crate::atr::experiment::Atr).
@@ -24,10 +22,7 @@ impl Experiment for AtrLatency {
     const QUICK: &'static str = "atr --latency --quick --seconds 10";
     const FULL: &'static str = "atr --latency --seconds 120";
     const MEASURED: &'static str = "time from a write until a blocked loop has read it";
-
-    fn run(options: &atr::Options) -> Result<Record<Row>> {
-        trial::of_atr(options)
-    }
+    const RUN: Run<Self> = trial::of_atr;
 
     fn parts(rows: &[Row]) -> Vec<Part> {
         parts(Self::NAME, rows)
@@ -55,10 +50,7 @@ impl Experiment for MixLatency {
     const QUICK: &'static str = "mix --latency --quick --seconds 6";
     const FULL: &'static str = "mix --latency --seconds 90";
     const MEASURED: &'static str = "time from a write until a blocked loop has read it";
-
-    fn run(options: &mix::Options) -> Result<Record<Row>> {
-        trial::of_mix(options)
-    }
+    const RUN: Run<Self> = trial::of_mix;
 
     fn parts(rows: &[Row]) -> Vec<Part> {
         parts(Self::NAME, rows)

@@ -48,7 +48,6 @@ const GUESS: f64 = 0.008;
 
 /// Measures over the totals of `superpoll-lab atr`.
 pub(super) fn of_atr(options: &atr::Options) -> Result<Record<Row>> {
-    options.output.check()?;
     let default = if options.output.quick { "10,1000" } else { "10,100,1000,9900" };
     let totals = options::numbers("--total", options.total.as_deref().unwrap_or(default))?;
     let active = options.active.as_deref().unwrap_or("1");
@@ -70,7 +69,6 @@ pub(super) fn of_atr(options: &atr::Options) -> Result<Record<Row>> {
 
 /// Measures over the sizes of `superpoll-lab mix`.
 pub(super) fn of_mix(options: &mix::Options) -> Result<Record<Row>> {
-    options.output.check()?;
     if !options.load.split(',').any(|load| ["all", "mixed"].contains(&load.trim())) {
         return Err(Error::usage(format!(
             "--latency measures mixed loads, not {}: leave --load out, or give mixed",

@@ -2,11 +2,9 @@
 
 use std::ops::Range;
 
-use crate::error::Result;
-use crate::experiment::{Experiment, Figure};
+use crate::experiment::{Experiment, Figure, Run};
 use crate::mix::{Options, Row, plot, table, trial};
 use crate::part::Part;
-use crate::record::Record;
 use crate::target::{RINGS, Target, Targets};
 
 /// Busy and idle descriptors together.
@@ -23,10 +21,7 @@ impl Experiment for Mix {
     const QUICK: &'static str =
         "mix --quick --size 50/950,200/9600 --load mixed --repetitions 7 --seconds 20";
     const FULL: &'static str = "mix --kind all --paced --seconds 240";
-
-    fn run(options: &Options) -> Result<Record<Row>> {
-        trial::run(options)
-    }
+    const RUN: Run<Self> = trial::run;
 
     fn parts(rows: &[Row]) -> Vec<Part> {
         vec![

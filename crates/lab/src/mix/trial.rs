@@ -6,7 +6,6 @@ use superpoll::diagnostics::{self, Costs};
 
 use crate::budget::Budget;
 use crate::channel::{self, Kind, Pairs};
-use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::load::{Load, Mix};
 use crate::measure::{self, Rounds, Sample};
@@ -228,7 +227,6 @@ impl Case {
 
 /// Runs the experiment.
 pub(crate) fn run(options: &Options) -> Result<Record<Row>> {
-    options.output.check()?;
     let kinds = options::kinds(&options.kind)?;
     let entries = options::subjects(options.subjects.as_deref(), &DEFAULTS)?;
     let mut notes = Vec::new();
@@ -244,7 +242,6 @@ pub(crate) fn run(options: &Options) -> Result<Record<Row>> {
     let size = |case: &Case| case.mix.hot + case.mix.cold + 500;
     let sizes: Vec<usize> = all.iter().flat_map(|(_, cases)| cases.iter().map(size)).collect();
     let _second = options.output.second_thread.then(SecondThread::start);
-    let environment = Environment::here();
     let blocks = sizes.len() * entries.len() * ROUNDS;
     let budget = Budget::of_sizes(&options.output, sizes, 25.0, 90.0);
     let mut run = Run::new("mix", &options.output, notes, blocks, budget);
@@ -299,7 +296,7 @@ pub(crate) fn run(options: &Options) -> Result<Record<Row>> {
         ("bytes_verified", json!(true)),
         ("rivals", rivals::versions(subject::ALL.iter().map(|entry| entry.name))),
     ];
-    Ok(run.record(environment, own, rows))
+    Ok(run.record(own, rows))
 }
 
 #[cfg(test)]

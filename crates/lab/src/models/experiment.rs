@@ -1,11 +1,9 @@
 //! The experiment `models`, for the command line and the report.
 
 use crate::atr;
-use crate::error::Result;
-use crate::experiment::{Experiment, Figure};
+use crate::experiment::{Experiment, Figure, Run};
 use crate::models::{Options, Row, claims, plot, sweeps, table, trial};
 use crate::part::Part;
-use crate::record::Record;
 
 /// Four ways to learn which descriptors are ready.
 #[derive(Debug)]
@@ -26,10 +24,7 @@ impl Experiment for Models {
     const QUICK: &'static str = "models --quick --seconds 16";
     const FULL: &'static str =
         "models --kind pipe,tcp --placement end,spread --paced --seconds 180";
-
-    fn run(options: &Options) -> Result<Record<Row>> {
-        trial::run(options)
-    }
+    const RUN: Run<Self> = trial::run;
 
     fn parts(rows: &[Row]) -> Vec<Part> {
         let parts = sweeps(rows).into_iter().flat_map(|(name, rows)| {

@@ -4,7 +4,6 @@ use serde_json::json;
 
 use crate::budget::Budget;
 use crate::channel::Pairs;
-use crate::environment::Environment;
 use crate::error::{Doing, Error, Result};
 use crate::models::{
     FLOOR, Model, Options, Row, aio, quiet, select, sigio, sigio_plain, spin, uring, uring_read,
@@ -82,7 +81,6 @@ struct Plan {
 }
 
 fn plan(options: &Options) -> Result<Plan> {
-    options.output.check()?;
     let totals = options::numbers("--total", &options.total)?;
     let active = options.active.as_deref();
     let sweep = Sweep::new(&options.kind, &options.placement, totals, active, &SHARES)?;
@@ -134,7 +132,6 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let Plan { mut sweep, loops: wanted } = plan(options)?;
     let floor = Entry::named(FLOOR)?;
     let _second = options.output.second_thread.then(SecondThread::start);
-    let environment = Environment::here();
     let budget = Budget::of_sizes(&options.output, sweep.sizes(1), 15.0, 30.0);
     let blocks = sweep.len() * (wanted.len() + 1) * 5;
     let notes = std::mem::take(&mut sweep.notes);
@@ -190,7 +187,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
         ("epoll_mmap", json!(epoll_mmap()?)),
         ("bytes_verified", json!(true)),
     ];
-    Ok(run.record(environment, sweep.parameters().into_iter().chain(own), rows))
+    Ok(run.record(sweep.parameters().into_iter().chain(own), rows))
 }
 
 /// Returns why an epoll set cannot be mapped into a program; none if it can.

@@ -1,9 +1,7 @@
 //! The experiment `registrations`, for the command line and the report.
 
-use crate::error::Result;
-use crate::experiment::{Experiment, Figure};
+use crate::experiment::{Experiment, Figure, Run};
 use crate::part::Part;
-use crate::record::Record;
 use crate::registrations::{Options, Row, YARDSTICK, plot, table, trial};
 use crate::target::{Target, Targets};
 
@@ -23,10 +21,7 @@ impl Experiment for Registrations {
              of each round.";
     const QUICK: &'static str = "registrations --quick --kind pipe --seconds 6";
     const FULL: &'static str = "registrations --seconds 60";
-
-    fn run(options: &Options) -> Result<Record<Row>> {
-        trial::run(options)
-    }
+    const RUN: Run<Self> = trial::run;
 
     fn parts(rows: &[Row]) -> Vec<Part> {
         let of_kind = |kind| {

@@ -4,7 +4,6 @@ use serde_json::json;
 
 use crate::budget::Budget;
 use crate::channel::{self, Kind, Pairs};
-use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::options;
 use crate::random::Random;
@@ -25,7 +24,6 @@ struct Plan {
 }
 
 fn plan(options: &Options) -> Result<Plan> {
-    options.output.check()?;
     let total = options.total;
     channel::check_total(total)?;
     let mut batches = Vec::new();
@@ -49,7 +47,6 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let plan = plan(options)?;
     let (entries, notes) = subject::chosen(options.subjects.as_deref())?;
     let _second = options.output.second_thread.then(SecondThread::start);
-    let environment = Environment::here();
     let points = plan.kinds.len() * plan.batches.len();
     let budget = Budget::new(&options.output, points, 10.0, 40.0);
     let mut run = Run::new("registrations", &options.output, notes, points, budget);
@@ -91,7 +88,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
         ("total", json!(plan.total)),
         ("verified_per_part", json!(round::sample(&mut random, plan.total).len())),
     ];
-    Ok(run.record(environment, own, rows))
+    Ok(run.record(own, rows))
 }
 
 /// A figure of a round.

@@ -1,9 +1,7 @@
 //! The experiment `relay`, for the command line and the report.
 
-use crate::error::Result;
-use crate::experiment::{Experiment, Figure};
+use crate::experiment::{Experiment, Figure, Run};
 use crate::part::Part;
-use crate::record::Record;
 use crate::relay::{Options, Row, plot, table, trial};
 use crate::target::{Target, Targets};
 
@@ -39,10 +37,7 @@ impl Experiment for Relay {
     const QUICK: &'static str = "relay --quick --load connection,one-by-one,http-connection --forwarded 400 --seconds 12 --subjects superpoll-epoll,superpoll-epoll-waits,haproxy";
     const FULL: &'static str = "relay --paced --seconds 150";
     const MEASURED: &'static str = "processor time of a relay for one request";
-
-    fn run(options: &Options) -> Result<Record<Row>> {
-        trial::run(options)
-    }
+    const RUN: Run<Self> = trial::run;
 
     fn parts(rows: &[Row]) -> Vec<Part> {
         vec![

@@ -57,7 +57,6 @@ fn size(point: &Point) -> usize {
 }
 
 pub(super) fn run(options: &Options) -> Result<Record<Row>> {
-    options.output.check()?;
     let (subjects, mut notes) = subject::chosen(ALL, options.subjects.as_deref(), "no relay")?;
     notes.extend(channel::plain_network());
     let points = points(options, subjects.len())?;
@@ -77,7 +76,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
 fn measure(
     options: &Options,
     subjects: &[Subject<Software>],
-    trial: &mut Trial,
+    trial: &mut Trial<'_>,
     point: Point,
 ) -> Result<Vec<Row>> {
     let fit = subjects.iter().copied().filter(|one| one.start.lacks(point.kind).is_none());

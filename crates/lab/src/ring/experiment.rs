@@ -1,9 +1,7 @@
 //! The experiment `ring`, for the command line and the report.
 
-use crate::error::Result;
-use crate::experiment::{Experiment, Figure};
+use crate::experiment::{Experiment, Figure, Run};
 use crate::part::Part;
-use crate::record::Record;
 use crate::ring::{Options, Row, plot, table, trial};
 use crate::target::{Target, Targets};
 
@@ -23,10 +21,7 @@ impl Experiment for Ring {
     const QUICK: &'static str = "ring --quick --seconds 20";
     const FULL: &'static str = "ring --sweep --seconds 180";
     const MEASURED: &'static str = "time for one byte to pass one pipe of a ring";
-
-    fn run(options: &Options) -> Result<Record<Row>> {
-        trial::run(options)
-    }
+    const RUN: Run<Self> = trial::run;
 
     fn parts(rows: &[Row]) -> Vec<Part> {
         let pictures = [

@@ -8,11 +8,10 @@ use crate::ring::table::{self, points};
 /// Time per hop over the number of pipes, for the first measured number of bytes in flight.
 pub(crate) fn over_total(rows: &[Row]) -> Option<Plot> {
     let bytes = rows.first()?.in_flight;
-    let curves = plot::curves(rows, |row| {
+    plot::over_powers_of_ten(table::bytes(bytes), ["pipes", "ns per hop"], rows, |row| {
         let point = (row.total as f64, row.ns_per_hop_median);
         (row.in_flight == bytes).then_some((row.subject.as_str(), point))
-    });
-    Plot::of(table::bytes(bytes), "pipes", "ns per hop", curves).drawn_over_powers_of_ten()
+    })
 }
 
 /// Time per hop over the share of pipes with a byte, for the first measured number of pipes.

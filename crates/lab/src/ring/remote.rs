@@ -16,7 +16,7 @@ use superpoll::BackendKind;
 use crate::error::{Doing, Error, Result};
 use crate::ring::course::Course;
 use crate::ring::stage::{Slice, Stage};
-use crate::ring::subject::Entry;
+use crate::ring::subject::Subject;
 use crate::second_thread::SecondThread;
 use crate::sys::{descriptor, process};
 
@@ -46,7 +46,7 @@ const GONE: &str = "its process ended without an answer";
 #[derive(Debug)]
 pub(super) struct Remote {
     /// The subject.
-    pub entry: Entry,
+    pub entry: Subject,
     _child: process::Child,
     commands: File,
     answers: BufReader<File>,
@@ -55,7 +55,7 @@ pub(super) struct Remote {
 impl Remote {
     /// Forks the child and makes it set the subject up.
     pub(super) fn start(
-        entry: Entry,
+        entry: Subject,
         course: &Course,
         backend: BackendKind,
         second_thread: bool,
@@ -109,7 +109,7 @@ impl Remote {
 }
 
 /// The child's part: runs until there are no more commands, or no reader for the answers.
-fn serve(entry: Entry, course: &Course, backend: BackendKind, orders: &File, mut replies: &File) {
+fn serve(entry: Subject, course: &Course, backend: BackendKind, orders: &File, mut replies: &File) {
     let mut reply = |answer: &Answer| {
         let line = serde_json::to_string(answer).unwrap_or_default();
         writeln!(replies, "{line}").is_ok()

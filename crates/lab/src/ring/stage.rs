@@ -10,7 +10,7 @@ use superpoll::BackendKind;
 
 use crate::error::{Doing, Error, Result};
 use crate::ring::course::Course;
-use crate::ring::subject::Entry;
+use crate::ring::subject::Subject;
 use crate::ring::tasks::Built;
 use crate::sys::process;
 
@@ -93,7 +93,7 @@ impl Kernel {
 
 /// A subject with its pipes.
 pub(super) struct Stage {
-    entry: Entry,
+    entry: Subject,
     course: Course,
     built: Built,
     kernel: Kernel,
@@ -101,8 +101,8 @@ pub(super) struct Stage {
 
 impl Stage {
     /// Sets a subject up; our runtime with known ends takes `backend`.
-    pub(super) fn set_up(entry: Entry, course: Course, backend: BackendKind) -> Result<Stage> {
-        let built = entry.build(&course, backend)?;
+    pub(super) fn set_up(entry: Subject, course: Course, backend: BackendKind) -> Result<Stage> {
+        let built = entry.start.build(&course, backend)?;
         let kernel = Kernel::new(built.ring.elsewhere());
         Ok(Stage { entry, course, built, kernel })
     }

@@ -5,13 +5,13 @@
 
 use superpoll::BackendKind;
 
-use crate::by_name::by_name;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::go::{self, Program};
 use crate::programs;
 use crate::ring::course::{Course, Pipes};
 use crate::ring::tasks::{Built, Ring, numbers};
 use crate::ring::{floor, go as ring_go, ours, raw_epoll};
+use crate::server::subject::{self, Entry};
 
 #[cfg(feature = "rivals-c")]
 use crate::ring::c_loops;
@@ -25,8 +25,8 @@ use crate::ring::{compio, monoio, smol, tokio};
 type Build = fn(&Course, Pipes) -> Result<Box<dyn Ring>>;
 
 /// How a subject gets its ring.
-#[derive(Clone, Copy)]
-enum Make {
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Make {
     /// Over given pipes.
     Over(Build),
     /// Ours, over given pipes.
@@ -35,54 +35,27 @@ enum Make {
     Peers,
     /// Over given pipes, by a program that is compiled at run time.
     Program(fn() -> &'static Program, Build),
-    /// Not at all: it needs this feature.
-    #[cfg_attr(
-        all(
-            feature = "rivals-rt",
-            feature = "rivals-c",
-            feature = "rival-mio",
-            feature = "rival-polling"
-        ),
-        expect(dead_code, reason = "all rivals are built in")
-    )]
-    Absent(&'static str),
 }
 
-/// A subject by name.
-#[derive(Clone, Copy)]
-pub(crate) struct Entry {
-    /// Its name in tables and records.
-    pub name: &'static str,
-    /// Its description, for lists.
-    pub about: &'static str,
-    make: Make,
+/// A subject.
+pub(crate) type Subject = subject::Subject<Make>;
+
+const fn over(name: &'static str, about: &'static str, build: Build) -> Entry<Make> {
+    Entry::new(name, about, Make::Over(build))
 }
 
-by_name!(Entry);
-
-const fn ours(name: &'static str, about: &'static str, kind: BackendKind) -> Entry {
-    Entry { name, about, make: Make::Ours(kind) }
-}
-
-const fn over(name: &'static str, about: &'static str, build: Build) -> Entry {
-    Entry { name, about, make: Make::Over(build) }
+const fn ours(name: &'static str, about: &'static str, kind: BackendKind) -> Entry<Make> {
+    Entry::new(name, about, Make::Ours(kind))
 }
 
 macro_rules! rival {
-    ($feature:literal, $name:literal, $about:literal, $($build:tt)*) => {
-        Entry {
-            name: $name,
-            about: $about,
-            #[cfg(feature = $feature)]
-            make: Make::Over($($build)*),
-            #[cfg(not(feature = $feature))]
-            make: Make::Absent($feature),
-        }
+    ($feature:literal, $name:literal, $about:literal, $build:path) => {
+        subject::rival!($feature, $name, $about, Make::Over($build))
     };
 }
 
 /// All subjects, the yardsticks first.
-pub(crate) const ALL: &[Entry] = &[
+pub(crate) const ALL: &[Entry<Make>] = &[
     over("read+write", "perfect knowledge: only reads and writes", floor::build),
     over("raw-epoll-lt", "a C programmer's epoll loop, level-triggered", raw_epoll::build),
     ours("superpoll-rt-select", "our runtime, back-end select", BackendKind::Select),
@@ -90,11 +63,11 @@ pub(crate) const ALL: &[Entry] = &[
     ours("superpoll-rt-epoll", "our runtime, back-end epoll", BackendKind::Epoll),
     ours("superpoll-rt-adaptive", "our runtime, back-end adaptive", BackendKind::Adaptive),
     ours("superpoll-rt-uring", "our runtime, back-end uring", BackendKind::Uring),
-    Entry {
-        name: "superpoll-rt-peers",
-        about: "our runtime with pipes whose ends know each other",
-        make: Make::Peers,
-    },
+    Entry::new(
+        "superpoll-rt-peers",
+        "our runtime with pipes whose ends know each other",
+        Make::Peers,
+    ),
     rival!("rival-mio", "mio", "the crate mio, edge-triggered", mio::build),
     rival!("rival-polling", "polling", "the crate polling, level-triggered", polling::build),
     rival!("rivals-c", "libevent", "the C library libevent", c_loops::build_libevent),
@@ -107,16 +80,13 @@ pub(crate) const ALL: &[Entry] = &[
     rival!("rivals-rt", "monoio-uring", "monoio on io_uring", monoio::build_uring),
     rival!("rivals-rt", "compio-poll", "compio on epoll", compio::build_poll),
     rival!("rivals-rt", "compio-uring", "compio on io_uring", compio::build_uring),
-    Entry {
-        name: "go",
-        about: "Go's netpoll, a goroutine for each, GOMAXPROCS=1",
-        make: Make::Program(|| &ring_go::PROGRAM, ring_go::build),
-    },
+    Entry::new(
+        "go",
+        "Go's netpoll, a goroutine for each, GOMAXPROCS=1",
+        Make::Program(|| &ring_go::PROGRAM, ring_go::build),
+    )
+    .unless(|| programs::find("go").is_none().then(|| go::ABSENT.to_owned())),
 ];
-
-fn absent(name: &str, feature: &str) -> Error {
-    Error::usage(format!("subject {name} is not built in: build with --features {feature}"))
-}
 
 fn build_over(
     course: &Course,
@@ -127,58 +97,43 @@ fn build_over(
     Ok(Built { ring: make(course, pipes)?, readers, writers })
 }
 
-impl Entry {
-    /// Whether it is built in.
-    pub(crate) fn is_built_in(&self) -> bool {
-        !matches!(self.make, Make::Absent(_))
-    }
-
-    /// Returns why it cannot run here, if it needs a feature that not every system has.
-    pub(crate) fn refusal(&self) -> Option<String> {
-        (matches!(self.make, Make::Program(..)) && programs::find("go").is_none())
-            .then(|| go::ABSENT.to_owned())
-    }
-
+impl Make {
     /// Compiles the programs that are compiled at run time.
-    pub(crate) fn prepare(&self) -> Result<()> {
-        match self.make {
+    pub(crate) fn prepare(self) -> Result<()> {
+        match self {
             Make::Program(program, _) => program().build(),
             _ => Ok(()),
         }
     }
 
     /// Whether it is our runtime.
-    pub(crate) fn is_ours(&self) -> bool {
-        matches!(self.make, Make::Ours(_) | Make::Peers)
+    pub(crate) fn is_ours(self) -> bool {
+        matches!(self, Make::Ours(_) | Make::Peers)
     }
 
     /// Whether it takes part when our runtime is restricted to one back-end.
-    pub(crate) fn suits(&self, backend: Option<BackendKind>) -> bool {
-        match (self.make, backend) {
+    pub(crate) fn suits(self, backend: Option<BackendKind>) -> bool {
+        match (self, backend) {
             (Make::Ours(own), Some(backend)) => own == backend,
             _ => true,
         }
     }
 
-    /// Returns the entry itself, if it is built in.
-    pub(crate) fn present(self) -> Result<Entry> {
-        match self.make {
-            Make::Absent(feature) => Err(absent(self.name, feature)),
-            _ => Ok(self),
-        }
-    }
-
     /// Sets the ring up; our runtime with known ends takes `backend`.
-    pub(crate) fn build(&self, course: &Course, backend: BackendKind) -> Result<Built> {
-        match self.make {
+    pub(crate) fn build(self, course: &Course, backend: BackendKind) -> Result<Built> {
+        match self {
             Make::Over(make) | Make::Program(_, make) => build_over(course, make),
             Make::Ours(kind) => {
                 build_over(course, |course, pipes| ours::build(course, pipes, kind))
             }
             Make::Peers => ours::build_peers(course, backend),
-            Make::Absent(feature) => Err(absent(self.name, feature)),
         }
     }
+}
+
+/// Returns the requested subjects, each once, and a note for each that this system cannot run.
+pub(crate) fn chosen(names: Option<&str>) -> Result<(Vec<Subject>, Vec<String>)> {
+    subject::chosen(ALL, names, "no subject of the ring")
 }
 
 #[cfg(test)]
@@ -188,7 +143,9 @@ mod tests {
 
     #[test]
     fn every_subject_takes_every_byte_round_as_often_as_asked() {
-        for entry in ALL.iter().filter(|entry| entry.is_built_in() && entry.prepare().is_ok()) {
+        let (subjects, _) = chosen(None).unwrap();
+        assert!(subjects.len() >= 8);
+        for entry in subjects.iter().filter(|entry| entry.start.prepare().is_ok()) {
             for (total, in_flight) in [(2, 1), (2, 2), (9, 1), (9, 4), (70, 70)] {
                 let course = Course::new(total, in_flight);
                 let mut stage = Stage::set_up(*entry, course.clone(), BackendKind::Epoll)
@@ -209,7 +166,7 @@ mod tests {
     #[test]
     fn a_back_end_that_cannot_watch_says_why() {
         crate::channel::most_pairs();
-        let entry = *ALL.iter().find(|entry| entry.name == "superpoll-rt-select").unwrap();
+        let entry = chosen(Some("superpoll-rt-select")).unwrap().0[0];
         let stage = Stage::set_up(entry, Course::new(600, 1), BackendKind::Epoll);
         let error = stage.and_then(|mut stage| stage.go(1)).unwrap_err().to_string();
         assert!(error.contains("too large for back-end select"), "{error}");
@@ -217,22 +174,23 @@ mod tests {
 
     #[test]
     fn an_absent_subject_names_its_feature() {
-        for entry in ALL {
-            match entry.make {
-                Make::Absent(feature) => {
-                    let error = entry.present().unwrap_err().to_string();
-                    assert!(error.contains(&format!("--features {feature}")), "{error}");
+        for name in subject::names(ALL) {
+            match chosen(Some(name)) {
+                Ok((found, notes)) => assert_eq!(found.len() + notes.len(), 1, "{name}"),
+                Err(error) => {
+                    let error = error.to_string();
+                    assert!(error.contains(name) && error.contains("--features rival"), "{error}");
                 }
-                _ => assert_eq!(entry.present().unwrap(), *entry),
             }
         }
     }
 
     #[test]
     fn a_back_end_leaves_one_of_ours_and_all_others() {
+        let (all, _) = chosen(None).unwrap();
         let left: Vec<_> =
-            ALL.iter().filter(|entry| entry.suits(Some(BackendKind::Poll))).collect();
-        assert_eq!(left.len(), ALL.len() - 4);
+            all.iter().filter(|entry| entry.start.suits(Some(BackendKind::Poll))).collect();
+        assert_eq!(left.len(), all.len() - 4);
         assert!(left.iter().any(|entry| entry.name == "superpoll-rt-poll"));
     }
 }

@@ -7,16 +7,15 @@ use serde_json::json;
 use superpoll::BackendKind;
 
 use crate::budget::Budget;
-use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::record::Record;
 use crate::ring::course::{self, Course};
 use crate::ring::remote::Remote;
 use crate::ring::stage::Slice;
-use crate::ring::subject::{self, Entry};
+use crate::ring::subject::{self, Subject};
 use crate::ring::{Options, Row};
-use crate::rivals;
 use crate::run::Run;
+use crate::server::subject::{names, parameters};
 use crate::statistics::ToTokio;
 use crate::{channel, grouping, options, say, statistics};
 
@@ -99,20 +98,23 @@ fn points(options: &Options) -> Result<Vec<(usize, usize)>> {
     Ok(grouping::distinct(points))
 }
 
-fn subjects(options: &Options, backend: Option<BackendKind>) -> Result<Vec<Entry>> {
-    let text = options.subjects.as_deref().unwrap_or("all");
-    let nothing = "no subject of the ring";
-    let chosen =
-        options::named(text, subject::ALL, |entry| entry.name, Entry::is_built_in, nothing)?;
-    let chosen: Vec<Entry> = chosen.into_iter().map(Entry::present).collect::<Result<_>>()?;
-    let different: Vec<Entry> = chosen.into_iter().filter(|entry| entry.suits(backend)).collect();
-    if different.is_empty() {
-        return Err(Error::usage(format!(
+/// Returns the subjects that take part, and the reasons for leaving some out.
+fn subjects(
+    options: &Options,
+    backend: Option<BackendKind>,
+) -> Result<(Vec<Subject>, Vec<String>)> {
+    let (mut chosen, notes) = subject::chosen(options.subjects.as_deref())?;
+    chosen.retain(|subject| subject.start.suits(backend));
+    match (chosen.is_empty(), notes.is_empty()) {
+        (true, true) => Err(Error::usage(format!(
             "--backend {} leaves none of --subjects: name superpoll-rt-{0}, or leave one option out",
             backend.map_or("", BackendKind::name)
-        )));
+        ))),
+        (true, false) => {
+            Err(Error::usage(format!("nothing is left to measure: {}", notes.join("; "))))
+        }
+        (false, _) => Ok((chosen, notes)),
     }
-    Ok(different)
 }
 
 /// A subject with its process, and its measurements.
@@ -157,15 +159,10 @@ fn share_laps(lap_ns: &[f64], rounds: usize, budget_ns: f64) -> Vec<u64> {
 
 /// Runs the experiment.
 pub(super) fn run(options: &Options) -> Result<Record<Row>> {
-    options.output.check()?;
     let named = options.backend.as_deref().map(str::parse::<BackendKind>).transpose()?;
     let backend = named.map(BackendKind::resolve);
     let points = points(options)?;
-    let (entries, notes) =
-        options::without_refused(subjects(options, backend)?, |entry| entry.name, Entry::refusal);
-    if entries.is_empty() {
-        return Err(Error::usage(format!("nothing is left to measure: {}", notes.join("; "))));
-    }
+    let (entries, notes) = subjects(options, backend)?;
     if options.laps == Some(0) {
         return Err(Error::usage("--laps 0 measures nothing: give 1 or more"));
     }
@@ -174,9 +171,8 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let blocks = points.len() * entries.len() * (ROUNDS + 1);
     let mut run = Run::new("ring", &options.output, notes, blocks, budget);
     for entry in &entries {
-        run.lost.keep(entry.name, entry.prepare())?;
+        run.lost.keep(entry.name, entry.start.prepare())?;
     }
-    let environment = Environment::here();
     let (mut rows, mut refusals) = (Vec::new(), Vec::new());
     for &(total, bytes) in &points {
         if !run.budget.point() {
@@ -191,7 +187,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
             run.progress.step(format!("{} sets {total} pipes up", entry.name));
             match set_up(entry, &course, backend, options.output.second_thread) {
                 Ok(runner) => runners.push(runner),
-                Err(error) if backend.is_some() && entry.is_ours() => return Err(error),
+                Err(error) if backend.is_some() && entry.start.is_ours() => return Err(error),
                 // A subject that does not do the work, or ends, has not refused it.
                 Err(error @ Error::Work { .. }) => {
                     run.lost.keep(entry.name, Err::<(), _>(error))?;
@@ -237,23 +233,21 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
         return Err(Error::usage(&refusal.reason));
     }
     let own = [
-        ("subjects", json!(entries.iter().map(|e| e.name).collect::<Vec<_>>())),
-        ("about", entries.iter().map(|e| (e.name.to_owned(), json!(e.about))).collect()),
         ("points", json!(points)),
         ("laps", json!(options.laps)),
         ("backend", json!(backend.map(BackendKind::name))),
         ("most_bytes_per_read", json!(course::MOST)),
         ("bytes_verified", json!(true)),
         ("took_no_part", json!(refusals)),
-        ("rivals", rivals::versions(subject::ALL.iter().map(|entry| entry.name))),
     ];
-    Ok(run.record(environment, own, rows))
+    let common = parameters(&entries, names(subject::ALL));
+    Ok(run.record(common.into_iter().chain(own), rows))
 }
 
 /// Starts a subject and makes it go round twice: the first lap lets it register its descriptors,
 /// the second shows how long a lap takes.
 fn set_up(
-    entry: Entry,
+    entry: Subject,
     course: &Course,
     backend: Option<BackendKind>,
     second_thread: bool,
@@ -347,7 +341,7 @@ mod tests {
     fn a_back_end_without_subjects_is_refused() {
         let subjects = Some("superpoll-rt-poll".to_owned());
         let options = Options { subjects, ..Options::default() };
-        assert_eq!(super::subjects(&options, Some(BackendKind::Poll)).unwrap().len(), 1);
+        assert_eq!(super::subjects(&options, Some(BackendKind::Poll)).unwrap().0.len(), 1);
         let error = super::subjects(&options, Some(BackendKind::Epoll)).unwrap_err().to_string();
         assert!(error.contains("superpoll-rt-epoll"), "{error}");
     }

@@ -1,9 +1,10 @@
-//! Servers by name: an experiment's list of them, and those that take part in a run.
+//! Servers and runtimes by name: an experiment's list of them, and those that take part in a run.
 
+use serde_json::{Value, json};
 use superpoll::BackendKind;
 
 use crate::error::{Error, Result};
-use crate::{options, probe, programs};
+use crate::{options, probe, programs, rivals};
 
 /// A server in the list of an experiment.
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +19,7 @@ pub(crate) struct Entry<Start> {
 }
 
 /// A server that takes part.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Subject<Start> {
     /// Its name in tables and records.
     pub name: &'static str,
@@ -78,6 +79,18 @@ pub(crate) fn not_installed(program: &str) -> Option<String> {
 /// Returns the names of all servers in a list.
 pub(crate) fn names<Start>(all: &[Entry<Start>]) -> Vec<&'static str> {
     all.iter().map(|entry| entry.name).collect()
+}
+
+/// Returns what a record says of those that take part: the names, the descriptions, and the versions
+/// of the rivals among `all`.
+pub(crate) fn parameters<Start>(
+    subjects: &[Subject<Start>],
+    all: Vec<&'static str>,
+) -> [(&'static str, Value); 3] {
+    let names: Vec<&str> = subjects.iter().map(|subject| subject.name).collect();
+    let about = subjects.iter().map(|one| (one.name.to_owned(), json!(one.about)));
+    let rivals = rivals::versions(all);
+    [("subjects", json!(names)), ("about", about.collect()), ("rivals", rivals)]
 }
 
 /// Returns the servers that a list with commas names, or all that are built in, each once; and a

@@ -4,17 +4,15 @@
 use serde_json::{Value, json};
 
 use crate::budget::Budget;
-use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::options::Output;
-use crate::progress::Progress;
 use crate::record::Record;
-use crate::rivals::{self, Lost};
-use crate::say;
+use crate::rivals::Lost;
+use crate::run::Run;
 use crate::server::ProcessOptions;
 use crate::server::generator::Load;
 use crate::server::processors::Processors;
-use crate::server::subject::Subject;
+use crate::server::subject::{self, Subject};
 use crate::server::turns::{self, Figures, Runner};
 
 /// The parameters of a trial that are known beforehand.
@@ -25,8 +23,7 @@ pub(crate) struct Plan<'a, Start> {
     pub output: &'a Output,
     /// The servers that take part.
     pub subjects: &'a [Subject<Start>],
-    /// The names of all servers, for the versions of the rivals among them; if there are none, the
-    /// record says nothing of rivals.
+    /// The names of all servers, for the versions of the rivals among them.
     pub all: Vec<&'static str>,
     /// The time.
     pub budget: Budget,
@@ -39,17 +36,11 @@ pub(crate) struct Plan<'a, Start> {
 }
 
 /// A trial under way.
-pub(crate) struct Trial {
-    /// Its time.
-    pub budget: Budget,
+pub(crate) struct Trial<'a> {
+    /// Its time, its progress and the rivals that have failed.
+    pub run: Run<'a>,
     /// Where servers are started.
     pub process: ProcessOptions,
-    /// The rivals that have failed.
-    pub lost: Lost,
-    /// What is left out or made smaller, and why.
-    pub notes: Vec<String>,
-    /// Shows each step.
-    pub progress: Progress,
 }
 
 impl<'a, Start> Plan<'a, Start> {
@@ -80,55 +71,36 @@ impl<'a, Start> Plan<'a, Start> {
         self,
         points: &[Point],
         own: impl IntoIterator<Item = (&'static str, Value)>,
-        mut measure: impl FnMut(&mut Trial, &Point) -> Result<Vec<Row>>,
+        mut measure: impl FnMut(&mut Trial<'_>, &Point) -> Result<Vec<Row>>,
     ) -> Result<Record<Row>> {
-        let Plan { name, output, budget, lost, notes, .. } = self;
-        notes.iter().for_each(|note| say::note(note));
+        let Plan { name, output, subjects, all, budget, lost, notes, steps } = self;
         // Before this thread keeps to one processor.
-        let environment = Environment::here();
+        let mut run = Run::new(name, output, notes, steps, budget);
+        run.lost = lost;
         let processors = Processors::here();
-        let (trial, rows) = processors.apart(|processor| {
+        let (run, rows) = processors.apart(|processor| {
             let process = ProcessOptions { processor, second_thread: output.second_thread };
-            let progress = Progress::new(name, self.steps);
-            let mut trial = Trial { budget, process, lost, notes, progress };
+            let mut trial = Trial { run, process };
             let mut rows = Vec::new();
             for point in points {
-                if trial.budget.point() {
+                if trial.run.budget.point() {
                     let measured = measure(&mut trial, point);
-                    rows.extend(trial.budget.keep(measured)?.into_iter().flatten());
+                    rows.extend(trial.run.budget.keep(measured)?.into_iter().flatten());
                 }
             }
-            Ok::<_, Error>((trial, rows))
+            Ok::<_, Error>((trial.run, rows))
         })?;
-        let Trial { budget, lost, notes, .. } = trial;
-        let notes: Vec<String> = notes.into_iter().chain(lost.notes()).collect();
-        let names: Vec<&str> = self.subjects.iter().map(|subject| subject.name).collect();
-        let about = self.subjects.iter().map(|one| (one.name.to_owned(), json!(one.about)));
         let here = [
             ("client_processor", json!(processors.client())),
             ("server_processor", json!(processors.server())),
             ("bytes_verified", json!(true)),
         ];
-        let rivals = (!self.all.is_empty()).then(|| ("rivals", rivals::versions(self.all)));
-        let parameters = own
-            .into_iter()
-            .chain(output.parameters())
-            .chain(here)
-            .chain(budget.end())
-            .chain([("subjects", json!(names)), ("about", about.collect())])
-            .chain(rivals)
-            .chain([("notes", json!(notes))]);
-        Ok(Record::new(name, environment, parameters, rows))
+        let own = own.into_iter().chain(here).chain(subject::parameters(subjects, all));
+        Ok(run.record(own, rows))
     }
 }
 
-impl Trial {
-    /// Adds a note, and prints it.
-    pub(crate) fn note(&mut self, note: String) {
-        say::note(&note);
-        self.notes.push(note);
-    }
-
+impl Trial<'_> {
     /// Sets up the servers that have not failed yet, lets them take turns, and returns a row of
     /// each. `set_up` also returns what has to live as long as the server; `row` gets that, and the
     /// figures of the rounds. `about` is shown with each step.
@@ -141,7 +113,7 @@ impl Trial {
     ) -> Result<Vec<Row>> {
         // The servers end before what they need.
         let (mut kept, mut runners) = (Vec::new(), Vec::new());
-        let Trial { budget, process, lost, progress, .. } = self;
+        let Trial { run: Run { budget, lost, progress, .. }, process } = self;
         for subject in subjects {
             let name = subject.name;
             // Without time, the point is left out.

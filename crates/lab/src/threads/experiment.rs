@@ -1,9 +1,7 @@
 //! The experiment `threads`, for the command line and the report.
 
-use crate::error::Result;
-use crate::experiment::{Experiment, Figure};
+use crate::experiment::{Experiment, Figure, Run};
 use crate::part::Part;
-use crate::record::Record;
 use crate::threads::{Options, Row, plot, sweeps, table, trial};
 
 /// A thread for each descriptor, and loops over events.
@@ -23,10 +21,7 @@ impl Experiment for Threads {
     const QUICK: &'static str =
         "threads --quick --total 1000 --active 1,100,500,700,1000 --seconds 12";
     const FULL: &'static str = "threads --kind pipe,tcp --paced --seconds 180";
-
-    fn run(options: &Options) -> Result<Record<Row>> {
-        trial::run(options)
-    }
+    const RUN: Run<Self> = trial::run;
 
     fn parts(rows: &[Row]) -> Vec<Part> {
         let mut parts = vec![Part::plot("threads.svg", plot::ratios(rows))];

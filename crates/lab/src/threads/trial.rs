@@ -4,7 +4,6 @@ use serde_json::json;
 
 use crate::budget::Budget;
 use crate::channel::{Kind, Pairs};
-use crate::environment::Environment;
 use crate::error::{Doing, Error, Result};
 use crate::record::Record;
 use crate::run::Run;
@@ -37,7 +36,6 @@ struct Plan {
 }
 
 fn plan(options: &Options, processors: usize) -> Result<Plan> {
-    options.output.check()?;
     let totals = options::numbers("--total", &options.total)?;
     let active = options.active.as_deref();
     let mut sweep = Sweep::new(&options.kind, &options.placement, totals, active, &SHARES)?;
@@ -87,14 +85,13 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
     let processors = process::processors();
     let mut plan = plan(options, processors.len())?;
     plan.shrink_to_limits();
-    let environment = Environment::here();
-    let writer = processors.first().copied().unwrap_or(0);
-    process::pin(&[writer]).doing(format_args!("moving the writer to processor {writer}"))?;
     let sizes = plan.sweep.sizes(plan.runs.len());
     let budget = Budget::of_sizes(&options.output, sizes, 25.0, 120.0);
     let subjects: usize = plan.runs.iter().map(|&runs| plan.taking(runs).len()).sum();
     let (notes, blocks) = (std::mem::take(&mut plan.notes), plan.sweep.len() * subjects * BLOCKS);
     let mut run = Run::new("threads", &options.output, notes, blocks, budget);
+    let writer = processors.first().copied().unwrap_or(0);
+    process::pin(&[writer]).doing(format_args!("moving the writer to processor {writer}"))?;
     let measured = measure_all(&mut plan, &processors, &mut run);
     // If the binding cannot be undone, the following experiments run on one processor.
     let _ = process::pin(&processors);
@@ -107,7 +104,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
         ("subjects", plan.entries.iter().map(about).collect()),
         ("bytes_verified", json!(true)),
     ];
-    Ok(run.record(environment, plan.sweep.parameters().into_iter().chain(own), rows))
+    Ok(run.record(plan.sweep.parameters().into_iter().chain(own), rows))
 }
 
 fn measure_all(plan: &mut Plan, processors: &[usize], run: &mut Run<'_>) -> Result<Vec<Row>> {

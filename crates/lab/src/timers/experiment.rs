@@ -1,9 +1,7 @@
 //! The experiment `timers`, for the command line and the report.
 
-use crate::error::Result;
-use crate::experiment::{Experiment, Figure};
+use crate::experiment::{Experiment, Figure, Run};
 use crate::part::Part;
-use crate::record::Record;
 use crate::target::{Target, Targets};
 use crate::timers::{Options, Row, plot, table, trial};
 
@@ -21,10 +19,7 @@ impl Experiment for Timers {
              and is gone is checked by the wakers that the runtime holds.";
     const QUICK: &'static str = "timers --quick --timers 10000,100000 --seconds 6";
     const FULL: &'static str = "timers --seconds 60";
-
-    fn run(options: &Options) -> Result<Record<Row>> {
-        trial::run(options)
-    }
+    const RUN: Run<Self> = trial::run;
 
     fn parts(rows: &[Row]) -> Vec<Part> {
         vec![

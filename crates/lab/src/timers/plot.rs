@@ -10,11 +10,10 @@ pub(crate) fn over_timers(rows: &[Row]) -> Option<Plot> {
         .filter(|row| row.insert_ns_median.is_some())
         .map(|row| (format!("{}, {}", row.subject, row.load), row))
         .collect();
-    let curves = plot::curves(&named, |(name, row)| {
+    let labels = ["timers at a time", "cpu ns for each"];
+    plot::over_powers_of_ten("timers set and taken back", labels, &named, |(name, row)| {
         Some((name.as_str(), (row.timers as f64, row.timer_ns_median)))
-    });
-    Plot::of("timers set and taken back".to_owned(), "timers at a time", "cpu ns for each", curves)
-        .drawn_over_powers_of_ten()
+    })
 }
 
 #[cfg(test)]

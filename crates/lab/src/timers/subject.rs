@@ -1,7 +1,7 @@
 //! The runtimes, by name.
 
-use crate::error::{Error, Result};
-use crate::options;
+use crate::error::Result;
+use crate::server::subject::{self, Entry, rival};
 use crate::timers::load::{Late, Order, Plan, Taken};
 use crate::timers::ours;
 #[cfg(feature = "rivals-rt")]
@@ -16,57 +16,21 @@ pub(crate) trait Timers {
     fn let_end(&mut self, plan: &Plan) -> Result<Vec<Late>>;
 }
 
-type Start = fn() -> Result<Box<dyn Timers>>;
+/// Starts a runtime.
+pub(crate) type Start = fn() -> Result<Box<dyn Timers>>;
 
-/// A runtime by name.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Entry {
-    /// Its name in tables and records.
-    pub name: &'static str,
-    /// Its description, for lists.
-    pub about: &'static str,
-    /// Starts the runtime; none if it is not built in.
-    start: Option<Start>,
-}
-
-const TOKIO: Entry = Entry {
-    name: "tokio",
-    about: "tokio's current_thread runtime",
-    #[cfg(feature = "rivals-rt")]
-    start: Some(tokio::start),
-    #[cfg(not(feature = "rivals-rt"))]
-    start: None,
-};
+/// A runtime.
+pub(crate) type Subject = subject::Subject<Start>;
 
 /// All runtimes.
-pub(crate) const ALL: &[Entry] = &[
-    Entry { name: "superpoll-rt", about: "our runtime, one engine", start: Some(ours::start) },
-    TOKIO,
+pub(crate) const ALL: &[Entry<Start>] = &[
+    Entry::new("superpoll-rt", "our runtime, one engine", ours::start),
+    rival!("rivals-rt", "tokio", "tokio's current_thread runtime", tokio::start as Start),
 ];
 
-impl Entry {
-    /// Starts the runtime.
-    pub(crate) fn start(&self) -> Result<Box<dyn Timers>> {
-        match self.start {
-            Some(start) => start(),
-            None => Err(Error::usage(format!(
-                "subject {} is not built in: build with --features rivals-rt",
-                self.name
-            ))),
-        }
-    }
-}
-
 /// Returns the requested runtimes, each once; all that are built in if none was requested.
-pub(crate) fn chosen(names: Option<&str>) -> Result<Vec<Entry>> {
-    let names = names.unwrap_or("all");
-    let built_in = |entry: &Entry| entry.start.is_some();
-    let chosen =
-        options::named(names, ALL, |entry| entry.name, built_in, "no runtime with timers")?;
-    match chosen.iter().find(|entry| entry.start.is_none()) {
-        Some(absent) => absent.start().map(|_| Vec::new()),
-        None => Ok(chosen),
-    }
+pub(crate) fn chosen(names: Option<&str>) -> Result<Vec<Subject>> {
+    Ok(subject::chosen(ALL, names, "no runtime with timers")?.0)
 }
 
 #[cfg(test)]
@@ -76,8 +40,8 @@ mod tests {
 
     #[test]
     fn every_runtime_sets_takes_back_and_lets_end_every_timer() {
-        for entry in ALL.iter().filter(|entry| entry.start.is_some()) {
-            let mut timers = entry.start().unwrap();
+        for entry in chosen(None).unwrap() {
+            let mut timers = (entry.start)().unwrap();
             for count in [1, 3, 700] {
                 let plan = Plan::new(count, 1);
                 for order in [Order::AsMade, Order::Shuffled, Order::OneByOne] {
@@ -93,7 +57,7 @@ mod tests {
 
     #[test]
     fn each_is_chosen_once_and_only_by_its_name() {
-        let built_in = ALL.iter().filter(|entry| entry.start.is_some()).count();
+        let built_in = 1 + usize::from(cfg!(feature = "rivals-rt"));
         assert_eq!(chosen(None).unwrap().len(), built_in);
         assert_eq!(chosen(Some("superpoll-rt,all")).unwrap().len(), built_in);
         let error = chosen(Some("superpoll-rt,libuv")).unwrap_err().to_string();

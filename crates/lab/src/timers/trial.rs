@@ -3,16 +3,15 @@
 use serde_json::json;
 
 use crate::budget::Budget;
-use crate::environment::Environment;
 use crate::error::{Error, Result};
 use crate::record::Record;
-use crate::rivals;
 use crate::run::Run;
 use crate::second_thread::SecondThread;
+use crate::server::subject::{names, parameters};
 use crate::statistics::ToTokio;
 use crate::sys::process;
 use crate::timers::load::{self, Ended, Order, Plan, Taken};
-use crate::timers::subject::{self, Entry, Timers};
+use crate::timers::subject::{self, Subject, Timers};
 use crate::timers::{Options, Row};
 use crate::{grouping, options, statistics};
 
@@ -35,7 +34,7 @@ fn sizes(options: &Options) -> Result<Vec<usize>> {
 
 /// A runtime and its measurements under the present load.
 struct Runner {
-    entry: Entry,
+    entry: Subject,
     timers: Box<dyn Timers>,
     taken: Vec<Taken>,
     ended: Vec<Ended>,
@@ -65,19 +64,17 @@ fn loads(sizes: &[usize], ending: usize) -> Vec<Load> {
 
 /// Runs the experiment.
 pub(super) fn run(options: &Options) -> Result<Record<Row>> {
-    options.output.check()?;
     let sizes = sizes(options)?;
     let entries = subject::chosen(options.subjects.as_deref())?;
     let loads = loads(&sizes, options.ending);
     let _second = options.output.second_thread.then(SecondThread::start);
-    let environment = Environment::here();
     let in_a_round = loads.iter().map(|load| load.timers.max(LEAST_IN_A_ROUND)).collect();
     let budget = Budget::of_sizes(&options.output, in_a_round, 10.0, 45.0);
     let blocks = loads.len() * entries.len() * 10;
     let mut run = Run::new("timers", &options.output, Vec::new(), blocks, budget);
     let mut runners = Vec::new();
     for &entry in &entries {
-        let started = run.lost.keep(entry.name, entry.start())?;
+        let started = run.lost.keep(entry.name, (entry.start)())?;
         let (taken, ended) = (Vec::new(), Vec::new());
         runners.extend(started.map(|timers| Runner { entry, timers, taken, ended }));
     }
@@ -110,15 +107,13 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
         rows.extend(point);
     }
     let own = [
-        ("subjects", json!(entries.iter().map(|entry| entry.name).collect::<Vec<_>>())),
-        ("about", entries.iter().map(|e| (e.name.to_owned(), json!(e.about))).collect()),
         ("timers", json!(sizes)),
         ("ending", json!(options.ending)),
         ("ending_within_ns", json!(load::WINDOW.as_nanos())),
         ("timers_verified", json!(true)),
-        ("rivals", rivals::versions(subject::ALL.iter().map(|entry| entry.name))),
     ];
-    Ok(run.record(environment, own, rows))
+    let common = parameters(&entries, names(subject::ALL));
+    Ok(run.record(common.into_iter().chain(own), rows))
 }
 
 impl Runner {

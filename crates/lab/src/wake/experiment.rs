@@ -1,9 +1,7 @@
 //! The experiment `wake`, for the command line and the report.
 
-use crate::error::Result;
-use crate::experiment::{Experiment, Figure};
+use crate::experiment::{Experiment, Figure, Run};
 use crate::part::Part;
-use crate::record::Record;
 use crate::target::{Target, Targets};
 use crate::wake::{Options, Row, table, trial};
 
@@ -22,10 +20,7 @@ impl Experiment for Wake {
     const QUICK: &'static str = "wake --quick";
     const FULL: &'static str = "wake --kind all";
     const MEASURED: &'static str = "time from a write until a blocked loop has read it";
-
-    fn run(options: &Options) -> Result<Record<Row>> {
-        trial::run(options)
-    }
+    const RUN: Run<Self> = trial::run;
 
     fn parts(rows: &[Row]) -> Vec<Part> {
         vec![Part::Table(table::wake_ups(rows))]

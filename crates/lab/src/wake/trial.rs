@@ -25,7 +25,6 @@ const BLOCK: usize = 20;
 
 /// Runs the experiment.
 pub(super) fn run(options: &Options) -> Result<Record<Row>> {
-    options.output.check()?;
     let kinds = options::kinds(&options.kind)?;
     let (entries, notes) = waking::subjects(options.subjects.as_deref(), &DEFAULTS)?;
     channel::check_total(options.total)?;

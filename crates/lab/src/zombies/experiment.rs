@@ -1,9 +1,7 @@
 //! The experiment `zombies`, for the command line and the report.
 
-use crate::error::Result;
-use crate::experiment::{Experiment, Figure};
+use crate::experiment::{Experiment, Figure, Run};
 use crate::part::Part;
-use crate::record::Record;
 use crate::target::{Target, Targets};
 use crate::zombies::{Options, Row, plot, table, trial};
 
@@ -24,10 +22,7 @@ impl Experiment for Zombies {
     const FULL: &'static str = "zombies --seconds 150";
     const MEASURED: &'static str =
         "processor time of a server for one request, next to silent connections";
-
-    fn run(options: &Options) -> Result<Record<Row>> {
-        trial::run(options)
-    }
+    const RUN: Run<Self> = trial::run;
 
     fn parts(rows: &[Row]) -> Vec<Part> {
         let plots = ["echo", "web"].map(|family| {

@@ -5,6 +5,7 @@ use serde_json::json;
 use crate::error::{Error, Result};
 use crate::http;
 use crate::record::Record;
+use crate::run::Run;
 use crate::server::generator::Connection;
 use crate::server::subject::names;
 use crate::server::trial::{Plan, Trial};
@@ -46,7 +47,6 @@ struct Group<'a> {
 }
 
 pub(super) fn run(options: &Options) -> Result<Record<Row>> {
-    options.output.check()?;
     let (families, mut notes) = subject::chosen(options.subjects.as_deref())?;
     let (points, cut) = point::groups(options)?;
     notes.extend(cut);
@@ -84,7 +84,7 @@ pub(super) fn run(options: &Options) -> Result<Record<Row>> {
 /// Measures the servers of a group.
 fn measure<C: Connection>(
     options: &Options,
-    trial: &mut Trial,
+    trial: &mut Trial<'_>,
     Group { points, subjects, is_first }: &Group<'_>,
     connect: Connect<C>,
 ) -> Result<Vec<Row>> {
@@ -94,10 +94,10 @@ fn measure<C: Connection>(
     for &subject in subjects {
         for &point in *points {
             let (name, zombies) = (subject.name, point.zombies);
-            if trial.lost.has(name) || trial.budget.is_over() {
+            if trial.run.lost.has(name) || trial.run.budget.is_over() {
                 continue;
             }
-            trial.progress.step(format!("{name} gets {zombies} zombies"));
+            trial.run.progress.step(format!("{name} gets {zombies} zombies"));
             match fleet::set_up(subject, point, options.active, trial.process, connect) {
                 Ok(live) => {
                     runners.push(live.runner);
@@ -106,10 +106,10 @@ fn measure<C: Connection>(
                     folders.extend(live.folders);
                 }
                 Err(Error::Usage(reason)) if subject.start.is_limited() && zombies > 0 => {
-                    trial.note(format!("{name} left out at {zombies} zombies: {reason}"));
+                    trial.run.note(format!("{name} left out at {zombies} zombies: {reason}"));
                 }
                 Err(error) => {
-                    trial.lost.keep(name, Err::<(), _>(error))?;
+                    trial.run.lost.keep(name, Err::<(), _>(error))?;
                 }
             }
         }
@@ -117,7 +117,7 @@ fn measure<C: Connection>(
     if subjects.iter().any(|subject| subject.start.parks()) {
         process::sleep(PARKING_NS);
     }
-    let Trial { budget, lost, progress, .. } = trial;
+    let Run { budget, lost, progress, .. } = &mut trial.run;
     let most = options.requests.div_ceil(budget.rounds(turns::ROUNDS) as u64);
     let begins = |name: &str| progress.step(name.to_owned());
     let requests = turns::take_turns_of(&mut runners, budget, most, lost, begins)?;

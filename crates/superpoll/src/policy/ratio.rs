@@ -41,8 +41,8 @@ pub struct RatioPolicy {
     hot_atr: f64,
     cold_atr: f64,
     hold: u32,
-    hot: Window,
-    cold: Window,
+    hot: RecentPasses,
+    cold: RecentPasses,
     /// Passes since epoll's ratio rose above the threshold.
     high: u32,
     /// This pass compacts the array.
@@ -67,7 +67,7 @@ impl std::error::Error for RatioError {}
 
 /// Sums over the last passes.
 #[derive(Clone, Debug)]
-struct Window {
+struct RecentPasses {
     passes: Vec<(u32, u32)>,
     next: usize,
     length: usize,
@@ -75,10 +75,10 @@ struct Window {
     active: u64,
 }
 
-impl Window {
-    fn new(length: usize) -> Window {
+impl RecentPasses {
+    fn new(length: usize) -> RecentPasses {
         let length = length.max(1);
-        Window { passes: Vec::with_capacity(length), next: 0, length, total: 0, active: 0 }
+        RecentPasses { passes: Vec::with_capacity(length), next: 0, length, total: 0, active: 0 }
     }
 
     fn push(&mut self, total: usize, active: usize) {
@@ -117,8 +117,8 @@ impl Default for RatioPolicy {
             hot_atr: ATR,
             cold_atr: ATR,
             hold: HOLD,
-            hot: Window::new(WINDOW),
-            cold: Window::new(WINDOW),
+            hot: RecentPasses::new(WINDOW),
+            cold: RecentPasses::new(WINDOW),
             high: 0,
             compacting: false,
         }
@@ -152,7 +152,7 @@ impl RatioPolicy {
     /// How many passes a ratio is taken over; at least one.
     #[must_use]
     pub fn window(self, passes: usize) -> RatioPolicy {
-        RatioPolicy { hot: Window::new(passes), cold: Window::new(passes), ..self }
+        RatioPolicy { hot: RecentPasses::new(passes), cold: RecentPasses::new(passes), ..self }
     }
 
     /// For how many passes in a row epoll's ratio must have been above its threshold before
@@ -255,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_window_slides() {
-        let mut window = Window::new(2);
+        let mut window = RecentPasses::new(2);
         window.push(10, 10);
         assert_eq!(window.atr(), None);
         window.push(10, 5);
@@ -334,7 +334,7 @@ mod tests {
         let passes =
             [(10, 1), (20, 7), (30, 3), (5, 5), (0, 0), (40, 39), (7, 2), (100, 1), (3, 3)];
         for length in 1..=4 {
-            let mut window = Window::new(length);
+            let mut window = RecentPasses::new(length);
             for end in 1..=passes.len() {
                 window.push(passes[end - 1].0, passes[end - 1].1);
                 let seen = &passes[end.saturating_sub(length)..end];
@@ -354,7 +354,7 @@ mod tests {
                 (8 * length as u64 + 8, 2 * length as u64 + 14)
             );
         }
-        assert_eq!(Window::new(0).length, 1);
+        assert_eq!(RecentPasses::new(0).length, 1);
     }
 
     #[test]

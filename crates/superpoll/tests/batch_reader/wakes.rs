@@ -27,22 +27,22 @@ const WRITERS: usize = 3;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The bytes that were written to each stream, and read from it.
-struct Tally {
+struct Counters {
     written: [AtomicUsize; STREAMS],
     read: [AtomicUsize; STREAMS],
     done: AtomicBool,
 }
 
 /// Writes bursts to every third stream, most of them to a few that are busy for a while.
-fn write(tally: &Tally, first: usize, streams: &[OwnedFd], bursts: usize, seed: u64) {
+fn write(counters: &Counters, first: usize, streams: &[OwnedFd], bursts: usize, seed: u64) {
     let mut random = Random(seed + first as u64);
     for burst in 0..bursts {
         let busy = burst / 100 * 5 + random.below(4);
         let place = if random.below(8) > 0 { busy } else { random.below(streams.len()) };
         let place = place % streams.len();
         let number = first + place * WRITERS;
-        let written = tally.written[number].load(Ordering::Relaxed);
-        if number.is_multiple_of(2) && tally.read[number].load(Ordering::Relaxed) < written {
+        let written = counters.written[number].load(Ordering::Relaxed);
+        if number.is_multiple_of(2) && counters.read[number].load(Ordering::Relaxed) < written {
             std::thread::yield_now();
             continue;
         }
@@ -56,9 +56,9 @@ fn write(tally: &Tally, first: usize, streams: &[OwnedFd], bursts: usize, seed: 
         };
         let bytes: Vec<u8> = (written..written + length).map(|at| byte(number, at)).collect();
         // Before, so that no thread reads more than was written.
-        tally.written[number].store(written + length, Ordering::Relaxed);
+        counters.written[number].store(written + length, Ordering::Relaxed);
         let count = stage::write(&streams[place], &bytes);
-        tally.written[number].store(written + count, Ordering::Relaxed);
+        counters.written[number].store(written + count, Ordering::Relaxed);
         match random.below(400) {
             0 => std::thread::sleep(Duration::from_millis(2)),
             1..10 => std::thread::sleep(Duration::from_micros(random.below(300) as u64)),
@@ -69,7 +69,7 @@ fn write(tally: &Tally, first: usize, streams: &[OwnedFd], bursts: usize, seed: 
 }
 
 fn run(name: &str, mut reader: BatchReader<OwnedFd>, bursts: usize, seed: u64) {
-    let tally = Arc::new(Tally {
+    let counters = Arc::new(Counters {
         written: [const { AtomicUsize::new(0) }; STREAMS],
         read: [const { AtomicUsize::new(0) }; STREAMS],
         done: AtomicBool::new(false),
@@ -91,21 +91,21 @@ fn run(name: &str, mut reader: BatchReader<OwnedFd>, bursts: usize, seed: u64) {
         let writers: Vec<_> = (0..)
             .zip(&ends)
             .map(|(first, streams)| {
-                let tally = tally.clone();
-                scope.spawn(move || write(&tally, first, streams, bursts, seed))
+                let counters = counters.clone();
+                scope.spawn(move || write(&counters, first, streams, bursts, seed))
             })
             .collect();
-        let last = tally.clone();
+        let last = counters.clone();
         scope.spawn(move || {
             writers.into_iter().for_each(|writer| writer.join().unwrap());
             last.done.store(true, Ordering::Release);
             waker.wake().unwrap();
         });
         loop {
-            let done = tally.done.load(Ordering::Acquire);
+            let done = counters.done.load(Ordering::Acquire);
             let left = |number: usize| {
-                let read = tally.read[number].load(Ordering::Relaxed);
-                tally.written[number].load(Ordering::Relaxed) - read
+                let read = counters.read[number].load(Ordering::Relaxed);
+                counters.written[number].load(Ordering::Relaxed) - read
             };
             if done && (0..STREAMS).all(|number| left(number) == 0) {
                 break;
@@ -128,11 +128,11 @@ fn run(name: &str, mut reader: BatchReader<OwnedFd>, bursts: usize, seed: u64) {
                 let Some(bytes) = arrival.bytes() else {
                     panic!("{name}, seed {seed}, stream {number}: {arrival:?}")
                 };
-                let from = tally.read[number].load(Ordering::Relaxed);
+                let from = counters.read[number].load(Ordering::Relaxed);
                 for (place, &got) in (from..).zip(bytes) {
                     assert_eq!(got, byte(number, place), "{name}, seed {seed}, stream {number}");
                 }
-                tally.read[number].store(from + bytes.len(), Ordering::Relaxed);
+                counters.read[number].store(from + bytes.len(), Ordering::Relaxed);
             }
         }
     });

@@ -16,7 +16,7 @@ const REQUEST: &[u8] = b"GET /news HTTP/1.1\r\nhost: localhost\r\n\r\n";
 pub(super) fn set_up() -> Result<Box<dyn Work>> {
     let config = Config::parse("long-poll", CONFIGURATION).map_err(said)?;
     let (runtime, server, connection) = http::start(&config)?;
-    let Some(hub) = server.channel("", "/news").cloned() else {
+    let Some(hub) = server.channel("", "/news") else {
         return wrong("http-long-poll", "there is no channel");
     };
     in_tasks(runtime, connection, "waiting for a message", move |mut connection, count| {

@@ -62,7 +62,7 @@ pub(super) fn climb(
     Subject { name, start, .. }: Subject,
     mut hosts: Hosts<'_>,
     bounds: Bounds,
-    trial: &mut Trial,
+    trial: &mut Trial<'_>,
 ) -> Result<Vec<Row>> {
     let begun = Instant::now();
     let available = || Headroom::here().memory;
@@ -80,7 +80,7 @@ pub(super) fn climb(
         if step > bounds.steps {
             break "steps";
         }
-        if !trial.budget.round() || (step > 1 && LONGER * longest > trial.budget.left()) {
+        if !trial.run.budget.round() || (step > 1 && LONGER * longest > trial.run.budget.left()) {
             break "time";
         }
         let (most, limit) = possible(start.kind, hosts.connections(), bounds, bytes, floor);
@@ -93,7 +93,7 @@ pub(super) fn climb(
             }
             break limit;
         }
-        trial.progress.step(format!("{name}, {connections} connections"));
+        trial.run.progress.step(format!("{name}, {connections} connections"));
         hosts.prepare(connections)?;
         let coming = Instant::now();
         match hosts.grow(connections, || available() > floor) {
@@ -101,7 +101,7 @@ pub(super) fn climb(
             Err(error) if rows.is_empty() => return Err(error),
             Err(error) => {
                 let had = hosts.connections();
-                trial.note(format!("{name} beyond {had} connections: {error}"));
+                trial.run.note(format!("{name} beyond {had} connections: {error}"));
                 break "refused";
             }
         }

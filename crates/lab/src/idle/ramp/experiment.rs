@@ -1,11 +1,9 @@
 //! The experiment `idle-ramp`, for the command line and the report.
 
-use crate::error::Result;
-use crate::experiment::{Experiment, Figure};
+use crate::experiment::{Experiment, Figure, Run};
 use crate::idle::Options;
 use crate::idle::ramp::{Row, plot, table, trial};
 use crate::part::Part;
-use crate::record::Record;
 
 /// Connections that do nothing, until there is a limit.
 #[derive(Debug)]
@@ -25,10 +23,7 @@ impl Experiment for IdleRamp {
     const FULL: &'static str = "idle --ramp --seconds 120";
     const MEASURED: &'static str =
         "memory of a connection that does nothing, by their number, and what ends it";
-
-    fn run(options: &Options) -> Result<Record<Row>> {
-        trial::run(options)
-    }
+    const RUN: Run<Self> = trial::run;
 
     fn parts(rows: &[Row]) -> Vec<Part> {
         let plot = Part::plot("idle-ramp.svg", plot::over_connections(rows));

@@ -20,7 +20,6 @@ const DEFAULTS: &str =
 
 /// Runs the experiment.
 pub(super) fn run(options: &Options) -> Result<Record<Row>> {
-    options.output.check()?;
     let names = options.subjects.as_deref().unwrap_or(DEFAULTS);
     let (subjects, notes) = subject::chosen(Some(names))?;
     // The first arrival of the two unless the options name one.
