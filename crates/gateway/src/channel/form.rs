@@ -1,8 +1,8 @@
 //! The forms in which parked subscribers get messages.
 //!
 //! Messages are made into a form once, for all subscribers that are parked with it. The bytes of a
-//! message depend on nothing but the message and the epoch and name of the channel. So a successor can make them
-//! again, and tell by their number alone which of them a subscriber has
+//! message depend on nothing but the message and the epoch and name of the channel. So a successor
+//! can make them again, and tell by their number alone which of them a subscriber has
 //! ([`LocalSubscribers::adopt`](super::LocalSubscribers::adopt)). Bytes that are no messages are
 //! written only where the state of the connection is left anew behind them.
 //!

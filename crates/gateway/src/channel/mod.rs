@@ -2,7 +2,7 @@
 //!
 //! A [`Hub`] is the channel itself. All engines share it: it numbers the messages from 1 and keeps
 //! the last of them for subscribers that come back. A route has one channel, or one for each name
-//! that fits its path (`route`). Each engine has its own [`LocalSubscribers`] of each channel, as
+//! that fits its path (`route`). Each engine has its own `LocalSubscribers` of each channel, as
 //! long as there are any. A message is appended to the queue of each engine that has subscribers,
 //! and the engine's delivery task is woken (`engine`): one message between threads, however many
 //! are published meanwhile. The task then serves the subscribers, some at a time.
@@ -12,13 +12,13 @@
 //! it sends. **Server-sent events** come as their specification says, with ids.
 //!
 //! An idle subscriber is parked, see `parking_lot.rs`: all that remains of it is an entry in the
-//! table of [`LocalSubscribers`], with the last message that it was sent. A message for a parked
-//! WebSocket, or a parked stream of events, is written to its socket in a form (`form.rs`) that is made
-//! once for all: a frame, or a chunk of HTTP/1.1. A WebSocket's protocol object is made when the client
-//! sends something. A task is made when the work does not fit into one turn, or when the socket has
-//! no room: from then on messages wait for the subscriber, up to the channel's limit. Subscribers
-//! that cannot be parked (encrypted connections, HTTP/2, events over HTTP/1.0) have a task all
-//! along.
+//! table of `LocalSubscribers`, with the last message that it was sent. A message for a parked
+//! WebSocket, or a parked stream of events, is written to its socket in a form (`form.rs`) that is
+//! made once for all: a frame, or a chunk of HTTP/1.1. A WebSocket's protocol object is made when
+//! the client sends something. A task is made when the work does not fit into one turn, or when the
+//! socket has no room: from then on messages wait for the subscriber, up to the channel's limit.
+//! Subscribers that cannot be parked (encrypted connections, HTTP/2, events over HTTP/1.0) have a
+//! task all along.
 //!
 //! A parked subscriber also goes on with another server. That server knows how many bytes were
 //! written to it since it was parked, and which messages there were. So the bytes of a message must
