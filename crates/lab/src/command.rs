@@ -7,6 +7,7 @@ use clap::{Parser, Subcommand};
 use crate::atr::experiment::Atr;
 use crate::echo::experiment::Echo;
 use crate::error::Doing;
+use crate::fanout::experiment::Fanout;
 use crate::files::experiment::Files;
 use crate::herd::experiment::Herd;
 use crate::http::experiment::Http;
@@ -26,9 +27,9 @@ use crate::timers::experiment::Timers;
 use crate::wake::experiment::Wake;
 use crate::zombies::experiment::Zombies;
 use crate::{
-    Error, Result, all, atr, citation, comparison, echo, files, gate, herd, http, idle, keep, mix,
-    models, output, png, registrations, relay, ring, statistics, targets, threads, timers, verify,
-    wake, zombies,
+    Error, Result, all, atr, citation, comparison, echo, fanout, files, gate, herd, http, idle,
+    keep, mix, models, output, png, registrations, relay, ring, statistics, targets, threads,
+    timers, verify, wake, zombies,
 };
 
 /// The laboratory of superpoll: experiments that compare ways to watch descriptors, on this
@@ -75,6 +76,9 @@ enum Command {
     Zombies(zombies::Options),
     /// Connections that do nothing: the memory of each kind
     Idle(idle::Options),
+    /// A message to thousands of subscribers: processor time, memory and delay, next to nchan,
+    /// pushpin, ws and hyper
+    Fanout(fanout::Options),
     /// Idle connections with a keeper: the cost of moving and waking, and how many survive an
     /// upgrade and a crash
     #[command(visible_alias = "sit")]
@@ -143,6 +147,7 @@ fn run(command: Command) -> Result<()> {
         Command::Zombies(options) => present::<Zombies>(&options),
         Command::Idle(options) if options.ramp => present::<IdleRamp>(&options),
         Command::Idle(options) => present::<Idle>(&options),
+        Command::Fanout(options) => present::<Fanout>(&options),
         Command::Keep(options) => present::<Keep>(&options),
         Command::Gate(options) => gate::run(&options),
         Command::Targets(options) => {

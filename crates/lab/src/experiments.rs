@@ -132,11 +132,12 @@ experiments! {
     zombies: zombies::experiment::Zombies as "zombies",
     idle: idle::experiment::Idle as "idle",
     idle_ramp: idle::ramp::experiment::IdleRamp as "idle-ramp",
+    fanout: fanout::experiment::Fanout as "fanout",
     sit: keep::experiment::Keep as "sit",
 }
 
 crate::options::commands! {
-    atr echo files herd http idle keep mix models registrations relay ring threads timers wake zombies
+    atr echo fanout files herd http idle keep mix models registrations relay ring threads timers wake zombies
 }
 
 /// Returns the rows of a record; none if its experiment was not run.

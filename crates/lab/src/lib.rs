@@ -38,6 +38,7 @@ mod environment;
 mod error;
 mod experiment;
 mod experiments;
+mod fanout;
 mod files;
 mod gate;
 mod go;

@@ -20,13 +20,13 @@ pub(crate) fn find(name: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// Returns the first line that a program prints, on either output, when called with this argument;
-/// `None` if it is not installed, fails, or takes too long.
-pub(crate) fn first_line(name: &str, argument: &str) -> Option<String> {
+/// Returns the first line that a program prints, on either output, when called with these
+/// arguments; `None` if it is not installed, fails, or takes too long.
+pub(crate) fn first_line(name: &str, arguments: &[&str]) -> Option<String> {
     let mut text = tempfile::tempfile().ok()?;
     let copy = |file: &File| file.try_clone().ok();
     let mut command = Command::new(find(name)?);
-    command.arg(argument).stdin(Stdio::null()).stdout(copy(&text)?).stderr(copy(&text)?);
+    command.args(arguments).stdin(Stdio::null()).stdout(copy(&text)?).stderr(copy(&text)?);
     let (child, ..) = process::spawn(&mut command).ok()?;
     let begun = Instant::now();
     while !child.has_ended() {
@@ -47,7 +47,7 @@ mod tests {
     #[test]
     fn programs_are_found_in_the_search_path_and_asked() {
         assert!(find("sh").is_some() && find("no-such-program-here").is_none());
-        assert!(first_line("ls", "--version").unwrap().contains("ls"));
-        assert!(first_line("no-such-program-here", "-v").is_none());
+        assert!(first_line("ls", &["--version"]).unwrap().contains("ls"));
+        assert!(first_line("no-such-program-here", &["-v"]).is_none());
     }
 }

@@ -8,6 +8,7 @@
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
+use crate::fanout::subject;
 use crate::{go, programs, say};
 
 /// One of them.
@@ -65,6 +66,15 @@ pub(crate) const ALL: &[Rival] = &[
         &["nginx", "nginx-reads", "nginx-silent", "nginx-keep-alive", "nginx-tls"],
         || of_program("nginx", |line| line.rsplit_once('/').map(|(_, version)| version)),
     ),
+    rival("nchan", &["nchan"], || match subject::without_nchan() {
+        None => Ok(subject::nchan_version().unwrap_or_else(|| UNKNOWN.to_owned())),
+        Some(reason) => Err(reason),
+    }),
+    rival("pushpin", &["pushpin"], of_pushpin),
+    rival("ws", &["node-ws"], || match subject::without_ws() {
+        None => Ok(subject::ws_version().unwrap_or_else(|| UNKNOWN.to_owned())),
+        Some(reason) => Err(reason),
+    }),
 ];
 
 /// The text where the version is unknown.
@@ -136,7 +146,7 @@ fn not_built_in(feature: &str) -> String {
 
 fn of_go() -> Result<String, String> {
     programs::find("go").ok_or(go::ABSENT)?;
-    let line = programs::first_line("go", "version").unwrap_or_default();
+    let line = programs::first_line("go", &["version"]).unwrap_or_default();
     let version = line.split_whitespace().find_map(|word| word.strip_prefix("go1"));
     Ok(version.map_or_else(|| UNKNOWN.to_owned(), |rest| format!("1{rest}")))
 }
@@ -144,8 +154,14 @@ fn of_go() -> Result<String, String> {
 /// Returns the version of a program, from a line that it prints; `part` extracts the version.
 fn of_program(name: &str, part: fn(&str) -> Option<&str>) -> Result<String, String> {
     programs::find(name).ok_or("not installed")?;
-    let line = programs::first_line(name, "-v").unwrap_or_default();
+    let line = programs::first_line(name, &["-v"]).unwrap_or_default();
     Ok(part(&line).unwrap_or(UNKNOWN).to_owned())
+}
+
+fn of_pushpin() -> Result<String, String> {
+    programs::find("pushpin").ok_or("not installed")?;
+    let line = programs::first_line("pushpin", &["--version"]).unwrap_or_default();
+    Ok(line.split_whitespace().nth(1).unwrap_or(UNKNOWN).to_owned())
 }
 
 fn after_version(line: &str) -> Option<&str> {

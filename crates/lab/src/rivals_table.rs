@@ -22,6 +22,7 @@ fn subjects(experiment: &str) -> Option<Vec<&'static str>> {
         "relay" => names!(crate::relay::subject::ALL),
         "zombies" => names!(crate::zombies::subject::ALL),
         "idle" => names!(crate::idle::subject::ALL),
+        "fanout" => names!(crate::fanout::subject::ALL),
         "timers" => names!(crate::timers::subject::ALL),
         other => panic!("docs/rivals.md has a column for {other:?}"),
     }
@@ -41,7 +42,7 @@ fn the_table_lists_the_rivals_of_each_experiment() {
     let (_, rest) = PAGE.split_once("| rival |").unwrap();
     let mut lines = rest.lines();
     let columns: Vec<Vec<&str>> = cells(lines.next().unwrap()).into_iter().map(code).collect();
-    assert_eq!(columns.iter().flatten().count(), 11, "{columns:?}");
+    assert_eq!(columns.iter().flatten().count(), 12, "{columns:?}");
     let rows: Vec<Vec<&str>> =
         lines.skip(1).take_while(|line| line.starts_with('|')).map(cells).collect();
     let names: Vec<&str> = rows.iter().map(|row| row[0]).collect();
@@ -66,7 +67,7 @@ fn the_table_lists_the_rivals_of_each_experiment() {
 #[test]
 fn every_subject_that_is_not_ours_is_a_rival() {
     let experiments =
-        ["atr", "ring", "echo", "http", "files", "relay", "zombies", "idle", "timers"];
+        ["atr", "ring", "echo", "http", "files", "relay", "zombies", "idle", "fanout", "timers"];
     for experiment in experiments {
         for name in subjects(experiment).unwrap_or_default() {
             let beginnings = ["superpoll", "raw-", "gateway-", "batch-", "adaptive", "epoll-"];

@@ -22,7 +22,20 @@ const DEMO: &[(&str, &[u8])] = &[
     ("favicon.svg", include_bytes!("../../demo/favicon.svg")),
 ];
 
-/// It is compressed once for the whole run.
+/// The client of channels for pages, as a script and as a module.
+const CLIENT: &[(&str, &[u8])] = &[
+    ("client.js", include_bytes!("../../client/client.js")),
+    (
+        "client.mjs",
+        concat!(
+            include_str!("../../client/client.js"),
+            "\nexport const { superpoll } = globalThis;\nexport default superpoll;\n"
+        )
+        .as_bytes(),
+    ),
+];
+
+/// They are compressed once for the whole run.
 const LEVELS: Levels = Levels { gzip: 9, brotli: 11 };
 
 /// Files that are part of the program.
@@ -46,6 +59,20 @@ impl Embedded {
     /// No error is known: the contents do not change.
     pub fn demo() -> io::Result<Embedded> {
         Embedded::new(DEMO)
+    }
+
+    /// Returns the client of channels for pages: `client.js` and `client.mjs`.
+    ///
+    /// # Errors
+    ///
+    /// No error is known: the contents do not change.
+    pub(crate) fn client() -> io::Result<Embedded> {
+        Embedded::new(CLIENT)
+    }
+
+    /// Whether there is a file with this name.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.resources.iter().any(|(known, _)| *known == name)
     }
 
     fn new(files: &[(&'static str, &'static [u8])]) -> io::Result<Embedded> {

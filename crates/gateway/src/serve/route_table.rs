@@ -37,6 +37,11 @@ impl<H> RouteTable<H> {
         RouteTable { routes, patterns }
     }
 
+    /// Returns all routes.
+    pub(super) fn iter(&self) -> std::slice::Iter<'_, Route<H>> {
+        self.routes.iter()
+    }
+
     /// Returns the route that a path is at or below.
     pub(super) fn find(&self, path: &str) -> Option<&Route<H>> {
         let fits = |route: &&Route<H>| {

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::header::LOCATION;
+use http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, LOCATION};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 
@@ -66,6 +66,8 @@ pub(super) struct Router {
     metrics: Option<config::Metrics>,
     /// Whether all clients may see the live page, or none; `None`: programs on this machine.
     page: Option<bool>,
+    /// The client of channels, for pages.
+    client: Option<Rc<Embedded>>,
 }
 
 impl Blueprint {
@@ -95,6 +97,8 @@ impl Blueprint {
             overview: self.overview,
             metrics: self.config.metrics.clone(),
             page: self.config.server.page,
+            // Making it cannot fail; without it there would be 404.
+            client: Embedded::client().ok().map(Rc::new),
         };
         for host in &self.config.hosts {
             let mut routes = Vec::new();
@@ -244,6 +248,20 @@ impl Router {
         Ok(routes)
     }
 
+    /// Returns the client of channels if a path is that of one of its files, on a host that has
+    /// channels. Unlike the live page it is for everybody: it tells nothing about this server.
+    fn client_at(&self, routes: &Routes, path: &str) -> Option<&Rc<Embedded>> {
+        let name = path.strip_prefix(PAGE)?;
+        let client = self.client.as_ref().filter(|client| client.has(name))?;
+        let has_channel = routes
+            .iter()
+            .any(|route| matches!(route.handler, Handler::Channels(_) | Handler::Demo(_)));
+        // A configuration without the page may have routes of its own there.
+        let is_taken =
+            routes.iter().any(|route| route.path.starts_with(PAGE.trim_end_matches('/')));
+        (has_channel && !is_taken).then_some(client)
+    }
+
     /// Answers a request. `prepare` is called if that needs the request's body or its connection.
     pub(super) fn respond(
         &self,
@@ -282,6 +300,10 @@ impl Router {
                 return Reply::Now(reply::not_allowed("GET, HEAD"));
             }
             return Reply::Later(self.overview.prometheus(request.headers()));
+        }
+        if let Some(client) = routes.as_ref().and_then(|routes| self.client_at(routes, path)) {
+            let ((head, _), client) = (request.into_parts(), client.clone());
+            return Reply::Later(Box::pin(async move { script(&client, &head).await }));
         }
         if is_page && (self.page == Some(true) || is_local) {
             let overview = self.overview.clone();
@@ -324,6 +346,14 @@ impl Router {
             }
         }
     }
+}
+
+/// Answers with a file of the client of channels, which pages of all sites may load.
+async fn script(client: &Embedded, head: &http::request::Parts) -> Response<Body> {
+    let path = &head.uri.path()[PAGE.len() - 1..];
+    let mut response = client.answer(head, path).await;
+    response.headers_mut().insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+    response
 }
 
 /// Returns the answer to a request for a host that is not served.

@@ -13,6 +13,7 @@ mod pressure;
 mod publication;
 mod publish;
 mod reload;
+mod script;
 mod slow;
 mod socket;
 #[path = "../serve/stage.rs"]

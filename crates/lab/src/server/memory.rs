@@ -40,6 +40,27 @@ pub(crate) fn at_rest(pids: &[i32], least_ns: u64) -> Result<Memory> {
     Ok(Memory { user: last, ..of_machine()? })
 }
 
+/// Waits for at least `least_ns`, until the memory of no group of processes changes any more, and
+/// returns the proportional memory of each group: a page that several processes share counts once,
+/// in equal parts. A group with a process that has ended has an error.
+pub(crate) fn shares_at_rest(groups: &[Vec<i32>], least_ns: u64) -> Vec<Result<u64>> {
+    process::sleep(least_ns);
+    let begun = process::now();
+    let share = |pids: &Vec<i32>| pids.iter().map(|&pid| of_process(pid, "Pss:")).sum();
+    let all = || -> Vec<Result<u64>> { groups.iter().map(share).collect() };
+    let sizes = |all: &[Result<u64>]| -> Vec<u64> {
+        all.iter().map(|one| one.as_ref().map_or(0, |bytes| *bytes)).collect()
+    };
+    let (mut same, mut last) = (0, all());
+    while same < LOOKS && process::now() - begun < PATIENCE_NS {
+        process::sleep(PAUSE_NS);
+        let now = all();
+        same = if sizes(&now) == sizes(&last) { same + 1 } else { 0 };
+        last = now;
+    }
+    last
+}
+
 /// Returns the kernel's memory in use now, without any process' own memory.
 pub(crate) fn of_machine() -> Result<Memory> {
     let slab = field(&record::read("/proc/meminfo")?, "Slab:").unwrap_or(0);
@@ -47,9 +68,14 @@ pub(crate) fn of_machine() -> Result<Memory> {
 }
 
 fn own(pid: i32) -> Result<u64> {
+    of_process(pid, "Private_Dirty:")
+}
+
+/// Returns a field of a process' memory, in bytes.
+fn of_process(pid: i32, name: &str) -> Result<u64> {
     let path = format!("/proc/{pid}/smaps_rollup");
-    field(&record::read(&path)?, "Private_Dirty:")
-        .ok_or_else(|| Error::usage(format!("{path} does not say how much memory is private")))
+    field(&record::read(&path)?, name)
+        .ok_or_else(|| Error::usage(format!("{path} has no field {name}")))
 }
 
 /// Returns a field in KiB, as bytes.
@@ -86,5 +112,7 @@ mod tests {
         assert!(at_rest(&[pid], 0).unwrap().slab > 0);
         let error = own(-1).unwrap_err().to_string();
         assert!(error.contains("/proc/-1/smaps_rollup"), "{error}");
+        let shares = shares_at_rest(&[vec![pid], vec![pid, -1]], 0);
+        assert!(shares[0].as_ref().is_ok_and(|bytes| *bytes > 0) && shares[1].is_err());
     }
 }

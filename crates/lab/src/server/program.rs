@@ -1,5 +1,6 @@
 //! Servers that are programs of their own: `superpoll`, as a user starts it, and the rivals.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -78,16 +79,7 @@ pub(crate) fn other(
     program: &str,
     arguments: &[&str],
 ) -> Result<Server> {
-    let failed = |e| Error::system(format!("starting {program}"), e);
-    // A file, not a pipe: it is read only after the program has ended, and the program's own
-    // children may still have it open then.
-    let mut errors = tempfile::tempfile().map_err(failed)?;
-    let mut command = Command::new(programs::find(program).unwrap_or_else(|| program.into()));
-    command.args(arguments);
-    command.stdin(Stdio::null()).stdout(Stdio::null());
-    command.stderr(errors.try_clone().map_err(failed)?);
-    let (child, ..) = at(process, || process::spawn(&mut command).map_err(failed))?;
-    let server = Server::of_program(name, child);
+    let (server, mut errors) = begin(name, process, program, arguments)?;
     let begun = Instant::now();
     while begun.elapsed() < PATIENCE {
         if TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok() {
@@ -101,6 +93,25 @@ pub(crate) fn other(
     // Without its beginning the log still tells the cause.
     let _ = errors.rewind();
     Err(complaint(name, server, Some(errors)))
+}
+
+/// Starts another program without waiting for anything. Returns the file with its errors as well.
+pub(crate) fn begin(
+    name: &'static str,
+    process: ProcessOptions,
+    program: &str,
+    arguments: &[&str],
+) -> Result<(Server, File)> {
+    let failed = |e| Error::system(format!("starting {program}"), e);
+    // A file, not a pipe: it is read only after the program has ended, and the program's own
+    // children may still have it open then.
+    let errors = tempfile::tempfile().map_err(failed)?;
+    let mut command = Command::new(programs::find(program).unwrap_or_else(|| program.into()));
+    command.args(arguments);
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    command.stderr(errors.try_clone().map_err(failed)?);
+    let (child, ..) = at(process, || process::spawn(&mut command).map_err(failed))?;
+    Ok((Server::of_program(name, child), errors))
 }
 
 /// Makes a folder for a server's files, which goes when it is dropped.

@@ -4,6 +4,7 @@ mod all;
 mod atr;
 mod compare;
 mod echo;
+mod fanout;
 mod files;
 mod gate;
 mod herd;

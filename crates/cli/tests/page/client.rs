@@ -1,0 +1,327 @@
+//! The client of channels, in a real browser: no message is lost or doubled, whatever happens to
+//! the server and to the network.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::browser::{self, Tab, browser};
+use crate::crowd::{END, Publisher, publish};
+use crate::program::superpoll;
+use crate::proxy::Network;
+use crate::stage::{Running, Server, Site, free_port, until};
+
+/// The page that is served: it subscribes on demand, and remembers all that it is told.
+const PAGE: &str = r#"<!doctype html>
+<meta charset="utf-8">
+<title>test</title>
+<link rel="icon" href="data:,">
+<body>
+<script src="/_superpoll/client.js"></script>
+<script>
+"use strict";
+let room;
+const seen = [], states = [];
+let missed = 0, tokens = 0;
+function start(options) {
+  room = superpoll("/news", message => seen.push(message.data), {
+    onstate: (state, { transport }) => states.push(`${state} ${transport}`),
+    onmissed: () => { missed += 1; },
+    ...options,
+  });
+}
+</script>
+"#;
+
+/// A server with a channel, a network before it, and a page behind that.
+struct Scene {
+    site: Site,
+    port: u16,
+    keeper: Option<Running>,
+    network: Network,
+    tab: Tab,
+    _browser: browser::Running,
+    _profile: tempfile::TempDir,
+}
+
+impl Scene {
+    /// Opens the page. Returns `None`, and says so, without a browser.
+    fn open(has_keeper: bool) -> Option<(Scene, Server)> {
+        let Some(browser) = browser() else {
+            println!("skipped: no Chromium to run the client in");
+            return None;
+        };
+        let (site, port) = (Site::new(), free_port());
+        site.write("www/page.html", PAGE);
+        site.write(
+            "server.toml",
+            &format!(
+                "[[listeners]]\naddress = \"127.0.0.1:{port}\"\n[[hosts]]\n[[hosts.routes]]\n\
+                 path = \"/\"\nfiles = {{ root = \"www\" }}\n[[hosts.routes]]\npath = \"/news\"\n\
+                 channel = {{ history = 10000 }}\n[timeouts]\npark = \"50ms\"\nidle = \"10m\"\n"
+            ),
+        );
+        let keeper = has_keeper.then(|| {
+            let socket = site.path("keeper");
+            let mut command = superpoll();
+            command.arg("keep").arg("--listen").arg(&socket);
+            command.stdout(Stdio::null()).stderr(Stdio::null());
+            let keeper = Running(command.spawn().unwrap());
+            until("the keeper listens", || socket.exists());
+            keeper
+        });
+        let network = Network::new(([127, 0, 0, 1], port).into());
+        let profile = tempfile::tempdir().unwrap();
+        let (_browser, tab) = Tab::open(browser, profile.path());
+        let mut scene = Scene { site, port, keeper, network, tab, _browser, _profile: profile };
+        let server = scene.serve(&[]);
+        let url = format!("http://127.0.0.1:{}/page.html", scene.network.port);
+        scene.tab.call("Page.navigate", json!({ "url": url }));
+        scene.tab.until("typeof superpoll === 'function' && typeof start === 'function'");
+        Some((scene, server))
+    }
+
+    fn at(&self) -> SocketAddr {
+        ([127, 0, 0, 1], self.port).into()
+    }
+
+    fn serve(&self, arguments: &[&str]) -> Server {
+        let mut command: Command = superpoll();
+        command.args(["serve", "-c"]).arg(self.site.path("server.toml")).args(arguments);
+        if self.keeper.is_some() {
+            command.arg("--keeper").arg(self.site.path("keeper"));
+        }
+        Server::of(command, 1)
+    }
+
+    /// Subscribes, and waits until the subscription is open.
+    fn start(&mut self, options: &str) {
+        self.tab.evaluate(&format!("start({options}); true"));
+        self.tab.until("states.at(-1)?.startsWith('open')");
+    }
+
+    /// Returns how often the subscription was in a state.
+    fn count(&mut self, state: &str) -> u64 {
+        self.tab
+            .evaluate(&format!("states.filter(s => s.startsWith('{state}')).length"))
+            .as_u64()
+            .unwrap()
+    }
+
+    /// Waits until the subscription has been in a state more often than that.
+    fn until_more(&mut self, state: &str, count: u64) {
+        self.tab.until(&format!("states.filter(s => s.startsWith('{state}')).length > {count}"));
+    }
+
+    /// Waits until the page has received some more messages.
+    fn until_more_seen(&mut self) {
+        let many = self.seen().len() + 5;
+        self.tab.until(&format!("seen.length > {many}"));
+    }
+
+    /// Waits until the page has this message.
+    fn until_seen(&mut self, message: &str) {
+        self.tab.until(&format!("seen.includes('{message}')"));
+    }
+
+    /// Returns all messages that the page has received.
+    fn seen(&mut self) -> Vec<String> {
+        let seen = self.tab.evaluate("seen");
+        let text = |one: &Value| one.as_str().unwrap().to_owned();
+        seen.as_array().unwrap().iter().map(text).collect()
+    }
+
+    /// Checks that the page has received each confirmed message once, in order, and each doubtful
+    /// one at most once.
+    fn check(&mut self, confirmed: &[String], doubtful: &[String]) {
+        self.until_seen(END);
+        let mut seen = self.seen();
+        assert_eq!(seen.pop().as_deref(), Some(END));
+        let mut once = seen.clone();
+        once.sort_unstable();
+        once.dedup();
+        assert_eq!(once.len(), seen.len(), "a message came twice: {seen:?}");
+        seen.retain(|message| !doubtful.contains(message));
+        assert_eq!(seen, confirmed);
+    }
+}
+
+/// Whether the server speaks the protocol of WebSockets whose frames have ids.
+fn speaks_v1(at: SocketAddr) -> bool {
+    let mut stream = TcpStream::connect(at).unwrap();
+    let request = "GET /news HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+                   Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\
+                   Sec-WebSocket-Protocol: superpoll.v1\r\n\r\n";
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut room = [0; 4096];
+    let count = stream.read(&mut room).unwrap();
+    String::from_utf8_lossy(&room[..count]).to_lowercase().contains("superpoll.v1")
+}
+
+fn a_cut_network(transport: &str) {
+    let Some((mut scene, server)) = Scene::open(false) else { return };
+    if transport == "websocket" && !speaks_v1(scene.at()) {
+        return println!("skipped: this server does not speak superpoll.v1");
+    }
+    scene.start(&format!("{{ transports: ['{transport}'] }}"));
+    let publisher = Publisher::start(scene.at());
+    for _ in 0..5 {
+        scene.until_more_seen();
+        let waits = scene.count("waiting");
+        scene.network.cut();
+        // A browser repeats a request by itself whose connection is cut before the answer begins.
+        if transport != "long-poll" {
+            scene.until_more("waiting", waits);
+        }
+        scene.until_more_seen();
+    }
+    let (confirmed, doubtful) = publisher.end();
+    assert!(doubtful.is_empty() && confirmed.len() > 25, "{doubtful:?}");
+    scene.check(&confirmed, &[]);
+    assert_eq!(scene.tab.evaluate("missed"), 0);
+    drop(server);
+}
+
+fn a_crash(transport: &str) {
+    let Some((mut scene, server)) = Scene::open(false) else { return };
+    if transport == "websocket" && !speaks_v1(scene.at()) {
+        return println!("skipped: this server does not speak superpoll.v1");
+    }
+    scene.start(&format!("{{ transports: ['{transport}'] }}"));
+    for message in ["one", "two"] {
+        assert!(publish(scene.at(), message));
+    }
+    scene.until_seen("two");
+    let waits = scene.count("waiting");
+    server.signal("KILL");
+    drop(server.ended());
+    scene.until_more("waiting", waits);
+    let server = scene.serve(&[]);
+    // Their ids are those of the first two, in another epoch.
+    for message in ["three", "four", END] {
+        assert!(publish(scene.at(), message));
+    }
+    let all = ["one", "two", "three", "four"].map(str::to_owned);
+    scene.check(&all, &[]);
+    assert!(scene.tab.evaluate("missed").as_u64() >= Some(1));
+    drop(server);
+}
+
+fn a_succession(transport: &str) {
+    let Some((mut scene, first)) = Scene::open(true) else { return };
+    if transport == "websocket" && !speaks_v1(scene.at()) {
+        return println!("skipped: this server does not speak superpoll.v1");
+    }
+    scene.start(&format!("{{ transports: ['{transport}'] }}"));
+    let publisher = Publisher::start(scene.at());
+    scene.until_more_seen();
+    let second = scene.serve(&["--upgrade"]);
+    assert!(first.ended().0.success());
+    scene.until_more_seen();
+    second.signal("KILL");
+    drop(second.ended());
+    let third = scene.serve(&[]);
+    scene.until_more_seen();
+    let (confirmed, doubtful) = publisher.end();
+    scene.check(&confirmed, &doubtful);
+    assert_eq!(scene.tab.evaluate("missed"), 0);
+    drop(third);
+}
+
+#[test]
+fn a_websocket_loses_nothing_when_the_network_is_cut() {
+    a_cut_network("websocket");
+}
+
+#[test]
+fn a_stream_of_events_loses_nothing_when_the_network_is_cut() {
+    a_cut_network("sse");
+}
+
+#[test]
+fn a_long_poll_loses_nothing_when_the_network_is_cut() {
+    a_cut_network("long-poll");
+}
+
+#[test]
+fn a_websocket_goes_on_with_a_server_that_is_started_anew() {
+    a_crash("websocket");
+}
+
+#[test]
+fn a_stream_of_events_goes_on_with_a_server_that_is_started_anew() {
+    a_crash("sse");
+}
+
+#[test]
+fn a_long_poll_goes_on_with_a_server_that_is_started_anew() {
+    a_crash("long-poll");
+}
+
+#[test]
+fn a_websocket_loses_nothing_in_an_upgrade_and_a_crash_with_a_keeper() {
+    a_succession("websocket");
+}
+
+#[test]
+fn a_stream_of_events_loses_nothing_in_an_upgrade_and_a_crash_with_a_keeper() {
+    a_succession("sse");
+}
+
+#[test]
+fn a_long_poll_loses_nothing_in_an_upgrade_and_a_crash_with_a_keeper() {
+    a_succession("long-poll");
+}
+
+#[test]
+fn what_does_not_get_through_is_replaced_by_the_next_transport() {
+    let Some((mut scene, _server)) = Scene::open(false) else { return };
+    scene.network.block(&["upgrade: websocket"]);
+    scene.start("{}");
+    assert_eq!(scene.tab.evaluate("states.at(-1)"), "open sse");
+    assert!(publish(scene.at(), "by events"));
+    scene.until_seen("by events");
+    scene.network.block(&["upgrade: websocket", "accept: text/event-stream"]);
+    scene.network.cut();
+    scene.tab.until("states.at(-1) === 'open long-poll'");
+    assert!(publish(scene.at(), "by long-poll"));
+    scene.until_seen("by long-poll");
+    assert_eq!(scene.seen(), ["by events", "by long-poll"]);
+}
+
+#[test]
+fn a_page_publishes_begins_where_it_was_and_ends_when_it_closes() {
+    let Some((mut scene, _server)) = Scene::open(false) else { return };
+    scene.start("{ transports: ['sse'], token: async () => `token${tokens += 1}` }");
+    scene.tab.evaluate("room.publish('from the page').then(({ id }) => seen.push(`id ${id}`)); 0");
+    scene.tab.until("seen.includes('from the page') && seen.includes('id 1')");
+    // The token of each request was asked for when it was needed.
+    for (request, token) in [("head /news", "token1"), ("post /news", "token2")] {
+        let heads = scene.network.heads(request);
+        assert!(heads[0].contains(&format!("authorization: bearer {token}")), "{heads:?}");
+    }
+    scene.network.cut();
+    scene.until_more("open", 1);
+    let heads = scene.network.heads("accept: text/event-stream");
+    assert!(heads.last().unwrap().contains("authorization: bearer token"), "{heads:?}");
+    assert_ne!(heads.first(), heads.last());
+
+    scene.tab.evaluate("room.close(); true");
+    assert_eq!(scene.tab.evaluate("states.at(-1)"), "closed undefined");
+    assert!(publish(scene.at(), "after the end"));
+    // Another subscription begins where the first one was.
+    scene.tab.evaluate("const place = room.position; start({ after: place }); true");
+    scene.until_seen("after the end");
+    assert!(publish(scene.at(), END));
+    scene.until_seen(END);
+    assert_eq!(scene.seen(), ["from the page", "id 1", "after the end", END]);
+    // The module is the same client.
+    scene.tab.evaluate(
+        "import('/_superpoll/client.mjs').then(it => { \
+             document.title = String(it.default === it.superpoll && it.superpoll.length); \
+         }); true",
+    );
+    scene.tab.until("document.title === '2'");
+}

@@ -1,0 +1,89 @@
+//! A network between the browser and the server that a test can cut.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+/// Passes connections on to a server, byte by byte.
+pub(crate) struct Network {
+    pub port: u16,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    server: SocketAddr,
+    /// Both ends of each connection that was passed on.
+    streams: Mutex<Vec<TcpStream>>,
+    /// Heads of requests that are not passed on have one of these texts in them.
+    blocked: Mutex<Vec<&'static str>>,
+    /// The first bytes of each connection.
+    heads: Mutex<Vec<String>>,
+}
+
+impl Network {
+    /// Creates one in front of a server.
+    pub(crate) fn new(server: SocketAddr) -> Network {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let shared = Arc::new(Shared {
+            server,
+            streams: Mutex::default(),
+            blocked: Mutex::default(),
+            heads: Mutex::default(),
+        });
+        let accepting = shared.clone();
+        // It ends with the test's process.
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let shared = accepting.clone();
+                thread::spawn(move || shared.pass_on(stream));
+            }
+        });
+        Network { port, shared }
+    }
+
+    /// Closes every connection, as a network that breaks does.
+    pub(crate) fn cut(&self) {
+        for stream in self.shared.streams.lock().unwrap().drain(..) {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// Passes on no more requests in whose heads one of these texts is.
+    pub(crate) fn block(&self, texts: &[&'static str]) {
+        *self.shared.blocked.lock().unwrap() = texts.to_vec();
+    }
+
+    /// Returns the heads of requests so far in which this text is.
+    pub(crate) fn heads(&self, text: &str) -> Vec<String> {
+        let heads = self.shared.heads.lock().unwrap();
+        heads.iter().filter(|head| head.contains(text)).cloned().collect()
+    }
+}
+
+impl Shared {
+    fn pass_on(&self, mut client: TcpStream) {
+        // The server may be away, as in a crash.
+        let Ok(server) = TcpStream::connect(self.server) else { return };
+        let copies = [client.try_clone().unwrap(), server.try_clone().unwrap()];
+        self.streams.lock().unwrap().extend(copies);
+        let (mut from, mut to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+        thread::spawn(move || {
+            let _ = std::io::copy(&mut from, &mut to);
+            let _ = to.shutdown(Shutdown::Both);
+        });
+        let (mut room, mut server) = ([0; 1 << 16], server);
+        while let Ok(count @ 1..) = client.read(&mut room) {
+            // Requests of a browser come in one piece, one after another.
+            let head = String::from_utf8_lossy(&room[..count]).to_lowercase();
+            let is_blocked = self.blocked.lock().unwrap().iter().any(|text| head.contains(text));
+            self.heads.lock().unwrap().push(head);
+            if is_blocked || server.write_all(&room[..count]).is_err() {
+                break;
+            }
+        }
+        let _ = client.shutdown(Shutdown::Both);
+        let _ = server.shutdown(Shutdown::Both);
+    }
+}

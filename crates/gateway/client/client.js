@@ -1,0 +1,203 @@
+// Superpoll's client for pages: the messages of a channel, each once and in order.
+//
+//   const room = superpoll("/rooms/42", message => console.log(message.data));
+//   await room.publish("hello");
+//   room.close();
+//
+// It connects again when a connection is lost, asks for the messages after the last one, and drops
+// those that come twice. It ends with close() only.
+//
+// A message has data (a string, or a Uint8Array where it is no text), id, epoch, and event and
+// channel where the server tells them. The options:
+//
+//   token       async () => "...": called before each connection and each publish
+//   after       a position to begin after; "0" for all messages that are kept
+//   transports  ["websocket", "sse", "long-poll"]: the ones to use, the best first
+//   onstate     (state, { transport, error }) => ...: "connecting", "open", "waiting", "closed"
+//   onmissed    () => ...: messages that were not received are no longer kept
+(() => {
+  "use strict";
+
+  // Milliseconds before the first try to connect again, at most, and before later ones.
+  const SOON = 1000, LATE = 30000;
+
+  const bytes = text => Uint8Array.from(atob(text), letter => letter.charCodeAt(0));
+
+  function superpoll(url, onmessage, options = {}) {
+    const { token, transports = ["websocket", "sse", "long-poll"], onstate, onmissed } = options;
+    const channel = new URL(url, globalThis.location?.href);
+    // The last message, or the one before the first.
+    let { after } = options, epoch, last;
+    let isClosed = false, attempt, wake, wait = SOON;
+
+    // An error of the page is not one of the connection.
+    const call = (callback, ...values) => {
+      try {
+        callback?.(...values);
+      } catch (error) {
+        queueMicrotask(() => { throw error; });
+      }
+    };
+
+    const address = fields => {
+      const url = new URL(channel);
+      for (const [name, value] of Object.entries(fields)) if (value != null) url.searchParams.set(name, value);
+      return url;
+    };
+
+    const ask = async (key, fields, init, headers) => {
+      if (key) headers = { ...headers, authorization: `Bearer ${key}` };
+      const response = await fetch(address(fields), { cache: "no-store", ...init, headers });
+      if (response.ok) return response;
+      throw Object.assign(new Error(`${response.status} ${response.statusText}`), { status: response.status });
+    };
+
+    const move = (id, of) => {
+      if (isClosed) return;
+      [last, epoch] = [id, of];
+      after = `${id}-${of}`;
+    };
+
+    const take = message => {
+      // A page may close it between two messages that came together.
+      if (isClosed) return;
+      const { id, base64 } = message;
+      if (message.missed) call(onmissed);
+      if (base64 === undefined && message.data === undefined) return;
+      if (id !== undefined) {
+        // Ids count from 1 again when the epoch is another.
+        if (message.epoch === epoch && id <= last) return;
+        move(id, message.epoch);
+      }
+      wait = SOON;
+      if (base64 !== undefined) message = { ...message, base64: undefined, data: bytes(base64) };
+      call(onmessage, message);
+    };
+
+    // Each ends with an error when its connection is lost or its signal says so.
+    const ways = {
+      "websocket": (signal, key, open) => new Promise((_, fail) => {
+        const url = address({ after, token: key });
+        url.protocol = url.protocol.replace("http", "ws");
+        const socket = new WebSocket(url, "superpoll.v1");
+        socket.onopen = open;
+        socket.onmessage = event => signal.aborted || take(JSON.parse(event.data));
+        socket.onclose = event => fail(new Error(`WebSocket closed: ${event.code} ${event.reason}`));
+        signal.onabort = () => { socket.close(); fail(signal.reason); };
+      }),
+
+      "sse": async (signal, key, open) => {
+        const response = await ask(key, { after }, { signal }, { accept: "text/event-stream" });
+        const reader = response.body.getReader(), decoder = new TextDecoder();
+        open();
+        for (let rest = "", event = {}; ;) {
+          const { done, value } = await reader.read();
+          if (done || signal.aborted) throw new Error("the stream ended");
+          const lines = (rest + decoder.decode(value, { stream: true })).split("\n");
+          rest = lines.pop();
+          for (const line of lines) {
+            const [, name, value] = /^([^:]*):? ?(.*)$/.exec(line);
+            if (line === "") {
+              const { event: kind, data, id } = event;
+              const [number, of] = id?.split("-") ?? [];
+              const message = { event: kind, data, id: id && Number(number), epoch: of };
+              if (kind === "base64") Object.assign(message, { event: undefined, base64: data });
+              if (kind === "missed") take({ missed: true });
+              else if (data !== undefined) take(message);
+              event = {};
+            } else if (name === "data" && event.data !== undefined) {
+              event.data += "\n" + value;
+            } else {
+              event[name] = value;
+            }
+          }
+        }
+      },
+
+      "long-poll": async (signal, key, open) => {
+        for (open(); ;) {
+          const response = await ask(key, { after }, { signal });
+          const field = name => response.headers.get(name);
+          if (response.status === 204) {
+            move(Number(field("channel-next")), field("channel-epoch"));
+            continue;
+          }
+          const { messages, next, epoch, missed } = await response.json();
+          if (signal.aborted) throw signal.reason;
+          if (missed) take({ missed });
+          for (const message of messages) take({ ...message, epoch });
+          move(next, epoch);
+        }
+      },
+    };
+
+    const run = async () => {
+      let which = 0, failures = 0;
+      while (!isClosed) {
+        const transport = transports[which];
+        const state = (name, error) => call(onstate, name, { transport, error });
+        attempt = new AbortController();
+        let { signal } = attempt, isReachable = false;
+        try {
+          state("connecting");
+          const key = await token?.();
+          // The server is there, lets this page in, and tells where the channel is.
+          const { headers } = await ask(key, {}, { method: "HEAD", signal });
+          const next = headers.get("channel-next");
+          if (next) after ??= `${next}-${headers.get("channel-epoch")}`;
+          isReachable = true;
+          await ways[transport](signal, key, () => {
+            failures = -1;
+            state("open");
+          });
+        } catch (error) {
+          attempt.abort();
+          if (isClosed) break;
+          // A server that can be reached, but not in this way: try another one.
+          if (isReachable && ++failures === 2) {
+            which = (which + 1) % transports.length;
+            failures = 0;
+          }
+          state("waiting", error);
+          await new Promise(done => {
+            wake = done;
+            setTimeout(done, Math.random() * wait);
+          });
+          wait = Math.min(2 * wait, LATE);
+        }
+      }
+    };
+
+    // The network is back.
+    const online = () => {
+      wait = SOON;
+      attempt?.abort();
+      wake?.();
+    };
+    globalThis.addEventListener?.("online", online);
+    run();
+
+    return {
+      /** Where to begin to go on from here. */
+      get position() { return after; },
+
+      /** Publishes text or bytes; a repeated call with the same key is one message. */
+      async publish(data, { key } = {}) {
+        const headers = key && { "idempotency-key": key };
+        const response = await ask(await token?.(), {}, { method: "POST", body: data }, headers);
+        return response.json();
+      },
+
+      close() {
+        if (isClosed) return;
+        isClosed = true;
+        globalThis.removeEventListener?.("online", online);
+        attempt?.abort();
+        wake?.();
+        call(onstate, "closed", {});
+      },
+    };
+  }
+
+  globalThis.superpoll = superpoll;
+})();
