@@ -63,7 +63,8 @@
       if (isClosed) return;
       const { id, base64 } = message;
       if (message.missed) call(onmissed);
-      if (base64 === undefined && message.data === undefined) return;
+      // A position alone.
+      if (base64 === undefined && message.data === undefined) return id !== undefined && move(id, message.epoch);
       if (id !== undefined) {
         // Ids count from 1 again when the epoch is another.
         if (message.epoch === epoch && id <= last) return;
@@ -103,7 +104,7 @@
               const message = { event: kind, data, id: id && Number(number), epoch: of };
               if (kind === "base64") Object.assign(message, { event: undefined, base64: data });
               if (kind === "missed") take({ missed: true });
-              else if (data !== undefined) take(message);
+              else take(message);
               event = {};
             } else if (name === "data" && event.data !== undefined) {
               event.data += "\n" + value;
@@ -142,7 +143,11 @@
           state("connecting");
           const key = await token?.();
           // The server is there, lets this page in, and tells where the channel is.
-          const { headers } = await ask(key, {}, { method: "HEAD", signal });
+          // A channel that nobody has used yet is made by the subscription.
+          const { headers } = await ask(key, {}, { method: "HEAD", signal }).catch(error => {
+            if (error.status === 404) return new Response();
+            throw error;
+          });
           const next = headers.get("channel-next");
           if (next) after ??= `${next}-${headers.get("channel-epoch")}`;
           isReachable = true;

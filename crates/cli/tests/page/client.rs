@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use serde_json::{Value, json};
 
 use crate::browser::{self, Tab, browser};
-use crate::crowd::{END, Publisher, publish};
+use crate::crowd::{END, Publisher, publish, publish_to};
 use crate::program::superpoll;
 use crate::proxy::Network;
 use crate::stage::{Running, Server, Site, free_port, until};
@@ -25,8 +25,8 @@ const PAGE: &str = r#"<!doctype html>
 let room;
 const seen = [], states = [];
 let missed = 0, tokens = 0;
-function start(options) {
-  room = superpoll("/news", message => seen.push(message.data), {
+function start(options, path = "/news") {
+  room = superpoll(path, message => seen.push(message.data), {
     onstate: (state, { transport }) => states.push(`${state} ${transport}`),
     onmissed: () => { missed += 1; },
     ...options,
@@ -60,7 +60,8 @@ impl Scene {
             &format!(
                 "[[listeners]]\naddress = \"127.0.0.1:{port}\"\n[[hosts]]\n[[hosts.routes]]\n\
                  path = \"/\"\nfiles = {{ root = \"www\" }}\n[[hosts.routes]]\npath = \"/news\"\n\
-                 channel = {{ history = 10000 }}\n[timeouts]\npark = \"50ms\"\nidle = \"10m\"\n"
+                 channel = {{ history = 10000 }}\n[[hosts.routes]]\npath = \"/rooms/{{room}}\"\n\
+                 channel = {{}}\n[timeouts]\npark = \"50ms\"\nidle = \"10m\"\n"
             ),
         );
         let keeper = has_keeper.then(|| {
@@ -289,6 +290,22 @@ fn what_does_not_get_through_is_replaced_by_the_next_transport() {
     assert!(publish(scene.at(), "by long-poll"));
     scene.until_seen("by long-poll");
     assert_eq!(scene.seen(), ["by events", "by long-poll"]);
+}
+
+#[test]
+fn the_first_subscriber_of_a_name_makes_its_channel_and_misses_nothing_of_it() {
+    let Some((mut scene, _server)) = Scene::open(false) else { return };
+    for transport in ["websocket", "sse"] {
+        let room = format!("/rooms/{transport}");
+        scene.tab.evaluate("states.length = seen.length = 0; true");
+        scene.tab.evaluate(&format!("start({{ transports: ['{transport}'] }}, '{room}'); true"));
+        scene.tab.until("states.at(-1)?.startsWith('open') && Boolean(room.position)");
+        // The connection is lost before the first message.
+        scene.network.cut();
+        assert!(publish_to(scene.at(), &room, "first"));
+        scene.until_seen("first");
+        scene.tab.evaluate("room.close(); true");
+    }
 }
 
 #[test]
