@@ -2,9 +2,11 @@
 //! of the ways to subscribe.
 
 mod alive;
+mod authorize;
 mod clients;
 mod ending;
 mod events;
+mod expiry;
 mod names;
 mod origins;
 mod parked_events;
@@ -13,9 +15,11 @@ mod pressure;
 mod publication;
 mod publish;
 mod reload;
+mod rights;
 mod slow;
 mod socket;
 #[path = "../serve/stage.rs"]
 #[expect(dead_code, reason = "shared with the tests of the web server")]
 mod stage;
 mod tls;
+mod tokens;
