@@ -144,6 +144,9 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         if let Some(excess) = Server::excess(&config, limits::nofile().1) {
             writeln!(stderr(), "superpoll: {excess}")?;
         }
+        for warning in &config.warnings {
+            writeln!(stderr(), "superpoll: {warning}")?;
+        }
         let mut output = stdout().lock();
         writeln!(output, "superpoll: the configuration is right")?;
         if let Some(metrics) = config.metrics.as_ref().filter(|metrics| !metrics.public) {
@@ -171,10 +174,18 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let error_log =
         ErrorLog::open(&config.log).map_err(|error| format!("opening the log {path}: {error}"))?;
     let error_log = Arc::new(error_log);
+    warn(&error_log, &config);
     let outcome = serve(options, &config, inherited, &error_log);
     // Engines that are still at work may hold the log, and the process does not wait for those.
     error_log.close();
     outcome
+}
+
+/// Logs the settings of a configuration that are probably not meant.
+fn warn(error_log: &ErrorLog, config: &Config) {
+    for warning in &config.warnings {
+        error_log.write(&Event::new(Level::Warning, "configuration-warning", warning.as_str()));
+    }
 }
 
 fn has_keeper_process(config: &Config) -> bool {
@@ -366,6 +377,7 @@ fn reload(
                 let message = format!("opening the log {}: {error}", config.log.path.display());
                 error_log.write(&Event::new(Level::Error, "log-failed", message));
             }
+            warn(error_log, &config);
             let message = format!("reloaded the configuration {}", path.display());
             (Event::new(Level::Notice, "reloaded", message), Some(config))
         }

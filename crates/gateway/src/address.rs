@@ -44,6 +44,17 @@ impl Address {
         (!host.is_unspecified()).then_some(SocketAddr::new(host, *port))
     }
 
+    /// Whether only programs on this machine can connect to it. A Unix socket is not included: it has
+    /// no address.
+    pub(crate) fn is_loopback(&self) -> bool {
+        let Address::Tcp { host: Some(host), .. } = self else { return false };
+        match host.parse::<IpAddr>() {
+            Ok(host) => host.to_canonical().is_loopback(),
+            // Resolvers do not ask others about it (RFC 6761, section 6.3).
+            Err(_) => host.trim_end_matches('.').eq_ignore_ascii_case("localhost"),
+        }
+    }
+
     /// Whether a connection to `to` arrives at this address.
     pub(crate) fn covers(&self, to: SocketAddr) -> bool {
         let Address::Tcp { host, port } = self else { return false };

@@ -39,6 +39,9 @@ pub(crate) struct Exchange {
     pub(crate) peer: Rc<Peer>,
     pub(crate) can_take_over: bool,
     pub(crate) can_wait: bool,
+    /// Whether only programs on this machine reach the listener, and no proxy is known to be before
+    /// it.
+    pub(crate) is_private: bool,
     pub(crate) plan: Rc<RefCell<Option<Plan>>>,
     /// The events on the connection, if the request is alone on it.
     pub(crate) io_activity: Option<Rc<IoActivity>>,

@@ -60,6 +60,7 @@ pub mod serve;
 mod succession;
 mod sys;
 pub mod telemetry;
+mod token;
 mod transport;
 mod upload;
 pub mod upstream;

@@ -8,7 +8,10 @@ mod names;
 mod program;
 mod publication;
 mod refusals;
+mod rights;
 #[path = "../serve/stage.rs"]
 #[expect(dead_code, reason = "shared with the tests of the web server")]
 mod stage;
 mod succession;
+#[path = "../../../gateway/tests/channel/tokens.rs"]
+mod tokens;

@@ -15,7 +15,11 @@ mod peers;
 mod program;
 mod refusals;
 mod reload;
+mod rights;
 mod stage;
 mod systemd;
 mod tls;
+#[path = "../../../gateway/tests/channel/tokens.rs"]
+#[expect(dead_code, reason = "shared with the tests of channels")]
+mod tokens;
 mod websocket;

@@ -24,7 +24,8 @@ use super::events_session::EventsSession;
 use super::local_subscribers::{Delivery, LocalSubscribers, Subscription};
 use super::mailbox::{EndReason, Mailbox};
 use super::parked::Backlog;
-use super::request::allow_origin;
+use super::request::ForeignPage;
+use super::rights::Grant;
 use super::unread::Unread;
 use crate::accept;
 use crate::body::Body;
@@ -51,13 +52,12 @@ fn fields() -> HeaderMap {
     fields
 }
 
-/// Returns the head of a response that hyper does not write, to the page of another site if there
-/// is an origin.
-fn head(origin: Option<HeaderValue>) -> Vec<u8> {
+/// Returns the head of a response that hyper does not write, perhaps to the page of another site.
+fn head(page: Option<ForeignPage>) -> Vec<u8> {
     let mut fields = fields();
     fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    if let Some(origin) = origin {
-        allow_origin(&mut fields, origin);
+    if let Some(page) = page {
+        page.allow(&mut fields);
     }
     let mut head = b"HTTP/1.1 200 OK\r\n".to_vec();
     for (name, value) in &fields {
@@ -74,24 +74,24 @@ fn head(origin: Option<HeaderValue>) -> Vec<u8> {
 }
 
 impl LocalSubscribers {
-    /// Answers with messages as long as there are any. The origin is that of the page of another
-    /// site.
+    /// Answers with messages as long as there are any, perhaps the page of another site.
     pub(super) async fn stream(
         self: Rc<LocalSubscribers>,
         asked: SubscribeRequest,
         exchange: &Exchange,
         unread: Unread,
-        origin: Option<HeaderValue>,
+        page: Option<ForeignPage>,
+        grant: Grant,
     ) -> Response<Body> {
         if self.is_retired() {
             return reply::status(StatusCode::SERVICE_UNAVAILABLE);
         }
         if exchange.can_wait() && exchange.can_take_over() {
-            exchange.wait(move |waiting| self.begin_events(waiting, asked, origin));
+            exchange.wait(move |waiting| self.begin_events(waiting, asked, page, grant));
             return pending().await;
         }
         exchange.end_with_client();
-        let (subscription, backlog) = self.subscribe_to_events(asked, false);
+        let (subscription, backlog) = self.subscribe_to_events(asked, grant, false);
         let Backlog { rest, mailbox, last } = backlog;
         let silence = self.hub.silence();
         let body = EventsBody {
@@ -99,7 +99,8 @@ impl LocalSubscribers {
             unread,
             text: rest,
             silence,
-            timer: sleep(silence),
+            timer: sleep(grant.limit(silence)),
+            grant,
         };
         let mut response = Response::new(Body::stream(body));
         *response.headers_mut() = fields();
@@ -111,20 +112,21 @@ impl LocalSubscribers {
         self: Rc<LocalSubscribers>,
         waiting: WaitingRequest,
         asked: SubscribeRequest,
-        origin: Option<HeaderValue>,
+        page: Option<ForeignPage>,
+        grant: Grant,
     ) {
         if self.is_retired() {
             return waiting.answer(reply::status(StatusCode::SERVICE_UNAVAILABLE));
         }
         let mut parked = waiting.parked;
-        let (subscription, backlog) = self.subscribe_to_events(asked, true);
+        let (subscription, backlog) = self.subscribe_to_events(asked, grant, true);
         if let Some(pending) = parked.pending.take()
             && let Some(entry) = pending.by.begin_response(pending.note)
         {
             self.entries.borrow_mut().insert(subscription.index, entry);
         }
         let session = EventsSession::new(subscription, parked.peer, backlog);
-        session.with_head(head(origin)).start(parked.socket);
+        session.with_head(head(page)).start(parked.socket);
     }
 
     /// Enters a subscriber, and returns the messages that it has missed, behind the event that
@@ -132,13 +134,14 @@ impl LocalSubscribers {
     fn subscribe_to_events(
         self: &Rc<LocalSubscribers>,
         asked: SubscribeRequest,
+        grant: Grant,
         is_chunked: bool,
     ) -> (Subscription, Backlog) {
         let since = self.hub.join(self.queue_id, asked.after);
         let start = since.messages.first().map_or(since.last, |message| message.id - 1);
         let (missed, last) = (since.missed, since.last);
         let mailbox = Rc::new(Mailbox::new(since, &self.hub.options()));
-        let subscription = self.add(last, Delivery::Task(mailbox.clone()));
+        let subscription = self.add(last, grant, Delivery::Task(mailbox.clone()));
         let cursor = self.cursor(start);
         let mut text = Vec::new();
         put(&mut text, is_chunked, |text| {
@@ -205,7 +208,9 @@ struct EventsBody {
     text: Bytes,
     /// The length of a silence after which a comment shows that the connection lives.
     silence: Duration,
+    /// For the end of that time, or of the grant.
     timer: Sleep,
+    grant: Grant,
 }
 
 impl http_body::Body for EventsBody {
@@ -221,6 +226,9 @@ impl http_body::Body for EventsBody {
         if let Poll::Ready(error) = this.unread.poll_failed(cx) {
             return Poll::Ready(Some(Err(error.into())));
         }
+        if this.grant.is_over() {
+            this.writer.mailbox.end(EndReason::Expired);
+        }
         let mut text = Vec::from(std::mem::take(&mut this.text));
         this.writer.fill(&mut text);
         if text.is_empty() && this.writer.mailbox.ended().is_some() {
@@ -232,7 +240,7 @@ impl http_body::Body for EventsBody {
             }
             text.extend_from_slice(COMMENT);
         }
-        this.timer.reset(Instant::now() + this.silence);
+        this.timer.reset(Instant::now() + this.grant.limit(this.silence));
         Poll::Ready(Some(Ok(Frame::data(text.into()))))
     }
 }

@@ -25,7 +25,8 @@ use super::events::EventWriter;
 use super::form::Form;
 use super::local_subscribers::{Delivery, LocalSubscribers, Subscription};
 use super::mailbox::EndReason;
-use super::parked::{Backlog, CLOSE, Next, ROUNDS, linger, write};
+use super::parked::{Backlog, CLOSE, MOMENT, Next, ROUNDS, linger, write};
+use super::rights::Grant;
 use super::send_queue::SendQueue;
 use crate::parking_lot::ParkedConnection;
 use crate::peer::Peer;
@@ -49,12 +50,15 @@ impl LocalSubscribers {
 pub(super) struct EventsSession {
     writer: EventWriter,
     peer: Rc<Peer>,
+    grant: Grant,
     /// The text that is being written.
     output: Bytes,
     /// The bytes of the output that belong to the head of the response.
     head: usize,
     /// The end of the body is in the output.
     is_last: bool,
+    /// The time at which the silence is too long.
+    quiet_until: Instant,
     /// The timer limits the end of the connection.
     ends: bool,
     /// The bytes that waited in the socket when they were last looked at.
@@ -68,12 +72,15 @@ impl EventsSession {
         backlog: Backlog,
     ) -> EventsSession {
         let Backlog { rest, mailbox, last } = backlog;
+        let grant = subscription.local_subscribers.grant(subscription.index);
         EventsSession {
             writer: EventWriter { subscription, mailbox, last, is_chunked: true },
             peer,
+            grant,
             output: rest,
             head: 0,
             is_last: false,
+            quiet_until: Instant::now(),
             ends: false,
             sends: None,
         }
@@ -119,7 +126,8 @@ impl EventsSession {
 
     async fn run(mut self, mut plain: Plain) {
         let silence = self.writer.subscription.local_subscribers.hub.silence();
-        let mut timer = pin!(sleep(silence));
+        self.quiet_until = Instant::now() + silence;
+        let mut timer = pin!(sleep(self.grant.limit(silence)));
         match poll_fn(|cx| self.poll(cx, &mut plain, timer.as_mut(), silence)).await {
             Next::Idle => {
                 // Bytes of the client that the engine has read already mean nothing.
@@ -215,6 +223,9 @@ impl EventsSession {
     ) -> Poll<Next> {
         self.writer.mailbox.remember(cx);
         for round in 0.. {
+            if self.grant.is_over() {
+                self.writer.mailbox.end(EndReason::Expired);
+            }
             self.fill();
             let Ok(has_written) = self.write(cx, plain) else { return Poll::Ready(Next::Gone) };
             if self.is_idle() {
@@ -232,16 +243,26 @@ impl EventsSession {
                 break;
             }
         }
-        if self.writer.mailbox.ended() == Some(EndReason::Retired) && !self.ends {
+        let ended = self.writer.mailbox.ended();
+        if ended.is_some_and(|why| why != EndReason::Slow) && !self.ends {
             self.ends = true;
             timer.as_mut().get_mut().reset(Instant::now() + CLOSE);
         }
         while timer.as_mut().poll(cx).is_ready() {
+            let now = Instant::now();
+            if !self.ends && now < self.quiet_until {
+                // It is due for the end of the grant, which the next round notices.
+                let rest = self.grant.limit(self.quiet_until - now).max(MOMENT);
+                timer.as_mut().get_mut().reset(now + rest);
+                cx.waker().wake_by_ref();
+                continue;
+            }
             if self.ends || self.sends.is_some_and(|sends| sends.is_stuck(&*plain)) {
                 return Poll::Ready(Next::Gone);
             }
             self.sends = Some(SendQueue::of(&*plain));
-            timer.as_mut().get_mut().reset(Instant::now() + silence);
+            self.quiet_until = now + silence;
+            timer.as_mut().get_mut().reset(now + self.grant.limit(silence));
         }
         Poll::Pending
     }

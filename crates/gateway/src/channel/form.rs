@@ -16,6 +16,7 @@ use super::event_text;
 use super::frames;
 use super::json_frame::{self, Source};
 use super::message::Message;
+use super::rights::Grant;
 use super::send_queue::SendQueue;
 use crate::parking_lot::WakeOn;
 use crate::succession::state::Activity;
@@ -99,11 +100,17 @@ impl Form {
     }
 
     /// Returns the state for a successor.
-    pub(super) const fn activity(self, space: u64, last: u64, pinged: bool) -> Activity {
+    pub(super) const fn activity(
+        self,
+        space: u64,
+        last: u64,
+        grant: Grant,
+        pinged: bool,
+    ) -> Activity {
         match self {
-            Form::WebSocket => Activity::Socket { space, last, pinged },
-            Form::Json => Activity::JsonSocket { space, last, pinged },
-            Form::Events => Activity::Events { space, last, pinged },
+            Form::WebSocket => Activity::Socket { space, last, grant, pinged },
+            Form::Json => Activity::JsonSocket { space, last, grant, pinged },
+            Form::Events => Activity::Events { space, last, grant, pinged },
         }
     }
 }

@@ -9,11 +9,13 @@ use std::sync::Arc;
 use super::engine::ChannelEngine;
 use super::hub::Hub;
 use super::local_subscribers::LocalSubscribers;
+use super::rights::Rights;
 use super::route::Channels;
 
 /// One engine's part of a route of channels.
 pub(crate) struct LocalRoute {
     pub(super) channels: Arc<Channels>,
+    rights: RefCell<Rc<Rights>>,
     engine: Rc<ChannelEngine>,
     /// By the address of their channel, which they hold.
     subscribers: RefCell<HashMap<usize, Weak<LocalSubscribers>>>,
@@ -27,9 +29,29 @@ fn key(hub: &Arc<Hub>) -> usize {
 
 impl LocalRoute {
     /// Creates the engine's part of a route.
-    pub(crate) fn new(channels: Arc<Channels>, engine: Rc<ChannelEngine>) -> Rc<LocalRoute> {
+    pub(crate) fn new(
+        channels: Arc<Channels>,
+        rights: Rc<Rights>,
+        engine: Rc<ChannelEngine>,
+    ) -> Rc<LocalRoute> {
         let (subscribers, is_retired) = (RefCell::default(), Cell::new(false));
-        Rc::new(LocalRoute { channels, engine, subscribers, is_retired })
+        let rights = RefCell::new(rights);
+        Rc::new(LocalRoute { channels, rights, engine, subscribers, is_retired })
+    }
+
+    /// Returns the rights of clients.
+    pub(super) fn rights(&self) -> Rc<Rights> {
+        self.rights.borrow().clone()
+    }
+
+    /// Changes the rights of clients. If they are other ones, all subscribers have to come again.
+    pub(crate) fn change(&self, rights: Rc<Rights>) {
+        let before = self.rights.replace(rights.clone());
+        if !before.is_like(&rights) {
+            let all: Vec<_> =
+                self.subscribers.borrow().values().filter_map(Weak::upgrade).collect();
+            all.iter().for_each(LocalSubscribers::dismiss);
+        }
     }
 
     /// Whether it is the part of this route.

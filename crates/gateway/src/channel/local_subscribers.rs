@@ -22,6 +22,7 @@ use super::mailbox::{EndReason, Mailbox};
 use super::message::Message;
 use super::parked::{self, Backlog};
 use super::request;
+use super::rights::Grant;
 use super::send_queue::SendQueue;
 use crate::body::Body;
 use crate::config::Channel;
@@ -52,6 +53,7 @@ pub(crate) struct LocalSubscribers {
 pub(super) struct Subscriber {
     /// The last message that it was given.
     pub last: u64,
+    pub grant: Grant,
     pub delivery: Delivery,
 }
 
@@ -130,9 +132,20 @@ impl LocalSubscribers {
     }
 
     /// Enters a subscriber that was counted in at the hub.
-    pub(super) fn add(self: &Rc<LocalSubscribers>, last: u64, delivery: Delivery) -> Subscription {
-        let index = self.subscribers.borrow_mut().insert(Subscriber { last, delivery });
+    pub(super) fn add(
+        self: &Rc<LocalSubscribers>,
+        last: u64,
+        grant: Grant,
+        delivery: Delivery,
+    ) -> Subscription {
+        let index = self.subscribers.borrow_mut().insert(Subscriber { last, grant, delivery });
         Subscription::of(self, index)
+    }
+
+    /// Returns the rights of a subscriber; none, if it has gone.
+    pub(super) fn grant(&self, index: usize) -> Grant {
+        let subscribers = self.subscribers.borrow();
+        subscribers.get(index).map_or(Grant::unlimited(false), |subscriber| subscriber.grant)
     }
 
     /// Changes the state of a subscriber.
@@ -175,6 +188,25 @@ impl LocalSubscribers {
         }
     }
 
+    /// Makes all subscribers come again: their rights may have changed.
+    pub(super) fn dismiss(self: &Rc<LocalSubscribers>) {
+        let mut parked = Vec::new();
+        for (index, subscriber) in self.subscribers.borrow().iter() {
+            match &subscriber.delivery {
+                Delivery::Poll(key) => parked.push((index, *key, None)),
+                Delivery::Parked { key, form, .. } => parked.push((index, *key, Some(*form))),
+                Delivery::Task(mailbox) => mailbox.end(EndReason::Changed),
+            }
+        }
+        for (index, key, form) in parked {
+            let Some(parked) = self.parking_lot.take(key) else { continue };
+            match form {
+                None => self.clone().resume(parked, ResumeReason::TimedOut),
+                Some(form) => self.end_subscriber(index, parked, form, EndReason::Changed),
+            }
+        }
+    }
+
     /// Serves subscribers from a place on, at most `room`, and returns the next place if there are
     /// more.
     pub(super) fn deliver_some(
@@ -197,6 +229,13 @@ impl LocalSubscribers {
     fn deliver_to(self: &Rc<LocalSubscribers>, broadcast: &mut Broadcast, index: usize) -> bool {
         let mut subscribers = self.subscribers.borrow_mut();
         let Some(subscriber) = subscribers.get_mut(index) else { return false };
+        if subscriber.grant.is_over() {
+            // Who is parked is woken within two seconds; a task ends now.
+            if let Delivery::Task(mailbox) = &subscriber.delivery {
+                mailbox.end(EndReason::Expired);
+            }
+            return false;
+        }
         let first = broadcast.messages.partition_point(|message| message.id <= subscriber.last);
         let news = broadcast.messages.len() - first;
         let Some(last) = broadcast.messages.last().filter(|_| news > 0).map(|message| message.id)

@@ -16,6 +16,10 @@ pub(super) enum EndReason {
     Slow,
     /// The channel, or the server, ends.
     Retired,
+    /// The rights of the subscriber end, as its token does.
+    Expired,
+    /// The rights of the channel have changed.
+    Changed,
 }
 
 /// The most bytes of the history that are taken over at a time.
@@ -130,9 +134,10 @@ impl Mailbox {
             && self.rest.get().is_none()
     }
 
-    /// Ends the mailbox. A slow subscriber does not get the rest.
+    /// Ends the mailbox. A subscriber does not get the rest if it is slow, or has no right to it any
+    /// more.
     pub(super) fn end(&self, end: EndReason) {
-        if end == EndReason::Slow {
+        if end != EndReason::Retired {
             self.queue.take();
             self.replay.take();
             self.rest.set(None);
@@ -271,6 +276,16 @@ mod tests {
             let ids: Vec<u64> =
                 std::iter::from_fn(|| mailbox.take(&hub)).map(|one| one.id).collect();
             assert_eq!(ids, (1..=100 + behind).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn a_subscriber_whose_rights_end_does_not_get_the_rest() {
+        for reason in [EndReason::Expired, EndReason::Changed] {
+            let (mailbox, options) = (Mailbox::default(), options(Slow::Disconnect));
+            mailbox.put(message(1, 1), &options);
+            mailbox.end(reason);
+            assert_eq!((rest(&mailbox), mailbox.ended()), (vec![], Some(reason)));
         }
     }
 

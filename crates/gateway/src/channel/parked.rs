@@ -25,6 +25,7 @@ use super::history::Since;
 use super::hub;
 use super::local_subscribers::{Delivery, LocalSubscribers, is_later};
 use super::mailbox::{EndReason, Mailbox};
+use super::rights::Grant;
 use super::send_queue::SendQueue;
 use crate::config::Slow;
 use crate::parking_lot::{ParkedConnection, ResumeReason};
@@ -36,6 +37,9 @@ pub(super) const CLOSE: Duration = Duration::from_secs(2);
 /// The most bytes that are read of a connection that ends, so that the reason for its end is not
 /// lost with a reset.
 const LINGER_BYTES: usize = 1 << 20;
+
+/// The time between two looks at a clock that is behind the timer.
+pub(super) const MOMENT: Duration = Duration::from_millis(10);
 
 /// How often a session reads and writes before other tasks have their turn.
 pub(super) const ROUNDS: usize = 16;
@@ -62,9 +66,9 @@ pub(super) struct Backlog {
 
 impl Backlog {
     /// Returns the backlog of a subscriber that gets no more messages.
-    fn ended(last: u64) -> Backlog {
+    fn ended(last: u64, why: EndReason) -> Backlog {
         let mailbox = Rc::new(Mailbox::default());
-        mailbox.end(EndReason::Retired);
+        mailbox.end(why);
         Backlog { rest: Bytes::new(), mailbox, last }
     }
 }
@@ -113,7 +117,11 @@ impl LocalSubscribers {
         why: ResumeReason,
     ) {
         let Some((form, pinged)) = self.parked_state(index) else { return self.remove(index) };
+        let is_over = self.grant(index).is_over();
         match (why, form) {
+            (ResumeReason::Ready | ResumeReason::TimedOut, _) if is_over => {
+                self.end_subscriber(index, parked, form, EndReason::Expired);
+            }
             (ResumeReason::Ready, Form::WebSocket | Form::Json) => {
                 self.read_parked(index, parked, form);
             }
@@ -124,10 +132,21 @@ impl LocalSubscribers {
             (ResumeReason::Ready, Form::Events) => self.remove(index),
             (ResumeReason::TimedOut, _) => self.show_life(index, parked, form, pinged),
             (ResumeReason::Draining, _) => {
-                let last = self.last_given(index);
-                self.continue_in_task(index, parked, form, Backlog::ended(last));
+                self.end_subscriber(index, parked, form, EndReason::Retired);
             }
         }
+    }
+
+    /// Ends a subscriber that has nothing under way.
+    pub(super) fn end_subscriber(
+        self: &Rc<LocalSubscribers>,
+        index: usize,
+        parked: ParkedConnection,
+        form: Form,
+        why: EndReason,
+    ) {
+        let last = self.last_given(index);
+        self.continue_in_task(index, parked, form, Backlog::ended(last, why));
     }
 
     /// Sends a sign of life, or ends a subscriber that has gone.
@@ -165,19 +184,19 @@ impl LocalSubscribers {
         form: Form,
         pinged: Option<SendQueue>,
     ) {
+        let grant = self.grant(index);
+        if grant.is_over() {
+            return self.end_subscriber(index, parked, form, EndReason::Expired);
+        }
         parked.token = index as u64;
-        let silence = self.hub.silence();
+        let limit = Some(grant.limit(self.hub.silence()));
         let activity = || {
             let last = self.last_given(index);
-            Some(form.activity(self.hub.space()?, last, pinged.is_some()))
+            Some(form.activity(self.hub.space()?, last, grant, pinged.is_some()))
         };
-        match self.parking_lot.park(parked, self.clone(), form.wakes_on(), Some(silence), activity)
-        {
+        match self.parking_lot.park(parked, self.clone(), form.wakes_on(), limit, activity) {
             Ok(key) => self.set(index, Delivery::Parked { key, form, pinged }),
-            Err((parked, _)) => {
-                let last = self.last_given(index);
-                self.continue_in_task(index, parked, form, Backlog::ended(last));
-            }
+            Err((parked, _)) => self.end_subscriber(index, parked, form, EndReason::Retired),
         }
     }
 
@@ -190,6 +209,7 @@ impl LocalSubscribers {
         parked: ParkedConnection,
         form: Form,
         (last, pinged): (u64, bool),
+        grant: Grant,
         sent: u64,
     ) -> Option<()> {
         let options = self.hub.options();
@@ -210,13 +230,15 @@ impl LocalSubscribers {
         messages.drain(..begun);
         let last = messages.first().map_or(newest, |message| message.id - 1);
         let mailbox = Rc::new(Mailbox::new(Since { messages, missed, last: newest }, &options));
-        if missed && options.slow == Slow::Disconnect {
+        if grant.is_over() {
+            mailbox.end(EndReason::Expired);
+        } else if missed && options.slow == Slow::Disconnect {
             hub::count(&self.hub.counters().disconnected, 1);
             mailbox.end(EndReason::Slow);
         } else if missed {
             rest = form.missed(last, self.hub.source()).into();
         }
-        let subscription = self.add(newest, Delivery::Task(mailbox.clone()));
+        let subscription = self.add(newest, grant, Delivery::Task(mailbox.clone()));
         let index = subscription.index;
         subscription.detach();
         if rest.is_empty() && mailbox.is_empty() && mailbox.ended().is_none() {
@@ -280,6 +302,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(20);
     const EPOCH: u64 = 7;
     const SOURCE: Source<'static> = Source { epoch: EPOCH, name: "/c" };
+    const FOREVER: Grant = Grant::unlimited(true);
 
     fn messages() -> Vec<Message> {
         let texts = ["first", "", "two\nlines", "the last one"];
@@ -342,7 +365,7 @@ mod tests {
                     let written = count.min(all.len());
                     assert_eq!(write(&parked.socket, &all[..written]).unwrap(), written);
                     let state = (after, false);
-                    let outcome = subscribers.adopt(parked, form, state, count as u64);
+                    let outcome = subscribers.adopt(parked, form, state, FOREVER, count as u64);
                     if count > all.len() {
                         assert!(outcome.is_none() && hub.subscribers() == 0);
                         continue;
@@ -391,9 +414,9 @@ mod tests {
                 // A client that was sent some of the messages that are not kept is at an unknown
                 // place.
                 let (parked, _client) = connection();
-                assert!(subscribers.adopt(parked, form, (0, false), 1).is_none());
+                assert!(subscribers.adopt(parked, form, (0, false), FOREVER, 1).is_none());
                 let (parked, client) = connection();
-                assert!(subscribers.adopt(parked, form, (0, false), 0).is_some());
+                assert!(subscribers.adopt(parked, form, (0, false), FOREVER, 0).is_some());
                 let kept = Encoded::new(form, SOURCE, &messages).from(0);
                 let expected = match (form, slow) {
                     (_, Slow::DropOldest) => [&form.missed(2, SOURCE)[..], &kept].concat(),
@@ -417,7 +440,7 @@ mod tests {
                 let hub = Hub::restore("/c".into(), EPOCH, messages());
                 let subscribers = subscribers(&hub, &lot);
                 let (parked, client) = connection();
-                subscribers.adopt(parked, form, (4, false), 0).unwrap();
+                subscribers.adopt(parked, form, (4, false), FOREVER, 0).unwrap();
                 let time_out = |subscribers: &Rc<LocalSubscribers>| {
                     let Delivery::Parked { key, .. } = subscribers.subscribers.borrow()[0].delivery
                     else {

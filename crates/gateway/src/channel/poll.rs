@@ -18,6 +18,7 @@ use super::mailbox::Mailbox;
 use super::message::Message;
 use super::publish;
 use super::replay::{self, Replay};
+use super::rights::Grant;
 use super::unread::Unread;
 use crate::body::Body;
 use crate::exchange::Exchange;
@@ -45,6 +46,7 @@ impl LocalSubscribers {
         asked: &SubscribeRequest,
         exchange: &Exchange,
         mut unread: Unread,
+        grant: Grant,
     ) -> Response<Body> {
         let since = self.hub.since(asked.after);
         let last = since.last;
@@ -53,17 +55,18 @@ impl LocalSubscribers {
         }
         let longest = self.hub.options().poll;
         let wait = asked.wait.map_or(longest, |wait| Duration::from_secs(wait).min(longest));
+        let wait = grant.limit(wait);
         if wait.is_zero() || self.is_retired() {
             return self.no_content(last);
         }
         if exchange.can_wait() {
-            exchange.wait(move |waiting| self.park_poll(waiting, last, wait));
+            exchange.wait(move |waiting| self.park_poll(waiting, last, wait, grant));
             return pending().await;
         }
         exchange.end_with_client();
         let since = self.hub.join(self.queue_id, Some(self.cursor(last)));
         let mailbox = Rc::new(Mailbox::default());
-        let subscription = self.add(since.last, Delivery::Task(mailbox.clone()));
+        let subscription = self.add(since.last, grant, Delivery::Task(mailbox.clone()));
         if since.missed || !since.messages.is_empty() {
             return self.respond_since(&since);
         }
@@ -121,8 +124,13 @@ impl LocalSubscribers {
         waiting: WaitingRequest,
         last: u64,
         wait: Duration,
+        grant: Grant,
     ) {
         let WaitingRequest { mut parked } = waiting;
+        if grant.is_over() {
+            return self.end_poll(parked, last, ResumeReason::TimedOut);
+        }
+        let wait = grant.limit(wait);
         let since = self.hub.join(self.queue_id, Some(self.cursor(last)));
         if since.missed || !since.messages.is_empty() {
             self.hub.leave(self.queue_id);
@@ -135,13 +143,15 @@ impl LocalSubscribers {
         let activity = || {
             let (form, requests, before) = form?;
             let before = before.map_or(Vec::new(), |before| before.to_vec());
-            Some(Activity::Poll { space: self.hub.space()?, last, form, requests, before })
+            Some(Activity::Poll { space: self.hub.space()?, last, grant, form, requests, before })
         };
         match self.parking_lot.park(parked, self.clone(), WakeOn::HungUp, Some(wait), activity) {
             Ok(key) => {
-                self.subscribers
-                    .borrow_mut()
-                    .insert(Subscriber { last, delivery: Delivery::Poll(key) });
+                self.subscribers.borrow_mut().insert(Subscriber {
+                    last,
+                    grant,
+                    delivery: Delivery::Poll(key),
+                });
             }
             Err((parked, _)) => {
                 self.hub.leave(self.queue_id);

@@ -3,8 +3,9 @@
 use std::rc::Rc;
 
 use http::header::{
-    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
-    ACCESS_CONTROL_EXPOSE_HEADERS, ALLOW, CACHE_CONTROL, RETRY_AFTER, VARY,
+    ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
+    ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ALLOW,
+    CACHE_CONTROL, RETRY_AFTER, VARY,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 
@@ -12,6 +13,7 @@ use super::cursor::SubscribeRequest;
 use super::hub::Hub;
 use super::local_route::LocalRoute;
 use super::pattern::NameError;
+use super::rights::Use;
 use super::route::TooMany;
 use super::unread::Unread;
 use super::{events, publish, socket};
@@ -31,10 +33,17 @@ const EPOCH: HeaderName = HeaderName::from_static("channel-epoch");
 const METHODS: &str = "GET, HEAD, OPTIONS, POST";
 
 /// The fields of responses that a page of another site may read.
-const EXPOSED: &str = "channel-next, channel-epoch";
+const EXPOSED: &str = "channel-next, channel-epoch, www-authenticate";
+
+/// The fields of requests that a page of another site may send.
+const SENT: &str =
+    "authorization, channel-event, channel-ttl, content-type, idempotency-key, last-event-id";
+
+/// The seconds for which a browser may keep the answer to a preflight.
+const PREFLIGHT: &str = "600";
 
 impl LocalRoute {
-    /// Answers a request for a channel.
+    /// Answers a request for a channel, if its client has the right.
     pub(crate) async fn answer(
         self: Rc<LocalRoute>,
         request: Request<Upload>,
@@ -62,8 +71,9 @@ impl LocalRoute {
             let text = "pages of other sites may use this channel if its origins name them\n";
             return reply::text(StatusCode::FORBIDDEN, text);
         }
-        let mut response = self.respond(request, exchange, Some(&origin)).await;
-        allow_origin(response.headers_mut(), origin);
+        let page = ForeignPage { origin, has_cookies: self.rights().takes_cookies() };
+        let mut response = self.respond(request, exchange, Some(&page)).await;
+        page.allow(response.headers_mut());
         response
     }
 
@@ -71,20 +81,30 @@ impl LocalRoute {
         self: Rc<LocalRoute>,
         request: Request<Upload>,
         exchange: &Exchange,
-        origin: Option<&HeaderValue>,
+        page: Option<&ForeignPage>,
     ) -> Response<Body> {
-        let (head, body) = request.into_parts();
-        let name = match self.channels.name(head.uri.path()) {
+        let name = match self.channels.name(request.uri().path()) {
             Ok(name) => name,
             Err(NameError::Elsewhere) => return reply::status(StatusCode::NOT_FOUND),
             Err(error) => return reply::text(StatusCode::BAD_REQUEST, format!("{error}\n")),
         };
-        if head.method == Method::OPTIONS {
-            return preflight();
-        }
-        if ![Method::GET, Method::HEAD, Method::POST].contains(&head.method) {
-            return reply::not_allowed(METHODS);
-        }
+        let is_socket = exchange.can_take_over() && socket::is_asked_for(request.headers());
+        let rights = self.rights();
+        // A client without the right does not even make a channel.
+        let admitted = match *request.method() {
+            Method::OPTIONS => return preflight(),
+            Method::POST => rights.admit(Use::Publish, &name, &request, exchange).await,
+            Method::GET if is_socket => rights.admit_socket(&name, &request, exchange).await,
+            Method::GET | Method::HEAD => {
+                rights.admit(Use::Subscribe, &name, &request, exchange).await
+            }
+            _ => return reply::not_allowed(METHODS),
+        };
+        let grant = match admitted {
+            Ok(grant) => grant,
+            Err(refusal) => return refusal,
+        };
+        let (head, body) = request.into_parts();
         if head.method == Method::POST {
             return match self.channels.channel(&name) {
                 Ok(hub) => publish::publish(&hub, &head, body).await,
@@ -106,17 +126,18 @@ impl LocalRoute {
             Ok(hub) => self.subscribers(&hub),
             Err(error) => return too_many(error),
         };
-        if exchange.can_take_over() && socket::is_asked_for(&head.headers) {
-            return subscribers.accept(&head.headers, &asked, exchange);
+        if is_socket {
+            return subscribers.accept(&head.headers, &asked, exchange, grant);
         }
         if events::are_asked_for(&head.headers) {
-            return subscribers.stream(asked, exchange, Unread::new(body), origin.cloned()).await;
+            let page = page.cloned();
+            return subscribers.stream(asked, exchange, Unread::new(body), page, grant).await;
         }
         // The answer to another site has fields of its own, which are not kept with a request that
         // is parked.
-        let can_wait = exchange.can_wait() && origin.is_none();
+        let can_wait = exchange.can_wait() && page.is_none();
         let exchange = Exchange { can_wait, ..exchange.clone() };
-        subscribers.poll(&asked, &exchange, Unread::new(body)).await
+        subscribers.poll(&asked, &exchange, Unread::new(body), grant).await
     }
 }
 
@@ -136,11 +157,25 @@ fn add_position(hub: &Hub, headers: &mut HeaderMap, last: u64) {
     }
 }
 
-/// Lets the page of another site read a response.
-pub(super) fn allow_origin(headers: &mut HeaderMap, origin: HeaderValue) {
-    headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-    headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
-    headers.insert(VARY, HeaderValue::from_static("origin"));
+/// The page of another site that may use a channel.
+#[derive(Clone)]
+pub(super) struct ForeignPage {
+    origin: HeaderValue,
+    /// Whether it may do so with the cookies of its visitor.
+    has_cookies: bool,
+}
+
+impl ForeignPage {
+    /// Lets the page read a response.
+    pub(super) fn allow(self, headers: &mut HeaderMap) {
+        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, self.origin);
+        headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
+        headers.insert(VARY, HeaderValue::from_static("origin"));
+        if self.has_cookies {
+            let allowed = HeaderValue::from_static("true");
+            headers.insert(ACCESS_CONTROL_ALLOW_CREDENTIALS, allowed);
+        }
+    }
 }
 
 /// Names the permitted requests, which browsers ask for before they send more than a form could.
@@ -148,10 +183,10 @@ fn preflight() -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
     let headers = response.headers_mut();
-    let fields = HeaderValue::from_static("content-type, last-event-id");
     headers.insert(ALLOW, HeaderValue::from_static(METHODS));
     headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(METHODS));
-    headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, fields);
+    headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static(SENT));
+    headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static(PREFLIGHT));
     response
 }
 

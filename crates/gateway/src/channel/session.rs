@@ -27,6 +27,9 @@ const READ_BUFFER: usize = 4096;
 /// From this many bytes on a message is not copied into the output.
 const SHARED: usize = 4096;
 
+/// Tells a client that its message was not published, as it lacks the right.
+const NO_PUBLISHER: &str = "you may not publish here";
+
 /// How many pieces are written at a time.
 const PIECES: usize = 8;
 
@@ -89,11 +92,13 @@ pub(super) struct Session {
     is_held_up: bool,
     /// Messages are frames of JSON both ways, and have at most this many bytes.
     json: Option<u64>,
+    /// Whether the client has the right to publish.
+    is_publisher: bool,
 }
 
 impl Session {
     /// Begins, or continues a session in which nothing is under way.
-    pub(super) fn new(message_bytes: u64, form: Form) -> Session {
+    pub(super) fn new(message_bytes: u64, form: Form, is_publisher: bool) -> Session {
         let json = (form == Form::Json).then_some(message_bytes);
         let longest =
             if json.is_some() { json_frame::longest(message_bytes) } else { message_bytes };
@@ -105,7 +110,7 @@ impl Session {
             .max_frame_size(Some(limit));
         let memory = Memory::default();
         let socket = WebSocket::from_raw_socket(memory, Role::Server, Some(config));
-        Session { socket, state: SessionState::Open, is_held_up: false, json }
+        Session { socket, state: SessionState::Open, is_held_up: false, json, is_publisher }
     }
 
     fn memory(&mut self) -> &mut Memory {
@@ -173,9 +178,15 @@ impl Session {
         }
     }
 
+    /// Publishes none of the messages that the client sends from now on.
+    pub(super) fn end_publishing(&mut self) {
+        self.is_publisher = false;
+    }
+
     /// Publishes what a client of `superpoll.v1` has sent.
     fn publish_json(&mut self, hub: &Hub, text: &str, limit: u64) {
         match json_frame::draft(text, limit) {
+            _ if !self.is_publisher => self.refuse(NO_PUBLISHER),
             Ok(draft) => self.publish(hub, draft),
             Err(what) => self.refuse(&what),
         }
@@ -189,6 +200,9 @@ impl Session {
     }
 
     fn publish(&mut self, hub: &Hub, draft: Draft) {
+        if !self.is_publisher {
+            return self.close(CloseCode::Policy, NO_PUBLISHER);
+        }
         let meta = draft.meta.clone();
         let key = meta.as_ref().and_then(|meta| meta.key.as_deref());
         // The client learns that its last message was not published.
@@ -345,7 +359,7 @@ mod tests {
     #[test]
     fn it_is_idle_only_between_messages_and_when_all_was_written() {
         let hub = Hub::new(Channel::default());
-        let mut session = Session::new(100, Form::WebSocket);
+        let mut session = Session::new(100, Form::WebSocket, true);
         assert!(session.is_idle());
         let mut stream = frame(0x01, b"be");
         stream.extend(frame(0x89, b"?"));
@@ -366,7 +380,7 @@ mod tests {
     #[test]
     fn large_messages_are_shared_and_all_is_sent_in_order() {
         for step in [1, 3, 1000, 100_000] {
-            let mut session = Session::new(100, Form::WebSocket);
+            let mut session = Session::new(100, Form::WebSocket, true);
             let mut expected = Vec::new();
             let mut found = Vec::new();
             for (id, length) in
@@ -407,7 +421,7 @@ mod tests {
         let hub = Hub::new(options);
         let queue_id = hub.open(&std::sync::Arc::default());
         hub.join(queue_id, None);
-        let mut session = Session::new(200, Form::WebSocket);
+        let mut session = Session::new(200, Form::WebSocket, true);
         let mut stream = Vec::new();
         for byte in 0..6 {
             stream.extend(frame(0x82, &[byte; 90]));
@@ -431,7 +445,7 @@ mod tests {
     #[test]
     fn the_client_closes() {
         let hub = Hub::new(Channel::default());
-        let mut session = Session::new(100, Form::WebSocket);
+        let mut session = Session::new(100, Form::WebSocket, true);
         session.read(frame(0x88, &1000_u16.to_be_bytes()).into(), &hub);
         assert_eq!(session.state(), SessionState::Over);
         assert_eq!(output(&mut session), [0x88, 2, 0x03, 0xe8]);
@@ -446,21 +460,42 @@ mod tests {
             (frame(0x83, b""), 1002),
             (vec![0x81, 1, b'x'], 1002),
         ] {
-            let mut session = Session::new(100, Form::WebSocket);
+            let mut session = Session::new(100, Form::WebSocket, true);
             session.read(bytes.into(), &hub);
             assert_eq!(session.state(), SessionState::Over);
             assert_eq!(output(&mut session), [&[0x88, 2][..], &code.to_be_bytes()].concat());
         }
-        let mut session = Session::new(100, Form::WebSocket);
+        let mut session = Session::new(100, Form::WebSocket, true);
         session.read(Bytes::new(), &hub);
         assert_eq!((session.state(), session.left()), (SessionState::Over, 0));
         assert_eq!(published(&hub).len(), 0);
     }
 
     #[test]
+    fn a_client_without_the_right_publishes_nothing() {
+        let hub = Hub::new(Channel::default());
+        let mut session = Session::new(100, Form::WebSocket, false);
+        session.read(
+            [frame(0x89, b""), frame(0x81, b"one"), frame(0x81, b"two")].concat().into(),
+            &hub,
+        );
+        let reason = b"you may not publish here";
+        let close = [&[0x88, 2 + reason.len() as u8, 0x03, 0xf0][..], reason].concat();
+        assert_eq!(output(&mut session), [&[0x8a, 0][..], &close].concat());
+        assert_eq!((session.state(), published(&hub).len()), (SessionState::Closing, 0));
+        // The right ends while the client is sending.
+        let mut session = Session::new(100, Form::WebSocket, true);
+        session.read(frame(0x81, b"one").into(), &hub);
+        session.close(CloseCode::Policy, "the token has expired");
+        session.end_publishing();
+        session.read(frame(0x81, b"two").into(), &hub);
+        assert_eq!((session.state(), published(&hub).len()), (SessionState::Closing, 1));
+    }
+
+    #[test]
     fn we_close() {
         let hub = Hub::new(Channel::default());
-        let mut session = Session::new(100, Form::WebSocket);
+        let mut session = Session::new(100, Form::WebSocket, true);
         session.close(CloseCode::Away, "bye");
         assert_eq!(output(&mut session), b"\x88\x05\x03\xe9bye");
         // Messages that the client had sent before it knew are not lost.

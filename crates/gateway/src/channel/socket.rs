@@ -28,8 +28,9 @@ use super::json_frame;
 use super::local_subscribers::{Delivery, LocalSubscribers, Subscription, is_later};
 use super::mailbox::{EndReason, Mailbox};
 use super::message::Message;
-use super::parked::{Backlog, CLOSE, Next, ROUNDS, linger, read, write};
+use super::parked::{Backlog, CLOSE, MOMENT, Next, ROUNDS, linger, read, write};
 use super::publisher_queue::PublishTurn;
+use super::rights::Grant;
 use super::send_queue::SendQueue;
 use super::session::{Session, SessionState};
 use crate::body::Body;
@@ -74,6 +75,7 @@ impl LocalSubscribers {
         asked_headers: &HeaderMap,
         asked: &SubscribeRequest,
         exchange: &Exchange,
+        grant: Grant,
     ) -> Response<Body> {
         if self.is_retired() {
             return reply::status(StatusCode::SERVICE_UNAVAILABLE);
@@ -116,7 +118,7 @@ impl LocalSubscribers {
         // What is kept of them is sent; the handshake has told that there were others.
         let missed = since.missed;
         exchange.take_over(move |transport, read| {
-            Box::pin(self.begin(transport, peer, read, (form, start, missed)))
+            Box::pin(self.begin(transport, peer, read, (form, start, missed), grant))
         });
         response
     }
@@ -128,12 +130,13 @@ impl LocalSubscribers {
         peer: Rc<Peer>,
         read: Bytes,
         (form, start, missed_some): (Form, u64, bool),
+        grant: Grant,
     ) {
         let options = self.hub.options();
         let since = self.hub.join(self.queue_id, Some(self.cursor(start)));
         let (missed, last) = (since.missed, since.last);
         let mailbox = Rc::new(Mailbox::new(since, &options));
-        let subscription = self.add(last, Delivery::Task(mailbox.clone()));
+        let subscription = self.add(last, grant, Delivery::Task(mailbox.clone()));
         if missed && options.slow == Slow::Disconnect {
             hub::count(&self.hub.counters().disconnected, 1);
             mailbox.end(EndReason::Slow);
@@ -141,7 +144,7 @@ impl LocalSubscribers {
         if self.is_retired() {
             mailbox.end(EndReason::Retired);
         }
-        let mut session = Session::new(options.message_bytes, form);
+        let mut session = Session::new(options.message_bytes, form, grant.may_publish);
         if form == Form::Json {
             session.send_place(start, missed_some, self.hub.source());
         }
@@ -170,7 +173,8 @@ impl LocalSubscribers {
             Ok(count) => Bytes::copy_from_slice(&room[..count]),
         };
         drop(room);
-        let mut session = Session::new(self.hub.options().message_bytes, form);
+        let may_publish = self.grant(index).may_publish;
+        let mut session = Session::new(self.hub.options().message_bytes, form, may_publish);
         session.read(bytes, &self.hub);
         if session.left() > 0 && session.write(|parts| write(&parked.socket, &parts[0])).is_err() {
             return self.remove(index);
@@ -195,7 +199,8 @@ impl LocalSubscribers {
         form: Form,
         backlog: Backlog,
     ) {
-        let mut session = Session::new(self.hub.options().message_bytes, form);
+        let may_publish = self.grant(index).may_publish;
+        let mut session = Session::new(self.hub.options().message_bytes, form, may_publish);
         session.send_raw(&backlog.rest);
         self.spawn_session(index, parked, form, backlog, session);
     }
@@ -232,10 +237,13 @@ struct SocketSession {
     form: Form,
     /// The last message that was sent, or the place before the first.
     last: u64,
+    grant: Grant,
     /// Bytes were read since the last ping.
     heard: bool,
     /// The bytes that waited in the socket at the last ping.
     sends: SendQueue,
+    /// The time at which the silence is too long.
+    quiet_until: Instant,
     /// The timer limits the end of the connection.
     ends: bool,
     /// Its place among the publishers that wait.
@@ -249,6 +257,7 @@ impl SocketSession {
         session: Session,
         (peer, form, last): (Rc<Peer>, Form, u64),
     ) -> SocketSession {
+        let grant = subscription.local_subscribers.grant(subscription.index);
         SocketSession {
             subscription,
             mailbox,
@@ -256,8 +265,10 @@ impl SocketSession {
             peer,
             form,
             last,
+            grant,
             heard: true,
             sends: SendQueue::default(),
+            quiet_until: Instant::now(),
             ends: false,
             turn: None,
         }
@@ -269,7 +280,8 @@ impl SocketSession {
 
     async fn run(mut self, mut transport: Transport) {
         let silence = self.subscription.local_subscribers.hub.silence();
-        let mut timer = pin!(sleep(silence));
+        self.quiet_until = Instant::now() + silence;
+        let mut timer = pin!(sleep(self.grant.limit(silence)));
         loop {
             match transport {
                 Transport::Plain(plain) if self.is_idle() => {
@@ -316,6 +328,13 @@ impl SocketSession {
                     self.session.close(CloseCode::Again, "too many messages wait for you");
                 }
                 (None, Some(EndReason::Retired)) => self.session.close(CloseCode::Away, ""),
+                (None, Some(EndReason::Expired)) => {
+                    self.session.close(CloseCode::Policy, "the token has expired");
+                }
+                (None, Some(EndReason::Changed)) => {
+                    let reason = "the rights of this channel have changed; connect again";
+                    self.session.close(CloseCode::Restart, reason);
+                }
             }
         }
     }
@@ -406,6 +425,12 @@ impl SocketSession {
     ) -> Poll<Next> {
         self.mailbox.remember(cx);
         for round in 0.. {
+            if self.grant.is_over() {
+                self.mailbox.end(EndReason::Expired);
+            }
+            if matches!(self.mailbox.ended(), Some(EndReason::Expired | EndReason::Changed)) {
+                self.session.end_publishing();
+            }
             self.fill();
             let Ok(wrote) = self.write(cx, transport) else { return Poll::Ready(Next::Gone) };
             if self.session.state() == SessionState::Over && self.session.left() == 0 {
@@ -438,6 +463,18 @@ impl SocketSession {
             timer.as_mut().get_mut().reset(Instant::now() + CLOSE);
         }
         while timer.as_mut().poll(cx).is_ready() {
+            let now = Instant::now();
+            if !self.ends && self.grant.is_over() {
+                // Its output is full: the client may not even read why.
+                self.ends = true;
+                timer.as_mut().get_mut().reset(now + CLOSE);
+                continue;
+            }
+            if !self.ends && now < self.quiet_until {
+                let rest = self.grant.limit(self.quiet_until - now).max(MOMENT);
+                timer.as_mut().get_mut().reset(now + rest);
+                continue;
+            }
             // A client whose output waits is not read, and its pong waits behind that output.
             let lives = self.heard || self.session.is_held_up();
             if self.ends || !(lives || self.sends.has_moved(transport.plain())) {
@@ -448,7 +485,8 @@ impl SocketSession {
                 self.heard = false;
                 self.session.send_raw(PING);
             }
-            timer.as_mut().get_mut().reset(Instant::now() + silence);
+            self.quiet_until = now + silence;
+            timer.as_mut().get_mut().reset(now + self.grant.limit(silence));
             cx.waker().wake_by_ref();
         }
         Poll::Pending

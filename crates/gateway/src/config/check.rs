@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 
 use futures_rustls::rustls::pki_types::ServerName;
 use toml::Spanned;
+use toml::de::DeTable;
 
 use super::model::{
     Action, Config, Host, Keeper, KeeperKind, Listener, Log, Process, Proxy, Redirect, Relay,
     Route, Server, Tls, Upstream, UpstreamTls,
 };
 use super::overlap::overlap;
-use super::{disk, raw};
+use super::{disk, place, raw};
 use crate::address::Address;
 use crate::channel::pattern;
 use crate::telemetry::socket::SocketPath;
@@ -30,6 +31,8 @@ const PAGE: &str = "/_superpoll";
 
 /// Turns the text as written into a configuration, and collects its mistakes.
 pub(super) struct Check<'a> {
+    /// The text as it was parsed.
+    tree: &'a DeTable<'a>,
     /// The names of all upstreams, those with mistakes too.
     pub(super) upstreams: &'a BTreeSet<String>,
     /// Where the tables begin that lack a key or an element only since a mistake was taken out of
@@ -41,22 +44,53 @@ pub(super) struct Check<'a> {
     metrics: Option<String>,
     /// Whether the live page takes its path.
     has_page: bool,
+    /// The first listener of HTTP that clients on other machines, or a proxy, can use.
+    open: Option<Address>,
     /// The mistakes.
     pub(super) found: Vec<LocatedMistake>,
+    /// Settings that are no mistakes, and probably not meant.
+    pub(super) warnings: Vec<LocatedMistake>,
 }
 
 impl<'a> Check<'a> {
     pub(super) fn new(
+        tree: &'a DeTable<'a>,
         upstreams: &'a BTreeSet<String>,
         holes: &'a BTreeSet<usize>,
         base: Option<&'a Path>,
         found: Vec<LocatedMistake>,
     ) -> Check<'a> {
-        Check { upstreams, holes, base, metrics: None, has_page: true, found }
+        Check {
+            tree,
+            upstreams,
+            holes,
+            base,
+            metrics: None,
+            has_page: true,
+            open: None,
+            found,
+            warnings: Vec::new(),
+        }
+    }
+
+    /// Returns the place of a value in the table at another place; that place, if the table has no
+    /// such value.
+    pub(super) fn within(&self, table: &Range<usize>, keys: &[&str]) -> Range<usize> {
+        place::within(self.tree, table, keys)
+    }
+
+    /// Whether files and variables of the environment are looked at.
+    pub(super) fn looks_at_files(&self) -> bool {
+        self.base.is_some()
+    }
+
+    /// Returns the first listener of HTTP that clients on other machines, or a proxy, can use.
+    pub(super) fn open_listener(&self) -> Option<Address> {
+        self.open.clone()
     }
 
     /// Returns a path as the process can use it.
-    fn resolved(&self, path: PathBuf) -> PathBuf {
+    pub(super) fn resolved(&self, path: PathBuf) -> PathBuf {
         self.base.map_or_else(|| path.clone(), |base| base.join(&path))
     }
 
@@ -80,12 +114,16 @@ impl<'a> Check<'a> {
         }
     }
 
-    fn wrong(&mut self, place: Range<usize>, what: impl Into<String>) {
+    pub(super) fn wrong(&mut self, place: Range<usize>, what: impl Into<String>) {
         self.found.push((place, what.into()));
     }
 
+    pub(super) fn warn(&mut self, place: Range<usize>, what: String) {
+        self.warnings.push((place, what));
+    }
+
     /// Reports a missing part of a table, unless a reported mistake explains it.
-    fn missing(&mut self, table: Range<usize>, what: impl Into<String>) {
+    pub(super) fn missing(&mut self, table: Range<usize>, what: impl Into<String>) {
         if !self.holes.contains(&table.start) {
             self.wrong(table, what);
         }
@@ -129,6 +167,8 @@ impl<'a> Check<'a> {
             }
             listeners.extend(self.listener(place, listener.into_inner()));
         }
+        let is_open = |one: &&Listener| one.relay.is_none() && !one.is_private();
+        self.open = listeners.iter().find(is_open).map(|one| one.address.clone());
         let hosts = self.hosts(raw.hosts);
         let mut upstreams = BTreeMap::new();
         for (name, upstream) in raw.upstreams {
@@ -165,6 +205,7 @@ impl<'a> Check<'a> {
                 },
                 profile: one.profile,
             }),
+            warnings: Vec::new(),
         }
     }
 
@@ -320,14 +361,14 @@ impl<'a> Check<'a> {
                 let what = format!("the path {path:?} repeats that of another route of this host");
                 self.wrong(path_place, format!("{what}, expected each path once"));
             }
-            if let Some(action) = self.action(place, route) {
+            if let Some(action) = self.action(place, &path, route) {
                 routes.push(Route { path, action });
             }
         }
         routes
     }
 
-    fn action(&mut self, place: Range<usize>, route: raw::Route) -> Option<Action> {
+    fn action(&mut self, place: Range<usize>, path: &str, route: raw::Route) -> Option<Action> {
         let spans = [
             route.files.as_ref().map(Spanned::span),
             route.redirect.as_ref().map(Spanned::span),
@@ -348,7 +389,11 @@ impl<'a> Check<'a> {
         let files = route.files.and_then(|files| self.files(files));
         let redirect = route.redirect.and_then(|redirect| self.redirect(redirect));
         let proxy = route.proxy.and_then(|proxy| self.proxy(proxy));
-        let channel = route.channel.map(Spanned::into_inner).map(Action::Channel);
+        let channel = route.channel.map(|channel| {
+            let (place, mut channel) = (channel.span(), channel.into_inner());
+            self.rights(&place, path, &mut channel);
+            Action::Channel(channel)
+        });
         files.map(Action::Files).or(redirect.map(Action::Redirect)).or(channel).or(proxy)
     }
 
@@ -409,15 +454,7 @@ impl<'a> Check<'a> {
             self.missing(place, "a proxy without an upstream, expected upstream = NAME");
             return None;
         };
-        if !self.upstreams.contains(upstream.get_ref()) {
-            let known: Vec<_> = self.upstreams.iter().map(String::as_str).collect();
-            let known = match known.as_slice() {
-                [] => format!("[upstreams.{}]", upstream.get_ref()),
-                known => known.join(", "),
-            };
-            let what = format!("the upstream {:?} is not defined", upstream.get_ref());
-            self.wrong(upstream.span(), format!("{what}, expected {known}"));
-        }
+        self.known_upstream(upstream.span(), upstream.get_ref());
         if let Some(host) = &proxy.host
             && !is_authority(host.get_ref())
         {
@@ -432,6 +469,19 @@ impl<'a> Check<'a> {
             trust_forwarded: proxy.trust_forwarded,
             abort_on_close: proxy.abort_on_close.unwrap_or(true),
         }))
+    }
+
+    /// Checks that an upstream is defined.
+    pub(super) fn known_upstream(&mut self, place: Range<usize>, upstream: &str) {
+        if !self.upstreams.contains(upstream) {
+            let known: Vec<_> = self.upstreams.iter().map(String::as_str).collect();
+            let known = match known.as_slice() {
+                [] => format!("[upstreams.{upstream}]"),
+                known => known.join(", "),
+            };
+            let what = format!("the upstream {upstream:?} is not defined");
+            self.wrong(place, format!("{what}, expected {known}"));
+        }
     }
 
     fn upstream(&mut self, name: &Spanned<String>, upstream: Spanned<raw::Upstream>) -> Upstream {
@@ -522,7 +572,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    fn path(&mut self, place: Range<usize>, path: &str) {
+    pub(super) fn path(&mut self, place: Range<usize>, path: &str) {
         let is_path = path.starts_with('/') && path.bytes().all(|byte| byte.is_ascii_graphic());
         // Clients leave such components out, so that no request would ever match.
         let is_resolved = !path.split('/').any(|part| matches!(part, "." | ".."));

@@ -15,7 +15,9 @@ mod disk;
 mod model;
 mod origins;
 mod overlap;
+mod place;
 mod raw;
+mod rights;
 mod scalar;
 #[cfg(test)]
 mod tests;
@@ -36,6 +38,8 @@ pub use self::model::{
     Server, Slow, Timeouts, Tls, Upstream, UpstreamTls,
 };
 pub use self::origins::Origins;
+pub(crate) use self::rights::is_private;
+pub use self::rights::{AuthorizeRule, KeySource, Right, TokenRule};
 pub use self::scalar::check_workers;
 use crate::address::Address;
 pub use crate::proxy_protocol::ProxyVersion;
@@ -166,9 +170,20 @@ impl Config {
                 }
             }
         };
-        let mut check = Check::new(&upstreams, &holes, base, found);
-        let config = check.config(raw);
-        if check.found.is_empty() { Ok(config) } else { wrong(check.found) }
+        let mut check = Check::new(tree.get_ref(), &upstreams, &holes, base, found);
+        let mut config = check.config(raw);
+        if !check.found.is_empty() {
+            return wrong(check.found);
+        }
+        config.warnings = check
+            .warnings
+            .into_iter()
+            .map(|(place, what)| {
+                let Mistake { line, column, what } = locate(text, place, &what);
+                format!("{name}:{line}:{column}: {what}")
+            })
+            .collect();
+        Ok(config)
     }
 
     /// Returns the built-in configuration: the demonstration on port 8080 of the loopback address,
@@ -176,7 +191,9 @@ impl Config {
     #[must_use]
     pub fn demo() -> Config {
         let mut config = Config::of(Action::Demo);
-        let action = Action::Channel(Channel::default());
+        // Whoever tries the demonstration from elsewhere is meant to chat.
+        let open = Channel { publish: Some(Right::Anyone), ..Channel::default() };
+        let action = Action::Channel(open);
         config.hosts[0].routes.push(Route { path: "/demo/chat".to_owned(), action });
         config
     }
@@ -204,6 +221,7 @@ impl Config {
             access_log: None,
             metrics: None,
             keeper: None,
+            warnings: Vec::new(),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -10,6 +11,7 @@ use superpoll::backend::{Profile, Tuning};
 use superpoll_rt::BackendKind;
 
 use super::origins::Origins;
+use super::rights::{self, AuthorizeRule, Right, TokenRule};
 use super::scalar;
 use crate::address::Address;
 use crate::proxy_protocol::ProxyVersion;
@@ -39,6 +41,8 @@ pub struct Config {
     /// The keeper, which watches idle connections in the server's place. Default: the server
     /// itself watches them.
     pub keeper: Option<Keeper>,
+    /// Settings that are valid and probably not meant, as `FILE:LINE:COLUMN: what is expected`.
+    pub warnings: Vec<String>,
 }
 
 /// The keeper, which watches idle connections in the server's place.
@@ -294,6 +298,18 @@ pub struct Channel {
     /// is dropped within twice this time. Default: 10 minutes.
     #[serde(deserialize_with = "scalar::duration")]
     pub idle: Duration,
+    /// The clients that may publish. Default: on a listener of the loopback address all clients
+    /// that connect without a proxy, on other listeners none.
+    #[serde(deserialize_with = "rights::some_right")]
+    pub publish: Option<Right>,
+    /// The clients that may subscribe. Default: all.
+    pub subscribe: Right,
+    /// The tokens that clients need, where a right is [`Right::Token`].
+    #[serde(deserialize_with = "rights::shared")]
+    pub token: Option<Arc<TokenRule>>,
+    /// The servers that decide, where a right is [`Right::Authorize`].
+    #[serde(deserialize_with = "rights::shared")]
+    pub authorize: Option<Arc<AuthorizeRule>>,
 }
 
 impl Default for Channel {
@@ -309,6 +325,10 @@ impl Default for Channel {
             max_channels: NonZeroUsize::new(10_000).unwrap_or(NonZeroUsize::MIN),
             max_bytes: 256 << 20,
             idle: Duration::from_secs(600),
+            publish: None,
+            subscribe: Right::Anyone,
+            token: None,
+            authorize: None,
         }
     }
 }

@@ -14,6 +14,12 @@ use crate::authority::Authority;
 pub struct Origins(Arc<[String]>);
 
 impl Origins {
+    /// Whether the pages of all origins may use it.
+    #[must_use]
+    pub fn allow_all(&self) -> bool {
+        self.0.iter().any(|known| known == "*")
+    }
+
     /// Whether the pages of an origin may use it.
     #[must_use]
     pub fn allow(&self, origin: &str) -> bool {

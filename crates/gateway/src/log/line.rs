@@ -8,6 +8,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, Uri, Version};
 use serde::Serialize;
 
+use super::secrets;
 use crate::config::LogFormat;
 
 /// A request and its result.
@@ -49,10 +50,10 @@ struct Object<'a> {
     user_agent: Option<String>,
 }
 
-/// Appends text from a client, without any byte that ends a field or a line, or that a terminal
+/// Appends text from a client, without the secrets of URLs in it, and without any byte that ends a field or a line, or that a terminal
 /// obeys.
 fn quote(out: &mut Vec<u8>, bytes: &[u8]) {
-    for &byte in bytes {
+    for &byte in secrets::leave_out(bytes).iter() {
         match byte {
             b'"' | b'\\' | 0..=0x1f | 0x7f.. => {
                 // Writing to a vector cannot fail.
@@ -64,7 +65,12 @@ fn quote(out: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 fn text(value: &Option<HeaderValue>) -> Option<String> {
-    value.as_ref().map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned())
+    value.as_ref().map(|value| readable(value.as_bytes()))
+}
+
+/// Returns text from a client, without the secrets of URLs in it.
+fn readable(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(&secrets::leave_out(bytes)).into_owned()
 }
 
 /// Returns the date in the Common Log Format, `22/Nov/2026:04:20:11 +0000`.
@@ -81,7 +87,7 @@ pub(super) fn write(out: &mut Vec<u8>, format: LogFormat, record: &Record) {
     match format {
         LogFormat::Combined => combined(out, record),
         LogFormat::Json => {
-            let raw = record.raw.as_ref().map(|raw| String::from_utf8_lossy(raw));
+            let raw = record.raw.as_ref().map(|raw| readable(raw));
             let (method, target, protocol) = match &raw {
                 Some(raw) => parts(raw),
                 None => (record.method.as_str(), "", ""),
@@ -93,7 +99,7 @@ pub(super) fn write(out: &mut Vec<u8>, format: LogFormat, record: &Record) {
                 host: text(&record.host),
                 target: match raw {
                     Some(_) => target.to_owned(),
-                    None => record.uri.to_string(),
+                    None => readable(record.uri.to_string().as_bytes()),
                 },
                 protocol: match raw {
                     Some(_) => protocol.to_owned(),

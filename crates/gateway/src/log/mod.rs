@@ -10,6 +10,7 @@ mod error_log;
 mod event;
 mod line;
 mod rate_limited;
+mod secrets;
 #[cfg(test)]
 mod tests;
 mod writer;

@@ -72,6 +72,24 @@ fn invalid_requests_are_logged_verbatim() {
 }
 
 #[test]
+fn no_line_has_the_token_of_a_url() {
+    let page = HeaderValue::from_static("https://a.test/chat?token=hunter2");
+    let uri = "/c?after=1&token=hunter2&wait=9".parse().unwrap();
+    let raw = Bytes::from_static(b"GET /c?token=hunter2 HTTP/3.7");
+    let known = Record { uri, referer: Some(page), ..record() };
+    let refused = Record { raw: Some(raw), ..known.clone() };
+    for (record, target) in [(known, "/c?after=1&token=***&wait=9"), (refused, "/c?token=***")] {
+        for format in [LogFormat::Combined, LogFormat::Json] {
+            let mut out = Vec::new();
+            line::write(&mut out, format, &record);
+            let line = String::from_utf8(out).unwrap();
+            assert!(!line.contains("hunter2") && line.contains(target), "{line}");
+            assert!(line.contains("https://a.test/chat?token=***"), "{line}");
+        }
+    }
+}
+
+#[test]
 fn all_lines_are_written_by_the_end_and_a_log_that_is_there_goes_on() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("access.log");

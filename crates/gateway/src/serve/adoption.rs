@@ -324,22 +324,22 @@ impl Local {
                 parked.token = requests.into();
                 context.park(parked, limit);
             }
-            Activity::Poll { space, last, form, requests, before } => {
+            Activity::Poll { space, last, grant, form, requests, before } => {
                 let local_subscribers = subscribers(space)?;
                 let before = (!before.is_empty()).then(|| Box::new(Bytes::from(before)));
                 parked.pending =
                     Some(PendingRequest { by: context, form, before, requests, note: None });
-                local_subscribers.park_poll(WaitingRequest { parked }, last, limit);
+                local_subscribers.park_poll(WaitingRequest { parked }, last, limit, grant);
             }
-            Activity::Socket { space, last, pinged } => {
-                subscribers(space)?.adopt(parked, Form::WebSocket, (last, pinged), sent)?;
+            Activity::Socket { space, last, grant, pinged } => {
+                subscribers(space)?.adopt(parked, Form::WebSocket, (last, pinged), grant, sent)?;
             }
-            Activity::JsonSocket { space, last, pinged } => {
+            Activity::JsonSocket { space, last, grant, pinged } => {
                 let local_subscribers = subscribers(space)?;
-                local_subscribers.adopt(parked, Form::Json, (last, pinged), sent)?;
+                local_subscribers.adopt(parked, Form::Json, (last, pinged), grant, sent)?;
             }
-            Activity::Events { space, last, pinged } => {
-                subscribers(space)?.adopt(parked, Form::Events, (last, pinged), sent)?;
+            Activity::Events { space, last, grant, pinged } => {
+                subscribers(space)?.adopt(parked, Form::Events, (last, pinged), grant, sent)?;
             }
         }
         Some(())

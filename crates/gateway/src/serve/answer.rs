@@ -426,6 +426,7 @@ pub(super) fn serve_one(state: &Rc<ConnectionState>, request: Request<Incoming>)
             peer: state.peer.clone(),
             can_take_over: state.can_take_over && version == Version::HTTP_11,
             can_wait: state.can_park && is_empty,
+            is_private: state.context.is_private,
             plan: state.plan.clone(),
             io_activity: io_activity.clone(),
         };

@@ -6,6 +6,8 @@ use futures_rustls::TlsAcceptor;
 use hyper::server::conn::http1;
 
 use super::worker::Worker;
+use crate::address::Address;
+use crate::config;
 
 /// One listener on one engine.
 pub(super) struct ListenerContext {
@@ -14,11 +16,15 @@ pub(super) struct ListenerContext {
     pub header_bytes: u32,
     pub tls: Option<TlsAcceptor>,
     proxy_protocol: bool,
+    /// Whether only programs on this machine reach the listener, and no proxy is known to be before
+    /// it.
+    pub is_private: bool,
 }
 
 impl ListenerContext {
     pub(super) fn new(
         worker: Rc<Worker>,
+        on: &Address,
         tls: Option<TlsAcceptor>,
         proxy_protocol: bool,
     ) -> ListenerContext {
@@ -32,7 +38,8 @@ impl ListenerContext {
             .max_header_size(header_bytes)
             .max_buf_size(header_bytes.max(64 * 1024));
         let header_bytes = u32::try_from(header_bytes).unwrap_or(u32::MAX);
-        ListenerContext { worker, http1, header_bytes, tls, proxy_protocol }
+        let is_private = config::is_private(on, proxy_protocol);
+        ListenerContext { worker, http1, header_bytes, tls, proxy_protocol, is_private }
     }
 
     /// Whether connections are encrypted.

@@ -42,7 +42,7 @@ use std::time::{Duration, Instant};
 use superpoll_rt::{Handle, Runtime, spawn, time};
 
 use crate::address::Address;
-use crate::channel::{ChannelEngine, Hub, Registry};
+use crate::channel::{ChannelEngine, Hub, Registry, SharedRights};
 use crate::config::{self, Config};
 use crate::connection_limits::ConnectionLimits;
 use crate::descriptors;
@@ -255,10 +255,10 @@ impl Server {
 
     /// Makes the engines apply a configuration.
     fn apply_configuration(&mut self, config: &Config, prepared: Prepared) -> Result<(), Error> {
-        let Prepared { groups, parts, engines, fronts, relayed, log } = prepared;
+        let Prepared { groups, rights, parts, engines, fronts, relayed, log } = prepared;
         let shared = Arc::new(config.clone());
         let channels = self.channels.next(config);
-        let blueprint = || Blueprint::new(&shared, &self.overview, &channels, &groups);
+        let blueprint = || Blueprint::new(&shared, &self.overview, &channels, &rights, &groups);
         let blueprints: Result<Vec<_>, _> = parts.iter().map(|_| blueprint()).collect();
         let blueprints = blueprints.map_err(failed)?;
         for relayed in relayed {
@@ -319,6 +319,7 @@ impl Server {
                 for opening in openings {
                     let context = ListenerContext::new(
                         local.worker.clone(),
+                        &opening.on,
                         opening.tls,
                         opening.proxy_protocol,
                     );
@@ -392,6 +393,8 @@ impl Server {
     /// As [`start`](Server::start), except for the listeners.
     pub fn check(config: &Config) -> Result<(), Error> {
         router::open(config).map_err(failed)?;
+        let report: Report = Arc::new(|_: &Event| {});
+        SharedRights::all(config, &report).map_err(failed)?;
         for tls in config.listeners.iter().filter_map(|listener| listener.tls.as_ref()) {
             tls::acceptor(tls).map_err(|error| failed(error.to_string()))?;
         }

@@ -10,6 +10,7 @@ use superpoll_rt::Runtime;
 
 use super::{Error, Frontend, Kind, Server, failed, tls};
 use crate::address::Address;
+use crate::channel::SharedRights;
 use crate::config::{self, Config};
 use crate::listen::{Bound, Listener};
 use crate::log::{Event, Level, Log, LogFailure};
@@ -20,6 +21,8 @@ use crate::upstream::Group;
 /// The parts that a configuration needs, opened.
 pub(super) struct Prepared {
     pub groups: BTreeMap<String, Arc<Group>>,
+    /// Of all channels, in the order of the configuration.
+    pub rights: Vec<Arc<SharedRights>>,
     pub parts: Vec<Part>,
     pub engines: relay::Engines,
     pub fronts: Vec<Frontend>,
@@ -54,6 +57,7 @@ impl Server {
     /// Opens the parts that a configuration needs. The running server does not notice.
     pub(super) fn prepare(&self, runtime: &Runtime, config: &Config) -> Result<Prepared, Error> {
         let groups = self.groups(config)?;
+        let rights = SharedRights::all(config, &self.report).map_err(failed)?;
         let mut parts = Vec::new();
         for _ in &self.engines {
             // Each engine has its own parking lot from the start on.
@@ -88,7 +92,7 @@ impl Server {
             fronts.push(front);
         }
         let log = config.access_log.as_ref().map(|wanted| self.access_log(wanted)).transpose()?;
-        Ok(Prepared { groups, parts, engines, fronts, relayed, log })
+        Ok(Prepared { groups, rights, parts, engines, fronts, relayed, log })
     }
 
     fn access_log(&self, wanted: &config::AccessLog) -> Result<Arc<Log>, Error> {

@@ -13,7 +13,9 @@ use hyper::body::Incoming;
 use super::route_table::{Route, RouteTable};
 use crate::authority;
 use crate::body::Body;
-use crate::channel::{ChannelEngine, LocalRoute, LocalSubscribers, LocatedChannel, Registry};
+use crate::channel::{
+    ChannelEngine, LocalRoute, LocalSubscribers, LocatedChannel, Registry, Rights, SharedRights,
+};
 use crate::config::{self, Config};
 use crate::exchange::{Exchange, LocalFuture};
 use crate::files::{Embedded, Folder, Site};
@@ -31,6 +33,8 @@ pub(super) struct Blueprint {
     /// The folders, in the order in which the configuration names them.
     folders: Vec<Folder>,
     channels: Registry,
+    /// The rights of the channels, in the order in which the configuration names them.
+    rights: Vec<Arc<SharedRights>>,
     groups: BTreeMap<String, Arc<Group>>,
 }
 
@@ -76,17 +80,19 @@ impl Blueprint {
         config: &Arc<Config>,
         overview: &Arc<Overview>,
         channels: &Registry,
+        rights: &[Arc<SharedRights>],
         groups: &BTreeMap<String, Arc<Group>>,
     ) -> Result<Blueprint, String> {
         let (config, overview, channels) = (config.clone(), overview.clone(), channels.clone());
-        let groups = groups.clone();
-        Ok(Blueprint { folders: open(&config)?, config, overview, channels, groups })
+        let (rights, groups) = (rights.to_vec(), groups.clone());
+        Ok(Blueprint { folders: open(&config)?, config, overview, channels, rights, groups })
     }
 
     /// Builds the routes, on the engine that they are for. Channels that `before` has as well go
     /// on.
     pub(super) fn build(self, engine: &Rc<ChannelEngine>, before: Option<&Router>) -> Router {
         let mut folders = self.folders.into_iter();
+        let mut rights = self.rights.iter();
         let mut router = Router {
             names: HashMap::new(),
             wildcards: Vec::new(),
@@ -114,19 +120,21 @@ impl Blueprint {
                         Err(_) => continue,
                     },
                     config::Action::Redirect(redirect) => Handler::Redirect(redirect.clone()),
-                    config::Action::Channel(_) => match self.channels.of(host, &route.path) {
-                        Some(channels) => {
-                            let mut kept =
-                                before.into_iter().flat_map(|before| &before.channel_routes);
-                            let kept = kept.find(|route| route.is_of(channels)).cloned();
-                            let route = kept.unwrap_or_else(|| {
-                                LocalRoute::new(channels.clone(), engine.clone())
-                            });
-                            router.channel_routes.push(route.clone());
-                            Handler::Channels(route)
-                        }
-                        None => continue,
-                    },
+                    config::Action::Channel(_) => {
+                        let channels = self.channels.of(host, &route.path).zip(rights.next());
+                        let Some((channels, rights)) = channels else { continue };
+                        let rights = Rights::new(rights, &self.groups, &self.config);
+                        let mut kept = before.into_iter().flat_map(|before| &before.channel_routes);
+                        let route = match kept.find(|route| route.is_of(channels)) {
+                            Some(route) => {
+                                route.change(rights);
+                                route.clone()
+                            }
+                            None => LocalRoute::new(channels.clone(), rights, engine.clone()),
+                        };
+                        router.channel_routes.push(route.clone());
+                        Handler::Channels(route)
+                    }
                     config::Action::Proxy(proxy) => {
                         let Some(group) = self.groups.get(&proxy.upstream) else { continue };
                         let (path, timeouts) = (&route.path, &self.config.timeouts);

@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 
 use serde::{Deserialize, Serialize};
 
+use crate::channel::Grant;
 use crate::peer::Peer;
 use crate::peer::RequestForm;
 use crate::sys;
@@ -23,6 +24,8 @@ pub(crate) enum Activity {
         space: u64,
         /// The last message that it has read.
         last: u64,
+        /// The rights of the client.
+        grant: Grant,
         /// The parts of the request that the response depends on.
         form: RequestForm,
         /// The requests so far.
@@ -36,6 +39,8 @@ pub(crate) enum Activity {
         space: u64,
         /// The last message that it was sent.
         last: u64,
+        /// The rights of the client.
+        grant: Grant,
         /// The client was pinged, and has sent nothing since.
         pinged: bool,
     },
@@ -45,6 +50,8 @@ pub(crate) enum Activity {
         space: u64,
         /// The last message that it was sent.
         last: u64,
+        /// The rights of the client.
+        grant: Grant,
         /// The client was pinged, and has sent nothing since.
         pinged: bool,
     },
@@ -54,6 +61,8 @@ pub(crate) enum Activity {
         space: u64,
         /// The last message that it was sent.
         last: u64,
+        /// The rights of the client.
+        grant: Grant,
         /// The client was sent a comment, and no message since.
         pinged: bool,
     },
@@ -77,7 +86,8 @@ pub(crate) struct ConnectionRecord {
 }
 
 /// The first byte of a state. Earlier states had no such byte and begin with 0 or 1, or have 2 and
-/// know no events; current servers do not accept them, nor do earlier servers accept this format.
+/// know neither events nor rights; current servers do not accept them, nor do earlier servers accept
+/// this format.
 const FORMAT: u8 = 3;
 
 impl ConnectionRecord {
@@ -130,13 +140,14 @@ mod tests {
     fn connection_records_round_trip() {
         let form = RequestForm { is_1_0: true, closes: false };
         let address = "[2001:db8::1]:65535".parse().ok();
-        let poll =
-            Activity::Poll { space: 9, last: u64::MAX, form, requests: 3, before: b"GET".into() };
+        let (last, before) = (u64::MAX, b"GET".into());
+        let grant = Grant::until(Some(u64::MAX), true);
+        let poll = Activity::Poll { space: 9, last, grant, form, requests: 3, before };
         for activity in [
             Activity::Idle { requests: u32::MAX },
             poll,
-            Activity::Socket { space: 1, last: 2, pinged: true },
-            Activity::Events { space: u64::MAX, last: u64::MAX, pinged: true },
+            Activity::Socket { space: 1, last: 2, grant, pinged: true },
+            Activity::Events { space: u64::MAX, last: u64::MAX, grant, pinged: true },
         ] {
             let (written, read) = (1 << 40, 1 << 30);
             let left = ConnectionRecord {
@@ -153,7 +164,8 @@ mod tests {
         }
         assert_eq!(ConnectionRecord::decode(b""), None);
         assert_eq!(ConnectionRecord::decode(b"listener 1.2.3.4:80"), None);
-        // The format of earlier servers, with or without addresses.
+        // The formats of earlier servers: without rights, which would come to nobody, and with or without addresses.
+        assert_eq!(ConnectionRecord::decode(&[2, 0, 0, 60, 9, 0, 2, 1, 2, 0]), None);
         assert_eq!(ConnectionRecord::decode(&[0, 0, 60, 9, 0, 3]), None);
         assert_eq!(ConnectionRecord::decode(&[1, 0, 127, 0, 0, 1, 80, 0, 60, 9, 0, 3]), None);
         assert_eq!(ConnectionRecord::decode(&[2, 0, 0, 60, 9, 0, 0, 3]), None);

@@ -1,7 +1,7 @@
-//! The requests that may see the live page and the metrics, unless the configuration opens them to
-//! all.
+//! The requests of programs on this machine: they may see the live page and the metrics, and use
+//! channels that are for them, unless the configuration opens these to all.
 //!
-//! They are for programs on this machine. That the socket's peer is here is not enough. A reverse
+//! These are for programs on this machine. That the socket's peer is here is not enough. A reverse
 //! proxy or a tunnel on this machine connects from here for clients anywhere, and a browser here
 //! asks for the page of any site whose name has been made to resolve to the loopback address (DNS
 //! rebinding). So all of these conditions must hold:
@@ -25,23 +25,25 @@ use crate::peer::Peer;
 
 /// Whether a request comes from a program on this machine, as far as can be told.
 pub(crate) fn is_local<B>(request: &Request<B>, peer: &Peer) -> bool {
-    is_direct(peer)
-        && request.version() > Version::HTTP_10
-        && names_this_machine(request)
-        && !is_forwarded(request.headers())
+    is_direct(request, peer) && names_this_machine(request)
 }
 
-fn is_direct(peer: &Peer) -> bool {
+/// Whether a request comes from this machine and shows no trace of a proxy, whatever host it names.
+pub(crate) fn is_direct<B>(request: &Request<B>, peer: &Peer) -> bool {
+    is_here(peer) && request.version() > Version::HTTP_10 && !is_forwarded(request.headers())
+}
+
+fn is_here(peer: &Peer) -> bool {
     let address = peer.client.map(|client| client.ip().to_canonical());
     !peer.is_proxied && address.is_some_and(|address| address.is_loopback())
 }
 
 /// Whether everything in the request that names a host names this machine.
 fn names_this_machine<B>(request: &Request<B>) -> bool {
-    let is_here = |bytes: &[u8]| Authority::parse(bytes).is_some_and(|host| host.is_loopback());
+    let is_own = |bytes: &[u8]| Authority::parse(bytes).is_some_and(|host| host.is_loopback());
     let Ok(field) = authority::field(request.headers(), request.version()) else { return false };
-    let target = request.uri().authority().map(|target| is_here(target.as_str().as_bytes()));
-    let field = field.map(|field| is_here(field.as_bytes()));
+    let target = request.uri().authority().map(|target| is_own(target.as_str().as_bytes()));
+    let field = field.map(|field| is_own(field.as_bytes()));
     (target.is_some() || field.is_some()) && target != Some(false) && field != Some(false)
 }
 

@@ -8,6 +8,8 @@
 //! A server that takes too long for its response has failed, but its request is not sent again: the
 //! request may be the reason, and would keep the next server busy as well.
 
+mod ask;
+
 use std::future::poll_fn;
 use std::io;
 use std::net::IpAddr;

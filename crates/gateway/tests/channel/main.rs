@@ -2,9 +2,11 @@
 //! of the ways to subscribe.
 
 mod alive;
+mod authorize;
 mod clients;
 mod ending;
 mod events;
+mod expiry;
 mod names;
 mod origins;
 mod parked_events;
@@ -13,6 +15,7 @@ mod pressure;
 mod publication;
 mod publish;
 mod reload;
+mod rights;
 mod script;
 mod slow;
 mod socket;
@@ -20,3 +23,4 @@ mod socket;
 #[expect(dead_code, reason = "shared with the tests of the web server")]
 mod stage;
 mod tls;
+mod tokens;

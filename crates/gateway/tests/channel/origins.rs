@@ -47,7 +47,7 @@ fn the_page_of_a_named_site_may_read_responses() {
     assert_eq!(answer.status, 204);
     assert_eq!(field(&answer, "access-control-allow-origin"), ELSEWHERE);
     assert!(field(&answer, "access-control-allow-methods").contains("POST"));
-    assert_eq!(field(&answer, "access-control-allow-headers"), "content-type, last-event-id");
+    assert!(!answer.head.contains("access-control-allow-credentials"), "{answer:?}");
     // A request that waits, to which the answer comes later.
     client.send(from(ELSEWHERE, "GET /c", ""));
     until_subscribers(&stage, 1);

@@ -2,6 +2,7 @@
 
 mod disk;
 mod example;
+mod rights;
 mod upstreams;
 
 use proptest::prelude::*;

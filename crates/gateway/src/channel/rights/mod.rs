@@ -1,0 +1,336 @@
+//! The rights of clients: to publish to a channel, and to subscribe to it.
+//!
+//! Each of the two rights of a route is one of five: anyone, programs on this machine, nobody, the
+//! holder of a token (`token`, RFC 7519), or a client that a server of the application allows
+//! (`authorizer`). A request is checked once, when its head is there: a publisher before its
+//! message is read, a subscriber before it is entered into any table. What the check allows is a
+//! [`Grant`]. It stays with a subscriber for as long as it lives: parked, with a task, and in the
+//! record that another server goes on with. It says when the subscription ends, and whether a
+//! WebSocket may publish. Both rights of a WebSocket are checked at its handshake, as its frames
+//! have no fields.
+//!
+//! Without a right for publishers, a channel is open to them only where just this machine can
+//! reach it: on a listener of the loopback address, unless the request shows that a proxy has passed
+//! it on. Elsewhere publishing is refused until the configuration has a right for it. So a channel
+//! that was tried at home is not opened to the world by another address of the listener, or by a
+//! proxy in front of it.
+//!
+//! A subscription ends with its token. Each engine's [`LocalSubscribers`](super::LocalSubscribers)
+//! gives no message to a subscriber whose time is over, whether or not the end of the subscription
+//! has been noticed; the parking lot and the tasks notice it within two seconds. A changed right, or
+//! a changed key, ends the subscriptions of the channel, and the clients come back with the rights
+//! that they have now.
+//!
+//! A client that is refused gets a JSON object with the reason. It contains nothing of the token,
+//! and neither has the log, which reports refusals seldom.
+
+mod authorizer;
+mod grant;
+mod pattern;
+mod refusal;
+mod source;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Response};
+
+use self::authorizer::Authorizer;
+pub(crate) use self::grant::Grant;
+use self::refusal::Refusal;
+use self::source::Found;
+use crate::body::Body;
+use crate::config::{Action as RouteAction, Channel, Config, Right, TokenRule};
+use crate::cors;
+use crate::exchange::Exchange;
+use crate::log::{Event, Level, RateLimited, Report, others};
+use crate::telemetry::guard;
+use crate::token::{Claims, Verifier};
+use crate::upstream::Group;
+
+/// The time between two reports of refused requests.
+const REFUSALS: Duration = Duration::from_secs(10);
+
+/// The use that a client makes of a channel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Use {
+    Publish,
+    Subscribe,
+}
+
+impl Use {
+    /// Returns the name in claims, and for the servers of the application.
+    fn name(self) -> &'static str {
+        match self {
+            Use::Publish => "publish",
+            Use::Subscribe => "subscribe",
+        }
+    }
+
+    /// Returns the word for a reason.
+    fn doing(self) -> &'static str {
+        match self {
+            Use::Publish => "publishing",
+            Use::Subscribe => "subscribing",
+        }
+    }
+}
+
+/// The tokens of a channel.
+struct Tokens {
+    rule: Arc<TokenRule>,
+    verifier: Verifier,
+}
+
+/// The rights of a route, which all engines share.
+pub(crate) struct SharedRights {
+    options: Channel,
+    tokens: Option<Tokens>,
+    report: Report,
+    refusals: RateLimited,
+}
+
+impl SharedRights {
+    /// Reads the keys of a channel.
+    ///
+    /// # Errors
+    ///
+    /// A key cannot be read, in words.
+    pub(crate) fn new(options: &Channel, report: &Report) -> Result<Arc<SharedRights>, String> {
+        let tokens = options.token.clone().map(|rule| {
+            let verifier = rule.verifier()?;
+            Ok::<_, String>(Tokens { rule, verifier })
+        });
+        Ok(Arc::new(SharedRights {
+            options: options.clone(),
+            tokens: tokens.transpose()?,
+            report: report.clone(),
+            refusals: RateLimited::new(REFUSALS),
+        }))
+    }
+
+    /// Reads the keys of all channels of a configuration, in its order.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](SharedRights::new), with the path of the channel.
+    pub(crate) fn all(config: &Config, report: &Report) -> Result<Vec<Arc<SharedRights>>, String> {
+        let routes = config.hosts.iter().flat_map(|host| &host.routes);
+        let channels = routes.filter_map(|route| match &route.action {
+            RouteAction::Channel(options) => Some((&route.path, options)),
+            _ => None,
+        });
+        let read = channels.map(|(path, options)| {
+            let rights = SharedRights::new(options, report);
+            rights.map_err(|what| format!("reading the key of the channel {path}: {what}"))
+        });
+        read.collect()
+    }
+
+    /// Whether the same clients have the same rights.
+    fn is_like(&self, other: &SharedRights) -> bool {
+        let fingerprint = |rights: &SharedRights| {
+            rights.tokens.as_ref().map(|tokens| *tokens.verifier.fingerprint())
+        };
+        let (one, two) = (&self.options, &other.options);
+        (one.publish, one.subscribe) == (two.publish, two.subscribe)
+            && (&one.token, &one.authorize) == (&two.token, &two.authorize)
+            && fingerprint(self) == fingerprint(other)
+    }
+}
+
+/// The rights of a route on one engine.
+pub(crate) struct Rights {
+    shared: Arc<SharedRights>,
+    authorizer: Option<Authorizer>,
+}
+
+/// The decision about a request, as far as it needs no waiting.
+enum Decision {
+    Allowed(Grant),
+    Refused(Refusal),
+    /// The application decides.
+    Asks,
+}
+
+impl Rights {
+    /// Creates the rights of a route on the engine of this thread.
+    pub(crate) fn new(
+        shared: &Arc<SharedRights>,
+        groups: &BTreeMap<String, Arc<Group>>,
+        config: &Config,
+    ) -> Rc<Rights> {
+        let rule = shared.options.authorize.as_ref();
+        let authorizer = rule.and_then(|rule| {
+            let group = groups.get(&rule.upstream)?;
+            Some(Authorizer::new(group, rule, &config.timeouts))
+        });
+        Rc::new(Rights { shared: shared.clone(), authorizer })
+    }
+
+    /// Whether the same clients have the same rights.
+    pub(crate) fn is_like(&self, other: &Rights) -> bool {
+        self.shared.is_like(&other.shared)
+    }
+
+    /// Whether pages of other sites may send cookies along: there is a cookie with a token, and only
+    /// sites that are named may use the channel.
+    pub(super) fn takes_cookies(&self) -> bool {
+        let options = &self.shared.options;
+        let cookie = options.token.as_ref().and_then(|rule| rule.cookie.as_ref());
+        (cookie.is_some() || self.authorizer.is_some()) && !options.origins.allow_all()
+    }
+
+    /// Whether a page that may use the channel may do so with its visitor's cookies: a page of the
+    /// server itself, or of a site that is named.
+    fn trusts_page<B>(&self, request: &Request<B>) -> bool {
+        let is_own = matches!(cors::of_another_site(request.headers(), request.uri()), Ok(None));
+        is_own || !self.shared.options.origins.allow_all()
+    }
+
+    /// Checks whether a client may publish, or may subscribe.
+    ///
+    /// # Errors
+    ///
+    /// The response that refuses it.
+    pub(super) async fn admit<B>(
+        &self,
+        using: Use,
+        name: &str,
+        request: &Request<B>,
+        exchange: &Exchange,
+    ) -> Result<Grant, Response<Body>> {
+        let refusal = match self.decide(using, name, request, exchange) {
+            Decision::Allowed(grant) => return Ok(grant),
+            Decision::Refused(refusal) => refusal,
+            Decision::Asks => match self.ask(using, name, request, exchange).await {
+                Ok(grant) => return Ok(grant),
+                Err(refusal) => refusal,
+            },
+        };
+        Err(self.refuse(using, name, exchange, refusal))
+    }
+
+    /// Checks the handshake of a WebSocket, which may publish if its client may.
+    ///
+    /// # Errors
+    ///
+    /// The response that refuses it: the client may not subscribe, has a token that is not valid, or
+    /// the application does not answer.
+    pub(super) async fn admit_socket<B>(
+        &self,
+        name: &str,
+        request: &Request<B>,
+        exchange: &Exchange,
+    ) -> Result<Grant, Response<Body>> {
+        let grant = self.admit(Use::Subscribe, name, request, exchange).await?;
+        let may = match self.decide(Use::Publish, name, request, exchange) {
+            Decision::Asks => self.ask(Use::Publish, name, request, exchange).await,
+            Decision::Allowed(grant) => Ok(grant),
+            Decision::Refused(refusal) => Err(refusal),
+        };
+        match may {
+            Ok(publishes) => Ok(grant.and(publishes)),
+            Err(refusal) if refusal.is_about_this_use() => Ok(grant),
+            Err(refusal) => Err(self.refuse(Use::Publish, name, exchange, refusal)),
+        }
+    }
+
+    fn right(&self, using: Use) -> Option<Right> {
+        match using {
+            Use::Publish => self.shared.options.publish,
+            Use::Subscribe => Some(self.shared.options.subscribe),
+        }
+    }
+
+    fn decide<B>(
+        &self,
+        using: Use,
+        name: &str,
+        request: &Request<B>,
+        exchange: &Exchange,
+    ) -> Decision {
+        let allowed = Decision::Allowed(Grant::unlimited(using == Use::Publish));
+        match self.right(using) {
+            Some(Right::Anyone) => allowed,
+            Some(Right::Local) if guard::is_local(request, exchange.peer()) => allowed,
+            Some(Right::Local) => Decision::Refused(Refusal::NotLocal),
+            Some(Right::Nobody) => Decision::Refused(Refusal::Nobody),
+            Some(Right::Authorize) => Decision::Asks,
+            None if exchange.is_private && guard::is_direct(request, exchange.peer()) => allowed,
+            None => Decision::Refused(Refusal::NoRight),
+            Some(Right::Token) => match self.check_token(using, name, request) {
+                Ok(grant) => Decision::Allowed(grant),
+                Err(refusal) => Decision::Refused(refusal),
+            },
+        }
+    }
+
+    fn check_token<B>(
+        &self,
+        using: Use,
+        name: &str,
+        request: &Request<B>,
+    ) -> Result<Grant, Refusal> {
+        let Some(Tokens { rule, verifier }) = &self.shared.tokens else {
+            return Err(Refusal::NoToken);
+        };
+        let token = match source::find(request, rule.cookie.as_deref()) {
+            Found::One(token) => token,
+            Found::None => return Err(Refusal::NoToken),
+            Found::Several => return Err(Refusal::SeveralTokens),
+        };
+        let claims: Claims = verifier.verify(&token).map_err(Refusal::BadToken)?;
+        if !pattern::are_named(&claims, using.name(), name) {
+            return Err(Refusal::OtherChannels);
+        }
+        Ok(Grant::until(claims.valid_until, using == Use::Publish))
+    }
+
+    async fn ask<B>(
+        &self,
+        using: Use,
+        name: &str,
+        request: &Request<B>,
+        exchange: &Exchange,
+    ) -> Result<Grant, Refusal> {
+        let Some(authorizer) = &self.authorizer else { return Err(Refusal::NoAnswer) };
+        // Rare and large: the futures of other requests have no room for it.
+        let asked =
+            Box::pin(authorizer.ask(using, name, request, self.trusts_page(request), exchange));
+        asked.await.map(|()| Grant::unlimited(using == Use::Publish))
+    }
+
+    /// Answers a request that is refused, and reports it.
+    fn refuse(
+        &self,
+        using: Use,
+        name: &str,
+        exchange: &Exchange,
+        refusal: Refusal,
+    ) -> Response<Body> {
+        let reason = refusal.reason(using, name);
+        let status = refusal.status();
+        if let Some(left_out) = self.shared.refusals.admit() {
+            let client = exchange.peer().client.map(|client| client.ip().to_string());
+            let others = others(left_out);
+            let whom = client.as_deref().unwrap_or("a local client");
+            let message = format!("refused {whom}, {status}: {reason}{others}");
+            let event = Event::new(Level::Warning, "channel-refused", message);
+            let event = event.with("channel", name).with("use", using.name());
+            let event = event.with("client", client).with("why", reason.as_str());
+            let event = event.with("status", status.as_u16()).with("left_out", left_out);
+            (self.shared.report)(&event);
+        }
+        refusal.response(&reason)
+    }
+}
+
+impl fmt::Debug for Rights {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Rights").finish_non_exhaustive()
+    }
+}
