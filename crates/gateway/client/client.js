@@ -18,7 +18,7 @@
 (() => {
   "use strict";
 
-  // Milliseconds before the first try to connect again, at most, and before later ones.
+  // The longest wait before the first try to connect again, and before later ones.
   const SOON = 1000, LATE = 30000;
 
   const bytes = text => Uint8Array.from(atob(text), letter => letter.charCodeAt(0));
@@ -26,7 +26,7 @@
   function superpoll(url, onmessage, options = {}) {
     const { token, transports = ["websocket", "sse", "long-poll"], onstate, onmissed } = options;
     const channel = new URL(url, globalThis.location?.href);
-    // The last message, or the one before the first.
+    // The position of the last message, or before the first.
     let { after } = options, epoch, last;
     let isClosed = false, attempt, wake, wait = SOON;
 
@@ -49,7 +49,8 @@
       if (key) headers = { ...headers, authorization: `Bearer ${key}` };
       const response = await fetch(address(fields), { cache: "no-store", ...init, headers });
       if (response.ok) return response;
-      throw Object.assign(new Error(`${response.status} ${response.statusText}`), { status: response.status });
+      const { status, statusText } = response;
+      throw Object.assign(new Error(`${status} ${statusText}`), { status });
     };
 
     const move = (id, of) => {
@@ -58,24 +59,22 @@
       after = `${id}-${of}`;
     };
 
+    // Takes a message; without data it only tells the position.
     const take = message => {
-      // A page may close it between two messages that came together.
       if (isClosed) return;
-      const { id, base64 } = message;
+      const { id, data, base64 } = message;
       if (message.missed) call(onmissed);
-      // A position alone.
-      if (base64 === undefined && message.data === undefined) return id !== undefined && move(id, message.epoch);
       if (id !== undefined) {
         // Ids count from 1 again when the epoch is another.
         if (message.epoch === epoch && id <= last) return;
         move(id, message.epoch);
       }
+      if ((data ?? base64) === undefined) return;
       wait = SOON;
-      if (base64 !== undefined) message = { ...message, base64: undefined, data: bytes(base64) };
-      call(onmessage, message);
+      call(onmessage, base64 === undefined ? message : { ...message, base64: undefined, data: bytes(base64) });
     };
 
-    // Each ends with an error when its connection is lost or its signal says so.
+    // Each ends with an error.
     const ways = {
       "websocket": (signal, key, open) => new Promise((_, fail) => {
         const url = address({ after, token: key });
@@ -101,10 +100,9 @@
             if (line === "") {
               const { event: kind, data, id } = event;
               const [number, of] = id?.split("-") ?? [];
-              const message = { event: kind, data, id: id && Number(number), epoch: of };
-              if (kind === "base64") Object.assign(message, { event: undefined, base64: data });
-              if (kind === "missed") take({ missed: true });
-              else take(message);
+              const place = { id: id && Number(number), epoch: of };
+              take(kind === "missed" ? { ...place, missed: true }
+                : kind === "base64" ? { ...place, base64: data } : { ...place, event: kind, data });
               event = {};
             } else if (name === "data" && event.data !== undefined) {
               event.data += "\n" + value;
@@ -116,11 +114,13 @@
       },
 
       "long-poll": async (signal, key, open) => {
-        for (open(); ;) {
-          const response = await ask(key, { after }, { signal });
-          const field = name => response.headers.get(name);
-          if (response.status === 204) {
-            move(Number(field("channel-next")), field("channel-epoch"));
+        // The first answer comes at once.
+        for (let wait = 0; ; wait = undefined) {
+          const response = await ask(key, { after, wait }, { signal });
+          const { headers, status } = response;
+          if (wait === 0) open();
+          if (status === 204) {
+            if (after == null) move(Number(headers.get("channel-next")), headers.get("channel-epoch"));
             continue;
           }
           const { messages, next, epoch, missed } = await response.json();
@@ -138,31 +138,32 @@
         const transport = transports[which];
         const state = (name, error) => call(onstate, name, { transport, error });
         attempt = new AbortController();
-        let { signal } = attempt, isReachable = false;
+        let key;
         try {
           state("connecting");
-          const key = await token?.();
-          // The server is there, lets this page in, and tells where the channel is.
-          // A channel that nobody has used yet is made by the subscription.
-          const { headers } = await ask(key, {}, { method: "HEAD", signal }).catch(error => {
-            if (error.status === 404) return new Response();
-            throw error;
-          });
-          const next = headers.get("channel-next");
-          if (next) after ??= `${next}-${headers.get("channel-epoch")}`;
-          isReachable = true;
-          await ways[transport](signal, key, () => {
+          key = await token?.();
+          await ways[transport](attempt.signal, key, () => {
             failures = -1;
             state("open");
           });
         } catch (error) {
           attempt.abort();
           if (isClosed) break;
-          // A server that can be reached, but not in this way: try another one.
-          if (isReachable && ++failures === 2) {
+          if (failures < 0) {
+            failures = 0;
+          } else if (!error?.status) {
+            // Is it the server or the transport? A WebSocket does not tell.
+            const signal = AbortSignal.timeout(5000);
+            const found = await ask(key, {}, { method: "HEAD", signal }).catch(refusal => refusal);
+            // A channel may be made by its first subscriber.
+            if (found.ok || found.status === 404) failures += 1;
+            else if (found.status) error = found;
+          }
+          if (failures > 1) {
             which = (which + 1) % transports.length;
             failures = 0;
           }
+          if (isClosed) break;
           state("waiting", error);
           await new Promise(done => {
             wake = done;
@@ -186,9 +187,12 @@
       /** Where to begin to go on from here. */
       get position() { return after; },
 
-      /** Publishes text or bytes; a repeated call with the same key is one message. */
-      async publish(data, { key } = {}) {
-        const headers = key && { "idempotency-key": key };
+      /** Publishes text or bytes. A repeated call with the same key is one message. */
+      async publish(data, { key, event, ttl } = {}) {
+        const headers = {};
+        if (key) headers["idempotency-key"] = key;
+        if (event) headers["channel-event"] = event;
+        if (ttl) headers["channel-ttl"] = ttl;
         const response = await ask(await token?.(), {}, { method: "POST", body: data }, headers);
         return response.json();
       },

@@ -17,9 +17,16 @@ struct Shared {
     streams: Mutex<Vec<TcpStream>>,
     /// Heads of requests that are not passed on have one of these texts in them.
     blocked: Mutex<Vec<&'static str>>,
-    /// The first bytes of each connection.
+    /// The heads of all requests.
     heads: Mutex<Vec<String>>,
+    /// If connections break by themselves: the state of a generator of random numbers, and the most
+    /// bytes that a connection passes on beyond the fewest.
+    breaks: Mutex<Option<(u64, u64)>>,
 }
+
+/// The fewest bytes that a connection passes on: with the head of an answer alone no client would
+/// get ahead.
+const LEAST: u64 = 1000;
 
 impl Network {
     /// Creates one in front of a server.
@@ -31,6 +38,7 @@ impl Network {
             streams: Mutex::default(),
             blocked: Mutex::default(),
             heads: Mutex::default(),
+            breaks: Mutex::default(),
         });
         let accepting = shared.clone();
         // It ends with the test's process.
@@ -50,6 +58,13 @@ impl Network {
         }
     }
 
+    /// Lets each connection from now on break after a random number of bytes of the server, in the
+    /// middle of a message as a rule. `Some` has a seed and the most bytes; `None` lets connections
+    /// last.
+    pub(crate) fn break_by_itself(&self, breaks: Option<(u64, u64)>) {
+        *self.shared.breaks.lock().unwrap() = breaks;
+    }
+
     /// Passes on no more requests in whose heads one of these texts is.
     pub(crate) fn block(&self, texts: &[&'static str]) {
         *self.shared.blocked.lock().unwrap() = texts.to_vec();
@@ -63,15 +78,31 @@ impl Network {
 }
 
 impl Shared {
+    /// Returns how many bytes of the server the next connection passes on.
+    fn most(&self) -> u64 {
+        match &mut *self.breaks.lock().unwrap() {
+            None => u64::MAX,
+            Some((state, longest)) => {
+                // Knuth's MMIX generator; its high bits are the random ones.
+                *state = state.wrapping_mul(6_364_136_223_846_793_005);
+                *state = state.wrapping_add(1_442_695_040_888_963_407);
+                LEAST + (*state >> 33) % *longest
+            }
+        }
+    }
+
     fn pass_on(&self, mut client: TcpStream) {
         // The server may be away, as in a crash.
         let Ok(server) = TcpStream::connect(self.server) else { return };
         let copies = [client.try_clone().unwrap(), server.try_clone().unwrap()];
         self.streams.lock().unwrap().extend(copies);
         let (mut from, mut to) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+        let most = self.most();
         thread::spawn(move || {
-            let _ = std::io::copy(&mut from, &mut to);
-            let _ = to.shutdown(Shutdown::Both);
+            let _ = std::io::copy(&mut (&mut from).take(most), &mut to);
+            for stream in [from, to] {
+                let _ = stream.shutdown(Shutdown::Both);
+            }
         });
         let (mut room, mut server) = ([0; 1 << 16], server);
         while let Ok(count @ 1..) = client.read(&mut room) {

@@ -1,10 +1,8 @@
 //! The experiment `fanout`, for the command line and the report.
 
-use crate::error::Result;
-use crate::experiment::{Experiment, Figure};
+use crate::experiment::{Experiment, Figure, Run};
 use crate::fanout::{Options, Row, plot, table, trial};
 use crate::part::Part;
-use crate::record::Record;
 use crate::target::{Target, Targets};
 
 /// Messages to many subscribers.
@@ -26,10 +24,7 @@ impl Experiment for Fanout {
     const FULL: &'static str = "fanout --subscribers 2000,9000";
     const MEASURED: &'static str =
         "messages from one publisher to all subscribers of a channel: the server's processor time";
-
-    fn run(options: &Options) -> Result<Record<Row>> {
-        trial::run(options)
-    }
+    const RUN: Run<Self> = trial::run;
 
     fn parts(rows: &[Row]) -> Vec<Part> {
         vec![

@@ -5,6 +5,7 @@ use std::convert::Infallible;
 use std::net::TcpListener;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use ::tokio::sync::broadcast::{self, Receiver, Sender};
 use futures_lite::{FutureExt, stream};
 use futures_util::{SinkExt, StreamExt};
 use http_body_util::combinators::UnsyncBoxBody;
@@ -17,14 +18,13 @@ use hyper::service::service_fn;
 use hyper::upgrade::Upgraded;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use tokio::runtime::Builder;
-use tokio::sync::broadcast::{self, Receiver, Sender};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Utf8Bytes;
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_tungstenite::tungstenite::protocol::{Message, Role, WebSocketConfig};
 
-use crate::error::{Doing, Error, Result};
+use crate::error::Result;
+use crate::http::tokio;
 use crate::server::Control;
 
 /// Messages that may wait for a subscriber.
@@ -52,26 +52,16 @@ struct Channel {
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
+/// Serves the channel indefinitely to the clients of a listener.
 pub(super) fn serve(listener: TcpListener, control: &mut Control) -> Result<()> {
-    let failed = |source| Error::system("setting tokio up", source);
-    let runtime = Builder::new_current_thread().enable_io().build().map_err(failed)?;
     let channel = Channel { subscribers: broadcast::channel(CAPACITY).0, last: Mutex::default() };
     let channel = Arc::new(channel);
-    runtime.block_on(async {
-        let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
-        control.ready()?;
-        loop {
-            let (stream, _) = listener.accept().await.doing("accepting a connection")?;
-            if stream.set_nodelay(true).is_err() {
-                continue;
-            }
-            let channel = Arc::clone(&channel);
-            let answer = move |request| answer(Arc::clone(&channel), request);
-            let connection =
-                http1::Builder::new().serve_connection(TokioIo::new(stream), service_fn(answer));
-            // A client that goes away is no failure of the server's.
-            drop(tokio::spawn(async { connection.with_upgrades().await.unwrap_or_default() }));
-        }
+    tokio::serve_each(listener, control, |stream| {
+        let channel = Arc::clone(&channel);
+        let answer = move |request| answer(Arc::clone(&channel), request);
+        let connection = http1::Builder::new().serve_connection(stream, service_fn(answer));
+        // A client that goes away is no failure of the server's.
+        async { connection.with_upgrades().await.unwrap_or_default() }
     })
 }
 
@@ -95,7 +85,7 @@ async fn answer(
         let accept = derive_accept_key(key.as_bytes());
         let accept = HeaderValue::from_str(&accept).unwrap_or(HeaderValue::from_static(""));
         let upgraded = hyper::upgrade::on(&mut request);
-        drop(tokio::spawn(async {
+        drop(::tokio::spawn(async {
             if let Ok(stream) = upgraded.await {
                 send(stream, messages).await;
             }

@@ -14,6 +14,7 @@ use crate::fanout::subject::{self, Software, Subject};
 use crate::fanout::{BYTES, Options, Row, Transport, crowd};
 use crate::record::Record;
 use crate::rivals::Lost;
+use crate::run::Run;
 use crate::server::subject::names;
 use crate::server::trial::{Plan, Trial};
 use crate::server::turns::{self, Figures, Runner};
@@ -69,7 +70,6 @@ fn points(options: &Options) -> Result<Vec<Point>> {
 }
 
 pub(super) fn run(options: &Options) -> Result<Record<Row>> {
-    options.output.check()?;
     let points = points(options)?;
     let (subjects, mut notes) = subject::chosen(options.subjects.as_deref())?;
     notes.extend(channel::plain_network());
@@ -111,23 +111,23 @@ struct Found {
 fn measure(
     options: &Options,
     subjects: &[Subject],
-    trial: &mut Trial,
+    trial: &mut Trial<'_>,
     point: Point,
 ) -> Result<Vec<Row>> {
     let about = format!("{} {}", point.subscribers, point.transport);
     let mut standing = VecDeque::new();
     for (place, &subject) in subjects.iter().enumerate() {
-        if trial.budget.is_over() {
+        if trial.run.budget.is_over() {
             break;
         }
-        if !trial.lost.has(subject.name) {
-            trial.progress.step(format!("{} begins: {about}", subject.name));
+        if !trial.run.lost.has(subject.name) {
+            trial.run.progress.step(format!("{} begins: {about}", subject.name));
             let started = start(place, subject, options.bytes, trial, point);
-            standing.extend(trial.lost.keep(subject.name, started)?);
+            standing.extend(trial.run.lost.keep(subject.name, started)?);
         }
     }
     let (lost, parking) =
-        (&mut trial.lost, if options.output.quick { QUICK_PARKING_NS } else { PARKING_NS });
+        (&mut trial.run.lost, if options.output.quick { QUICK_PARKING_NS } else { PARKING_NS });
     remember_memory(&mut standing, lost, 0)?;
     let halves = groups(point.subscribers, clients::most());
     for half in &halves {
@@ -143,13 +143,13 @@ fn measure(
     standing.sort_by_key(|one| one.place);
     let (mut runners, mut found) = (Vec::new(), Vec::new());
     for Standing { name, load, servers, found: own, folder, .. } in standing {
-        trial.progress.step(format!("{name}, the first messages: {about}"));
-        if let Some(runner) = trial.lost.keep(name, Runner::of_workers(name, servers, load))? {
+        trial.run.progress.step(format!("{name}, the first messages: {about}"));
+        if let Some(runner) = trial.run.lost.keep(name, Runner::of_workers(name, servers, load))? {
             runners.push(runner);
             found.push((own, folder));
         }
     }
-    let Trial { budget, lost, progress, .. } = trial;
+    let Run { budget, lost, progress, .. } = &mut trial.run;
     let begins = |name| progress.step(format!("{name}: {about}"));
     let messages = turns::take_turns(&mut runners, budget, lost, begins)?;
     let rows = turns::rows(&mut runners, lost, |place, runner| {
@@ -166,7 +166,7 @@ fn start(
     place: usize,
     subject: Subject,
     bytes: usize,
-    trial: &Trial,
+    trial: &Trial<'_>,
     Point { transport, subscribers }: Point,
 ) -> Result<Standing> {
     let Service { servers, port, subscription, publishing, folder } =
