@@ -53,6 +53,8 @@ pub(super) struct SubscribeRequest {
     pub after: Option<Cursor>,
     /// The seconds for which it waits.
     pub wait: Option<u64>,
+    /// It asks about the channel, and not for its messages.
+    pub is_question: bool,
 }
 
 impl SubscribeRequest {
@@ -74,6 +76,10 @@ impl SubscribeRequest {
                     let seconds = seconds.map_err(|_| wrong("seconds are expected"))?;
                     request.wait = Some(seconds);
                 }
+                "info" => match &*value {
+                    "1" => request.is_question = true,
+                    _ => return Err(wrong("1 is expected")),
+                },
                 _ => {}
             }
         }
@@ -113,7 +119,10 @@ mod tests {
         let uri = Uri::from_static("/c?x=1&after=3%2d1f&wait=20");
         let request = SubscribeRequest::read(&uri, &HeaderMap::new()).unwrap();
         let after = Some(Cursor { id: 3, epoch: Some(0x1f) });
-        assert_eq!(request, SubscribeRequest { after, wait: Some(20) });
+        let expected = SubscribeRequest { after, wait: Some(20), is_question: false };
+        assert_eq!(request, expected);
+        let question = SubscribeRequest::read(&Uri::from_static("/c?info=1"), &HeaderMap::new());
+        assert!(question.unwrap().is_question);
         let mut headers = HeaderMap::new();
         headers.insert("last-event-id", HeaderValue::from_static("9"));
         let request = SubscribeRequest::read(&uri, &headers).unwrap();
@@ -130,6 +139,7 @@ mod tests {
         assert_eq!(error, "after=\"now\" in the URL: the id of a message is expected\n");
         let error = read("/?wait=-1").unwrap_err();
         assert_eq!(error, "wait=\"-1\" in the URL: seconds are expected\n");
+        assert_eq!(read("/?info=yes").unwrap_err(), "info=\"yes\" in the URL: 1 is expected\n");
         assert_eq!(read("/?afterwards=1&"), Ok(SubscribeRequest::default()));
     }
 }

@@ -157,6 +157,14 @@ impl Hub {
         Source { epoch: self.epoch, name: &self.name }
     }
 
+    /// Describes the channel in JSON.
+    pub(super) fn info(&self, last: u64, subscribers: usize) -> serde_json::Value {
+        let epoch = format!("{:x}", self.epoch);
+        serde_json::json!({
+            "channel": *self.name, "subscribers": subscribers, "last": last, "epoch": epoch,
+        })
+    }
+
     /// Returns when a publisher or a subscriber last used the channel, in [seconds](now).
     pub(super) fn used_at(&self) -> u32 {
         self.used.load(Ordering::Relaxed)

@@ -75,5 +75,5 @@ pub use hub::Hub;
 pub(crate) use local_route::LocalRoute;
 pub(crate) use local_subscribers::LocalSubscribers;
 pub use message::Message;
-pub(crate) use registry::{LocatedChannel, Registry};
+pub(crate) use registry::{LocatedChannel, Registry, RouteState};
 pub(crate) use rights::{Grant, Rights, SharedRights};

@@ -13,6 +13,17 @@ use crate::succession::{self, Succession};
 /// A channel, with the route that it belongs to.
 pub(crate) type LocatedChannel = (Arc<Channels>, Arc<Hub>);
 
+/// How a route of channels is used.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct RouteState {
+    /// The host's names, separated by commas.
+    pub host: String,
+    /// The path as the configuration has it.
+    pub path: String,
+    pub channels: usize,
+    pub subscribers: usize,
+}
+
 /// The channels of a configuration, by their route's host and path.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Registry {
@@ -143,6 +154,23 @@ impl Registry {
     /// Returns the channels of all routes, each once.
     pub(crate) fn routes(&self) -> Vec<Arc<Channels>> {
         self.each().into_iter().cloned().collect()
+    }
+
+    /// Returns how each of the routes is used, in the order of their hosts and paths.
+    pub(crate) fn states(&self) -> Vec<RouteState> {
+        let mut states = Vec::new();
+        for channels in self.each() {
+            let of = self.routes.iter().filter(|(_, other)| Arc::ptr_eq(other, channels));
+            let mut hosts: Vec<&str> = of.clone().map(|((host, _), _)| host.as_str()).collect();
+            hosts.sort_unstable();
+            let path = of.map(|((_, path), _)| path.clone()).next().unwrap_or_default();
+            let hubs = channels.all();
+            let subscribers = hubs.iter().map(|hub| hub.subscribers()).sum();
+            let host = hosts.join(",");
+            states.push(RouteState { host, path, channels: hubs.len(), subscribers });
+        }
+        states.sort_unstable_by(|one, next| (&one.host, &one.path).cmp(&(&next.host, &next.path)));
+        states
     }
 
     /// Returns the channel that a host's name has at a path.

@@ -16,7 +16,7 @@ use super::pattern::NameError;
 use super::rights::Use;
 use super::route::TooMany;
 use super::unread::Unread;
-use super::{events, publish, socket};
+use super::{events, poll, publish, socket};
 use crate::body::Body;
 use crate::cors;
 use crate::exchange::Exchange;
@@ -29,11 +29,14 @@ const NEXT: HeaderName = HeaderName::from_static("channel-next");
 /// The epoch of that message.
 const EPOCH: HeaderName = HeaderName::from_static("channel-epoch");
 
+/// How many subscribers a channel has.
+const SUBSCRIBERS: HeaderName = HeaderName::from_static("channel-subscribers");
+
 /// The methods of a channel.
 const METHODS: &str = "GET, HEAD, OPTIONS, POST";
 
 /// The fields of responses that a page of another site may read.
-const EXPOSED: &str = "channel-next, channel-epoch, www-authenticate";
+const EXPOSED: &str = "channel-next, channel-epoch, channel-subscribers, www-authenticate";
 
 /// The fields of requests that a page of another site may send.
 const SENT: &str =
@@ -115,10 +118,10 @@ impl LocalRoute {
             Ok(asked) => asked,
             Err(what) => return reply::text(StatusCode::BAD_REQUEST, what),
         };
-        if head.method == Method::HEAD {
+        if head.method == Method::HEAD || asked.is_question {
             // A question makes no channel.
             return match self.channels.find(&name) {
-                Some(hub) => empty_response(&hub, StatusCode::OK, hub.last()),
+                Some(hub) => info(&hub, head.method == Method::HEAD),
                 None => reply::status(StatusCode::NOT_FOUND),
             };
         }
@@ -139,6 +142,18 @@ impl LocalRoute {
         let exchange = Exchange { can_wait, ..exchange.clone() };
         subscribers.poll(&asked, &exchange, Unread::new(body), grant).await
     }
+}
+
+/// Returns what there is to know about a channel.
+fn info(hub: &Hub, is_head: bool) -> Response<Body> {
+    let (last, subscribers) = (hub.last(), hub.subscribers());
+    let mut response = match is_head {
+        true => Response::new(Body::empty()),
+        false => poll::json_response(format!("{}\n", hub.info(last, subscribers))),
+    };
+    add_position(hub, response.headers_mut(), last);
+    response.headers_mut().insert(SUBSCRIBERS, subscribers.into());
+    response
 }
 
 /// Returns a response without a body that names its reader's place in a channel.

@@ -273,6 +273,7 @@ impl Server {
         if let Some(succession) = &self.succession {
             channels.record_in(&self.channels, succession);
         }
+        self.overview.describe(channels.clone());
         self.channels = channels;
         self.limit(config);
         for (index, (part, blueprint)) in parts.into_iter().zip(blueprints).enumerate() {

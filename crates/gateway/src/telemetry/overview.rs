@@ -3,8 +3,8 @@
 //! A task on each engine reads that engine's counters, so that no other thread reads the values
 //! that the engine writes. An overview costs each engine one task, and no thread takes a lock.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use serde::Serialize;
@@ -12,6 +12,7 @@ use superpoll::diagnostics::{Costs, Kind};
 use superpoll_rt::{Handle, Stats};
 
 use super::counters::EngineCounters;
+use crate::channel::{Registry, RouteState};
 use crate::connection_limits::ConnectionLimits;
 
 /// Where the page is.
@@ -23,6 +24,7 @@ pub(crate) struct Overview {
     backend: &'static str,
     engines: Vec<Arc<EngineCounters>>,
     connection_limits: Arc<ConnectionLimits>,
+    channels: Mutex<Registry>,
     started: Instant,
     since: SystemTime,
     ending: AtomicBool,
@@ -98,6 +100,8 @@ pub(super) struct Snapshot {
     pub(super) uptime_seconds: f64,
     pub(super) connections: u32,
     pub(super) engines: Vec<EngineState>,
+    #[serde(skip)]
+    pub(super) channels: Vec<RouteState>,
     /// `None` if the back-end does not know costs.
     pub(super) prices: Option<Vec<Price>>,
     pub(super) measured: bool,
@@ -177,7 +181,13 @@ impl Overview {
     ) -> Overview {
         let (started, since) = (Instant::now(), SystemTime::now());
         let ending = AtomicBool::new(false);
-        Overview { handle, backend, engines, connection_limits, started, since, ending }
+        let channels = Mutex::default();
+        Overview { handle, backend, engines, connection_limits, channels, started, since, ending }
+    }
+
+    /// Replaces the channels that are described.
+    pub(crate) fn describe(&self, channels: Registry) {
+        *self.channels.lock().unwrap_or_else(PoisonError::into_inner) = channels;
     }
 
     /// Tells pages that the server is about to end.
@@ -204,6 +214,7 @@ impl Overview {
             engines.push(EngineState::new(engine, &stats));
             costs = costs.or(stats.costs);
         }
+        let channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let epoch = self.since.duration_since(SystemTime::UNIX_EPOCH);
         Snapshot {
             version: env!("CARGO_PKG_VERSION"),
@@ -212,6 +223,7 @@ impl Overview {
             uptime_seconds: self.started.elapsed().as_secs_f64(),
             connections: self.connection_limits.in_use(),
             engines,
+            channels: channels.states(),
             prices: costs.as_ref().map(prices),
             measured: costs.is_some_and(|costs| costs.measured),
         }

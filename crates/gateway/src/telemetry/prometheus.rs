@@ -15,6 +15,7 @@ use prometheus_client::registry::{Registry, Unit};
 use super::overview::{EngineState, Overview, SetState, Snapshot};
 use crate::accept;
 use crate::body::Body;
+use crate::channel::RouteState;
 use crate::exchange::LocalFuture;
 use crate::reply;
 
@@ -73,6 +74,9 @@ const GAUGES: &[Gauge] = &[
 
 /// A figure of a set.
 type OfSet = (&'static str, &'static str, fn(&SetState) -> u64);
+
+/// A figure of a route of channels.
+type OfRoute = (&'static str, &'static str, fn(&RouteState) -> i64);
 
 /// The status at one moment, as the registry takes it.
 #[derive(Debug)]
@@ -141,6 +145,19 @@ impl PrometheusCollector {
                         family.encode_counter::<NoLabelSet, _, u64>(&of(state), None)?;
                     }
                 }
+            }
+        }
+        let of_routes: [OfRoute; 2] = [
+            ("channels", "Channels of a route", |route| route.channels as i64),
+            ("channel_subscribers", "Subscribers of a route's channels", |route| {
+                route.subscribers as i64
+            }),
+        ];
+        for (name, help, of) in of_routes {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for route in &self.0.channels {
+                let labels = [("host", route.host.clone()), ("route", route.path.clone())];
+                family.encode_family(&labels)?.encode_gauge(&of(route))?;
             }
         }
         let help = "When the server was started, in seconds since 1970";

@@ -125,6 +125,44 @@ fn names_that_are_not_allowed_are_refused_with_the_reason() {
 }
 
 #[test]
+fn a_question_tells_how_many_subscribers_a_channel_has() {
+    let text = text("") + "[metrics]\n";
+    let stage = Stage::new(BACKENDS[3], 2, &text);
+    let mut client = stage.connect();
+    let subscribers: Vec<_> = (0..3).map(|_| socket(&stage, "/rooms/1")).collect();
+    let mut other = socket(&stage, "/rooms/2");
+    assert_eq!(post(&mut client, "/rooms/2", "x").status, 201);
+    assert_eq!(next(&mut other), "x");
+    let info = |client: &mut Client, path: &str| -> serde_json::Value {
+        let answer = client.get(path);
+        assert_eq!(answer.status, 200, "{answer:?}");
+        serde_json::from_slice(&answer.body).unwrap()
+    };
+    let end = Instant::now() + PATIENCE;
+    while info(&mut client, "/rooms/1?info=1")["subscribers"] != 3 {
+        assert!(Instant::now() < end);
+    }
+    let of_other = info(&mut client, "/rooms/2?info=1");
+    assert_eq!((&of_other["channel"], &of_other["last"]), (&"/rooms/2".into(), &1.into()));
+    assert_eq!(client.get("/rooms/unknown?info=1").status, 404);
+    client.send("HEAD /rooms/1 HTTP/1.1\r\nhost: a\r\n\r\n");
+    assert_eq!(field(&client.answer(), "channel-subscribers"), "3");
+    let mut client = stage.connect();
+    client.send("GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    let metrics = String::from_utf8(client.answer().body).unwrap();
+    for line in [
+        "superpoll_channels{host=\"\",route=\"/rooms/{room}\"} 2\n",
+        "superpoll_channel_subscribers{host=\"\",route=\"/rooms/{room}\"} 4\n",
+    ] {
+        assert!(metrics.contains(line), "{line} in {metrics}");
+    }
+    drop(subscribers);
+    while info(&mut client, "/rooms/1?info=1")["subscribers"] != 0 {
+        assert!(Instant::now() < end);
+    }
+}
+
+#[test]
 fn a_flood_of_names_is_refused_and_harms_no_known_channel() {
     let stage = stage(BACKENDS[3], 1, "max_channels = 10");
     let mut client = stage.connect();
