@@ -47,6 +47,7 @@ mod descriptors;
 mod exchange;
 mod file_region;
 pub mod files;
+mod http2_stream;
 mod io_activity;
 mod listen;
 mod log;

@@ -18,6 +18,7 @@ use superpoll_rt::net::TcpStream;
 use superpoll_rt::net::unix::UnixStream;
 use superpoll_rt::transfer::poll_sendfile;
 
+use crate::http2_stream::Http2Stream;
 use crate::proxy_protocol::Rewind;
 use crate::{file_region, sys};
 
@@ -243,6 +244,8 @@ pub(crate) enum Layered<T> {
     Plain(Plain),
     /// Encrypted. Its keys are in this process, so it cannot be parked or handed on.
     Tls(Box<FuturesIo<T>>),
+    /// A stream of a connection of HTTP/2, which has others.
+    Stream(Box<Http2Stream>),
 }
 
 /// A stream with a client.
@@ -257,6 +260,7 @@ macro_rules! layer {
         match $self.get_mut() {
             Layered::Plain(stream) => $trait::$method(Pin::new(stream), $($argument),*),
             Layered::Tls(stream) => $trait::$method(Pin::new(stream.get_mut()), $($argument),*),
+            Layered::Stream(stream) => $trait::$method(Pin::new(&mut **stream), $($argument),*),
         }
     };
 }
@@ -270,6 +274,8 @@ impl<T: AsyncRead + Unpin> hyper::rt::Read for Layered<T> {
         match self.get_mut() {
             Layered::Plain(stream) => hyper::rt::Read::poll_read(Pin::new(stream), cx, room),
             Layered::Tls(stream) => hyper::rt::Read::poll_read(Pin::new(&mut **stream), cx, room),
+            // hyper has it already.
+            Layered::Stream(_) => Poll::Ready(Err(io::ErrorKind::Unsupported.into())),
         }
     }
 }
@@ -342,23 +348,25 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Layered<T> {
 }
 
 impl Transport {
-    /// Returns the socket below.
-    pub(crate) fn plain(&self) -> &Plain {
+    /// Returns the socket below, unless it has other streams as well.
+    pub(crate) fn plain(&self) -> Option<&Plain> {
         match self {
-            Layered::Plain(plain) => plain,
-            Layered::Tls(stream) => stream.get_ref().get_ref().0.get_ref(),
+            Layered::Plain(plain) => Some(plain),
+            Layered::Tls(stream) => Some(stream.get_ref().get_ref().0.get_ref()),
+            Layered::Stream(_) => None,
         }
     }
 
     /// Returns how many bytes the kernel has still to send, where it reports them.
     pub(crate) fn unsent(&self) -> Option<u64> {
-        sys::unsent(self.plain()).ok()
+        sys::unsent(self.plain()?).ok()
     }
 
     /// Whether the peer is gone. A client that has only ended its own half is still there.
     pub(crate) fn is_gone(&self) -> bool {
         // A hang-up and an error are reported without being asked for.
-        let mut polled = [PollFd::new(self.plain(), PollFlags::empty())];
+        let Some(plain) = self.plain() else { return false };
+        let mut polled = [PollFd::new(plain, PollFlags::empty())];
         poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|count| count > 0)
     }
 }

@@ -244,6 +244,10 @@ struct SocketSession {
     sends: SendQueue,
     /// The time at which the silence is too long.
     quiet_until: Instant,
+    /// Output had to wait at the last ping, and some of it was written since. A stream of HTTP/2 has
+    /// no queue of its own that could be looked at.
+    has_waited: bool,
+    has_written: bool,
     /// The timer limits the end of the connection.
     ends: bool,
     /// Its place among the publishers that wait.
@@ -269,6 +273,8 @@ impl SocketSession {
             heard: true,
             sends: SendQueue::default(),
             quiet_until: Instant::now(),
+            has_waited: false,
+            has_written: false,
             ends: false,
             turn: None,
         }
@@ -369,6 +375,7 @@ impl SocketSession {
             match written {
                 Ok(count) => {
                     self.sends.wrote(count);
+                    self.has_written = true;
                     wrote = true;
                 }
                 Err(Some(error)) => return Err(error),
@@ -477,10 +484,15 @@ impl SocketSession {
             }
             // A client whose output waits is not read, and its pong waits behind that output.
             let lives = self.heard || self.session.is_held_up();
-            if self.ends || !(lives || self.sends.has_moved(transport.plain())) {
+            let takes = match transport.plain() {
+                Some(plain) => self.sends.has_moved(plain),
+                None => self.has_waited && self.has_written,
+            };
+            if self.ends || !(lives || takes) {
                 return Poll::Ready(Next::Gone);
             }
-            self.sends = SendQueue::of(transport.plain());
+            self.sends = transport.plain().map_or_else(SendQueue::default, SendQueue::of);
+            (self.has_waited, self.has_written) = (self.session.left() > 0, false);
             if !self.subscription.local_subscribers.hub.is_gathering() {
                 self.heard = false;
                 self.session.send_raw(PING);

@@ -18,6 +18,7 @@ use http::{HeaderName, HeaderValue, Method, Request, Response, Uri, Version};
 use http_body::{Body as _, Frame, SizeHint};
 use hyper::body::Incoming;
 
+use super::handshake::{self, Handshake};
 use super::listener_context::ListenerContext;
 use super::router::Reply;
 use crate::body::Body;
@@ -189,12 +190,17 @@ impl ConnectionState {
 }
 
 /// A request that has not been answered to the end.
-struct Running(Rc<ConnectionState>);
+pub(super) struct Running(Rc<ConnectionState>);
 
 impl Running {
     fn new(state: &Rc<ConnectionState>) -> Running {
-        state.running.set(state.running.get() + 1);
         state.requests.set(state.requests.get().wrapping_add(1));
+        Running::again(state)
+    }
+
+    /// Counts a request for longer than its response takes.
+    pub(super) fn again(state: &Rc<ConnectionState>) -> Running {
+        state.running.set(state.running.get() + 1);
         let running = &state.context.worker.counters.running;
         running.set(running.get() + 1);
         Running(state.clone())
@@ -370,6 +376,20 @@ pub(super) struct Rest {
     running: Running,
     version: Version,
     entry: Option<Box<Entry>>,
+    /// The proof that belongs to the request, if it asks for a WebSocket on a stream.
+    accept: Option<String>,
+}
+
+impl Rest {
+    fn finish(self, response: Response<Body>) -> Response<Answer> {
+        let Rest { running, version, entry, accept } = self;
+        let response = match accept {
+            Some(accept) => handshake::response(response, &accept),
+            None => response,
+        };
+        let state = running.0.clone();
+        state.finish(running, version, entry, response)
+    }
 }
 
 impl Future for Serving {
@@ -382,18 +402,19 @@ impl Future for Serving {
             }
             Serving::Later { response, rest } => {
                 let response = ready!(response.as_mut().poll(cx));
-                let Some(Rest { running, version, entry }) = rest.take() else {
-                    return Poll::Pending;
-                };
-                let state = running.0.clone();
-                Poll::Ready(Ok(state.finish(running, version, entry, response)))
+                let Some(rest) = rest.take() else { return Poll::Pending };
+                Poll::Ready(Ok(rest.finish(response)))
             }
         }
     }
 }
 
-/// Answers one request.
-pub(super) fn serve_one(state: &Rc<ConnectionState>, request: Request<Incoming>) -> Serving {
+/// Answers one request, which may be the handshake of a WebSocket on a stream.
+pub(super) fn serve_one(
+    state: &Rc<ConnectionState>,
+    request: Request<Incoming>,
+    handshake: Option<&Handshake>,
+) -> Serving {
     let running = Running::new(state);
     let worker = &state.context.worker;
     let (version, is_empty) = (request.version(), request.body().is_end_stream());
@@ -420,23 +441,29 @@ pub(super) fn serve_one(state: &Rc<ConnectionState>, request: Request<Incoming>)
         // A request that waits takes its entry along.
         state.entry.replace(entry.take());
     }
+    if let Some(entry) = entry.as_mut().filter(|_| handshake.is_some()) {
+        entry.record.method = Method::CONNECT;
+    }
+    let plan = handshake.map_or(&state.plan, |handshake| &handshake.plan);
     let prepare = |request: Request<Incoming>| {
         let io_activity = is_alone.then(|| state.io_activity.clone());
         let exchange = Exchange {
             peer: state.peer.clone(),
-            can_take_over: state.can_take_over && version == Version::HTTP_11,
+            can_take_over: handshake.is_some()
+                || (state.can_take_over && version == Version::HTTP_11),
             can_wait: state.can_park && is_empty,
             is_private: state.context.is_private,
-            plan: state.plan.clone(),
+            plan: plan.clone(),
             io_activity: io_activity.clone(),
         };
         let (limit, patience) = (worker.limits.get().body_bytes, worker.timeouts.get().body);
         (request.map(|body| Upload::new(body, limit, patience, io_activity)), exchange)
     };
-    match worker.router().respond(request, &state.peer, prepare) {
-        Reply::Now(response) => Serving::Now(Some(state.finish(running, version, entry, response))),
-        Reply::Later(response) => {
-            Serving::Later { response, rest: Some(Rest { running, version, entry }) }
-        }
+    let accept = handshake.map(|handshake| handshake.accept.clone());
+    let reply = worker.router().respond(request, &state.peer, prepare);
+    let rest = Rest { running, version, entry, accept };
+    match reply {
+        Reply::Now(response) => Serving::Now(Some(rest.finish(response))),
+        Reply::Later(response) => Serving::Later { response, rest: Some(rest) },
     }
 }

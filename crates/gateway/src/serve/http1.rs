@@ -81,7 +81,7 @@ pub(super) async fn serve(
         let service = {
             let state = state.clone();
             // hyper can give back only a service that can be moved, as this one.
-            service_fn(move |request| serve_one(&state, request))
+            service_fn(move |request| serve_one(&state, request, None))
         };
         let io = Watched { transport, before, io_activity: state.io_activity.clone() };
         let mut connection = context.http1.serve_connection(io, service);

@@ -18,10 +18,11 @@ use hyper::service::service_fn;
 use superpoll_rt::hyper::EngineTimer;
 use superpoll_rt::time::sleep;
 
-use super::answer::{ConnectionState, serve_one};
+use super::answer::ConnectionState;
 use super::clock::{Clock, ExitReason};
+use super::extended_connect;
 use super::listener_context::ListenerContext;
-use super::streams::{BUFFER, Spawner, Streams, portioned};
+use super::streams::{BUFFER, Spawner, Streams};
 use super::watched::Watched;
 use crate::peer::Peer;
 use crate::transport::Transport;
@@ -37,7 +38,8 @@ impl ListenerContext {
             .timer(EngineTimer)
             .max_concurrent_streams(STREAMS)
             .max_send_buf_size(BUFFER)
-            .max_header_list_size(self.header_bytes);
+            .max_header_list_size(self.header_bytes)
+            .enable_connect_protocol();
         http2
     }
 }
@@ -51,7 +53,7 @@ pub(super) async fn serve(context: Rc<ListenerContext>, transport: Transport, pe
         let (state, streams) = (state.clone(), streams.clone());
         service_fn(move |request| {
             let guard = streams.begin();
-            portioned(serve_one(&state, request), guard)
+            extended_connect::serve(&state, request, guard)
         })
     };
     let io = Watched { transport, before: Bytes::new(), io_activity: state.io_activity.clone() };

@@ -15,6 +15,8 @@ mod adoption;
 mod answer;
 mod clock;
 mod connection;
+mod extended_connect;
+mod handshake;
 mod http1;
 mod http2;
 mod linger;

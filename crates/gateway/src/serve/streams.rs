@@ -71,6 +71,9 @@ struct Stream {
     waker: RefCell<Option<Waker>>,
     /// The stream is among those that wait for the shared bytes.
     is_waiting: Cell<bool>,
+    /// It has left HTTP: its task is the one that writes its bytes, and its guard is held by the
+    /// protocol that it has changed to.
+    is_upgraded: Cell<bool>,
     task: RefCell<Option<JoinHandle<()>>>,
 }
 
@@ -89,6 +92,7 @@ impl Streams {
             is_over: Cell::new(false),
             waker: RefCell::default(),
             is_waiting: Cell::new(false),
+            is_upgraded: Cell::new(false),
             task: RefCell::default(),
         });
         stream.index.set(self.all.borrow_mut().insert(stream.clone()));
@@ -104,10 +108,12 @@ impl Streams {
         let mut tasks = Vec::new();
         let mut is_left = false;
         for (_, stream) in self.all.borrow().iter() {
-            if stream.has_moved.take() || stream.held.get() == 0 || is_stuck {
+            // A protocol has time limits of its own, up to its end.
+            let is_in_use = stream.is_upgraded.get() && !stream.is_over.get();
+            if stream.has_moved.take() || stream.held.get() == 0 || is_stuck || is_in_use {
                 stream.since.set(now);
             } else if now.saturating_duration_since(stream.since.get()) >= limit {
-                is_left |= stream.is_over.get();
+                is_left |= stream.is_over.get() && !stream.is_upgraded.get();
                 tasks.extend(stream.task.take());
             }
         }
@@ -120,6 +126,15 @@ impl Streams {
     #[cfg(test)]
     fn held(&self) -> usize {
         self.held.get()
+    }
+}
+
+impl StreamGuard {
+    /// Notes that the stream leaves HTTP with the response that hyper is given next. Its bytes are
+    /// written by the task that hyper then spawns.
+    pub(super) fn upgrade(&self) {
+        self.0.is_upgraded.set(true);
+        self.0.streams.newest.replace(Some(self.0.clone()));
     }
 }
 
@@ -223,7 +238,15 @@ pub(super) struct Portions {
     answer: Answer,
     /// The rest of the last frame.
     rest: Bytes,
-    guard: StreamGuard,
+    /// None if the stream leaves HTTP: there is no body then.
+    guard: Option<StreamGuard>,
+}
+
+impl Portions {
+    pub(super) fn new(mut answer: Answer, guard: Option<StreamGuard>) -> Portions {
+        answer.limit_reads(READ);
+        Portions { answer, rest: Bytes::new(), guard }
+    }
 }
 
 /// Answers a request in portions.
@@ -232,10 +255,7 @@ pub(super) async fn portioned(
     guard: StreamGuard,
 ) -> Result<Response<Portions>, Infallible> {
     let response = serving.await?;
-    Ok(response.map(|mut answer| {
-        answer.limit_reads(READ);
-        Portions { answer, rest: Bytes::new(), guard }
-    }))
+    Ok(response.map(|answer| Portions::new(answer, Some(guard))))
 }
 
 impl http_body::Body for Portions {
@@ -247,7 +267,7 @@ impl http_body::Body for Portions {
         cx: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Frame<Portion>>>> {
         let this = self.get_mut();
-        let stream = &this.guard.0;
+        let Some(StreamGuard(stream)) = &this.guard else { return Poll::Ready(None) };
         ready!(stream.poll_room(cx));
         if this.rest.is_empty() {
             let frame = match ready!(Pin::new(&mut this.answer).poll_frame(cx)) {
@@ -290,10 +310,20 @@ pub(super) struct Spawner(pub Rc<Streams>);
 
 impl<F: Future<Output = ()> + 'static> Executor<F> for Spawner {
     fn execute(&self, future: F) {
-        let task = spawn(future);
-        if let Some(stream) = self.0.newest.take() {
-            stream.task.replace(Some(task));
-        }
+        let Some(stream) = self.0.newest.take() else { return spawn(future).detach() };
+        let task = match stream.is_upgraded.get() {
+            false => spawn(future),
+            true => {
+                // A byte stands for all that is still to be written.
+                stream.hold(1);
+                let writes = Portion { bytes: Bytes::new(), length: 1, stream: stream.clone() };
+                spawn(async move {
+                    future.await;
+                    drop(writes);
+                })
+            }
+        };
+        stream.task.replace(Some(task));
     }
 }
 
@@ -357,5 +387,51 @@ mod tests {
         drop(third);
         assert!(!streams.end_stalled(now, limit, false));
         assert_eq!(streams.all.borrow().len(), 2);
+    }
+
+    #[test]
+    fn a_stream_that_has_left_http_is_reset_only_after_its_protocol_has_ended() {
+        let limit = Duration::from_secs(5);
+        superpoll_rt::Runtime::new().unwrap().block_on(async {
+            let streams: Rc<Streams> = Rc::default();
+            let executor = Spawner(streams.clone());
+            // The request's task, and the task that writes the bytes of the other protocol.
+            let guard = streams.begin();
+            executor.execute(async {});
+            guard.upgrade();
+            let writes = Rc::new(());
+            let held = writes.clone();
+            executor.execute(async move {
+                std::future::pending::<()>().await;
+                drop(held);
+            });
+            let begin = Instant::now();
+            for second in 0..20 {
+                let now = begin + Duration::from_secs(second);
+                assert!(!streams.end_stalled(now, limit, false));
+                superpoll_rt::yield_now().await;
+                assert_eq!(Rc::strong_count(&writes), 2, "after {second} s");
+            }
+            // The protocol has ended, and its last bytes are not taken.
+            drop(guard);
+            // It was last in use after 19 s.
+            for second in 20..=24 {
+                assert_eq!((Rc::strong_count(&writes), streams.all.borrow().len()), (2, 1));
+                let now = begin + Duration::from_secs(second);
+                // It can be reset, so the connection can go on.
+                assert!(!streams.end_stalled(now, limit, false));
+                superpoll_rt::yield_now().await;
+            }
+            assert_eq!(Rc::strong_count(&writes), 1);
+            assert_eq!((streams.held(), streams.all.borrow().len()), (0, 0));
+            // One whose last bytes are taken is not kept.
+            let guard = streams.begin();
+            executor.execute(async {});
+            guard.upgrade();
+            executor.execute(async {});
+            drop(guard);
+            superpoll_rt::yield_now().await;
+            assert_eq!((streams.held(), streams.all.borrow().len()), (0, 0));
+        });
     }
 }

@@ -7,6 +7,7 @@ mod clients;
 mod ending;
 mod events;
 mod expiry;
+mod http2;
 mod names;
 mod origins;
 mod parked_events;
@@ -24,3 +25,5 @@ mod socket;
 mod stage;
 mod tls;
 mod tokens;
+#[path = "../serve/websocket2.rs"]
+mod websocket2;

@@ -20,13 +20,13 @@ use crate::stage::{BACKENDS, PATIENCE, Stage};
 type Stream = StreamOwned<ClientConnection, TcpStream>;
 
 /// A certificate in a folder of its own, and a client that trusts it.
-struct Trust {
+pub(crate) struct Trust {
     folder: tempfile::TempDir,
-    config: Arc<ClientConfig>,
+    pub config: Arc<ClientConfig>,
 }
 
 impl Trust {
-    fn new(protocols: &[&[u8]]) -> Trust {
+    pub(crate) fn new(protocols: &[&[u8]]) -> Trust {
         let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("cert.pem"), made.cert.pem()).unwrap();
@@ -52,6 +52,14 @@ impl Trust {
         let tls =
             format!("tls = {{ certificate = {cert:?}, key = {key:?} }}\n[timeouts]\n{timeouts}");
         Stage::new(backend, 1, &text("").replace("[timeouts]", &tls))
+    }
+
+    /// Returns a server with a configuration, in which `more` follows the routes.
+    pub(crate) fn stage_of(&self, backend: BackendKind, text: &str, more: &str) -> Stage {
+        let (cert, key) = (self.folder.path().join("cert.pem"), self.folder.path().join("key.pem"));
+        let tls = format!("tls = {{ certificate = {cert:?}, key = {key:?} }}\n");
+        let text = text.replace("[timeouts]\npark = \"40ms\"\n", &tls);
+        Stage::new(backend, 1, &format!("{text}{more}"))
     }
 }
 

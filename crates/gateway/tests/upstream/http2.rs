@@ -160,7 +160,7 @@ impl Drop for H2 {
 }
 
 /// Writes a certificate for `localhost` and its key.
-fn certificate(folder: &Path) {
+pub(crate) fn certificate(folder: &Path) {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     std::fs::write(folder.join("cert.pem"), made.cert.pem()).unwrap();
     std::fs::write(folder.join("key.pem"), made.signing_key.serialize_pem()).unwrap();

@@ -8,3 +8,6 @@ mod heads;
 mod http2;
 mod origin;
 mod streams;
+#[path = "../serve/websocket2.rs"]
+mod websocket2;
+mod websockets;

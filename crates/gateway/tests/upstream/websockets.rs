@@ -1,0 +1,160 @@
+//! WebSockets on streams of HTTP/2, to servers that know those of HTTP/1.1.
+
+use std::io::Read;
+use std::sync::Arc;
+
+use futures_lite::{AsyncReadExt, AsyncWriteExt};
+use futures_rustls::TlsConnector;
+use futures_rustls::rustls::pki_types::CertificateDer;
+use futures_rustls::rustls::pki_types::pem::PemObject;
+use futures_rustls::rustls::{ClientConfig, RootCertStore};
+use http_body_util::BodyExt;
+use superpoll_rt::{BackendKind, Runtime, spawn, time};
+use tungstenite::handshake::derive_accept_key;
+
+use crate::gateway::{Gateway, MOST, whole};
+use crate::http2::certificate;
+use crate::origin::Origin;
+use crate::websocket2::Connection2;
+
+/// Talks HTTP/2 with a gateway to a server.
+fn with(
+    backend: BackendKind,
+    origin: &Origin,
+    upstream: &str,
+    rest: &str,
+    talk: impl AsyncFnOnce(&mut Connection2),
+) {
+    let folder = tempfile::tempdir().unwrap();
+    certificate(folder.path());
+    let at = folder.path().display();
+    let servers = format!("servers = [{{ address = \"{}\" }}]\n{upstream}", origin.address);
+    let text = whole(&servers, "", rest).replace(
+        "address = \"127.0.0.1:0\"\n",
+        &format!("address = \"127.0.0.1:0\"\ntls = {{ certificate = \"{at}/cert.pem\", key = \"{at}/key.pem\" }}\n"),
+    );
+    let gateway = Gateway::start(backend, &text);
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(folder.path().join("cert.pem")).unwrap()).unwrap();
+    let provider = Arc::new(futures_rustls::rustls::crypto::ring::default_provider());
+    let mut client = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    client.alpn_protocols = vec![b"h2".to_vec()];
+    let connector = TlsConnector::from(Arc::new(client));
+    Runtime::new().unwrap().block_on(async {
+        let mut connection = Connection2::new(&connector, &gateway.address, "/plain").await;
+        let patience = std::time::Duration::from_secs(60);
+        time::timeout(patience, talk(&mut connection)).await.expect("it takes too long");
+    });
+}
+
+/// A server that knows WebSockets: it greets, sends the bytes that it gets back until none come, and
+/// then says so. What is at other paths is no WebSocket.
+fn chat() -> Origin {
+    Origin::start(|line| {
+        let seen = line.request()?;
+        let key = seen.field("sec-websocket-key").unwrap_or_default();
+        let accept = match seen.line() {
+            line if line.contains("/wrong") => "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=".to_owned(),
+            line if line.contains("/chat") => derive_accept_key(key.as_bytes()),
+            plain if plain.contains("/denied") => {
+                return line.send("HTTP/1.1 403 Forbidden\r\nContent-Length: 3\r\n\r\nno\n");
+            }
+            _ => return line.answer("a page"),
+        };
+        line.send(format!(
+            "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+             Sec-WebSocket-Protocol: chat\r\nSec-WebSocket-Accept: {accept}\r\n\r\nhello"
+        ))?;
+        let mut room = [0; 4096];
+        loop {
+            match line.reader.read(&mut room)? {
+                0 => break,
+                count => line.send(&room[..count])?,
+            }
+        }
+        line.send("bye")?;
+        line.stream.end_writing();
+        Ok(())
+    })
+}
+
+#[test]
+fn a_websocket_goes_through() {
+    for backend in MOST {
+        let origin = chat();
+        with(backend, &origin, "", "", async |connection| {
+            let fields = [
+                ("sec-websocket-protocol", "chat"),
+                ("origin", "https://localhost"),
+                ("sec-websocket-key", "of the client, which means nothing here"),
+            ];
+            let (stream, response) = connection.open("/chat?room=1", &fields).await;
+            assert_eq!(response.headers()["sec-websocket-protocol"], "chat");
+            let (mut reader, mut writer) = futures_lite::io::split(stream);
+            let mut greeting = [0; 5];
+            reader.read_exact(&mut greeting).await.unwrap();
+            assert_eq!(&greeting, b"hello");
+            // More than all windows and buffers on the way, in both directions at once.
+            let large: Vec<u8> = (0..3_000_000_u32).map(|at| (at % 251) as u8).collect();
+            let sent = large.clone();
+            let sends = spawn(async move {
+                writer.write_all(&sent).await.unwrap();
+                writer.close().await.unwrap();
+            });
+            let mut all = Vec::new();
+            reader.read_to_end(&mut all).await.unwrap();
+            sends.await.unwrap();
+            // The end of one direction leaves the other open.
+            assert!(all == [&large[..], b"bye"].concat(), "{backend:?}: {} bytes", all.len());
+            // The connection goes on.
+            let page = connection.send("GET", "/page", &[], "").await;
+            assert_eq!(page.into_body().collect().await.unwrap().to_bytes(), "a page");
+        });
+        let seen = origin.seen();
+        let chat = seen.iter().find(|seen| seen.line().contains("/chat")).unwrap();
+        assert_eq!(chat.line(), "GET /chat?room=1 HTTP/1.1");
+        assert_eq!(chat.field("connection").unwrap(), "upgrade");
+        assert_eq!(chat.field("upgrade").unwrap(), "websocket");
+        assert_eq!(chat.field("sec-websocket-version").unwrap(), "13");
+        assert_eq!(chat.field("host").unwrap(), "localhost");
+        assert_eq!(chat.field("origin").unwrap(), "https://localhost");
+        let key = chat.field("sec-websocket-key").unwrap();
+        assert_eq!(key.len(), 24, "{key}");
+    }
+}
+
+#[test]
+fn a_server_may_refuse_and_may_not_know_websockets() {
+    for backend in MOST {
+        let origin = chat();
+        with(backend, &origin, "", "", async |connection| {
+            for (path, status) in [("/denied", 403), ("/page", 501), ("/wrong", 502)] {
+                let version = [("sec-websocket-version", "13")];
+                let response = connection.ask("websocket", path, &version).await;
+                assert_eq!(response.status(), status, "{path}");
+                response.into_body().collect().await.unwrap();
+            }
+            let (mut stream, _) = connection.open("/chat", &[]).await;
+            let mut greeting = [0; 5];
+            stream.read_exact(&mut greeting).await.unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_websocket_on_which_nothing_moves_is_closed() {
+    let origin = chat();
+    let rest = "[timeouts]\ntunnel = \"1s\"";
+    with(BackendKind::Adaptive, &origin, "", rest, async |connection| {
+        let (mut stream, _) = connection.open("/chat", &[]).await;
+        let mut all = Vec::new();
+        let _ = stream.read_to_end(&mut all).await;
+        assert!(all.starts_with(b"hello"));
+        // The connection goes on.
+        assert_eq!(connection.send("GET", "/page", &[], "").await.status(), 200);
+    });
+}
