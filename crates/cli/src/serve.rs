@@ -174,7 +174,6 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let error_log =
         ErrorLog::open(&config.log).map_err(|error| format!("opening the log {path}: {error}"))?;
     let error_log = Arc::new(error_log);
-    warn(&error_log, &config);
     let outcome = serve(options, &config, inherited, &error_log);
     // Engines that are still at work may hold the log, and the process does not wait for those.
     error_log.close();
@@ -182,7 +181,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
 }
 
 /// Logs the settings of a configuration that are probably not meant.
-fn warn(error_log: &ErrorLog, config: &Config) {
+fn report_warnings(error_log: &ErrorLog, config: &Config) {
     for warning in &config.warnings {
         error_log.write(&Event::new(Level::Warning, "configuration-warning", warning.as_str()));
     }
@@ -254,6 +253,7 @@ fn serve(
     let statistics = stats::open(socket, server.subject(), warn);
     let mut statistics = stats::Kept::new(place, statistics);
     announce(error_log, &server)?;
+    report_warnings(error_log, config);
     let mut drain = config.timeouts.drain;
     let left = runtime.try_block_on(async {
         notify(error_log, &[NotifyState::Ready]);
@@ -377,7 +377,7 @@ fn reload(
                 let message = format!("opening the log {}: {error}", config.log.path.display());
                 error_log.write(&Event::new(Level::Error, "log-failed", message));
             }
-            warn(error_log, &config);
+            report_warnings(error_log, &config);
             let message = format!("reloaded the configuration {}", path.display());
             (Event::new(Level::Notice, "reloaded", message), Some(config))
         }

@@ -38,7 +38,7 @@ fn messages_pass_a_proxy_both_ways_and_the_end_does_as_well() {
             [[hosts]]
             [[hosts.routes]]
             path = \"/news\"
-            channel = {}
+            channel = { publish = \"anyone\" }
             [timeouts]
             park = \"50ms\"",
         );
