@@ -41,7 +41,13 @@ pub(crate) struct Tab {
 
 impl Tab {
     pub(crate) fn open(browser: &str, profile: &Path) -> (Running, Tab) {
+        Tab::open_with(browser, profile, &[])
+    }
+
+    /// Opens one in a browser with further arguments.
+    pub(crate) fn open_with(browser: &str, profile: &Path, arguments: &[&str]) -> (Running, Tab) {
         let child = Command::new(browser)
+            .args(arguments)
             .args(["--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run"])
             .args(["--disable-dev-shm-usage", "--disable-background-networking"])
             .args(["--remote-debugging-port=0", "about:blank"])

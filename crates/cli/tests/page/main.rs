@@ -14,3 +14,4 @@ mod proxy;
 #[path = "../serve/stage.rs"]
 #[expect(dead_code, reason = "shared with the tests of the web server")]
 mod stage;
+mod streams;
