@@ -61,8 +61,8 @@ fn a_page_has_its_websocket_and_its_events_on_the_connection_that_it_came_by() {
     let lines = || std::fs::read_to_string(&log).unwrap_or_default();
     let count = |text: &str| lines().lines().filter(|line| line.contains(text)).count();
     until("both handshakes are logged", || {
-        count("\"CONNECT /news HTTP/2.0\" 200") == 1
-            && count("\"CONNECT /news?after=0 HTTP/2.0\" 200") == 1
+        let one = |path: &str| count(&format!("\"CONNECT https://{at}{path} HTTP/2.0\" 200")) == 1;
+        one("/news") && one("/news?after=0")
     });
     assert_eq!(count("HTTP/1.1"), 0, "{}", lines());
 }
