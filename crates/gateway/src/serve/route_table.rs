@@ -17,6 +17,8 @@ pub(super) struct Route<H> {
 pub(super) struct RouteTable<H> {
     /// Those without parameters, the longest path first, and then those with parameters.
     routes: Vec<Route<H>>,
+    /// The number of those without parameters.
+    above: usize,
     /// Finds those with parameters, by their index.
     patterns: matchit::Router<usize>,
 }
@@ -27,6 +29,7 @@ impl<H> RouteTable<H> {
         routes.sort_by_key(|route| {
             (pattern::has_parameters(&route.path), std::cmp::Reverse(route.path.len()))
         });
+        let above = routes.iter().take_while(|route| !pattern::has_parameters(&route.path)).count();
         let mut patterns = matchit::Router::new();
         for (index, route) in routes.iter().enumerate() {
             if pattern::has_parameters(&route.path) {
@@ -34,7 +37,7 @@ impl<H> RouteTable<H> {
                 let _ = patterns.insert(route.path.as_str(), index);
             }
         }
-        RouteTable { routes, patterns }
+        RouteTable { routes, above, patterns }
     }
 
     /// Returns all routes.
@@ -50,9 +53,10 @@ impl<H> RouteTable<H> {
                 rest.is_empty() || rest.starts_with('/') || route.path.ends_with('/')
             })
         };
-        let mut above =
-            self.routes.iter().take_while(|route| !pattern::has_parameters(&route.path));
-        let above = above.find(fits);
+        let above = self.routes[..self.above].iter().find(fits);
+        if self.above == self.routes.len() {
+            return above;
+        }
         let fitting = self.patterns.at(path).ok().map(|found| &self.routes[*found.value]);
         match (above, fitting) {
             (Some(above), Some(fitting)) => {

@@ -175,7 +175,10 @@ fn the_stream_for_a_named_site_is_parked_too() {
     assert!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
     for (name, value) in [
         ("access-control-allow-origin", ELSEWHERE),
-        ("access-control-expose-headers", "channel-next, channel-epoch, www-authenticate"),
+        (
+            "access-control-expose-headers",
+            "channel-next, channel-epoch, channel-subscribers, www-authenticate",
+        ),
         ("vary", "origin"),
         ("cache-control", "no-store"),
     ] {
