@@ -96,7 +96,7 @@
           const lines = (rest + decoder.decode(value, { stream: true })).split("\n");
           rest = lines.pop();
           for (const line of lines) {
-            const [, name, value] = /^([^:]*):? ?(.*)$/.exec(line);
+            const [, name, value] = /^([^:]*):? ?(.*)$/s.exec(line);
             if (line === "") {
               const { event: kind, data, id } = event;
               const [number, of] = id?.split("-") ?? [];
@@ -120,14 +120,14 @@
           const { headers, status } = response;
           if (wait === 0) open();
           if (status === 204) {
-            if (after == null) move(Number(headers.get("channel-next")), headers.get("channel-epoch"));
+            if (epoch === undefined) move(Number(headers.get("channel-next")), headers.get("channel-epoch"));
             continue;
           }
-          const { messages, next, epoch, missed } = await response.json();
+          const { messages, next, epoch: of, missed } = await response.json();
           if (signal.aborted) throw signal.reason;
           if (missed) take({ missed });
-          for (const message of messages) take({ ...message, epoch });
-          move(next, epoch);
+          for (const message of messages) take({ ...message, epoch: of });
+          move(next, of);
         }
       },
     };

@@ -344,6 +344,34 @@ fn the_first_subscriber_of_a_name_makes_its_channel_and_misses_nothing_of_it() {
 }
 
 #[test]
+fn whatever_a_message_has_in_it_arrives() {
+    let Some((mut scene, _server)) = Scene::open(false) else { return };
+    // Line ends, a field's name and bytes that are no text are what a stream of events treats
+    // specially; a long message comes in several pieces, which cut characters.
+    let sent = "['', ' a\\nb\\n', ':c', 'data: d', 'event', '\\u2028\\u2029', '\\0\\\\\"', 'ä'.repeat(20000)]";
+    for transport in ["websocket", "sse", "long-poll"] {
+        scene.tab.evaluate(&format!(
+            "states.length = seen.length = 0; start({{ transports: ['{transport}'] }}, '/rooms/{transport}'); true"
+        ));
+        scene.tab.until("states.at(-1)?.startsWith('open') && Boolean(room.position)");
+        scene.tab.evaluate(&format!(
+            "(async () => {{ \
+                 for (const text of {sent}) await room.publish(text); \
+                 await room.publish(new Uint8Array([0, 10, 13, 255])); \
+                 await room.publish('last', {{ event: 'added', key: 'k' }}); \
+                 await room.publish('last', {{ event: 'added', key: 'k' }}); \
+             }})(); true"
+        ));
+        scene.until_seen("last");
+        let is_same = format!(
+            "JSON.stringify(seen) === JSON.stringify([...{sent}, new Uint8Array([0, 10, 13, 255]), 'last'])"
+        );
+        assert_eq!(scene.tab.evaluate(&is_same), true, "{transport}");
+        scene.tab.evaluate("room.close(); true");
+    }
+}
+
+#[test]
 fn a_subscription_that_ends_with_its_token_goes_on_with_the_next_one() {
     let Some((mut scene, _server)) = Scene::open(false) else { return };
     let transports = ["websocket", "sse", "long-poll"];
