@@ -1,7 +1,7 @@
 //! Many clients of one server: subscribers by WebSocket and server-sent events, and keep-alive
 //! connections.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -65,26 +65,30 @@ impl Subscriber {
             if let Some(end) = position(&subscriber.unread, b"\r\n\r\n") {
                 break subscriber.unread.drain(..end + 4).collect();
             }
-            subscriber.read();
+            subscriber.read().unwrap();
         };
         let head = String::from_utf8(head).unwrap();
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
         assert!(head.contains("\r\ntransfer-encoding: chunked\r\n"), "{head}");
-        let first = subscriber.chunk();
+        let first = subscriber.chunk().unwrap();
         let id = first.strip_prefix("retry: 2000\nid: ").unwrap().split('-').next().unwrap();
         subscriber.way = Way::Events(Some(id.parse().unwrap()));
         subscriber
     }
 
-    fn read(&mut self) {
+    /// Reads some bytes; `None` if the connection has ended.
+    fn read(&mut self) -> Option<()> {
         let mut room = [0; 4096];
-        let count = self.stream.read(&mut room).unwrap();
-        assert!(count > 0, "the connection has ended: {:?}", self.way);
+        let count = match self.stream.read(&mut room) {
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => 0,
+            outcome => outcome.unwrap(),
+        };
         self.unread.extend_from_slice(&room[..count]);
+        (count > 0).then_some(())
     }
 
-    /// Returns the next frame: its type and its data.
-    fn frame(&mut self) -> (u8, Vec<u8>) {
+    /// Returns the next frame: its type and its data; `None` at the end.
+    fn frame(&mut self) -> Option<(u8, Vec<u8>)> {
         loop {
             let head = |at: usize| self.unread.get(at).copied().map(usize::from);
             let length = match (head(1), head(2), head(3)) {
@@ -97,14 +101,14 @@ impl Subscriber {
                 && self.unread.len() >= start + length
             {
                 let frame: Vec<u8> = self.unread.drain(..start + length).collect();
-                return (frame[0], frame[start..].to_vec());
+                return Some((frame[0], frame[start..].to_vec()));
             }
-            self.read();
+            self.read()?;
         }
     }
 
-    /// Returns the next chunk.
-    fn chunk(&mut self) -> String {
+    /// Returns the next chunk; `None` at the end.
+    fn chunk(&mut self) -> Option<String> {
         loop {
             if let Some(end) = position(&self.unread, b"\r\n") {
                 let size = std::str::from_utf8(&self.unread[..end]).unwrap();
@@ -112,38 +116,38 @@ impl Subscriber {
                 if self.unread.len() >= end + 2 + size + 2 {
                     let chunk: Vec<u8> = self.unread.drain(..end + 2 + size + 2).collect();
                     assert!(chunk.ends_with(b"\r\n"), "{chunk:?}");
-                    return String::from_utf8(chunk[end + 2..][..size].to_vec()).unwrap();
+                    return String::from_utf8(chunk[end + 2..][..size].to_vec()).ok();
                 }
             }
-            self.read();
+            self.read()?;
         }
     }
 
-    /// Returns what comes next.
-    pub(crate) fn receive(&mut self) -> Received {
+    /// Returns what comes next; `None` at the end.
+    pub(crate) fn receive(&mut self) -> Option<Received> {
         let Way::Events(last) = self.way else {
-            return match self.frame() {
+            return Some(match self.frame()? {
                 (0x81, data) => Received::Message(String::from_utf8(data).unwrap()),
                 (0x89, _) => Received::SignOfLife,
                 other => panic!("{other:?}"),
-            };
+            });
         };
-        let chunk = self.chunk();
+        let chunk = self.chunk()?;
         if chunk == ":\n\n" {
-            return Received::SignOfLife;
+            return Some(Received::SignOfLife);
         }
         let (id, data) = chunk.strip_prefix("id: ").unwrap().split_once("\ndata: ").unwrap();
         let id: u64 = id.split('-').next().unwrap().parse().unwrap();
         assert_eq!(Some(id), last.map(|last| last + 1), "{chunk}");
         self.way = Way::Events(Some(id));
-        Received::Message(data.strip_suffix("\n\n").unwrap().to_owned())
+        Some(Received::Message(data.strip_suffix("\n\n").unwrap().to_owned()))
     }
 
     /// Returns all messages up to the last.
     pub(crate) fn messages(&mut self) -> Vec<String> {
         let mut all = Vec::new();
         loop {
-            match self.receive() {
+            match self.receive().expect("the connection goes on") {
                 Received::Message(message) if message == END => return all,
                 Received::Message(message) => all.push(message),
                 Received::SignOfLife => {}
