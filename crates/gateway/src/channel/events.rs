@@ -22,7 +22,7 @@ use super::cursor::SubscribeRequest;
 use super::event_text::{self, COMMENT};
 use super::events_session::EventsSession;
 use super::local_subscribers::{Delivery, LocalSubscribers, Subscription};
-use super::mailbox::{EndReason, Mailbox};
+use super::mailbox::{EndReason, Mailbox, Taken};
 use super::parked::Backlog;
 use super::request::ForeignPage;
 use super::rights::Grant;
@@ -92,10 +92,10 @@ impl LocalSubscribers {
         }
         exchange.end_with_client();
         let (subscription, backlog) = self.subscribe_to_events(asked, grant, false);
-        let Backlog { rest, mailbox, last } = backlog;
+        let Backlog { rest, mailbox } = backlog;
         let silence = self.hub.silence();
         let body = EventsBody {
-            writer: EventWriter { subscription, mailbox, last, is_chunked: false },
+            writer: EventWriter { subscription, mailbox, is_chunked: false },
             unread,
             text: rest,
             silence,
@@ -150,7 +150,7 @@ impl LocalSubscribers {
                 event_text::missed(text, cursor);
             }
         });
-        (subscription, Backlog { rest: text.into(), mailbox, last: start })
+        (subscription, Backlog { rest: text.into(), mailbox })
     }
 }
 
@@ -167,8 +167,6 @@ fn put(text: &mut Vec<u8>, is_chunked: bool, write: impl FnOnce(&mut Vec<u8>)) {
 pub(super) struct EventWriter {
     pub subscription: Subscription,
     pub mailbox: Rc<Mailbox>,
-    /// The last message that was written, or the place before the first.
-    pub last: u64,
     /// Whether each event is a chunk.
     pub is_chunked: bool,
 }
@@ -179,18 +177,17 @@ impl EventWriter {
         let local_subscribers = &self.subscription.local_subscribers;
         let hub = &local_subscribers.hub;
         while text.len() < PIECE
-            && let Some(message) = self.mailbox.take(hub)
+            && let Some(Taken { message, is_after_gap }) = self.mailbox.take(hub)
         {
-            if message.id > self.last + 1 {
+            if is_after_gap {
                 if self.is_chunked && hub.is_gathering() {
-                    // A successor would count this event as a part of a message, see `parked.rs`.
+                    // A successor counts on each message, see `parked.rs`.
                     self.mailbox.end(EndReason::Slow);
                     return;
                 }
                 let cursor = local_subscribers.cursor(message.id - 1);
                 put(text, self.is_chunked, |text| event_text::missed(text, cursor));
             }
-            self.last = message.id;
             if !hub.may_send(&message) {
                 continue;
             }

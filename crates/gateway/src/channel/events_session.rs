@@ -71,10 +71,10 @@ impl EventsSession {
         peer: Rc<Peer>,
         backlog: Backlog,
     ) -> EventsSession {
-        let Backlog { rest, mailbox, last } = backlog;
+        let Backlog { rest, mailbox } = backlog;
         let grant = subscription.local_subscribers.grant(subscription.index);
         EventsSession {
-            writer: EventWriter { subscription, mailbox, last, is_chunked: true },
+            writer: EventWriter { subscription, mailbox, is_chunked: true },
             peer,
             grant,
             output: rest,

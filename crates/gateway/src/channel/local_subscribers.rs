@@ -277,9 +277,8 @@ impl LocalSubscribers {
                         for message in waiting {
                             self.put(&mailbox, message, &broadcast.options);
                         }
-                        let last = waiting.first().map_or(last, |message| message.id - 1);
                         if let Some(parked) = self.parking_lot.take(key) {
-                            let backlog = Backlog { rest, mailbox, last };
+                            let backlog = Backlog { rest, mailbox };
                             self.continue_in_task(index, parked, form, backlog);
                         }
                     }

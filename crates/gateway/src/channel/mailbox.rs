@@ -37,8 +37,19 @@ pub(super) struct Mailbox {
     rest: Cell<Option<(u64, u64)>>,
     queue: RefCell<VecDeque<Message>>,
     bytes: Cell<u64>,
+    /// Whether messages before the first of the replay, or of the queue, were left out.
+    gap_in_replay: Cell<bool>,
+    gap_in_queue: Cell<bool>,
     end: Cell<Option<EndReason>>,
     waker: RefCell<Option<Waker>>,
+}
+
+/// A message that was taken.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Taken {
+    pub message: Message,
+    /// Messages before it were left out.
+    pub is_after_gap: bool,
 }
 
 /// The result of adding a message.
@@ -81,6 +92,7 @@ impl Mailbox {
                 Slow::DropOldest => {
                     bytes -= queue.pop_front().as_ref().map_or(0, cost);
                     put.left_out += 1;
+                    self.gap_in_queue.set(true);
                 }
                 Slow::Disconnect => {
                     put.left_out = queue.len() as u64 + 1;
@@ -112,20 +124,30 @@ impl Mailbox {
             hub::count(&counters.disconnected, 1);
             return self.end(EndReason::Slow);
         }
+        if first > from {
+            self.gap_in_replay.set(true);
+        }
         self.replay.borrow_mut().extend(kept.messages);
     }
 
+    /// Notes that messages before the next one are not kept any more.
+    pub(super) fn note_gap(&self) {
+        self.gap_in_replay.set(true);
+    }
+
     /// Takes the oldest message.
-    pub(super) fn take(&self, hub: &Hub) -> Option<Message> {
+    pub(super) fn take(&self, hub: &Hub) -> Option<Taken> {
         if self.replay.borrow().is_empty() {
             self.fetch(hub);
         }
         if let Some(message) = self.replay.borrow_mut().pop_front() {
-            return Some(message);
+            return Some(Taken { message, is_after_gap: self.gap_in_replay.take() });
         }
         let message = self.queue.borrow_mut().pop_front()?;
         self.bytes.set(self.bytes.get() - cost(&message));
-        Some(message)
+        // Neither may stay for the message after this one.
+        let gaps = [self.gap_in_replay.take(), self.gap_in_queue.take()];
+        Some(Taken { message, is_after_gap: gaps.contains(&true) })
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -185,7 +207,7 @@ mod tests {
 
     fn rest(mailbox: &Mailbox) -> Vec<u64> {
         let hub = Hub::new(Channel::default());
-        std::iter::from_fn(|| mailbox.take(&hub)).map(|message| message.id).collect()
+        std::iter::from_fn(|| mailbox.take(&hub)).map(|taken| taken.message.id).collect()
     }
 
     #[test]
@@ -199,6 +221,40 @@ mod tests {
         assert_eq!(mailbox.put(message(5, 99), &options), Put::default());
         assert_eq!(mailbox.put(message(6, 1), &options).left_out, 1);
         assert_eq!((rest(&mailbox), mailbox.ended()), (vec![6], None));
+    }
+
+    /// Whether a message is behind a gap does not depend on numbers alone: a subscriber may not
+    /// be meant to get all messages.
+    #[test]
+    fn each_gap_is_reported_once_before_the_message_behind_it() {
+        let gaps = |mailbox: &Mailbox, hub: &Hub| -> Vec<(u64, bool)> {
+            std::iter::from_fn(|| mailbox.take(hub))
+                .map(|one| (one.message.id, one.is_after_gap))
+                .collect()
+        };
+        let (mailbox, options) = (Mailbox::default(), options(Slow::DropOldest));
+        let hub = Hub::new(Channel::default());
+        for id in [2, 4, 6] {
+            mailbox.put(message(id, 3), &options);
+        }
+        assert_eq!(gaps(&mailbox, &hub), [(2, false), (4, false), (6, false)]);
+        for id in 7..=11 {
+            mailbox.put(message(id, 3), &options);
+        }
+        assert_eq!(gaps(&mailbox, &hub), [(9, true), (10, false), (11, false)]);
+        mailbox.note_gap();
+        for id in 12..=16 {
+            mailbox.put(message(id, 3), &options);
+        }
+        assert_eq!(gaps(&mailbox, &hub), [(14, true), (15, false), (16, false)]);
+        // Of the history.
+        let options = Channel { history: 4, backlog_bytes: 1, slow: Slow::DropOldest, ..options };
+        let hub = Hub::new(options.clone());
+        let publish = |count| (0..count).for_each(|_| assert!(hub.publish("x").is_some()));
+        publish(4);
+        let mailbox = Mailbox::new(hub.since(Some(Cursor { id: 0, epoch: None })), &options);
+        publish(2);
+        assert_eq!(gaps(&mailbox, &hub), [(1, false), (3, true), (4, false)]);
     }
 
     #[test]
@@ -229,7 +285,7 @@ mod tests {
             let mailbox = Mailbox::new(hub.since(all), &options);
             assert!(mailbox.replay.borrow().len() <= 10);
             let ids: Vec<u64> =
-                std::iter::from_fn(|| mailbox.take(&hub)).map(|one| one.id).collect();
+                std::iter::from_fn(|| mailbox.take(&hub)).map(|one| one.message.id).collect();
             assert_eq!(ids, (1..=100).collect::<Vec<_>>());
             assert!(mailbox.is_empty());
             // So does a subscriber that is behind by no more than the backlog.
@@ -237,13 +293,13 @@ mod tests {
             let held = mailbox.replay.borrow().len() as u64;
             publish(held);
             for id in 1..=100 {
-                assert_eq!(mailbox.take(&hub).map(|one| one.id), Some(id));
+                assert_eq!(mailbox.take(&hub).map(|one| one.message.id), Some(id));
             }
             // For a subscriber that is further behind, some messages are gone.
             let mailbox = Mailbox::new(hub.since(all), &options);
             publish(held + 10);
             let ids: Vec<u64> =
-                std::iter::from_fn(|| mailbox.take(&hub)).map(|one| one.id).collect();
+                std::iter::from_fn(|| mailbox.take(&hub)).map(|one| one.message.id).collect();
             let first = hub.last() - 100 - held - 9 - held;
             match slow {
                 Slow::Disconnect => {
@@ -274,7 +330,7 @@ mod tests {
                 assert_eq!(mailbox.put(message(id, 1000), &options), Put::default());
             }
             let ids: Vec<u64> =
-                std::iter::from_fn(|| mailbox.take(&hub)).map(|one| one.id).collect();
+                std::iter::from_fn(|| mailbox.take(&hub)).map(|one| one.message.id).collect();
             assert_eq!(ids, (1..=100 + behind).collect::<Vec<_>>());
         }
     }

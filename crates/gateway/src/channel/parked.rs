@@ -60,16 +60,14 @@ pub(super) struct Backlog {
     /// The rest of a message, or other bytes that come before the next message.
     pub rest: Bytes,
     pub mailbox: Rc<Mailbox>,
-    /// The last message that was sent, in whole or in part.
-    pub last: u64,
 }
 
 impl Backlog {
     /// Returns the backlog of a subscriber that gets no more messages.
-    fn ended(last: u64, why: EndReason) -> Backlog {
+    fn ended(why: EndReason) -> Backlog {
         let mailbox = Rc::new(Mailbox::default());
         mailbox.end(why);
-        Backlog { rest: Bytes::new(), mailbox, last }
+        Backlog { rest: Bytes::new(), mailbox }
     }
 }
 
@@ -145,8 +143,7 @@ impl LocalSubscribers {
         form: Form,
         why: EndReason,
     ) {
-        let last = self.last_given(index);
-        self.continue_in_task(index, parked, form, Backlog::ended(last, why));
+        self.continue_in_task(index, parked, form, Backlog::ended(why));
     }
 
     /// Sends a sign of life, or ends a subscriber that has gone.
@@ -172,8 +169,7 @@ impl LocalSubscribers {
             return self.park_subscriber(index, parked, form, Some(queue));
         }
         let rest = Bytes::from_static(&bytes[count..]);
-        let last = self.last_given(index);
-        self.continue_in_task(index, parked, form, Backlog { rest, mailbox: Rc::default(), last });
+        self.continue_in_task(index, parked, form, Backlog { rest, mailbox: Rc::default() });
     }
 
     /// Parks a subscriber that has nothing under way.
@@ -245,7 +241,7 @@ impl LocalSubscribers {
             let pinged = pinged.then(|| SendQueue::of(&parked.socket));
             self.clone().park_subscriber(index, parked, form, pinged);
         } else {
-            self.continue_in_task(index, parked, form, Backlog { rest, mailbox, last });
+            self.continue_in_task(index, parked, form, Backlog { rest, mailbox });
         }
         Some(())
     }
@@ -426,6 +422,62 @@ mod tests {
                 };
                 let found = read_all(&client, expected.len()).await;
                 assert!(found.starts_with(&expected), "{form:?} {slow:?}: {found:?}");
+            }
+        });
+    }
+
+    /// Its server may be killed at any time, and the next one counts the bytes that it wrote: they
+    /// must be messages without a gap, up to the end of the stream.
+    #[test]
+    fn a_subscriber_that_misses_messages_ends_while_it_has_an_older_state() {
+        const LENGTH: usize = 64 << 10;
+        let options = Channel {
+            history: 1000,
+            backlog_bytes: 3 * LENGTH as u64,
+            slow: Slow::DropOldest,
+            ..Channel::default()
+        };
+        Runtime::new().unwrap().block_on(async {
+            for form in FORMS {
+                let hub = Hub::restore("/c".into(), EPOCH, Vec::new());
+                hub.change(options.clone());
+                let subscribers = subscribers(&hub, &parking_lot());
+                let (parked, client) = connection();
+                subscribers.adopt(parked, form, (0, false), FOREVER, 0).unwrap();
+                let mut all = Vec::new();
+                for id in 1..=30 {
+                    let data = vec![b'a' + id as u8 % 26; LENGTH];
+                    all.push(Message::new(id, data.clone(), true));
+                    hub.publish(data).unwrap();
+                    // One by one: otherwise the messages wait in the queue of the engine.
+                    let end = Instant::now() + PATIENCE;
+                    while subscribers.last_given(0) < id && hub.subscribers() > 0 {
+                        assert!(Instant::now() < end, "{form:?} {id}");
+                        yield_now().await;
+                    }
+                }
+                assert!(hub.is_gathering());
+                let encoded = Encoded::new(form, SOURCE, &all).from(0);
+                let (mut found, end) = (Vec::new(), Instant::now() + PATIENCE);
+                loop {
+                    let mut room = vec![0; LENGTH];
+                    match (&client).read(&mut room) {
+                        Ok(0) => break,
+                        Ok(count) => found.extend_from_slice(&room[..count]),
+                        Err(_) if hub.subscribers() == 0 => break,
+                        Err(_) => yield_now().await,
+                    }
+                    assert!(Instant::now() < end, "{form:?}: {} bytes", found.len());
+                }
+                let last: &[u8] = match form {
+                    Form::Events => b"0\r\n\r\n",
+                    // 1013, to be closed and tried again.
+                    Form::WebSocket | Form::Json => b"\x88\x20\x03\xf5",
+                };
+                let same = found.iter().zip(&encoded).take_while(|(one, other)| one == other);
+                let same = same.count();
+                assert!(same > LENGTH, "{form:?}: {same}");
+                assert!(found[same..].starts_with(last), "{form:?}: a gap after {same} bytes");
             }
         });
     }

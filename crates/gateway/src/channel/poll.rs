@@ -81,7 +81,8 @@ impl LocalSubscribers {
             return publish::failed(&error);
         }
         drop(subscription);
-        let messages: Vec<Message> = std::iter::from_fn(|| mailbox.take(&self.hub)).collect();
+        let messages: Vec<Message> =
+            std::iter::from_fn(|| mailbox.take(&self.hub)).map(|taken| taken.message).collect();
         match messages.last() {
             None => self.no_content(last),
             Some(message) => {

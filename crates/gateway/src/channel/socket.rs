@@ -26,8 +26,7 @@ use super::frames::PING;
 use super::hub;
 use super::json_frame;
 use super::local_subscribers::{Delivery, LocalSubscribers, Subscription, is_later};
-use super::mailbox::{EndReason, Mailbox};
-use super::message::Message;
+use super::mailbox::{EndReason, Mailbox, Taken};
 use super::parked::{Backlog, CLOSE, MOMENT, Next, ROUNDS, linger, read, write};
 use super::publisher_queue::PublishTurn;
 use super::rights::Grant;
@@ -137,6 +136,9 @@ impl LocalSubscribers {
         let (missed, last) = (since.missed, since.last);
         let mailbox = Rc::new(Mailbox::new(since, &options));
         let subscription = self.add(last, grant, Delivery::Task(mailbox.clone()));
+        if missed {
+            mailbox.note_gap();
+        }
         if missed && options.slow == Slow::Disconnect {
             hub::count(&self.hub.counters().disconnected, 1);
             mailbox.end(EndReason::Slow);
@@ -151,9 +153,7 @@ impl LocalSubscribers {
         if !read.is_empty() {
             session.read(read, &self.hub);
         }
-        SocketSession::new(subscription, mailbox, session, (peer, form, start))
-            .run(transport)
-            .await;
+        SocketSession::new(subscription, mailbox, session, peer, form).run(transport).await;
     }
 
     /// Reads from a parked WebSocket, and parks it again if that was all.
@@ -182,11 +182,7 @@ impl LocalSubscribers {
         if session.is_idle() {
             self.park_subscriber(index, parked, form, None);
         } else {
-            let backlog = Backlog {
-                rest: Bytes::new(),
-                mailbox: Rc::default(),
-                last: self.last_given(index),
-            };
+            let backlog = Backlog { rest: Bytes::new(), mailbox: Rc::default() };
             self.spawn_session(index, parked, form, backlog, session);
         }
     }
@@ -213,13 +209,12 @@ impl LocalSubscribers {
         backlog: Backlog,
         session: Session,
     ) {
-        let Backlog { mailbox, last, .. } = backlog;
+        let mailbox = backlog.mailbox;
         let subscription = Subscription::of(self, index);
         let Ok(plain) = Plain::new(parked.socket) else { return };
         self.set(index, Delivery::Task(mailbox.clone()));
         let counted = self.parking_lot.task();
-        let of = (parked.peer, form, last);
-        let session_task = SocketSession::new(subscription, mailbox, session, of);
+        let session_task = SocketSession::new(subscription, mailbox, session, parked.peer, form);
         let goes_on = async move {
             session_task.run(Transport::Plain(plain)).await;
             drop(counted);
@@ -235,8 +230,6 @@ struct SocketSession {
     session: Session,
     peer: Rc<Peer>,
     form: Form,
-    /// The last message that was sent, or the place before the first.
-    last: u64,
     grant: Grant,
     /// Bytes were read since the last ping.
     heard: bool,
@@ -259,7 +252,8 @@ impl SocketSession {
         subscription: Subscription,
         mailbox: Rc<Mailbox>,
         session: Session,
-        (peer, form, last): (Rc<Peer>, Form, u64),
+        peer: Rc<Peer>,
+        form: Form,
     ) -> SocketSession {
         let grant = subscription.local_subscribers.grant(subscription.index);
         SocketSession {
@@ -268,7 +262,6 @@ impl SocketSession {
             session,
             peer,
             form,
-            last,
             grant,
             heard: true,
             sends: SendQueue::default(),
@@ -328,7 +321,7 @@ impl SocketSession {
                 self.mailbox.take(&self.subscription.local_subscribers.hub),
                 self.mailbox.ended(),
             ) {
-                (Some(message), _) => self.send(&message),
+                (Some(taken), _) => self.send(&taken),
                 (None, None) => return,
                 (None, Some(EndReason::Slow)) => {
                     self.session.close(CloseCode::Again, "too many messages wait for you");
@@ -346,16 +339,18 @@ impl SocketSession {
     }
 
     /// Sends a message, and that messages before it were left out, if the form has a way to say it.
-    fn send(&mut self, message: &Message) {
+    fn send(&mut self, taken: &Taken) {
         let hub = &self.subscription.local_subscribers.hub;
-        if self.form == Form::Json && message.id > self.last + 1 {
+        let message = &taken.message;
+        if taken.is_after_gap {
             if hub.is_gathering() {
-                // A successor would count this frame as a part of a message, see `parked.rs`.
+                // A successor counts on each message, see `parked.rs`.
                 return self.mailbox.end(EndReason::Slow);
             }
-            self.session.send_place(message.id - 1, true, hub.source());
+            if self.form == Form::Json {
+                self.session.send_place(message.id - 1, true, hub.source());
+            }
         }
-        self.last = message.id;
         if hub.may_send(message) {
             self.session.send(message, hub.source());
         }
