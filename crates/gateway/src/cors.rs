@@ -5,7 +5,7 @@
 //! tells such requests from those of the server's own pages. Programs other than browsers do not
 //! send it.
 
-use http::header::{HOST, ORIGIN};
+use http::header::{HOST, ORIGIN, REFERER};
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 
 /// Returns the origin of a request if it is another site than the one that is asked.
@@ -22,12 +22,24 @@ pub(crate) fn of_another_site<'a>(
     if fields.next().is_some() {
         return Err(StatusCode::BAD_REQUEST);
     }
+    let is_own = origin.to_str().is_ok_and(|origin| is_own_site(origin, headers, uri));
+    Ok((!is_own).then_some(origin))
+}
+
+/// Whether an origin is that of the site that is asked.
+pub(crate) fn is_own_site(origin: &str, headers: &HeaderMap, uri: &Uri) -> bool {
     // A proxy before this server may have taken the encryption off, so the scheme is not compared.
-    let site = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
+    let site = origin.split_once("://");
     let host = headers.get(HOST).and_then(|host| host.to_str().ok());
     let asked = uri.authority().map(|authority| authority.as_str()).or(host);
-    let is_own = site.zip(asked).is_some_and(|((_, site), asked)| site.eq_ignore_ascii_case(asked));
-    Ok((!is_own).then_some(origin))
+    site.zip(asked).is_some_and(|((_, site), asked)| site.eq_ignore_ascii_case(asked))
+}
+
+/// Returns the origin of the page that a request comes from, by its `Referer` (RFC 9110, section
+/// 10.1.3); `None` if it does not say.
+pub(crate) fn referring_site(headers: &HeaderMap) -> Option<String> {
+    let page: Uri = headers.get(REFERER)?.to_str().ok()?.parse().ok()?;
+    Some(format!("{}://{}", page.scheme_str()?, page.authority()?))
 }
 
 #[cfg(test)]
@@ -51,6 +63,16 @@ mod tests {
         assert!(asks("https://b", "a", "/") && asks("http://a:81", "a:80", "/"));
         assert!(asks("null", "null", "/") && asks("http://a", "", "/"));
         assert!(asks("https://b", "b", "https://a/"));
+        for (page, expected) in [
+            ("https://a:81/x?y", Some("https://a:81")),
+            ("/x", None),
+            ("about:blank", None),
+            ("", None),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(REFERER, page.parse().unwrap());
+            assert_eq!(referring_site(&headers).as_deref(), expected, "{page}");
+        }
         let mut headers = HeaderMap::new();
         for (name, value) in [(HOST, "a"), (ORIGIN, "http://a"), (ORIGIN, "http://b")] {
             headers.append(name, value.parse().unwrap());

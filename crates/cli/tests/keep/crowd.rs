@@ -19,6 +19,8 @@ pub(crate) enum Way {
     WebSocket,
     /// Server-sent events, in chunks; the last id, if there was one.
     Events(Option<u64>),
+    /// Updates of Mercure, in chunks.
+    Mercure,
 }
 
 /// A subscriber, which reads bytes as they come.
@@ -57,8 +59,23 @@ impl Subscriber {
 
     /// Subscribes by server-sent events.
     pub(crate) fn events(at: SocketAddr) -> Subscriber {
+        let (mut subscriber, first) = Subscriber::stream_of(at, "/news");
+        let id = first.strip_prefix("retry: 2000\nid: ").unwrap().split('-').next().unwrap();
+        subscriber.way = Way::Events(Some(id.parse().unwrap()));
+        subscriber
+    }
+
+    /// Subscribes to updates of a hub of Mercure.
+    pub(crate) fn updates(at: SocketAddr, query: &str) -> Subscriber {
+        let (subscriber, _) = Subscriber::stream_of(at, &format!("/.well-known/mercure?{query}"));
+        Subscriber { way: Way::Mercure, ..subscriber }
+    }
+
+    /// Subscribes by server-sent events; returns the first one, too.
+    fn stream_of(at: SocketAddr, target: &str) -> (Subscriber, String) {
         let mut stream = connect(at);
-        let request = "GET /news HTTP/1.1\r\nHost: a\r\nAccept: text/event-stream\r\n\r\n";
+        let request =
+            format!("GET {target} HTTP/1.1\r\nHost: a\r\nAccept: text/event-stream\r\n\r\n");
         stream.write_all(request.as_bytes()).unwrap();
         let mut subscriber = Subscriber { stream, unread: Vec::new(), way: Way::Events(None) };
         let head = loop {
@@ -71,9 +88,7 @@ impl Subscriber {
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
         assert!(head.contains("\r\ntransfer-encoding: chunked\r\n"), "{head}");
         let first = subscriber.chunk().unwrap();
-        let id = first.strip_prefix("retry: 2000\nid: ").unwrap().split('-').next().unwrap();
-        subscriber.way = Way::Events(Some(id.parse().unwrap()));
-        subscriber
+        (subscriber, first)
     }
 
     /// Reads some bytes; `None` if the connection has ended.
@@ -125,21 +140,27 @@ impl Subscriber {
 
     /// Returns what comes next; `None` at the end.
     pub(crate) fn receive(&mut self) -> Option<Received> {
-        let Way::Events(last) = self.way else {
-            return Some(match self.frame()? {
-                (0x81, data) => Received::Message(String::from_utf8(data).unwrap()),
-                (0x89, _) => Received::SignOfLife,
-                other => panic!("{other:?}"),
-            });
+        let last = match self.way {
+            Way::WebSocket => {
+                return Some(match self.frame()? {
+                    (0x81, data) => Received::Message(String::from_utf8(data).unwrap()),
+                    (0x89, _) => Received::SignOfLife,
+                    other => panic!("{other:?}"),
+                });
+            }
+            Way::Events(last) => Some(last),
+            Way::Mercure => None,
         };
         let chunk = self.chunk()?;
         if chunk == ":\n\n" {
             return Some(Received::SignOfLife);
         }
         let (id, data) = chunk.strip_prefix("id: ").unwrap().split_once("\ndata: ").unwrap();
-        let id: u64 = id.split('-').next().unwrap().parse().unwrap();
-        assert_eq!(Some(id), last.map(|last| last + 1), "{chunk}");
-        self.way = Way::Events(Some(id));
+        if let Some(last) = last {
+            let id: u64 = id.split('-').next().unwrap().parse().unwrap();
+            assert_eq!(Some(id), last.map(|last| last + 1), "{chunk}");
+            self.way = Way::Events(Some(id));
+        }
         Some(Received::Message(data.strip_suffix("\n\n").unwrap().to_owned()))
     }
 
@@ -172,13 +193,14 @@ pub(crate) fn publish_to(at: SocketAddr, path: &str, message: &str) -> bool {
     let mut stream = TcpStream::connect(at).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     let request = format!(
-        "POST {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{message}",
+        "POST {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\
+         Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\r\n{message}",
         message.len()
     );
     let mut answer = String::new();
     let asked = stream.write_all(request.as_bytes());
     let heard = asked.and_then(|()| stream.read_to_string(&mut answer));
-    heard.is_ok() && answer.starts_with("HTTP/1.1 201 ")
+    heard.is_ok() && answer.starts_with("HTTP/1.1 20")
 }
 
 /// Publishes messages continuously.

@@ -1,7 +1,8 @@
 //! Messages on their way to the subscribers of one engine, and their forms for each kind of
 //! subscriber, which are made once.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -9,6 +10,7 @@ use bytes::Bytes;
 use super::cursor::Cursor;
 use super::form::{Encoded, Form};
 use super::hub::Hub;
+use super::mercure::reader::Reader;
 use super::message::{Message, cost};
 use super::replay;
 use crate::config::Channel;
@@ -27,6 +29,8 @@ pub(super) struct Broadcast {
     encoded: [Option<Encoded>; Form::COUNT],
     /// The answer to long-polls from one of the messages on.
     answer: Option<(usize, Bytes)>,
+    /// Which of the messages each reader gets, by its number.
+    wanted: HashMap<u64, Rc<[bool]>>,
 }
 
 impl Broadcast {
@@ -46,14 +50,23 @@ impl Broadcast {
             return None;
         }
         let cost = messages.iter().map(cost).sum();
-        let (options, encoded) = (options.clone(), Default::default());
-        Some(Broadcast { messages, cost, options, encoded, answer: None })
+        let (options, encoded, wanted) = (options.clone(), Default::default(), HashMap::new());
+        Some(Broadcast { messages, cost, options, encoded, answer: None, wanted })
     }
 
     /// Returns the messages in a form.
     pub(super) fn encoded(&mut self, form: Form, hub: &Hub) -> &Encoded {
         self.encoded[form as usize]
             .get_or_insert_with(|| Encoded::new(form, hub.source(), &self.messages))
+    }
+
+    /// Returns which of the messages a reader gets.
+    pub(super) fn wanted(&mut self, reader: &Reader) -> Rc<[bool]> {
+        let messages = &self.messages;
+        let wanted = self.wanted.entry(reader.number);
+        wanted
+            .or_insert_with(|| messages.iter().map(|message| reader.gets(message)).collect())
+            .clone()
     }
 
     /// Returns the answer to long-polls that have read the messages before `first`.

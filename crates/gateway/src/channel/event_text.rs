@@ -4,6 +4,7 @@
 //! A chunk has one message, and depends on nothing but the message and the channel's epoch: a
 //! successor makes the chunks again to find out which part of them was written.
 
+use std::fmt::Display;
 use std::io::Write;
 
 use data_encoding::BASE64;
@@ -15,7 +16,7 @@ use super::message::Message;
 const RETRY: u32 = 2000;
 
 /// The most bytes of an event of one line, and of its chunk, in addition to its message.
-const AROUND: usize = 96;
+const AROUND: usize = 120;
 
 /// The name of the field with the type of an event.
 const EVENT: &str = "event: ";
@@ -31,9 +32,9 @@ pub(super) const LAST_CHUNK: &[u8] = b"0\r\n\r\n";
 
 /// Writes the position at which a stream begins. A client that loses the connection before the
 /// first message knows its place from this event.
-pub(super) fn begin(to: &mut Vec<u8>, cursor: Cursor) {
+pub(super) fn begin(to: &mut Vec<u8>, place: impl Display) {
     // Writing to memory cannot fail, here and below.
-    let _ = write!(to, "retry: {RETRY}\nid: {cursor}\n\n");
+    let _ = write!(to, "retry: {RETRY}\nid: {place}\n\n");
 }
 
 /// Writes that messages up to a position were left out.
@@ -46,13 +47,17 @@ pub(super) fn missed(to: &mut Vec<u8>, cursor: Cursor) {
 pub(super) fn room(message: &Message) -> usize {
     let length = message.data.len();
     let event = message.event().map_or(0, |event| EVENT.len() + event.len() + 1);
-    AROUND + event + if message.is_text { length } else { BASE64.encode_len(length) }
+    let id = message.update().and_then(|update| update.id.as_ref()).map_or(0, String::len);
+    AROUND + event + id + if message.is_text { length } else { BASE64.encode_len(length) }
 }
 
-/// Writes a message.
-pub(super) fn message(to: &mut Vec<u8>, message: &Message, cursor: Cursor) {
+/// Writes a message with its id.
+pub(super) fn message(to: &mut Vec<u8>, message: &Message, id: impl Display) {
     to.reserve(room(message));
-    let _ = writeln!(to, "id: {cursor}");
+    let _ = writeln!(to, "id: {id}");
+    if let Some(retry) = message.update().and_then(|update| update.retry) {
+        let _ = writeln!(to, "retry: {retry}");
+    }
     if message.is_text {
         if let Some(event) = message.event() {
             let _ = writeln!(to, "{EVENT}{event}");

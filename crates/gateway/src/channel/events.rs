@@ -18,11 +18,14 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body::Frame;
 use superpoll_rt::time::{Sleep, sleep};
 
-use super::cursor::SubscribeRequest;
+use super::cursor::Cursor;
 use super::event_text::{self, COMMENT};
 use super::events_session::EventsSession;
+use super::form::Form;
 use super::local_subscribers::{Delivery, LocalSubscribers, Subscription};
 use super::mailbox::{EndReason, Mailbox, Taken};
+use super::mercure::reader::{Reader, ReaderRecord};
+use super::mercure::{EARLIEST, update};
 use super::parked::Backlog;
 use super::request::ForeignPage;
 use super::rights::Grant;
@@ -39,6 +42,9 @@ const PIECE: usize = 16 << 10;
 /// The field that keeps reverse proxies from collecting events.
 const BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 
+/// The id of the last event that a client has, or the one before the first that it gets.
+pub(super) const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+
 /// Whether a client accepts a stream of events.
 pub(super) fn are_asked_for(headers: &HeaderMap) -> bool {
     accept::weight_of(headers, "text/event-stream").is_some_and(|weight| weight > 0)
@@ -52,9 +58,35 @@ fn fields() -> HeaderMap {
     fields
 }
 
+/// A stream of events that a client asks for.
+pub(super) struct StreamRequest {
+    /// The place to begin after; without it, the messages from now on.
+    pub after: Option<Cursor>,
+    pub grant: Grant,
+    /// The page of another site that asks for it.
+    pub page: Option<ForeignPage>,
+    /// The rest of the question, if it is one of Mercure.
+    pub mercure: Option<MercureRequest>,
+}
+
+/// What only a client of Mercure asks for.
+pub(super) struct MercureRequest {
+    pub reader: ReaderRecord,
+    /// The id of the last event that it has, as it was asked for.
+    pub last_event_id: Option<String>,
+}
+
+/// The beginning of a stream of events.
+struct Beginning {
+    subscription: Subscription,
+    backlog: Backlog,
+    form: Form,
+    /// The fields of the response.
+    fields: HeaderMap,
+}
+
 /// Returns the head of a response that hyper does not write, perhaps to the page of another site.
-fn head(page: Option<ForeignPage>) -> Vec<u8> {
-    let mut fields = fields();
+fn head(mut fields: HeaderMap, page: Option<ForeignPage>) -> Vec<u8> {
     fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     if let Some(page) = page {
         page.allow(&mut fields);
@@ -77,25 +109,25 @@ impl LocalSubscribers {
     /// Answers with messages as long as there are any, perhaps the page of another site.
     pub(super) async fn stream(
         self: Rc<LocalSubscribers>,
-        asked: SubscribeRequest,
+        asked: StreamRequest,
         exchange: &Exchange,
         unread: Unread,
-        page: Option<ForeignPage>,
-        grant: Grant,
     ) -> Response<Body> {
         if self.is_retired() {
             return reply::status(StatusCode::SERVICE_UNAVAILABLE);
         }
         if exchange.can_wait() && exchange.can_take_over() {
-            exchange.wait(move |waiting| self.begin_events(waiting, asked, page, grant));
+            exchange.wait(move |waiting| self.begin_events(waiting, asked));
             return pending().await;
         }
         exchange.end_with_client();
-        let (subscription, backlog) = self.subscribe_to_events(asked, grant, false);
+        let grant = asked.grant;
+        let Beginning { subscription, backlog, form, fields } =
+            self.subscribe_to_events(asked, false);
         let Backlog { rest, mailbox } = backlog;
         let silence = self.hub.silence();
         let body = EventsBody {
-            writer: EventWriter { subscription, mailbox, is_chunked: false },
+            writer: EventWriter::new(subscription, mailbox, form, false),
             unread,
             text: rest,
             silence,
@@ -103,54 +135,66 @@ impl LocalSubscribers {
             grant,
         };
         let mut response = Response::new(Body::stream(body));
-        *response.headers_mut() = fields();
+        *response.headers_mut() = fields;
         response
     }
 
     /// Begins a stream without hyper.
-    fn begin_events(
-        self: Rc<LocalSubscribers>,
-        waiting: WaitingRequest,
-        asked: SubscribeRequest,
-        page: Option<ForeignPage>,
-        grant: Grant,
-    ) {
+    fn begin_events(self: Rc<LocalSubscribers>, waiting: WaitingRequest, mut asked: StreamRequest) {
         if self.is_retired() {
             return waiting.answer(reply::status(StatusCode::SERVICE_UNAVAILABLE));
         }
         let mut parked = waiting.parked;
-        let (subscription, backlog) = self.subscribe_to_events(asked, grant, true);
+        let page = asked.page.take();
+        let Beginning { subscription, backlog, form, fields } =
+            self.subscribe_to_events(asked, true);
         if let Some(pending) = parked.pending.take()
             && let Some(entry) = pending.by.begin_response(pending.note)
         {
             self.entries.borrow_mut().insert(subscription.index, entry);
         }
-        let session = EventsSession::new(subscription, parked.peer, backlog);
-        session.with_head(head(page)).start(parked.socket);
+        let session = EventsSession::new(subscription, parked.peer, form, backlog);
+        session.with_head(head(fields, page)).start(parked.socket);
     }
 
     /// Enters a subscriber, and returns the messages that it has missed, behind the event that
     /// tells it where it begins.
     fn subscribe_to_events(
         self: &Rc<LocalSubscribers>,
-        asked: SubscribeRequest,
-        grant: Grant,
+        asked: StreamRequest,
         is_chunked: bool,
-    ) -> (Subscription, Backlog) {
+    ) -> Beginning {
         let since = self.hub.join(self.queue_id, asked.after);
         let start = since.messages.first().map_or(since.last, |message| message.id - 1);
         let (missed, last) = (since.missed, since.last);
         let mailbox = Rc::new(Mailbox::new(since, &self.hub.options()));
-        let subscription = self.add(last, grant, Delivery::Task(mailbox.clone()));
+        let subscription = self.add(last, asked.grant, Delivery::Task(mailbox.clone()));
         let cursor = self.cursor(start);
-        let mut text = Vec::new();
-        put(&mut text, is_chunked, |text| {
-            event_text::begin(text, cursor);
-            if missed {
-                event_text::missed(text, cursor);
+        let (mut text, mut fields) = (Vec::new(), fields());
+        let form = match asked.mercure {
+            None => {
+                put(&mut text, is_chunked, |text| {
+                    event_text::begin(text, cursor);
+                    if missed {
+                        event_text::missed(text, cursor);
+                    }
+                });
+                Form::Events
             }
-        });
-        (subscription, Backlog { rest: text.into(), mailbox })
+            Some(MercureRequest { reader, last_event_id }) => {
+                self.read_as(subscription.index, reader, true);
+                put(&mut text, is_chunked, |text| event_text::begin(text, update::place(cursor)));
+                // The event before the first one that is sent: the one that was asked for, or none
+                // that is known.
+                let before = last_event_id.map(|id| if missed { EARLIEST.to_owned() } else { id });
+                if let Some(before) = before.and_then(|id| HeaderValue::try_from(id).ok()) {
+                    fields.insert(LAST_EVENT_ID, before);
+                }
+                Form::Mercure
+            }
+        };
+        let backlog = Backlog { rest: text.into(), mailbox };
+        Beginning { subscription, backlog, form, fields }
     }
 }
 
@@ -167,11 +211,24 @@ fn put(text: &mut Vec<u8>, is_chunked: bool, write: impl FnOnce(&mut Vec<u8>)) {
 pub(super) struct EventWriter {
     pub subscription: Subscription,
     pub mailbox: Rc<Mailbox>,
+    pub form: Form,
     /// Whether each event is a chunk.
-    pub is_chunked: bool,
+    is_chunked: bool,
+    /// The reader that it is, unless it gets all messages.
+    reader: Option<Rc<Reader>>,
 }
 
 impl EventWriter {
+    pub(super) fn new(
+        subscription: Subscription,
+        mailbox: Rc<Mailbox>,
+        form: Form,
+        is_chunked: bool,
+    ) -> EventWriter {
+        let reader = subscription.local_subscribers.reader(subscription.index);
+        EventWriter { subscription, mailbox, form, is_chunked, reader }
+    }
+
     /// Writes a piece of text, or less if no more messages wait.
     pub(super) fn fill(&mut self, text: &mut Vec<u8>) {
         let local_subscribers = &self.subscription.local_subscribers;
@@ -185,14 +242,17 @@ impl EventWriter {
                     self.mailbox.end(EndReason::Slow);
                     return;
                 }
-                let cursor = local_subscribers.cursor(message.id - 1);
-                put(text, self.is_chunked, |text| event_text::missed(text, cursor));
+                if self.form == Form::Events {
+                    let cursor = local_subscribers.cursor(message.id - 1);
+                    put(text, self.is_chunked, |text| event_text::missed(text, cursor));
+                }
             }
-            if !hub.may_send(&message) {
+            let is_wanted = self.reader.as_ref().is_none_or(|reader| reader.gets(&message));
+            if !is_wanted || !hub.may_send(&message) {
                 continue;
             }
-            let cursor = local_subscribers.cursor(message.id);
-            put(text, self.is_chunked, |text| event_text::message(text, &message, cursor));
+            let (form, epoch) = (self.form, hub.epoch());
+            put(text, self.is_chunked, |text| form.write_event(&message, epoch, text));
         }
     }
 }

@@ -38,11 +38,12 @@ impl LocalSubscribers {
         self: &Rc<LocalSubscribers>,
         index: usize,
         parked: ParkedConnection,
+        form: Form,
         backlog: Backlog,
     ) {
         self.set(index, Delivery::Task(backlog.mailbox.clone()));
         let subscription = Subscription::of(self, index);
-        EventsSession::new(subscription, parked.peer, backlog).spawn(parked.socket);
+        EventsSession::new(subscription, parked.peer, form, backlog).spawn(parked.socket);
     }
 }
 
@@ -69,12 +70,13 @@ impl EventsSession {
     pub(super) fn new(
         subscription: Subscription,
         peer: Rc<Peer>,
+        form: Form,
         backlog: Backlog,
     ) -> EventsSession {
         let Backlog { rest, mailbox } = backlog;
         let grant = subscription.local_subscribers.grant(subscription.index);
         EventsSession {
-            writer: EventWriter { subscription, mailbox, is_chunked: true },
+            writer: EventWriter::new(subscription, mailbox, form, true),
             peer,
             grant,
             output: rest,
@@ -144,12 +146,13 @@ impl EventsSession {
     }
 
     fn park(self, socket: Socket) {
-        let (subscription, peer) = (self.writer.subscription, self.peer);
+        let EventWriter { subscription, form, .. } = self.writer;
+        let peer = self.peer;
         let local_subscribers = subscription.local_subscribers.clone();
         let index = subscription.index;
         subscription.detach();
         let parked = ParkedConnection { socket, peer, token: 0, pending: None };
-        local_subscribers.park_subscriber(index, parked, Form::Events, None);
+        local_subscribers.park_subscriber(index, parked, form, None);
     }
 
     fn is_idle(&self) -> bool {
@@ -184,7 +187,8 @@ impl EventsSession {
         let head = count.min(self.head);
         self.head -= head;
         let subscription = &self.writer.subscription;
-        subscription.local_subscribers.wrote(subscription.index, Form::Events, count - head);
+        let form = self.writer.form;
+        subscription.local_subscribers.wrote(subscription.index, form, count - head);
     }
 
     fn write(&mut self, cx: &mut Context<'_>, plain: &mut Plain) -> io::Result<bool> {

@@ -9,12 +9,16 @@
 //! A further form is a variant of [`Form`], an [`Activity`] for the successor, and a session for
 //! subscribers that are not parked (`parked.rs`).
 
+use std::ops::Range;
+
 use bytes::Bytes;
 
 use super::cursor::Cursor;
 use super::event_text;
 use super::frames;
 use super::json_frame::{self, Source};
+use super::mercure::reader::ReaderRecord;
+use super::mercure::update;
 use super::message::Message;
 use super::rights::Grant;
 use super::send_queue::SendQueue;
@@ -31,18 +35,20 @@ pub(crate) enum Form {
     Json,
     /// A server-sent event, as a chunk of a response of HTTP/1.1.
     Events,
+    /// The same, with the ids of Mercure.
+    Mercure,
 }
 
 impl Form {
     /// The number of forms.
-    pub(super) const COUNT: usize = 3;
+    pub(super) const COUNT: usize = 4;
 
     /// Returns about as many bytes as a message needs.
     fn room(self, message: &Message, source: Source<'_>) -> usize {
         match self {
             Form::WebSocket => frames::room(message),
             Form::Json => json_frame::room(message, source),
-            Form::Events => event_text::room(message),
+            Form::Events | Form::Mercure => event_text::room(message),
         }
     }
 
@@ -51,11 +57,26 @@ impl Form {
         match self {
             Form::WebSocket => frames::write(message, to),
             Form::Json => json_frame::message(message, source, to),
-            Form::Events => {
-                let cursor = Cursor { id: message.id, epoch: Some(source.epoch) };
-                event_text::chunk(to, |to| event_text::message(to, message, cursor));
+            Form::Events | Form::Mercure => {
+                event_text::chunk(to, |to| self.write_event(message, source.epoch, to));
             }
         }
+    }
+
+    /// Appends a message as an event, without a chunk around it.
+    pub(super) fn write_event(self, message: &Message, epoch: u64, to: &mut Vec<u8>) {
+        match self {
+            Form::Mercure => event_text::message(to, message, update::id(message, epoch)),
+            Form::WebSocket | Form::Json | Form::Events => {
+                let cursor = Cursor { id: message.id, epoch: Some(epoch) };
+                event_text::message(to, message, cursor);
+            }
+        }
+    }
+
+    /// Whether its messages are the body of a response.
+    pub(super) const fn is_body(self) -> bool {
+        matches!(self, Form::Events | Form::Mercure)
     }
 
     /// Returns the bytes that say that messages up to a position were left out, if the form has
@@ -63,7 +84,8 @@ impl Form {
     pub(super) fn missed(self, id: u64, source: Source<'_>) -> Vec<u8> {
         let mut bytes = Vec::new();
         match self {
-            Form::WebSocket => {}
+            // Mercure has no way to say it.
+            Form::WebSocket | Form::Mercure => {}
             Form::Json => json_frame::place(id, true, source, &mut bytes),
             Form::Events => {
                 let cursor = Cursor { id, epoch: Some(source.epoch) };
@@ -77,7 +99,7 @@ impl Form {
     pub(super) const fn sign_of_life(self) -> &'static [u8] {
         match self {
             Form::WebSocket | Form::Json => frames::PING,
-            Form::Events => event_text::COMMENT_CHUNK,
+            Form::Events | Form::Mercure => event_text::COMMENT_CHUNK,
         }
     }
 
@@ -87,7 +109,7 @@ impl Form {
             // It neither answers nor reads.
             Form::WebSocket | Form::Json => !queue.has_moved(socket),
             // No answer is expected.
-            Form::Events => queue.is_stuck(socket),
+            Form::Events | Form::Mercure => queue.is_stuck(socket),
         }
     }
 
@@ -95,22 +117,27 @@ impl Form {
     pub(super) const fn wakes_on(self) -> WakeOn {
         match self {
             Form::WebSocket | Form::Json => WakeOn::Readable,
-            Form::Events => WakeOn::HungUp,
+            Form::Events | Form::Mercure => WakeOn::HungUp,
         }
     }
 
     /// Returns the state for a successor.
-    pub(super) const fn activity(
+    pub(super) fn activity(
         self,
         space: u64,
         last: u64,
         grant: Grant,
         pinged: bool,
+        reader: Option<&ReaderRecord>,
     ) -> Activity {
         match self {
             Form::WebSocket => Activity::Socket { space, last, grant, pinged },
             Form::Json => Activity::JsonSocket { space, last, grant, pinged },
             Form::Events => Activity::Events { space, last, grant, pinged },
+            Form::Mercure => {
+                let reader = reader.cloned().unwrap_or_default();
+                Activity::Mercure { space, last, grant, pinged, reader }
+            }
         }
     }
 }
@@ -162,8 +189,14 @@ impl Encoded {
     }
 
     /// Returns the bytes of the messages from one on.
+    #[cfg(test)]
     pub(super) fn from(&self, index: usize) -> Bytes {
         self.bytes.slice(self.start(index)..)
+    }
+
+    /// Returns the bytes of some of the messages.
+    pub(super) fn of(&self, indexes: Range<usize>) -> Bytes {
+        self.bytes.slice(self.start(indexes.start)..self.start(indexes.end))
     }
 
     /// Returns how many bytes all of them have.
@@ -191,7 +224,7 @@ impl Encoded {
 mod tests {
     use super::*;
 
-    const FORMS: [Form; Form::COUNT] = [Form::WebSocket, Form::Json, Form::Events];
+    const FORMS: [Form; Form::COUNT] = [Form::WebSocket, Form::Json, Form::Events, Form::Mercure];
 
     fn message(id: u64, data: impl Into<Bytes>, is_text: bool) -> Message {
         Message::new(id, data, is_text)

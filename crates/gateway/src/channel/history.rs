@@ -1,12 +1,13 @@
 //! The history of a channel: its last messages, numbered from 1, and their copies for a successor.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
 use super::budget::Budget;
 use super::cursor::Cursor;
-use super::message::{Draft, Message, cost};
+use super::message::{Draft, Message, NameKind, cost};
 use crate::succession::records::{RecordStore, encode_message};
 
 /// After this many messages the oldest are removed from the record store.
@@ -27,6 +28,16 @@ pub struct Since {
     pub last: u64,
 }
 
+/// The messages that have names, by the hashes of these.
+///
+/// Of two names with the same hash only the later one is found. A client cannot know which names
+/// these are, as the hashes are keyed.
+#[derive(Default)]
+struct Names {
+    ids: HashMap<u64, u64>,
+    hasher: RandomState,
+}
+
 /// The last messages of a channel.
 pub(super) struct History {
     log: VecDeque<Message>,
@@ -36,6 +47,8 @@ pub(super) struct History {
     /// The bytes that were published since this server continued the channel of another one, until
     /// the subscribers of that server are all here. Nothing is dropped from the log meanwhile.
     gathered: Option<usize>,
+    /// The names of messages in the log, if any of them has one.
+    names: Option<Box<Names>>,
     /// Where the bytes of the messages in the log count.
     budget: Arc<Budget>,
 }
@@ -46,7 +59,19 @@ impl History {
         let last = messages.last().map_or(0, |message| message.id);
         let gathered = is_gathering.then_some(0);
         budget.add(messages.iter().map(cost).sum());
-        History { log: messages.into(), last, records: None, gathered, budget }
+        let mut history =
+            History { log: VecDeque::new(), last, records: None, gathered, names: None, budget };
+        messages.iter().for_each(|message| history.enter_names(message));
+        history.log = messages.into();
+        history
+    }
+
+    /// Makes a message known by its names.
+    fn enter_names(&mut self, message: &Message) {
+        for name in message.names() {
+            let names = self.names.get_or_insert_default();
+            names.ids.insert(names.hasher.hash_one(name), message.id);
+        }
     }
 
     /// Counts the messages in another budget from now on.
@@ -77,16 +102,35 @@ impl History {
         true
     }
 
-    /// Returns the message that was published with a key, if it is kept.
-    pub(super) fn with_key(&self, key: &str) -> Option<&Message> {
-        self.log.iter().rev().find(|message| message.has_key(key))
+    /// Returns the message of a name, the last one if there are several, if it is kept.
+    pub(super) fn with_name(&self, kind: NameKind, name: &str) -> Option<&Message> {
+        let names = self.names.as_ref()?;
+        let id = *names.ids.get(&names.hasher.hash_one((kind, name)))?;
+        let index = usize::try_from(id.checked_sub(self.first())?).ok()?;
+        self.log.get(index).filter(|message| message.has_name((kind, name)))
+    }
+
+    /// Returns the last message, if it is kept.
+    pub(super) fn last_kept(&self) -> Option<&Message> {
+        self.log.back()
     }
 
     /// Drops the oldest message; `false` if there is none.
     fn drop_oldest(&mut self) -> bool {
-        let dropped = self.log.pop_front();
-        self.budget.subtract(dropped.as_ref().map_or(0, cost));
-        dropped.is_some()
+        let Some(dropped) = self.log.pop_front() else { return false };
+        self.budget.subtract(cost(&dropped));
+        if let Some(names) = &mut self.names {
+            for name in dropped.names() {
+                let hash = names.hasher.hash_one(name);
+                if names.ids.get(&hash) == Some(&dropped.id) {
+                    names.ids.remove(&hash);
+                }
+            }
+            if names.ids.is_empty() {
+                self.names = None;
+            }
+        }
+        true
     }
 
     /// Returns the number of the last message; zero before the first.
@@ -174,6 +218,7 @@ impl History {
         let id = message.id;
         if length > 0 || self.gathered.is_some() {
             self.budget.add(cost(&message));
+            self.enter_names(&message);
             self.log.push_back(message);
         }
         if id.is_multiple_of(TRIMMED_EVERY) {

@@ -15,7 +15,8 @@ use super::cursor::Cursor;
 use super::history::{History, Since};
 use super::inbox::Inbox;
 use super::json_frame::Source;
-use super::message::{Draft, Message, cost};
+use super::mercure::{EARLIEST, update};
+use super::message::{Draft, Message, NameKind, cost};
 use super::publisher_queue::{PublishTurn, PublisherQueue, QUEUE_FACTOR, QueueFull};
 use crate::config::{Channel, Slow};
 use crate::succession::records::RecordStore;
@@ -310,7 +311,7 @@ impl Hub {
             return Err(NotPublished::HandedOver);
         }
         if let Some(key) = draft.meta.as_ref().and_then(|meta| meta.key.as_deref())
-            && let Some(known) = state_now.history.with_key(key)
+            && let Some(known) = state_now.history.with_name(NameKind::Key, key)
         {
             return match known.is_of(&draft) {
                 true => Ok(Published { id: known.id, is_repeated: true }),
@@ -428,6 +429,27 @@ impl Hub {
     #[must_use]
     pub fn since(&self, after: Option<Cursor>) -> Since {
         self.state().history.since(after, self.epoch)
+    }
+
+    /// Returns the place behind the update of an id of Mercure; `None` if there is no such update.
+    pub(super) fn place_behind(&self, id: &str) -> Option<Cursor> {
+        if let Some(place) = update::parse_place(id) {
+            return Some(place);
+        }
+        let state = self.state();
+        let message = state.history.with_name(NameKind::Id, id)?;
+        Some(Cursor { id: message.id, epoch: Some(self.epoch) })
+    }
+
+    /// Returns the id of the last update, as Mercure has it.
+    pub(super) fn last_update(&self) -> String {
+        let state = self.state();
+        let last = state.history.last();
+        match state.history.last_kept() {
+            Some(message) => update::id(message, self.epoch),
+            None if last == 0 => EARLIEST.to_owned(),
+            None => update::place(Cursor { id: last, epoch: Some(self.epoch) }),
+        }
     }
 
     /// Opens a queue for the subscribers of one engine, and returns its id.

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
@@ -19,6 +20,8 @@ use super::form::Form;
 use super::hub::{self, Hub};
 use super::local_route::LocalRoute;
 use super::mailbox::{EndReason, Mailbox};
+use super::mercure::reader::{Reader, ReaderRecord, Readers};
+use super::mercure::subscriptions;
 use super::message::Message;
 use super::parked::{self, Backlog};
 use super::request;
@@ -43,6 +46,8 @@ pub(crate) struct LocalSubscribers {
     /// The log entries of responses that are sent here, by subscriber. Each is written with the end
     /// of its subscription. Without a log there are none.
     pub(super) entries: RefCell<HashMap<usize, Box<dyn ResponseEntry>>>,
+    /// The subscribers that get some of the messages: those of Mercure.
+    readers: RefCell<Option<Box<Readers>>>,
     /// The route that they came by.
     route: Weak<LocalRoute>,
     /// There are no subscribers any more, and no new ones are accepted.
@@ -110,6 +115,7 @@ impl LocalSubscribers {
             queue_id,
             subscribers: RefCell::default(),
             entries: RefCell::default(),
+            readers: RefCell::default(),
             route,
             is_retired: Cell::new(false),
         });
@@ -155,17 +161,49 @@ impl LocalSubscribers {
         }
     }
 
+    /// Makes a subscriber get the messages of a reader alone, and enters it where active
+    /// subscriptions are. `is_new` says whether its subscriptions begin with this.
+    pub(super) fn read_as(&self, index: usize, record: ReaderRecord, is_new: bool) -> Rc<Reader> {
+        let reader = {
+            let mut readers = self.readers.borrow_mut();
+            let readers = readers.get_or_insert_default();
+            let reader = readers.of(record);
+            readers.enter(index, reader.clone());
+            reader
+        };
+        if let Some(route) = self.route.upgrade() {
+            route.channels.subscriptions.enter(&reader.record);
+        }
+        if is_new {
+            subscriptions::report(&self.hub, &reader.record, true);
+        }
+        reader
+    }
+
+    /// Returns the reader of a subscriber; `None` if it gets all messages.
+    pub(super) fn reader(&self, index: usize) -> Option<Rc<Reader>> {
+        self.readers.borrow().as_ref()?.get(index).cloned()
+    }
+
     /// Removes a subscriber.
     pub(super) fn remove(&self, index: usize) {
-        if self.subscribers.borrow_mut().try_remove(index).is_some() {
-            self.entries.borrow_mut().remove(&index);
-            self.hub.leave(self.queue_id);
+        if self.subscribers.borrow_mut().try_remove(index).is_none() {
+            return;
+        }
+        self.entries.borrow_mut().remove(&index);
+        self.hub.leave(self.queue_id);
+        let reader = self.readers.borrow_mut().as_mut().and_then(|readers| readers.remove(index));
+        if let Some(reader) = reader {
+            if let Some(route) = self.route.upgrade() {
+                route.channels.subscriptions.remove(&reader.record);
+            }
+            subscriptions::report(&self.hub, &reader.record, false);
         }
     }
 
     /// Counts bytes that were written to a subscriber, if they belong to a response.
     pub(super) fn wrote(&self, index: usize, form: Form, count: usize) {
-        if form == Form::Events {
+        if form.is_body() {
             self.parking_lot.count_body(count as u64);
             if let Some(entry) = self.entries.borrow_mut().get_mut(&index) {
                 entry.add(count as u64);
@@ -237,13 +275,22 @@ impl LocalSubscribers {
             return false;
         }
         let first = broadcast.messages.partition_point(|message| message.id <= subscriber.last);
-        let news = broadcast.messages.len() - first;
-        let Some(last) = broadcast.messages.last().filter(|_| news > 0).map(|message| message.id)
-        else {
+        let Some(last) = broadcast.messages[first..].last().map(|message| message.id) else {
             return false;
         };
         subscriber.last = last;
-        hub::count(&self.hub.counters().delivered, news as u64);
+        let wanted = self.reader(index).map(|reader| broadcast.wanted(&reader));
+        let is_wanted = |index: &usize| wanted.as_ref().is_none_or(|wanted| wanted[*index]);
+        let news = first..broadcast.messages.len();
+        let count = match &wanted {
+            None => news.len(),
+            Some(_) => news.clone().filter(is_wanted).count(),
+        };
+        if count == 0 {
+            // Looking is work, too.
+            return true;
+        }
+        hub::count(&self.hub.counters().delivered, count as u64);
         match &mut subscriber.delivery {
             Delivery::Poll(key) => {
                 let key = *key;
@@ -258,39 +305,49 @@ impl LocalSubscribers {
             }
             Delivery::Parked { key, form, pinged } => {
                 let (key, form) = (*key, *form);
-                let bytes = broadcast.encoded(form, &self.hub).from(first);
-                let written =
-                    self.parking_lot.with_socket(key, |socket| parked::write(socket, &bytes));
-                if let Some(Ok(count)) = written {
+                let encoded = broadcast.encoded(form, &self.hub);
+                let mut written = Written::All;
+                for run in runs(news.clone(), is_wanted) {
+                    let start = run.start;
+                    let bytes = encoded.of(run);
+                    let outcome =
+                        self.parking_lot.with_socket(key, |socket| parked::write(socket, &bytes));
+                    let Some(Ok(count)) = outcome else {
+                        written = Written::Failed;
+                        break;
+                    };
                     pinged.iter_mut().for_each(|queue| queue.wrote(count));
                     self.wrote(index, form, count);
+                    if count < bytes.len() {
+                        written = Written::Some { start, count };
+                        break;
+                    }
                 }
                 drop(subscribers);
                 match written {
-                    Some(Ok(count)) if count == bytes.len() => {}
-                    Some(Ok(count)) => {
-                        let (begun, rest) = broadcast.encoded(form, &self.hub).sent(first, count);
+                    Written::All => {}
+                    Written::Some { start, count } => {
+                        let (begun, rest) = encoded.sent(start, count);
                         // The rest of one message must not hold the others.
                         let rest = Bytes::copy_from_slice(&rest);
                         let mailbox = Rc::new(Mailbox::default());
-                        let waiting = &broadcast.messages[first + begun..];
-                        for message in waiting {
-                            self.put(&mailbox, message, &broadcast.options);
+                        for index in (start + begun..news.end).filter(is_wanted) {
+                            self.put(&mailbox, &broadcast.messages[index], &broadcast.options);
                         }
                         if let Some(parked) = self.parking_lot.take(key) {
                             let backlog = Backlog { rest, mailbox };
                             self.continue_in_task(index, parked, form, backlog);
                         }
                     }
-                    _ => {
+                    Written::Failed => {
                         self.parking_lot.take(key);
                         self.remove(index);
                     }
                 }
             }
             Delivery::Task(mailbox) => {
-                for message in &broadcast.messages[first..] {
-                    self.put(mailbox, message, &broadcast.options);
+                for index in news.filter(is_wanted) {
+                    self.put(mailbox, &broadcast.messages[index], &broadcast.options);
                 }
             }
         }
@@ -303,6 +360,30 @@ impl LocalSubscribers {
         hub::count(&counters.left_out, put.left_out);
         hub::count(&counters.disconnected, u64::from(put.disconnects));
     }
+}
+
+/// How much of the messages was written to a parked subscriber.
+enum Written {
+    All,
+    /// So many bytes of the messages from one on.
+    Some {
+        start: usize,
+        count: usize,
+    },
+    Failed,
+}
+
+/// Returns the longest ranges of indexes that are all wanted.
+fn runs(
+    mut all: Range<usize>,
+    is_wanted: impl Fn(&usize) -> bool,
+) -> impl Iterator<Item = Range<usize>> {
+    std::iter::from_fn(move || {
+        let start = all.by_ref().find(|index| is_wanted(index))?;
+        let end = (start + 1..all.end).find(|index| !is_wanted(index)).unwrap_or(all.end);
+        all.start = end;
+        Some(start..end)
+    })
 }
 
 impl ConnectionOwner for LocalSubscribers {

@@ -28,6 +28,30 @@ pub(crate) struct Meta {
     pub key: Option<String>,
     /// When the message is no longer given to subscribers that come, in seconds since 1970.
     pub expires: Option<u64>,
+    /// Its topics and whatever else belongs to Mercure, if it was published there.
+    pub update: Option<Box<Update>>,
+}
+
+/// What a publisher of Mercure says of a message.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub(crate) struct Update {
+    /// Its topics, the canonical one first.
+    pub topics: Vec<String>,
+    /// Only subscribers with a right to one of the topics get it.
+    pub is_private: bool,
+    /// The id that its publisher has given it.
+    pub id: Option<String>,
+    /// The milliseconds after which a client is to connect again.
+    pub retry: Option<u32>,
+}
+
+/// The kind of a name by which a message is looked for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum NameKind {
+    /// The key of its publication.
+    Key,
+    /// Its id in Mercure.
+    Id,
 }
 
 /// A message before it is published.
@@ -47,11 +71,21 @@ pub(super) fn seconds_now() -> u64 {
     now.map_or(0, |now| now.as_secs())
 }
 
+impl Update {
+    /// Returns the memory that it takes.
+    fn cost(&self) -> u64 {
+        let topics = self.topics.iter().map(|topic| size_of::<String>() + topic.len());
+        let id = self.id.as_ref().map_or(0, String::len);
+        (size_of::<Update>() + id + topics.sum::<usize>()) as u64
+    }
+}
+
 impl Meta {
     /// Returns the memory that it takes.
     fn cost(&self) -> u64 {
         let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
-        (size_of::<Meta>() + text(&self.event) + text(&self.key)) as u64
+        let update = self.update.as_ref().map_or(0, |update| update.cost());
+        (size_of::<Meta>() + text(&self.event) + text(&self.key)) as u64 + update
     }
 
     /// Returns it if it says anything.
@@ -84,15 +118,29 @@ impl Message {
         self.meta.as_ref()?.event.as_deref()
     }
 
+    /// Returns its topics and whatever else belongs to Mercure.
+    pub(super) fn update(&self) -> Option<&Update> {
+        self.meta.as_ref()?.update.as_deref()
+    }
+
+    /// Returns the names by which it is looked for: the key of its publication, and the id that a
+    /// publisher of Mercure has given it. No name of the one kind is one of the other.
+    pub(super) fn names(&self) -> impl Iterator<Item = (NameKind, &str)> {
+        let key = self.meta.as_ref().and_then(|meta| meta.key.as_deref());
+        let id = self.update().and_then(|update| update.id.as_deref());
+        let names = [(NameKind::Key, key), (NameKind::Id, id)];
+        names.into_iter().filter_map(|(kind, name)| Some((kind, name?)))
+    }
+
     /// Whether its time is over. It is not given to a subscriber that has not had it by then.
     pub(super) fn is_expired(&self) -> bool {
         let expires = self.meta.as_ref().and_then(|meta| meta.expires);
         expires.is_some_and(|at| at <= seconds_now())
     }
 
-    /// Whether a repeated publication is this message.
-    pub(super) fn has_key(&self, key: &str) -> bool {
-        self.meta.as_ref().is_some_and(|meta| meta.key.as_deref() == Some(key))
+    /// Whether a message is looked for by this name.
+    pub(super) fn has_name(&self, name: (NameKind, &str)) -> bool {
+        self.names().any(|own| own == name)
     }
 
     /// Whether it was published by this draft.

@@ -50,6 +50,7 @@ mod json_frame;
 mod local_route;
 mod local_subscribers;
 mod mailbox;
+pub(crate) mod mercure;
 pub(crate) mod message;
 mod parked;
 pub(crate) mod pattern;

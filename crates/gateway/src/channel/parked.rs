@@ -25,6 +25,8 @@ use super::history::Since;
 use super::hub;
 use super::local_subscribers::{Delivery, LocalSubscribers, is_later};
 use super::mailbox::{EndReason, Mailbox};
+use super::mercure::reader::ReaderRecord;
+use super::mercure::subscriptions;
 use super::rights::Grant;
 use super::send_queue::SendQueue;
 use crate::config::Slow;
@@ -124,10 +126,10 @@ impl LocalSubscribers {
                 self.read_parked(index, parked, form);
             }
             // It also comes back like this if it cannot be left to another server.
-            (ResumeReason::Ready, Form::Events) if !parked.socket.has_ended() => {
+            (ResumeReason::Ready, Form::Events | Form::Mercure) if !parked.socket.has_ended() => {
                 self.park_subscriber(index, parked, form, pinged);
             }
-            (ResumeReason::Ready, Form::Events) => self.remove(index),
+            (ResumeReason::Ready, Form::Events | Form::Mercure) => self.remove(index),
             (ResumeReason::TimedOut, _) => self.show_life(index, parked, form, pinged),
             (ResumeReason::Draining, _) => {
                 self.end_subscriber(index, parked, form, EndReason::Retired);
@@ -188,7 +190,9 @@ impl LocalSubscribers {
         let limit = Some(grant.limit(self.hub.silence()));
         let activity = || {
             let last = self.last_given(index);
-            Some(form.activity(self.hub.space()?, last, grant, pinged.is_some()))
+            let reader = self.reader(index);
+            let record = reader.as_ref().map(|reader| &*reader.record);
+            Some(form.activity(self.hub.space()?, last, grant, pinged.is_some(), record))
         };
         match self.parking_lot.park(parked, self.clone(), form.wakes_on(), limit, activity) {
             Ok(key) => self.set(index, Delivery::Parked { key, form, pinged }),
@@ -198,23 +202,27 @@ impl LocalSubscribers {
 
     /// Continues a subscriber that another server has left after a given message, and to which that
     /// server has written this many bytes since. Those are whole messages, and the beginning of at
-    /// most one more, in its form. Otherwise its position is unknown, and the client has to come
-    /// again: the answer is `None`.
+    /// most one more, in its form, of those that its reader gets. Otherwise its position is unknown,
+    /// and the client has to come again: the answer is `None`.
     pub(crate) fn adopt(
         self: &Rc<LocalSubscribers>,
         parked: ParkedConnection,
         form: Form,
         (last, pinged): (u64, bool),
-        grant: Grant,
+        (grant, record): (Grant, Option<ReaderRecord>),
         sent: u64,
     ) -> Option<()> {
         let options = self.hub.options();
-        let since = self.hub.join(self.queue_id, Some(self.cursor(last)));
+        let mut since = self.hub.join(self.queue_id, Some(self.cursor(last)));
+        if let Some(record) = &record {
+            since.messages.retain(|message| record.gets(message));
+        }
         let sent = usize::try_from(sent).unwrap_or(usize::MAX);
         let encoded = Encoded::covering(form, self.hub.source(), &since.messages, sent);
         // If some are missing, the messages that it was sent are not kept.
         if sent > 0 && (since.missed || sent > encoded.len()) {
             self.hub.leave(self.queue_id);
+            record.iter().for_each(|record| subscriptions::report(&self.hub, record, false));
             return None;
         }
         let (begun, mut rest) = encoded.sent(0, sent);
@@ -237,6 +245,9 @@ impl LocalSubscribers {
         let subscription = self.add(newest, grant, Delivery::Task(mailbox.clone()));
         let index = subscription.index;
         subscription.detach();
+        if let Some(record) = record {
+            self.read_as(index, record, false);
+        }
         if rest.is_empty() && mailbox.is_empty() && mailbox.ended().is_none() {
             let pinged = pinged.then(|| SendQueue::of(&parked.socket));
             self.clone().park_subscriber(index, parked, form, pinged);
@@ -256,7 +267,7 @@ impl LocalSubscribers {
     ) {
         match form {
             Form::WebSocket | Form::Json => self.continue_socket(index, parked, form, backlog),
-            Form::Events => self.continue_events(index, parked, backlog),
+            Form::Events | Form::Mercure => self.continue_events(index, parked, form, backlog),
         }
     }
 }
@@ -288,22 +299,54 @@ mod tests {
     use super::super::engine::ChannelEngine;
     use super::super::hub::Hub;
     use super::super::json_frame::Source;
-    use super::super::message::Message;
+    use super::super::message::{Draft, Message, Meta, Update};
     use super::*;
     use crate::config::Channel;
     use crate::parking_lot::ParkingLot;
     use crate::peer::Peer;
 
-    const FORMS: [Form; Form::COUNT] = [Form::WebSocket, Form::Json, Form::Events];
+    const FORMS: [Form; Form::COUNT] = [Form::WebSocket, Form::Json, Form::Events, Form::Mercure];
     const PATIENCE: Duration = Duration::from_secs(20);
     const EPOCH: u64 = 7;
     const SOURCE: Source<'static> = Source { epoch: EPOCH, name: "/c" };
     const FOREVER: Grant = Grant::unlimited(true);
 
-    fn messages() -> Vec<Message> {
+    /// The rights of a subscriber that gets all messages.
+    fn whole(form: Form) -> (Grant, Option<ReaderRecord>) {
+        let some = ReaderRecord { topics: vec!["/c".to_owned().into()], ..Default::default() };
+        (FOREVER, (form == Form::Mercure).then_some(some))
+    }
+
+    /// Some of the messages of Mercure are for others.
+    fn meta(form: Form, id: u64) -> Option<Arc<Meta>> {
+        let topic = if id % 3 == 2 && id != 5 { "/other" } else { "/c" };
+        let update = Update { topics: vec![topic.to_owned()], ..Update::default() };
+        let meta = Meta { update: Some(Box::new(update)), ..Meta::default() };
+        (form == Form::Mercure).then(|| Arc::new(meta))
+    }
+
+    fn message(form: Form, id: u64, text: impl Into<Bytes>) -> Message {
+        Message { meta: meta(form, id), ..Message::new(id, text, form == Form::Mercure || id != 4) }
+    }
+
+    fn publish(hub: &Hub, form: Form, text: impl Into<Bytes>) {
+        let meta = meta(form, hub.last() + 1);
+        let draft = Draft { data: text.into(), is_text: true, meta };
+        assert!(hub.publish_as(draft).is_ok());
+    }
+
+    fn messages(form: Form) -> Vec<Message> {
         let texts = ["first", "", "two\nlines", "the last one"];
-        let message = |(id, text): (u64, &&'static str)| Message::new(id, *text, id != 4);
-        (1..).zip(&texts).map(message).collect()
+        (1..).zip(texts).map(|(id, text)| message(form, id, text)).collect()
+    }
+
+    /// The bytes of those messages that the subscriber gets.
+    fn encoded(form: Form, messages: &[Message]) -> Bytes {
+        let (_, record) = whole(form);
+        let is_wanted =
+            |message: &&Message| record.as_ref().is_none_or(|record| record.gets(message));
+        let wanted: Vec<Message> = messages.iter().filter(is_wanted).cloned().collect();
+        Encoded::new(form, SOURCE, &wanted).from(0)
     }
 
     fn parking_lot() -> Rc<ParkingLot> {
@@ -345,14 +388,14 @@ mod tests {
     #[test]
     fn a_successor_goes_on_behind_any_byte() {
         let options = Channel { history: 100, ..Channel::default() };
-        let messages = messages();
         Runtime::new().unwrap().block_on(async {
             let lot = parking_lot();
             for (form, after) in
                 FORMS.into_iter().flat_map(|form| (0..=4).map(move |id| (form, id)))
             {
+                let messages = messages(form);
                 let after_it = &messages[usize::try_from(after).unwrap()..];
-                let all = Encoded::new(form, SOURCE, after_it).from(0);
+                let all = encoded(form, after_it);
                 for count in 0..=all.len() + 1 {
                     let hub = Hub::restore("/c".into(), EPOCH, messages.clone());
                     hub.change(options.clone());
@@ -361,16 +404,14 @@ mod tests {
                     let written = count.min(all.len());
                     assert_eq!(write(&parked.socket, &all[..written]).unwrap(), written);
                     let state = (after, false);
-                    let outcome = subscribers.adopt(parked, form, state, FOREVER, count as u64);
+                    let outcome = subscribers.adopt(parked, form, state, whole(form), count as u64);
                     if count > all.len() {
                         assert!(outcome.is_none() && hub.subscribers() == 0);
                         continue;
                     }
                     assert!(outcome.is_some());
-                    let next = Message::new(5, "next", true);
-                    assert_eq!(hub.publish("next"), Some(5));
-                    let expected = [after_it, &[next]].concat();
-                    let expected = Encoded::new(form, SOURCE, &expected).from(0);
+                    publish(&hub, form, "next");
+                    let expected = encoded(form, &[after_it, &[message(form, 5, "next")]].concat());
                     let found = read_all(&client, expected.len()).await;
                     assert!(found == expected, "{form:?} after {after}, {count} bytes: {found:?}");
                     // It is parked, unless its task has not had its turn yet.
@@ -398,25 +439,25 @@ mod tests {
     #[test]
     fn a_successor_tells_a_stream_that_messages_are_missing() {
         let options = |slow| Channel { history: 100, slow, ..Channel::default() };
-        let messages = messages().split_off(2);
         Runtime::new().unwrap().block_on(async {
             for (form, slow) in FORMS
                 .into_iter()
                 .flat_map(|form| [Slow::DropOldest, Slow::Disconnect].map(|slow| (form, slow)))
             {
+                let messages = messages(form).split_off(2);
                 let hub = Hub::restore("/c".into(), EPOCH, messages.clone());
                 hub.change(options(slow));
                 let subscribers = subscribers(&hub, &parking_lot());
                 // A client that was sent some of the messages that are not kept is at an unknown
                 // place.
                 let (parked, _client) = connection();
-                assert!(subscribers.adopt(parked, form, (0, false), FOREVER, 1).is_none());
+                assert!(subscribers.adopt(parked, form, (0, false), whole(form), 1).is_none());
                 let (parked, client) = connection();
-                assert!(subscribers.adopt(parked, form, (0, false), FOREVER, 0).is_some());
-                let kept = Encoded::new(form, SOURCE, &messages).from(0);
+                assert!(subscribers.adopt(parked, form, (0, false), whole(form), 0).is_some());
+                let kept = encoded(form, &messages);
                 let expected = match (form, slow) {
                     (_, Slow::DropOldest) => [&form.missed(2, SOURCE)[..], &kept].concat(),
-                    (Form::Events, Slow::Disconnect) => b"0\r\n\r\n".to_vec(),
+                    (Form::Events | Form::Mercure, Slow::Disconnect) => b"0\r\n\r\n".to_vec(),
                     // 1013, to be closed and tried again.
                     (_, Slow::Disconnect) => b"\x88\x20\x03\xf5too many".to_vec(),
                 };
@@ -443,12 +484,12 @@ mod tests {
                 hub.change(options.clone());
                 let subscribers = subscribers(&hub, &parking_lot());
                 let (parked, client) = connection();
-                subscribers.adopt(parked, form, (0, false), FOREVER, 0).unwrap();
+                subscribers.adopt(parked, form, (0, false), whole(form), 0).unwrap();
                 let mut all = Vec::new();
                 for id in 1..=30 {
                     let data = vec![b'a' + id as u8 % 26; LENGTH];
-                    all.push(Message::new(id, data.clone(), true));
-                    hub.publish(data).unwrap();
+                    all.push(Message { is_text: true, ..message(form, id, data.clone()) });
+                    publish(&hub, form, data);
                     // One by one: otherwise the messages wait in the queue of the engine.
                     let end = Instant::now() + PATIENCE;
                     while subscribers.last_given(0) < id && hub.subscribers() > 0 {
@@ -457,7 +498,7 @@ mod tests {
                     }
                 }
                 assert!(hub.is_gathering());
-                let encoded = Encoded::new(form, SOURCE, &all).from(0);
+                let encoded = encoded(form, &all);
                 let (mut found, end) = (Vec::new(), Instant::now() + PATIENCE);
                 loop {
                     let mut room = vec![0; LENGTH];
@@ -470,7 +511,7 @@ mod tests {
                     assert!(Instant::now() < end, "{form:?}: {} bytes", found.len());
                 }
                 let last: &[u8] = match form {
-                    Form::Events => b"0\r\n\r\n",
+                    Form::Events | Form::Mercure => b"0\r\n\r\n",
                     // 1013, to be closed and tried again.
                     Form::WebSocket | Form::Json => b"\x88\x20\x03\xf5",
                 };
@@ -489,10 +530,10 @@ mod tests {
         Runtime::new().unwrap().block_on(async {
             for form in FORMS {
                 let lot = parking_lot();
-                let hub = Hub::restore("/c".into(), EPOCH, messages());
+                let hub = Hub::restore("/c".into(), EPOCH, messages(form));
                 let subscribers = subscribers(&hub, &lot);
                 let (parked, client) = connection();
-                subscribers.adopt(parked, form, (4, false), FOREVER, 0).unwrap();
+                subscribers.adopt(parked, form, (4, false), whole(form), 0).unwrap();
                 let time_out = |subscribers: &Rc<LocalSubscribers>| {
                     let Delivery::Parked { key, .. } = subscribers.subscribers.borrow()[0].delivery
                     else {
@@ -511,7 +552,7 @@ mod tests {
                 assert_eq!((lot.len(), subscribers.last_given(0)), (1, 4));
                 // A WebSocket has to answer, a stream need not.
                 time_out(&subscribers);
-                assert_eq!(hub.subscribers(), usize::from(form == Form::Events));
+                assert_eq!(hub.subscribers(), usize::from(form.is_body()));
             }
         });
     }

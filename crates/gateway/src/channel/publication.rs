@@ -90,7 +90,7 @@ impl Wanted {
             return Err("a message is kept for at least a second".to_owned());
         }
         let expires = self.ttl.map(|ttl| seconds_now().saturating_add(ttl));
-        Ok(Meta { event: self.event, key: self.key, expires }.shared())
+        Ok(Meta { event: self.event, key: self.key, expires, update: None }.shared())
     }
 }
 

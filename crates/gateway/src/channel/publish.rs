@@ -50,7 +50,7 @@ fn handed_over() -> Response<Body> {
     response
 }
 
-fn too_large(limit: u64) -> Response<Body> {
+pub(super) fn too_large(limit: u64) -> Response<Body> {
     reply::text(StatusCode::PAYLOAD_TOO_LARGE, publication::too_large(limit) + "\n")
 }
 
@@ -79,32 +79,15 @@ pub(super) async fn publish(hub: &Arc<Hub>, head: &Parts, body: Upload) -> Respo
         Ok(data) => data,
         Err(response) => return response,
     };
-    if !hub.has_room() {
-        let (mut turn, length) = (PublishTurn::new(hub), data.len() as u64);
-        let waited = timeout(WAIT, poll_fn(|cx| turn.poll(length, cx))).await;
-        if !matches!(waited, Ok(Ok(()))) {
-            hub.counters().refused.fetch_add(1, Ordering::Relaxed);
-            return busy();
-        }
-    }
     let draft = Draft::new(data);
     let meta = match wanted.check(draft.is_text) {
         Ok(meta) => meta,
         Err(what) => return reply::text(StatusCode::BAD_REQUEST, what + "\n"),
     };
-    let Published { id, is_repeated } = match hub.publish_as(Draft { meta, ..draft }) {
+    let Published { id, is_repeated } = match publish_in_turn(hub, Draft { meta, ..draft }).await {
         Ok(published) => published,
-        Err(NotPublished::OtherWithKey) => {
-            let text = "another message was published with this Idempotency-Key\n";
-            return reply::text(StatusCode::UNPROCESSABLE_ENTITY, text);
-        }
-        Err(NotPublished::HandedOver) => return handed_over(),
-        Err(NotPublished::Full) => {
-            hub.counters().refused.fetch_add(1, Ordering::Relaxed);
-            return full();
-        }
+        Err(response) => return response,
     };
-    hub.wait_until_recorded().await;
     let (status, repeated) = match is_repeated {
         false => (StatusCode::CREATED, ""),
         true => (StatusCode::OK, ",\"repeated\":true"),
@@ -117,8 +100,40 @@ pub(super) async fn publish(hub: &Arc<Hub>, head: &Parts, body: Upload) -> Respo
     response
 }
 
+/// Publishes a message when it is its turn, and waits until a successor knows of it.
+///
+/// # Errors
+///
+/// The answer to its publisher, if it was not published.
+pub(super) async fn publish_in_turn(
+    hub: &Arc<Hub>,
+    draft: Draft,
+) -> Result<Published, Response<Body>> {
+    if !hub.has_room() {
+        let (mut turn, length) = (PublishTurn::new(hub), draft.data.len() as u64);
+        let waited = timeout(WAIT, poll_fn(|cx| turn.poll(length, cx))).await;
+        if !matches!(waited, Ok(Ok(()))) {
+            hub.counters().refused.fetch_add(1, Ordering::Relaxed);
+            return Err(busy());
+        }
+    }
+    let published = hub.publish_as(draft).map_err(|why| match why {
+        NotPublished::OtherWithKey => {
+            let text = "another message was published with this Idempotency-Key\n";
+            reply::text(StatusCode::UNPROCESSABLE_ENTITY, text)
+        }
+        NotPublished::HandedOver => handed_over(),
+        NotPublished::Full => {
+            hub.counters().refused.fetch_add(1, Ordering::Relaxed);
+            full()
+        }
+    })?;
+    hub.wait_until_recorded().await;
+    Ok(published)
+}
+
 /// Reads a body of at most this many bytes.
-async fn collect(mut body: Upload, limit: u64) -> Result<Bytes, Response<Body>> {
+pub(super) async fn collect(mut body: Upload, limit: u64) -> Result<Bytes, Response<Body>> {
     if body.size_hint().lower() > limit {
         return Err(too_large(limit));
     }

@@ -10,6 +10,7 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 
 use super::cursor::SubscribeRequest;
+use super::events::StreamRequest;
 use super::hub::Hub;
 use super::local_route::LocalRoute;
 use super::pattern::NameError;
@@ -36,11 +37,12 @@ const SUBSCRIBERS: HeaderName = HeaderName::from_static("channel-subscribers");
 const METHODS: &str = "GET, HEAD, OPTIONS, POST";
 
 /// The fields of responses that a page of another site may read.
-const EXPOSED: &str = "channel-next, channel-epoch, channel-subscribers, www-authenticate";
+const EXPOSED: &str =
+    "channel-next, channel-epoch, channel-subscribers, last-event-id, link, www-authenticate";
 
 /// The fields of requests that a page of another site may send.
-const SENT: &str =
-    "authorization, channel-event, channel-ttl, content-type, idempotency-key, last-event-id";
+const SENT: &str = "authorization, cache-control, channel-event, channel-ttl, content-type, \
+                    idempotency-key, last-event-id";
 
 /// The seconds for which a browser may keep the answer to a preflight.
 const PREFLIGHT: &str = "600";
@@ -86,6 +88,9 @@ impl LocalRoute {
         exchange: &Exchange,
         page: Option<&ForeignPage>,
     ) -> Response<Body> {
+        if self.channels.options().mercure.is_some() {
+            return self.respond_as_hub(request, exchange, page).await;
+        }
         let name = match self.channels.name(request.uri().path()) {
             Ok(name) => name,
             Err(NameError::Elsewhere) => return reply::status(StatusCode::NOT_FOUND),
@@ -133,8 +138,9 @@ impl LocalRoute {
             return subscribers.accept(&head.headers, &asked, exchange, grant);
         }
         if events::are_asked_for(&head.headers) {
-            let page = page.cloned();
-            return subscribers.stream(asked, exchange, Unread::new(body), page, grant).await;
+            let (after, page) = (asked.after, page.cloned());
+            let asked = StreamRequest { after, grant, page, mercure: None };
+            return subscribers.stream(asked, exchange, Unread::new(body)).await;
         }
         // The answer to another site has fields of its own, which are not kept with a request that
         // is parked.
@@ -194,7 +200,7 @@ impl ForeignPage {
 }
 
 /// Names the permitted requests, which browsers ask for before they send more than a form could.
-fn preflight() -> Response<Body> {
+pub(super) fn preflight() -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
     let headers = response.headers_mut();

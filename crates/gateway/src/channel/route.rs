@@ -19,6 +19,7 @@ use superpoll_rt::time;
 
 use super::budget::Budget;
 use super::hub::{self, Hub};
+use super::mercure::subscriptions::Subscriptions;
 use super::pattern::{NameError, Pattern};
 use crate::config::Channel;
 use crate::succession::Succession;
@@ -72,6 +73,8 @@ struct State {
 pub(crate) struct Channels {
     pattern: Pattern,
     budget: Arc<Budget>,
+    /// The active subscriptions, where they are reported.
+    pub(super) subscriptions: Subscriptions,
     state: Mutex<State>,
 }
 
@@ -105,7 +108,8 @@ impl Channels {
             state.hubs.entry(name.clone()).or_insert_with(new);
             state.looks.clear();
         }
-        Channels { pattern, budget, state: Mutex::new(state) }
+        let subscriptions = Subscriptions::default();
+        Channels { pattern, budget, subscriptions, state: Mutex::new(state) }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -373,11 +373,12 @@ impl<'a> Check<'a> {
             route.files.as_ref().map(Spanned::span),
             route.redirect.as_ref().map(Spanned::span),
             route.channel.as_ref().map(Spanned::span),
+            route.mercure.as_ref().map(Spanned::span),
             route.proxy.as_ref().map(Spanned::span),
         ];
         let mut given: Vec<_> = spans.into_iter().flatten().collect();
         given.sort_by_key(|span| span.start);
-        let kinds = "files, redirect, channel or proxy";
+        let kinds = "files, redirect, channel, mercure or proxy";
         if let Some(second) = given.get(1) {
             self.wrong(
                 second.clone(),
@@ -394,6 +395,11 @@ impl<'a> Check<'a> {
             self.rights(&place, path, &mut channel);
             Action::Channel(channel)
         });
+        let hub = route.mercure.map(|hub| {
+            let place = hub.span();
+            Action::Channel(self.mercure(&place, path, hub.into_inner()))
+        });
+        let channel = channel.or(hub);
         files.map(Action::Files).or(redirect.map(Action::Redirect)).or(channel).or(proxy)
     }
 

@@ -12,6 +12,7 @@
 
 mod check;
 mod disk;
+mod mercure;
 mod model;
 mod origins;
 mod overlap;
@@ -33,9 +34,9 @@ use toml::de::{DeTable, DeValue};
 
 use self::check::{Check, LocatedMistake};
 pub use self::model::{
-    AccessLog, Action, Balance, Channel, Config, Files, Health, Host, Keeper, KeeperKind, Limits,
-    Listener, Log, LogFormat, MessageFormat, Metrics, Process, Proxy, Redirect, Relay, Route,
-    Server, Slow, Timeouts, Tls, Upstream, UpstreamTls,
+    AccessLog, Action, Balance, Channel, Config, Files, Health, Host, HubOptions, Keeper,
+    KeeperKind, Limits, Listener, Log, LogFormat, MessageFormat, Metrics, Process, Proxy, Redirect,
+    Relay, Route, Server, Slow, Timeouts, Tls, Upstream, UpstreamTls,
 };
 pub use self::origins::Origins;
 pub(crate) use self::rights::is_private;

@@ -310,6 +310,19 @@ pub struct Channel {
     /// The servers that decide, where a right is [`Right::Authorize`].
     #[serde(deserialize_with = "rights::shared")]
     pub authorize: Option<Arc<AuthorizeRule>>,
+    /// The part that only a hub of Mercure has, if it is one. The configuration has it as an action
+    /// of its own.
+    #[serde(skip)]
+    pub mercure: Option<HubOptions>,
+}
+
+/// The part of a hub of Mercure that channels do not have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HubOptions {
+    /// Whether the beginnings and ends of subscriptions are published, and the active ones listed.
+    pub subscriptions: bool,
+    /// Whether the responses of the host's other routes name the hub.
+    pub discovery: bool,
 }
 
 impl Default for Channel {
@@ -329,6 +342,7 @@ impl Default for Channel {
             subscribe: Right::Anyone,
             token: None,
             authorize: None,
+            mercure: None,
         }
     }
 }

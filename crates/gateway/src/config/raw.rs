@@ -10,6 +10,7 @@ use serde::Deserialize;
 use superpoll::backend::Profile;
 use toml::Spanned;
 
+use super::mercure::Mercure;
 use super::model::{
     AccessLog, Balance, Channel, Files, Health, Limits, Log, Metrics, Process, Timeouts,
 };
@@ -94,6 +95,7 @@ pub(super) struct Route {
     pub(super) files: Option<Spanned<Files>>,
     pub(super) redirect: Option<Spanned<Redirect>>,
     pub(super) channel: Option<Spanned<Channel>>,
+    pub(super) mercure: Option<Spanned<Mercure>>,
     pub(super) proxy: Option<Spanned<Proxy>>,
 }
 

@@ -332,14 +332,20 @@ impl Local {
                 local_subscribers.park_poll(WaitingRequest { parked }, last, limit, grant);
             }
             Activity::Socket { space, last, grant, pinged } => {
-                subscribers(space)?.adopt(parked, Form::WebSocket, (last, pinged), grant, sent)?;
+                let (of, rights) = ((last, pinged), (grant, None));
+                subscribers(space)?.adopt(parked, Form::WebSocket, of, rights, sent)?;
             }
             Activity::JsonSocket { space, last, grant, pinged } => {
-                let local_subscribers = subscribers(space)?;
-                local_subscribers.adopt(parked, Form::Json, (last, pinged), grant, sent)?;
+                let (of, rights) = ((last, pinged), (grant, None));
+                subscribers(space)?.adopt(parked, Form::Json, of, rights, sent)?;
             }
             Activity::Events { space, last, grant, pinged } => {
-                subscribers(space)?.adopt(parked, Form::Events, (last, pinged), grant, sent)?;
+                let (of, rights) = ((last, pinged), (grant, None));
+                subscribers(space)?.adopt(parked, Form::Events, of, rights, sent)?;
+            }
+            Activity::Mercure { space, last, grant, pinged, reader } => {
+                let (of, rights) = ((last, pinged), (grant, Some(reader)));
+                subscribers(space)?.adopt(parked, Form::Mercure, of, rights, sent)?;
             }
         }
         Some(())

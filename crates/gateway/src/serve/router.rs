@@ -6,13 +6,14 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, LOCATION};
+use http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, LINK, LOCATION};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 
 use super::route_table::{Route, RouteTable};
 use crate::authority;
 use crate::body::Body;
+use crate::channel::mercure::answer::DISCOVERY;
 use crate::channel::{
     ChannelEngine, LocalRoute, LocalSubscribers, LocatedChannel, Registry, Rights, SharedRights,
 };
@@ -52,7 +53,13 @@ enum Handler {
 }
 
 /// The routes of a virtual host.
-type Routes = Rc<RouteTable<Handler>>;
+type Routes = Rc<HostRoutes>;
+
+struct HostRoutes {
+    table: RouteTable<Handler>,
+    /// Whether responses name the host's hub of Mercure.
+    names_hub: bool,
+}
 
 /// The hosts and routes that one engine serves.
 pub(super) struct Router {
@@ -143,7 +150,13 @@ impl Blueprint {
                 };
                 routes.push(Route { path: route.path.clone(), handler });
             }
-            let routes: Routes = Rc::new(RouteTable::new(routes));
+            let names_hub = host.routes.iter().any(|route| match &route.action {
+                config::Action::Channel(options) => {
+                    options.mercure.is_some_and(|hub| hub.discovery)
+                }
+                _ => false,
+            });
+            let routes: Routes = Rc::new(HostRoutes { table: RouteTable::new(routes), names_hub });
             for name in &host.names {
                 match name.strip_prefix('*') {
                     Some(rest) => router.wildcards.push((rest.to_owned(), routes.clone())),
@@ -262,11 +275,12 @@ impl Router {
         let name = path.strip_prefix(PAGE)?;
         let client = self.client.as_ref().filter(|client| client.has(name))?;
         let has_channel = routes
+            .table
             .iter()
             .any(|route| matches!(route.handler, Handler::Channels(_) | Handler::Demo(_)));
         // A configuration without the page may have routes of its own there.
         let is_taken =
-            routes.iter().any(|route| route.path.starts_with(PAGE.trim_end_matches('/')));
+            routes.table.iter().any(|route| route.path.starts_with(PAGE.trim_end_matches('/')));
         (has_channel && !is_taken).then_some(client)
     }
 
@@ -319,12 +333,23 @@ impl Router {
             return Reply::Later(Box::pin(async move { overview.page(request, &exchange).await }));
         }
         let Some(routes) = routes else { return misdirected() };
-        let Some(route) = routes.find(path) else {
+        let Some(route) = routes.table.find(path) else {
             return StatusCode::NOT_FOUND.into();
         };
-        if routes.leads_elsewhere(route, path) {
+        if routes.table.leads_elsewhere(route, path) {
             return StatusCode::BAD_REQUEST.into();
         }
+        let names_hub = routes.names_hub && !matches!(route.handler, Handler::Channels(_));
+        let reply = Router::respond_by(route, request, prepare);
+        if names_hub { name_hub(reply) } else { reply }
+    }
+
+    /// Answers a request by its route.
+    fn respond_by(
+        route: &Route<Handler>,
+        request: Request<Incoming>,
+        prepare: impl FnOnce(Request<Incoming>) -> (Request<Upload>, Exchange),
+    ) -> Reply {
         let below = route.path.trim_end_matches('/').len();
         match &route.handler {
             Handler::Redirect(redirect) => Reply::Now(to(redirect)),
@@ -353,6 +378,18 @@ impl Router {
                 forwarder.clone().answer(request, exchange).map_or_else(Reply::from, Reply::Later)
             }
         }
+    }
+}
+
+/// Names the host's hub of Mercure in a response.
+fn name_hub(reply: Reply) -> Reply {
+    fn add(mut response: Response<Body>) -> Response<Body> {
+        response.headers_mut().append(LINK, DISCOVERY);
+        response
+    }
+    match reply {
+        Reply::Now(response) => Reply::Now(add(response)),
+        Reply::Later(response) => Reply::Later(Box::pin(async move { add(response.await) })),
     }
 }
 

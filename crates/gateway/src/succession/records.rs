@@ -77,6 +77,7 @@ pub(crate) fn decode_message(id: u64, bytes: &[u8]) -> Option<Message> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::channel::message::Update;
 
     #[test]
     fn messages_and_channels_are_read_as_they_were_written() {
@@ -84,7 +85,15 @@ mod tests {
             let message = Message::new(7, data, is_text);
             assert_eq!(decode_message(7, &encode_message(&message)), Some(message.clone()));
             let (event, key) = (Some("added".to_owned()), Some("k-1".to_owned()));
-            for meta in [Meta::default(), Meta { event, key, expires: Some(u64::MAX) }] {
+            let update = Update {
+                topics: vec!["a".to_owned(), "b".to_owned()],
+                is_private: true,
+                id: Some("urn:x".to_owned()),
+                retry: Some(7),
+            };
+            let update = Some(Box::new(update));
+            let full = Meta { event, key, expires: Some(u64::MAX), update };
+            for meta in [Meta::default(), full] {
                 let message = Message { meta: Some(Arc::new(meta)), ..message.clone() };
                 assert_eq!(decode_message(7, &encode_message(&message)), Some(message));
             }

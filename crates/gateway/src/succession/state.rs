@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use serde::{Deserialize, Serialize};
 
 use crate::channel::Grant;
+use crate::channel::mercure::reader::ReaderRecord;
 use crate::peer::Peer;
 use crate::peer::RequestForm;
 use crate::sys;
@@ -65,6 +66,19 @@ pub(crate) enum Activity {
         grant: Grant,
         /// The client was sent a comment, and no message since.
         pinged: bool,
+    },
+    /// It gets updates of Mercure as server-sent events, each as a chunk of HTTP/1.1.
+    Mercure {
+        /// The hub, by the number of its records.
+        space: u64,
+        /// The last message that it was sent, or that was not meant for it.
+        last: u64,
+        /// The rights of the client.
+        grant: Grant,
+        /// The client was sent a comment, and no message since.
+        pinged: bool,
+        /// The updates that it gets.
+        reader: ReaderRecord,
     },
 }
 

@@ -36,6 +36,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::header::ORIGIN;
 use http::{Request, Response};
 
 use self::authorizer::Authorizer;
@@ -275,19 +276,85 @@ impl Rights {
         name: &str,
         request: &Request<B>,
     ) -> Result<Grant, Refusal> {
-        let Some(Tokens { rule, verifier }) = &self.shared.tokens else {
-            return Err(Refusal::NoToken);
-        };
-        let token = match source::find(request, rule.cookie.as_deref()) {
-            Found::One(token) => token,
-            Found::None => return Err(Refusal::NoToken),
-            Found::Several => return Err(Refusal::SeveralTokens),
-        };
-        let claims: Claims = verifier.verify(&token).map_err(Refusal::BadToken)?;
+        let (claims, _) = self.claims(request, source::OF_CHANNELS)?;
         if !pattern::are_named(&claims, using.name(), name) {
             return Err(Refusal::OtherChannels);
         }
         Ok(Grant::until(claims.valid_until, using == Use::Publish))
+    }
+
+    /// Returns the claims of the token of a request, which may be in a parameter of the URL, and
+    /// whether it was in a cookie.
+    fn claims<B>(&self, request: &Request<B>, parameter: &str) -> Result<(Claims, bool), Refusal> {
+        let Some(Tokens { rule, verifier }) = &self.shared.tokens else {
+            return Err(Refusal::NoToken);
+        };
+        let (token, is_cookie) = match source::find(request, parameter, rule.cookie.as_deref()) {
+            Found::One { token, is_cookie } => (token, is_cookie),
+            Found::None => return Err(Refusal::NoToken),
+            Found::Several => return Err(Refusal::SeveralTokens),
+        };
+        Ok((verifier.verify(&token).map_err(Refusal::BadToken)?, is_cookie))
+    }
+
+    /// Checks a client of a hub of Mercure. Which topics it may publish to, and whose private
+    /// updates it may get, is for its claims to say; without claims, the right alone counts.
+    ///
+    /// # Errors
+    ///
+    /// The response that refuses it.
+    pub(super) async fn admit_to_hub<B>(
+        &self,
+        using: Use,
+        name: &str,
+        request: &Request<B>,
+        exchange: &Exchange,
+    ) -> Result<(Grant, Option<Claims>), Response<Body>> {
+        let right = self.right(using);
+        let claims = match self.claims(request, source::OF_MERCURE) {
+            // Whoever may publish without a token may do so with any.
+            _ if using == Use::Publish && right != Some(Right::Token) => None,
+            Err(Refusal::NoToken) if right != Some(Right::Token) => None,
+            Ok((_, true)) if using == Use::Publish && !self.comes_from_a_page(request) => {
+                return Err(self.refuse(using, name, exchange, Refusal::UnknownPage));
+            }
+            Ok((claims, _)) => Some(claims),
+            Err(refusal) => return Err(self.refuse(using, name, exchange, refusal)),
+        };
+        let grant = match right {
+            Some(Right::Token) => Grant::unlimited(false),
+            _ => self.admit(using, name, request, exchange).await?,
+        };
+        let until = claims.as_ref().and_then(|claims| claims.valid_until);
+        Ok((Grant::until(until, false).and(grant), claims))
+    }
+
+    /// Whether a request that a cookie allows comes from a page that may send it: any site can make
+    /// a browser send the cookie along (the Mercure draft, section "Security Considerations"). A
+    /// request whose `Origin` is another site's has been looked at before.
+    fn comes_from_a_page<B>(&self, request: &Request<B>) -> bool {
+        if request.headers().contains_key(ORIGIN) {
+            return true;
+        }
+        cors::referring_site(request.headers()).is_some_and(|site| {
+            cors::is_own_site(&site, request.headers(), request.uri())
+                || self.shared.options.origins.allow(&site)
+        })
+    }
+
+    /// Refuses a client of a hub that its token does not allow a topic.
+    pub(super) fn refuse_topic(
+        &self,
+        topic: &str,
+        name: &str,
+        exchange: &Exchange,
+    ) -> Response<Body> {
+        self.refuse(Use::Publish, name, exchange, Refusal::OtherTopic(topic.to_owned()))
+    }
+
+    /// Refuses a client of a hub that needs a token.
+    pub(super) fn refuse_without_token(&self, name: &str, exchange: &Exchange) -> Response<Body> {
+        self.refuse(Use::Subscribe, name, exchange, Refusal::NoToken)
     }
 
     async fn ask<B>(

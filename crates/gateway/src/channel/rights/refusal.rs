@@ -20,6 +20,10 @@ pub(super) enum Refusal {
     BadToken(TokenError),
     /// The token is valid, and names other channels.
     OtherChannels,
+    /// The token is valid, and does not allow a topic of Mercure.
+    OtherTopic(String),
+    /// A cookie allows to publish, and the request does not say which site's page has sent it.
+    UnknownPage,
     /// The application has refused, with this status, 401 or 403, and perhaps a challenge.
     Application(StatusCode, Option<HeaderValue>),
     /// The application has not answered, or not with yes or no.
@@ -31,7 +35,8 @@ impl Refusal {
     pub(super) fn is_about_this_use(&self) -> bool {
         match self {
             Refusal::NoRight | Refusal::Nobody | Refusal::NotLocal => true,
-            Refusal::NoToken | Refusal::OtherChannels | Refusal::Application(..) => true,
+            Refusal::NoToken | Refusal::OtherChannels | Refusal::OtherTopic(_) => true,
+            Refusal::UnknownPage | Refusal::Application(..) => true,
             Refusal::SeveralTokens | Refusal::BadToken(_) | Refusal::NoAnswer => false,
         }
     }
@@ -41,7 +46,8 @@ impl Refusal {
             Refusal::SeveralTokens => StatusCode::BAD_REQUEST,
             Refusal::NoRight | Refusal::Nobody | Refusal::NotLocal => StatusCode::FORBIDDEN,
             Refusal::NoToken | Refusal::BadToken(_) => StatusCode::UNAUTHORIZED,
-            Refusal::OtherChannels => StatusCode::FORBIDDEN,
+            Refusal::OtherChannels | Refusal::OtherTopic(_) => StatusCode::FORBIDDEN,
+            Refusal::UnknownPage => StatusCode::FORBIDDEN,
             Refusal::Application(status, _) => *status,
             Refusal::NoAnswer => StatusCode::SERVICE_UNAVAILABLE,
         }
@@ -65,6 +71,10 @@ impl Refusal {
             Refusal::OtherChannels => {
                 format!("{doing} needs a token with {name}; this token has other channels")
             }
+            Refusal::OtherTopic(topic) => format!("the topic {topic:?} is not for this client"),
+            Refusal::UnknownPage => format!(
+                "{doing} with a cookie needs the field Origin or Referer of a page that may use {name}"
+            ),
             Refusal::Application(..) => format!("the application refuses {doing} to {name}"),
             Refusal::NoAnswer => {
                 format!("the application that decides about {doing} to {name} does not answer")
@@ -83,7 +93,7 @@ impl Refusal {
                 let text = format!("Bearer error=\"invalid_token\", error_description=\"{error}\"");
                 HeaderValue::try_from(text).ok()
             }
-            Refusal::OtherChannels => {
+            Refusal::OtherChannels | Refusal::OtherTopic(_) => {
                 Some(HeaderValue::from_static("Bearer error=\"insufficient_scope\""))
             }
             Refusal::Application(_, challenge) => challenge.clone(),

@@ -11,43 +11,53 @@ use http::header::{AUTHORIZATION, COOKIE};
 use http::{HeaderMap, Request};
 use percent_encoding::percent_decode_str;
 
-/// The parameter of the URL with the token.
-const PARAMETER: &str = "token";
+/// The parameter of the URL with the token, of a channel and of a hub of Mercure.
+pub(super) const OF_CHANNELS: &str = "token";
+pub(super) const OF_MERCURE: &str = "authorization";
 
 /// The token of a request.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) enum Found<'a> {
     None,
-    One(Cow<'a, str>),
+    One {
+        token: Cow<'a, str>,
+        is_cookie: bool,
+    },
     /// Another reader may choose another one.
     Several,
 }
 
-/// Looks for the token of a request; `cookie` is the name of the cookie that may have it.
-pub(super) fn find<'a, B>(request: &'a Request<B>, cookie: Option<&str>) -> Found<'a> {
+/// Looks for the token of a request; `parameter` and `cookie` are the names of the parameter and of
+/// the cookie that may have it.
+pub(super) fn find<'a, B>(
+    request: &'a Request<B>,
+    parameter: &str,
+    cookie: Option<&str>,
+) -> Found<'a> {
     let mut fields = request.headers().get_all(AUTHORIZATION).into_iter();
     match (fields.next(), fields.next()) {
         (_, Some(_)) => return Found::Several,
         (Some(field), None) => {
             // A proxy before this server may use another scheme.
             if let Some(token) = field.to_str().ok().and_then(bearer) {
-                return Found::One(token.into());
+                return Found::One { token: token.into(), is_cookie: false };
             }
         }
         (None, None) => {}
     }
     let pairs = request.uri().query().unwrap_or("").split('&');
     let mut given =
-        pairs.filter_map(|pair| pair.split_once('=').filter(|(name, _)| *name == PARAMETER));
+        pairs.filter_map(|pair| pair.split_once('=').filter(|(name, _)| *name == parameter));
     match (given.next(), given.next()) {
         (_, Some(_)) => return Found::Several,
         (Some((_, token)), None) => {
-            return Found::One(percent_decode_str(token).decode_utf8_lossy());
+            let token = percent_decode_str(token).decode_utf8_lossy();
+            return Found::One { token, is_cookie: false };
         }
         (None, None) => {}
     }
     match cookie.and_then(|name| of_cookie(request.headers(), name)) {
-        Some(token) => Found::One(token.into()),
+        Some(token) => Found::One { token: token.into(), is_cookie: true },
         None => Found::None,
     }
 }
@@ -76,9 +86,9 @@ mod tests {
             builder.header(*name, *value)
         };
         let request = fields.iter().fold(builder, add).body(()).unwrap();
-        match find(&request, Some("session")) {
+        match find(&request, OF_CHANNELS, Some("session")) {
             Found::None => None,
-            Found::One(token) => Some(token.into_owned()),
+            Found::One { token, .. } => Some(token.into_owned()),
             Found::Several => Some("several".to_owned()),
         }
     }

@@ -39,6 +39,7 @@ fn the_example_has_every_key_and_its_true_default() {
         "[[hosts]]\nroutes = [{ channel = { zzz = 1 } }]",
         "[[hosts]]\nroutes = [{ channel = { token = { zzz = 1 } } }]",
         "[[hosts]]\nroutes = [{ channel = { authorize = { zzz = 1 } } }]",
+        "[[hosts]]\nroutes = [{ mercure = { zzz = 1 } }]",
         "[[hosts]]\nroutes = [{ proxy = { zzz = 1 } }]",
         "[upstreams.app]\nzzz = 1",
         "[upstreams.app]\nservers = [{ zzz = 1 }]",
