@@ -11,7 +11,7 @@ use superpoll_rt::BackendKind;
 use tungstenite::{Message, WebSocket};
 
 use crate::clients::{socket, stage, until_subscribers};
-use crate::stage::{BACKENDS, PATIENCE};
+use crate::stage::{BACKENDS, PATIENCE, on_each_backend};
 
 /// The channel's `poll`. The server pings after half of it.
 const POLL: Duration = Duration::from_secs(2);
@@ -198,7 +198,7 @@ fn a_stream_whose_client_reads_slowly_is_not_ended() {
 /// Its kernel answers for it, so a client with an empty queue is there.
 #[test]
 fn a_stream_in_silence_stays() {
-    for backend in BACKENDS {
+    on_each_backend(|backend| {
         let stage = stage(backend, 1, "poll = \"20ms\"");
         let client = narrow_events(&stage);
         // Several comments, none of which is read.
@@ -210,5 +210,5 @@ fn a_stream_in_silence_stays() {
         assert_eq!(stage.channel.as_ref().unwrap().subscribers(), 1, "{backend:?}");
         drop(client);
         until_subscribers(&stage, 0);
-    }
+    });
 }

@@ -9,7 +9,7 @@ use tungstenite::protocol::frame::coding::CloseCode;
 use tungstenite::{Message, WebSocket};
 
 use crate::clients::{address, publish, stage, until_subscribers};
-use crate::stage::{BACKENDS, PATIENCE, Stage};
+use crate::stage::{BACKENDS, PATIENCE, Stage, on_each_backend};
 use crate::tokens::{rule, token};
 
 /// The seconds after which tokens expire: long enough for a busy machine.
@@ -40,7 +40,7 @@ fn options() -> String {
 
 #[test]
 fn a_parked_websocket_ends_with_its_token() {
-    for backend in BACKENDS {
+    on_each_backend(|backend| {
         let stage = stage(backend, 1, &options());
         let (mut soon, mut later) = (socket(&stage, SOON), socket(&stage, 600));
         stage.until(|engine| &engine.parked, 2);
@@ -53,12 +53,12 @@ fn a_parked_websocket_ends_with_its_token() {
             assert_eq!(later.read().unwrap(), Message::text(text), "{backend:?}");
         }
         assert!(soon.read().is_err());
-    }
+    });
 }
 
 #[test]
 fn a_websocket_with_a_task_ends_with_its_token() {
-    for backend in BACKENDS {
+    on_each_backend(|backend| {
         let stage = stage(backend, 1, &options());
         let mut client = socket(&stage, SOON);
         // The beginning of a frame, whose rest the task waits for.
@@ -66,7 +66,7 @@ fn a_websocket_with_a_task_ends_with_its_token() {
         stage.until(|engine| &engine.active, 1);
         expects_the_end(&mut client);
         until_subscribers(&stage, 0);
-    }
+    });
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn a_message_is_neither_sent_nor_accepted_after_the_token() {
 
 #[test]
 fn a_long_poll_is_answered_when_its_token_expires() {
-    for backend in BACKENDS {
+    on_each_backend(|backend| {
         let stage = stage(backend, 1, &options());
         let mut client = stage.connect();
         let token = token(&["/c"], &[], SOON);
@@ -105,7 +105,7 @@ fn a_long_poll_is_answered_when_its_token_expires() {
         client.send(&ask);
         assert_eq!(client.answer().status, 401, "{backend:?}");
         until_subscribers(&stage, 0);
-    }
+    });
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn a_long_poll_with_a_task_is_answered_when_its_token_expires() {
 
 #[test]
 fn a_stream_of_events_ends_with_its_token() {
-    for backend in BACKENDS {
+    on_each_backend(|backend| {
         let stage = stage(backend, 1, &options());
         // A stream that is parked, and one that hyper sends.
         let mut clients = ["1.1", "1.0"].map(|version| {
@@ -146,7 +146,7 @@ fn a_stream_of_events_ends_with_its_token() {
             assert!(all.ends_with(&format!("data: in time{end}")), "{backend:?}: {all}");
         }
         until_subscribers(&stage, 0);
-    }
+    });
 }
 
 #[test]

@@ -23,6 +23,21 @@ pub(crate) const BACKENDS: [BackendKind; 5] = [
     BackendKind::Uring,
 ];
 
+/// Runs a test that mostly waits on each back-end, all at the same time.
+#[allow(dead_code, reason = "only the tests of channels wait so long")]
+pub(crate) fn on_each_backend(test: impl Fn(BackendKind) + Sync) {
+    std::thread::scope(|scope| {
+        for backend in BACKENDS {
+            let test = &test;
+            let name = format!("{backend:?}");
+            std::thread::Builder::new()
+                .name(name)
+                .spawn_scoped(scope, move || test(backend))
+                .unwrap();
+        }
+    });
+}
+
 /// How long an event may take before it counts as never.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
