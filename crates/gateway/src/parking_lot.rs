@@ -24,7 +24,7 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -41,6 +41,7 @@ use crate::memory;
 use crate::peer::{Peer, RequestForm};
 use crate::succession::state::{Activity, ConnectionRecord};
 use crate::sys;
+use crate::sys::send_ring::{SendRing, Sent};
 use crate::telemetry::counters::{ActiveTask, EngineCounters};
 use crate::transport::Socket;
 
@@ -360,6 +361,28 @@ impl ParkingLot {
         let entries = self.entries.borrow();
         let entry = entries.get(key.index() as usize)?.as_ref()?;
         (entry.key == key).then(|| at(&entry.socket))
+    }
+
+    /// Sends bytes to parked connections, at most [`MOST`](crate::sys::send_ring::MOST), as much as each has
+    /// room for now. `None` for a connection that has been given back already, or that was not
+    /// tried.
+    pub(crate) fn send_all(&self, ring: &mut SendRing, batch: &[(Key, Bytes)]) -> Sent {
+        let entries = self.entries.borrow();
+        let mut outgoing = Vec::with_capacity(batch.len());
+        let mut places = Vec::with_capacity(batch.len());
+        for (place, (key, bytes)) in batch.iter().enumerate() {
+            let entry = entries.get(key.index() as usize).and_then(Option::as_ref);
+            if let Some(entry) = entry.filter(|entry| entry.key == *key) {
+                outgoing.push((entry.socket.as_fd(), &bytes[..]));
+                places.push(place);
+            }
+        }
+        let sent = ring.send(&outgoing);
+        let mut outcomes: Vec<_> = batch.iter().map(|_| None).collect();
+        for (place, outcome) in places.into_iter().zip(sent.outcomes) {
+            outcomes[place] = outcome;
+        }
+        Sent { outcomes, is_broken: sent.is_broken }
     }
 
     fn count(&self, parked: usize) {

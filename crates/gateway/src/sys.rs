@@ -1,5 +1,7 @@
 //! Direct calls of the C library and the kernel, and the only `unsafe` code of the gateway.
 
+pub(crate) mod send_ring;
+
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::task::Poll;

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use superpoll_rt::{spawn, yield_now};
 
 use super::broadcast::Broadcast;
+use super::delivery::Ring;
 use super::inbox::Inbox;
 use super::local_subscribers::LocalSubscribers;
 use super::message::Message;
@@ -34,6 +35,7 @@ pub(crate) struct ChannelEngine {
     /// The subscribers of each channel that has some here, by the channel's queue.
     subscribers: RefCell<HashMap<u64, Weak<LocalSubscribers>>>,
     pub(super) read_buffer: RefCell<Box<[u8]>>,
+    pub(super) send_ring: RefCell<Ring>,
 }
 
 impl ChannelEngine {
@@ -45,6 +47,7 @@ impl ChannelEngine {
             inbox: Arc::default(),
             subscribers: RefCell::default(),
             read_buffer: RefCell::new(vec![0; READ_BUFFER].into()),
+            send_ring: RefCell::default(),
         });
         spawn(deliver(Rc::downgrade(&engine), engine.inbox.clone())).detach();
         engine

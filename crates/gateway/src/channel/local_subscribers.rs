@@ -4,16 +4,13 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
-use std::ops::Range;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::{Response, StatusCode};
 use slab::Slab;
 use superpoll::Key;
 
-use super::broadcast::Broadcast;
 use super::cursor::Cursor;
 use super::engine::ChannelEngine;
 use super::form::Form;
@@ -23,7 +20,6 @@ use super::mailbox::{EndReason, Mailbox};
 use super::mercure::reader::{Reader, ReaderRecord, Readers};
 use super::mercure::subscriptions;
 use super::message::Message;
-use super::parked::{self, Backlog};
 use super::request;
 use super::rights::Grant;
 use super::send_queue::SendQueue;
@@ -245,145 +241,12 @@ impl LocalSubscribers {
         }
     }
 
-    /// Serves subscribers from a place on, at most `room`, and returns the next place if there are
-    /// more.
-    pub(super) fn deliver_some(
-        self: &Rc<LocalSubscribers>,
-        broadcast: &mut Broadcast,
-        from: usize,
-        room: &mut usize,
-    ) -> Option<usize> {
-        let end = self.subscribers.borrow().capacity();
-        for index in from..end {
-            if *room == 0 {
-                return Some(index);
-            }
-            *room -= usize::from(self.deliver_to(broadcast, index));
-        }
-        None
-    }
-
-    /// Serves one subscriber, if there is one that has not had the whole delivery.
-    fn deliver_to(self: &Rc<LocalSubscribers>, broadcast: &mut Broadcast, index: usize) -> bool {
-        let mut subscribers = self.subscribers.borrow_mut();
-        let Some(subscriber) = subscribers.get_mut(index) else { return false };
-        if subscriber.grant.is_over() {
-            // Who is parked is woken within two seconds; a task ends now.
-            if let Delivery::Task(mailbox) = &subscriber.delivery {
-                mailbox.end(EndReason::Expired);
-            }
-            return false;
-        }
-        let first = broadcast.messages.partition_point(|message| message.id <= subscriber.last);
-        let Some(last) = broadcast.messages[first..].last().map(|message| message.id) else {
-            return false;
-        };
-        subscriber.last = last;
-        let wanted = self.reader(index).map(|reader| broadcast.wanted(&reader));
-        let is_wanted = |index: &usize| wanted.as_ref().is_none_or(|wanted| wanted[*index]);
-        let news = first..broadcast.messages.len();
-        let count = match &wanted {
-            None => news.len(),
-            Some(_) => news.clone().filter(is_wanted).count(),
-        };
-        if count == 0 {
-            // Looking is work, too.
-            return true;
-        }
-        hub::count(&self.hub.counters().delivered, count as u64);
-        match &mut subscriber.delivery {
-            Delivery::Poll(key) => {
-                let key = *key;
-                drop(subscribers);
-                self.remove(index);
-                if let Some(parked) = self.parking_lot.take(key) {
-                    LocalSubscribers::answer_poll(
-                        parked,
-                        broadcast.answer(first, self.hub.epoch()),
-                    );
-                }
-            }
-            Delivery::Parked { key, form, pinged } => {
-                let (key, form) = (*key, *form);
-                let encoded = broadcast.encoded(form, &self.hub);
-                let mut written = Written::All;
-                for run in runs(news.clone(), is_wanted) {
-                    let start = run.start;
-                    let bytes = encoded.of(run);
-                    let outcome =
-                        self.parking_lot.with_socket(key, |socket| parked::write(socket, &bytes));
-                    let Some(Ok(count)) = outcome else {
-                        written = Written::Failed;
-                        break;
-                    };
-                    pinged.iter_mut().for_each(|queue| queue.wrote(count));
-                    self.wrote(index, form, count);
-                    if count < bytes.len() {
-                        written = Written::Some { start, count };
-                        break;
-                    }
-                }
-                drop(subscribers);
-                match written {
-                    Written::All => {}
-                    Written::Some { start, count } => {
-                        let (begun, rest) = encoded.sent(start, count);
-                        // The rest of one message must not hold the others.
-                        let rest = Bytes::copy_from_slice(&rest);
-                        let mailbox = Rc::new(Mailbox::default());
-                        for index in (start + begun..news.end).filter(is_wanted) {
-                            self.put(&mailbox, &broadcast.messages[index], &broadcast.options);
-                        }
-                        if let Some(parked) = self.parking_lot.take(key) {
-                            let backlog = Backlog { rest, mailbox };
-                            self.continue_in_task(index, parked, form, backlog);
-                        }
-                    }
-                    Written::Failed => {
-                        self.parking_lot.take(key);
-                        self.remove(index);
-                    }
-                }
-            }
-            Delivery::Task(mailbox) => {
-                for index in news.filter(is_wanted) {
-                    self.put(mailbox, &broadcast.messages[index], &broadcast.options);
-                }
-            }
-        }
-        true
-    }
-
-    fn put(&self, mailbox: &Mailbox, message: &Message, options: &Channel) {
+    pub(super) fn put(&self, mailbox: &Mailbox, message: &Message, options: &Channel) {
         let put = mailbox.put(message.clone(), options);
         let counters = self.hub.counters();
         hub::count(&counters.left_out, put.left_out);
         hub::count(&counters.disconnected, u64::from(put.disconnects));
     }
-}
-
-/// How much of the messages was written to a parked subscriber.
-enum Written {
-    All,
-    /// So many bytes of the messages from one on.
-    Some {
-        start: usize,
-        count: usize,
-    },
-    Failed,
-}
-
-/// Returns the longest ranges of indexes that are all wanted.
-fn runs(
-    mut all: Range<usize>,
-    is_wanted: impl Fn(&usize) -> bool,
-) -> impl Iterator<Item = Range<usize>> {
-    std::iter::from_fn(move || {
-        let start = all.by_ref().find(|index| is_wanted(index))?;
-        let end = (start + 1..all.end).find(|index| !is_wanted(index)).unwrap_or(all.end);
-        all.start = end;
-        Some(start..end)
-    })
 }
 
 impl ConnectionOwner for LocalSubscribers {

@@ -37,6 +37,7 @@
 mod broadcast;
 mod budget;
 mod cursor;
+mod delivery;
 mod engine;
 mod event_text;
 mod events;

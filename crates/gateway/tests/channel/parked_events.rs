@@ -333,3 +333,47 @@ fn a_stream_that_is_reset_is_no_subscriber_any_more() {
         assert_eq!(stage.count(|engine| &engine.parked), 0, "{backend:?}");
     }
 }
+
+/// Sends to many subscribers go into the kernel together. Whether one of them has room, or is gone,
+/// makes no difference to the others.
+#[test]
+fn each_of_many_subscribers_gets_all_messages_whether_or_not_others_have_room() {
+    const CLIENTS: usize = 60;
+    for backend in [BackendKind::Epoll, BackendKind::Uring] {
+        let stage = stage(backend, 1, "history = 1000, backlog_bytes = \"64MiB\"");
+        let mut clients: Vec<Events> = (0..CLIENTS)
+            .map(|number| match number % 3 {
+                0 => narrow(&stage),
+                _ => Events::new(&stage, "", "").0,
+            })
+            .collect();
+        stage.until(|engine| &engine.parked, CLIENTS as u64);
+        let hub = stage.channel.as_ref().unwrap();
+        let text = |id: u64| format!("{id} ").repeat(3000);
+        let mut gone = 0;
+        for id in 1..=150 {
+            hub.publish(text(id));
+            for (number, client) in clients.iter_mut().enumerate() {
+                // The narrow ones read nothing for the time being.
+                if number % 3 != 0 {
+                    assert_eq!(client.message(), (id, text(id)), "{backend:?} {number}");
+                }
+            }
+            if id % 50 == 0 {
+                gone += 1;
+                drop(clients.pop());
+            }
+        }
+        until_subscribers(&stage, CLIENTS - gone);
+        for (number, client) in clients.iter_mut().enumerate().filter(|(number, _)| number % 3 == 0)
+        {
+            for id in 1..=150 {
+                assert_eq!(client.message(), (id, text(id)), "{backend:?} {number}");
+            }
+        }
+        hub.publish("end");
+        for client in &mut clients {
+            assert_eq!(client.message(), (151, "end".to_owned()), "{backend:?}");
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! The delivery of messages to one engine's subscribers of a channel, some of them at a time.
+//!
+//! A parked subscriber is written to where it is. The first run of its messages waits until those of
+//! all parked subscribers of the turn are together: then they are sent with one system call
+//! (`sys/send_ring.rs`), if there are enough of them and the kernel has rings. Nothing else happens
+//! on the engine between a subscriber's turn and that call, so its `last` is never ahead of what it
+//! was sent for anyone who looks.
+
+use std::io;
+use std::ops::Range;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use superpoll::Key;
+
+use super::broadcast::Broadcast;
+use super::form::Form;
+use super::hub;
+use super::local_subscribers::{Delivery, LocalSubscribers};
+use super::mailbox::{EndReason, Mailbox};
+use super::parked::{self, Backlog};
+use crate::sys::send_ring::{MOST, SendRing};
+
+/// From this many sends on a ring is worth its while.
+const ENOUGH: usize = 8;
+
+/// The ring of an engine.
+#[derive(Default)]
+pub(super) enum Ring {
+    /// No turn has had enough subscribers yet.
+    #[default]
+    Untried,
+    Ready(Box<SendRing>),
+    /// The kernel has none, or it has failed.
+    None,
+}
+
+impl Ring {
+    fn ready(&mut self) -> Option<&mut SendRing> {
+        if let Ring::Untried = self {
+            *self = SendRing::new().map_or(Ring::None, |ring| Ring::Ready(Box::new(ring)));
+        }
+        match self {
+            Ring::Ready(ring) => Some(ring),
+            Ring::Untried | Ring::None => None,
+        }
+    }
+}
+
+/// Messages that are to be written to a parked subscriber.
+struct Sending {
+    index: usize,
+    key: Key,
+    form: Form,
+    /// Their places in the broadcast, without a gap.
+    run: Range<usize>,
+    bytes: Bytes,
+}
+
+/// Returns the longest ranges of indexes that are all wanted.
+fn runs(
+    mut all: Range<usize>,
+    is_wanted: impl Fn(&usize) -> bool,
+) -> impl Iterator<Item = Range<usize>> {
+    std::iter::from_fn(move || {
+        let start = all.by_ref().find(|index| is_wanted(index))?;
+        let end = (start + 1..all.end).find(|index| !is_wanted(index)).unwrap_or(all.end);
+        all.start = end;
+        Some(start..end)
+    })
+}
+
+impl LocalSubscribers {
+    /// Serves subscribers from a place on, at most `room`, and returns the next place if there are
+    /// more.
+    pub(super) fn deliver_some(
+        self: &Rc<LocalSubscribers>,
+        broadcast: &mut Broadcast,
+        from: usize,
+        room: &mut usize,
+    ) -> Option<usize> {
+        let end = self.subscribers.borrow().capacity();
+        let (mut sendings, mut next) = (Vec::new(), None);
+        for index in from..end {
+            if *room == 0 {
+                next = Some(index);
+                break;
+            }
+            *room -= usize::from(self.deliver_to(broadcast, index, &mut sendings));
+        }
+        self.send(broadcast, sendings);
+        next
+    }
+
+    /// Serves one subscriber, if there is one that has not had the whole delivery. What is to be
+    /// written to a parked one is put down in `sendings`.
+    fn deliver_to(
+        self: &Rc<LocalSubscribers>,
+        broadcast: &mut Broadcast,
+        index: usize,
+        sendings: &mut Vec<Sending>,
+    ) -> bool {
+        let mut subscribers = self.subscribers.borrow_mut();
+        let Some(subscriber) = subscribers.get_mut(index) else { return false };
+        if subscriber.grant.is_over() {
+            // Who is parked is woken within two seconds; a task ends now.
+            if let Delivery::Task(mailbox) = &subscriber.delivery {
+                mailbox.end(EndReason::Expired);
+            }
+            return false;
+        }
+        let first = broadcast.messages.partition_point(|message| message.id <= subscriber.last);
+        let Some(last) = broadcast.messages[first..].last().map(|message| message.id) else {
+            return false;
+        };
+        subscriber.last = last;
+        let wanted = self.reader(index).map(|reader| broadcast.wanted(&reader));
+        let is_wanted = |index: &usize| wanted.as_ref().is_none_or(|wanted| wanted[*index]);
+        let news = first..broadcast.messages.len();
+        let count = match &wanted {
+            None => news.len(),
+            Some(_) => news.clone().filter(is_wanted).count(),
+        };
+        if count == 0 {
+            // Looking is work, too.
+            return true;
+        }
+        hub::count(&self.hub.counters().delivered, count as u64);
+        match &mut subscriber.delivery {
+            Delivery::Poll(key) => {
+                let key = *key;
+                drop(subscribers);
+                self.remove(index);
+                if let Some(parked) = self.parking_lot.take(key) {
+                    LocalSubscribers::answer_poll(
+                        parked,
+                        broadcast.answer(first, self.hub.epoch()),
+                    );
+                }
+            }
+            Delivery::Parked { key, form, .. } => {
+                let (key, form) = (*key, *form);
+                let encoded = broadcast.encoded(form, &self.hub);
+                let mut runs = runs(news, is_wanted);
+                if let Some(run) = runs.next() {
+                    sendings.push(Sending {
+                        index,
+                        key,
+                        form,
+                        bytes: encoded.of(run.clone()),
+                        run,
+                    });
+                }
+            }
+            Delivery::Task(mailbox) => {
+                for index in news.filter(is_wanted) {
+                    self.put(mailbox, &broadcast.messages[index], &broadcast.options);
+                }
+            }
+        }
+        true
+    }
+
+    /// Writes to parked subscribers.
+    fn send(self: &Rc<LocalSubscribers>, broadcast: &mut Broadcast, mut sendings: Vec<Sending>) {
+        while sendings.len() >= ENOUGH {
+            let mut ring = self.engine.send_ring.borrow_mut();
+            let Some(ready) = ring.ready() else { break };
+            let some: Vec<Sending> = sendings.drain(..sendings.len().min(MOST)).collect();
+            let batch: Vec<(Key, Bytes)> =
+                some.iter().map(|sending| (sending.key, sending.bytes.clone())).collect();
+            let sent = self.parking_lot.send_all(ready, &batch);
+            if sent.is_broken {
+                *ring = Ring::None;
+            }
+            drop(ring);
+            for (sending, outcome) in some.into_iter().zip(sent.outcomes) {
+                let rest = match outcome {
+                    Some(outcome) => self.go_on(broadcast, sending, outcome),
+                    None => Some(sending),
+                };
+                if let Some(rest) = rest {
+                    self.write(broadcast, rest);
+                }
+            }
+        }
+        for sending in sendings {
+            self.write(broadcast, sending);
+        }
+    }
+
+    /// Writes to one parked subscriber.
+    fn write(self: &Rc<LocalSubscribers>, broadcast: &mut Broadcast, sending: Sending) {
+        let mut next = Some(sending);
+        while let Some(sending) = next {
+            let write = |socket: &_| parked::write(socket, &sending.bytes);
+            let outcome = self.parking_lot.with_socket(sending.key, write);
+            let outcome = outcome.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()));
+            next = self.go_on(broadcast, sending, outcome);
+        }
+    }
+
+    /// Goes on with a parked subscriber to which some bytes, perhaps not all, were written. Returns
+    /// what is to be written next, if all of them were.
+    fn go_on(
+        self: &Rc<LocalSubscribers>,
+        broadcast: &mut Broadcast,
+        sending: Sending,
+        outcome: io::Result<usize>,
+    ) -> Option<Sending> {
+        let Sending { index, key, form, run, bytes } = sending;
+        let Ok(count) = outcome else {
+            self.parking_lot.take(key);
+            self.remove(index);
+            return None;
+        };
+        if let Some(subscriber) = self.subscribers.borrow_mut().get_mut(index)
+            && let Delivery::Parked { pinged: Some(queue), .. } = &mut subscriber.delivery
+        {
+            queue.wrote(count);
+        }
+        self.wrote(index, form, count);
+        let wanted = self.reader(index).map(|reader| broadcast.wanted(&reader));
+        let is_wanted = |index: &usize| wanted.as_ref().is_none_or(|wanted| wanted[*index]);
+        let all = broadcast.messages.len();
+        if count == bytes.len() {
+            let run = runs(run.end..all, is_wanted).next()?;
+            let bytes = broadcast.encoded(form, &self.hub).of(run.clone());
+            return Some(Sending { index, key, form, run, bytes });
+        }
+        let (begun, rest) = broadcast.encoded(form, &self.hub).sent(run.start, count);
+        // The rest of one message must not hold the others.
+        let rest = Bytes::copy_from_slice(&rest);
+        let mailbox = Rc::new(Mailbox::default());
+        for index in (run.start + begun..all).filter(is_wanted) {
+            self.put(&mailbox, &broadcast.messages[index], &broadcast.options);
+        }
+        if let Some(parked) = self.parking_lot.take(key) {
+            self.continue_in_task(index, parked, form, Backlog { rest, mailbox });
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_what_is_wanted_without_gaps() {
+        let found = |wanted: &[bool], from: usize| -> Vec<(usize, usize)> {
+            let runs = runs(from..wanted.len(), |index| wanted[*index]);
+            runs.map(|run| (run.start, run.end)).collect()
+        };
+        assert_eq!(found(&[], 0), []);
+        assert_eq!(found(&[false, false], 0), []);
+        assert_eq!(found(&[true, true, false, true], 0), [(0, 2), (3, 4)]);
+        assert_eq!(found(&[true, true, false, true], 1), [(1, 2), (3, 4)]);
+        assert_eq!(found(&[false, true, false, false], 0), [(1, 2)]);
+    }
+}
