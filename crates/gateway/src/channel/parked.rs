@@ -467,6 +467,39 @@ mod tests {
         });
     }
 
+    /// Many messages, and many subscribers, are delivered in one go.
+    #[test]
+    fn messages_that_are_delivered_together_reach_those_who_get_them() {
+        let options = Channel { history: 100, ..Channel::default() };
+        Runtime::new().unwrap().block_on(async {
+            for (form, count) in FORMS.into_iter().flat_map(|form| [(form, 1), (form, 30)]) {
+                let lot = parking_lot();
+                let hub = Hub::restore("/c".into(), EPOCH, messages(form));
+                hub.change(options.clone());
+                let subscribers = subscribers(&hub, &lot);
+                let clients: Vec<UnixStream> = (0..count)
+                    .map(|_| {
+                        let (parked, client) = connection();
+                        subscribers.adopt(parked, form, (4, false), whole(form), 0).unwrap();
+                        client
+                    })
+                    .collect();
+                let mut all = Vec::new();
+                for id in 5..=40 {
+                    let text = format!("message {id}");
+                    all.push(message(form, id, text.clone()));
+                    publish(&hub, form, text);
+                }
+                let expected = encoded(form, &all);
+                for (number, client) in clients.iter().enumerate() {
+                    let found = read_all(client, expected.len()).await;
+                    assert!(found == expected, "{form:?} {number} of {count}: {found:?}");
+                }
+                assert_eq!(lot.len(), count, "{form:?}");
+            }
+        });
+    }
+
     /// Its server may be killed at any time, and the next one counts the bytes that it wrote: they
     /// must be messages without a gap, up to the end of the stream.
     #[test]
