@@ -338,7 +338,8 @@ fn a_stream_that_is_reset_is_no_subscriber_any_more() {
 /// makes no difference to the others.
 #[test]
 fn each_of_many_subscribers_gets_all_messages_whether_or_not_others_have_room() {
-    const CLIENTS: usize = 60;
+    const CLIENTS: usize = 24;
+    const MESSAGES: u64 = 240;
     for backend in [BackendKind::Epoll, BackendKind::Uring] {
         let stage = stage(backend, 1, "history = 1000, backlog_bytes = \"64MiB\"");
         let mut clients: Vec<Events> = (0..CLIENTS)
@@ -349,9 +350,9 @@ fn each_of_many_subscribers_gets_all_messages_whether_or_not_others_have_room() 
             .collect();
         stage.until(|engine| &engine.parked, CLIENTS as u64);
         let hub = stage.channel.as_ref().unwrap();
-        let text = |id: u64| format!("{id} ").repeat(3000);
+        let text = |id: u64| format!("{id} ").repeat(8000);
         let mut gone = 0;
-        for id in 1..=150 {
+        for id in 1..=MESSAGES {
             hub.publish(text(id));
             for (number, client) in clients.iter_mut().enumerate() {
                 // The narrow ones read nothing for the time being.
@@ -359,7 +360,8 @@ fn each_of_many_subscribers_gets_all_messages_whether_or_not_others_have_room() 
                     assert_eq!(client.message(), (id, text(id)), "{backend:?} {number}");
                 }
             }
-            if id % 50 == 0 {
+            if id % 80 == 0 {
+                // It is one that reads, or one whose socket is full.
                 gone += 1;
                 drop(clients.pop());
             }
@@ -367,13 +369,13 @@ fn each_of_many_subscribers_gets_all_messages_whether_or_not_others_have_room() 
         until_subscribers(&stage, CLIENTS - gone);
         for (number, client) in clients.iter_mut().enumerate().filter(|(number, _)| number % 3 == 0)
         {
-            for id in 1..=150 {
+            for id in 1..=MESSAGES {
                 assert_eq!(client.message(), (id, text(id)), "{backend:?} {number}");
             }
         }
         hub.publish("end");
         for client in &mut clients {
-            assert_eq!(client.message(), (151, "end".to_owned()), "{backend:?}");
+            assert_eq!(client.message(), (MESSAGES + 1, "end".to_owned()), "{backend:?}");
         }
     }
 }
