@@ -20,6 +20,7 @@ use super::mailbox::{EndReason, Mailbox};
 use super::mercure::reader::{Reader, ReaderRecord, Readers};
 use super::mercure::subscriptions;
 use super::message::Message;
+use super::publish_limits::PublisherLimit;
 use super::request;
 use super::rights::Grant;
 use super::send_queue::SendQueue;
@@ -28,6 +29,7 @@ use crate::config::Channel;
 use crate::parking_lot::{
     ConnectionOwner, ParkedConnection, ParkingLot, ResponseEntry, ResumeReason,
 };
+use crate::peer::Peer;
 
 /// One engine's subscribers of a channel.
 ///
@@ -127,6 +129,11 @@ impl LocalSubscribers {
     /// Returns the place after a message, in full.
     pub(super) fn cursor(&self, last: u64) -> Cursor {
         Cursor { id: last, epoch: Some(self.hub.epoch()) }
+    }
+
+    /// Returns a client as a publisher, as long as there is a route to it.
+    pub(super) fn publisher(&self, peer: &Peer) -> Option<PublisherLimit> {
+        self.route.upgrade().map(|route| route.publisher(peer))
     }
 
     pub(super) fn is_retired(&self) -> bool {

@@ -58,6 +58,7 @@ pub(crate) mod pattern;
 mod poll;
 mod publication;
 mod publish;
+mod publish_limits;
 mod publisher_queue;
 mod registry;
 mod replay;

@@ -16,6 +16,7 @@ use superpoll_rt::time::timeout;
 use super::hub::{Hub, NotPublished, Published};
 use super::message::Draft;
 use super::publication::{self, Wanted};
+use super::publish_limits::{PublisherLimit, TooFast};
 use super::publisher_queue::PublishTurn;
 use super::request::empty_response;
 use crate::body::Body;
@@ -43,6 +44,12 @@ fn full() -> Response<Body> {
     unavailable(text, "10")
 }
 
+fn too_fast(error: TooFast) -> Response<Body> {
+    let mut response = reply::text(StatusCode::TOO_MANY_REQUESTS, error.reason() + "\n");
+    response.headers_mut().insert(RETRY_AFTER, error.seconds().into());
+    response
+}
+
 fn handed_over() -> Response<Body> {
     let text = "another server has taken over this channel; connect again\n";
     let mut response = unavailable(text, "0");
@@ -65,7 +72,12 @@ pub(super) fn failed(error: &UploadError) -> Response<Body> {
 }
 
 /// Publishes the body of a request.
-pub(super) async fn publish(hub: &Arc<Hub>, head: &Parts, body: Upload) -> Response<Body> {
+pub(super) async fn publish(
+    hub: &Arc<Hub>,
+    head: &Parts,
+    body: Upload,
+    publisher: &PublisherLimit,
+) -> Response<Body> {
     if body.is_end_stream() && !head.headers.contains_key(CONTENT_LENGTH) {
         // An empty message is a message, but this is a request without one.
         return reply::status(StatusCode::LENGTH_REQUIRED);
@@ -74,6 +86,11 @@ pub(super) async fn publish(hub: &Arc<Hub>, head: &Parts, body: Upload) -> Respo
         Ok(wanted) => wanted,
         Err(what) => return reply::text(StatusCode::BAD_REQUEST, what + "\n"),
     };
+    // Before the message is read: a flood is not even received.
+    if let Err(error) = publisher.admit(hub) {
+        publisher.count_refused(hub);
+        return too_fast(error);
+    }
     let limit = hub.options().message_bytes;
     let data = match collect(body, limit).await {
         Ok(data) => data,

@@ -115,7 +115,10 @@ impl LocalRoute {
         let (head, body) = request.into_parts();
         if head.method == Method::POST {
             return match self.channels.channel(&name) {
-                Ok(hub) => publish::publish(&hub, &head, body).await,
+                Ok(hub) => {
+                    let publisher = self.publisher(exchange.peer());
+                    publish::publish(&hub, &head, body, &publisher).await
+                }
                 Err(error) => too_many(error),
             };
         }

@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read, Write};
+use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use tungstenite::error::ProtocolError;
@@ -20,6 +21,7 @@ use super::hub::{Hub, NotPublished};
 use super::json_frame::{self, Source};
 use super::message::{self, Draft};
 use super::publication;
+use super::publish_limits::PublisherLimit;
 
 /// tungstenite's buffer, which is made with each session.
 const READ_BUFFER: usize = 4096;
@@ -94,6 +96,11 @@ pub(super) struct Session {
     json: Option<u64>,
     /// Whether the client has the right to publish.
     is_publisher: bool,
+    /// How much it may publish.
+    publisher: Option<PublisherLimit>,
+    /// The client's next message, if it came sooner than it may, and how long it waits.
+    early: Option<Draft>,
+    pause: Option<Duration>,
 }
 
 impl Session {
@@ -110,7 +117,21 @@ impl Session {
             .max_frame_size(Some(limit));
         let memory = Memory::default();
         let socket = WebSocket::from_raw_socket(memory, Role::Server, Some(config));
-        Session { socket, state: SessionState::Open, is_held_up: false, json, is_publisher }
+        Session {
+            socket,
+            state: SessionState::Open,
+            is_held_up: false,
+            json,
+            is_publisher,
+            publisher: None,
+            early: None,
+            pause: None,
+        }
+    }
+
+    /// Limits the messages that the client publishes.
+    pub(super) fn limited(self, publisher: Option<PublisherLimit>) -> Session {
+        Session { publisher, ..self }
     }
 
     fn memory(&mut self) -> &mut Memory {
@@ -142,20 +163,30 @@ impl Session {
         self.go_on(hub, false);
     }
 
-    /// Whether [`go_on`](Session::go_on) has to be called when the channel has room, with no read
-    /// before that.
+    /// Whether [`go_on`](Session::go_on) has to be called when the channel has room, or after the
+    /// [`pause`](Session::pause), with no read before that.
     pub(super) fn is_held_up(&self) -> bool {
         self.is_held_up
+    }
+
+    /// Returns how long the client's next message has to wait, if it came sooner than it may.
+    pub(super) fn pause(&self) -> Option<Duration> {
+        self.pause
     }
 
     /// Continues with the bytes that were read. `may_publish` says that it is the turn of this
     /// WebSocket to publish a message.
     pub(super) fn go_on(&mut self, hub: &Hub, mut may_publish: bool) {
         self.is_held_up = false;
+        self.pause = None;
         while self.state != SessionState::Over {
-            if !std::mem::take(&mut may_publish) && !hub.has_room() {
+            if self.pause.is_some() || (!std::mem::take(&mut may_publish) && !hub.has_room()) {
                 self.is_held_up = true;
                 return;
+            }
+            if let Some(draft) = self.early.take() {
+                self.publish(hub, draft);
+                continue;
             }
             match self.socket.read() {
                 Ok(Message::Text(text)) => match self.json {
@@ -202,6 +233,17 @@ impl Session {
     fn publish(&mut self, hub: &Hub, draft: Draft) {
         if !self.is_publisher {
             return self.close(CloseCode::Policy, NO_PUBLISHER);
+        }
+        if let Some(publisher) = &self.publisher
+            && let Err(error) = publisher.admit(hub)
+        {
+            if self.json.is_some() {
+                publisher.count_refused(hub);
+                return self.refuse(&error.reason());
+            }
+            // Plain frames have no way to tell: the client notices by a socket that is full.
+            (self.early, self.pause) = (Some(draft), Some(error.wait));
+            return;
         }
         let meta = draft.meta.clone();
         let key = meta.as_ref().and_then(|meta| meta.key.as_deref());

@@ -146,7 +146,8 @@ impl LocalSubscribers {
         if self.is_retired() {
             mailbox.end(EndReason::Retired);
         }
-        let mut session = Session::new(options.message_bytes, form, grant.may_publish);
+        let session = Session::new(options.message_bytes, form, grant.may_publish);
+        let mut session = session.limited(self.publisher(&peer));
         if form == Form::Json {
             session.send_place(start, missed_some, self.hub.source());
         }
@@ -174,7 +175,8 @@ impl LocalSubscribers {
         };
         drop(room);
         let may_publish = self.grant(index).may_publish;
-        let mut session = Session::new(self.hub.options().message_bytes, form, may_publish);
+        let session = Session::new(self.hub.options().message_bytes, form, may_publish);
+        let mut session = session.limited(self.publisher(&parked.peer));
         session.read(bytes, &self.hub);
         if session.left() > 0 && session.write(|parts| write(&parked.socket, &parts[0])).is_err() {
             return self.remove(index);
@@ -196,7 +198,8 @@ impl LocalSubscribers {
         backlog: Backlog,
     ) {
         let may_publish = self.grant(index).may_publish;
-        let mut session = Session::new(self.hub.options().message_bytes, form, may_publish);
+        let session = Session::new(self.hub.options().message_bytes, form, may_publish);
+        let mut session = session.limited(self.publisher(&parked.peer));
         session.send_raw(&backlog.rest);
         self.spawn_session(index, parked, form, backlog, session);
     }
@@ -245,6 +248,8 @@ struct SocketSession {
     ends: bool,
     /// Its place among the publishers that wait.
     turn: Option<PublishTurn>,
+    /// The rest of the time that its next message waits, as it publishes too fast.
+    pause: Option<Box<Sleep>>,
 }
 
 impl SocketSession {
@@ -270,6 +275,7 @@ impl SocketSession {
             has_written: false,
             ends: false,
             turn: None,
+            pause: None,
         }
     }
 
@@ -387,8 +393,17 @@ impl SocketSession {
     /// Continues with messages that had to wait, if it is their turn; returns whether it was.
     fn publish_on(&mut self, cx: &mut Context<'_>) -> bool {
         if !self.session.is_held_up() || self.session.state() == SessionState::Over {
-            self.turn = None;
+            (self.turn, self.pause) = (None, None);
             return false;
+        }
+        if let Some(wait) = self.session.pause() {
+            let pause = self.pause.get_or_insert_with(|| Box::new(sleep(wait)));
+            if Pin::new(&mut **pause).poll(cx).is_pending() {
+                return false;
+            }
+            self.pause = None;
+            self.session.go_on(&self.subscription.local_subscribers.hub, false);
+            return true;
         }
         let hub = &self.subscription.local_subscribers.hub;
         // The memory that it holds is bounded like that of any connection.

@@ -18,6 +18,7 @@ mod poll;
 mod pressure;
 mod publication;
 mod publish;
+mod rate;
 mod reload;
 mod rights;
 mod script;

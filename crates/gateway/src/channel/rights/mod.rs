@@ -32,6 +32,7 @@ mod source;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,7 +45,7 @@ pub(crate) use self::grant::Grant;
 use self::refusal::Refusal;
 use self::source::Found;
 use crate::body::Body;
-use crate::config::{Action as RouteAction, Channel, Config, Right, TokenRule};
+use crate::config::{Action as RouteAction, Channel, Config, PublishRate, Right, TokenRule};
 use crate::cors;
 use crate::exchange::Exchange;
 use crate::log::{Event, Level, RateLimited, Report, others};
@@ -52,7 +53,7 @@ use crate::telemetry::guard;
 use crate::token::{Claims, Verifier};
 use crate::upstream::Group;
 
-/// The time between two reports of refused requests.
+/// The time between two reports of refused requests, or of clients that publish too fast.
 const REFUSALS: Duration = Duration::from_secs(10);
 
 /// The use that a client makes of a channel.
@@ -92,6 +93,7 @@ pub(crate) struct SharedRights {
     tokens: Option<Tokens>,
     report: Report,
     refusals: RateLimited,
+    floods: RateLimited,
 }
 
 impl SharedRights {
@@ -110,6 +112,7 @@ impl SharedRights {
             tokens: tokens.transpose()?,
             report: report.clone(),
             refusals: RateLimited::new(REFUSALS),
+            floods: RateLimited::new(REFUSALS),
         }))
     }
 
@@ -393,6 +396,19 @@ impl Rights {
             (self.shared.report)(&event);
         }
         refusal.response(&reason)
+    }
+
+    /// Reports a client that publishes faster than it may.
+    pub(super) fn report_too_fast(&self, name: &str, client: Option<IpAddr>, rate: PublishRate) {
+        let Some(left_out) = self.shared.floods.admit() else { return };
+        let client = client.map(|client| client.to_string());
+        let whom = client.as_deref().unwrap_or("a local client");
+        let others = others(left_out);
+        let message =
+            format!("{whom} publishes to {name} faster than it may, {rate} (publish_rate){others}");
+        let event = Event::new(Level::Warning, "channel-too-fast", message);
+        let event = event.with("channel", name).with("client", client);
+        (self.shared.report)(&event.with("left_out", left_out));
     }
 }
 
