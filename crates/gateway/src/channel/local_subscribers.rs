@@ -20,6 +20,7 @@ use super::mailbox::{EndReason, Mailbox};
 use super::mercure::reader::{Reader, ReaderRecord, Readers};
 use super::mercure::subscriptions;
 use super::message::Message;
+use super::presence::{LocalPresence, Present};
 use super::publish_limits::PublisherLimit;
 use super::request;
 use super::rights::Grant;
@@ -46,6 +47,8 @@ pub(crate) struct LocalSubscribers {
     pub(super) entries: RefCell<HashMap<usize, Box<dyn ResponseEntry>>>,
     /// The subscribers that get some of the messages: those of Mercure.
     readers: RefCell<Option<Box<Readers>>>,
+    /// The subscribers that others are told of.
+    pub(super) presence: LocalPresence,
     /// The route that they came by.
     route: Weak<LocalRoute>,
     /// There are no subscribers any more, and no new ones are accepted.
@@ -114,6 +117,7 @@ impl LocalSubscribers {
             subscribers: RefCell::default(),
             entries: RefCell::default(),
             readers: RefCell::default(),
+            presence: LocalPresence::default(),
             route,
             is_retired: Cell::new(false),
         });
@@ -194,7 +198,12 @@ impl LocalSubscribers {
             return;
         }
         self.entries.borrow_mut().remove(&index);
-        self.hub.leave(self.queue_id);
+        match self.presence.remove(index) {
+            None => self.hub.leave(self.queue_id),
+            Some(Present(sub)) => {
+                self.hub.exit(self.queue_id, sub.as_deref(), !self.is_retired());
+            }
+        }
         let reader = self.readers.borrow_mut().as_mut().and_then(|readers| readers.remove(index));
         if let Some(reader) = reader {
             if let Some(route) = self.route.upgrade() {

@@ -56,6 +56,7 @@ pub(crate) mod message;
 mod parked;
 pub(crate) mod pattern;
 mod poll;
+mod presence;
 mod publication;
 mod publish;
 mod publish_limits;

@@ -15,6 +15,7 @@ use superpoll_rt::time::timeout;
 
 use super::hub::{Hub, NotPublished, Published};
 use super::message::Draft;
+use super::presence::RESERVED;
 use super::publication::{self, Wanted};
 use super::publish_limits::{PublisherLimit, TooFast};
 use super::publisher_queue::PublishTurn;
@@ -139,6 +140,7 @@ pub(super) async fn publish_in_turn(
             let text = "another message was published with this Idempotency-Key\n";
             reply::text(StatusCode::UNPROCESSABLE_ENTITY, text)
         }
+        NotPublished::Reserved => reply::text(StatusCode::BAD_REQUEST, format!("{RESERVED}\n")),
         NotPublished::HandedOver => handed_over(),
         NotPublished::Full => {
             hub.counters().refused.fetch_add(1, Ordering::Relaxed);

@@ -112,6 +112,7 @@ impl LocalRoute {
             Ok(grant) => grant,
             Err(refusal) => return refusal,
         };
+        let sub = rights.subject(&request);
         let (head, body) = request.into_parts();
         if head.method == Method::POST {
             return match self.channels.channel(&name) {
@@ -138,11 +139,11 @@ impl LocalRoute {
             Err(error) => return too_many(error),
         };
         if is_socket {
-            return subscribers.accept(&head.headers, &asked, exchange, grant);
+            return subscribers.accept(&head.headers, &asked, exchange, grant, sub);
         }
         if events::are_asked_for(&head.headers) {
             let (after, page) = (asked.after, page.cloned());
-            let asked = StreamRequest { after, grant, page, mercure: None };
+            let asked = StreamRequest { after, grant, sub, page, mercure: None };
             return subscribers.stream(asked, exchange, Unread::new(body)).await;
         }
         // The answer to another site has fields of its own, which are not kept with a request that

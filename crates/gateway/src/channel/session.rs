@@ -20,6 +20,7 @@ use super::frames::{self, Track};
 use super::hub::{Hub, NotPublished};
 use super::json_frame::{self, Source};
 use super::message::{self, Draft};
+use super::presence::RESERVED;
 use super::publication;
 use super::publish_limits::PublisherLimit;
 
@@ -257,6 +258,7 @@ impl Session {
             Err(NotPublished::OtherWithKey) => {
                 self.refuse("another message was published with this key");
             }
+            Err(NotPublished::Reserved) => self.refuse(RESERVED),
             Err(NotPublished::HandedOver) => {
                 self.close(CloseCode::Restart, "another server has taken over; connect again");
             }

@@ -75,6 +75,7 @@ impl LocalSubscribers {
         asked: &SubscribeRequest,
         exchange: &Exchange,
         grant: Grant,
+        sub: Option<Box<str>>,
     ) -> Response<Body> {
         if self.is_retired() {
             return reply::status(StatusCode::SERVICE_UNAVAILABLE);
@@ -117,7 +118,7 @@ impl LocalSubscribers {
         // What is kept of them is sent; the handshake has told that there were others.
         let missed = since.missed;
         exchange.take_over(move |transport, read| {
-            Box::pin(self.begin(transport, peer, read, (form, start, missed), grant))
+            Box::pin(self.begin(transport, peer, read, (form, start, missed), grant, sub))
         });
         response
     }
@@ -130,12 +131,14 @@ impl LocalSubscribers {
         read: Bytes,
         (form, start, missed_some): (Form, u64, bool),
         grant: Grant,
+        sub: Option<Box<str>>,
     ) {
         let options = self.hub.options();
-        let since = self.hub.join(self.queue_id, Some(self.cursor(start)));
+        let (since, present) = self.enter(Some(self.cursor(start)), sub);
         let (missed, last) = (since.missed, since.last);
         let mailbox = Rc::new(Mailbox::new(since, &options));
         let subscription = self.add(last, grant, Delivery::Task(mailbox.clone()));
+        subscription.is_told(present);
         if missed {
             mailbox.note_gap();
         }

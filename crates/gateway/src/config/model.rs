@@ -303,6 +303,9 @@ pub struct Channel {
     /// the channels of the route, with a burst of one second's messages. Default: no limit.
     #[serde(deserialize_with = "publish_rate::some")]
     pub publish_rate: Option<PublishRate>,
+    /// Whether messages of the types `join` and `leave` tell the subscribers who comes and goes.
+    /// Default: no.
+    pub presence: bool,
     /// The clients that may publish. Default: on a listener of the loopback address all clients
     /// that connect without a proxy, on other listeners none.
     #[serde(deserialize_with = "rights::some_right")]
@@ -344,6 +347,7 @@ impl Default for Channel {
             max_bytes: 256 << 20,
             idle: Duration::from_secs(600),
             publish_rate: None,
+            presence: false,
             publish: None,
             subscribe: Right::Anyone,
             token: None,

@@ -15,6 +15,7 @@ mod names;
 mod origins;
 mod parked_events;
 mod poll;
+mod presence;
 mod pressure;
 mod publication;
 mod publish;

@@ -44,6 +44,7 @@ use self::authorizer::Authorizer;
 pub(crate) use self::grant::Grant;
 use self::refusal::Refusal;
 use self::source::Found;
+use super::presence::LONGEST_SUBJECT;
 use crate::body::Body;
 use crate::config::{Action as RouteAction, Channel, Config, PublishRate, Right, TokenRule};
 use crate::cors;
@@ -142,6 +143,8 @@ impl SharedRights {
         let (one, two) = (&self.options, &other.options);
         (one.publish, one.subscribe) == (two.publish, two.subscribe)
             && (&one.token, &one.authorize) == (&two.token, &two.authorize)
+            // Otherwise subscribers would go that nobody was told of.
+            && one.presence == two.presence
             && fingerprint(self) == fingerprint(other)
     }
 }
@@ -284,6 +287,18 @@ impl Rights {
             return Err(Refusal::OtherChannels);
         }
         Ok(Grant::until(claims.valid_until, using == Use::Publish))
+    }
+
+    /// Returns the subject of a client's token, if subscribers need a token and are told of.
+    pub(super) fn subject<B>(&self, request: &Request<B>) -> Option<Box<str>> {
+        let options = &self.shared.options;
+        if !options.presence || options.subscribe != Right::Token {
+            return None;
+        }
+        // It was valid a moment ago.
+        let (claims, _) = self.claims(request, source::OF_CHANNELS).ok()?;
+        let sub = claims.all.get("sub")?.as_str()?;
+        (sub.len() <= LONGEST_SUBJECT).then(|| sub.into())
     }
 
     /// Returns the claims of the token of a request, which may be in a parameter of the URL, and
