@@ -37,7 +37,7 @@ use crate::parking_lot::WaitingRequest;
 use crate::reply;
 
 /// The bytes that are written in one piece, give or take a message.
-const PIECE: usize = 16 << 10;
+pub(super) const PIECE: usize = 16 << 10;
 
 /// The field that keeps reverse proxies from collecting events.
 const BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
@@ -51,7 +51,7 @@ pub(super) fn are_asked_for(headers: &HeaderMap) -> bool {
 }
 
 /// Returns the fields of a stream's response.
-fn fields() -> HeaderMap {
+pub(super) fn fields() -> HeaderMap {
     let mut fields = HeaderMap::new();
     fields.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     fields.insert(BUFFERING, HeaderValue::from_static("no"));

@@ -46,6 +46,11 @@ impl LocalRoute {
         self.rights.borrow().clone()
     }
 
+    /// Whether it is a hub of Mercure, whose messages are not for all who may subscribe.
+    pub(crate) fn is_hub(&self) -> bool {
+        self.channels.options().mercure.is_some()
+    }
+
     /// Returns a client as a publisher.
     pub(super) fn publisher(&self, peer: &Peer) -> PublisherLimit {
         let limits = self.channels.publish_limits().clone();

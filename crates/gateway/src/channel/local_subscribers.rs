@@ -47,7 +47,7 @@ pub(crate) struct LocalSubscribers {
     pub(super) entries: RefCell<HashMap<usize, Box<dyn ResponseEntry>>>,
     /// The subscribers that get some of the messages: those of Mercure.
     readers: RefCell<Option<Box<Readers>>>,
-    /// The subscribers that others are told of.
+    /// The subscribers that the channel was told of.
     pub(super) presence: LocalPresence,
     /// The route that they came by.
     route: Weak<LocalRoute>,

@@ -68,6 +68,7 @@ mod rights;
 mod route;
 mod send_queue;
 mod session;
+mod several;
 mod socket;
 mod unread;
 
@@ -81,3 +82,4 @@ pub(crate) use local_subscribers::LocalSubscribers;
 pub use message::Message;
 pub(crate) use registry::{LocatedChannel, Registry, RouteState};
 pub(crate) use rights::{Grant, Rights, SharedRights};
+pub(crate) use several::Also;

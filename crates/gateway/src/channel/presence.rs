@@ -1,4 +1,5 @@
-//! Join and leave events (`presence`): the subscribers of a channel learn who comes and goes.
+//! Join and leave events (`presence`): messages of a channel that tell when a subscriber
+//! comes or goes.
 //!
 //! A subscriber by WebSocket or server-sent events that comes is told to all subscribers, itself
 //! included, by a message of the channel with the event type `join`; one that goes by a message
@@ -169,7 +170,7 @@ impl State {
 }
 
 impl Hub {
-    /// Counts a subscriber in as [`join`](Hub::join) does, and tells the others.
+    /// Counts a subscriber in as [`join`](Hub::join) does, and tells all subscribers.
     fn enter(&self, queue_id: u64, after: Option<Cursor>, sub: Option<&str>) -> Since {
         let mut state = self.state();
         state.count_in(queue_id);
@@ -196,8 +197,8 @@ impl Hub {
         }
     }
 
-    /// Counts a subscriber out as [`leave`](Hub::leave) does, and tells the others unless all of
-    /// them are about to go.
+    /// Counts a subscriber out as [`leave`](Hub::leave) does, and tells the remaining subscribers
+    /// unless all of them are about to go.
     pub(super) fn exit(&self, queue_id: u64, sub: Option<&str>, is_told: bool) {
         let mut state = self.state();
         state.count_out(queue_id);
@@ -211,11 +212,11 @@ impl Hub {
     }
 }
 
-/// A subscriber that others were told of, with the subject of its token.
+/// A subscriber that the channel was told of, with the subject of its token.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Present(pub Option<Box<str>>);
 
-/// The subscribers of one engine that others were told of, by their index. Without `presence` it
+/// The subscribers of one engine that the channel was told of, by their index. Without `presence` it
 /// takes no memory.
 #[derive(Default)]
 pub(super) struct LocalPresence(RefCell<Option<Box<Table>>>);
@@ -228,7 +229,7 @@ impl LocalPresence {
         self.0.borrow_mut().get_or_insert_default().0.insert(index, present);
     }
 
-    /// Removes a subscriber, if others were told of it.
+    /// Removes a subscriber, if the channel was told of it.
     pub(super) fn remove(&self, index: usize) -> Option<Present> {
         self.0.borrow_mut().as_mut()?.0.remove(&index)
     }
@@ -240,7 +241,7 @@ impl LocalPresence {
 }
 
 impl LocalSubscribers {
-    /// Counts a subscriber in, and returns the messages that it has missed. If others were told of
+    /// Counts a subscriber in, and returns the messages that it has missed. If the channel was told of
     /// it, the subscription has to [remember](Subscription::is_told) that.
     pub(super) fn enter(
         &self,
@@ -255,7 +256,7 @@ impl LocalSubscribers {
 }
 
 impl Subscription {
-    /// Remembers whether others were told of the subscriber.
+    /// Remembers that the channel was told of the subscriber, if it was.
     pub(super) fn is_told(&self, present: Option<Present>) {
         if let Some(present) = present {
             self.local_subscribers.presence.insert(self.index, present);

@@ -1,7 +1,7 @@
 //! The most messages that one client may publish (`publish_rate`), for all channels of a route.
 //!
-//! A client is an IP address, or a network of IPv6 (`connection_limits`). What is kept of it is one
-//! moment: the end of the time that its messages so far take at the rate, one after another. A
+//! A client is an IP address, or a network of IPv6 (`connection_limits`). The table has one
+//! moment for it: the end of the time that its messages so far take at the rate, one after another. A
 //! message is admitted if that moment is no further ahead than a burst allows. A client whose
 //! moment has passed is like a client that has never published, and so it is forgotten with the
 //! next sweep: the table has as many clients as have published within the last burst, give or take
@@ -46,7 +46,7 @@ fn nanoseconds(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// What the clients of a route have published, and may publish.
+/// The clients of a route that have published lately, and the rate at which they may publish.
 pub(super) struct PublishLimits {
     /// The nanoseconds between two messages at the rate; zero: there is no limit.
     interval: AtomicU64,

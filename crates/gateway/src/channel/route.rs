@@ -125,7 +125,7 @@ impl Channels {
         self.state().options.clone()
     }
 
-    /// Returns what the clients of the route may publish.
+    /// Returns the limits of the clients that publish to the route.
     pub(super) fn publish_limits(&self) -> &Arc<PublishLimits> {
         &self.publish_limits
     }

@@ -31,7 +31,7 @@ const READ_BUFFER: usize = 4096;
 const SHARED: usize = 4096;
 
 /// Tells a client that its message was not published, as it lacks the right.
-const NO_PUBLISHER: &str = "you may not publish here";
+pub(super) const NO_PUBLISHER: &str = "you may not publish here";
 
 /// How many pieces are written at a time.
 const PIECES: usize = 8;
@@ -158,9 +158,7 @@ impl Session {
     /// Takes in bytes that were read from the socket (no bytes: its end), and publishes the
     /// messages in them, as far as the channel has room for them.
     pub(super) fn read(&mut self, bytes: Bytes, hub: &Hub) {
-        let memory = self.memory();
-        memory.has_ended |= bytes.is_empty();
-        memory.input = bytes;
+        self.take_in(bytes);
         self.go_on(hub, false);
     }
 
@@ -217,21 +215,43 @@ impl Session {
 
     /// Publishes what a client of `superpoll.v1` has sent.
     fn publish_json(&mut self, hub: &Hub, text: &str, limit: u64) {
-        match json_frame::draft(text, limit) {
+        match json_frame::draft(text, hub.name(), limit) {
             _ if !self.is_publisher => self.refuse(NO_PUBLISHER),
             Ok(draft) => self.publish(hub, draft),
             Err(what) => self.refuse(&what),
         }
     }
 
+    /// Takes in bytes that were read from the socket (no bytes: its end), for
+    /// [`next`](Session::next).
+    pub(super) fn take_in(&mut self, bytes: Bytes) {
+        let memory = self.memory();
+        memory.has_ended |= bytes.is_empty();
+        memory.input = bytes;
+    }
+
+    /// Returns the next message in these bytes, without publishing it.
+    pub(super) fn next(&mut self) -> Option<Message> {
+        while self.state != SessionState::Over {
+            match self.socket.read() {
+                Ok(message @ (Message::Text(_) | Message::Binary(_))) => return Some(message),
+                Ok(_) => {}
+                Err(Error::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => return None,
+                Err(error) => self.end(&error),
+            }
+        }
+        None
+    }
+
     /// Tells a client of `superpoll.v1` that something was refused.
-    fn refuse(&mut self, what: &str) {
+    pub(super) fn refuse(&mut self, what: &str) {
         if self.state == SessionState::Open {
             json_frame::error(what, &mut self.memory().output);
         }
     }
 
-    fn publish(&mut self, hub: &Hub, draft: Draft) {
+    /// Publishes a message of the client, if it may be published.
+    pub(super) fn publish(&mut self, hub: &Hub, draft: Draft) {
         if !self.is_publisher {
             return self.close(CloseCode::Policy, NO_PUBLISHER);
         }

@@ -42,7 +42,7 @@ use crate::transport::{Plain, Socket, Transport};
 
 /// The most bytes that are made ready to be written before the rest is left with the messages that
 /// wait.
-const OUTPUT: usize = 64 << 10;
+pub(super) const OUTPUT: usize = 64 << 10;
 
 /// The field that says that some messages that were asked for are not kept any more.
 const MISSED: HeaderName = HeaderName::from_static("channel-missed");
@@ -67,6 +67,40 @@ fn key(headers: &HeaderMap) -> Option<&[u8]> {
     (bytes.len() == 16).then_some(key)
 }
 
+/// Whether a client offers the subprotocol `superpoll.v1`.
+pub(super) fn speaks_json(headers: &HeaderMap) -> bool {
+    has_token(headers, SEC_WEBSOCKET_PROTOCOL, json_frame::PROTOCOL)
+}
+
+/// Checks a handshake, and returns the fields of the response that agrees to it.
+pub(super) fn handshake(headers: &HeaderMap) -> Result<HeaderMap, Box<Response<Body>>> {
+    let version = headers.get(SEC_WEBSOCKET_VERSION);
+    if version.is_none_or(|version| version.as_bytes() != b"13") {
+        let text = "only version 13 of WebSocket is supported\n";
+        let mut response = reply::text(StatusCode::UPGRADE_REQUIRED, text);
+        let headers = response.headers_mut();
+        headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+        headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+        return Err(Box::new(response));
+    }
+    let Some(accept) =
+        key(headers).and_then(|key| HeaderValue::from_str(&derive_accept_key(key)).ok())
+    else {
+        let text = "Sec-WebSocket-Key has to be 16 bytes in base64\n";
+        return Err(Box::new(reply::text(StatusCode::BAD_REQUEST, text)));
+    };
+    let mut fields = HeaderMap::new();
+    fields.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    fields.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    fields.insert(SEC_WEBSOCKET_ACCEPT, accept);
+    if speaks_json(headers) {
+        let protocol = HeaderValue::from_static(json_frame::PROTOCOL);
+        fields.insert(SEC_WEBSOCKET_PROTOCOL, protocol);
+    }
+    Ok(fields)
+}
+
 impl LocalSubscribers {
     /// Answers the handshake, and continues the connection as a subscriber.
     pub(super) fn accept(
@@ -80,40 +114,20 @@ impl LocalSubscribers {
         if self.is_retired() {
             return reply::status(StatusCode::SERVICE_UNAVAILABLE);
         }
-        let version = asked_headers.get(SEC_WEBSOCKET_VERSION);
-        if version.is_none_or(|version| version.as_bytes() != b"13") {
-            let text = "only version 13 of WebSocket is supported\n";
-            let mut response = reply::text(StatusCode::UPGRADE_REQUIRED, text);
-            let headers = response.headers_mut();
-            headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
-            headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-            headers.insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
-            return response;
-        }
-        let Some(accept) =
-            key(asked_headers).and_then(|key| HeaderValue::from_str(&derive_accept_key(key)).ok())
-        else {
-            let text = "Sec-WebSocket-Key has to be 16 bytes in base64\n";
-            return reply::text(StatusCode::BAD_REQUEST, text);
+        let fields = match handshake(asked_headers) {
+            Ok(fields) => fields,
+            Err(response) => return *response,
         };
         let since = self.hub.since(asked.after);
         let start = since.messages.first().map_or(since.last, |message| message.id - 1);
         // Plain frames have no ids. A client that needs them counts from here.
         let mut response = self.empty_response(StatusCode::SWITCHING_PROTOCOLS, start);
         let headers = response.headers_mut();
-        headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
-        headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-        headers.insert(SEC_WEBSOCKET_ACCEPT, accept);
+        headers.extend(fields);
         if since.missed {
             headers.insert(MISSED, HeaderValue::from_static("true"));
         }
-        let form = if has_token(asked_headers, SEC_WEBSOCKET_PROTOCOL, json_frame::PROTOCOL) {
-            let protocol = HeaderValue::from_static(json_frame::PROTOCOL);
-            headers.insert(SEC_WEBSOCKET_PROTOCOL, protocol);
-            Form::Json
-        } else {
-            Form::WebSocket
-        };
+        let form = if speaks_json(asked_headers) { Form::Json } else { Form::WebSocket };
         let peer = exchange.peer().clone();
         // What is kept of them is sent; the handshake has told that there were others.
         let missed = since.missed;

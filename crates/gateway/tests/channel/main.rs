@@ -23,6 +23,7 @@ mod rate;
 mod reload;
 mod rights;
 mod script;
+mod several;
 mod slow;
 mod socket;
 #[path = "../serve/stage.rs"]
