@@ -51,6 +51,18 @@ fn too_fast(error: TooFast) -> Response<Body> {
     response
 }
 
+/// Counts a message of a client in, if the client may publish one now.
+///
+/// # Errors
+///
+/// The answer to a client that publishes too fast.
+pub(super) fn check_rate(hub: &Hub, publisher: &PublisherLimit) -> Result<(), Box<Response<Body>>> {
+    publisher.admit(hub).map_err(|error| {
+        publisher.count_refused(hub);
+        Box::new(too_fast(error))
+    })
+}
+
 fn handed_over() -> Response<Body> {
     let text = "another server has taken over this channel; connect again\n";
     let mut response = unavailable(text, "0");
@@ -88,9 +100,8 @@ pub(super) async fn publish(
         Err(what) => return reply::text(StatusCode::BAD_REQUEST, what + "\n"),
     };
     // Before the message is read: a flood is not even received.
-    if let Err(error) = publisher.admit(hub) {
-        publisher.count_refused(hub);
-        return too_fast(error);
+    if let Err(response) = check_rate(hub, publisher) {
+        return *response;
     }
     let limit = hub.options().message_bytes;
     let data = match collect(body, limit).await {

@@ -8,6 +8,7 @@ use tungstenite::Message;
 use tungstenite::client::IntoClientRequest;
 
 use crate::clients::{address, field, next, post, publish, socket, stage, text, until_subscribers};
+use crate::hub::{hub_with, post as post_to_hub};
 use crate::stage::{Answer, BACKENDS, Client, Stage};
 
 /// Publishes a message, and returns the answer.
@@ -141,6 +142,13 @@ fn a_websocket_that_waits_still_gets_messages_and_others_do_not_wait() {
         stage.drain();
         assert!(matches!(client.read(), Ok(Message::Close(_))), "{backend:?}");
     }
+}
+
+#[test]
+fn a_publisher_to_a_hub_of_mercure_is_refused() {
+    let stage = hub_with(BACKENDS[3], 1, "publish = \"anyone\", publish_rate = \"1/m\"");
+    assert_eq!(post_to_hub(&stage, "", "topic=a").status, 200);
+    assert_refused(&post_to_hub(&stage, "", "topic=a"));
 }
 
 #[test]

@@ -125,6 +125,9 @@ impl LocalRoute {
             Ok((_, claims)) => claims,
             Err(refusal) => return refusal,
         };
+        if let Err(response) = publish::check_rate(hub, &self.publisher(exchange.peer())) {
+            return *response;
+        }
         if !is_form(request.headers()) {
             let text = "an update is published as application/x-www-form-urlencoded\n";
             return reply::text(StatusCode::UNSUPPORTED_MEDIA_TYPE, text);
