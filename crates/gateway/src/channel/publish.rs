@@ -56,9 +56,13 @@ fn too_fast(error: TooFast) -> Response<Body> {
 /// # Errors
 ///
 /// The answer to a client that publishes too fast.
-pub(super) fn check_rate(hub: &Hub, publisher: &PublisherLimit) -> Result<(), Box<Response<Body>>> {
-    publisher.admit(hub).map_err(|error| {
-        publisher.count_refused(hub);
+pub(super) fn check_rate(
+    publisher: &PublisherLimit,
+    name: &str,
+    hub: impl FnOnce() -> Option<Arc<Hub>>,
+) -> Result<(), Box<Response<Body>>> {
+    publisher.admit(name).map_err(|error| {
+        publisher.count_refused(hub().as_deref());
         Box::new(too_fast(error))
     })
 }
@@ -85,12 +89,7 @@ pub(super) fn failed(error: &UploadError) -> Response<Body> {
 }
 
 /// Publishes the body of a request.
-pub(super) async fn publish(
-    hub: &Arc<Hub>,
-    head: &Parts,
-    body: Upload,
-    publisher: &PublisherLimit,
-) -> Response<Body> {
+pub(super) async fn publish(hub: &Arc<Hub>, head: &Parts, body: Upload) -> Response<Body> {
     if body.is_end_stream() && !head.headers.contains_key(CONTENT_LENGTH) {
         // An empty message is a message, but this is a request without one.
         return reply::status(StatusCode::LENGTH_REQUIRED);
@@ -99,10 +98,6 @@ pub(super) async fn publish(
         Ok(wanted) => wanted,
         Err(what) => return reply::text(StatusCode::BAD_REQUEST, what + "\n"),
     };
-    // Before the message is read: a flood is not even received.
-    if let Err(response) = check_rate(hub, publisher) {
-        return *response;
-    }
     let limit = hub.options().message_bytes;
     let data = match collect(body, limit).await {
         Ok(data) => data,

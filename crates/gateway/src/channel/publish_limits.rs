@@ -204,18 +204,20 @@ impl PublisherLimit {
     /// # Errors
     ///
     /// It may not, which was reported.
-    pub(super) fn admit(&self, hub: &Hub) -> Result<(), TooFast> {
+    pub(super) fn admit(&self, name: &str) -> Result<(), TooFast> {
         let admitted = self.limits.admit(self.client);
         if let Err(TooFast { rate, .. }) = admitted {
-            self.rights.report_too_fast(hub.name(), self.client, rate);
+            self.rights.report_too_fast(name, self.client, rate);
         }
         admitted
     }
 
-    /// Counts a message that was refused.
-    pub(super) fn count_refused(&self, hub: &Hub) {
+    /// Counts a message that was refused. Its channel may not exist.
+    pub(super) fn count_refused(&self, hub: Option<&Hub>) {
         self.limits.refused.fetch_add(1, Ordering::Relaxed);
-        hub::count(&hub.counters().refused, 1);
+        if let Some(hub) = hub {
+            hub::count(&hub.counters().refused, 1);
+        }
     }
 }
 

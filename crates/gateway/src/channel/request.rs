@@ -125,11 +125,15 @@ impl LocalRoute {
         let sub = rights.subject(&request);
         let (head, body) = request.into_parts();
         if head.method == Method::POST {
+            // Before the message is read, and before a channel is made for it: a flood is not even
+            // received.
+            let publisher = self.publisher(exchange.peer());
+            let known = || self.channels.find(&name);
+            if let Err(response) = publish::check_rate(&publisher, &name, known) {
+                return *response;
+            }
             return match self.channels.channel(&name) {
-                Ok(hub) => {
-                    let publisher = self.publisher(exchange.peer());
-                    publish::publish(&hub, &head, body, &publisher).await
-                }
+                Ok(hub) => publish::publish(&hub, &head, body).await,
                 Err(error) => too_many(error),
             };
         }

@@ -256,10 +256,10 @@ impl Session {
             return self.close(CloseCode::Policy, NO_PUBLISHER);
         }
         if let Some(publisher) = &self.publisher
-            && let Err(error) = publisher.admit(hub)
+            && let Err(error) = publisher.admit(hub.name())
         {
             if self.json.is_some() {
-                publisher.count_refused(hub);
+                publisher.count_refused(Some(hub));
                 return self.refuse(&error.reason());
             }
             // Plain frames have no way to tell: the client notices by a socket that is full.

@@ -101,6 +101,34 @@ pub(super) fn handshake(headers: &HeaderMap) -> Result<HeaderMap, Box<Response<B
     Ok(fields)
 }
 
+/// Writes as much of a session's output as there is room for, and returns how many bytes that was.
+pub(super) fn write_out(
+    session: &mut Session,
+    cx: &mut Context<'_>,
+    transport: &mut Transport,
+) -> io::Result<usize> {
+    let mut all = 0;
+    while session.left() > 0 {
+        let written =
+            session.write(|parts| match Pin::new(&mut *transport).poll_write_vectored(cx, parts) {
+                Poll::Ready(Ok(0)) => Err(Some(io::ErrorKind::WriteZero.into())),
+                Poll::Ready(Ok(count)) => Ok(count),
+                Poll::Ready(Err(error)) => Err(Some(error)),
+                Poll::Pending => Err(None),
+            });
+        match written {
+            Ok(count) => all += count,
+            Err(Some(error)) => return Err(error),
+            Err(None) => return Ok(all),
+        }
+    }
+    // Encrypted bytes may still wait for room; they are written when there is some.
+    match Pin::new(transport).poll_flush(cx) {
+        Poll::Ready(Err(error)) => Err(error),
+        _ => Ok(all),
+    }
+}
+
 impl LocalSubscribers {
     /// Answers the handshake, and continues the connection as a subscriber.
     pub(super) fn accept(
@@ -380,31 +408,10 @@ impl SocketSession {
     }
 
     fn write(&mut self, cx: &mut Context<'_>, transport: &mut Transport) -> io::Result<bool> {
-        let mut wrote = false;
-        while self.session.left() > 0 {
-            let written = self.session.write(|parts| {
-                match Pin::new(&mut *transport).poll_write_vectored(cx, parts) {
-                    Poll::Ready(Ok(0)) => Err(Some(io::ErrorKind::WriteZero.into())),
-                    Poll::Ready(Ok(count)) => Ok(count),
-                    Poll::Ready(Err(error)) => Err(Some(error)),
-                    Poll::Pending => Err(None),
-                }
-            });
-            match written {
-                Ok(count) => {
-                    self.sends.wrote(count);
-                    self.has_written = true;
-                    wrote = true;
-                }
-                Err(Some(error)) => return Err(error),
-                Err(None) => return Ok(wrote),
-            }
-        }
-        // Encrypted bytes may still wait for room; they are written when there is some.
-        match Pin::new(transport).poll_flush(cx) {
-            Poll::Ready(Err(error)) => Err(error),
-            _ => Ok(wrote),
-        }
+        let count = write_out(&mut self.session, cx, transport)?;
+        self.sends.wrote(count);
+        self.has_written |= count > 0;
+        Ok(count > 0)
     }
 
     /// Continues with messages that had to wait, if it is their turn; returns whether it was.

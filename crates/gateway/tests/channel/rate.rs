@@ -80,6 +80,8 @@ fn the_channels_of_a_route_count_together_and_a_new_rate_at_once() {
     };
     assert_eq!([1, 2, 1].map(&mut status), [201, 429, 429]);
     let mut reader = stage.connect();
+    // A message that comes too soon makes no channel.
+    assert_eq!(reader.get("/rooms/2?info=1").status, 404);
     reader.send("GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n");
     let metrics = String::from_utf8(reader.answer().body).unwrap();
     let line = "superpoll_channel_messages_refused_total{host=\"\",route=\"/rooms/{room}\"} 2\n";

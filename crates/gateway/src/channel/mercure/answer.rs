@@ -125,7 +125,8 @@ impl LocalRoute {
             Ok((_, claims)) => claims,
             Err(refusal) => return refusal,
         };
-        if let Err(response) = publish::check_rate(hub, &self.publisher(exchange.peer())) {
+        let publisher = self.publisher(exchange.peer());
+        if let Err(response) = publish::check_rate(&publisher, PATH, || Some(hub.clone())) {
             return *response;
         }
         if !is_form(request.headers()) {

@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use futures_io::{AsyncRead, AsyncWrite};
+use futures_io::AsyncRead;
 use http::{HeaderMap, Response, StatusCode};
 use superpoll_rt::time::{Sleep, sleep, timeout};
 use tungstenite::Message;
@@ -27,7 +27,7 @@ use super::super::publication;
 use super::super::publisher_queue::PublishTurn;
 use super::super::send_queue::SendQueue;
 use super::super::session::{NO_PUBLISHER, Session, SessionState};
-use super::super::socket::{OUTPUT, handshake};
+use super::super::socket::{OUTPUT, handshake, write_out};
 use super::{Invitation, Several};
 use crate::body::Body;
 use crate::exchange::Exchange;
@@ -160,31 +160,10 @@ impl SeveralSocket {
     }
 
     fn write(&mut self, cx: &mut Context<'_>, transport: &mut Transport) -> io::Result<bool> {
-        let mut wrote = false;
-        while self.session.left() > 0 {
-            let written = self.session.write(|parts| {
-                match Pin::new(&mut *transport).poll_write_vectored(cx, parts) {
-                    Poll::Ready(Ok(0)) => Err(Some(io::ErrorKind::WriteZero.into())),
-                    Poll::Ready(Ok(count)) => Ok(count),
-                    Poll::Ready(Err(error)) => Err(Some(error)),
-                    Poll::Pending => Err(None),
-                }
-            });
-            match written {
-                Ok(count) => {
-                    self.sends.wrote(count);
-                    self.has_written = true;
-                    wrote = true;
-                }
-                Err(Some(error)) => return Err(error),
-                Err(None) => return Ok(wrote),
-            }
-        }
-        // Encrypted bytes may still wait for room; they are written when there is some.
-        match Pin::new(transport).poll_flush(cx) {
-            Poll::Ready(Err(error)) => Err(error),
-            _ => Ok(wrote),
-        }
+        let count = write_out(&mut self.session, cx, transport)?;
+        self.sends.wrote(count);
+        self.has_written |= count > 0;
+        Ok(count > 0)
     }
 
     /// Returns the next message that the client may publish, and its channel. Others are refused.
@@ -227,9 +206,9 @@ impl SeveralSocket {
             return Err(NO_PUBLISHER.to_owned());
         }
         if let Some(publisher) = member.subscription.local_subscribers.publisher(&self.peer)
-            && let Err(error) = publisher.admit(member.hub())
+            && let Err(error) = publisher.admit(member.hub().name())
         {
-            publisher.count_refused(member.hub());
+            publisher.count_refused(Some(member.hub()));
             return Err(error.reason());
         }
         Ok((index, draft))
