@@ -34,7 +34,7 @@ pub(crate) struct ConnectionPermit {
 
 /// The unit that counts as one client: an address, or an IPv6 network, since one subscriber of a
 /// provider has 2^64 addresses.
-fn client(address: IpAddr) -> IpAddr {
+pub(crate) fn client(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => {
             let network = u128::from(address) & !u128::from(u64::MAX);

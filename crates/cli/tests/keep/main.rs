@@ -5,6 +5,7 @@ mod crowd;
 mod mercure;
 mod mishaps;
 mod names;
+mod presence;
 #[path = "../program/mod.rs"]
 mod program;
 mod publication;

@@ -32,7 +32,7 @@ impl Cursor {
     }
 
     /// Returns the cursor of a reader that claims to have read a message that never existed.
-    const fn foreign() -> Cursor {
+    pub(super) const fn foreign() -> Cursor {
         Cursor { id: u64::MAX, epoch: None }
     }
 }

@@ -37,6 +37,13 @@ pub(super) fn begin(to: &mut Vec<u8>, place: impl Display) {
     let _ = write!(to, "retry: {RETRY}\nid: {place}\n\n");
 }
 
+/// Writes an event with a line of JSON.
+pub(super) fn json(to: &mut Vec<u8>, json: &[u8], place: impl Display) {
+    let _ = write!(to, "id: {place}\ndata: ");
+    to.extend_from_slice(json);
+    to.extend_from_slice(b"\n\n");
+}
+
 /// Writes that messages up to a position were left out.
 pub(super) fn missed(to: &mut Vec<u8>, cursor: Cursor) {
     let _ = write!(to, "event: missed\nid: {cursor}\ndata: true\n\n");

@@ -37,7 +37,7 @@ use crate::parking_lot::WaitingRequest;
 use crate::reply;
 
 /// The bytes that are written in one piece, give or take a message.
-const PIECE: usize = 16 << 10;
+pub(super) const PIECE: usize = 16 << 10;
 
 /// The field that keeps reverse proxies from collecting events.
 const BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
@@ -51,7 +51,7 @@ pub(super) fn are_asked_for(headers: &HeaderMap) -> bool {
 }
 
 /// Returns the fields of a stream's response.
-fn fields() -> HeaderMap {
+pub(super) fn fields() -> HeaderMap {
     let mut fields = HeaderMap::new();
     fields.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     fields.insert(BUFFERING, HeaderValue::from_static("no"));
@@ -63,6 +63,8 @@ pub(super) struct StreamRequest {
     /// The place to begin after; without it, the messages from now on.
     pub after: Option<Cursor>,
     pub grant: Grant,
+    /// The subject of the client's token, if the channel is told of it.
+    pub sub: Option<Box<str>>,
     /// The page of another site that asks for it.
     pub page: Option<ForeignPage>,
     /// The rest of the question, if it is one of Mercure.
@@ -164,11 +166,12 @@ impl LocalSubscribers {
         asked: StreamRequest,
         is_chunked: bool,
     ) -> Beginning {
-        let since = self.hub.join(self.queue_id, asked.after);
+        let (since, present) = self.enter(asked.after, asked.sub);
         let start = since.messages.first().map_or(since.last, |message| message.id - 1);
         let (missed, last) = (since.missed, since.last);
         let mailbox = Rc::new(Mailbox::new(since, &self.hub.options()));
         let subscription = self.add(last, asked.grant, Delivery::Task(mailbox.clone()));
+        subscription.is_told(present);
         let cursor = self.cursor(start);
         let (mut text, mut fields) = (Vec::new(), fields());
         let form = match asked.mercure {

@@ -17,6 +17,7 @@ use super::inbox::Inbox;
 use super::json_frame::Source;
 use super::mercure::{EARLIEST, update};
 use super::message::{Draft, Message, NameKind, cost};
+use super::presence::{self, Presence};
 use super::publisher_queue::{PublishTurn, PublisherQueue, QUEUE_FACTOR, QueueFull};
 use crate::config::{Channel, Slow};
 use crate::succession::records::RecordStore;
@@ -57,6 +58,8 @@ pub(super) enum NotPublished {
     Full,
     /// Another message was published with the same key.
     OtherWithKey,
+    /// The type of the event is one of those that tell who is there.
+    Reserved,
 }
 
 /// A message that is published.
@@ -68,7 +71,7 @@ pub(super) struct Published {
 }
 
 /// The messages on their way to one engine's subscribers.
-struct EngineQueue {
+pub(super) struct EngineQueue {
     /// A number that no other queue of this process has: an engine whose queue was closed takes no
     /// messages from another queue.
     id: u64,
@@ -76,6 +79,8 @@ struct EngineQueue {
     /// Whether the engine knows that it has to look here.
     is_listed: bool,
     subscribers: usize,
+    /// Those of them that other subscribers are told of.
+    pub present: usize,
     /// The messages that the engine has not taken yet; empty if there are no subscribers.
     messages: Vec<Message>,
     /// The cost of the messages in the queue, and of those that the engine has taken and not
@@ -91,14 +96,16 @@ pub(super) struct Kept {
     pub slow: Slow,
 }
 
-struct State {
-    options: Arc<Channel>,
-    history: History,
-    queues: Vec<EngineQueue>,
+pub(super) struct State {
+    pub options: Arc<Channel>,
+    pub history: History,
+    pub queues: Vec<EngineQueue>,
     /// Publishers that wait.
     publisher_queue: PublisherQueue,
     /// Whether another server goes on with the channel.
-    is_closed: bool,
+    pub is_closed: bool,
+    /// The subscribers that were told of, if there were any.
+    pub presence: Option<Box<Presence>>,
 }
 
 /// A channel: its last messages, and the subscribers of the next.
@@ -132,8 +139,11 @@ impl Hub {
     /// without gaps. Its subscribers are still to come: it drops no message until they are all here
     /// ([`finish_gathering`](Hub::finish_gathering)).
     pub(crate) fn restore(name: Arc<str>, epoch: u64, messages: Vec<Message>) -> Arc<Hub> {
+        let presence = Presence::restore(&messages);
         let history = History::new(messages, true, Arc::new(Budget::new(u64::MAX)));
-        Hub::with(name, Arc::default(), epoch, history)
+        let hub = Hub::with(name, Arc::default(), epoch, history);
+        hub.state().presence = presence;
+        hub
     }
 
     fn with(name: Arc<str>, options: Arc<Channel>, epoch: u64, history: History) -> Arc<Hub> {
@@ -143,6 +153,7 @@ impl Hub {
             queues: Vec::new(),
             publisher_queue: PublisherQueue::default(),
             is_closed: false,
+            presence: None,
         };
         let (state, counters) = (Mutex::new(state), Counters::default());
         Arc::new(Hub { name, epoch, used: AtomicU32::new(now()), state, counters })
@@ -218,7 +229,7 @@ impl Hub {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         // No code that can panic runs under the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -264,6 +275,9 @@ impl Hub {
         let options = options.into();
         let mut state = self.state();
         state.history.change(options.history);
+        if !options.presence && !state.history.is_gathering() {
+            state.presence = None;
+        }
         state.options = options;
         let next = state.next_publisher();
         drop(state);
@@ -276,6 +290,9 @@ impl Hub {
         let mut state = self.state();
         let length = state.options.history;
         state.history.finish_gathering(length);
+        let wakers = state.finish_awaiting();
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
     }
 
     /// Whether the keeper may still have subscribers of the server before, with the state that
@@ -310,6 +327,9 @@ impl Hub {
         if state_now.is_closed {
             return Err(NotPublished::HandedOver);
         }
+        if state_now.options.presence && presence::is_reserved(&draft) {
+            return Err(NotPublished::Reserved);
+        }
         if let Some(key) = draft.meta.as_ref().and_then(|meta| meta.key.as_deref())
             && let Some(known) = state_now.history.with_name(NameKind::Key, key)
         {
@@ -322,18 +342,7 @@ impl Hub {
             return Err(NotPublished::Full);
         }
         self.note_use();
-        let message = state_now.history.number(draft);
-        let id = message.id;
-        for queue in &mut state_now.queues {
-            if queue.subscribers > 0 {
-                queue.bytes += cost(&message);
-                queue.messages.push(message.clone());
-                if !std::mem::replace(&mut queue.is_listed, true) {
-                    wakers.extend(queue.inbox.list(queue.id));
-                }
-            }
-        }
-        state_now.history.keep(message, state_now.options.history);
+        let id = state_now.append(draft, &mut wakers);
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
         Ok(Published { id, is_repeated: false })
@@ -412,9 +421,10 @@ impl Hub {
         if let Some(queue) = state.queue(queue_id) {
             queue.bytes = queue.bytes.saturating_sub(bytes);
         }
-        let next = state.next_publisher();
+        let mut wakers = state.tell_left_out();
+        wakers.extend(state.next_publisher());
         drop(state);
-        next.into_iter().for_each(Waker::wake);
+        wakers.into_iter().for_each(Waker::wake);
     }
 
     /// Returns messages of the history from one id up to another, with at most this cost, but at
@@ -461,6 +471,7 @@ impl Hub {
             inbox: inbox.clone(),
             is_listed: false,
             subscribers: 0,
+            present: 0,
             messages: Vec::new(),
             bytes: 0,
         };
@@ -485,24 +496,18 @@ impl Hub {
     /// through the queue, together with some of those that are returned now.
     pub(super) fn join(&self, queue_id: u64, after: Option<Cursor>) -> Since {
         let mut state = self.state();
-        if let Some(queue) = state.queue(queue_id) {
-            queue.subscribers += 1;
-        }
+        state.count_in(queue_id);
         state.history.since(after, self.epoch)
     }
 
     /// Counts a subscriber out.
     pub(super) fn leave(&self, queue_id: u64) {
         let mut state = self.state();
-        let Some(queue) = state.queue(queue_id) else { return };
-        queue.subscribers -= 1;
-        if queue.subscribers == 0 {
-            let dropped = std::mem::take(&mut queue.messages);
-            queue.bytes = queue.bytes.saturating_sub(dropped.iter().map(cost).sum());
-        }
-        let next = state.next_publisher();
+        state.count_out(queue_id);
+        let mut wakers = state.tell_left_out();
+        wakers.extend(state.next_publisher());
         drop(state);
-        next.into_iter().for_each(Waker::wake);
+        wakers.into_iter().for_each(Waker::wake);
     }
 
     /// Takes the messages from a queue. After an empty answer the queue is listed again with the
@@ -517,12 +522,47 @@ impl Hub {
 }
 
 impl State {
-    fn queue(&mut self, id: u64) -> Option<&mut EngineQueue> {
+    /// Gives a message that there is room for its number, and a place in the queue of each engine.
+    /// Returns its number, and adds the tasks that have to be woken.
+    pub(super) fn append(&mut self, draft: Draft, wakers: &mut Vec<Waker>) -> u64 {
+        let message = self.history.number(draft);
+        let id = message.id;
+        for queue in &mut self.queues {
+            if queue.subscribers > 0 {
+                queue.bytes += cost(&message);
+                queue.messages.push(message.clone());
+                if !std::mem::replace(&mut queue.is_listed, true) {
+                    wakers.extend(queue.inbox.list(queue.id));
+                }
+            }
+        }
+        self.history.keep(message, self.options.history);
+        id
+    }
+
+    /// Counts a subscriber in.
+    pub(super) fn count_in(&mut self, queue_id: u64) {
+        if let Some(queue) = self.queue(queue_id) {
+            queue.subscribers += 1;
+        }
+    }
+
+    /// Counts a subscriber out.
+    pub(super) fn count_out(&mut self, queue_id: u64) {
+        let Some(queue) = self.queue(queue_id) else { return };
+        queue.subscribers -= 1;
+        if queue.subscribers == 0 {
+            let dropped = std::mem::take(&mut queue.messages);
+            queue.bytes = queue.bytes.saturating_sub(dropped.iter().map(cost).sum());
+        }
+    }
+
+    pub(super) fn queue(&mut self, id: u64) -> Option<&mut EngineQueue> {
         self.queues.iter_mut().find(|queue| queue.id == id)
     }
 
     /// Whether each engine has at most its limit to deliver. One message always fits.
-    fn has_room(&self) -> bool {
+    pub(super) fn has_room(&self) -> bool {
         let most = self.options.queue_bytes;
         self.queues
             .iter()
@@ -530,7 +570,7 @@ impl State {
     }
 
     /// Returns the publisher whose turn it is, if it may publish.
-    fn next_publisher(&self) -> Option<Waker> {
+    pub(super) fn next_publisher(&self) -> Option<Waker> {
         self.publisher_queue.first().filter(|_| self.has_room())
     }
 }
@@ -551,145 +591,4 @@ impl fmt::Debug for Hub {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    fn hub(history: usize) -> Arc<Hub> {
-        Hub::new(Channel { history, ..Channel::default() })
-    }
-
-    fn at(id: u64) -> Option<Cursor> {
-        Some(Cursor { id, epoch: None })
-    }
-
-    fn taken(hub: &Hub, queue_id: u64) -> Vec<u64> {
-        hub.take(queue_id).iter().map(|one| one.id).collect()
-    }
-
-    #[test]
-    fn valid_utf8_is_published_as_text() {
-        let hub = hub(9);
-        assert_eq!(hub.publish("ä"), Some(1));
-        assert_eq!(hub.publish(&b"\xe4"[..]), Some(2));
-        assert_eq!(hub.publish(""), Some(3));
-        let found: Vec<bool> = hub.since(at(0)).messages.iter().map(|one| one.is_text).collect();
-        assert_eq!(found, [true, false, true]);
-    }
-
-    #[test]
-    fn an_id_from_before_a_restart_counts_as_missed() {
-        let hub = hub(9);
-        hub.publish("a");
-        let epoch = Some(hub.epoch());
-        assert!(!hub.since(Some(Cursor { id: 1, epoch })).missed);
-        let other = Some(hub.epoch() - 1);
-        let since = hub.since(Some(Cursor { id: 1, epoch: other }));
-        assert!(since.missed && since.messages.len() == 1);
-        // The subscriber has read more than there ever was.
-        let since = hub.since(at(2));
-        assert!(since.missed && since.messages.len() == 1);
-    }
-
-    #[test]
-    fn nothing_is_dropped_while_subscribers_of_another_server_are_to_come() {
-        let kept = |hub: &Hub| hub.since(at(0)).messages.len();
-        for history in [0, 1, 3] {
-            let options = Channel { history, ..Channel::default() };
-            let before = |id| Message::new(id, "before", true);
-            let hub = Hub::restore("/c".into(), 7, vec![before(1), before(2)]);
-            hub.change(options.clone());
-            for _ in 0..5 {
-                hub.publish("meanwhile");
-            }
-            assert_eq!((kept(&hub), hub.since(at(0)).missed), (7, false), "history {history}");
-            hub.finish_gathering();
-            assert_eq!(kept(&hub), history);
-            hub.publish("after");
-            assert_eq!(kept(&hub), history);
-            // Not indefinitely, though.
-            let hub = Hub::restore("/c".into(), 7, Vec::new());
-            hub.change(options);
-            for _ in 0..20 {
-                hub.publish(vec![b'x'; 1 << 20]);
-            }
-            assert_eq!(kept(&hub), history);
-        }
-    }
-
-    #[test]
-    fn an_engine_without_subscribers_gets_no_messages() {
-        let hub = hub(9);
-        let inboxes: [Arc<Inbox>; 2] = Default::default();
-        let (one, other) = (hub.open(&inboxes[0]), hub.open(&inboxes[1]));
-        hub.join(one, None);
-        hub.publish("a");
-        hub.publish("b");
-        assert_eq!(inboxes.each_ref().map(|inbox| inbox.take()), [vec![one], vec![]]);
-        assert_eq!(taken(&hub, one), [1, 2]);
-        assert!(taken(&hub, other).is_empty());
-        hub.publish("c");
-        hub.leave(one);
-        assert!(taken(&hub, one).is_empty());
-        hub.close(one);
-        assert!(taken(&hub, one).is_empty());
-    }
-
-    #[test]
-    fn a_channel_is_listed_once_until_its_queue_was_found_empty() {
-        let (hub, inbox) = (hub(9), Arc::<Inbox>::default());
-        let queue_id = hub.open(&inbox);
-        hub.join(queue_id, None);
-        hub.publish("a");
-        hub.publish("b");
-        assert_eq!(inbox.take(), [queue_id]);
-        hub.publish("c");
-        assert_eq!((inbox.take(), taken(&hub, queue_id)), (vec![], vec![1, 2, 3]));
-        hub.publish("d");
-        assert_eq!((inbox.take(), taken(&hub, queue_id)), (vec![], vec![4]));
-        assert!(taken(&hub, queue_id).is_empty());
-        hub.publish("e");
-        assert_eq!((inbox.take(), taken(&hub, queue_id)), (vec![queue_id], vec![5]));
-    }
-
-    proptest! {
-        /// Against a list of all messages that were ever published.
-        #[test]
-        fn the_history_is_the_end_of_the_published_messages(
-            steps in prop::collection::vec((0_usize..6, 0_usize..8, 0_u64..40), 0..60),
-        ) {
-            let hub = hub(3);
-            let (mut all, mut kept, mut history) = (Vec::new(), 0_usize, 3_usize);
-            for (kind, limit, after) in steps {
-                match kind {
-                    0 => {
-                        history = limit;
-                        kept = kept.min(history);
-                        hub.change(Channel { history, ..Channel::default() });
-                    }
-                    _ => {
-                        let data = format!("message {}", all.len());
-                        all.push(data.clone());
-                        kept = (kept + 1).min(history);
-                        prop_assert_eq!(hub.publish(data), Some(all.len() as u64));
-                    }
-                }
-                let last = all.len() as u64;
-                let since = hub.since(at(after));
-                let begin = if after <= last { after as usize } else { 0 };
-                let oldest = all.len() - kept;
-                prop_assert_eq!(since.last, last);
-                prop_assert_eq!(since.missed, after > last || begin < oldest);
-                let found: Vec<(u64, &[u8])> =
-                    since.messages.iter().map(|one| (one.id, &one.data[..])).collect();
-                let expected: Vec<(u64, &[u8])> = (begin.max(oldest)..all.len())
-                    .map(|index| (index as u64 + 1, all[index].as_bytes()))
-                    .collect();
-                prop_assert_eq!(found, expected);
-                let now = hub.since(None);
-                prop_assert_eq!(now, Since { messages: vec![], missed: false, last });
-            }
-        }
-    }
-}
+mod tests;

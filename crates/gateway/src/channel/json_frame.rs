@@ -6,7 +6,8 @@
 //! `"missed":true` after messages that were left out. A client that comes back asks for the
 //! messages after the last position that it has read.
 //!
-//! A client publishes with an object of `data` or `base64`, and perhaps `event`, `key` and `ttl`.
+//! A client publishes with an object of `data` or `base64`, and perhaps `event`, `key` and `ttl`, and
+//! `channel` if its connection has several (`several`).
 //! With a `key` it gets `{"published":ID,"key":KEY}`, and `{"error":TEXT}` for what is refused. A
 //! binary frame is a binary message.
 
@@ -73,8 +74,8 @@ fn position(id: u64, source: Source<'_>) -> Vec<u8> {
     json
 }
 
-/// Appends a message as a frame.
-pub(super) fn message(message: &Message, source: Source<'_>, to: &mut Vec<u8>) {
+/// Returns a message as JSON.
+pub(super) fn message_json(message: &Message, source: Source<'_>) -> Vec<u8> {
     let mut json = position(message.id, source);
     json.reserve(room(message, source));
     if let Some(event) = message.event() {
@@ -93,14 +94,24 @@ pub(super) fn message(message: &Message, source: Source<'_>, to: &mut Vec<u8>) {
         }
     }
     json.push(b'}');
-    frame(&json, to);
+    json
+}
+
+/// Appends a message as a frame.
+pub(super) fn message(message: &Message, source: Source<'_>, to: &mut Vec<u8>) {
+    frame(&message_json(message, source), to);
+}
+
+/// Returns the position before the next message as JSON.
+pub(super) fn place_json(id: u64, missed: bool, source: Source<'_>) -> Vec<u8> {
+    let mut json = position(id, source);
+    json.extend_from_slice(if missed { b",\"missed\":true}" } else { b"}" });
+    json
 }
 
 /// Appends a frame with the position before the next message.
 pub(super) fn place(id: u64, missed: bool, source: Source<'_>, to: &mut Vec<u8>) {
-    let mut json = position(id, source);
-    json.extend_from_slice(if missed { b",\"missed\":true}" } else { b"}" });
-    frame(&json, to);
+    frame(&place_json(id, missed, source), to);
 }
 
 /// Appends the answer to a publication with a key.
@@ -122,7 +133,9 @@ pub(super) fn error(text: &str, to: &mut Vec<u8>) {
 /// A publication as a client writes it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Publication {
+pub(super) struct Publication {
+    /// The channel, if the connection has several.
+    pub channel: Option<String>,
     data: Option<String>,
     base64: Option<String>,
     event: Option<String>,
@@ -130,27 +143,56 @@ struct Publication {
     ttl: Option<u64>,
 }
 
-/// Reads a publication, of at most this many bytes of data.
+/// Returns the reason for which a publication to another channel is refused.
+pub(super) fn elsewhere(name: &str) -> String {
+    format!("this connection does not have the channel {name:?}")
+}
+
+/// Reads a publication to the channel of this name, of at most this many bytes of data.
 ///
 /// # Errors
 ///
 /// The reason for which it is refused.
-pub(super) fn draft(text: &str, limit: u64) -> Result<Draft, String> {
-    let read: Publication =
-        serde_json::from_str(text).map_err(|error| format!("this is no publication: {error}"))?;
-    let (data, is_text) = match (read.data, read.base64) {
-        (Some(data), None) => (Bytes::from(data), true),
-        (None, Some(data)) => {
-            let data = BASE64.decode(data.as_bytes());
-            (data.map_err(|error| format!("base64 cannot be read: {error}"))?.into(), false)
-        }
-        _ => return Err("this is no publication: it has data or base64, one of both".to_owned()),
-    };
-    if data.len() as u64 > limit {
-        return Err(publication::too_large(limit));
+pub(super) fn draft(text: &str, name: &str, limit: u64) -> Result<Draft, String> {
+    let read = Publication::read(text)?;
+    match &read.channel {
+        Some(other) if other != name => Err(elsewhere(other)),
+        _ => read.draft(limit),
     }
-    let wanted = Wanted { event: read.event, key: read.key, ttl: read.ttl };
-    Ok(Draft { meta: wanted.check(is_text)?, data, is_text })
+}
+
+impl Publication {
+    /// Reads a publication.
+    ///
+    /// # Errors
+    ///
+    /// The reason for which it is refused.
+    pub(super) fn read(text: &str) -> Result<Publication, String> {
+        serde_json::from_str(text).map_err(|error| format!("this is no publication: {error}"))
+    }
+
+    /// Returns the message, of at most this many bytes of data.
+    ///
+    /// # Errors
+    ///
+    /// The reason for which it is refused.
+    pub(super) fn draft(self, limit: u64) -> Result<Draft, String> {
+        let (data, is_text) = match (self.data, self.base64) {
+            (Some(data), None) => (Bytes::from(data), true),
+            (None, Some(data)) => {
+                let data = BASE64.decode(data.as_bytes());
+                (data.map_err(|error| format!("base64 cannot be read: {error}"))?.into(), false)
+            }
+            _ => {
+                return Err("this is no publication: it has data or base64, one of both".to_owned());
+            }
+        };
+        if data.len() as u64 > limit {
+            return Err(publication::too_large(limit));
+        }
+        let wanted = Wanted { event: self.event, key: self.key, ttl: self.ttl };
+        Ok(Draft { meta: wanted.check(is_text)?, data, is_text })
+    }
 }
 
 #[cfg(test)]
@@ -201,22 +243,23 @@ mod tests {
 
     #[test]
     fn publications_are_read_and_mistakes_are_named() {
-        let read = draft(r#"{"data":"x","event":"added","key":"k"}"#, 9).unwrap();
+        let read = draft(r#"{"data":"x","event":"added","key":"k"}"#, "/c", 9).unwrap();
         assert_eq!((&read.data[..], read.is_text), (&b"x"[..], true));
         let meta = read.meta.unwrap();
         assert_eq!((meta.event.as_deref(), meta.key.as_deref()), (Some("added"), Some("k")));
-        let read = draft(r#"{"base64":"/w=="}"#, 9).unwrap();
+        let read = draft(r#"{"base64":"/w==","channel":"/c"}"#, "/c", 9).unwrap();
         assert_eq!((&read.data[..], read.is_text, read.meta), (&b"\xff"[..], false, None));
         for (text, expected) in [
             ("hello", "this is no publication: "),
             (r#"{"data":"x","to":1}"#, "this is no publication: unknown field `to`"),
+            (r#"{"data":"x","channel":"/d"}"#, "this connection does not have the channel \"/d\""),
             (r#"{}"#, "this is no publication: it has data or base64, one of both"),
             (r#"{"data":"x","base64":""}"#, "this is no publication: it has data or base64"),
             (r#"{"base64":"!"}"#, "base64 cannot be read: "),
             (r#"{"data":"0123456789"}"#, "a message of this channel has 9 bytes at most"),
             (r#"{"data":"x","event":"missed"}"#, "the event type \"missed\" has a meaning"),
         ] {
-            let error = draft(text, 9).unwrap_err();
+            let error = draft(text, "/c", 9).unwrap_err();
             assert!(error.starts_with(expected), "{text}: {error}");
         }
     }

@@ -9,8 +9,10 @@ use std::sync::Arc;
 use super::engine::ChannelEngine;
 use super::hub::Hub;
 use super::local_subscribers::LocalSubscribers;
+use super::publish_limits::PublisherLimit;
 use super::rights::Rights;
 use super::route::Channels;
+use crate::peer::Peer;
 
 /// One engine's part of a route of channels.
 pub(crate) struct LocalRoute {
@@ -42,6 +44,18 @@ impl LocalRoute {
     /// Returns the rights of clients.
     pub(super) fn rights(&self) -> Rc<Rights> {
         self.rights.borrow().clone()
+    }
+
+    /// Whether it is a hub of Mercure, whose messages are not for all who may subscribe.
+    pub(crate) fn is_hub(&self) -> bool {
+        self.channels.options().mercure.is_some()
+    }
+
+    /// Returns a client as a publisher.
+    pub(super) fn publisher(&self, peer: &Peer) -> PublisherLimit {
+        let limits = self.channels.publish_limits().clone();
+        let client = peer.client.map(|client| client.ip());
+        PublisherLimit { limits, rights: self.rights(), client }
     }
 
     /// Changes the rights of clients. If they are other ones, all subscribers have to come again.

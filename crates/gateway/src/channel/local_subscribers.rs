@@ -20,6 +20,8 @@ use super::mailbox::{EndReason, Mailbox};
 use super::mercure::reader::{Reader, ReaderRecord, Readers};
 use super::mercure::subscriptions;
 use super::message::Message;
+use super::presence::{LocalPresence, Present};
+use super::publish_limits::PublisherLimit;
 use super::request;
 use super::rights::Grant;
 use super::send_queue::SendQueue;
@@ -28,6 +30,7 @@ use crate::config::Channel;
 use crate::parking_lot::{
     ConnectionOwner, ParkedConnection, ParkingLot, ResponseEntry, ResumeReason,
 };
+use crate::peer::Peer;
 
 /// One engine's subscribers of a channel.
 ///
@@ -44,6 +47,8 @@ pub(crate) struct LocalSubscribers {
     pub(super) entries: RefCell<HashMap<usize, Box<dyn ResponseEntry>>>,
     /// The subscribers that get some of the messages: those of Mercure.
     readers: RefCell<Option<Box<Readers>>>,
+    /// The subscribers that the channel was told of.
+    pub(super) presence: LocalPresence,
     /// The route that they came by.
     route: Weak<LocalRoute>,
     /// There are no subscribers any more, and no new ones are accepted.
@@ -112,6 +117,7 @@ impl LocalSubscribers {
             subscribers: RefCell::default(),
             entries: RefCell::default(),
             readers: RefCell::default(),
+            presence: LocalPresence::default(),
             route,
             is_retired: Cell::new(false),
         });
@@ -127,6 +133,11 @@ impl LocalSubscribers {
     /// Returns the place after a message, in full.
     pub(super) fn cursor(&self, last: u64) -> Cursor {
         Cursor { id: last, epoch: Some(self.hub.epoch()) }
+    }
+
+    /// Returns a client as a publisher, as long as there is a route to it.
+    pub(super) fn publisher(&self, peer: &Peer) -> Option<PublisherLimit> {
+        self.route.upgrade().map(|route| route.publisher(peer))
     }
 
     pub(super) fn is_retired(&self) -> bool {
@@ -187,7 +198,12 @@ impl LocalSubscribers {
             return;
         }
         self.entries.borrow_mut().remove(&index);
-        self.hub.leave(self.queue_id);
+        match self.presence.remove(index) {
+            None => self.hub.leave(self.queue_id),
+            Some(Present(sub)) => {
+                self.hub.exit(self.queue_id, sub.as_deref(), !self.is_retired());
+            }
+        }
         let reader = self.readers.borrow_mut().as_mut().and_then(|readers| readers.remove(index));
         if let Some(reader) = reader {
             if let Some(route) = self.route.upgrade() {

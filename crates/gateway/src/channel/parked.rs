@@ -192,7 +192,9 @@ impl LocalSubscribers {
             let last = self.last_given(index);
             let reader = self.reader(index);
             let record = reader.as_ref().map(|reader| &*reader.record);
-            Some(form.activity(self.hub.space()?, last, grant, pinged.is_some(), record))
+            let space = self.hub.space()?;
+            let activity = form.activity(space, last, grant, pinged.is_some(), record);
+            Some(activity.of(self.presence.subject(index)))
         };
         match self.parking_lot.park(parked, self.clone(), form.wakes_on(), limit, activity) {
             Ok(key) => self.set(index, Delivery::Parked { key, form, pinged }),
@@ -200,17 +202,31 @@ impl LocalSubscribers {
         }
     }
 
+    /// As [`adopt_named`](LocalSubscribers::adopt_named), for a subscriber without a name.
+    #[cfg(test)]
+    pub(crate) fn adopt(
+        self: &Rc<LocalSubscribers>,
+        parked: ParkedConnection,
+        form: Form,
+        state: (u64, bool),
+        rights: (Grant, Option<ReaderRecord>),
+        sent: u64,
+    ) -> Option<()> {
+        self.adopt_named(parked, form, state, rights, sent, None)
+    }
+
     /// Continues a subscriber that another server has left after a given message, and to which that
     /// server has written this many bytes since. Those are whole messages, and the beginning of at
     /// most one more, in its form, of those that its reader gets. Otherwise its position is unknown,
     /// and the client has to come again: the answer is `None`.
-    pub(crate) fn adopt(
+    pub(crate) fn adopt_named(
         self: &Rc<LocalSubscribers>,
         parked: ParkedConnection,
         form: Form,
         (last, pinged): (u64, bool),
         (grant, record): (Grant, Option<ReaderRecord>),
         sent: u64,
+        sub: Option<Box<str>>,
     ) -> Option<()> {
         let options = self.hub.options();
         let mut since = self.hub.join(self.queue_id, Some(self.cursor(last)));
@@ -243,6 +259,7 @@ impl LocalSubscribers {
             rest = form.missed(last, self.hub.source()).into();
         }
         let subscription = self.add(newest, grant, Delivery::Task(mailbox.clone()));
+        subscription.goes_on(sub);
         let index = subscription.index;
         subscription.detach();
         if let Some(record) = record {

@@ -15,7 +15,9 @@ use superpoll_rt::time::timeout;
 
 use super::hub::{Hub, NotPublished, Published};
 use super::message::Draft;
+use super::presence::RESERVED;
 use super::publication::{self, Wanted};
+use super::publish_limits::{PublisherLimit, TooFast};
 use super::publisher_queue::PublishTurn;
 use super::request::empty_response;
 use crate::body::Body;
@@ -41,6 +43,28 @@ fn busy() -> Response<Body> {
 fn full() -> Response<Body> {
     let text = "the channels of this route keep as many bytes as they may (max_bytes); this message was not published\n";
     unavailable(text, "10")
+}
+
+fn too_fast(error: TooFast) -> Response<Body> {
+    let mut response = reply::text(StatusCode::TOO_MANY_REQUESTS, error.reason() + "\n");
+    response.headers_mut().insert(RETRY_AFTER, error.seconds().into());
+    response
+}
+
+/// Counts a message of a client in, if the client may publish one now.
+///
+/// # Errors
+///
+/// The answer to a client that publishes too fast.
+pub(super) fn check_rate(
+    publisher: &PublisherLimit,
+    name: &str,
+    hub: impl FnOnce() -> Option<Arc<Hub>>,
+) -> Result<(), Box<Response<Body>>> {
+    publisher.admit(name).map_err(|error| {
+        publisher.count_refused(hub().as_deref());
+        Box::new(too_fast(error))
+    })
 }
 
 fn handed_over() -> Response<Body> {
@@ -122,6 +146,7 @@ pub(super) async fn publish_in_turn(
             let text = "another message was published with this Idempotency-Key\n";
             reply::text(StatusCode::UNPROCESSABLE_ENTITY, text)
         }
+        NotPublished::Reserved => reply::text(StatusCode::BAD_REQUEST, format!("{RESERVED}\n")),
         NotPublished::HandedOver => handed_over(),
         NotPublished::Full => {
             hub.counters().refused.fetch_add(1, Ordering::Relaxed);

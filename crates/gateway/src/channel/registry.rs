@@ -22,6 +22,8 @@ pub(crate) struct RouteState {
     pub path: String,
     pub channels: usize,
     pub subscribers: usize,
+    /// Messages that were refused because their client publishes too fast.
+    pub refused: u64,
 }
 
 /// The channels of a configuration, by their route's host and path.
@@ -166,8 +168,8 @@ impl Registry {
             let path = of.map(|((_, path), _)| path.clone()).next().unwrap_or_default();
             let hubs = channels.all();
             let subscribers = hubs.iter().map(|hub| hub.subscribers()).sum();
-            let host = hosts.join(",");
-            states.push(RouteState { host, path, channels: hubs.len(), subscribers });
+            let (host, refused) = (hosts.join(","), channels.publish_limits().refused());
+            states.push(RouteState { host, path, channels: hubs.len(), subscribers, refused });
         }
         states.sort_unstable_by(|one, next| (&one.host, &one.path).cmp(&(&next.host, &next.path)));
         states

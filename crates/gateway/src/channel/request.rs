@@ -16,6 +16,7 @@ use super::local_route::LocalRoute;
 use super::pattern::NameError;
 use super::rights::Use;
 use super::route::TooMany;
+use super::several::Also;
 use super::unread::Unread;
 use super::{events, poll, publish, socket};
 use crate::body::Body;
@@ -53,11 +54,12 @@ impl LocalRoute {
         self: Rc<LocalRoute>,
         request: Request<Upload>,
         exchange: &Exchange,
+        also: Option<Also>,
     ) -> Response<Body> {
         let foreign = cors::of_another_site(request.headers(), request.uri());
         let mut response = match foreign.map(Option::<&HeaderValue>::cloned) {
-            Ok(None) => self.respond(request, exchange, None).await,
-            Ok(Some(origin)) => self.respond_cross_origin(origin, request, exchange).await,
+            Ok(None) => self.respond(request, exchange, None, also).await,
+            Ok(Some(origin)) => self.respond_cross_origin(origin, request, exchange, also).await,
             Err(status) => reply::status(status),
         };
         response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -70,6 +72,7 @@ impl LocalRoute {
         origin: HeaderValue,
         request: Request<Upload>,
         exchange: &Exchange,
+        also: Option<Also>,
     ) -> Response<Body> {
         let options = self.channels.options();
         if !origin.to_str().is_ok_and(|origin| options.origins.allow(origin)) {
@@ -77,7 +80,7 @@ impl LocalRoute {
             return reply::text(StatusCode::FORBIDDEN, text);
         }
         let page = ForeignPage { origin, has_cookies: self.rights().takes_cookies() };
-        let mut response = self.respond(request, exchange, Some(&page)).await;
+        let mut response = self.respond(request, exchange, Some(&page), also).await;
         page.allow(response.headers_mut());
         response
     }
@@ -87,9 +90,16 @@ impl LocalRoute {
         request: Request<Upload>,
         exchange: &Exchange,
         page: Option<&ForeignPage>,
+        also: Option<Also>,
     ) -> Response<Body> {
-        if self.channels.options().mercure.is_some() {
+        if self.is_hub() {
             return self.respond_as_hub(request, exchange, page).await;
+        }
+        if let Some(also) = also
+            && request.method() != Method::OPTIONS
+        {
+            // Rare and large: the futures of other requests have no room for it.
+            return Box::pin(self.respond_with_several(request, exchange, page, also)).await;
         }
         let name = match self.channels.name(request.uri().path()) {
             Ok(name) => name,
@@ -112,8 +122,16 @@ impl LocalRoute {
             Ok(grant) => grant,
             Err(refusal) => return refusal,
         };
+        let sub = rights.subject(&request);
         let (head, body) = request.into_parts();
         if head.method == Method::POST {
+            // Before the message is read, and before a channel is made for it: a flood is not even
+            // received.
+            let publisher = self.publisher(exchange.peer());
+            let known = || self.channels.find(&name);
+            if let Err(response) = publish::check_rate(&publisher, &name, known) {
+                return *response;
+            }
             return match self.channels.channel(&name) {
                 Ok(hub) => publish::publish(&hub, &head, body).await,
                 Err(error) => too_many(error),
@@ -135,11 +153,11 @@ impl LocalRoute {
             Err(error) => return too_many(error),
         };
         if is_socket {
-            return subscribers.accept(&head.headers, &asked, exchange, grant);
+            return subscribers.accept(&head.headers, &asked, exchange, grant, sub);
         }
         if events::are_asked_for(&head.headers) {
             let (after, page) = (asked.after, page.cloned());
-            let asked = StreamRequest { after, grant, page, mercure: None };
+            let asked = StreamRequest { after, grant, sub, page, mercure: None };
             return subscribers.stream(asked, exchange, Unread::new(body)).await;
         }
         // The answer to another site has fields of its own, which are not kept with a request that
@@ -181,7 +199,7 @@ fn add_position(hub: &Hub, headers: &mut HeaderMap, last: u64) {
 /// The page of another site that may use a channel.
 #[derive(Clone)]
 pub(super) struct ForeignPage {
-    origin: HeaderValue,
+    pub origin: HeaderValue,
     /// Whether it may do so with the cookies of its visitor.
     has_cookies: bool,
 }
@@ -212,7 +230,7 @@ pub(super) fn preflight() -> Response<Body> {
 }
 
 /// Returns the answer for a new channel that there is no room for.
-fn too_many(TooMany(most): TooMany) -> Response<Body> {
+pub(super) fn too_many(TooMany(most): TooMany) -> Response<Body> {
     let text = format!(
         "there are {most} channels here, and no more may be; try again when some have been idle\n"
     );

@@ -21,6 +21,7 @@ use super::budget::Budget;
 use super::hub::{self, Hub};
 use super::mercure::subscriptions::Subscriptions;
 use super::pattern::{NameError, Pattern};
+use super::publish_limits::PublishLimits;
 use crate::config::Channel;
 use crate::succession::Succession;
 use crate::succession::records::ChannelRecord;
@@ -75,6 +76,7 @@ pub(crate) struct Channels {
     budget: Arc<Budget>,
     /// The active subscriptions, where they are reported.
     pub(super) subscriptions: Subscriptions,
+    publish_limits: Arc<PublishLimits>,
     state: Mutex<State>,
 }
 
@@ -87,6 +89,7 @@ impl Channels {
         restored: impl IntoIterator<Item = Arc<Hub>>,
     ) -> Channels {
         let budget = Arc::new(Budget::new(most_bytes(&pattern, &options)));
+        let publish_limits = Arc::new(PublishLimits::new(options.publish_rate));
         let options = Arc::new(options);
         let mut state = State {
             options: options.clone(),
@@ -108,8 +111,8 @@ impl Channels {
             state.hubs.entry(name.clone()).or_insert_with(new);
             state.looks.clear();
         }
-        let subscriptions = Subscriptions::default();
-        Channels { pattern, budget, subscriptions, state: Mutex::new(state) }
+        let (subscriptions, state) = (Subscriptions::default(), Mutex::new(state));
+        Channels { pattern, budget, subscriptions, publish_limits, state }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -120,6 +123,11 @@ impl Channels {
     /// Returns the route's configuration.
     pub(crate) fn options(&self) -> Arc<Channel> {
         self.state().options.clone()
+    }
+
+    /// Returns the limits of the clients that publish to the route.
+    pub(super) fn publish_limits(&self) -> &Arc<PublishLimits> {
+        &self.publish_limits
     }
 
     /// Returns the name of the channel at a path of a request.
@@ -172,6 +180,7 @@ impl Channels {
     pub(super) fn change(&self, options: Channel) {
         let options = Arc::new(options);
         self.budget.change(most_bytes(&self.pattern, &options));
+        self.publish_limits.change(options.publish_rate);
         let mut state = self.state();
         state.options = options.clone();
         let hubs: Vec<_> = state.hubs.values().cloned().collect();

@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read, Write};
+use std::time::Duration;
 
 use bytes::{Buf, Bytes};
 use tungstenite::error::ProtocolError;
@@ -19,7 +20,9 @@ use super::frames::{self, Track};
 use super::hub::{Hub, NotPublished};
 use super::json_frame::{self, Source};
 use super::message::{self, Draft};
+use super::presence::RESERVED;
 use super::publication;
+use super::publish_limits::PublisherLimit;
 
 /// tungstenite's buffer, which is made with each session.
 const READ_BUFFER: usize = 4096;
@@ -28,7 +31,7 @@ const READ_BUFFER: usize = 4096;
 const SHARED: usize = 4096;
 
 /// Tells a client that its message was not published, as it lacks the right.
-const NO_PUBLISHER: &str = "you may not publish here";
+pub(super) const NO_PUBLISHER: &str = "you may not publish here";
 
 /// How many pieces are written at a time.
 const PIECES: usize = 8;
@@ -94,6 +97,11 @@ pub(super) struct Session {
     json: Option<u64>,
     /// Whether the client has the right to publish.
     is_publisher: bool,
+    /// How much it may publish.
+    publisher: Option<PublisherLimit>,
+    /// The client's next message, if it came sooner than it may, and how long it waits.
+    early: Option<Draft>,
+    pause: Option<Duration>,
 }
 
 impl Session {
@@ -110,7 +118,21 @@ impl Session {
             .max_frame_size(Some(limit));
         let memory = Memory::default();
         let socket = WebSocket::from_raw_socket(memory, Role::Server, Some(config));
-        Session { socket, state: SessionState::Open, is_held_up: false, json, is_publisher }
+        Session {
+            socket,
+            state: SessionState::Open,
+            is_held_up: false,
+            json,
+            is_publisher,
+            publisher: None,
+            early: None,
+            pause: None,
+        }
+    }
+
+    /// Limits the messages that the client publishes.
+    pub(super) fn limited(self, publisher: Option<PublisherLimit>) -> Session {
+        Session { publisher, ..self }
     }
 
     fn memory(&mut self) -> &mut Memory {
@@ -136,26 +158,34 @@ impl Session {
     /// Takes in bytes that were read from the socket (no bytes: its end), and publishes the
     /// messages in them, as far as the channel has room for them.
     pub(super) fn read(&mut self, bytes: Bytes, hub: &Hub) {
-        let memory = self.memory();
-        memory.has_ended |= bytes.is_empty();
-        memory.input = bytes;
+        self.take_in(bytes);
         self.go_on(hub, false);
     }
 
-    /// Whether [`go_on`](Session::go_on) has to be called when the channel has room, with no read
-    /// before that.
+    /// Whether [`go_on`](Session::go_on) has to be called when the channel has room, or after the
+    /// [`pause`](Session::pause), with no read before that.
     pub(super) fn is_held_up(&self) -> bool {
         self.is_held_up
+    }
+
+    /// Returns how long the client's next message has to wait, if it came sooner than it may.
+    pub(super) fn pause(&self) -> Option<Duration> {
+        self.pause
     }
 
     /// Continues with the bytes that were read. `may_publish` says that it is the turn of this
     /// WebSocket to publish a message.
     pub(super) fn go_on(&mut self, hub: &Hub, mut may_publish: bool) {
         self.is_held_up = false;
+        self.pause = None;
         while self.state != SessionState::Over {
-            if !std::mem::take(&mut may_publish) && !hub.has_room() {
+            if self.pause.is_some() || (!std::mem::take(&mut may_publish) && !hub.has_room()) {
                 self.is_held_up = true;
                 return;
+            }
+            if let Some(draft) = self.early.take() {
+                self.publish(hub, draft);
+                continue;
             }
             match self.socket.read() {
                 Ok(Message::Text(text)) => match self.json {
@@ -185,23 +215,56 @@ impl Session {
 
     /// Publishes what a client of `superpoll.v1` has sent.
     fn publish_json(&mut self, hub: &Hub, text: &str, limit: u64) {
-        match json_frame::draft(text, limit) {
+        match json_frame::draft(text, hub.name(), limit) {
             _ if !self.is_publisher => self.refuse(NO_PUBLISHER),
             Ok(draft) => self.publish(hub, draft),
             Err(what) => self.refuse(&what),
         }
     }
 
+    /// Takes in bytes that were read from the socket (no bytes: its end), for
+    /// [`next`](Session::next).
+    pub(super) fn take_in(&mut self, bytes: Bytes) {
+        let memory = self.memory();
+        memory.has_ended |= bytes.is_empty();
+        memory.input = bytes;
+    }
+
+    /// Returns the next message in these bytes, without publishing it.
+    pub(super) fn next(&mut self) -> Option<Message> {
+        while self.state != SessionState::Over {
+            match self.socket.read() {
+                Ok(message @ (Message::Text(_) | Message::Binary(_))) => return Some(message),
+                Ok(_) => {}
+                Err(Error::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => return None,
+                Err(error) => self.end(&error),
+            }
+        }
+        None
+    }
+
     /// Tells a client of `superpoll.v1` that something was refused.
-    fn refuse(&mut self, what: &str) {
+    pub(super) fn refuse(&mut self, what: &str) {
         if self.state == SessionState::Open {
             json_frame::error(what, &mut self.memory().output);
         }
     }
 
-    fn publish(&mut self, hub: &Hub, draft: Draft) {
+    /// Publishes a message of the client, if it may be published.
+    pub(super) fn publish(&mut self, hub: &Hub, draft: Draft) {
         if !self.is_publisher {
             return self.close(CloseCode::Policy, NO_PUBLISHER);
+        }
+        if let Some(publisher) = &self.publisher
+            && let Err(error) = publisher.admit(hub.name())
+        {
+            if self.json.is_some() {
+                publisher.count_refused(Some(hub));
+                return self.refuse(&error.reason());
+            }
+            // Plain frames have no way to tell: the client notices by a socket that is full.
+            (self.early, self.pause) = (Some(draft), Some(error.wait));
+            return;
         }
         let meta = draft.meta.clone();
         let key = meta.as_ref().and_then(|meta| meta.key.as_deref());
@@ -215,6 +278,7 @@ impl Session {
             Err(NotPublished::OtherWithKey) => {
                 self.refuse("another message was published with this key");
             }
+            Err(NotPublished::Reserved) => self.refuse(RESERVED),
             Err(NotPublished::HandedOver) => {
                 self.close(CloseCode::Restart, "another server has taken over; connect again");
             }

@@ -42,7 +42,7 @@ use crate::transport::{Plain, Socket, Transport};
 
 /// The most bytes that are made ready to be written before the rest is left with the messages that
 /// wait.
-const OUTPUT: usize = 64 << 10;
+pub(super) const OUTPUT: usize = 64 << 10;
 
 /// The field that says that some messages that were asked for are not kept any more.
 const MISSED: HeaderName = HeaderName::from_static("channel-missed");
@@ -67,6 +67,68 @@ fn key(headers: &HeaderMap) -> Option<&[u8]> {
     (bytes.len() == 16).then_some(key)
 }
 
+/// Whether a client offers the subprotocol `superpoll.v1`.
+pub(super) fn speaks_json(headers: &HeaderMap) -> bool {
+    has_token(headers, SEC_WEBSOCKET_PROTOCOL, json_frame::PROTOCOL)
+}
+
+/// Checks a handshake, and returns the fields of the response that agrees to it.
+pub(super) fn handshake(headers: &HeaderMap) -> Result<HeaderMap, Box<Response<Body>>> {
+    let version = headers.get(SEC_WEBSOCKET_VERSION);
+    if version.is_none_or(|version| version.as_bytes() != b"13") {
+        let text = "only version 13 of WebSocket is supported\n";
+        let mut response = reply::text(StatusCode::UPGRADE_REQUIRED, text);
+        let headers = response.headers_mut();
+        headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
+        headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
+        return Err(Box::new(response));
+    }
+    let Some(accept) =
+        key(headers).and_then(|key| HeaderValue::from_str(&derive_accept_key(key)).ok())
+    else {
+        let text = "Sec-WebSocket-Key has to be 16 bytes in base64\n";
+        return Err(Box::new(reply::text(StatusCode::BAD_REQUEST, text)));
+    };
+    let mut fields = HeaderMap::new();
+    fields.insert(UPGRADE, HeaderValue::from_static("websocket"));
+    fields.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    fields.insert(SEC_WEBSOCKET_ACCEPT, accept);
+    if speaks_json(headers) {
+        let protocol = HeaderValue::from_static(json_frame::PROTOCOL);
+        fields.insert(SEC_WEBSOCKET_PROTOCOL, protocol);
+    }
+    Ok(fields)
+}
+
+/// Writes as much of a session's output as there is room for, and returns how many bytes that was.
+pub(super) fn write_out(
+    session: &mut Session,
+    cx: &mut Context<'_>,
+    transport: &mut Transport,
+) -> io::Result<usize> {
+    let mut all = 0;
+    while session.left() > 0 {
+        let written =
+            session.write(|parts| match Pin::new(&mut *transport).poll_write_vectored(cx, parts) {
+                Poll::Ready(Ok(0)) => Err(Some(io::ErrorKind::WriteZero.into())),
+                Poll::Ready(Ok(count)) => Ok(count),
+                Poll::Ready(Err(error)) => Err(Some(error)),
+                Poll::Pending => Err(None),
+            });
+        match written {
+            Ok(count) => all += count,
+            Err(Some(error)) => return Err(error),
+            Err(None) => return Ok(all),
+        }
+    }
+    // Encrypted bytes may still wait for room; they are written when there is some.
+    match Pin::new(transport).poll_flush(cx) {
+        Poll::Ready(Err(error)) => Err(error),
+        _ => Ok(all),
+    }
+}
+
 impl LocalSubscribers {
     /// Answers the handshake, and continues the connection as a subscriber.
     pub(super) fn accept(
@@ -75,49 +137,30 @@ impl LocalSubscribers {
         asked: &SubscribeRequest,
         exchange: &Exchange,
         grant: Grant,
+        sub: Option<Box<str>>,
     ) -> Response<Body> {
         if self.is_retired() {
             return reply::status(StatusCode::SERVICE_UNAVAILABLE);
         }
-        let version = asked_headers.get(SEC_WEBSOCKET_VERSION);
-        if version.is_none_or(|version| version.as_bytes() != b"13") {
-            let text = "only version 13 of WebSocket is supported\n";
-            let mut response = reply::text(StatusCode::UPGRADE_REQUIRED, text);
-            let headers = response.headers_mut();
-            headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
-            headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-            headers.insert(SEC_WEBSOCKET_VERSION, HeaderValue::from_static("13"));
-            return response;
-        }
-        let Some(accept) =
-            key(asked_headers).and_then(|key| HeaderValue::from_str(&derive_accept_key(key)).ok())
-        else {
-            let text = "Sec-WebSocket-Key has to be 16 bytes in base64\n";
-            return reply::text(StatusCode::BAD_REQUEST, text);
+        let fields = match handshake(asked_headers) {
+            Ok(fields) => fields,
+            Err(response) => return *response,
         };
         let since = self.hub.since(asked.after);
         let start = since.messages.first().map_or(since.last, |message| message.id - 1);
         // Plain frames have no ids. A client that needs them counts from here.
         let mut response = self.empty_response(StatusCode::SWITCHING_PROTOCOLS, start);
         let headers = response.headers_mut();
-        headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
-        headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-        headers.insert(SEC_WEBSOCKET_ACCEPT, accept);
+        headers.extend(fields);
         if since.missed {
             headers.insert(MISSED, HeaderValue::from_static("true"));
         }
-        let form = if has_token(asked_headers, SEC_WEBSOCKET_PROTOCOL, json_frame::PROTOCOL) {
-            let protocol = HeaderValue::from_static(json_frame::PROTOCOL);
-            headers.insert(SEC_WEBSOCKET_PROTOCOL, protocol);
-            Form::Json
-        } else {
-            Form::WebSocket
-        };
+        let form = if speaks_json(asked_headers) { Form::Json } else { Form::WebSocket };
         let peer = exchange.peer().clone();
         // What is kept of them is sent; the handshake has told that there were others.
         let missed = since.missed;
         exchange.take_over(move |transport, read| {
-            Box::pin(self.begin(transport, peer, read, (form, start, missed), grant))
+            Box::pin(self.begin(transport, peer, read, (form, start, missed), grant, sub))
         });
         response
     }
@@ -130,12 +173,14 @@ impl LocalSubscribers {
         read: Bytes,
         (form, start, missed_some): (Form, u64, bool),
         grant: Grant,
+        sub: Option<Box<str>>,
     ) {
         let options = self.hub.options();
-        let since = self.hub.join(self.queue_id, Some(self.cursor(start)));
+        let (since, present) = self.enter(Some(self.cursor(start)), sub);
         let (missed, last) = (since.missed, since.last);
         let mailbox = Rc::new(Mailbox::new(since, &options));
         let subscription = self.add(last, grant, Delivery::Task(mailbox.clone()));
+        subscription.is_told(present);
         if missed {
             mailbox.note_gap();
         }
@@ -146,7 +191,8 @@ impl LocalSubscribers {
         if self.is_retired() {
             mailbox.end(EndReason::Retired);
         }
-        let mut session = Session::new(options.message_bytes, form, grant.may_publish);
+        let session = Session::new(options.message_bytes, form, grant.may_publish);
+        let mut session = session.limited(self.publisher(&peer));
         if form == Form::Json {
             session.send_place(start, missed_some, self.hub.source());
         }
@@ -174,7 +220,8 @@ impl LocalSubscribers {
         };
         drop(room);
         let may_publish = self.grant(index).may_publish;
-        let mut session = Session::new(self.hub.options().message_bytes, form, may_publish);
+        let session = Session::new(self.hub.options().message_bytes, form, may_publish);
+        let mut session = session.limited(self.publisher(&parked.peer));
         session.read(bytes, &self.hub);
         if session.left() > 0 && session.write(|parts| write(&parked.socket, &parts[0])).is_err() {
             return self.remove(index);
@@ -196,7 +243,8 @@ impl LocalSubscribers {
         backlog: Backlog,
     ) {
         let may_publish = self.grant(index).may_publish;
-        let mut session = Session::new(self.hub.options().message_bytes, form, may_publish);
+        let session = Session::new(self.hub.options().message_bytes, form, may_publish);
+        let mut session = session.limited(self.publisher(&parked.peer));
         session.send_raw(&backlog.rest);
         self.spawn_session(index, parked, form, backlog, session);
     }
@@ -245,6 +293,8 @@ struct SocketSession {
     ends: bool,
     /// Its place among the publishers that wait.
     turn: Option<PublishTurn>,
+    /// The rest of the time that its next message waits, as it publishes too fast.
+    pause: Option<Box<Sleep>>,
 }
 
 impl SocketSession {
@@ -270,6 +320,7 @@ impl SocketSession {
             has_written: false,
             ends: false,
             turn: None,
+            pause: None,
         }
     }
 
@@ -357,38 +408,26 @@ impl SocketSession {
     }
 
     fn write(&mut self, cx: &mut Context<'_>, transport: &mut Transport) -> io::Result<bool> {
-        let mut wrote = false;
-        while self.session.left() > 0 {
-            let written = self.session.write(|parts| {
-                match Pin::new(&mut *transport).poll_write_vectored(cx, parts) {
-                    Poll::Ready(Ok(0)) => Err(Some(io::ErrorKind::WriteZero.into())),
-                    Poll::Ready(Ok(count)) => Ok(count),
-                    Poll::Ready(Err(error)) => Err(Some(error)),
-                    Poll::Pending => Err(None),
-                }
-            });
-            match written {
-                Ok(count) => {
-                    self.sends.wrote(count);
-                    self.has_written = true;
-                    wrote = true;
-                }
-                Err(Some(error)) => return Err(error),
-                Err(None) => return Ok(wrote),
-            }
-        }
-        // Encrypted bytes may still wait for room; they are written when there is some.
-        match Pin::new(transport).poll_flush(cx) {
-            Poll::Ready(Err(error)) => Err(error),
-            _ => Ok(wrote),
-        }
+        let count = write_out(&mut self.session, cx, transport)?;
+        self.sends.wrote(count);
+        self.has_written |= count > 0;
+        Ok(count > 0)
     }
 
     /// Continues with messages that had to wait, if it is their turn; returns whether it was.
     fn publish_on(&mut self, cx: &mut Context<'_>) -> bool {
         if !self.session.is_held_up() || self.session.state() == SessionState::Over {
-            self.turn = None;
+            (self.turn, self.pause) = (None, None);
             return false;
+        }
+        if let Some(wait) = self.session.pause() {
+            let pause = self.pause.get_or_insert_with(|| Box::new(sleep(wait)));
+            if Pin::new(&mut **pause).poll(cx).is_pending() {
+                return false;
+            }
+            self.pause = None;
+            self.session.go_on(&self.subscription.local_subscribers.hub, false);
+            return true;
         }
         let hub = &self.subscription.local_subscribers.hub;
         // The memory that it holds is bounded like that of any connection.

@@ -17,6 +17,12 @@ impl Unread {
         Unread((!body.is_end_stream()).then(|| Box::new(body)))
     }
 
+    /// Returns the rest of a body that was read.
+    #[cfg(test)]
+    pub(super) fn none() -> Unread {
+        Unread(None)
+    }
+
     /// Reads the bytes that are available. Ready if the body has ended too early, which is the end
     /// of its client, or is too large.
     ///

@@ -9,6 +9,7 @@ use serde::Deserialize;
 use super::check::Check;
 use super::model::{Channel, HubOptions, Slow};
 use super::origins::Origins;
+use super::publish_rate::{self, PublishRate};
 use super::rights::{self, AuthorizeRule, Right, TokenRule};
 use super::scalar;
 use crate::channel::mercure::PATH;
@@ -33,6 +34,8 @@ pub(super) struct Mercure {
     #[serde(deserialize_with = "scalar::duration")]
     poll: Duration,
     origins: Origins,
+    #[serde(deserialize_with = "publish_rate::some")]
+    publish_rate: Option<PublishRate>,
     /// Default: `token`, if there is `token`, and else as for a channel.
     #[serde(deserialize_with = "rights::some_right")]
     publish: Option<Right>,
@@ -56,6 +59,7 @@ impl Default for Mercure {
             slow,
             poll,
             origins,
+            publish_rate,
             publish,
             subscribe,
             token,
@@ -70,6 +74,7 @@ impl Default for Mercure {
             slow,
             poll,
             origins,
+            publish_rate,
             publish,
             subscribe,
             token,
@@ -100,6 +105,7 @@ impl From<Mercure> for Channel {
             queue_bytes: hub.queue_bytes,
             slow: hub.slow,
             poll: hub.poll,
+            publish_rate: hub.publish_rate,
             publish: hub.publish.or(needs_token),
             subscribe: hub.subscribe,
             token: hub.token.map(with_cookie),

@@ -17,6 +17,7 @@ mod model;
 mod origins;
 mod overlap;
 mod place;
+mod publish_rate;
 mod raw;
 mod rights;
 mod scalar;
@@ -39,6 +40,7 @@ pub use self::model::{
     Relay, Route, Server, Slow, Timeouts, Tls, Upstream, UpstreamTls,
 };
 pub use self::origins::Origins;
+pub use self::publish_rate::PublishRate;
 pub(crate) use self::rights::is_private;
 pub use self::rights::{AuthorizeRule, KeySource, Right, TokenRule};
 pub use self::scalar::check_workers;

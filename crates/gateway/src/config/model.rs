@@ -11,6 +11,7 @@ use superpoll::backend::{Profile, Tuning};
 use superpoll_rt::BackendKind;
 
 use super::origins::Origins;
+use super::publish_rate::{self, PublishRate};
 use super::rights::{self, AuthorizeRule, Right, TokenRule};
 use super::scalar;
 use crate::address::Address;
@@ -298,6 +299,13 @@ pub struct Channel {
     /// is dropped within twice this time. Default: 10 minutes.
     #[serde(deserialize_with = "scalar::duration")]
     pub idle: Duration,
+    /// The most messages that one client, an IP address or a network of IPv6 (`/64`), may publish to
+    /// the channels of the route, with a burst of one second's messages. Default: no limit.
+    #[serde(deserialize_with = "publish_rate::some")]
+    pub publish_rate: Option<PublishRate>,
+    /// Whether messages of the types `join` and `leave` tell the subscribers who comes and goes.
+    /// Default: no.
+    pub presence: bool,
     /// The clients that may publish. Default: on a listener of the loopback address all clients
     /// that connect without a proxy, on other listeners none.
     #[serde(deserialize_with = "rights::some_right")]
@@ -338,6 +346,8 @@ impl Default for Channel {
             max_channels: NonZeroUsize::new(10_000).unwrap_or(NonZeroUsize::MIN),
             max_bytes: 256 << 20,
             idle: Duration::from_secs(600),
+            publish_rate: None,
+            presence: false,
             publish: None,
             subscribe: Right::Anyone,
             token: None,

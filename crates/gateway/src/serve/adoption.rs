@@ -317,7 +317,10 @@ impl Local {
             ParkedConnection { socket: Socket::Tcp(stream), peer, token: 0, pending: None };
         let limit = Duration::from_secs(left.seconds.into());
         let subscribers = |space| self.worker.router().local_subscribers(by_space.get(&space)?);
-        match left.activity {
+        let (activity, sub) = left.activity.unnamed();
+        match activity {
+            // A name has no name.
+            Activity::Named { .. } => return None,
             // A response was under way when the other server ended.
             Activity::Idle { .. } | Activity::Poll { .. } if sent > 0 => return None,
             Activity::Idle { requests } => {
@@ -333,19 +336,19 @@ impl Local {
             }
             Activity::Socket { space, last, grant, pinged } => {
                 let (of, rights) = ((last, pinged), (grant, None));
-                subscribers(space)?.adopt(parked, Form::WebSocket, of, rights, sent)?;
+                subscribers(space)?.adopt_named(parked, Form::WebSocket, of, rights, sent, sub)?;
             }
             Activity::JsonSocket { space, last, grant, pinged } => {
                 let (of, rights) = ((last, pinged), (grant, None));
-                subscribers(space)?.adopt(parked, Form::Json, of, rights, sent)?;
+                subscribers(space)?.adopt_named(parked, Form::Json, of, rights, sent, sub)?;
             }
             Activity::Events { space, last, grant, pinged } => {
                 let (of, rights) = ((last, pinged), (grant, None));
-                subscribers(space)?.adopt(parked, Form::Events, of, rights, sent)?;
+                subscribers(space)?.adopt_named(parked, Form::Events, of, rights, sent, sub)?;
             }
             Activity::Mercure { space, last, grant, pinged, reader } => {
                 let (of, rights) = ((last, pinged), (grant, Some(reader)));
-                subscribers(space)?.adopt(parked, Form::Mercure, of, rights, sent)?;
+                subscribers(space)?.adopt_named(parked, Form::Mercure, of, rights, sent, sub)?;
             }
         }
         Some(())

@@ -15,7 +15,8 @@ use crate::authority;
 use crate::body::Body;
 use crate::channel::mercure::answer::DISCOVERY;
 use crate::channel::{
-    ChannelEngine, LocalRoute, LocalSubscribers, LocatedChannel, Registry, Rights, SharedRights,
+    Also, ChannelEngine, LocalRoute, LocalSubscribers, LocatedChannel, Registry, Rights,
+    SharedRights,
 };
 use crate::config::{self, Config};
 use crate::exchange::{Exchange, LocalFuture};
@@ -340,12 +341,13 @@ impl Router {
             return StatusCode::BAD_REQUEST.into();
         }
         let names_hub = routes.names_hub && !matches!(route.handler, Handler::Channels(_));
-        let reply = Router::respond_by(route, request, prepare);
+        let reply = Router::respond_by(&routes.table, route, request, prepare);
         if names_hub { name_hub(reply) } else { reply }
     }
 
     /// Answers a request by its route.
     fn respond_by(
+        table: &RouteTable<Handler>,
         route: &Route<Handler>,
         request: Request<Incoming>,
         prepare: impl FnOnce(Request<Incoming>) -> (Request<Upload>, Exchange),
@@ -354,8 +356,11 @@ impl Router {
         match &route.handler {
             Handler::Redirect(redirect) => Reply::Now(to(redirect)),
             Handler::Channels(channels) => {
+                let also = Also::find(request.uri(), |path| channels_at(table, path));
                 let (channels, (request, exchange)) = (channels.clone(), prepare(request));
-                Reply::Later(Box::pin(async move { channels.answer(request, &exchange).await }))
+                Reply::Later(Box::pin(
+                    async move { channels.answer(request, &exchange, also).await },
+                ))
             }
             Handler::Files(site) => {
                 let (head, _) = request.into_parts();
@@ -390,6 +395,15 @@ fn name_hub(reply: Reply) -> Reply {
     match reply {
         Reply::Now(response) => Reply::Now(add(response)),
         Reply::Later(response) => Reply::Later(Box::pin(async move { add(response.await) })),
+    }
+}
+
+/// Returns the route of a path, if it has channels, of which a hub of Mercure has none.
+fn channels_at(table: &RouteTable<Handler>, path: &str) -> Option<Rc<LocalRoute>> {
+    let route = table.find(path).filter(|route| !table.leads_elsewhere(route, path))?;
+    match &route.handler {
+        Handler::Channels(channels) if !channels.is_hub() => Some(channels.clone()),
+        _ => None,
     }
 }
 

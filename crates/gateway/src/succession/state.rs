@@ -80,6 +80,30 @@ pub(crate) enum Activity {
         /// The updates that it gets.
         reader: ReaderRecord,
     },
+    /// One of these, of a client with a name.
+    Named {
+        /// The subject of the client's token.
+        sub: Box<str>,
+        activity: Box<Activity>,
+    },
+}
+
+impl Activity {
+    /// Adds the name of the client, if it has one.
+    pub(crate) fn of(self, sub: Option<Box<str>>) -> Activity {
+        match sub {
+            None => self,
+            Some(sub) => Activity::Named { sub, activity: Box::new(self) },
+        }
+    }
+
+    /// Returns the activity without the name of the client, and the name.
+    pub(crate) fn unnamed(self) -> (Activity, Option<Box<str>>) {
+        match self {
+            Activity::Named { sub, activity } => (*activity, Some(sub)),
+            activity => (activity, None),
+        }
+    }
 }
 
 /// A connection, as it was when the server left it.

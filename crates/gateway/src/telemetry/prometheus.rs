@@ -160,6 +160,14 @@ impl PrometheusCollector {
                 family.encode_family(&labels)?.encode_gauge(&of(route))?;
             }
         }
+        let help = "Messages refused as their client publishes more than publish_rate";
+        let name = "channel_messages_refused";
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for route in &self.0.channels {
+            let labels = [("host", route.host.clone()), ("route", route.path.clone())];
+            let mut family = family.encode_family(&labels)?;
+            family.encode_counter::<NoLabelSet, _, u64>(&route.refused, None)?;
+        }
         let help = "When the server was started, in seconds since 1970";
         let started = self.0.started_seconds as i64;
         encoder

@@ -217,3 +217,35 @@ fn a_client_that_does_not_answer_pings_is_ended() {
         });
     }
 }
+
+#[test]
+fn a_stream_may_have_several_channels() {
+    let other = "[[hosts.routes]]\npath = \"/d\"\nchannel = {}\n";
+    for backend in BACKENDS {
+        with(backend, "", other, async |stage, connection| {
+            let hub = stage.channel.clone().unwrap();
+            let json = [("sec-websocket-protocol", "superpoll.v1")];
+            let (bytes, _) = connection.open("/c?also=/d", &json).await;
+            let mut socket = client(bytes).await;
+            for name in ["/c", "/d"] {
+                assert!(next(&mut socket).await.contains(&format!("\"channel\":\"{name}\"")));
+            }
+            let accept = [("accept", "text/event-stream")];
+            let events = connection.send("GET", "/d?also=/c", &accept, "").await;
+            assert_eq!(events.status(), 200);
+            let mut events = events.into_body();
+            until("both have subscribed", || hub.subscribers() == 2).await;
+            socket.send("{\"data\":\"to d\",\"channel\":\"/d\"}".into()).await.unwrap();
+            assert!(next(&mut socket).await.contains("\"data\":\"to d\""), "{backend:?}");
+            let mut text = String::new();
+            while !text.contains("\"channel\":\"/d\",\"data\":\"to d\"") {
+                let frame = events.frame().await.unwrap().unwrap();
+                text += std::str::from_utf8(frame.data_ref().unwrap()).unwrap();
+            }
+            drop(events);
+            socket.close(None).await.unwrap();
+            while socket.next().await.is_some() {}
+            until("both have gone", || hub.subscribers() == 0).await;
+        });
+    }
+}

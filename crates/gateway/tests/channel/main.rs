@@ -15,12 +15,15 @@ mod names;
 mod origins;
 mod parked_events;
 mod poll;
+mod presence;
 mod pressure;
 mod publication;
 mod publish;
+mod rate;
 mod reload;
 mod rights;
 mod script;
+mod several;
 mod slow;
 mod socket;
 #[path = "../serve/stage.rs"]

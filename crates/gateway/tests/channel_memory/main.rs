@@ -9,6 +9,7 @@ mod clients;
 mod frames2;
 mod given_back;
 mod names;
+mod several;
 mod slow;
 #[path = "../serve/stage.rs"]
 #[expect(dead_code, reason = "shared with the tests of the web server")]

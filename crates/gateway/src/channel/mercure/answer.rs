@@ -110,7 +110,7 @@ impl LocalRoute {
             },
         };
         let mercure = Some(MercureRequest { reader, last_event_id });
-        let asked = StreamRequest { after, grant, page: page.cloned(), mercure };
+        let asked = StreamRequest { after, grant, sub: None, page: page.cloned(), mercure };
         self.subscribers(hub).stream(asked, exchange, Unread::new(body)).await
     }
 
@@ -125,6 +125,10 @@ impl LocalRoute {
             Ok((_, claims)) => claims,
             Err(refusal) => return refusal,
         };
+        let publisher = self.publisher(exchange.peer());
+        if let Err(response) = publish::check_rate(&publisher, PATH, || Some(hub.clone())) {
+            return *response;
+        }
         if !is_form(request.headers()) {
             let text = "an update is published as application/x-www-form-urlencoded\n";
             return reply::text(StatusCode::UNSUPPORTED_MEDIA_TYPE, text);

@@ -32,6 +32,7 @@ mod source;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,8 +44,9 @@ use self::authorizer::Authorizer;
 pub(crate) use self::grant::Grant;
 use self::refusal::Refusal;
 use self::source::Found;
+use super::presence::LONGEST_SUBJECT;
 use crate::body::Body;
-use crate::config::{Action as RouteAction, Channel, Config, Right, TokenRule};
+use crate::config::{Action as RouteAction, Channel, Config, PublishRate, Right, TokenRule};
 use crate::cors;
 use crate::exchange::Exchange;
 use crate::log::{Event, Level, RateLimited, Report, others};
@@ -52,7 +54,7 @@ use crate::telemetry::guard;
 use crate::token::{Claims, Verifier};
 use crate::upstream::Group;
 
-/// The time between two reports of refused requests.
+/// The time between two reports of refused requests, or of clients that publish too fast.
 const REFUSALS: Duration = Duration::from_secs(10);
 
 /// The use that a client makes of a channel.
@@ -92,6 +94,7 @@ pub(crate) struct SharedRights {
     tokens: Option<Tokens>,
     report: Report,
     refusals: RateLimited,
+    floods: RateLimited,
 }
 
 impl SharedRights {
@@ -110,6 +113,7 @@ impl SharedRights {
             tokens: tokens.transpose()?,
             report: report.clone(),
             refusals: RateLimited::new(REFUSALS),
+            floods: RateLimited::new(REFUSALS),
         }))
     }
 
@@ -139,6 +143,8 @@ impl SharedRights {
         let (one, two) = (&self.options, &other.options);
         (one.publish, one.subscribe) == (two.publish, two.subscribe)
             && (&one.token, &one.authorize) == (&two.token, &two.authorize)
+            // Otherwise subscribers would go that nobody was told of.
+            && one.presence == two.presence
             && fingerprint(self) == fingerprint(other)
     }
 }
@@ -283,6 +289,18 @@ impl Rights {
         Ok(Grant::until(claims.valid_until, using == Use::Publish))
     }
 
+    /// Returns the subject of a client's token, if subscribers need a token and are told of.
+    pub(super) fn subject<B>(&self, request: &Request<B>) -> Option<Box<str>> {
+        let options = &self.shared.options;
+        if !options.presence || options.subscribe != Right::Token {
+            return None;
+        }
+        // It was valid a moment ago.
+        let (claims, _) = self.claims(request, source::OF_CHANNELS).ok()?;
+        let sub = claims.all.get("sub")?.as_str()?;
+        (sub.len() <= LONGEST_SUBJECT).then(|| sub.into())
+    }
+
     /// Returns the claims of the token of a request, which may be in a parameter of the URL, and
     /// whether it was in a cookie.
     fn claims<B>(&self, request: &Request<B>, parameter: &str) -> Result<(Claims, bool), Refusal> {
@@ -393,6 +411,19 @@ impl Rights {
             (self.shared.report)(&event);
         }
         refusal.response(&reason)
+    }
+
+    /// Reports a client that publishes faster than it may.
+    pub(super) fn report_too_fast(&self, name: &str, client: Option<IpAddr>, rate: PublishRate) {
+        let Some(left_out) = self.shared.floods.admit() else { return };
+        let client = client.map(|client| client.to_string());
+        let whom = client.as_deref().unwrap_or("a local client");
+        let others = others(left_out);
+        let message =
+            format!("{whom} publishes to {name} faster than it may, {rate} (publish_rate){others}");
+        let event = Event::new(Level::Warning, "channel-too-fast", message);
+        let event = event.with("channel", name).with("client", client);
+        (self.shared.report)(&event.with("left_out", left_out));
     }
 }
 

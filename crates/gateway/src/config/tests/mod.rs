@@ -279,6 +279,20 @@ fn listeners_hosts_and_routes_are_checked() {
             23,
             "is no origin, expected",
         ),
+        (
+            listener,
+            "[[hosts]]\n[[hosts.routes]]\nchannel = { publish_rate = \"20\" }",
+            4,
+            28,
+            "\"20\" is no rate, expected one as \"20/s\" or \"300/m\", of at most 1000000",
+        ),
+        (
+            listener,
+            "[[hosts]]\n[[hosts.routes]]\nchannel = { publish_rate = 20 }",
+            4,
+            28,
+            "expected a rate as \"20/s\" or \"300/m\"",
+        ),
         (listener, "[[hosts]]\n[[hosts.routes]]\nproxy = {}", 4, 9, "a proxy without an upstream"),
         (
             listener,

@@ -1,0 +1,201 @@
+//! Requests for several channels: their names, the rights of the client, and the answer.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use http::{Method, Request, Response, StatusCode, Uri};
+use percent_encoding::percent_decode_str;
+
+use super::super::events;
+use super::super::local_route::LocalRoute;
+use super::super::pattern::NameError;
+use super::super::request::{ForeignPage, too_many};
+use super::super::rights::Use;
+use super::super::socket;
+use super::super::unread::Unread;
+use super::position;
+use super::{Invitation, MOST_CHANNELS, Start};
+use crate::body::Body;
+use crate::exchange::Exchange;
+use crate::reply;
+use crate::upload::Upload;
+
+/// The parameter of the URL with a further channel.
+const PARAMETER: &str = "also=";
+
+/// The further channels of a request: paths, with the route of each if it has channels.
+pub(crate) struct Also {
+    paths: Vec<(String, Option<Rc<LocalRoute>>)>,
+    /// How many there are in the URL, of which only the first are looked at.
+    count: usize,
+}
+
+impl Also {
+    /// Finds the further channels in a URL; `None` if there are none. `route` finds the route of a
+    /// path on the same host, if it has channels.
+    pub(crate) fn find(uri: &Uri, route: impl Fn(&str) -> Option<Rc<LocalRoute>>) -> Option<Also> {
+        let pairs = uri.query()?.split('&');
+        let mut values = pairs.filter_map(|pair| pair.strip_prefix(PARAMETER)).peekable();
+        values.peek()?;
+        let mut also = Also { paths: Vec::new(), count: 0 };
+        for value in values {
+            also.count += 1;
+            if also.paths.len() < MOST_CHANNELS {
+                let path = percent_decode_str(value).decode_utf8_lossy().into_owned();
+                let route = route(&path);
+                also.paths.push((path, route));
+            }
+        }
+        Some(also)
+    }
+}
+
+fn wrong(text: impl Into<String>) -> Box<Response<Body>> {
+    let mut text = text.into();
+    text.push('\n');
+    Box::new(reply::text(StatusCode::BAD_REQUEST, text))
+}
+
+/// A channel that a client asks for.
+type Asked = (Rc<LocalRoute>, Arc<str>);
+
+impl LocalRoute {
+    /// Answers a request for a channel of this route and further ones, perhaps the page of another
+    /// site.
+    pub(in super::super) async fn respond_with_several(
+        self: Rc<LocalRoute>,
+        request: Request<Upload>,
+        exchange: &Exchange,
+        page: Option<&ForeignPage>,
+        also: Also,
+    ) -> Response<Body> {
+        let is_socket = exchange.can_take_over() && socket::is_asked_for(request.headers());
+        if let Some(refused) = refuse_form(&request, is_socket) {
+            return *refused;
+        }
+        let asked = match self.channels_of(&request, also) {
+            Ok(asked) => asked,
+            Err(response) => return *response,
+        };
+        let starts = match position::asked(request.uri(), request.headers(), asked.len()) {
+            Ok(starts) => starts,
+            Err(what) => return reply::text(StatusCode::BAD_REQUEST, what),
+        };
+        let mut admitted = Vec::with_capacity(asked.len());
+        for (route, name) in asked {
+            let options = route.channels.options();
+            let allows = |page: &ForeignPage| {
+                page.origin.to_str().is_ok_and(|origin| options.origins.allow(origin))
+            };
+            if !page.is_none_or(allows) {
+                let text =
+                    format!("pages of other sites may use {name} if its origins name them\n");
+                return reply::text(StatusCode::FORBIDDEN, text);
+            }
+            let rights = route.rights();
+            let grant = match is_socket {
+                true => rights.admit_socket(&name, &request, exchange).await,
+                false => rights.admit(Use::Subscribe, &name, &request, exchange).await,
+            };
+            match grant {
+                Ok(grant) => admitted.push((route, name, grant, rights.subject(&request))),
+                Err(refusal) => return refusal,
+            }
+        }
+        // A client that lacks one of the rights does not even make a channel.
+        let mut invitations = Vec::with_capacity(admitted.len());
+        for ((route, name, grant, sub), after) in admitted.into_iter().zip(starts) {
+            let hub = match route.channels.channel(&name) {
+                Ok(hub) => hub,
+                Err(error) => return too_many(error),
+            };
+            let subscribers = route.subscribers(&hub);
+            if subscribers.is_retired() {
+                return reply::status(StatusCode::SERVICE_UNAVAILABLE);
+            }
+            let start = Start::of(&hub.since(after));
+            invitations.push(Invitation { subscribers, grant, sub, start });
+        }
+        let (head, body) = request.into_parts();
+        match is_socket {
+            true => super::socket::accept(&head.headers, exchange, invitations),
+            false => super::events::stream(exchange, invitations, Unread::new(body)),
+        }
+    }
+
+    /// Returns the channels that a request is for, this route's first.
+    fn channels_of(
+        self: Rc<LocalRoute>,
+        request: &Request<Upload>,
+        also: Also,
+    ) -> Result<Vec<Asked>, Box<Response<Body>>> {
+        let count = also.count + 1;
+        if count > MOST_CHANNELS {
+            let what = format!("a connection has at most {MOST_CHANNELS} channels");
+            return Err(wrong(format!("{what}, and this URL names {count}")));
+        }
+        let own = (request.uri().path().to_owned(), Some(self));
+        let mut asked: Vec<Asked> = Vec::with_capacity(count);
+        for (path, route) in std::iter::once(own).chain(also.paths) {
+            let name = route.as_ref().map(|route| route.channels.name(&path));
+            let (name, route) = match (name, route) {
+                (Some(Ok(name)), Some(route)) => (name, route),
+                (Some(Err(NameError::Elsewhere)), _) if asked.is_empty() => {
+                    return Err(Box::new(reply::status(StatusCode::NOT_FOUND)));
+                }
+                (Some(Err(NameError::Elsewhere)) | None, _) | (_, None) => {
+                    return Err(wrong(format!(
+                        "also={path:?} in the URL: no channel has this path"
+                    )));
+                }
+                (Some(Err(error)), _) => {
+                    return Err(wrong(format!("{path:?} in the URL: {error}")));
+                }
+            };
+            if asked.iter().any(|(_, other)| *other == name) {
+                return Err(wrong(format!("the URL names the channel {name:?} twice")));
+            }
+            asked.push((route, name));
+        }
+        Ok(asked)
+    }
+}
+
+/// Refuses a request that cannot be answered with several channels.
+fn refuse_form(request: &Request<Upload>, is_socket: bool) -> Option<Box<Response<Body>>> {
+    let headers = request.headers();
+    if *request.method() != Method::GET {
+        return Some(wrong("only a subscriber may name further channels (also)"));
+    }
+    if is_socket && !socket::speaks_json(headers) {
+        return Some(wrong(
+            "a WebSocket has several channels (also) only with the subprotocol superpoll.v1",
+        ));
+    }
+    let is_question = request.uri().query().unwrap_or("").split('&').any(|pair| pair == "info=1");
+    if is_question || (!is_socket && !events::are_asked_for(headers)) {
+        return Some(wrong(
+            "several channels (also) are for server-sent events, and for WebSockets with the \
+             subprotocol superpoll.v1",
+        ));
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn further_channels_are_found_in_the_url() {
+        let find = |uri: &str| Also::find(&uri.parse().unwrap(), |_| None);
+        assert!(find("/a").is_none());
+        assert!(find("/a?after=1&alsoo=/b").is_none());
+        let also = find("/a?also=/b&after=1&also=%2Frooms%2Fa%2520b&also=").unwrap();
+        let paths: Vec<&str> = also.paths.iter().map(|(path, _)| path.as_str()).collect();
+        assert_eq!(paths, ["/b", "/rooms/a%20b", ""]);
+        // Only so many are kept, and all are counted.
+        let also = find(&format!("/a?{}", "also=/b&".repeat(5000))).unwrap();
+        assert_eq!((also.paths.len(), also.count), (MOST_CHANNELS, 5000));
+    }
+}
