@@ -15,9 +15,8 @@ use super::message::{Message, cost};
 use super::replay;
 use crate::config::Channel;
 
-/// The most bytes of messages that are brought into a form at a time, unless one message alone has
-/// more.
-const BROADCAST_BYTES: usize = 256 << 10;
+/// The most that the messages of a broadcast cost, unless one message alone costs more.
+const BROADCAST_BYTES: u64 = 256 << 10;
 
 /// Some messages, and their forms.
 pub(super) struct Broadcast {
@@ -35,14 +34,19 @@ pub(super) struct Broadcast {
 
 impl Broadcast {
     /// Takes off as many messages as go into one broadcast; `None` if there are none.
+    ///
+    /// A subscriber with a task gets all of them at once, and its turn to send them comes after
+    /// that. So they cost no more than half of what may wait for it: otherwise it would count as
+    /// slow because of a burst of small messages, however fast it reads.
     pub(super) fn next(
         messages: &mut VecDeque<Message>,
         options: &Arc<Channel>,
     ) -> Option<Broadcast> {
-        let mut bytes = 0;
+        let most = BROADCAST_BYTES.min(options.backlog_bytes / 2);
+        let mut sum = 0;
         let mut fits = |message: &Message| {
-            bytes += message.data.len();
-            bytes <= BROADCAST_BYTES
+            sum += cost(message);
+            sum <= most
         };
         let count = messages.iter().take_while(|message| fits(message)).count().max(1);
         let messages: Vec<Message> = messages.drain(..count.min(messages.len())).collect();
@@ -86,18 +90,30 @@ impl Broadcast {
 
 #[cfg(test)]
 mod tests {
+    use super::super::message::EACH;
     use super::*;
 
     #[test]
-    fn a_broadcast_has_at_least_one_message() {
-        let message = |id, length| Message::new(id, vec![0; length], false);
-        let lengths = [100, BROADCAST_BYTES, BROADCAST_BYTES + 1, 1, BROADCAST_BYTES - 1, 1];
-        let mut messages: VecDeque<Message> =
-            (1..).zip(lengths).map(|(id, length)| message(id, length)).collect();
-        let mut batches = Vec::new();
-        while let Some(broadcast) = Broadcast::next(&mut messages, &Arc::default()) {
-            batches.push(broadcast.messages.iter().map(|message| message.id).collect::<Vec<_>>());
+    fn a_broadcast_has_at_least_one_message_and_half_of_a_backlog_at_most() {
+        let message = |id, length: u64| Message::new(id, vec![0; length as usize], false);
+        let fits = BROADCAST_BYTES - EACH;
+        for (backlog, lengths, expected) in [
+            (
+                u64::MAX,
+                vec![100, fits, fits + 1, 1, fits - 2 * EACH, 1],
+                vec![vec![1], vec![2], vec![3], vec![4, 5], vec![6]],
+            ),
+            (4 * EACH, vec![0; 5], vec![vec![1, 2], vec![3, 4], vec![5]]),
+            (1, vec![0; 2], vec![vec![1], vec![2]]),
+        ] {
+            let options = Arc::new(Channel { backlog_bytes: backlog, ..Channel::default() });
+            let mut messages: VecDeque<Message> =
+                (1..).zip(lengths).map(|(id, length)| message(id, length)).collect();
+            let mut batches = Vec::new();
+            while let Some(broadcast) = Broadcast::next(&mut messages, &options) {
+                batches.push(broadcast.messages.iter().map(|one| one.id).collect::<Vec<_>>());
+            }
+            assert_eq!(batches, expected, "{backlog}");
         }
-        assert_eq!(batches, [vec![1], vec![2], vec![3], vec![4, 5], vec![6]]);
     }
 }

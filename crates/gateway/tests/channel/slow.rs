@@ -138,3 +138,23 @@ fn or_the_oldest_messages_are_left_out_for_it() {
         assert_eq!(counters.disconnected.load(Ordering::Relaxed), 0);
     }
 }
+
+/// A burst of small messages costs more than may wait for a subscriber. One that has a task gets
+/// them some at a time, and is slow only if it does not read.
+#[test]
+fn a_burst_makes_nobody_slow_who_reads() {
+    for backend in BACKENDS {
+        let stage = stage(backend, 1, "history = 0, backlog_bytes = \"64KiB\"");
+        let (mut events, _) = Events::by("1.0", &stage, "", "");
+        let hub = stage.channel.clone().unwrap();
+        let publisher = std::thread::spawn(move || {
+            for id in 1..=20_000_u64 {
+                assert_eq!(hub.publish(id.to_string()), Some(id));
+            }
+        });
+        for id in 1..=20_000 {
+            assert_eq!(events.message(), (id, id.to_string()), "{backend:?}");
+        }
+        publisher.join().unwrap();
+    }
+}
