@@ -469,3 +469,37 @@ fn requests_during_an_upgrade_are_answered() {
     third.signal("TERM");
     assert!(third.ended().0.success());
 }
+
+/// What is left of a subscriber names the last message that it was sent then. Messages that came
+/// since have to be known to the next server, however many there were.
+#[test]
+fn a_subscriber_goes_on_after_more_messages_than_the_history_keeps() {
+    for ending in ["--upgrade", "KILL"] {
+        let nursery = Nursery::keeping(10, AT_REST_SOON);
+        let server = nursery.server(&[]);
+        let mut subscribers = [Subscriber::new(nursery.at()), Subscriber::events(nursery.at())];
+        nursery.until_held(2);
+        for number in 0..100 {
+            let message = number.to_string();
+            assert!(publish(nursery.at(), &message));
+            for subscriber in &mut subscribers {
+                assert_eq!(subscriber.receive(), Some(Received::Message(message.clone())));
+            }
+        }
+        let next = if ending == "KILL" {
+            server.signal("KILL");
+            drop(server.ended());
+            nursery.server(&[])
+        } else {
+            let next = nursery.server(&[ending]);
+            assert!(server.ended().0.success());
+            next
+        };
+        next.says("took over 2 connections");
+        assert!(publish(nursery.at(), "after"));
+        for subscriber in &mut subscribers {
+            let after = Received::Message("after".to_owned());
+            assert_eq!(subscriber.receive(), Some(after), "{ending}");
+        }
+    }
+}

@@ -26,6 +26,26 @@ use crate::parking_lot::WakeOn;
 use crate::succession::state::Activity;
 use crate::transport::Socket;
 
+/// The bytes of all messages of a channel up to one, in each form in which all subscribers get all
+/// messages: where each of them is in a stream of that form.
+///
+/// A successor may know only the last messages. Together with the place that a subscriber had when
+/// its state was left, these numbers tell it which of them the subscriber was sent since.
+pub(crate) type Offsets = [u64; COUNTED.len()];
+
+/// The forms that offsets are for.
+const COUNTED: [Form; 3] = [Form::WebSocket, Form::Json, Form::Events];
+
+/// Adds the bytes of a message.
+pub(super) fn add(offsets: &mut Offsets, message: &Message, source: Source<'_>) {
+    let mut bytes = Vec::new();
+    for (offset, form) in offsets.iter_mut().zip(COUNTED) {
+        bytes.clear();
+        form.write(message, source, &mut bytes);
+        *offset += bytes.len() as u64;
+    }
+}
+
 /// The form of a parked subscriber's messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Form {
@@ -42,6 +62,11 @@ pub(crate) enum Form {
 impl Form {
     /// The number of forms.
     pub(super) const COUNT: usize = 4;
+
+    /// Returns its place among offsets, if all subscribers get all messages.
+    pub(super) fn counted(self) -> Option<usize> {
+        COUNTED.iter().position(|form| *form == self)
+    }
 
     /// Returns about as many bytes as a message needs.
     fn room(self, message: &Message, source: Source<'_>) -> usize {
@@ -125,15 +150,15 @@ impl Form {
     pub(super) fn activity(
         self,
         space: u64,
-        last: u64,
+        (last, offset): (u64, Option<u64>),
         grant: Grant,
         pinged: bool,
         reader: Option<&ReaderRecord>,
     ) -> Activity {
         match self {
-            Form::WebSocket => Activity::Socket { space, last, grant, pinged },
-            Form::Json => Activity::JsonSocket { space, last, grant, pinged },
-            Form::Events => Activity::Events { space, last, grant, pinged },
+            Form::WebSocket => Activity::Socket { space, last, offset, grant, pinged },
+            Form::Json => Activity::JsonSocket { space, last, offset, grant, pinged },
+            Form::Events => Activity::Events { space, last, offset, grant, pinged },
             Form::Mercure => {
                 let reader = reader.cloned().unwrap_or_default();
                 Activity::Mercure { space, last, grant, pinged, reader }

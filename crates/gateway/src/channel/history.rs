@@ -7,6 +7,8 @@ use std::sync::Arc;
 
 use super::budget::Budget;
 use super::cursor::Cursor;
+use super::form::{self, Form, Offsets};
+use super::json_frame::Source;
 use super::message::{Draft, Message, NameKind, cost};
 use crate::succession::records::{RecordStore, encode_message};
 
@@ -40,6 +42,9 @@ struct Names {
 
 /// The last messages of a channel.
 pub(super) struct History {
+    /// The channel's name and epoch, which some forms of its messages have.
+    name: Arc<str>,
+    epoch: u64,
     log: VecDeque<Message>,
     last: u64,
     /// The store that records messages, and the space in it, if there is one.
@@ -49,18 +54,37 @@ pub(super) struct History {
     gathered: Option<usize>,
     /// The names of messages in the log, if any of them has one.
     names: Option<Box<Names>>,
+    /// The offsets before each message in the log, while messages are recorded.
+    offsets: VecDeque<Offsets>,
+    /// The offsets before and behind the last message.
+    last_offsets: [Offsets; 2],
     /// Where the bytes of the messages in the log count.
     budget: Arc<Budget>,
 }
 
 impl History {
     /// Begins with messages that are in order and without gaps.
-    pub(super) fn new(messages: Vec<Message>, is_gathering: bool, budget: Arc<Budget>) -> History {
+    pub(super) fn new(
+        (name, epoch): (Arc<str>, u64),
+        messages: Vec<Message>,
+        is_gathering: bool,
+        budget: Arc<Budget>,
+    ) -> History {
         let last = messages.last().map_or(0, |message| message.id);
         let gathered = is_gathering.then_some(0);
         budget.add(messages.iter().map(cost).sum());
-        let mut history =
-            History { log: VecDeque::new(), last, records: None, gathered, names: None, budget };
+        let mut history = History {
+            name,
+            epoch,
+            log: VecDeque::new(),
+            last,
+            records: None,
+            gathered,
+            names: None,
+            offsets: VecDeque::new(),
+            last_offsets: Default::default(),
+            budget,
+        };
         messages.iter().for_each(|message| history.enter_names(message));
         history.log = messages.into();
         history
@@ -118,6 +142,7 @@ impl History {
     /// Drops the oldest message; `false` if there is none.
     fn drop_oldest(&mut self) -> bool {
         let Some(dropped) = self.log.pop_front() else { return false };
+        self.offsets.pop_front();
         self.budget.subtract(cost(&dropped));
         if let Some(names) = &mut self.names {
             for name in dropped.names() {
@@ -138,10 +163,34 @@ impl History {
         self.last
     }
 
+    /// Counts offsets from now on, beginning before the first message in the log.
+    pub(super) fn count_from(&mut self, mut offsets: Offsets) {
+        self.offsets.clear();
+        self.last_offsets = [offsets; 2];
+        let source = Source { epoch: self.epoch, name: &self.name };
+        for message in &self.log {
+            self.offsets.push_back(offsets);
+            self.last_offsets[0] = offsets;
+            form::add(&mut offsets, message, source);
+            self.last_offsets[1] = offsets;
+        }
+    }
+
+    /// Returns the offset behind a message in a form, if it is known.
+    pub(super) fn offset(&self, id: u64, form: Form) -> Option<u64> {
+        let counted = form.counted()?;
+        if id == self.last {
+            return Some(self.last_offsets[1][counted]);
+        }
+        let next = usize::try_from((id + 1).checked_sub(self.first())?).ok()?;
+        Some(self.offsets.get(next)?[counted])
+    }
+
     /// Records messages in a space of the record store from now on, and the existing ones at once.
     pub(super) fn record_in(&mut self, records: Arc<dyn RecordStore>, space: u64) {
-        for message in &self.log {
-            records.keep(space, message.id, &encode_message(message));
+        self.count_from(Offsets::default());
+        for (message, offsets) in self.log.iter().zip(&self.offsets) {
+            records.keep(space, message.id, &encode_message(message, offsets));
         }
         self.records = Some((records, space));
     }
@@ -153,6 +202,7 @@ impl History {
 
     /// Records no messages any more, and returns the space.
     pub(super) fn stop_recording(&mut self) -> Option<u64> {
+        self.offsets.clear();
         self.records.take().map(|(_, space)| space)
     }
 
@@ -194,7 +244,10 @@ impl History {
         // Before any subscriber gets it: this server may end at any time, and a message that a
         // subscriber has must be known to the successor.
         if let Some((records, space)) = &self.records {
-            records.keep(*space, message.id, &encode_message(&message));
+            self.last_offsets[0] = self.last_offsets[1];
+            let source = Source { epoch: self.epoch, name: &self.name };
+            form::add(&mut self.last_offsets[1], &message, source);
+            records.keep(*space, message.id, &encode_message(&message, &self.last_offsets[0]));
         }
         message
     }
@@ -219,6 +272,9 @@ impl History {
         if length > 0 || self.gathered.is_some() {
             self.budget.add(cost(&message));
             self.enter_names(&message);
+            if self.records.is_some() {
+                self.offsets.push_back(self.last_offsets[0]);
+            }
             self.log.push_back(message);
         }
         if id.is_multiple_of(TRIMMED_EVERY) {

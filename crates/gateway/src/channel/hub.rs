@@ -12,6 +12,7 @@ use superpoll_rt::time;
 
 use super::budget::Budget;
 use super::cursor::Cursor;
+use super::form::{Form, Offsets};
 use super::history::{History, Since};
 use super::inbox::Inbox;
 use super::json_frame::Source;
@@ -131,7 +132,7 @@ impl Hub {
         // microsecond, and from that of a channel of the same name before.
         let epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let epoch = u64::try_from(epoch.as_micros()).unwrap_or(u64::MAX);
-        let history = History::new(Vec::new(), false, budget);
+        let history = History::new((name.clone(), epoch), Vec::new(), false, budget);
         Hub::with(name, options, epoch, history)
     }
 
@@ -140,10 +141,28 @@ impl Hub {
     /// ([`finish_gathering`](Hub::finish_gathering)).
     pub(crate) fn restore(name: Arc<str>, epoch: u64, messages: Vec<Message>) -> Arc<Hub> {
         let presence = Presence::restore(&messages);
-        let history = History::new(messages, true, Arc::new(Budget::new(u64::MAX)));
+        let budget = Arc::new(Budget::new(u64::MAX));
+        let history = History::new((name.clone(), epoch), messages, true, budget);
         let hub = Hub::with(name, Arc::default(), epoch, history);
         hub.state().presence = presence;
         hub
+    }
+
+    /// The same, with the offsets before the first message.
+    pub(crate) fn restore_at(
+        name: Arc<str>,
+        epoch: u64,
+        messages: Vec<Message>,
+        offsets: Offsets,
+    ) -> Arc<Hub> {
+        let hub = Hub::restore(name, epoch, messages);
+        hub.state().history.count_from(offsets);
+        hub
+    }
+
+    /// Returns the offset behind a message in a form, if it is known.
+    pub(super) fn offset(&self, id: u64, form: Form) -> Option<u64> {
+        self.state().history.offset(id, form)
     }
 
     fn with(name: Arc<str>, options: Arc<Channel>, epoch: u64, history: History) -> Arc<Hub> {

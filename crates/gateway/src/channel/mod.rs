@@ -74,7 +74,7 @@ mod unread;
 
 pub use cursor::Cursor;
 pub(crate) use engine::ChannelEngine;
-pub(crate) use form::Form;
+pub(crate) use form::{Form, Offsets};
 pub use history::Since;
 pub use hub::Hub;
 pub(crate) use local_route::LocalRoute;

@@ -193,7 +193,8 @@ impl LocalSubscribers {
             let reader = self.reader(index);
             let record = reader.as_ref().map(|reader| &*reader.record);
             let space = self.hub.space()?;
-            let activity = form.activity(space, last, grant, pinged.is_some(), record);
+            let place = (last, self.hub.offset(last, form));
+            let activity = form.activity(space, place, grant, pinged.is_some(), record);
             Some(activity.of(self.presence.subject(index)))
         };
         match self.parking_lot.park(parked, self.clone(), form.wakes_on(), limit, activity) {
@@ -208,22 +209,23 @@ impl LocalSubscribers {
         self: &Rc<LocalSubscribers>,
         parked: ParkedConnection,
         form: Form,
-        state: (u64, bool),
+        (last, pinged): (u64, bool),
         rights: (Grant, Option<ReaderRecord>),
         sent: u64,
     ) -> Option<()> {
-        self.adopt_named(parked, form, state, rights, sent, None)
+        self.adopt_named(parked, form, (last, None, pinged), rights, sent, None)
     }
 
     /// Continues a subscriber that another server has left after a given message, and to which that
     /// server has written this many bytes since. Those are whole messages, and the beginning of at
-    /// most one more, in its form, of those that its reader gets. Otherwise its position is unknown,
-    /// and the client has to come again: the answer is `None`.
+    /// most one more, in its form, of those that its reader gets. The first of them need not be kept
+    /// any more if `offset` says where they began. Otherwise its position is unknown, and the client
+    /// has to come again: the answer is `None`.
     pub(crate) fn adopt_named(
         self: &Rc<LocalSubscribers>,
         parked: ParkedConnection,
         form: Form,
-        (last, pinged): (u64, bool),
+        (last, offset, pinged): (u64, Option<u64>, bool),
         (grant, record): (Grant, Option<ReaderRecord>),
         sent: u64,
         sub: Option<Box<str>>,
@@ -233,7 +235,13 @@ impl LocalSubscribers {
         if let Some(record) = &record {
             since.messages.retain(|message| record.gets(message));
         }
-        let sent = usize::try_from(sent).unwrap_or(usize::MAX);
+        // The bytes of messages that are not kept, if it was sent all of them.
+        let before = offset.filter(|_| since.missed).and_then(|offset| {
+            let first = since.messages.first()?.id;
+            self.hub.offset(first - 1, form)?.checked_sub(offset).filter(|&bytes| bytes <= sent)
+        });
+        since.missed &= before.is_none();
+        let sent = usize::try_from(sent - before.unwrap_or(0)).unwrap_or(usize::MAX);
         let encoded = Encoded::covering(form, self.hub.source(), &since.messages, sent);
         // If some are missing, the messages that it was sent are not kept.
         if sent > 0 && (since.missed || sent > encoded.len()) {
@@ -314,6 +322,7 @@ mod tests {
     use superpoll_rt::{Runtime, yield_now};
 
     use super::super::engine::ChannelEngine;
+    use super::super::form::{Offsets, add};
     use super::super::hub::Hub;
     use super::super::json_frame::Source;
     use super::super::message::{Draft, Message, Meta, Update};
@@ -321,6 +330,7 @@ mod tests {
     use crate::config::Channel;
     use crate::parking_lot::ParkingLot;
     use crate::peer::Peer;
+    use crate::succession::records::RecordStore;
 
     const FORMS: [Form; Form::COUNT] = [Form::WebSocket, Form::Json, Form::Events, Form::Mercure];
     const PATIENCE: Duration = Duration::from_secs(20);
@@ -451,6 +461,89 @@ mod tests {
                 }
             }
         });
+    }
+
+    /// A subscriber that was sent more messages than are kept goes on all the same, if it was sent
+    /// all of those that are not kept.
+    #[test]
+    fn a_successor_goes_on_behind_messages_that_are_not_kept() {
+        let options = Channel { history: 100, ..Channel::default() };
+        Runtime::new().unwrap().block_on(async {
+            let lot = parking_lot();
+            for form in [Form::WebSocket, Form::Json, Form::Events] {
+                let text = |id: u64| "line\n".repeat(id as usize * 7);
+                let messages: Vec<Message> =
+                    (1..=8).map(|id| message(form, id, text(id))).collect();
+                let offsets = |count: usize| {
+                    let mut offsets = Offsets::default();
+                    messages[..count].iter().for_each(|one| add(&mut offsets, one, SOURCE));
+                    offsets
+                };
+                let offset = offsets(2)[form.counted().unwrap()];
+                let all = encoded(form, &messages[2..]);
+                let not_kept = encoded(form, &messages[2..4]).len();
+                for count in 1..=all.len() + 1 {
+                    let kept = messages[4..].to_vec();
+                    let hub = Hub::restore_at("/c".into(), EPOCH, kept, offsets(4));
+                    hub.change(options.clone());
+                    let subscribers = subscribers(&hub, &lot);
+                    let (parked, client) = connection();
+                    let written = count.min(all.len());
+                    assert_eq!(write(&parked.socket, &all[..written]).unwrap(), written);
+                    let (state, rights) = ((2, Some(offset), false), whole(form));
+                    let outcome =
+                        subscribers.adopt_named(parked, form, state, rights, count as u64, None);
+                    if count < not_kept || count > all.len() {
+                        assert!(outcome.is_none() && hub.subscribers() == 0, "{form:?} {count}");
+                        continue;
+                    }
+                    assert!(outcome.is_some(), "{form:?} {count}");
+                    publish(&hub, form, "next");
+                    let next = encoded(form, &[message(form, 9, "next")]);
+                    let expected = [&all[..], &next].concat();
+                    let found = read_all(&client, expected.len()).await;
+                    assert!(found == expected, "{form:?} {count}");
+                    drop(client);
+                    let end = Instant::now() + PATIENCE;
+                    while hub.subscribers() > 0 {
+                        assert!(Instant::now() < end, "{form:?} {count}");
+                        yield_now().await;
+                    }
+                }
+            }
+        });
+    }
+
+    /// The offsets that are kept with messages are those of the streams.
+    #[test]
+    fn offsets_are_places_in_the_streams() {
+        let hub = Hub::restore_at("/c".into(), EPOCH, Vec::new(), [5; 3]);
+        hub.change(Channel { history: 3, ..Channel::default() });
+        hub.continue_in(Arc::new(NoRecords), 1);
+        hub.finish_gathering();
+        let mut all = Vec::new();
+        for id in 1..=9_u64 {
+            assert_eq!(hub.publish("x".repeat(id as usize * 40)), Some(id));
+            all.push(Message::new(id, "x".repeat(id as usize * 40), true));
+            for form in [Form::WebSocket, Form::Json, Form::Events] {
+                for of in 0..=id {
+                    let place = 5 + Encoded::new(form, SOURCE, &all[..of as usize]).len() as u64;
+                    let is_known = of + 3 >= id;
+                    assert_eq!(hub.offset(of, form), is_known.then_some(place), "{form:?} {of}");
+                }
+            }
+            assert_eq!(hub.offset(id, Form::Mercure), None);
+        }
+    }
+
+    struct NoRecords;
+
+    impl RecordStore for NoRecords {
+        fn keep(&self, _: u64, _: u64, _: &[u8]) {}
+        fn trim(&self, _: u64, _: u64) {}
+        fn has_room(&self) -> bool {
+            true
+        }
     }
 
     #[test]

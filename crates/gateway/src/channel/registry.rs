@@ -46,7 +46,12 @@ impl Registry {
         let mut restored = Vec::new();
         for channel in channels {
             let Some((_, path)) = channel.names.first() else { continue };
-            let hub = Hub::restore(path.as_str().into(), channel.epoch, channel.messages);
+            let hub = Hub::restore_at(
+                path.as_str().into(),
+                channel.epoch,
+                channel.messages,
+                channel.offsets,
+            );
             hub.continue_in(by.clone(), channel.space);
             let hosts = channel.names.into_iter().map(|(host, _)| host).collect();
             restored.push((hosts, hub));

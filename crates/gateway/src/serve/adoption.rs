@@ -334,20 +334,20 @@ impl Local {
                     Some(PendingRequest { by: context, form, before, requests, note: None });
                 local_subscribers.park_poll(WaitingRequest { parked }, last, limit, grant);
             }
-            Activity::Socket { space, last, grant, pinged } => {
-                let (of, rights) = ((last, pinged), (grant, None));
+            Activity::Socket { space, last, offset, grant, pinged } => {
+                let (of, rights) = ((last, offset, pinged), (grant, None));
                 subscribers(space)?.adopt_named(parked, Form::WebSocket, of, rights, sent, sub)?;
             }
-            Activity::JsonSocket { space, last, grant, pinged } => {
-                let (of, rights) = ((last, pinged), (grant, None));
+            Activity::JsonSocket { space, last, offset, grant, pinged } => {
+                let (of, rights) = ((last, offset, pinged), (grant, None));
                 subscribers(space)?.adopt_named(parked, Form::Json, of, rights, sent, sub)?;
             }
-            Activity::Events { space, last, grant, pinged } => {
-                let (of, rights) = ((last, pinged), (grant, None));
+            Activity::Events { space, last, offset, grant, pinged } => {
+                let (of, rights) = ((last, offset, pinged), (grant, None));
                 subscribers(space)?.adopt_named(parked, Form::Events, of, rights, sent, sub)?;
             }
             Activity::Mercure { space, last, grant, pinged, reader } => {
-                let (of, rights) = ((last, pinged), (grant, Some(reader)));
+                let (of, rights) = ((last, None, pinged), (grant, Some(reader)));
                 subscribers(space)?.adopt_named(parked, Form::Mercure, of, rights, sent, sub)?;
             }
         }

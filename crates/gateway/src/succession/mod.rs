@@ -36,6 +36,7 @@ use std::task::{Poll, Waker};
 
 use superpoll_keeper::{Adopted, Control, KeeperLink};
 
+use crate::channel::Offsets;
 use crate::channel::message::Message;
 use crate::config::{Config, KeeperKind};
 use crate::listen::Bound;
@@ -68,6 +69,8 @@ pub(crate) struct Channel {
     pub names: Vec<(String, String)>,
     /// The last of its messages, in order and without gaps.
     pub messages: Vec<Message>,
+    /// The offsets before the first of these.
+    pub offsets: Offsets,
 }
 
 /// The state that another server has left, decoded.
@@ -302,16 +305,25 @@ impl PredecessorState {
             if space == CHANNELS {
                 if let Some(ChannelRecord { names, epoch }) = ChannelRecord::decode(&bytes) {
                     let messages = Vec::new();
-                    predecessor.channels.push(Channel { space: id, epoch, names, messages });
+                    predecessor.channels.push(Channel {
+                        space: id,
+                        epoch,
+                        names,
+                        messages,
+                        offsets: Offsets::default(),
+                    });
                 }
                 continue;
             }
             let mut channels = predecessor.channels.iter_mut();
             let Some(channel) = channels.find(|channel| channel.space == space) else { continue };
-            let Some(message) = decode_message(id, &bytes) else { continue };
+            let Some((message, offsets)) = decode_message(id, &bytes) else { continue };
             // After a gap only the messages that follow it are of use.
             if channel.messages.last().is_some_and(|before| before.id + 1 != id) {
                 channel.messages.clear();
+            }
+            if channel.messages.is_empty() {
+                channel.offsets = offsets;
             }
             channel.messages.push(message);
         }
@@ -345,7 +357,7 @@ mod tests {
         };
         let message = |id, text: &'static str| {
             let message = Message::new(id, text, true);
-            encode_message(&message)
+            encode_message(&message, &Offsets::default())
         };
         let predecessor = PredecessorState::of(Adopted {
             orphans: vec![

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::channel::Offsets;
 use crate::channel::message::{Message, Meta};
 
 /// The space of the records of channels; the records of their messages are in spaces of their own.
@@ -45,17 +46,19 @@ impl ChannelRecord {
 }
 
 /// The bits of the first byte of a message: whether it is text, and whether something that its
-/// publisher has said of it stands before its data.
+/// publisher has said of it, and the offsets before it, stand before its data.
 const TEXT: u8 = 1;
 const META: u8 = 2;
+const OFFSETS: u8 = 4;
 
-/// Encodes a message.
-pub(crate) fn encode_message(message: &Message) -> Vec<u8> {
-    let mut bytes = vec![if message.is_text { TEXT } else { 0 }];
+/// Encodes a message, with the offsets before it.
+pub(crate) fn encode_message(message: &Message, offsets: &Offsets) -> Vec<u8> {
+    let mut bytes = vec![OFFSETS | if message.is_text { TEXT } else { 0 }];
     bytes.reserve(message.data.len());
+    // No field can be refused, here and below.
+    bytes = postcard::to_extend(offsets, bytes).unwrap_or_default();
     if let Some(meta) = &message.meta {
         bytes[0] |= META;
-        // No field can be refused.
         bytes = postcard::to_extend(&**meta, bytes).unwrap_or_default();
     }
     bytes.extend_from_slice(&message.data);
@@ -63,15 +66,18 @@ pub(crate) fn encode_message(message: &Message) -> Vec<u8> {
 }
 
 /// Decodes the output of [`encode_message`].
-pub(crate) fn decode_message(id: u64, bytes: &[u8]) -> Option<Message> {
+pub(crate) fn decode_message(id: u64, bytes: &[u8]) -> Option<(Message, Offsets)> {
     let (&kind, mut data) = bytes.split_first()?;
-    let mut meta = None;
+    let (mut meta, mut offsets) = (None, Offsets::default());
+    if kind & OFFSETS != 0 {
+        (offsets, data) = postcard::take_from_bytes(data).ok()?;
+    }
     if kind & META != 0 {
         let (read, rest) = postcard::take_from_bytes::<Meta>(data).ok()?;
         (meta, data) = (Some(Arc::new(read)), rest);
     }
     let is_text = kind & TEXT != 0 && std::str::from_utf8(data).is_ok();
-    Some(Message { meta, ..Message::new(id, data.to_vec(), is_text) })
+    Some((Message { meta, ..Message::new(id, data.to_vec(), is_text) }, offsets))
 }
 
 #[cfg(test)]
@@ -83,7 +89,9 @@ mod tests {
     fn messages_and_channels_are_read_as_they_were_written() {
         for (data, is_text) in [(&b""[..], true), (b"text", true), (b"\xff", false)] {
             let message = Message::new(7, data, is_text);
-            assert_eq!(decode_message(7, &encode_message(&message)), Some(message.clone()));
+            let offsets = [1, 0, u64::MAX];
+            let bytes = encode_message(&message, &offsets);
+            assert_eq!(decode_message(7, &bytes), Some((message.clone(), offsets)));
             let (event, key) = (Some("added".to_owned()), Some("k-1".to_owned()));
             let update = Update {
                 topics: vec!["a".to_owned(), "b".to_owned()],
@@ -95,15 +103,16 @@ mod tests {
             let full = Meta { event, key, expires: Some(u64::MAX), update };
             for meta in [Meta::default(), full] {
                 let message = Message { meta: Some(Arc::new(meta)), ..message.clone() };
-                assert_eq!(decode_message(7, &encode_message(&message)), Some(message));
+                let bytes = encode_message(&message, &offsets);
+                assert_eq!(decode_message(7, &bytes), Some((message, offsets)));
             }
         }
         assert_eq!(decode_message(1, b""), None);
         assert_eq!(decode_message(1, b"\x03\x01"), None);
         // As servers before wrote it.
-        assert_eq!(decode_message(7, b"\x01text"), Some(Message::new(7, "text", true)));
+        assert_eq!(decode_message(7, b"\x01text"), Some((Message::new(7, "text", true), [0; 3])));
         // A message that is marked as text without being text would break its readers.
-        assert!(decode_message(1, b"\x01\xff").is_some_and(|message| !message.is_text));
+        assert!(decode_message(1, b"\x01\xff").is_some_and(|(message, _)| !message.is_text));
         let names = vec![("a".to_owned(), "/x".to_owned())];
         let record = ChannelRecord { names, epoch: u64::MAX };
         assert_eq!(ChannelRecord::decode(&record.encode()), Some(record));

@@ -40,6 +40,8 @@ pub(crate) enum Activity {
         space: u64,
         /// The last message that it was sent.
         last: u64,
+        /// The bytes of all messages up to that one.
+        offset: Option<u64>,
         /// The rights of the client.
         grant: Grant,
         /// The client was pinged, and has sent nothing since.
@@ -51,6 +53,8 @@ pub(crate) enum Activity {
         space: u64,
         /// The last message that it was sent.
         last: u64,
+        /// The bytes of all messages up to that one.
+        offset: Option<u64>,
         /// The rights of the client.
         grant: Grant,
         /// The client was pinged, and has sent nothing since.
@@ -62,6 +66,8 @@ pub(crate) enum Activity {
         space: u64,
         /// The last message that it was sent.
         last: u64,
+        /// The bytes of all messages up to that one.
+        offset: Option<u64>,
         /// The rights of the client.
         grant: Grant,
         /// The client was sent a comment, and no message since.
@@ -126,7 +132,7 @@ pub(crate) struct ConnectionRecord {
 /// The first byte of a state. Earlier states had no such byte and begin with 0 or 1, or have 2 and
 /// know neither events nor rights; current servers do not accept them, nor do earlier servers accept
 /// this format.
-const FORMAT: u8 = 3;
+const FORMAT: u8 = 4;
 
 impl ConnectionRecord {
     /// Returns the state of a connection as it is now; `None` if the kernel does not say how many
@@ -184,8 +190,8 @@ mod tests {
         for activity in [
             Activity::Idle { requests: u32::MAX },
             poll,
-            Activity::Socket { space: 1, last: 2, grant, pinged: true },
-            Activity::Events { space: u64::MAX, last: u64::MAX, grant, pinged: true },
+            Activity::Socket { space: 1, last: 2, offset: Some(3), grant, pinged: true },
+            Activity::Events { space: u64::MAX, last, offset: None, grant, pinged: true },
         ] {
             let (written, read) = (1 << 40, 1 << 30);
             let left = ConnectionRecord {
@@ -197,7 +203,7 @@ mod tests {
                 activity,
             };
             let bytes = left.encode();
-            assert!(bytes.len() < 64, "{}", bytes.len());
+            assert!(bytes.len() <= 64, "{}", bytes.len());
             assert_eq!(ConnectionRecord::decode(&bytes), Some(left));
         }
         assert_eq!(ConnectionRecord::decode(b""), None);
