@@ -31,10 +31,10 @@ use crate::upload::Upload;
 const METHODS: &str = "GET, OPTIONS, POST";
 const API_METHODS: &str = "GET, HEAD, OPTIONS";
 
-/// The most topic selectors of a subscriber, and the most expressions in all of them. Each
-/// expression is work with each update.
+/// The most topic selectors of a subscriber, and the most variables in all of them. Each variable
+/// is work with each update.
 const MOST_TOPICS: usize = 100;
-const MOST_EXPRESSIONS: usize = 100;
+const MOST_VARIABLES: usize = 100;
 
 /// The names of the parameter with the last event's id. The draft has had the second one since.
 const LAST_EVENT_IDS: [&str; 2] = ["Last-Event-ID", "lastEventID"];
@@ -233,8 +233,8 @@ fn question(head: &Parts) -> Result<(Vec<Selector>, Option<String>), String> {
     if topics.is_empty() {
         return Err("no topic in the URL, expected ?topic=TOPIC, perhaps several times".to_owned());
     }
-    if topics.iter().map(Selector::expressions).sum::<usize>() > MOST_EXPRESSIONS {
-        return Err(format!("the topics have more than {MOST_EXPRESSIONS} expressions"));
+    if topics.iter().map(Selector::variables).sum::<usize>() > MOST_VARIABLES {
+        return Err(format!("the topics have more than {MOST_VARIABLES} variables"));
     }
     // The field counts more: it has the last id that the client has had meanwhile.
     let field = head.headers.get(LAST_EVENT_ID).filter(|id| !id.is_empty());
@@ -278,7 +278,8 @@ mod tests {
             ("/?topic=%00".to_owned(), "control"),
             ("/?topic=%ff".to_owned(), "UTF-8"),
             (format!("/?topic={}", "x".repeat(3000)), "2048"),
-            (format!("/?topic={}", "%7Bx%7D".repeat(101)), "expressions"),
+            (format!("/?topic={}", "%7Bx%7D".repeat(101)), "variables"),
+            (format!("/?topic=%7Bx{}%7D", ",x".repeat(100)), "variables"),
             (
                 format!("/?x{}", (0..101).map(|id| format!("&topic={id}")).collect::<String>()),
                 "100",
