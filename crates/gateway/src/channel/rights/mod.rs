@@ -140,11 +140,13 @@ impl SharedRights {
         let fingerprint = |rights: &SharedRights| {
             rights.tokens.as_ref().map(|tokens| *tokens.verifier.fingerprint())
         };
+        let reports = |options: &Channel| options.mercure.map(|hub| hub.subscriptions);
         let (one, two) = (&self.options, &other.options);
         (one.publish, one.subscribe) == (two.publish, two.subscribe)
             && (&one.token, &one.authorize) == (&two.token, &two.authorize)
             // Otherwise subscribers would go that nobody was told of.
             && one.presence == two.presence
+            && reports(one) == reports(two)
             && fingerprint(self) == fingerprint(other)
     }
 }
