@@ -227,7 +227,8 @@ fn question(head: &Parts) -> Result<(Vec<Selector>, Option<String>), String> {
                 return Err(format!("a subscriber has at most {MOST_TOPICS} topics"));
             }
         } else if LAST_EVENT_IDS.iter().any(|one| name.eq_ignore_ascii_case(one)) {
-            last_event_id.get_or_insert(value);
+            // A client that keeps the id itself appends it to the address that it was given.
+            last_event_id = Some(value).filter(|id| !id.is_empty()).or(last_event_id);
         }
     }
     if topics.is_empty() {
@@ -239,7 +240,7 @@ fn question(head: &Parts) -> Result<(Vec<Selector>, Option<String>), String> {
     // The field counts more: it has the last id that the client has had meanwhile.
     let field = head.headers.get(LAST_EVENT_ID).filter(|id| !id.is_empty());
     let field = field.map(|id| String::from_utf8_lossy(id.as_bytes()).into_owned());
-    Ok((topics, field.or(last_event_id.filter(|id| !id.is_empty()))))
+    Ok((topics, field.or(last_event_id)))
 }
 
 #[cfg(test)]
@@ -267,6 +268,19 @@ mod tests {
             assert_eq!(asked(&uri, None), Ok((topics.clone(), last)));
             let last = Some("urn:c".to_owned());
             assert_eq!(asked(&uri, Some("urn:c")), Ok((topics.clone(), last)));
+        }
+    }
+
+    /// Clients that keep the id themselves append it to the address that they were given.
+    #[test]
+    fn the_last_of_several_ids_in_the_url_counts() {
+        for (query, expected) in [
+            ("Last-Event-ID=urn:old&lastEventId=urn:new", "urn:new"),
+            ("Last-Event-ID=&lastEventID=urn:new", "urn:new"),
+            ("lastEventID=urn:new&Last-Event-ID=", "urn:new"),
+        ] {
+            let (_, last) = asked(&format!("/?topic=a&{query}"), None).unwrap();
+            assert_eq!(last.as_deref(), Some(expected), "{query}");
         }
     }
 
