@@ -144,14 +144,14 @@ impl LocalRoute {
             Err(Refused::Wrong(what)) => return wrong(&what),
             Err(Refused::TooLarge) => return publish::too_large(limit),
             Err(Refused::Reserved(topic)) => {
-                return self.rights().refuse_topic(&topic, PATH, exchange);
+                return self.rights().refuse_topic(Use::Publish, &topic, PATH, exchange);
             }
         };
         let topics = draft.meta.iter().flat_map(|meta| &meta.update).flat_map(|one| &one.topics);
         if let Some(claims) = &claims
             && let Some(topic) = topics.clone().find(|topic| !claims.may_publish(topic))
         {
-            return self.rights().refuse_topic(topic, PATH, exchange);
+            return self.rights().refuse_topic(Use::Publish, topic, PATH, exchange);
         }
         let own_id = draft.meta.as_ref().and_then(|meta| meta.update.as_ref()?.id.clone());
         match publish::publish_in_turn(hub, draft).await {
@@ -182,7 +182,7 @@ impl LocalRoute {
         };
         let path = request.uri().path();
         if !claims.may_read(path) {
-            return self.rights().refuse_topic(path, PATH, exchange);
+            return self.rights().refuse_topic(Use::Subscribe, path, PATH, exchange);
         }
         match self.channels.subscriptions.document_at(below, hub) {
             Some(document) => {

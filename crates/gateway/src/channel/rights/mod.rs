@@ -135,7 +135,7 @@ impl SharedRights {
         read.collect()
     }
 
-    /// Whether the same clients have the same rights.
+    /// Whether the same clients have the same rights, and subscribers are reported as before.
     fn is_like(&self, other: &SharedRights) -> bool {
         let fingerprint = |rights: &SharedRights| {
             rights.tokens.as_ref().map(|tokens| *tokens.verifier.fingerprint())
@@ -365,11 +365,12 @@ impl Rights {
     /// Refuses a client of a hub that its token does not allow a topic.
     pub(super) fn refuse_topic(
         &self,
+        using: Use,
         topic: &str,
         name: &str,
         exchange: &Exchange,
     ) -> Response<Body> {
-        self.refuse(Use::Publish, name, exchange, Refusal::OtherTopic(topic.to_owned()))
+        self.refuse(using, name, exchange, Refusal::OtherTopic(topic.to_owned()))
     }
 
     /// Refuses a client of a hub that needs a token.
