@@ -250,12 +250,9 @@ impl LocalSubscribers {
         messages.drain(..begun);
         let last = messages.first().map_or(newest, |message| message.id - 1);
         let mailbox = Rc::new(Mailbox::new(Since { messages, missed, last: newest }, &options));
-        let reports = options.mercure.is_some_and(|hub| hub.subscriptions);
-        let is_reported = |record: &ReaderRecord| record.identity.is_some();
         if grant.is_over() {
             mailbox.end(EndReason::Expired);
-        } else if record.as_ref().is_some_and(|record| is_reported(record) != reports) {
-            // Here subscriptions are listed, and this one would not be; or no longer.
+        } else if !self.have_given(grant) {
             mailbox.end(EndReason::Changed);
         } else if missed && options.slow == Slow::Disconnect {
             hub::count(&self.hub.counters().disconnected, 1);
@@ -321,10 +318,9 @@ mod tests {
     use super::super::engine::ChannelEngine;
     use super::super::hub::Hub;
     use super::super::json_frame::Source;
-    use super::super::mercure::reader::Identity;
     use super::super::message::{Draft, Message, Meta, Update};
     use super::*;
-    use crate::config::{Channel, HubOptions};
+    use crate::config::Channel;
     use crate::parking_lot::ParkingLot;
     use crate::peer::Peer;
 
@@ -525,38 +521,6 @@ mod tests {
 
     /// Its server may be killed at any time, and the next one counts the bytes that it wrote: they
     /// must be messages without a gap, up to the end of the stream.
-    /// The configuration of the successor says whether subscriptions are reported.
-    #[test]
-    fn a_subscriber_comes_again_if_it_would_be_reported_otherwise_than_others() {
-        let form = Form::Mercure;
-        Runtime::new().unwrap().block_on(async {
-            for (subscriptions, is_known) in
-                [true, false].into_iter().flat_map(|one| [(one, true), (one, false)])
-            {
-                let mercure = Some(HubOptions { subscriptions, discovery: true });
-                let hub = Hub::restore("/c".into(), EPOCH, messages(form));
-                hub.change(Channel { history: 100, mercure, ..Channel::default() });
-                let subscribers = subscribers(&hub, &parking_lot());
-                let identity = is_known.then_some(Identity { id: [7; 16], payload: None });
-                let record = ReaderRecord { identity, ..whole(form).1.unwrap() };
-                // In the middle of an update.
-                let (parked, client) = connection();
-                let all = encoded(form, &messages(form));
-                assert_eq!(write(&parked.socket, &all[..5]).unwrap(), 5);
-                let rights = (FOREVER, Some(record));
-                subscribers.adopt(parked, form, (0, false), rights, 5).unwrap();
-                let expected = match subscriptions == is_known {
-                    true => all,
-                    false => {
-                        [&encoded(form, &messages(form)[..1])[..], b"0\r\n\r\n"].concat().into()
-                    }
-                };
-                let found = read_all(&client, expected.len()).await;
-                assert!(found == expected, "{subscriptions} {is_known}: {found:?}");
-            }
-        });
-    }
-
     #[test]
     fn a_subscriber_that_misses_messages_ends_while_it_has_an_older_state() {
         const LENGTH: usize = 64 << 10;

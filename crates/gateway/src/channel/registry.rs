@@ -213,6 +213,10 @@ impl Registry {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::path::Path;
+    use std::thread::JoinHandle;
+
     use superpoll_keeper::{Control, Keeper, Listener, Options};
 
     use super::*;
@@ -244,14 +248,20 @@ mod tests {
         assert!(!Arc::ptr_eq(&x, &other.find("d", "/x").unwrap()));
     }
 
+    /// A server with a keeper, which ends with its heir.
+    fn succession(path: &Path) -> (Arc<Succession>, JoinHandle<io::Result<()>>) {
+        let mut keeper = Keeper::new(Options::default(), |_| {}).unwrap();
+        keeper.listen(Listener::bind(path).unwrap()).unwrap();
+        let thread = std::thread::spawn(|| keeper.run());
+        let by = Succession::begin(path, Box::new(|error| panic!("{error}"))).unwrap();
+        (Arc::new(by), thread)
+    }
+
     #[test]
     fn the_records_of_a_channel_are_removed_with_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sit");
-        let mut keeper = Keeper::new(Options::default(), |_| {}).unwrap();
-        keeper.listen(Listener::bind(&path).unwrap()).unwrap();
-        let thread = std::thread::spawn(|| keeper.run());
-        let by = Arc::new(Succession::begin(&path, Box::new(|error| panic!("{error}"))).unwrap());
+        let (by, thread) = succession(&path);
         let first = Registry::default().next(&config("\"a\"", &["/x", "/y"]));
         first.record_in(&Registry::default(), &by);
         let next = first.next(&config("\"a\"", &["/y", "/z"]));
@@ -300,10 +310,7 @@ mod tests {
         };
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sit");
-        let mut keeper = Keeper::new(Options::default(), |_| {}).unwrap();
-        keeper.listen(Listener::bind(&path).unwrap()).unwrap();
-        let thread = std::thread::spawn(|| keeper.run());
-        let by = Arc::new(Succession::begin(&path, Box::new(|error| panic!("{error}"))).unwrap());
+        let (by, thread) = succession(&path);
         for (was, is) in [true, false].into_iter().flat_map(|one| [(one, true), (one, false)]) {
             // After a change of the configuration.
             let first = Registry::default().next(&of(was));

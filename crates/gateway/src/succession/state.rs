@@ -124,9 +124,9 @@ pub(crate) struct ConnectionRecord {
 }
 
 /// The first byte of a state. Earlier states had no such byte and begin with 0 or 1, or have 2 and
-/// know neither events nor rights; current servers do not accept them, nor do earlier servers accept
-/// this format.
-const FORMAT: u8 = 3;
+/// know neither events nor rights, or have 3 and do not know which rights they are from. Current
+/// servers do not accept them, nor do earlier servers accept this format.
+const FORMAT: u8 = 4;
 
 impl ConnectionRecord {
     /// Returns the state of a connection as it is now; `None` if the kernel does not say how many
@@ -197,7 +197,7 @@ mod tests {
                 activity,
             };
             let bytes = left.encode();
-            assert!(bytes.len() < 64, "{}", bytes.len());
+            assert!(bytes.len() < 68, "{}", bytes.len());
             assert_eq!(ConnectionRecord::decode(&bytes), Some(left));
         }
         assert_eq!(ConnectionRecord::decode(b""), None);
@@ -207,6 +207,7 @@ mod tests {
         assert_eq!(ConnectionRecord::decode(&[0, 0, 60, 9, 0, 3]), None);
         assert_eq!(ConnectionRecord::decode(&[1, 0, 127, 0, 0, 1, 80, 0, 60, 9, 0, 3]), None);
         assert_eq!(ConnectionRecord::decode(&[2, 0, 0, 60, 9, 0, 0, 3]), None);
+        assert_eq!(ConnectionRecord::decode(&[3, 0, 0, 60, 9, 0, 0, 3]), None);
     }
 
     #[test]
