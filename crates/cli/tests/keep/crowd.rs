@@ -72,7 +72,7 @@ impl Subscriber {
     }
 
     /// Subscribes by server-sent events; returns the first one, too.
-    fn stream_of(at: SocketAddr, target: &str) -> (Subscriber, String) {
+    pub(crate) fn stream_of(at: SocketAddr, target: &str) -> (Subscriber, String) {
         let mut stream = connect(at);
         let request =
             format!("GET {target} HTTP/1.1\r\nHost: a\r\nAccept: text/event-stream\r\n\r\n");
@@ -152,6 +152,9 @@ impl Subscriber {
             Way::Mercure => None,
         };
         let chunk = self.chunk()?;
+        if chunk.is_empty() {
+            return None;
+        }
         if chunk == ":\n\n" {
             return Some(Received::SignOfLife);
         }

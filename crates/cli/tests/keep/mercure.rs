@@ -1,8 +1,10 @@
 //! Subscribers of a hub of Mercure, of which each gets some of the updates, through upgrades and
 //! crashes.
 
+use std::io::Write;
+
 use crate::crowd::{Received, Subscriber, publish_to};
-use crate::stage::until;
+use crate::stage::{connect, response, until};
 use crate::succession::Nursery;
 
 const HUB: &str = "/.well-known/mercure";
@@ -67,15 +69,7 @@ fn each_subscriber_of_a_hub_gets_its_updates_and_no_other() {
         if round % 4 < 2 {
             read(&published);
         }
-        let next = if round % 2 == 0 {
-            let next = nursery.server(&["--upgrade"]);
-            assert!(server.ended().0.success());
-            next
-        } else {
-            server.signal("KILL");
-            drop(server.ended());
-            nursery.server(&[])
-        };
+        let next = nursery.next(server, round % 2 == 0);
         next.says(&format!("took over {} connections", topics.len() * 3));
         server = next;
         if round % 4 >= 2 {
@@ -106,4 +100,36 @@ fn ids_stay_valid_in_the_next_server() {
     assert_eq!(next(&mut subscriber), "third");
     server.signal("TERM");
     assert!(server.ended().0.success());
+}
+
+/// As after a change of the configuration of a running server.
+#[test]
+fn a_successor_with_other_rights_makes_subscribers_come_again() {
+    let options = |subscribe: &str| {
+        format!(
+            "[[hosts.routes]]\npath = \"{HUB}\"\n\
+             mercure = {{ publish = \"anyone\", subscribe = {subscribe:?} }}\n\
+             [[hosts.routes]]\npath = \"/events\"\n\
+             channel = {{ publish = \"anyone\", subscribe = {subscribe:?} }}\n"
+        )
+    };
+    for upgrades in [true, false] {
+        let nursery = Nursery::new(&options("anyone"));
+        let server = nursery.server(&[]);
+        let mut subscribers = [
+            Subscriber::updates(nursery.at(), "topic=a"),
+            Subscriber::stream_of(nursery.at(), "/events").0,
+        ];
+        let mut poll = connect(nursery.at());
+        poll.write_all(b"GET /events?after=0&wait=600 HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        nursery.until_held(3);
+        nursery.configure(&options("local"));
+        let next = nursery.next(server, upgrades);
+        for subscriber in &mut subscribers {
+            assert_eq!(subscriber.receive(), None, "upgrade: {upgrades}");
+        }
+        assert!(response(&mut poll).starts_with("HTTP/1.1 204 "), "upgrade: {upgrades}");
+        next.signal("TERM");
+        assert!(next.ended().0.success());
+    }
 }

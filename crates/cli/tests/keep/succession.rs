@@ -111,6 +111,18 @@ impl Nursery {
         Server::of(self.command(arguments), 1)
     }
 
+    /// Starts the server that takes over from another one, by an upgrade or after its crash.
+    pub(crate) fn next(&self, server: Server, upgrades: bool) -> Server {
+        if upgrades {
+            let next = self.server(&["--upgrade"]);
+            assert!(server.ended().0.success());
+            return next;
+        }
+        server.signal("KILL");
+        drop(server.ended());
+        self.server(&[])
+    }
+
     pub(crate) fn keeper(&self) -> &Child {
         &self.keeper.0
     }
@@ -258,15 +270,7 @@ fn subscribers_go_on_through_many_upgrades_and_crashes() {
         until("something is published", || publish(nursery.at(), &message));
         doubtful.push(message);
         nursery.until_held(2 * SUBSCRIBERS);
-        let next = if round % 2 == 0 {
-            let next = nursery.server(&["--upgrade"]);
-            assert!(server.ended().0.success());
-            next
-        } else {
-            server.signal("KILL");
-            drop(server.ended());
-            nursery.server(&[])
-        };
+        let next = nursery.next(server, round % 2 == 0);
         next.says(&format!("took over {} connections", 2 * SUBSCRIBERS));
         server = next;
     }

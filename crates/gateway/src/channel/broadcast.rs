@@ -18,6 +18,10 @@ use crate::config::Channel;
 /// The most that the messages of a broadcast cost, unless one message alone costs more.
 const BROADCAST_BYTES: u64 = 256 << 10;
 
+/// The most bytes that are kept of what readers get of the messages, so that it need not be found
+/// out again for each subscriber of a reader.
+const WANTED_BYTES: usize = 1 << 20;
+
 /// Some messages, and their forms.
 pub(super) struct Broadcast {
     pub messages: Vec<Message>,
@@ -66,11 +70,15 @@ impl Broadcast {
 
     /// Returns which of the messages a reader gets.
     pub(super) fn wanted(&mut self, reader: &Reader) -> Rc<[bool]> {
-        let messages = &self.messages;
-        let wanted = self.wanted.entry(reader.number);
+        if let Some(known) = self.wanted.get(&reader.number) {
+            return known.clone();
+        }
+        let wanted: Rc<[bool]> = self.messages.iter().map(|message| reader.gets(message)).collect();
+        let each = wanted.len() + size_of::<(u64, Rc<[bool]>)>();
+        if (self.wanted.len() + 1) * each <= WANTED_BYTES {
+            self.wanted.insert(reader.number, wanted.clone());
+        }
         wanted
-            .or_insert_with(|| messages.iter().map(|message| reader.gets(message)).collect())
-            .clone()
     }
 
     /// Returns the answer to long-polls that have read the messages before `first`.
@@ -90,6 +98,7 @@ impl Broadcast {
 
 #[cfg(test)]
 mod tests {
+    use super::super::mercure::reader::{ReaderRecord, Readers};
     use super::super::message::EACH;
     use super::*;
 
@@ -115,5 +124,21 @@ mod tests {
             }
             assert_eq!(batches, expected, "{backlog}");
         }
+    }
+
+    /// Most subscribers may be the only one of their kind.
+    #[test]
+    fn what_readers_get_is_remembered_up_to_a_bound() {
+        let mut messages: VecDeque<Message> =
+            (1..=1000).map(|id| Message::new(id, "", true)).collect();
+        let mut broadcast = Broadcast::next(&mut messages, &Arc::default()).unwrap();
+        let mut readers = Readers::default();
+        for index in 0..2000 {
+            let topics = vec![format!("/{index}").into()];
+            let reader = readers.of(ReaderRecord { topics, ..ReaderRecord::default() });
+            assert_eq!(broadcast.wanted(&reader).len(), 1000);
+        }
+        let remembered: usize = broadcast.wanted.values().map(|wanted| wanted.len()).sum();
+        assert!(remembered <= WANTED_BYTES, "{remembered}");
     }
 }

@@ -17,7 +17,7 @@ const TRIMMED_EVERY: u64 = 32;
 
 /// The most bytes of messages that are kept beyond the history for subscribers of another server
 /// that were not taken over yet.
-const GATHERED: usize = 16 << 20;
+const GATHERED: u64 = 16 << 20;
 
 /// The messages after a place in a channel.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -51,7 +51,7 @@ pub(super) struct History {
     records: Option<(Arc<dyn RecordStore>, u64)>,
     /// The bytes that were published since this server continued the channel of another one, until
     /// the subscribers of that server are all here. Nothing is dropped from the log meanwhile.
-    gathered: Option<usize>,
+    gathered: Option<u64>,
     /// The names of messages in the log, if any of them has one.
     names: Option<Box<Names>>,
     /// The offsets before each message in the log, while messages are recorded.
@@ -256,7 +256,7 @@ impl History {
     /// `length` already.
     pub(super) fn keep(&mut self, message: Message, length: usize) {
         if let Some(gathered) = &mut self.gathered {
-            *gathered += message.data.len();
+            *gathered += cost(&message);
             if *gathered > GATHERED {
                 // Subscribers that are not here by now count as slow.
                 self.gathered = None;

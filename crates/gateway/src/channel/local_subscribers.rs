@@ -161,6 +161,12 @@ impl LocalSubscribers {
         subscribers.get(index).map_or(Grant::unlimited(false), |subscriber| subscriber.grant)
     }
 
+    /// Whether a grant, perhaps of another server, was given by rights like those that the channel
+    /// has now.
+    pub(super) fn have_given(&self, grant: Grant) -> bool {
+        self.route.upgrade().is_none_or(|route| route.rights().have_given(grant))
+    }
+
     /// Changes the state of a subscriber.
     pub(super) fn set(&self, index: usize, delivery: Delivery) {
         if let Some(subscriber) = self.subscribers.borrow_mut().get_mut(index) {

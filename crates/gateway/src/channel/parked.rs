@@ -260,6 +260,8 @@ impl LocalSubscribers {
         let mailbox = Rc::new(Mailbox::new(Since { messages, missed, last: newest }, &options));
         if grant.is_over() {
             mailbox.end(EndReason::Expired);
+        } else if !self.have_given(grant) {
+            mailbox.end(EndReason::Changed);
         } else if missed && options.slow == Slow::Disconnect {
             hub::count(&self.hub.counters().disconnected, 1);
             mailbox.end(EndReason::Slow);

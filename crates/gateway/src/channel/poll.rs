@@ -128,7 +128,7 @@ impl LocalSubscribers {
         grant: Grant,
     ) {
         let WaitingRequest { mut parked } = waiting;
-        if grant.is_over() {
+        if grant.is_over() || !self.have_given(grant) {
             return self.end_poll(parked, last, ResumeReason::TimedOut);
         }
         let wait = grant.limit(wait);

@@ -30,8 +30,16 @@ pub(crate) struct RouteState {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Registry {
     routes: HashMap<(String, String), Arc<Channels>>,
-    /// Channels of another server that no route has taken up yet, with their hosts.
-    restored: Vec<(Vec<String>, Arc<Hub>)>,
+    /// Channels of another server that no route has taken up yet.
+    restored: Vec<Restored>,
+}
+
+/// A channel of another server.
+#[derive(Clone, Debug)]
+struct Restored {
+    hosts: Vec<String>,
+    is_hub: bool,
+    hub: Arc<Hub>,
 }
 
 /// Returns the names of a host; the empty name is that of a host without names.
@@ -54,7 +62,7 @@ impl Registry {
             );
             hub.continue_in(by.clone(), channel.space);
             let hosts = channel.names.into_iter().map(|(host, _)| host).collect();
-            restored.push((hosts, hub));
+            restored.push(Restored { hosts, is_hub: channel.is_hub, hub });
         }
         Registry { routes: HashMap::new(), restored }
     }
@@ -84,7 +92,7 @@ impl Registry {
                 gone.stop_recording();
             }
         }
-        for (_, hub) in &before.restored {
+        for Restored { hub, .. } in &before.restored {
             // No route has it any more, unless that has taken it up.
             let is_here = || routes.iter().any(|channels| channels.has(hub));
             if !is_here()
@@ -105,17 +113,20 @@ impl Registry {
     }
 
     /// Returns the channels of another configuration; those that it has in common with this one
-    /// stay the same.
+    /// stay the same. A channel and a hub of Mercure have nothing in common: a subscriber of a channel
+    /// gets all of it.
     pub(crate) fn next(&self, config: &Config) -> Registry {
         let mut next = Registry::default();
         for host in &config.hosts {
             for route in &host.routes {
                 let Action::Channel(options) = &route.action else { continue };
-                let kept = names(host).find_map(|name| self.route(name, &route.path));
+                let is_hub = options.mercure.is_some();
+                let known = names(host).find_map(|name| self.route(name, &route.path));
+                let kept = known.filter(|channels| channels.is_hub() == is_hub);
                 let channels = kept.cloned().or_else(|| {
                     // The check of the configuration has accepted the pattern.
                     let pattern = Pattern::parse(&route.path).ok()?;
-                    let restored = self.restored_for(host, &pattern);
+                    let restored = self.restored_for(host, &pattern, is_hub);
                     Some(Arc::new(Channels::new(pattern, options.clone(), restored)))
                 });
                 let Some(channels) = channels else { continue };
@@ -128,11 +139,12 @@ impl Registry {
     }
 
     /// Returns the channels of another server that belong to a route.
-    fn restored_for(&self, host: &Host, pattern: &Pattern) -> Vec<Arc<Hub>> {
-        let restored = self.restored.iter().filter(|(hosts, hub)| {
-            pattern.has(hub.name()) && names(host).any(|name| hosts.iter().any(|had| had == name))
+    fn restored_for(&self, host: &Host, pattern: &Pattern, is_hub: bool) -> Vec<Arc<Hub>> {
+        let restored = self.restored.iter().filter(|restored| {
+            let has = |name: &str| restored.hosts.iter().any(|had| had == name);
+            restored.is_hub == is_hub && pattern.has(restored.hub.name()) && names(host).any(has)
         });
-        restored.map(|(_, hub)| hub.clone()).collect()
+        restored.map(|restored| restored.hub.clone()).collect()
     }
 
     /// Applies the configuration to the channels.
@@ -206,9 +218,15 @@ impl Registry {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::path::Path;
+    use std::thread::JoinHandle;
+
     use superpoll_keeper::{Control, Keeper, Listener, Options};
 
     use super::*;
+    use crate::channel::Offsets;
+    use crate::channel::message::Message;
     use crate::config::Channel;
     use crate::succession::records::{CHANNELS, ChannelRecord};
 
@@ -236,14 +254,20 @@ mod tests {
         assert!(!Arc::ptr_eq(&x, &other.find("d", "/x").unwrap()));
     }
 
+    /// A server with a keeper, which ends with its heir.
+    fn succession(path: &Path) -> (Arc<Succession>, JoinHandle<io::Result<()>>) {
+        let mut keeper = Keeper::new(Options::default(), |_| {}).unwrap();
+        keeper.listen(Listener::bind(path).unwrap()).unwrap();
+        let thread = std::thread::spawn(|| keeper.run());
+        let by = Succession::begin(path, Box::new(|error| panic!("{error}"))).unwrap();
+        (Arc::new(by), thread)
+    }
+
     #[test]
     fn the_records_of_a_channel_are_removed_with_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sit");
-        let mut keeper = Keeper::new(Options::default(), |_| {}).unwrap();
-        keeper.listen(Listener::bind(&path).unwrap()).unwrap();
-        let thread = std::thread::spawn(|| keeper.run());
-        let by = Arc::new(Succession::begin(&path, Box::new(|error| panic!("{error}"))).unwrap());
+        let (by, thread) = succession(&path);
         let first = Registry::default().next(&config("\"a\"", &["/x", "/y"]));
         first.record_in(&Registry::default(), &by);
         let next = first.next(&config("\"a\"", &["/y", "/z"]));
@@ -274,6 +298,46 @@ mod tests {
         found.sort_unstable();
         assert_eq!(found, [("/y".to_owned(), 9), ("/z".to_owned(), 2)]);
         assert_eq!(records.len(), 2 + 9 + 2);
+        heir.bye().unwrap();
+        thread.join().unwrap().unwrap();
+    }
+
+    /// A subscriber of a channel gets all of it; a hub has private updates.
+    #[test]
+    fn a_channel_never_goes_on_as_a_hub_of_mercure_or_the_other_way_round() {
+        const PATH: &str = "/.well-known/mercure";
+        let of = |is_hub: bool| {
+            let action = if is_hub { "mercure = {}" } else { "channel = { history = 9 }" };
+            let text = format!(
+                "[[listeners]]\naddress = \"127.0.0.1:0\"\n[[hosts]]\nnames = [\"a\"]\n\
+                 [[hosts.routes]]\npath = {PATH:?}\n{action}\n"
+            );
+            Config::parse("test.toml", &text).unwrap_or_else(|error| panic!("{error}"))
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("sit");
+        let (by, thread) = succession(&path);
+        for (was, is) in [true, false].into_iter().flat_map(|one| [(one, true), (one, false)]) {
+            // After a change of the configuration.
+            let first = Registry::default().next(&of(was));
+            let hub = first.find("a", PATH).unwrap();
+            let next = first.next(&of(is)).find("a", PATH).unwrap();
+            assert_eq!(Arc::ptr_eq(&hub, &next), was == is, "{was} {is}");
+            // With another server.
+            let channel = succession::Channel {
+                space: 1,
+                epoch: 7,
+                names: vec![("a".to_owned(), PATH.to_owned())],
+                is_hub: was,
+                messages: vec![Message::new(1, "message", true)],
+                offsets: Offsets::default(),
+            };
+            let restored = Registry::restore(vec![channel], &by).next(&of(is));
+            assert_eq!(restored.find("a", PATH).unwrap().last(), u64::from(was == is));
+        }
+        drop(by);
+        let mut heir = Control::connect(&path, 1).unwrap();
+        drop(heir.adopt(false).unwrap());
         heir.bye().unwrap();
         thread.join().unwrap().unwrap();
     }

@@ -42,6 +42,8 @@ struct Recording {
     by: Arc<Succession>,
     /// The names of the route's host.
     hosts: Vec<String>,
+    /// Whether its channel is a hub of Mercure.
+    is_hub: bool,
 }
 
 impl Recording {
@@ -51,7 +53,8 @@ impl Recording {
         let space = known.unwrap_or_else(|| self.by.new_space());
         let path = hub.name().to_string();
         let names = self.hosts.iter().map(|host| (host.clone(), path.clone())).collect();
-        self.by.keep_channel(space, &ChannelRecord { names, epoch: hub.epoch() });
+        let (epoch, is_hub) = (hub.epoch(), self.is_hub);
+        self.by.keep_channel(space, &ChannelRecord { names, epoch, is_hub });
         if known.is_none() {
             hub.record_in(self.by.clone(), space);
         }
@@ -130,6 +133,11 @@ impl Channels {
         &self.publish_limits
     }
 
+    /// Whether its channel is a hub of Mercure, which does not change.
+    pub(super) fn is_hub(&self) -> bool {
+        self.options().mercure.is_some()
+    }
+
     /// Returns the name of the channel at a path of a request.
     pub(crate) fn name(&self, path: &str) -> Result<Arc<str>, NameError> {
         self.pattern.name(path)
@@ -190,7 +198,7 @@ impl Channels {
 
     /// Records the channels for a successor from now on.
     pub(super) fn record_in(&self, by: &Arc<Succession>, hosts: Vec<String>) {
-        let recording = Recording { by: by.clone(), hosts };
+        let recording = Recording { by: by.clone(), hosts, is_hub: self.is_hub() };
         let mut state = self.state();
         state.hubs.values().for_each(|hub| recording.record(hub));
         state.recording = Some(recording);

@@ -189,7 +189,8 @@ impl Check<'_> {
         let uses = |right| channel.publish == Some(right) || channel.subscribe == right;
         let (takes_tokens, asks) = (uses(Right::Token), uses(Right::Authorize));
         match channel.token.clone() {
-            Some(token) if takes_tokens => {
+            // A token says which private updates of a hub are for its holder, too.
+            Some(token) if takes_tokens || channel.mercure.is_some() => {
                 let token = self.token(place, channel, (*token).clone());
                 channel.token = Some(Arc::new(token));
             }

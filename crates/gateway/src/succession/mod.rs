@@ -67,6 +67,8 @@ pub(crate) struct Channel {
     pub epoch: u64,
     /// The name of the channel's host and its path, for each name.
     pub names: Vec<(String, String)>,
+    /// Whether it is a hub of Mercure.
+    pub is_hub: bool,
     /// The last of its messages, in order and without gaps.
     pub messages: Vec<Message>,
     /// The offsets before the first of these.
@@ -303,13 +305,14 @@ impl PredecessorState {
         // In the order of their spaces and ids: channels first.
         for (space, id, bytes) in adopted.records {
             if space == CHANNELS {
-                if let Some(ChannelRecord { names, epoch }) = ChannelRecord::decode(&bytes) {
-                    let messages = Vec::new();
+                if let Some(ChannelRecord { names, epoch, is_hub }) = ChannelRecord::decode(&bytes)
+                {
                     predecessor.channels.push(Channel {
                         space: id,
                         epoch,
                         names,
-                        messages,
+                        is_hub,
+                        messages: Vec::new(),
                         offsets: Offsets::default(),
                     });
                 }
@@ -353,7 +356,8 @@ mod tests {
             activity: idle,
         };
         let record = |name: &str| {
-            ChannelRecord { names: vec![(name.to_owned(), "/".to_owned())], epoch: 7 }.encode()
+            let names = vec![(name.to_owned(), "/".to_owned())];
+            ChannelRecord { names, epoch: 7, is_hub: false }.encode()
         };
         let message = |id, text: &'static str| {
             let message = Message::new(id, text, true);

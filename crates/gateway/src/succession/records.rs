@@ -32,6 +32,8 @@ pub(crate) struct ChannelRecord {
     /// The names of the channel's host and its path, for each name.
     pub names: Vec<(String, String)>,
     pub epoch: u64,
+    /// Whether it is a hub of Mercure. Its private updates are for no subscriber of a channel.
+    pub is_hub: bool,
 }
 
 impl ChannelRecord {
@@ -41,7 +43,9 @@ impl ChannelRecord {
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Option<ChannelRecord> {
-        postcard::from_bytes(bytes).ok()
+        // Earlier servers had no hubs, and do not say that it is none.
+        let known = postcard::from_bytes(bytes);
+        known.or_else(|_| postcard::from_bytes(&[bytes, &[0]].concat())).ok()
     }
 }
 
@@ -114,8 +118,13 @@ mod tests {
         // A message that is marked as text without being text would break its readers.
         assert!(decode_message(1, b"\x01\xff").is_some_and(|(message, _)| !message.is_text));
         let names = vec![("a".to_owned(), "/x".to_owned())];
-        let record = ChannelRecord { names, epoch: u64::MAX };
+        let record = ChannelRecord { names, epoch: u64::MAX, is_hub: true };
         assert_eq!(ChannelRecord::decode(&record.encode()), Some(record));
         assert_eq!(ChannelRecord::decode(b""), None);
+        // Of a server that had no hubs.
+        let names = vec![("a".to_owned(), "/x".to_owned())];
+        let record = ChannelRecord { names, epoch: 7, is_hub: false };
+        let bytes = record.encode();
+        assert_eq!(ChannelRecord::decode(&bytes[..bytes.len() - 1]), Some(record));
     }
 }

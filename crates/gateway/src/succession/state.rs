@@ -130,8 +130,8 @@ pub(crate) struct ConnectionRecord {
 }
 
 /// The first byte of a state. Earlier states had no such byte and begin with 0 or 1, or have 2 and
-/// know neither events nor rights; current servers do not accept them, nor do earlier servers accept
-/// this format.
+/// know neither events nor rights, or have 3 and know neither the rights that they are from nor offsets. Current
+/// servers do not accept them, nor do earlier servers accept this format.
 const FORMAT: u8 = 4;
 
 impl ConnectionRecord {
@@ -203,7 +203,7 @@ mod tests {
                 activity,
             };
             let bytes = left.encode();
-            assert!(bytes.len() <= 64, "{}", bytes.len());
+            assert!(bytes.len() <= 70, "{}", bytes.len());
             assert_eq!(ConnectionRecord::decode(&bytes), Some(left));
         }
         assert_eq!(ConnectionRecord::decode(b""), None);
@@ -213,6 +213,7 @@ mod tests {
         assert_eq!(ConnectionRecord::decode(&[0, 0, 60, 9, 0, 3]), None);
         assert_eq!(ConnectionRecord::decode(&[1, 0, 127, 0, 0, 1, 80, 0, 60, 9, 0, 3]), None);
         assert_eq!(ConnectionRecord::decode(&[2, 0, 0, 60, 9, 0, 0, 3]), None);
+        assert_eq!(ConnectionRecord::decode(&[3, 0, 0, 60, 9, 0, 0, 3]), None);
     }
 
     #[test]

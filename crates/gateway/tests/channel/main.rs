@@ -10,6 +10,7 @@ mod expiry;
 mod http2;
 mod hub;
 mod mercure;
+mod mercure_change;
 mod mercure_state;
 mod names;
 mod origins;

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::super::message::{Meta, Update};
 use super::*;
 
 fn hub(history: usize) -> Arc<Hub> {
@@ -64,6 +65,20 @@ fn nothing_is_dropped_while_subscribers_of_another_server_are_to_come() {
         }
         assert_eq!(kept(&hub), history);
     }
+}
+
+/// An update of Mercure can have much more of topics than of data.
+#[test]
+fn what_is_gathered_counts_with_its_topics() {
+    let hub = Hub::restore("/c".into(), 7, Vec::new());
+    hub.change(Channel { history: 3, ..Channel::default() });
+    for _ in 0..20 {
+        let update = Update { topics: vec!["x".repeat(1 << 20)], ..Update::default() };
+        let meta = Meta { update: Some(Box::new(update)), ..Meta::default() };
+        let draft = Draft { meta: Some(Arc::new(meta)), ..Draft::new(Bytes::new()) };
+        assert!(hub.publish_as(draft).is_ok());
+    }
+    assert_eq!(hub.since(at(0)).messages.len(), 3);
 }
 
 #[test]

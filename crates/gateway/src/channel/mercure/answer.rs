@@ -31,10 +31,10 @@ use crate::upload::Upload;
 const METHODS: &str = "GET, OPTIONS, POST";
 const API_METHODS: &str = "GET, HEAD, OPTIONS";
 
-/// The most topic selectors of a subscriber, and the most expressions in all of them. Each
-/// expression is work with each update.
+/// The most topic selectors of a subscriber, and the most variables in all of them. Each variable
+/// is work with each update.
 const MOST_TOPICS: usize = 100;
-const MOST_EXPRESSIONS: usize = 100;
+const MOST_VARIABLES: usize = 100;
 
 /// The names of the parameter with the last event's id. The draft has had the second one since.
 const LAST_EVENT_IDS: [&str; 2] = ["Last-Event-ID", "lastEventID"];
@@ -144,14 +144,14 @@ impl LocalRoute {
             Err(Refused::Wrong(what)) => return wrong(&what),
             Err(Refused::TooLarge) => return publish::too_large(limit),
             Err(Refused::Reserved(topic)) => {
-                return self.rights().refuse_topic(&topic, PATH, exchange);
+                return self.rights().refuse_topic(Use::Publish, &topic, PATH, exchange);
             }
         };
         let topics = draft.meta.iter().flat_map(|meta| &meta.update).flat_map(|one| &one.topics);
         if let Some(claims) = &claims
             && let Some(topic) = topics.clone().find(|topic| !claims.may_publish(topic))
         {
-            return self.rights().refuse_topic(topic, PATH, exchange);
+            return self.rights().refuse_topic(Use::Publish, topic, PATH, exchange);
         }
         let own_id = draft.meta.as_ref().and_then(|meta| meta.update.as_ref()?.id.clone());
         match publish::publish_in_turn(hub, draft).await {
@@ -182,7 +182,7 @@ impl LocalRoute {
         };
         let path = request.uri().path();
         if !claims.may_read(path) {
-            return self.rights().refuse_topic(path, PATH, exchange);
+            return self.rights().refuse_topic(Use::Subscribe, path, PATH, exchange);
         }
         match self.channels.subscriptions.document_at(below, hub) {
             Some(document) => {
@@ -227,19 +227,20 @@ fn question(head: &Parts) -> Result<(Vec<Selector>, Option<String>), String> {
                 return Err(format!("a subscriber has at most {MOST_TOPICS} topics"));
             }
         } else if LAST_EVENT_IDS.iter().any(|one| name.eq_ignore_ascii_case(one)) {
-            last_event_id.get_or_insert(value);
+            // A client that keeps the id itself appends it to the address that it was given.
+            last_event_id = Some(value).filter(|id| !id.is_empty()).or(last_event_id);
         }
     }
     if topics.is_empty() {
         return Err("no topic in the URL, expected ?topic=TOPIC, perhaps several times".to_owned());
     }
-    if topics.iter().map(Selector::expressions).sum::<usize>() > MOST_EXPRESSIONS {
-        return Err(format!("the topics have more than {MOST_EXPRESSIONS} expressions"));
+    if topics.iter().map(Selector::variables).sum::<usize>() > MOST_VARIABLES {
+        return Err(format!("the topics have more than {MOST_VARIABLES} variables"));
     }
     // The field counts more: it has the last id that the client has had meanwhile.
     let field = head.headers.get(LAST_EVENT_ID).filter(|id| !id.is_empty());
     let field = field.map(|id| String::from_utf8_lossy(id.as_bytes()).into_owned());
-    Ok((topics, field.or(last_event_id.filter(|id| !id.is_empty()))))
+    Ok((topics, field.or(last_event_id)))
 }
 
 #[cfg(test)]
@@ -270,6 +271,19 @@ mod tests {
         }
     }
 
+    /// Clients that keep the id themselves append it to the address that they were given.
+    #[test]
+    fn the_last_of_several_ids_in_the_url_counts() {
+        for (query, expected) in [
+            ("Last-Event-ID=urn:old&lastEventId=urn:new", "urn:new"),
+            ("Last-Event-ID=&lastEventID=urn:new", "urn:new"),
+            ("lastEventID=urn:new&Last-Event-ID=", "urn:new"),
+        ] {
+            let (_, last) = asked(&format!("/?topic=a&{query}"), None).unwrap();
+            assert_eq!(last.as_deref(), Some(expected), "{query}");
+        }
+    }
+
     #[test]
     fn questions_are_bounded() {
         for (uri, part) in [
@@ -278,7 +292,8 @@ mod tests {
             ("/?topic=%00".to_owned(), "control"),
             ("/?topic=%ff".to_owned(), "UTF-8"),
             (format!("/?topic={}", "x".repeat(3000)), "2048"),
-            (format!("/?topic={}", "%7Bx%7D".repeat(101)), "expressions"),
+            (format!("/?topic={}", "%7Bx%7D".repeat(101)), "variables"),
+            (format!("/?topic=%7Bx{}%7D", ",x".repeat(100)), "variables"),
             (
                 format!("/?x{}", (0..101).map(|id| format!("&topic={id}")).collect::<String>()),
                 "100",

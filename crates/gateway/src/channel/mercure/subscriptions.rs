@@ -123,8 +123,9 @@ impl Subscriptions {
             return None;
         }
         let (topic, whose) = (topic.map_or(Some(None), |part| part.map(Some))?, whose);
-        let table = self.by_id();
-        let all = table.values().filter_map(|record| Some((record, record.identity.as_ref()?)));
+        // Subscribers that come and go meanwhile do not wait for the documents.
+        let table: Vec<Arc<ReaderRecord>> = self.by_id().values().cloned().collect();
+        let all = table.iter().filter_map(|record| Some((record, record.identity.as_ref()?)));
         let all = all.flat_map(|(record, identity)| {
             record.topics.iter().map(move |topic| (topic, identity))
         });

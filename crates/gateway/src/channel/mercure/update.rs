@@ -5,7 +5,6 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::Uri;
 
 use super::form;
 use super::selector::LONGEST;
@@ -86,9 +85,17 @@ pub(super) fn check_topic(topic: &str) -> Result<(), String> {
 
 /// Whether a topic is one of those that only the hub itself publishes to, on whatever host.
 fn is_reserved(topic: &str) -> bool {
-    let path = topic.parse::<Uri>().map_or(topic.to_owned(), |uri| uri.path().to_owned());
-    [&path, topic].iter().any(|path| {
-        path.strip_prefix(PATH).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '?']))
+    // By hand: the host of an IRI may be of any script.
+    let is_scheme = |text: &str| {
+        text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
+    };
+    let behind = topic
+        .split_once("//")
+        .filter(|(scheme, _)| scheme.strip_suffix(':').map_or(scheme.is_empty(), is_scheme));
+    let path = behind.and_then(|(_, rest)| rest.get(rest.find(['/', '?', '#'])?..));
+    [Some(topic), path].into_iter().flatten().any(|path| {
+        let rest = path.strip_prefix(PATH);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '?', '#']))
     })
 }
 
@@ -224,10 +231,16 @@ mod tests {
             "/.well-known/mercure/subscriptions/a/b",
             "https://example.com/.well-known/mercure/subscriptions/a/b",
             "/.well-known/mercure?x",
+            "//example.com/.well-known/mercure/subscriptions/a/b",
+            "https://ex\u{e4}mple.com/.well-known/mercure/subscriptions/a/b",
         ] {
             assert_eq!(refused(&format!("topic={topic}")), Refused::Reserved(topic.to_owned()));
         }
-        for topic in ["/.well-known/mercureal", "https://example.com/x/.well-known/mercure"] {
+        for topic in [
+            "/.well-known/mercureal",
+            "https://example.com/x/.well-known/mercure",
+            "/users/?topic=https://example.com/.well-known/mercure",
+        ] {
             assert!(read(format!("topic={topic}").as_bytes(), 9).is_ok(), "{topic}");
         }
     }

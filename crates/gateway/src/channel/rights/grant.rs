@@ -6,6 +6,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::token;
 
+/// A number of 24 bits that differs where the rights of routes differ, as a rule.
+pub(crate) type RightsMark = [u8; 3];
+
 /// The rights of one client, as they were when it came. It takes eight bytes of each subscriber.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Grant {
@@ -13,19 +16,21 @@ pub(crate) struct Grant {
     until: u32,
     /// Whether the client's WebSocket may publish.
     pub(crate) may_publish: bool,
+    /// The mark of the rights that it was given by.
+    pub(super) mark: RightsMark,
 }
 
 impl Grant {
     /// Returns a grant without an end.
     pub(crate) const fn unlimited(may_publish: bool) -> Grant {
-        Grant { until: 0, may_publish }
+        Grant { until: 0, may_publish, mark: [0; 3] }
     }
 
     /// Returns a grant that ends after a second since 1970.
     pub(crate) fn until(second: Option<u64>, may_publish: bool) -> Grant {
         // Zero would be a grant without an end, and 1970 is as long over as the second after it.
         let until = second.map_or(0, |at| u32::try_from(at).unwrap_or(u32::MAX).max(1));
-        Grant { until, may_publish }
+        Grant { until, may_publish, mark: [0; 3] }
     }
 
     /// Returns this grant of a subscriber together with its grant as a publisher: it ends with the
@@ -35,7 +40,12 @@ impl Grant {
             (0, other) | (other, 0) => other,
             (one, other) => one.min(other),
         };
-        Grant { until, may_publish: publishes.may_publish }
+        Grant { until, may_publish: publishes.may_publish, ..self }
+    }
+
+    /// Returns it as one that was given by rights with this mark.
+    pub(super) fn by(self, mark: RightsMark) -> Grant {
+        Grant { mark, ..self }
     }
 
     /// Returns the time that is left, zero if it is over; `None` if the grant has no end.

@@ -19,7 +19,7 @@
 //! gives no message to a subscriber whose time is over, whether or not the end of the subscription
 //! has been noticed; the parking lot and the tasks notice it within two seconds. A changed right, or
 //! a changed key, ends the subscriptions of the channel, and the clients come back with the rights
-//! that they have now.
+//! that they have now. A server that takes over finds that out by the mark that each grant has.
 //!
 //! A client that is refused gets a JSON object with the reason. It contains nothing of the token,
 //! and neither has the log, which reports refusals seldom.
@@ -39,9 +39,10 @@ use std::time::Duration;
 
 use http::header::ORIGIN;
 use http::{Request, Response};
+use ring::digest::{SHA256, digest};
 
 use self::authorizer::Authorizer;
-pub(crate) use self::grant::Grant;
+pub(crate) use self::grant::{Grant, RightsMark};
 use self::refusal::Refusal;
 use self::source::Found;
 use super::presence::LONGEST_SUBJECT;
@@ -92,6 +93,7 @@ struct Tokens {
 pub(crate) struct SharedRights {
     options: Channel,
     tokens: Option<Tokens>,
+    mark: RightsMark,
     report: Report,
     refusals: RateLimited,
     floods: RateLimited,
@@ -108,9 +110,11 @@ impl SharedRights {
             let verifier = rule.verifier()?;
             Ok::<_, String>(Tokens { rule, verifier })
         });
+        let tokens = tokens.transpose()?;
         Ok(Arc::new(SharedRights {
             options: options.clone(),
-            tokens: tokens.transpose()?,
+            mark: mark(options, tokens.as_ref()),
+            tokens,
             report: report.clone(),
             refusals: RateLimited::new(REFUSALS),
             floods: RateLimited::new(REFUSALS),
@@ -135,18 +139,33 @@ impl SharedRights {
         read.collect()
     }
 
-    /// Whether the same clients have the same rights.
+    /// Whether the same clients have the same rights, and subscribers are reported as before.
     fn is_like(&self, other: &SharedRights) -> bool {
         let fingerprint = |rights: &SharedRights| {
             rights.tokens.as_ref().map(|tokens| *tokens.verifier.fingerprint())
         };
+        let reports = |options: &Channel| options.mercure.map(|hub| hub.subscriptions);
         let (one, two) = (&self.options, &other.options);
         (one.publish, one.subscribe) == (two.publish, two.subscribe)
             && (&one.token, &one.authorize) == (&two.token, &two.authorize)
             // Otherwise subscribers would go that nobody was told of.
             && one.presence == two.presence
+            && reports(one) == reports(two)
             && fingerprint(self) == fingerprint(other)
     }
+}
+
+/// Returns a mark that differs where the same clients have not the same rights, or subscribers are
+/// reported otherwise. It is the same in each process.
+fn mark(options: &Channel, tokens: Option<&Tokens>) -> RightsMark {
+    let Channel { publish, subscribe, token, authorize, presence, .. } = options;
+    let reports = options.mercure.map(|hub| hub.subscriptions);
+    let mut text =
+        format!("{:?}", (publish, subscribe, token, authorize, presence, reports)).into_bytes();
+    tokens.iter().for_each(|tokens| text.extend_from_slice(tokens.verifier.fingerprint()));
+    let mut mark = RightsMark::default();
+    mark.copy_from_slice(&digest(&SHA256, &text).as_ref()[..size_of::<RightsMark>()]);
+    mark
 }
 
 /// The rights of a route on one engine.
@@ -183,6 +202,11 @@ impl Rights {
         self.shared.is_like(&other.shared)
     }
 
+    /// Whether a grant was given by rights like these, perhaps by those of another server.
+    pub(super) fn have_given(&self, grant: Grant) -> bool {
+        grant.mark == self.shared.mark
+    }
+
     /// Whether pages of other sites may send cookies along: there is a cookie with a token, and only
     /// sites that are named may use the channel.
     pub(super) fn takes_cookies(&self) -> bool {
@@ -211,10 +235,10 @@ impl Rights {
         exchange: &Exchange,
     ) -> Result<Grant, Response<Body>> {
         let refusal = match self.decide(using, name, request, exchange) {
-            Decision::Allowed(grant) => return Ok(grant),
+            Decision::Allowed(grant) => return Ok(grant.by(self.shared.mark)),
             Decision::Refused(refusal) => refusal,
             Decision::Asks => match self.ask(using, name, request, exchange).await {
-                Ok(grant) => return Ok(grant),
+                Ok(grant) => return Ok(grant.by(self.shared.mark)),
                 Err(refusal) => refusal,
             },
         };
@@ -344,7 +368,7 @@ impl Rights {
             _ => self.admit(using, name, request, exchange).await?,
         };
         let until = claims.as_ref().and_then(|claims| claims.valid_until);
-        Ok((Grant::until(until, false).and(grant), claims))
+        Ok((Grant::until(until, false).and(grant).by(self.shared.mark), claims))
     }
 
     /// Whether a request that a cookie allows comes from a page that may send it: any site can make
@@ -363,11 +387,12 @@ impl Rights {
     /// Refuses a client of a hub that its token does not allow a topic.
     pub(super) fn refuse_topic(
         &self,
+        using: Use,
         topic: &str,
         name: &str,
         exchange: &Exchange,
     ) -> Response<Body> {
-        self.refuse(Use::Publish, name, exchange, Refusal::OtherTopic(topic.to_owned()))
+        self.refuse(using, name, exchange, Refusal::OtherTopic(topic.to_owned()))
     }
 
     /// Refuses a client of a hub that needs a token.
