@@ -124,6 +124,23 @@ pub(super) async fn publish(hub: &Arc<Hub>, head: &Parts, body: Upload) -> Respo
     response
 }
 
+/// Waits until it is the turn of a publisher that holds this many bytes.
+///
+/// # Errors
+///
+/// The answer to it, if messages before its own are not delivered in time.
+pub(super) async fn until_room(hub: &Arc<Hub>, bytes: u64) -> Result<(), Response<Body>> {
+    if !hub.has_room() {
+        let mut turn = PublishTurn::new(hub);
+        let waited = timeout(WAIT, poll_fn(|cx| turn.poll(bytes, cx))).await;
+        if !matches!(waited, Ok(Ok(()))) {
+            hub.counters().refused.fetch_add(1, Ordering::Relaxed);
+            return Err(busy());
+        }
+    }
+    Ok(())
+}
+
 /// Publishes a message when it is its turn, and waits until a successor knows of it.
 ///
 /// # Errors
@@ -133,14 +150,7 @@ pub(super) async fn publish_in_turn(
     hub: &Arc<Hub>,
     draft: Draft,
 ) -> Result<Published, Response<Body>> {
-    if !hub.has_room() {
-        let (mut turn, length) = (PublishTurn::new(hub), draft.data.len() as u64);
-        let waited = timeout(WAIT, poll_fn(|cx| turn.poll(length, cx))).await;
-        if !matches!(waited, Ok(Ok(()))) {
-            hub.counters().refused.fetch_add(1, Ordering::Relaxed);
-            return Err(busy());
-        }
-    }
+    until_room(hub, draft.data.len() as u64).await?;
     let published = hub.publish_as(draft).map_err(|why| match why {
         NotPublished::OtherWithKey => {
             let text = "another message was published with this Idempotency-Key\n";

@@ -99,6 +99,10 @@ impl LocalRoute {
         let claims = claims.unwrap_or_default();
         let is_reported =
             self.channels.options().mercure.is_some_and(|options| options.subscriptions);
+        // A report is a message. Clients that come and go wait for their turn as publishers do.
+        if is_reported && let Err(busy) = publish::until_room(hub, 0).await {
+            return busy;
+        }
         let identity = if is_reported { identify(claims.payload) } else { None };
         let reader = ReaderRecord { topics, allowed: claims.subscribe, identity };
         let (after, last_event_id) = match last_event_id {
