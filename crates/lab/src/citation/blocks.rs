@@ -17,7 +17,7 @@ use crate::{atr, echo, herd, models, ring, statistics, threads, timers};
 pub(super) type Block = fn(&Document) -> Option<String>;
 
 /// All blocks, by name.
-pub(super) const BLOCKS: [(&str, Block); 26] = [
+pub(super) const BLOCKS: [(&str, Block); 27] = [
     ("origin", origin),
     ("follows", follows),
     ("targets", all_targets),
@@ -34,6 +34,7 @@ pub(super) const BLOCKS: [(&str, Block); 26] = [
     ("servers", servers),
     ("zombies", silent),
     ("idle", idle),
+    ("fanout", deliveries),
     ("herd", herds),
     ("short: peers", short::peers),
     ("short: call", short::call),
@@ -284,9 +285,14 @@ fn origin(document: &Document) -> Option<String> {
     });
     let commit = here.commit.as_deref().map_or_else(String::new, |id| format!(", commit {id}"));
     let elsewhere = experiments::ALL.iter().filter_map(|one| {
-        let own = (one.origin)(&document.records)?.environment.commit.as_deref();
-        (own != here.commit.as_deref())
-            .then(|| format!("; {} at {}", one.name, own.unwrap_or("an unknown commit")))
+        let own = (one.origin)(&document.records)?.environment;
+        if (&own.commit, &own.cpu) == (&here.commit, &here.cpu) {
+            return None;
+        }
+        let commit = own.commit.as_deref().unwrap_or("an unknown commit");
+        let machine =
+            if own.cpu == here.cpu { String::new() } else { format!(" on {}", own.summary()) };
+        Some(format!("; {} at {commit}{machine}", one.name))
     });
     let elsewhere = elsewhere.collect::<String>();
     Some(format!("Measured on {} on {}{commit}{run}{elsewhere}.", here.summary(), here.date))
@@ -416,6 +422,32 @@ fn idle(document: &Document) -> Option<String> {
             ]
         });
     table(["server", "connection", "bytes of its memory"], rows)
+}
+
+fn deliveries(document: &Document) -> Option<String> {
+    let rows = experiments::rows(&document.records.fanout).map(|row| {
+        [
+            format!("{}, {}", row.transport, row.subscribers),
+            row.subject.clone(),
+            crate::table::time(row.cpu_ns_per_delivery_median),
+            spread(row.nchan_ratio),
+            crate::table::time(row.all_ns_p50),
+            crate::table::time(row.all_ns_p99),
+            format!("{:.2}", row.pss_bytes_per_subscriber / 1024.0),
+            crate::table::time(row.connect_cpu_ns_median),
+        ]
+    });
+    let heading = [
+        "subscribers",
+        "server",
+        "CPU of a delivery",
+        "/ nchan",
+        "all have it, p50",
+        "p99",
+        "KiB each",
+        "CPU of a connect",
+    ];
+    table(heading, rows)
 }
 
 /// Returns the most processes that waited, and the rows of so many, without duplicated descriptors.

@@ -140,6 +140,9 @@ mod tests {
         assert!(cite(text, &document).unwrap().contains("commit first.\n"));
         document.records.sit = Some(Record::new("sit", at("second"), [], Vec::new()));
         assert!(cite(text, &document).unwrap().contains("commit first; sit at second.\n"));
+        let elsewhere = Environment { cpu: "abacus".to_owned(), ..at("first") };
+        document.records.sit = Some(Record::new("sit", elsewhere, [], Vec::new()));
+        assert!(cite(text, &document).unwrap().contains("; sit at first on abacus, "));
     }
 
     #[test]

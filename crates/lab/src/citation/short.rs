@@ -7,9 +7,9 @@ use crate::experiments;
 use crate::record::Figures;
 use crate::statistics::Ratio;
 use crate::table::time;
-use crate::{files, keep, relay};
+use crate::{fanout, files, keep, relay};
 
-/// Compares Superpoll with nginx, HAProxy, hyper, tokio and mio: the table of the README.
+/// Compares Superpoll with nginx, HAProxy, hyper and mio: the table of the README.
 pub(super) fn peers(document: &Document) -> Option<String> {
     let [file, nginx, hyper] = ["superpoll-adaptive", "nginx", "hyper-tokio"]
         .map(|subject| file_of(document, subject, 1024));
@@ -17,11 +17,8 @@ pub(super) fn peers(document: &Document) -> Option<String> {
         ["superpoll-adaptive", "haproxy"].map(|subject| relayed(document, subject, "keep-alive"));
     let [http, http_haproxy] = ["superpoll-adaptive", "haproxy"]
         .map(|subject| relayed(document, subject, "http-keep-alive"));
-    let [bytes, nginx_bytes, hyper_bytes] =
-        ["superpoll-keep-alive", "nginx-keep-alive", "hyper-keep-alive"]
-            .map(|subject| bytes_of(document, subject));
-    let [echo, tokio_echo] =
-        ["superpoll-rt-adaptive", "tokio"].map(|subject| echoed(document, subject));
+    let [bytes, nginx_bytes] =
+        ["superpoll-keep-alive", "nginx-keep-alive"].map(|subject| bytes_of(document, subject));
     let [round, mio] = ["adaptive", "mio"].map(|subject| round_of(document, 100, subject));
 
     let row = |work: &str, ours: String, peer: &str, theirs: String, ratio: String| {
@@ -40,9 +37,21 @@ pub(super) fn peers(document: &Document) -> Option<String> {
         row("memory of an idle keep-alive connection", own, peer, other, ratio(Some(ours / theirs)))
     };
     let (file, tcp, http, bytes) = (file?, tcp?, http?, bytes?);
-    let (echo, round, mio) = (echo?, round?, mio?);
+    let (round, mio) = (round?, mio?);
     // Both are relative to the same loop.
     let ours_to_mio = round.loop_part().zip(mio.loop_part()).map(|(ours, theirs)| ours / theirs);
+    let fanned = |transport: &str, name: &str| -> Option<[String; 4]> {
+        let [ours, theirs] =
+            ["superpoll-adaptive", "nchan"].map(|subject| delivered(document, subject, transport));
+        let (ours, theirs) = (ours?, theirs?);
+        let work = format!(
+            "CPU of a message to a subscriber by {name}, {} subscribers",
+            thousands(ours.subscribers)
+        );
+        let [own, other] = [ours, theirs].map(|row| time(row.cpu_ns_per_delivery_median));
+        Some(row(&work, own, "nginx with nchan", other, spread(ours.nchan_ratio)))
+    };
+    let fanned = [fanned("websocket", "WebSocket"), fanned("sse", "server-sent events")];
     let file_work = "CPU of a request for a file of 1 KiB";
     table(
         ["work", "Superpoll", "compared with", "ratio"],
@@ -52,14 +61,6 @@ pub(super) fn peers(document: &Document) -> Option<String> {
             passed_on("CPU of a request through the TCP proxy, keep-alive", tcp, tcp_haproxy?),
             passed_on("CPU of a request through the HTTP proxy, keep-alive", http, http_haproxy?),
             held("nginx", bytes, nginx_bytes?),
-            held("hyper on tokio", bytes, hyper_bytes?),
-            row(
-                "CPU of an echo, 1,000 TCP connections (runtime)",
-                time(echo.figures.cpu_ns_per_request_median),
-                "tokio",
-                time(tokio_echo?.figures.cpu_ns_per_request_median),
-                spread(echo.tokio_ratio),
-            ),
             row(
                 "time of a round, 100 of 1,000 pipes active (poller)",
                 time(round.ns_per_round_median),
@@ -67,8 +68,18 @@ pub(super) fn peers(document: &Document) -> Option<String> {
                 time(mio.ns_per_round_median),
                 ratio(ours_to_mio),
             ),
-        ],
+        ]
+        .into_iter()
+        .chain(fanned.into_iter().flatten()),
     )
+}
+
+/// Formats a number with a comma before its last three digits.
+fn thousands(number: usize) -> String {
+    match number {
+        ..1000 => number.to_string(),
+        _ => format!("{},{:03}", number / 1000, number % 1000),
+    }
 }
 
 /// Compares loops with few, some and all of a thousand pipes active.
@@ -241,6 +252,17 @@ fn bytes_of(document: &Document, subject: &str) -> Option<f64> {
     let mut rows = experiments::rows(&document.records.idle);
     let row = rows.find(|row| row.subject == subject && row.arrival == "one-by-one")?;
     Some(row.user_bytes_per_connection.median)
+}
+
+/// Returns the row of a server's messages to the fewest subscribers of a kind.
+fn delivered<'a>(
+    document: &'a Document,
+    subject: &str,
+    transport: &str,
+) -> Option<&'a fanout::Row> {
+    experiments::rows(&document.records.fanout)
+        .filter(|row| row.subject == subject && row.transport == transport)
+        .min_by_key(|row| row.subscribers)
 }
 
 fn echoed<'a>(document: &'a Document, subject: &str) -> Option<&'a crate::echo::Row> {
