@@ -75,7 +75,8 @@ impl Scene {
                 "[[listeners]]\naddress = \"127.0.0.1:{port}\"\n[[hosts]]\n[[hosts.routes]]\n\
                  path = \"/\"\nfiles = {{ root = \"www\" }}\n[[hosts.routes]]\npath = \"/news\"\n\
                  channel = {{ history = 10000 }}\n[[hosts.routes]]\npath = \"/rooms/{{room}}\"\n\
-                 channel = {{}}\n[[hosts.routes]]\npath = \"/secret\"\n\
+                 channel = {{}}\n[[hosts.routes]]\npath = \"/.well-known/mercure\"\n\
+                 mercure = {{}}\n[[hosts.routes]]\npath = \"/secret\"\n\
                  channel = {{ history = 10000, subscribe = \"token\", token = {{ key = \"{SECRET}\", leeway = \"1s\" }} }}\n\
                  [timeouts]\npark = \"50ms\"\nidle = \"10m\"\n"
             ),
@@ -309,6 +310,42 @@ fn a_stream_of_events_loses_nothing_in_an_upgrade_and_a_crash_with_a_keeper() {
 #[test]
 fn a_long_poll_loses_nothing_in_an_upgrade_and_a_crash_with_a_keeper() {
     a_succession("long-poll");
+}
+
+/// The browser's own client of server-sent events, as pages use it with hubs of Mercure.
+#[test]
+fn an_event_source_follows_a_hub_through_a_cut_network_an_upgrade_and_a_crash() {
+    let Some((mut scene, first)) = Scene::open(true) else { return };
+    scene.tab.evaluate(
+        "window.source = new EventSource('/.well-known/mercure?topic=/a&topic=' \
+         + encodeURIComponent('/b/{id}')); \
+         source.onmessage = event => seen.push(event.data); \
+         source.addEventListener('added', event => seen.push(`added ${event.data}`)); \
+         source.onopen = () => states.push('open event-source'); true",
+    );
+    scene.tab.until("states.length > 0");
+    let update = |scene: &Scene, form: &str| {
+        until("an update is published", || publish_to(scene.at(), "/.well-known/mercure", form));
+    };
+    update(&scene, "topic=/a&data=1");
+    update(&scene, "topic=/b/7&data=2&type=added&id=urn:x:2");
+    update(&scene, "topic=/c&data=not+for+it");
+    scene.until_seen("added 2");
+    // It has no id of its own when it comes back, but that of the last update that it has had.
+    scene.network.cut();
+    update(&scene, "topic=/a&data=3");
+    scene.until_seen("3");
+    let second = scene.serve(&["--upgrade"]);
+    assert!(first.ended().0.success());
+    update(&scene, "topic=/b/8&data=4&topic=/a");
+    scene.until_seen("4");
+    second.signal("KILL");
+    drop(second.ended());
+    let third = scene.serve(&[]);
+    update(&scene, "topic=/a&data=5");
+    scene.until_seen("5");
+    assert_eq!(scene.seen(), ["1", "added 2", "3", "4", "5"]);
+    drop(third);
 }
 
 #[test]
