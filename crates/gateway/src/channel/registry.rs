@@ -335,10 +335,7 @@ mod tests {
             let restored = Registry::restore(vec![channel], &by).next(&of(is));
             assert_eq!(restored.find("a", PATH).unwrap().last(), u64::from(was == is));
         }
-        drop(by);
-        let mut heir = Control::connect(&path, 1).unwrap();
-        drop(heir.adopt(false).unwrap());
-        heir.bye().unwrap();
+        by.end();
         thread.join().unwrap().unwrap();
     }
 
