@@ -331,7 +331,7 @@ fn an_event_source_follows_a_hub_through_a_cut_network_an_upgrade_and_a_crash() 
     update(&scene, "topic=/b/7&data=2&type=added&id=urn:x:2");
     update(&scene, "topic=/c&data=not+for+it");
     scene.until_seen("added 2");
-    // It has no id of its own when it comes back, but that of the last update that it has had.
+    // It comes back with the id of its last update.
     scene.network.cut();
     update(&scene, "topic=/a&data=3");
     scene.until_seen("3");

@@ -96,8 +96,7 @@ impl From<Mercure> for Channel {
             }
             Arc::new(rule)
         };
-        let HubOptions { subscriptions, discovery } =
-            HubOptions { subscriptions: hub.subscriptions, discovery: hub.discovery };
+        let (subscriptions, discovery) = (hub.subscriptions, hub.discovery);
         Channel {
             history: hub.history,
             message_bytes: hub.message_bytes,

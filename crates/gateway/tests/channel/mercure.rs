@@ -1,5 +1,5 @@
-//! A hub of Mercure (draft-dunglas-mercure-07): what the draft demands of hubs, and what it
-//! recommends, section by section. Sections "Reconnection" and "Active Subscriptions" are in
+//! A hub of Mercure (draft-dunglas-mercure-07): the demands of the draft on hubs, and its
+//! recommendations, section by section. Sections "Reconnection" and "Active Subscriptions" are in
 //! `mercure_state.rs`.
 
 use std::io::BufRead;

@@ -383,7 +383,7 @@ fn rings(document: &Document) -> Option<String> {
 }
 
 /// Returns each work that servers of others do as well: the work, the server, and its processor time
-/// next to that of two others.
+/// next to two others.
 pub(super) fn compared_work(document: &Document) -> impl Iterator<Item = [String; 4]> {
     let files = experiments::rows(&document.records.files).map(|row| {
         [

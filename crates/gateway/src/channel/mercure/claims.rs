@@ -8,14 +8,14 @@ use crate::token;
 /// The claim with everything about Mercure.
 const CLAIM: &str = "mercure";
 
-/// What a token allows.
+/// The rights of a token.
 #[derive(PartialEq, Eq, Default, Debug)]
 pub(super) struct Claims {
     /// The topics of the updates that its holder may publish; `None`: none at all.
     pub publish: Option<Vec<Selector>>,
     /// The topics of the private updates that its holder may get.
     pub subscribe: Vec<Selector>,
-    /// What others are told about its holder, in JSON.
+    /// The payload for subscription events, in JSON.
     pub payload: Option<String>,
 }
 

@@ -22,11 +22,11 @@ pub(crate) struct ReaderRecord {
     pub topics: Vec<Selector>,
     /// The topics of which it may get private updates.
     pub allowed: Vec<Selector>,
-    /// Who it is, where subscriptions are reported.
+    /// Its identity, where subscriptions are reported.
     pub identity: Option<Identity>,
 }
 
-/// Who a subscriber is.
+/// The identity of a subscriber.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub(crate) struct Identity {
     /// A number that no other subscriber has.
