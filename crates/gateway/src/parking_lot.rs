@@ -38,6 +38,7 @@ use superpoll_rt::{AsyncFd, JoinHandle, spawn, time};
 use crate::body::Body;
 use crate::log::{Event, Level, Report};
 use crate::memory;
+use crate::parked_stream::ParkedStream;
 use crate::peer::{Peer, RequestForm};
 use crate::succession::state::{Activity, ConnectionRecord};
 use crate::sys;
@@ -80,14 +81,15 @@ pub(crate) trait ConnectionOwner {
 pub(crate) enum WakeOn {
     /// Bytes, or a hang-up.
     Readable,
-    /// A hang-up; bytes stay unread.
+    /// A hang-up; bytes stay unread. Bytes of an encrypted connection may say that it ends, so they
+    /// end the stay as well.
     HungUp,
 }
 
 /// A connection as it is parked.
 pub(crate) struct ParkedConnection {
     /// The stream; it is non-blocking.
-    pub socket: Socket,
+    pub stream: ParkedStream,
     /// The peer of the connection.
     pub peer: Rc<Peer>,
     /// The owner's identifier of the connection.
@@ -151,7 +153,7 @@ enum PeerRef {
 }
 
 struct ParkedEntry {
-    socket: Socket,
+    stream: ParkedStream,
     peer: PeerRef,
     token: u64,
     pending: Option<PendingRequest>,
@@ -179,7 +181,7 @@ impl ParkedEntry {
             PeerRef::Shared(peer) => peer,
             PeerRef::Owned(peer) => Rc::new(peer),
         };
-        ParkedConnection { socket: self.socket, peer, token: self.token, pending: self.pending }
+        ParkedConnection { stream: self.stream, peer, token: self.token, pending: self.pending }
     }
 }
 
@@ -308,16 +310,18 @@ impl ParkingLot {
             return Err((parked, io::Error::other("the server is about to end")));
         }
         let interest = match until {
-            WakeOn::Readable => Interest::READABLE,
-            WakeOn::HungUp => Interest::READ_CLOSED,
+            // An encrypted connection ends with a record.
+            WakeOn::HungUp if !parked.stream.is_encrypted() => Interest::READ_CLOSED,
+            WakeOn::Readable | WakeOn::HungUp => Interest::READABLE,
         };
         let mut poller = self.poller.borrow_mut();
-        let key = match poller.register(&parked.socket, Watch::new(interest).mode(Mode::Level)) {
+        let key = match poller.register(&parked.stream, Watch::new(interest).mode(Mode::Level)) {
             Ok(key) => key,
             Err(error) => return Err((parked, error.into())),
         };
         if self.outlives
-            && let Socket::Tcp(stream) = &parked.socket
+            && let Socket::Tcp(stream) = parked.stream.socket()
+            && !parked.stream.is_encrypted()
             && let Some(activity) = activity()
             && let seconds =
                 limit.map_or(0, |limit| u32::try_from(limit.as_secs()).unwrap_or(u32::MAX).max(1))
@@ -342,9 +346,9 @@ impl ParkingLot {
         if entries.len() <= index {
             entries.resize_with(index + 1, || None);
         }
-        let ParkedConnection { socket, peer, token, pending } = parked;
+        let ParkedConnection { stream, peer, token, pending } = parked;
         let peer = PeerRef::Shared(peer);
-        entries[index] = Some(ParkedEntry { socket, peer, token, pending, owner, key, deadline });
+        entries[index] = Some(ParkedEntry { stream, peer, token, pending, owner, key, deadline });
         self.fresh.borrow_mut().push(key.index());
         self.count(self.parked.get() + 1);
         self.counters.parkings.add(1);
@@ -357,10 +361,14 @@ impl ParkingLot {
     }
 
     /// Looks at a parked connection's stream; `None` if it has been given back already.
-    pub(crate) fn with_socket<R>(&self, key: Key, at: impl FnOnce(&Socket) -> R) -> Option<R> {
-        let entries = self.entries.borrow();
-        let entry = entries.get(key.index() as usize)?.as_ref()?;
-        (entry.key == key).then(|| at(&entry.socket))
+    pub(crate) fn with_stream<R>(
+        &self,
+        key: Key,
+        at: impl FnOnce(&mut ParkedStream) -> R,
+    ) -> Option<R> {
+        let mut entries = self.entries.borrow_mut();
+        let entry = entries.get_mut(key.index() as usize)?.as_mut()?;
+        (entry.key == key).then(|| at(&mut entry.stream))
     }
 
     /// Sends bytes to parked connections, at most [`MOST`](crate::sys::send_ring::MOST), as much as each has
@@ -373,7 +381,7 @@ impl ParkingLot {
         for (place, (key, bytes)) in batch.iter().enumerate() {
             let entry = entries.get(key.index() as usize).and_then(Option::as_ref);
             if let Some(entry) = entry.filter(|entry| entry.key == *key) {
-                outgoing.push((entry.socket.as_fd(), &bytes[..]));
+                outgoing.push((entry.stream.as_fd(), &bytes[..]));
                 places.push(place);
             }
         }

@@ -19,7 +19,9 @@ use superpoll_rt::net::unix::UnixStream;
 use superpoll_rt::transfer::poll_sendfile;
 
 use crate::http2_stream::Http2Stream;
+use crate::parked_stream::ParkedStream;
 use crate::proxy_protocol::Rewind;
+use crate::tls::TlsStream;
 use crate::{file_region, sys};
 
 /// The most bytes that are copied together to be written in one piece: the kernel takes longer to
@@ -242,14 +244,73 @@ impl hyper::rt::Read for Plain {
 pub(crate) enum Layered<T> {
     /// As it comes.
     Plain(Plain),
-    /// Encrypted. Its keys are in this process, so it cannot be parked or handed on.
+    /// Encrypted.
     Tls(Box<FuturesIo<T>>),
     /// A stream of a connection of HTTP/2, which has others.
     Stream(Box<Http2Stream>),
 }
 
+/// An encrypted stream with a client.
+#[derive(Debug)]
+pub(crate) enum ClientTls {
+    /// Below HTTP/2. It stays with rustls, and ends with this process.
+    Rustls(Box<server::TlsStream<Rewind<Plain>>>),
+    /// Below HTTP/1. It can be parked.
+    Records(TlsStream),
+}
+
+impl From<TlsStream> for ClientTls {
+    fn from(stream: TlsStream) -> ClientTls {
+        ClientTls::Records(stream)
+    }
+}
+
+impl From<ClientTls> for Transport {
+    fn from(stream: ClientTls) -> Transport {
+        Layered::Tls(Box::new(FuturesIo::new(stream)))
+    }
+}
+
+/// Calls a method of the stream, of either kind.
+macro_rules! tls {
+    ($self:ident.$method:ident($($argument:expr),*)) => {
+        match $self.get_mut() {
+            ClientTls::Rustls(stream) => Pin::new(&mut **stream).$method($($argument),*),
+            ClientTls::Records(stream) => Pin::new(stream).$method($($argument),*),
+        }
+    };
+}
+
+impl AsyncRead for ClientTls {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        room: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        tls!(self.poll_read(cx, room))
+    }
+}
+
+impl AsyncWrite for ClientTls {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        tls!(self.poll_write(cx, bytes))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        tls!(self.poll_flush(cx))
+    }
+
+    fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        tls!(self.poll_close(cx))
+    }
+}
+
 /// A stream with a client.
-pub(crate) type Transport = Layered<server::TlsStream<Rewind<Plain>>>;
+pub(crate) type Transport = Layered<ClientTls>;
 
 /// A stream with a server that requests are forwarded to.
 pub(crate) type Upstream = Layered<client::TlsStream<Plain>>;
@@ -348,11 +409,70 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Layered<T> {
 }
 
 impl Transport {
+    /// Whether it can be parked as such.
+    pub(crate) fn can_park(&self) -> bool {
+        match self {
+            Layered::Plain(_) => true,
+            Layered::Tls(stream) => matches!(stream.get_ref(), ClientTls::Records(_)),
+            Layered::Stream(_) => false,
+        }
+    }
+
+    /// Whether it can be parked now: no byte of a record was read and not used, or sealed and not
+    /// written.
+    pub(crate) fn is_quiet(&self) -> bool {
+        match self {
+            Layered::Plain(_) => true,
+            Layered::Tls(stream) => match stream.get_ref() {
+                ClientTls::Records(stream) => stream.is_quiet(),
+                ClientTls::Rustls(_) => false,
+            },
+            Layered::Stream(_) => false,
+        }
+    }
+
+    /// Whether some of a record has come, and not the rest.
+    pub(crate) fn has_part(&self) -> bool {
+        match self {
+            Layered::Tls(stream) => match stream.get_ref() {
+                ClientTls::Records(stream) => stream.has_part(),
+                ClientTls::Rustls(_) => false,
+            },
+            Layered::Plain(_) | Layered::Stream(_) => false,
+        }
+    }
+
+    /// Takes the stream from its engine, with the bytes that the engine has read already of a
+    /// stream that is not encrypted.
+    ///
+    /// # Errors
+    ///
+    /// The stream, if it is not quiet after all; `None` if it was lost.
+    pub(crate) fn park(self) -> Result<(ParkedStream, Vec<u8>), Option<Transport>> {
+        match self {
+            Layered::Plain(plain) => {
+                let (socket, read) = plain.into_parts();
+                Ok((socket.into(), read))
+            }
+            Layered::Tls(stream) => match stream.into_inner() {
+                ClientTls::Records(stream) => match stream.park() {
+                    Ok((socket, keys)) => Ok((ParkedStream::new(socket, Some(keys)), Vec::new())),
+                    Err(stream) => Err(stream.map(|stream| ClientTls::Records(stream).into())),
+                },
+                stream @ ClientTls::Rustls(_) => Err(Some(stream.into())),
+            },
+            stream @ Layered::Stream(_) => Err(Some(stream)),
+        }
+    }
+
     /// Returns the socket below, unless it has other streams as well.
     pub(crate) fn plain(&self) -> Option<&Plain> {
         match self {
             Layered::Plain(plain) => Some(plain),
-            Layered::Tls(stream) => Some(stream.get_ref().get_ref().0.get_ref()),
+            Layered::Tls(stream) => Some(match stream.get_ref() {
+                ClientTls::Rustls(stream) => stream.get_ref().0.get_ref(),
+                ClientTls::Records(stream) => stream.plain(),
+            }),
             Layered::Stream(_) => None,
         }
     }

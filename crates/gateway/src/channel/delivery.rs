@@ -18,7 +18,8 @@ use super::form::Form;
 use super::hub;
 use super::local_subscribers::{Delivery, LocalSubscribers};
 use super::mailbox::{EndReason, Mailbox};
-use super::parked::{self, Backlog};
+use super::parked::Backlog;
+use crate::parked_stream::ParkedStream;
 use crate::sys::send_ring::{MOST, SendRing};
 
 /// From this many sends on a ring is worth its while.
@@ -54,8 +55,14 @@ struct Sending {
     form: Form,
     /// Their places in the broadcast, without a gap.
     run: Range<usize>,
+    /// As they are written: sealed, if the connection is encrypted.
     bytes: Bytes,
+    is_sealed: bool,
 }
+
+/// The most bytes of messages that are sealed for a subscriber at once, but at least one message:
+/// what its socket has no room for is held in memory.
+const SEALED: usize = 64 << 10;
 
 /// Returns the longest ranges of indexes that are all wanted.
 fn runs(
@@ -140,16 +147,10 @@ impl LocalSubscribers {
             }
             Delivery::Parked { key, form, .. } => {
                 let (key, form) = (*key, *form);
-                let encoded = broadcast.encoded(form, &self.hub);
-                let mut runs = runs(news, is_wanted);
-                if let Some(run) = runs.next() {
-                    sendings.push(Sending {
-                        index,
-                        key,
-                        form,
-                        bytes: encoded.of(run.clone()),
-                        run,
-                    });
+                let run = runs(news, is_wanted).next();
+                drop(subscribers);
+                if let Some(run) = run {
+                    sendings.extend(self.sending(broadcast, index, (key, form), run));
                 }
             }
             Delivery::Task(mailbox) => {
@@ -159,6 +160,68 @@ impl LocalSubscribers {
             }
         }
         true
+    }
+
+    /// Prepares messages for a parked subscriber. `None` if the subscriber has to go on in a task.
+    fn sending(
+        self: &Rc<LocalSubscribers>,
+        broadcast: &mut Broadcast,
+        index: usize,
+        (key, form): (Key, Form),
+        run: Range<usize>,
+    ) -> Option<Sending> {
+        let encoded = broadcast.encoded(form, &self.hub);
+        let seal = |stream: &mut ParkedStream| {
+            if !stream.is_encrypted() {
+                return Some((run.clone(), encoded.of(run.clone()), false));
+            }
+            // Each message has records of its own, so that the number of bytes that were written
+            // tells which of them were.
+            let mut end = run.start + 1;
+            while end < run.end && encoded.of(run.start..end + 1).len() <= SEALED {
+                end += 1;
+            }
+            let messages: Vec<Bytes> =
+                (run.start..end).map(|index| encoded.of(index..index + 1)).collect();
+            let messages: Vec<&[u8]> = messages.iter().map(|message| &message[..]).collect();
+            let sealed = stream.seal(&messages)?;
+            Some((run.start..end, sealed.into(), true))
+        };
+        match self.parking_lot.with_stream(key, seal) {
+            Some(Some((run, bytes, is_sealed))) => {
+                Some(Sending { index, key, form, run, bytes, is_sealed })
+            }
+            Some(None) => {
+                self.go_on_in_task(broadcast, index, (key, form), Bytes::new(), run.start);
+                None
+            }
+            None => {
+                // The subscriber has gone.
+                self.remove(index);
+                None
+            }
+        }
+    }
+
+    /// Gives a parked subscriber a task, which writes the rest of a message and the messages from a
+    /// place on.
+    fn go_on_in_task(
+        self: &Rc<LocalSubscribers>,
+        broadcast: &mut Broadcast,
+        index: usize,
+        (key, form): (Key, Form),
+        rest: Bytes,
+        from: usize,
+    ) {
+        let wanted = self.reader(index).map(|reader| broadcast.wanted(&reader));
+        let is_wanted = |index: &usize| wanted.as_ref().is_none_or(|wanted| wanted[*index]);
+        let mailbox = Rc::new(Mailbox::default());
+        for index in (from..broadcast.messages.len()).filter(is_wanted) {
+            self.put(&mailbox, &broadcast.messages[index], &broadcast.options);
+        }
+        if let Some(parked) = self.parking_lot.take(key) {
+            self.continue_in_task(index, parked, form, Backlog { rest, mailbox });
+        }
     }
 
     /// Writes to parked subscribers.
@@ -193,8 +256,8 @@ impl LocalSubscribers {
     fn write(self: &Rc<LocalSubscribers>, broadcast: &mut Broadcast, sending: Sending) {
         let mut next = Some(sending);
         while let Some(sending) = next {
-            let write = |socket: &_| parked::write(socket, &sending.bytes);
-            let outcome = self.parking_lot.with_socket(sending.key, write);
+            let write = |stream: &mut ParkedStream| stream.write_raw(&sending.bytes);
+            let outcome = self.parking_lot.with_stream(sending.key, write);
             let outcome = outcome.unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()));
             next = self.go_on(broadcast, sending, outcome);
         }
@@ -208,7 +271,7 @@ impl LocalSubscribers {
         sending: Sending,
         outcome: io::Result<usize>,
     ) -> Option<Sending> {
-        let Sending { index, key, form, run, bytes } = sending;
+        let Sending { index, key, form, run, bytes, is_sealed } = sending;
         let Ok(count) = outcome else {
             self.parking_lot.take(key);
             self.remove(index);
@@ -219,25 +282,27 @@ impl LocalSubscribers {
         {
             queue.wrote(count);
         }
-        self.wrote(index, form, count);
-        let wanted = self.reader(index).map(|reader| broadcast.wanted(&reader));
-        let is_wanted = |index: &usize| wanted.as_ref().is_none_or(|wanted| wanted[*index]);
-        let all = broadcast.messages.len();
+        let text = match is_sealed {
+            // What is left of it is held by the stream, and written without being counted.
+            true => broadcast.encoded(form, &self.hub).of(run.clone()).len(),
+            false => count,
+        };
+        self.wrote(index, form, text);
         if count == bytes.len() {
-            let run = runs(run.end..all, is_wanted).next()?;
-            let bytes = broadcast.encoded(form, &self.hub).of(run.clone());
-            return Some(Sending { index, key, form, run, bytes });
+            let wanted = self.reader(index).map(|reader| broadcast.wanted(&reader));
+            let is_wanted = |index: &usize| wanted.as_ref().is_none_or(|wanted| wanted[*index]);
+            let run = runs(run.end..broadcast.messages.len(), is_wanted).next()?;
+            return self.sending(broadcast, index, (key, form), run);
+        }
+        if is_sealed {
+            self.parking_lot.with_stream(key, |stream| stream.owes(&bytes[count..]));
+            self.go_on_in_task(broadcast, index, (key, form), Bytes::new(), run.end);
+            return None;
         }
         let (begun, rest) = broadcast.encoded(form, &self.hub).sent(run.start, count);
         // The rest of one message must not hold the others.
         let rest = Bytes::copy_from_slice(&rest);
-        let mailbox = Rc::new(Mailbox::default());
-        for index in (run.start + begun..all).filter(is_wanted) {
-            self.put(&mailbox, &broadcast.messages[index], &broadcast.options);
-        }
-        if let Some(parked) = self.parking_lot.take(key) {
-            self.continue_in_task(index, parked, form, Backlog { rest, mailbox });
-        }
+        self.go_on_in_task(broadcast, index, (key, form), rest, run.start + begun);
         None
     }
 }

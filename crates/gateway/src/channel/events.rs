@@ -1,8 +1,8 @@
 //! Subscribing by server-sent events, as the HTML standard specifies them (section 9.2).
 //!
-//! Over plain HTTP/1.1 a stream of events leaves hyper before its response begins: the head of the
+//! Over HTTP/1.1 a stream of events leaves hyper before its response begins: the head of the
 //! response and everything behind it is written here, by an [`EventsSession`], and the stream is
-//! parked when there is nothing to write. A stream over HTTP/1.0, HTTP/2 or TLS, or with a body of
+//! parked when there is nothing to write. A stream over HTTP/1.0 or HTTP/2, or with a body of
 //! the request that has not come yet, is a body that hyper sends ([`EventsBody`]).
 
 use std::future::pending;
@@ -156,7 +156,7 @@ impl LocalSubscribers {
             self.entries.borrow_mut().insert(subscription.index, entry);
         }
         let session = EventsSession::new(subscription, parked.peer, form, backlog);
-        session.with_head(head(fields, page)).start(parked.socket);
+        session.with_head(head(fields, page)).start(parked.stream);
     }
 
     /// Enters a subscriber, and returns the messages that it has missed, behind the event that

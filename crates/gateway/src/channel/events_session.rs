@@ -25,12 +25,13 @@ use super::events::EventWriter;
 use super::form::Form;
 use super::local_subscribers::{Delivery, LocalSubscribers, Subscription};
 use super::mailbox::EndReason;
-use super::parked::{Backlog, CLOSE, MOMENT, Next, ROUNDS, linger, write};
+use super::parked::{Backlog, CLOSE, MOMENT, Next, ROUNDS, linger};
 use super::rights::Grant;
 use super::send_queue::SendQueue;
+use crate::parked_stream::ParkedStream;
 use crate::parking_lot::ParkedConnection;
 use crate::peer::Peer;
-use crate::transport::{Plain, Socket, Transport};
+use crate::transport::Transport;
 
 impl LocalSubscribers {
     /// Continues a parked stream in a task.
@@ -43,7 +44,7 @@ impl LocalSubscribers {
     ) {
         self.set(index, Delivery::Task(backlog.mailbox.clone()));
         let subscription = Subscription::of(self, index);
-        EventsSession::new(subscription, parked.peer, form, backlog).spawn(parked.socket);
+        EventsSession::new(subscription, parked.peer, form, backlog).spawn(parked.stream);
     }
 }
 
@@ -96,62 +97,78 @@ impl EventsSession {
     }
 
     /// Writes as much as the socket takes at once, which is everything as a rule.
-    pub(super) fn start(mut self, socket: Socket) {
+    pub(super) fn start(mut self, stream: ParkedStream) {
+        if stream.is_encrypted() {
+            return self.spawn(stream);
+        }
         for _ in 0..ROUNDS {
             self.fill();
-            match write(&socket, &self.output) {
+            match stream.write_raw(&self.output) {
                 // The subscriber is removed.
                 Err(_) => return,
                 Ok(0) => break,
                 Ok(count) => self.wrote(count),
             }
             if self.is_idle() {
-                return self.park(socket);
+                return self.park(stream);
             }
             if self.is_last {
                 break;
             }
         }
-        self.spawn(socket);
+        self.spawn(stream);
     }
 
     /// Gives the stream a task.
-    fn spawn(self, socket: Socket) {
-        let Ok(plain) = Plain::new(socket) else { return };
+    fn spawn(self, stream: ParkedStream) {
+        let Ok(transport) = stream.resume() else { return };
         let counted = self.writer.subscription.local_subscribers.parking_lot.task();
         let goes_on = async move {
-            self.run(plain).await;
+            self.run(transport).await;
             drop(counted);
         };
         spawn(goes_on).detach();
     }
 
-    async fn run(mut self, mut plain: Plain) {
+    async fn run(mut self, mut transport: Transport) {
         let silence = self.writer.subscription.local_subscribers.hub.silence();
         self.quiet_until = Instant::now() + silence;
         let mut timer = pin!(sleep(self.grant.limit(silence)));
-        match poll_fn(|cx| self.poll(cx, &mut plain, timer.as_mut(), silence)).await {
-            Next::Idle => {
-                // Bytes of the client that the engine has read already mean nothing.
-                let (socket, _) = plain.into_parts();
-                self.park(socket);
+        // What has made an encrypted stream readable is still to be read.
+        let mut reads = !matches!(transport, Transport::Plain(_));
+        loop {
+            let next = poll_fn(|cx| {
+                if std::mem::take(&mut reads) && self.drop_input(cx, &mut transport).is_err() {
+                    return Poll::Ready(Next::Gone);
+                }
+                self.poll(cx, &mut transport, timer.as_mut(), silence)
+            });
+            let next = next.await;
+            match next {
+                Next::Idle => match transport.park() {
+                    // Bytes of the client that the engine has read already mean nothing.
+                    Ok((stream, _)) => return self.park(stream),
+                    Err(None) => return,
+                    Err(Some(busy)) => transport = busy,
+                },
+                Next::Over => {
+                    // From here on it is not a subscriber.
+                    drop(self);
+                    let _ = timeout(CLOSE, linger(transport)).await;
+                    return;
+                }
+                Next::Gone => return,
             }
-            Next::Over => {
-                // From here on it is not a subscriber.
-                drop(self);
-                let _ = timeout(CLOSE, linger(Transport::Plain(plain))).await;
-            }
-            Next::Gone => {}
         }
     }
 
-    fn park(self, socket: Socket) {
+    fn park(self, stream: ParkedStream) {
         let EventWriter { subscription, form, .. } = self.writer;
         let peer = self.peer;
         let local_subscribers = subscription.local_subscribers.clone();
         let index = subscription.index;
         subscription.detach();
-        let parked = ParkedConnection { socket, peer, token: 0, pending: None };
+        let parked = ParkedConnection { stream, peer, token: 0, pending: None };
         local_subscribers.park_subscriber(index, parked, form, None);
     }
 
@@ -191,10 +208,10 @@ impl EventsSession {
         subscription.local_subscribers.wrote(subscription.index, form, count - head);
     }
 
-    fn write(&mut self, cx: &mut Context<'_>, plain: &mut Plain) -> io::Result<bool> {
+    fn write(&mut self, cx: &mut Context<'_>, transport: &mut Transport) -> io::Result<bool> {
         let mut has_written = false;
         while !self.output.is_empty() {
-            match Pin::new(&mut *plain).poll_write(cx, &self.output) {
+            match Pin::new(&mut *transport).poll_write(cx, &self.output) {
                 Poll::Ready(Ok(0)) => return Err(io::ErrorKind::WriteZero.into()),
                 Poll::Ready(Ok(count)) => {
                     self.wrote(count);
@@ -204,14 +221,18 @@ impl EventsSession {
                 Poll::Pending => break,
             }
         }
+        // Encrypted bytes may still wait for room; they are written when there is some.
+        if let Poll::Ready(outcome) = Pin::new(transport).poll_flush(cx) {
+            outcome?;
+        }
         Ok(has_written)
     }
 
     /// Drops bytes that the client has sent; `false` if there are none. An error says that the
     /// client has gone.
-    fn drop_input(&self, cx: &mut Context<'_>, plain: &mut Plain) -> io::Result<bool> {
+    fn drop_input(&self, cx: &mut Context<'_>, transport: &mut Transport) -> io::Result<bool> {
         let mut room = self.writer.subscription.local_subscribers.engine.read_buffer.borrow_mut();
-        match Pin::new(plain).poll_read(cx, &mut room) {
+        match Pin::new(transport).poll_read(cx, &mut room) {
             Poll::Pending => Ok(false),
             Poll::Ready(Ok(0)) => Err(io::ErrorKind::UnexpectedEof.into()),
             Poll::Ready(outcome) => outcome.map(|_| true),
@@ -221,7 +242,7 @@ impl EventsSession {
     fn poll(
         &mut self,
         cx: &mut Context<'_>,
-        plain: &mut Plain,
+        transport: &mut Transport,
         mut timer: Pin<&mut Sleep>,
         silence: Duration,
     ) -> Poll<Next> {
@@ -231,14 +252,14 @@ impl EventsSession {
                 self.writer.mailbox.end(EndReason::Expired);
             }
             self.fill();
-            let Ok(has_written) = self.write(cx, plain) else { return Poll::Ready(Next::Gone) };
-            if self.is_idle() {
+            let Ok(has_written) = self.write(cx, transport) else { return Poll::Ready(Next::Gone) };
+            if self.is_idle() && transport.is_quiet() {
                 return Poll::Ready(Next::Idle);
             }
             if self.is_last && self.output.is_empty() {
                 return Poll::Ready(Next::Over);
             }
-            let Ok(came) = self.drop_input(cx, plain) else { return Poll::Ready(Next::Gone) };
+            let Ok(came) = self.drop_input(cx, transport) else { return Poll::Ready(Next::Gone) };
             if !has_written && !came {
                 break;
             }
@@ -261,10 +282,11 @@ impl EventsSession {
                 cx.waker().wake_by_ref();
                 continue;
             }
-            if self.ends || self.sends.is_some_and(|sends| sends.is_stuck(&*plain)) {
+            let Some(plain) = transport.plain() else { return Poll::Ready(Next::Gone) };
+            if self.ends || self.sends.is_some_and(|sends| sends.is_stuck(plain)) {
                 return Poll::Ready(Next::Gone);
             }
-            self.sends = Some(SendQueue::of(&*plain));
+            self.sends = Some(SendQueue::of(plain));
             self.quiet_until = now + silence;
             timer.as_mut().get_mut().reset(now + self.grant.limit(silence));
         }

@@ -3,7 +3,6 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
-use std::io;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
@@ -277,7 +276,10 @@ impl ConnectionOwner for LocalSubscribers {
         if parked.pending.is_some() {
             let last = self.subscribers.borrow().get(index).map_or(0, |subscriber| subscriber.last);
             self.remove(index);
-            self.end_poll(parked, last, why);
+            // Whatever an encrypted client has sent is read behind an answer without a message.
+            let speaks = parked.stream.is_encrypted() && !parked.stream.socket().has_ended();
+            let is_early = why == ResumeReason::Ready && speaks;
+            self.end_poll(parked, last, if is_early { ResumeReason::TimedOut } else { why });
         } else {
             self.resume_parked(index, parked, why);
         }
@@ -301,9 +303,4 @@ impl fmt::Debug for LocalSubscribers {
             .field("subscribers", &self.subscribers.borrow().len())
             .finish_non_exhaustive()
     }
-}
-
-/// Whether an operation has to be tried again later.
-pub(super) fn is_later(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }

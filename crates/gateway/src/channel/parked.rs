@@ -12,7 +12,7 @@
 //! holds for the event `missed`, which only a session writes.
 
 use std::future::poll_fn;
-use std::io::{self, Read, Write};
+use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -23,15 +23,16 @@ use futures_io::{AsyncRead, AsyncWrite};
 use super::form::{Encoded, Form};
 use super::history::Since;
 use super::hub;
-use super::local_subscribers::{Delivery, LocalSubscribers, is_later};
+use super::local_subscribers::{Delivery, LocalSubscribers};
 use super::mailbox::{EndReason, Mailbox};
 use super::mercure::reader::ReaderRecord;
 use super::mercure::subscriptions;
 use super::rights::Grant;
 use super::send_queue::SendQueue;
 use crate::config::Slow;
+use crate::parked_stream::Written;
 use crate::parking_lot::{ParkedConnection, ResumeReason};
-use crate::transport::{Socket, Transport};
+use crate::transport::Transport;
 
 /// How long the end of a connection may take.
 pub(super) const CLOSE: Duration = Duration::from_secs(2);
@@ -73,27 +74,6 @@ impl Backlog {
     }
 }
 
-/// Writes as many bytes as there is room for now.
-pub(super) fn write(socket: &Socket, bytes: &[u8]) -> io::Result<usize> {
-    // std makes the kernel return an error, and not a signal, if the other end is closed.
-    let outcome = match socket {
-        Socket::Tcp(stream) => (&*stream).write(bytes),
-        Socket::Unix(stream) => (&*stream).write(bytes),
-    };
-    match outcome {
-        Err(error) if is_later(&error) => Ok(0),
-        outcome => outcome,
-    }
-}
-
-/// Reads the bytes that are available now.
-pub(super) fn read(socket: &Socket, room: &mut [u8]) -> io::Result<usize> {
-    match socket {
-        Socket::Tcp(stream) => (&*stream).read(room),
-        Socket::Unix(stream) => (&*stream).read(room),
-    }
-}
-
 impl LocalSubscribers {
     /// Returns the form of a parked subscriber, and its send queue at the last sign of life that
     /// was not answered.
@@ -125,8 +105,16 @@ impl LocalSubscribers {
             (ResumeReason::Ready, Form::WebSocket | Form::Json) => {
                 self.read_parked(index, parked, form);
             }
+            (ResumeReason::Ready, Form::Events | Form::Mercure)
+                if parked.stream.is_encrypted() && !parked.stream.socket().has_ended() =>
+            {
+                let backlog = Backlog { rest: Bytes::new(), mailbox: Rc::default() };
+                self.continue_events(index, parked, form, backlog);
+            }
             // It also comes back like this if it cannot be left to another server.
-            (ResumeReason::Ready, Form::Events | Form::Mercure) if !parked.socket.has_ended() => {
+            (ResumeReason::Ready, Form::Events | Form::Mercure)
+                if !parked.stream.socket().has_ended() =>
+            {
                 self.park_subscriber(index, parked, form, pinged);
             }
             (ResumeReason::Ready, Form::Events | Form::Mercure) => self.remove(index),
@@ -152,21 +140,25 @@ impl LocalSubscribers {
     fn show_life(
         self: Rc<LocalSubscribers>,
         index: usize,
-        parked: ParkedConnection,
+        mut parked: ParkedConnection,
         form: Form,
         pinged: Option<SendQueue>,
     ) {
-        if pinged.is_some_and(|queue| form.has_gone(queue, &parked.socket)) {
+        if pinged.is_some_and(|queue| form.has_gone(queue, parked.stream.socket())) {
             return self.remove(index);
         }
         if self.hub.is_gathering() {
             return self.park_subscriber(index, parked, form, None);
         }
         let bytes = form.sign_of_life();
-        let mut queue = SendQueue::of(&parked.socket);
-        let Ok(count) = write(&parked.socket, bytes) else { return self.remove(index) };
+        let mut queue = SendQueue::of(&parked.stream);
+        let Ok(written) = parked.stream.write(bytes) else { return self.remove(index) };
+        let count = match written {
+            Written::Some(count) => count,
+            Written::Held => bytes.len(),
+        };
         self.wrote(index, form, count);
-        if count == bytes.len() {
+        if written == Written::Some(bytes.len()) {
             queue.wrote(count);
             return self.park_subscriber(index, parked, form, Some(queue));
         }
@@ -276,7 +268,7 @@ impl LocalSubscribers {
             self.read_as(index, record, false);
         }
         if rest.is_empty() && mailbox.is_empty() && mailbox.ended().is_none() {
-            let pinged = pinged.then(|| SendQueue::of(&parked.socket));
+            let pinged = pinged.then(|| SendQueue::of(&parked.stream));
             self.clone().park_subscriber(index, parked, form, pinged);
         } else {
             self.continue_in_task(index, parked, form, Backlog { rest, mailbox });

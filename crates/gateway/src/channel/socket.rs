@@ -25,9 +25,9 @@ use super::form::Form;
 use super::frames::PING;
 use super::hub;
 use super::json_frame;
-use super::local_subscribers::{Delivery, LocalSubscribers, Subscription, is_later};
+use super::local_subscribers::{Delivery, LocalSubscribers, Subscription};
 use super::mailbox::{EndReason, Mailbox, Taken};
-use super::parked::{Backlog, CLOSE, MOMENT, Next, ROUNDS, linger, read, write};
+use super::parked::{Backlog, CLOSE, MOMENT, Next, ROUNDS, linger};
 use super::publisher_queue::PublishTurn;
 use super::rights::Grant;
 use super::send_queue::SendQueue;
@@ -35,10 +35,11 @@ use super::session::{Session, SessionState};
 use crate::body::Body;
 use crate::config::Slow;
 use crate::exchange::Exchange;
+use crate::parked_stream::{ParkedStream, is_later};
 use crate::parking_lot::ParkedConnection;
 use crate::peer::Peer;
 use crate::reply;
-use crate::transport::{Plain, Socket, Transport};
+use crate::transport::Transport;
 
 /// The most bytes that are made ready to be written before the rest is left with the messages that
 /// wait.
@@ -209,8 +210,13 @@ impl LocalSubscribers {
         parked: ParkedConnection,
         form: Form,
     ) {
+        if parked.stream.is_encrypted() {
+            // A record may take several reads, and may have to be answered.
+            let backlog = Backlog { rest: Bytes::new(), mailbox: Rc::default() };
+            return self.continue_socket(index, parked, form, backlog);
+        }
         let mut room = self.engine.read_buffer.borrow_mut();
-        let bytes = match read(&parked.socket, &mut room) {
+        let bytes = match parked.stream.read_raw(&mut room) {
             Err(error) if is_later(&error) => {
                 drop(room);
                 return self.park_subscriber(index, parked, form, None);
@@ -223,7 +229,8 @@ impl LocalSubscribers {
         let session = Session::new(self.hub.options().message_bytes, form, may_publish);
         let mut session = session.limited(self.publisher(&parked.peer));
         session.read(bytes, &self.hub);
-        if session.left() > 0 && session.write(|parts| write(&parked.socket, &parts[0])).is_err() {
+        if session.left() > 0 && session.write(|parts| parked.stream.write_raw(&parts[0])).is_err()
+        {
             return self.remove(index);
         }
         if session.is_idle() {
@@ -259,12 +266,12 @@ impl LocalSubscribers {
     ) {
         let mailbox = backlog.mailbox;
         let subscription = Subscription::of(self, index);
-        let Ok(plain) = Plain::new(parked.socket) else { return };
+        let Ok(transport) = parked.stream.resume() else { return };
         self.set(index, Delivery::Task(mailbox.clone()));
         let counted = self.parking_lot.task();
         let session_task = SocketSession::new(subscription, mailbox, session, parked.peer, form);
         let goes_on = async move {
-            session_task.run(Transport::Plain(plain)).await;
+            session_task.run(transport).await;
             drop(counted);
         };
         spawn(goes_on).detach();
@@ -332,19 +339,22 @@ impl SocketSession {
         let silence = self.subscription.local_subscribers.hub.silence();
         self.quiet_until = Instant::now() + silence;
         let mut timer = pin!(sleep(self.grant.limit(silence)));
+        // What has made an encrypted connection readable is still to be read.
+        let mut is_read = matches!(transport, Transport::Plain(_));
         loop {
-            match transport {
-                Transport::Plain(plain) if self.is_idle() => {
-                    let (socket, ahead) = plain.into_parts();
-                    if ahead.is_empty() {
-                        return self.park(socket);
+            if is_read && self.is_idle() && transport.is_quiet() {
+                match transport.park() {
+                    Ok((stream, ahead)) if ahead.is_empty() => return self.park(stream),
+                    Ok((stream, ahead)) => {
+                        self.session.read(ahead.into(), &self.subscription.local_subscribers.hub);
+                        let Ok(resumed) = stream.resume() else { return };
+                        transport = resumed;
                     }
-                    self.session.read(ahead.into(), &self.subscription.local_subscribers.hub);
-                    let Ok(plain) = Plain::new(socket) else { return };
-                    transport = Transport::Plain(plain);
+                    Err(None) => return,
+                    Err(Some(busy)) => transport = busy,
                 }
-                other => transport = other,
             }
+            is_read = true;
             let next = poll_fn(|cx| self.poll(cx, &mut transport, timer.as_mut(), silence)).await;
             match next {
                 Next::Idle => {}
@@ -357,11 +367,11 @@ impl SocketSession {
         let _ = timeout(CLOSE, linger(transport)).await;
     }
 
-    fn park(self, socket: Socket) {
+    fn park(self, stream: ParkedStream) {
         let (local_subscribers, index) =
             (self.subscription.local_subscribers.clone(), self.subscription.index);
         self.subscription.detach();
-        let parked = ParkedConnection { socket, peer: self.peer, token: 0, pending: None };
+        let parked = ParkedConnection { stream, peer: self.peer, token: 0, pending: None };
         local_subscribers.park_subscriber(index, parked, self.form, None);
     }
 
@@ -496,7 +506,7 @@ impl SocketSession {
                 break;
             }
         }
-        if matches!(transport, Transport::Plain(_)) && self.is_idle() {
+        if self.is_idle() && transport.is_quiet() {
             return Poll::Ready(Next::Idle);
         }
         if self.session.state() != SessionState::Open && !self.ends {

@@ -314,7 +314,7 @@ impl Local {
         let peer = Peer { client, local, is_encrypted: false, is_proxied, permit: Some(permit) };
         let peer = Rc::new(peer);
         let mut parked =
-            ParkedConnection { socket: Socket::Tcp(stream), peer, token: 0, pending: None };
+            ParkedConnection { stream: Socket::Tcp(stream).into(), peer, token: 0, pending: None };
         let limit = Duration::from_secs(left.seconds.into());
         let subscribers = |space| self.worker.router().local_subscribers(by_space.get(&space)?);
         let (activity, sub) = left.activity.unnamed();

@@ -60,7 +60,6 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use superpoll_rt::hyper::FuturesIo;
 use superpoll_rt::spawn;
 use superpoll_rt::time::timeout_at;
 
@@ -69,12 +68,10 @@ use super::listener_context::ListenerContext;
 use super::{http1, http2};
 use crate::parking_lot::{ConnectionOwner, ParkedConnection, ResumeReason, WakeOn};
 use crate::peer::Peer;
-use crate::proxy_protocol::{self, Rewind};
+use crate::proxy_protocol;
 use crate::succession::state::Activity;
-use crate::transport::{Plain, Transport};
-
-/// The protocol name of HTTP/2 in ALPN (RFC 9113, section 3.2).
-const H2: &[u8] = b"h2";
+use crate::tls::{self, Accepted};
+use crate::transport::{ClientTls, Plain, Transport};
 
 impl ListenerContext {
     /// Begins a connection that has just been accepted.
@@ -103,16 +100,14 @@ impl ListenerContext {
             return http1::serve(self, Transport::Plain(plain), Rc::new(peer), initial).await;
         };
         peer.is_encrypted = true;
-        let stream = Rewind::new(before, plain);
-        match timeout_at(until, tls.accept(stream)).await {
-            Ok(Ok(stream)) => {
-                let is_h2 = stream.get_ref().1.alpn_protocol() == Some(H2);
-                let transport = Transport::Tls(Box::new(FuturesIo::new(stream)));
-                if is_h2 {
-                    http2::serve(self, transport, Rc::new(peer)).await;
-                } else {
-                    http1::serve(self, transport, Rc::new(peer), InitialState::default()).await;
-                }
+        match timeout_at(until, tls::accept(tls, plain, before, |_| ())).await {
+            Ok(Ok(Accepted::Http2(stream))) => {
+                let transport = ClientTls::Rustls(stream).into();
+                http2::serve(self, transport, Rc::new(peer)).await;
+            }
+            Ok(Ok(Accepted::Http1(stream))) => {
+                let transport = ClientTls::Records(stream).into();
+                http1::serve(self, transport, Rc::new(peer), InitialState::default()).await;
             }
             Ok(Err(_)) => counters.broken.add(1),
             Err(_) => counters.timed_out.add(1),
@@ -134,14 +129,16 @@ impl ConnectionOwner for ListenerContext {
         let counters = &self.worker.counters;
         match why {
             ResumeReason::Ready => {
-                let Ok(plain) = Plain::new(parked.socket) else { return };
-                let transport = Transport::Plain(plain);
+                let Ok(transport) = parked.stream.resume() else { return };
                 let requests = u32::try_from(parked.token).unwrap_or(u32::MAX);
                 let initial = InitialState { requests, speaks: true, ..InitialState::default() };
                 spawn(http1::serve(self, transport, parked.peer, initial)).detach();
             }
-            ResumeReason::TimedOut => counters.timed_out.add(1),
-            ResumeReason::Draining => {}
+            ResumeReason::TimedOut => {
+                counters.timed_out.add(1);
+                parked.stream.close();
+            }
+            ResumeReason::Draining => parked.stream.close(),
         }
     }
 }

@@ -11,16 +11,17 @@
 
 use std::any::Any;
 use std::future::{Future, poll_fn};
+use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use futures_io::AsyncWrite;
+use futures_io::{AsyncRead, AsyncWrite};
 use http::Response;
 use hyper::service::service_fn;
-use superpoll_rt::time::{sleep, timeout};
+use superpoll_rt::time::{sleep, timeout, timeout_at};
 
 use super::answer::{ConnectionState, Entry, serve_one};
 use super::clock::{Clock, ExitReason, limit_of_idleness};
@@ -30,12 +31,13 @@ use super::watched::Watched;
 use super::worker::ActiveConnection;
 use crate::body::Body;
 use crate::exchange::Plan;
+use crate::parked_stream::ParkedStream;
 use crate::parking_lot::{
     ParkedConnection, PendingRequest, Responder, ResponseEntry, WaitingRequest,
 };
 use crate::peer::Peer;
 use crate::peer::RequestForm;
-use crate::transport::{Plain, Transport};
+use crate::transport::Transport;
 
 /// How long an encrypted connection may take to send its end.
 const GOODBYE: Duration = Duration::from_secs(2);
@@ -69,7 +71,7 @@ pub(super) async fn serve(
 ) {
     let InitialState { mut before, requests, speaks, first } = initial;
     let active = context.worker.begin();
-    let can_park = matches!(transport, Transport::Plain(_));
+    let can_park = transport.can_park();
     let state = Rc::new(ConnectionState::new(context.clone(), peer, (can_park, true)));
     state.earlier.set(requests);
     if let Some((response, entry)) = first {
@@ -153,10 +155,9 @@ pub(super) async fn serve(
                 }
                 return;
             }
-            (ExitReason::Waits, Transport::Plain(plain)) => {
+            (ExitReason::Waits, below) if below.can_park() => {
                 let Some(Plan::Wait(then)) = state.plan.take() else { return };
-                let (socket, ahead) = plain.into_parts();
-                let before = joined(read, ahead.into());
+                let Some((stream, before)) = settle(below, read, &context).await else { return };
                 let before = (!before.is_empty()).then(|| Box::new(before));
                 let mut entry = state.entry.take();
                 entry.iter_mut().for_each(|entry| entry.detach());
@@ -165,25 +166,36 @@ pub(super) async fn serve(
                 let pending = Some(PendingRequest { by: context, form, before, requests, note });
                 let peer = state.peer.clone();
                 then(WaitingRequest {
-                    parked: ParkedConnection { socket, peer, token: 0, pending },
+                    parked: ParkedConnection { stream, peer, token: 0, pending },
                 });
                 return;
             }
-            (ExitReason::Idle, Transport::Plain(plain)) if read.is_empty() => {
-                let (socket, ahead) = plain.into_parts();
-                if ahead.is_empty() {
-                    let quiet = clock.since.elapsed();
-                    let limit = limit_of_idleness(&state).saturating_sub(quiet);
-                    let peer = state.peer.clone();
-                    let token = u64::from(state.requests());
-                    context.park(ParkedConnection { socket, peer, token, pending: None }, limit);
-                    return;
+            (ExitReason::Idle, below) if read.is_empty() && below.can_park() => {
+                if context.worker.is_draining() && !matches!(below, Transport::Plain(_)) {
+                    return close(below, &state, &active).await;
                 }
-                let Ok(plain) = Plain::new(socket) else { return };
-                transport = Transport::Plain(plain);
-                before = ahead.into();
+                match below.park() {
+                    Ok((stream, ahead)) if ahead.is_empty() => {
+                        let quiet = clock.since.elapsed();
+                        let limit = limit_of_idleness(&state).saturating_sub(quiet);
+                        let peer = state.peer.clone();
+                        let token = u64::from(state.requests());
+                        let parked = ParkedConnection { stream, peer, token, pending: None };
+                        return context.park(parked, limit);
+                    }
+                    Ok((stream, ahead)) => {
+                        let Ok(resumed) = stream.resume() else { return };
+                        transport = resumed;
+                        before = ahead.into();
+                    }
+                    Err(None) => return,
+                    Err(Some(busy)) => {
+                        transport = busy;
+                        before = Bytes::new();
+                    }
+                }
             }
-            // An encrypted connection is not parked: the server is about to end.
+            // It is not parked: the server is about to end.
             (ExitReason::Idle, below) if read.is_empty() => {
                 return close(below, &state, &active).await;
             }
@@ -226,6 +238,47 @@ fn joined(first: Bytes, second: Bytes) -> Bytes {
     all.extend_from_slice(&first);
     all.extend_from_slice(&second);
     all.freeze()
+}
+
+/// The most bytes that a client may send behind a request that waits.
+const BEHIND: usize = 64 << 10;
+
+/// Takes a connection whose request waits from the engine, with the bytes that have come behind the
+/// request. Bytes of an encrypted connection that were read are opened first, so the rest of a
+/// record that has begun is waited for. `None` if that does not come.
+async fn settle(
+    mut transport: Transport,
+    read: Bytes,
+    context: &ListenerContext,
+) -> Option<(ParkedStream, Bytes)> {
+    let until = Instant::now() + context.worker.timeouts.get().header;
+    let mut before = BytesMut::from(read);
+    loop {
+        match transport.park() {
+            Ok((stream, ahead)) => {
+                before.extend_from_slice(&ahead);
+                return Some((stream, before.freeze()));
+            }
+            Err(busy) => transport = busy?,
+        }
+        let mut room = [0; 4096];
+        let some = poll_fn(|cx| {
+            if transport.is_quiet() {
+                return Poll::Ready(Ok(0));
+            }
+            match AsyncRead::poll_read(Pin::new(&mut transport), cx, &mut room) {
+                // No byte may mean that the last record was none of data.
+                Poll::Pending if transport.is_quiet() => Poll::Ready(Ok(0)),
+                Poll::Ready(Ok(0)) => Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+                outcome => outcome,
+            }
+        });
+        let count = timeout_at(until, some).await.ok()?.ok()?;
+        before.extend_from_slice(&room[..count]);
+        if before.len() > BEHIND {
+            return None;
+        }
+    }
 }
 
 async fn too_slow(mut transport: Transport, context: &ListenerContext, active: &ActiveConnection) {
@@ -272,11 +325,10 @@ impl Responder for ListenerContext {
         response: Response<Body>,
     ) {
         let PendingRequest { form, before, note, requests, .. } = pending;
-        let ParkedConnection { socket, peer, .. } = parked;
-        let Ok(plain) = Plain::new(socket) else { return };
+        let ParkedConnection { stream, peer, .. } = parked;
+        let Ok(transport) = stream.resume() else { return };
         let head = Bytes::from_static(stand_in(form));
         let before = joined(head, before.map_or_else(Bytes::new, |before| *before));
-        let transport = Transport::Plain(plain);
         let first = Some((response, note.and_then(|note| note.downcast().ok())));
         let initial = InitialState { before, requests, speaks: false, first };
         superpoll_rt::spawn(serve(self, transport, peer, initial)).detach();

@@ -1,8 +1,9 @@
 //! The state that the connections of one listener on one engine share.
 
 use std::rc::Rc;
+use std::sync::Arc;
 
-use futures_rustls::TlsAcceptor;
+use futures_rustls::rustls::ServerConfig;
 use hyper::server::conn::http1;
 
 use super::worker::Worker;
@@ -14,7 +15,7 @@ pub(super) struct ListenerContext {
     pub worker: Rc<Worker>,
     pub http1: http1::Builder,
     pub header_bytes: u32,
-    pub tls: Option<TlsAcceptor>,
+    pub tls: Option<Arc<ServerConfig>>,
     proxy_protocol: bool,
     /// Whether only programs on this machine reach the listener, and no proxy is known to be before
     /// it.
@@ -25,7 +26,7 @@ impl ListenerContext {
     pub(super) fn new(
         worker: Rc<Worker>,
         on: &Address,
-        tls: Option<TlsAcceptor>,
+        tls: Option<Arc<ServerConfig>>,
         proxy_protocol: bool,
     ) -> ListenerContext {
         let header_bytes = usize::try_from(worker.limits.get().header_bytes).unwrap_or(usize::MAX);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-use futures_rustls::TlsAcceptor;
+use futures_rustls::rustls::ServerConfig;
 use superpoll_rt::Runtime;
 
 use super::{Error, Frontend, Kind, Server, failed, tls};
@@ -41,7 +41,7 @@ pub(super) struct Part {
 pub(super) struct Opening {
     pub listener: Listener,
     pub on: Address,
-    pub tls: Option<TlsAcceptor>,
+    pub tls: Option<Arc<ServerConfig>>,
     pub proxy_protocol: bool,
 }
 

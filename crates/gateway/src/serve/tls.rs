@@ -5,7 +5,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use futures_rustls::TlsAcceptor;
 use futures_rustls::rustls::ServerConfig;
 use futures_rustls::rustls::crypto::ring;
 use futures_rustls::rustls::pki_types::pem::{self, PemObject};
@@ -42,7 +41,7 @@ fn wrong(path: &Path, kind: &str) -> impl FnOnce(pem::Error) -> TlsError {
 }
 
 /// Reads a certificate and its key, and offers HTTP/2 and HTTP/1.1.
-pub(super) fn acceptor(tls: &Tls) -> Result<TlsAcceptor, TlsError> {
+pub(super) fn acceptor(tls: &Tls) -> Result<Arc<ServerConfig>, TlsError> {
     let path = &tls.certificate;
     let mut chain = Vec::new();
     for certificate in CertificateDer::pem_file_iter(path).map_err(wrong(path, "certificate"))? {
@@ -63,7 +62,8 @@ pub(super) fn acceptor(tls: &Tls) -> Result<TlsAcceptor, TlsError> {
         .with_single_cert(chain, key)
         .map_err(refused)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(TlsAcceptor::from(Arc::new(config)))
+    crate::tls::prepare(&mut config);
+    Ok(Arc::new(config))
 }
 
 impl From<TlsError> for io::Error {

@@ -97,6 +97,10 @@ impl Read for Watched {
             Read::poll_read(Pin::new(&mut this.transport), cx, room)
         });
         this.io_activity.waits.set(outcome.is_pending());
+        if outcome.is_pending() && this.transport.has_part() {
+            // The client is sending: the limits of a request hold, not those of idleness.
+            this.io_activity.unused.set(true);
+        }
         if let Poll::Ready(Ok(count)) = outcome {
             // An end counts as well: it is no longer idle.
             this.io_activity.unused.set(true);

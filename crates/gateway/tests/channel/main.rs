@@ -15,6 +15,7 @@ mod mercure_state;
 mod names;
 mod origins;
 mod parked_events;
+mod parked_tls;
 mod poll;
 mod presence;
 mod pressure;

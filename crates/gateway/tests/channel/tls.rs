@@ -1,9 +1,10 @@
-//! Channels over encrypted connections and HTTP/2, which are not parked.
+//! Channels over encrypted connections and HTTP/2.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
 
+use futures_rustls::rustls::pki_types::pem::PemObject;
 use futures_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use futures_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use http_body_util::{BodyExt, Full};
@@ -41,6 +42,21 @@ impl Trust {
             .with_no_client_auth();
         config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
         Trust { folder, config: Arc::new(config) }
+    }
+
+    /// Returns the setting of a listener that encrypts.
+    pub(crate) fn tls(&self) -> String {
+        let (cert, key) = (self.folder.path().join("cert.pem"), self.folder.path().join("key.pem"));
+        format!("tls = {{ certificate = {cert:?}, key = {key:?} }}\n")
+    }
+
+    /// Returns the authorities that a client trusts.
+    pub(crate) fn roots(&self) -> RootCertStore {
+        let mut roots = RootCertStore::empty();
+        for one in CertificateDer::pem_file_iter(self.folder.path().join("cert.pem")).unwrap() {
+            roots.add(one.unwrap()).unwrap();
+        }
+        roots
     }
 
     fn stage(&self, backend: BackendKind) -> Stage {
@@ -129,7 +145,7 @@ fn between_two_requests_the_time_for_a_head_does_not_run() {
     }
 }
 
-/// An encrypted long-poll has a task as well, and hyper does not read while it waits.
+/// Whether or not they say so.
 #[test]
 fn clients_that_have_gone_are_no_subscribers_any_more() {
     let trust = Trust::new(&[b"http/1.1"]);

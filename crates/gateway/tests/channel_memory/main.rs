@@ -4,6 +4,7 @@
 #[path = "../channel/clients.rs"]
 #[expect(dead_code, reason = "shared with the other tests of channels")]
 mod clients;
+mod encrypted;
 #[path = "../serve/frames2.rs"]
 #[expect(dead_code, reason = "shared with the tests of the web server")]
 mod frames2;

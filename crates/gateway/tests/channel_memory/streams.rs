@@ -15,7 +15,7 @@ use crate::{alone, sys};
 const CONNECTIONS: usize = 3;
 const STREAMS: usize = 100;
 
-fn trust(folder: &std::path::Path) -> ClientConfig {
+pub(crate) fn trust(folder: &std::path::Path) -> ClientConfig {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     std::fs::write(folder.join("cert.pem"), made.cert.pem()).unwrap();
     std::fs::write(folder.join("key.pem"), made.signing_key.serialize_pem()).unwrap();

@@ -72,9 +72,8 @@ fn tls_with_http_1() {
                 stream.read_exact(&mut byte).unwrap();
                 read.push(byte[0]);
             }
-            // It has a state that cannot be parked, and stays.
-            std::thread::sleep(std::time::Duration::from_millis(100));
-            assert_eq!(stage.count(|engine| &engine.parked), 0);
+            // Its keys are parked with it.
+            stage.until(|engine| &engine.parked, 1);
         }
         // Plain text on the same port, and a client that hangs up within the handshake.
         let mut plain = stage.connect();

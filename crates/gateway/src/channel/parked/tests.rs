@@ -1,5 +1,6 @@
 //! Parked subscribers, and successors.
 
+use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::rc::Weak;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use crate::config::Channel;
 use crate::parking_lot::ParkingLot;
 use crate::peer::Peer;
 use crate::succession::records::RecordStore;
+use crate::transport::Socket;
 
 const FORMS: [Form; Form::COUNT] = [Form::WebSocket, Form::Json, Form::Events, Form::Mercure];
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -78,7 +80,7 @@ fn connection() -> (ParkedConnection, UnixStream) {
     server.set_nonblocking(true).unwrap();
     client.set_nonblocking(true).unwrap();
     let (socket, peer) = (Socket::Unix(server), Rc::new(Peer::default()));
-    (ParkedConnection { socket, peer, token: 0, pending: None }, client)
+    (ParkedConnection { stream: socket.into(), peer, token: 0, pending: None }, client)
 }
 
 /// Reads as many bytes as are expected.
@@ -113,7 +115,7 @@ fn a_successor_goes_on_behind_any_byte() {
                 let subscribers = subscribers(&hub, &lot);
                 let (parked, client) = connection();
                 let written = count.min(all.len());
-                assert_eq!(write(&parked.socket, &all[..written]).unwrap(), written);
+                assert_eq!(parked.stream.write_raw(&all[..written]).unwrap(), written);
                 let state = (after, false);
                 let outcome = subscribers.adopt(parked, form, state, whole(form), count as u64);
                 if count > all.len() {
@@ -168,7 +170,7 @@ fn a_successor_goes_on_behind_messages_that_are_not_kept() {
                 let subscribers = subscribers(&hub, &lot);
                 let (parked, client) = connection();
                 let written = count.min(all.len());
-                assert_eq!(write(&parked.socket, &all[..written]).unwrap(), written);
+                assert_eq!(parked.stream.write_raw(&all[..written]).unwrap(), written);
                 let (state, rights) = ((2, Some(offset), false), whole(form));
                 let outcome =
                     subscribers.adopt_named(parked, form, state, rights, count as u64, None);

@@ -1,0 +1,129 @@
+//! A stream that belongs to no engine: a socket, and the keys of the connection if it is encrypted.
+
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use crate::tls::ParkedKeys;
+use crate::transport::{ClientTls, Layered, Plain, Socket, Transport};
+
+/// A stream between two records, or two bytes if it is not encrypted.
+#[derive(Debug)]
+pub(crate) struct ParkedStream {
+    socket: Socket,
+    keys: Option<Box<ParkedKeys>>,
+}
+
+/// A message as it is written to a stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Written {
+    /// This many bytes; the rest is to be written.
+    Some(usize),
+    /// The stream holds the rest of it, and writes that first when it goes on with an engine.
+    Held,
+}
+
+impl From<Socket> for ParkedStream {
+    fn from(socket: Socket) -> ParkedStream {
+        ParkedStream { socket, keys: None }
+    }
+}
+
+impl ParkedStream {
+    pub(crate) fn new(socket: Socket, keys: Option<Box<ParkedKeys>>) -> ParkedStream {
+        ParkedStream { socket, keys }
+    }
+
+    /// Returns the socket below.
+    pub(crate) fn socket(&self) -> &Socket {
+        &self.socket
+    }
+
+    /// Whether it is encrypted.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.keys.is_some()
+    }
+
+    /// Seals messages, each in records of its own. They have to be written in this order and before
+    /// anything else: by [`write_raw`](ParkedStream::write_raw), and what that leaves by
+    /// [`owes`](ParkedStream::owes). `None` if the stream has to go on with an engine first.
+    pub(crate) fn seal(&mut self, messages: &[&[u8]]) -> Option<Vec<u8>> {
+        self.keys.as_mut()?.seal(messages)
+    }
+
+    /// Holds sealed bytes that were not written.
+    pub(crate) fn owes(&mut self, rest: &[u8]) {
+        if let Some(keys) = &mut self.keys
+            && !rest.is_empty()
+        {
+            keys.owes(rest);
+        }
+    }
+
+    /// Writes as many bytes as there is room for now, as they are.
+    pub(crate) fn write_raw(&self, bytes: &[u8]) -> io::Result<usize> {
+        // std makes the kernel return an error, and not a signal, if the other end is closed.
+        let outcome = match &self.socket {
+            Socket::Tcp(stream) => (&*stream).write(bytes),
+            Socket::Unix(stream) => (&*stream).write(bytes),
+        };
+        match outcome {
+            Err(error) if is_later(&error) => Ok(0),
+            outcome => outcome,
+        }
+    }
+
+    /// Writes one message, sealed if the stream is encrypted.
+    pub(crate) fn write(&mut self, message: &[u8]) -> io::Result<Written> {
+        if self.keys.is_none() {
+            return self.write_raw(message).map(Written::Some);
+        }
+        let Some(sealed) = self.seal(&[message]) else { return Ok(Written::Some(0)) };
+        let count = self.write_raw(&sealed)?;
+        if count == sealed.len() {
+            return Ok(Written::Some(message.len()));
+        }
+        self.owes(&sealed[count..]);
+        Ok(Written::Held)
+    }
+
+    /// Reads the bytes that are available now, of a stream that is not encrypted.
+    pub(crate) fn read_raw(&self, room: &mut [u8]) -> io::Result<usize> {
+        match &self.socket {
+            Socket::Tcp(stream) => (&*stream).read(room),
+            Socket::Unix(stream) => (&*stream).read(room),
+        }
+    }
+
+    /// Closes a stream on which nothing is under way, and says so to a client whose connection is
+    /// encrypted.
+    pub(crate) fn close(mut self) {
+        if let Some(keys) = self.keys.take() {
+            // The client may have gone, or may read nothing.
+            let _ = self.write_raw(&keys.close());
+        }
+    }
+
+    /// Gives the stream to the engine of this thread.
+    ///
+    /// # Errors
+    ///
+    /// The runtime's error.
+    pub(crate) fn resume(self) -> io::Result<Transport> {
+        let plain = Plain::new(self.socket)?;
+        Ok(match self.keys {
+            None => Layered::Plain(plain),
+            Some(keys) => ClientTls::from(keys.resume(plain)).into(),
+        })
+    }
+}
+
+impl AsFd for ParkedStream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Whether an operation has to be tried again later.
+pub(crate) fn is_later(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}

@@ -1,0 +1,43 @@
+//! TLS below HTTP/1: connections whose encryption is a few bytes of state.
+//!
+//! rustls does the handshake, and everything about a connection of HTTP/2. A connection of HTTP/1
+//! leaves rustls when its handshake is over (`handshake`): its secrets and the numbers of its next
+//! records are taken from rustls, and a record layer of our own goes on with them (`records`). It
+//! has no cryptography of its own either: HKDF and the ciphers are ring's, as rustls' are.
+//!
+//! The reason is idleness. An object of rustls can neither be small nor go elsewhere. A record layer
+//! between two records is two secrets and two numbers ([`ParkedKeys`]), so a connection on which
+//! nothing happens is parked with 140 bytes more than one that is not encrypted.
+//!
+//! ```text
+//!                  HTTP/2
+//!   HANDSHAKE ---------------> rustls' stream, to the end
+//!       |
+//!       | HTTP/1: secrets and numbers leave rustls
+//!       v          nothing read or written is under way
+//!   TlsStream ----------------------------------------> ParkedKeys
+//!       ^                                                 |   | a message of a channel
+//!       |      readable, time is over, or no room         |   +--> sealed and written
+//!       +-------------------------------------------------+        where it is parked
+//! ```
+//!
+//! A number is spent before a record is sealed with it, and whoever seals owns the only copy of the
+//! keys: [`TlsStream::park`] and [`ParkedKeys::resume`] consume what they are made from. Two records
+//! with one number would give away both texts, and with AES-GCM the key that authenticates.
+//!
+//! The rules are those of RFC 8446 (TLS 1.3, section 5 and 4.6.3) and RFC 5246 (TLS 1.2), and the
+//! limits are those of rustls.
+
+pub(crate) mod handshake;
+mod keys;
+mod parked;
+mod records;
+mod sealer;
+mod stream;
+mod suite;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use handshake::{Accepted, accept, prepare};
+pub(crate) use parked::ParkedKeys;
+pub(crate) use stream::TlsStream;

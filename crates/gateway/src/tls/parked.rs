@@ -1,0 +1,119 @@
+//! The keys of a connection on which nothing happens.
+
+use std::fmt;
+
+use zeroize::Zeroizing;
+
+use super::keys::{Direction, Secret, secret};
+use super::records::{Alert, MOST_TEXT, Records};
+use super::sealer::Sealer;
+use super::stream::TlsStream;
+use super::suite::{LONGEST_SECRET, Suite};
+use crate::transport::Plain;
+
+/// The records that a parked connection leaves to whoever goes on with it, who may have to change
+/// the key.
+const KEPT: u64 = 16;
+
+/// The keys of a parked connection, between two records.
+pub(crate) struct ParkedKeys {
+    suite: Suite,
+    tx_number: u64,
+    rx_number: u64,
+    /// The secret of writing, then that of reading.
+    secrets: Zeroizing<[[u8; LONGEST_SECRET]; 2]>,
+    /// The rest of a record that has begun to be written. A connection with such a rest does not
+    /// stay parked.
+    unsent: Option<Box<[u8]>>,
+}
+
+impl ParkedKeys {
+    /// Returns the keys of a connection that is quiet.
+    pub(super) fn of(records: &Records) -> ParkedKeys {
+        let (suite, tx, rx) = records.directions();
+        let ((tx, tx_number), (rx, rx_number)) = (tx.state(), rx.state());
+        let secrets = Zeroizing::new([**tx, **rx]);
+        ParkedKeys { suite, tx_number, rx_number, secrets, unsent: None }
+    }
+
+    fn secret(&self, index: usize) -> Secret {
+        secret(&[&self.secrets[index][..]])
+    }
+
+    /// Seals messages, each in records of its own, and returns the records, which must be written
+    /// in this order and before anything else. `None`, and nothing is sealed, if the key has to be
+    /// changed first.
+    pub(crate) fn seal(&mut self, messages: &[&[u8]]) -> Option<Vec<u8>> {
+        // The direction of reading is neither needed nor made.
+        let tx = Direction::new(self.suite, self.secret(0), self.tx_number);
+        let count = messages.iter().map(|message| message.len().div_ceil(MOST_TEXT) as u64).sum();
+        if tx.left().checked_sub(count).is_none_or(|left| left < KEPT) {
+            return None;
+        }
+        let mut sealer = Sealer::new(self.suite, tx);
+        let mut sealed = Vec::new();
+        self.tx_number += count;
+        for message in messages {
+            sealer.seal(message, &mut sealed).ok()?;
+        }
+        Some(sealed)
+    }
+
+    /// Returns the record that says that no more bytes follow. Nothing is sealed behind it.
+    pub(crate) fn close(mut self: Box<Self>) -> Vec<u8> {
+        let tx = Direction::new(self.suite, self.secret(0), self.tx_number);
+        let mut record = Vec::new();
+        // Without it the client sees an end that nobody has announced.
+        let _ = Sealer::new(self.suite, tx).alert(Alert::CloseNotify, &mut record);
+        self.tx_number = u64::MAX;
+        record
+    }
+
+    /// Notes the bytes that were sealed and not written.
+    pub(crate) fn owes(&mut self, rest: &[u8]) {
+        self.unsent = Some(rest.into());
+    }
+
+    /// Goes on with the connection.
+    pub(crate) fn resume(self: Box<Self>, plain: Plain) -> TlsStream {
+        let (records, unsent) = self.into_records();
+        TlsStream::new(plain, records, Vec::new(), unsent)
+    }
+
+    /// Returns the records of the connection, and the bytes that were sealed and not written.
+    pub(super) fn into_records(mut self: Box<Self>) -> (Records, Vec<u8>) {
+        let unsent = self.unsent.take().unwrap_or_default();
+        let tx = Direction::new(self.suite, self.secret(0), self.tx_number);
+        let sealer = Sealer::new(self.suite, tx);
+        let rx = Direction::new(self.suite, self.secret(1), self.rx_number);
+        (Records::new(sealer, rx), unsent.into_vec())
+    }
+}
+
+impl fmt::Debug for ParkedKeys {
+    /// Shows no secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ParkedKeys { suite, tx_number, rx_number, .. } = self;
+        f.debug_struct("ParkedKeys")
+            .field("suite", suite)
+            .field("tx_number", tx_number)
+            .field("rx_number", rx_number)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+impl ParkedKeys {
+    /// Returns the keys of the other side.
+    pub(super) fn mirrored(mut self: Box<Self>) -> Box<ParkedKeys> {
+        self.secrets.reverse();
+        std::mem::swap(&mut self.tx_number, &mut self.rx_number);
+        self
+    }
+
+    /// Returns the keys as they are when they have sealed so many records.
+    pub(super) fn at(mut self: Box<Self>, tx_number: u64) -> Box<ParkedKeys> {
+        self.tx_number = tx_number;
+        self
+    }
+}
