@@ -39,6 +39,7 @@ mod accept;
 mod address;
 mod authority;
 mod body;
+mod certificates;
 pub mod channel;
 pub mod config;
 mod connection_limits;

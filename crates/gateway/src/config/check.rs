@@ -1,18 +1,19 @@
 //! The rules that types cannot express: turns the text as written into a configuration, or into the
 //! list of its mistakes.
 
+mod tls;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use futures_rustls::rustls::pki_types::ServerName;
 use toml::Spanned;
 use toml::de::DeTable;
 
 use super::model::{
     Action, Config, Host, Keeper, KeeperKind, Listener, Log, Process, Proxy, Redirect, Relay,
-    Route, Server, Tls, Upstream, UpstreamTls,
+    Route, Server, Upstream,
 };
 use super::overlap::overlap;
 use super::{disk, place, raw};
@@ -106,7 +107,12 @@ impl<'a> Check<'a> {
     }
 
     /// Checks the file that a path names, if files are checked.
-    fn on_disk(&mut self, place: Range<usize>, path: &Path, look: fn(&Path) -> Result<(), String>) {
+    fn on_disk(
+        &mut self,
+        place: Range<usize>,
+        path: &Path,
+        look: impl Fn(&Path) -> Result<(), String>,
+    ) {
         if self.base.is_some()
             && let Err(what) = look(path)
         {
@@ -254,36 +260,6 @@ impl<'a> Check<'a> {
         }
         let mode = raw.mode.map(|mode| mode.into_inner().0);
         Some(Listener { address, tls, proxy_protocol: raw.proxy_protocol, relay, mode })
-    }
-
-    fn tls(&mut self, tls: Spanned<raw::Tls>) -> Option<Tls> {
-        let place = tls.span();
-        match tls.into_inner() {
-            raw::Tls { certificate: Some(certificate), key: Some(key) } => {
-                let (certificate_place, key_place) = (certificate.span(), key.span());
-                let certificate = self.resolved(certificate.into_inner());
-                let key = self.resolved(key.into_inner());
-                self.on_disk(certificate_place, &certificate, disk::certificate);
-                self.on_disk(key_place, &key, disk::key);
-                return Some(Tls { certificate, key });
-            }
-            raw::Tls { certificate: Some(_), key: None } => {
-                self.missing(place, "a certificate without a key, expected key = FILE next to it");
-            }
-            raw::Tls { certificate: None, key: Some(_) } => {
-                self.missing(
-                    place,
-                    "a key without a certificate, expected certificate = FILE next to it",
-                );
-            }
-            raw::Tls { certificate: None, key: None } => {
-                self.missing(
-                    place,
-                    "tls without files, expected certificate = FILE and key = FILE",
-                );
-            }
-        }
-        None
     }
 
     fn hosts(&mut self, raw: Vec<Spanned<raw::Host>>) -> Vec<Host> {
@@ -533,32 +509,6 @@ impl<'a> Check<'a> {
             h2: upstream.h2,
             tls,
         }
-    }
-
-    fn upstream_tls(
-        &mut self,
-        tls: Spanned<raw::UpstreamTls>,
-        servers: &[Server],
-    ) -> Option<UpstreamTls> {
-        let place = tls.span();
-        let raw::UpstreamTls { ca, server_name } = tls.into_inner();
-        match &server_name {
-            Some(name) if ServerName::try_from(name.get_ref().as_str()).is_err() => {
-                let what = format!("{:?} is no name of a server", name.get_ref());
-                self.wrong(name.span(), format!("{what}, expected one as \"example.org\""));
-            }
-            None if servers.iter().any(|server| matches!(server.address, Address::Unix(_))) => {
-                let what = "a server in the Unix domain has no name that a certificate could have";
-                self.missing(place.clone(), format!("{what}, expected server_name = NAME"));
-            }
-            _ => {}
-        }
-        let Some(ca) = ca else {
-            let what = "tls without certificates that vouch for the servers";
-            self.missing(place, format!("{what}, expected ca = FILE"));
-            return None;
-        };
-        Some(UpstreamTls { ca, server_name: server_name.map(Spanned::into_inner) })
     }
 
     /// Checks a path with parameters, next to the others of its host.

@@ -35,9 +35,10 @@ use toml::de::{DeTable, DeValue};
 
 use self::check::{Check, LocatedMistake};
 pub use self::model::{
-    AccessLog, Action, Balance, Channel, Config, Files, Health, Host, HubOptions, Keeper,
-    KeeperKind, Limits, Listener, Log, LogFormat, MessageFormat, Metrics, Process, Proxy, Redirect,
-    Relay, Route, Server, Slow, Timeouts, Tls, Upstream, UpstreamTls,
+    AccessLog, Action, Balance, CertificateFiles, Channel, ClientCertificates, Config, Files,
+    Health, Host, HubOptions, Keeper, KeeperKind, Limits, Listener, Log, LogFormat, MessageFormat,
+    Metrics, Process, Proxy, Redirect, Relay, Route, Server, Slow, Timeouts, Tls, TlsVersion,
+    Upstream, UpstreamTls,
 };
 pub use self::origins::Origins;
 pub use self::publish_rate::PublishRate;

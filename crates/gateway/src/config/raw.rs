@@ -12,7 +12,7 @@ use toml::Spanned;
 
 use super::mercure::Mercure;
 use super::model::{
-    AccessLog, Balance, Channel, Files, Health, Limits, Log, Metrics, Process, Timeouts,
+    AccessLog, Balance, Channel, Files, Health, Limits, Log, Metrics, Process, Timeouts, TlsVersion,
 };
 use super::scalar::{self, AddressText, ModeText, ProxyProtocol};
 
@@ -69,6 +69,24 @@ pub(super) struct Listener {
 pub(super) struct Tls {
     pub(super) certificate: Option<Spanned<PathBuf>>,
     pub(super) key: Option<Spanned<PathBuf>>,
+    pub(super) certificates: Vec<Spanned<CertificateFiles>>,
+    pub(super) min_version: TlsVersion,
+    pub(super) client_ca: Option<Spanned<PathBuf>>,
+    pub(super) client_certificates: Option<Spanned<ClientCertificates>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct CertificateFiles {
+    pub(super) certificate: Option<Spanned<PathBuf>>,
+    pub(super) key: Option<Spanned<PathBuf>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum ClientCertificates {
+    Required,
+    Optional,
 }
 
 #[derive(Default, Deserialize)]

@@ -67,6 +67,7 @@ use superpoll_rt::time::timeout_at;
 use super::http1::InitialState;
 use super::listener_context::ListenerContext;
 use super::{http1, http2};
+use crate::certificates::ACME_TLS;
 use crate::parking_lot::{ConnectionOwner, ParkedConnection, ResumeReason, WakeOn};
 use crate::peer::Peer;
 use crate::proxy_protocol::{self, Rewind};
@@ -106,7 +107,12 @@ impl ListenerContext {
         let stream = Rewind::new(before, plain);
         match timeout_at(until, tls.accept(stream)).await {
             Ok(Ok(stream)) => {
-                let is_h2 = stream.get_ref().1.alpn_protocol() == Some(H2);
+                let protocol = stream.get_ref().1.alpn_protocol();
+                if protocol == Some(ACME_TLS) {
+                    // The handshake was all that the certificate authority wanted.
+                    return;
+                }
+                let is_h2 = protocol == Some(H2);
                 let transport = Transport::Tls(Box::new(FuturesIo::new(stream)));
                 if is_h2 {
                     http2::serve(self, transport, Rc::new(peer)).await;

@@ -25,7 +25,6 @@ mod opening;
 mod route_table;
 mod router;
 mod streams;
-mod tls;
 mod watched;
 mod worker;
 
@@ -44,6 +43,7 @@ use std::time::{Duration, Instant};
 use superpoll_rt::{Handle, Runtime, spawn, time};
 
 use crate::address::Address;
+use crate::certificates::CertificateStore;
 use crate::channel::{ChannelEngine, Hub, Registry, SharedRights};
 use crate::config::{self, Config};
 use crate::connection_limits::ConnectionLimits;
@@ -95,6 +95,8 @@ struct Frontend {
     asked: config::Listener,
     listening: Address,
     kind: Kind,
+    /// The certificates, if connections are encrypted.
+    certificates: Option<Arc<CertificateStore>>,
 }
 
 #[derive(Clone)]
@@ -399,7 +401,7 @@ impl Server {
         let report: Report = Arc::new(|_: &Event| {});
         SharedRights::all(config, &report).map_err(failed)?;
         for tls in config.listeners.iter().filter_map(|listener| listener.tls.as_ref()) {
-            tls::acceptor(tls).map_err(|error| failed(error.to_string()))?;
+            opening::tls_of(tls, None)?;
         }
         Ok(())
     }

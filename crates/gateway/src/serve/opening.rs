@@ -8,8 +8,9 @@ use std::sync::Arc;
 use futures_rustls::TlsAcceptor;
 use superpoll_rt::Runtime;
 
-use super::{Error, Frontend, Kind, Server, failed, tls};
+use super::{Error, Frontend, Kind, Server, failed};
 use crate::address::Address;
+use crate::certificates::{self, CertificateStore, ChallengeCertificates};
 use crate::channel::SharedRights;
 use crate::config::{self, Config};
 use crate::listen::{Bound, Listener};
@@ -70,12 +71,14 @@ impl Server {
         let engines = relay::Engines::new(runtime.handle(), runtime.backend());
         let (mut fronts, mut relayed) = (Vec::new(), Vec::new());
         for asked in &config.listeners {
-            let front = self.front(config, asked, &engines, &mut relayed)?;
+            let mut front = self.front(config, asked, &engines, &mut relayed)?;
             if let Kind::Http(bound) = &front.kind {
                 let cannot = |error| cannot_listen(&asked.address, error);
                 let tls = match &asked.tls {
                     Some(tls) => {
-                        Some(tls::acceptor(tls).map_err(|error| failed(error.to_string()))?)
+                        let (store, acceptor) = tls_of(tls, None)?;
+                        front.certificates = Some(store);
+                        Some(acceptor)
                     }
                     None => None,
                 };
@@ -146,7 +149,8 @@ impl Server {
             }
         };
         let Some(to) = &asked.relay else {
-            return Ok(Frontend { asked: asked.clone(), listening, kind: Kind::Http(bound) });
+            let kind = Kind::Http(bound);
+            return Ok(Frontend { asked: asked.clone(), listening, kind, certificates: None });
         };
         let settings = self.settings(config, asked, to)?;
         let relay = match kept.map(|(front, _)| &front.kind) {
@@ -166,7 +170,8 @@ impl Server {
                 relay
             }
         };
-        Ok(Frontend { asked: asked.clone(), listening, kind: Kind::Relay(bound, relay) })
+        let kind = Kind::Relay(bound, relay);
+        Ok(Frontend { asked: asked.clone(), listening, kind, certificates: None })
     }
 
     /// Returns the settings of a relay in a configuration.
@@ -188,6 +193,17 @@ impl Server {
         };
         relay::Settings::new(&relay.to, options, rules).map_err(|error| failed(error.to_string()))
     }
+}
+
+/// Returns the certificates of a listener, and the part that does its handshakes.
+pub(super) fn tls_of(
+    tls: &config::Tls,
+    challenges: Option<Arc<ChallengeCertificates>>,
+) -> Result<(Arc<CertificateStore>, TlsAcceptor), Error> {
+    let wrong = |error: certificates::CertificateError| failed(error.to_string());
+    let store = CertificateStore::read(tls, challenges).map_err(wrong)?;
+    let parameters = certificates::server_config(tls, store.clone()).map_err(wrong)?;
+    Ok((store, TlsAcceptor::from(Arc::new(parameters))))
 }
 
 fn cannot_listen(address: &Address, error: io::Error) -> Error {

@@ -42,9 +42,9 @@ servers = [{ address = "unix:c.sock" }]
 "#;
     std::fs::write(root.join("x.toml"), text).unwrap();
     let config = Config::read(root.join("x.toml")).unwrap_or_else(|error| panic!("{error}"));
-    let tls = config.listeners[0].tls.as_ref().unwrap();
+    let files = &config.listeners[0].tls.as_ref().unwrap().certificates[0];
     assert_eq!(
-        (tls.certificate.clone(), tls.key.clone()),
+        (files.certificate.clone(), files.key.clone()),
         (root.join("a.pem"), root.join("a.key"))
     );
     assert_eq!(config.listeners[1].address, Address::Unix(root.join("a.sock")));
@@ -61,7 +61,7 @@ servers = [{ address = "unix:c.sock" }]
     assert_eq!(config.upstreams["app"].servers[0].address, Address::Unix(root.join("c.sock")));
     // Without a file they stay as they are, and need not exist.
     let config = Config::parse("x", text).unwrap();
-    assert_eq!(config.listeners[0].tls.as_ref().unwrap().key, Path::new("a.key"));
+    assert_eq!(config.listeners[0].tls.as_ref().unwrap().certificates[0].key, Path::new("a.key"));
 }
 
 #[test]

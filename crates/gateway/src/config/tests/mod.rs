@@ -69,7 +69,7 @@ fn blamed(text: &str) -> Vec<(usize, usize, String)> {
 fn every_key_is_read() {
     let config = Config::parse("x", WHOLE).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(config.listeners.len(), 3);
-    assert_eq!(config.listeners[1].tls.as_ref().unwrap().key, Path::new("a.key"));
+    assert_eq!(config.listeners[1].tls.as_ref().unwrap().certificates[0].key, Path::new("a.key"));
     assert!(config.listeners[1].proxy_protocol && !config.listeners[0].proxy_protocol);
     assert_eq!(config.listeners[2].relay.as_ref().unwrap().to.to_string(), "10.0.0.1:5432");
     let host = &config.hosts[0];
