@@ -56,6 +56,7 @@ mod memory;
 mod parking_lot;
 mod peer;
 mod proxy_protocol;
+mod redirect;
 pub mod relay;
 mod reply;
 pub mod serve;

@@ -24,11 +24,15 @@ mod facts;
 mod load;
 mod server_config;
 mod store;
+mod subject;
 #[cfg(test)]
 mod tests;
+mod watch;
 
 pub(crate) use challenge::{ACME_TLS, ChallengeCertificates};
+pub(crate) use client::ClientCertificate;
 pub(crate) use error::CertificateError;
 pub(crate) use load::{Certificate, chain, key};
 pub(crate) use server_config::server_config;
 pub(crate) use store::CertificateStore;
+pub(crate) use watch::{CertificateStatus, Watch};

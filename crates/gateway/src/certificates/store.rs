@@ -7,11 +7,9 @@ use std::time::SystemTime;
 use futures_rustls::rustls::server::{ClientHello, ResolvesServerCert};
 use futures_rustls::rustls::sign::CertifiedKey;
 
-use super::CertificateError;
 use super::challenge::{ACME_TLS, ChallengeCertificates};
 use super::load::Certificate;
 use super::server_config::PROTOCOLS;
-use crate::config::Tls;
 
 /// The certificates of a listener. Handshakes take a lock for the time of a look-up, which readers
 /// share; installing a certificate takes it alone for the time of an assignment.
@@ -54,23 +52,6 @@ impl CertificateStore {
     /// authorities that validate a name.
     pub(crate) fn new(challenges: Option<Arc<ChallengeCertificates>>) -> Arc<CertificateStore> {
         Arc::new(CertificateStore { certificates: RwLock::default(), challenges })
-    }
-
-    /// Creates the store of a listener, with the certificates from its files; their labels are the
-    /// paths.
-    ///
-    /// # Errors
-    ///
-    /// A certificate cannot be used.
-    pub(crate) fn read(
-        tls: &Tls,
-        challenges: Option<Arc<ChallengeCertificates>>,
-    ) -> Result<Arc<CertificateStore>, CertificateError> {
-        let store = CertificateStore::new(challenges);
-        for files in &tls.certificates {
-            store.install(&files.label(), Certificate::read(files)?);
-        }
-        Ok(store)
     }
 
     /// Makes new connections use a certificate. It takes the place of the certificate with the same

@@ -1,7 +1,10 @@
 //! The rules that types cannot express: turns the text as written into a configuration, or into the
 //! list of its mistakes.
 
+mod hosts;
 mod tls;
+
+pub(super) use self::hosts::host_name;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
@@ -12,13 +15,14 @@ use toml::Spanned;
 use toml::de::DeTable;
 
 use super::model::{
-    Action, Config, Host, Keeper, KeeperKind, Listener, Log, Process, Proxy, Redirect, Relay,
-    Route, Server, Upstream,
+    Action, Config, Keeper, KeeperKind, Listener, Log, Process, Proxy, Redirect, Relay, Route,
+    Server, Upstream,
 };
 use super::overlap::overlap;
 use super::{disk, place, raw};
 use crate::address::Address;
 use crate::channel::pattern;
+use crate::redirect::Destination;
 use crate::telemetry::socket::SocketPath;
 
 /// A mistake and its place in the text, in bytes.
@@ -175,7 +179,7 @@ impl<'a> Check<'a> {
         }
         let is_open = |one: &&Listener| one.relay.is_none() && !one.is_private();
         self.open = listeners.iter().find(is_open).map(|one| one.address.clone());
-        let hosts = self.hosts(raw.hosts);
+        let hosts = self.hosts(raw.hosts, &listeners);
         let mut upstreams = BTreeMap::new();
         for (name, upstream) in raw.upstreams {
             let upstream = self.upstream(&name, upstream);
@@ -260,52 +264,6 @@ impl<'a> Check<'a> {
         }
         let mode = raw.mode.map(|mode| mode.into_inner().0);
         Some(Listener { address, tls, proxy_protocol: raw.proxy_protocol, relay, mode })
-    }
-
-    fn hosts(&mut self, raw: Vec<Spanned<raw::Host>>) -> Vec<Host> {
-        let mut names = BTreeSet::new();
-        let mut has_default = false;
-        let mut hosts = Vec::new();
-        for host in raw {
-            let place = host.span();
-            let host = host.into_inner();
-            let mut own = Vec::new();
-            // A host whose only name was wrong does not become the default host by that.
-            let nameless = host.names.is_empty() && !self.holes.contains(&place.start);
-            for name in host.names {
-                let place = name.span();
-                let name = name.into_inner().to_ascii_lowercase();
-                if let Err(what) = host_name(&name) {
-                    self.wrong(place, format!("{name:?} is no host name: {what}"));
-                } else if !names.insert(name.clone()) {
-                    let what =
-                        format!("the host name {name:?} repeats another, expected each name once");
-                    self.wrong(place, what);
-                } else {
-                    own.push(name);
-                }
-            }
-            let said = host.default.as_ref().map(|default| (*default.get_ref(), default.span()));
-            let default = nameless || said.as_ref().is_some_and(|(said, _)| *said);
-            if nameless && let Some((false, place)) = &said {
-                let what =
-                    "a host without names is the default host, expected names or default = true";
-                self.wrong(place.clone(), what);
-            }
-            if default && has_default {
-                let place = said.map_or(place.clone(), |(_, place)| place);
-                let what =
-                    "a second default host, expected names, or default = true on one host only";
-                self.wrong(place, what);
-            }
-            has_default |= default;
-            if host.routes.is_empty() {
-                self.missing(place, "the host has no routes, expected [[hosts.routes]]");
-            }
-            let routes = self.routes(host.routes);
-            hosts.push(Host { names: own, default, addresses: false, routes });
-        }
-        hosts
     }
 
     fn routes(&mut self, raw: Vec<Spanned<raw::Route>>) -> Vec<Route> {
@@ -419,12 +377,8 @@ impl<'a> Check<'a> {
             self.missing(place, "a redirect to nowhere, expected to = URL");
             return None;
         };
-        if to.get_ref().is_empty() || http::HeaderValue::from_str(to.get_ref()).is_err() {
-            let what = format!("{:?} is no URL", to.get_ref());
-            self.wrong(
-                to.span(),
-                format!("{what}, expected one as \"https://example.org/\" or \"/path\""),
-            );
+        if let Err(what) = Destination::parse(to.get_ref()) {
+            self.wrong(to.span(), what);
         }
         Some(Redirect { to: to.into_inner(), status })
     }
@@ -542,22 +496,6 @@ impl<'a> Check<'a> {
 /// Returns a path without the differences that do not matter to routes.
 fn same(path: &str) -> String {
     path.trim_end_matches('/').to_owned()
-}
-
-/// Checks the name of a host, in lower case; the error says why it is wrong.
-pub(super) fn host_name(name: &str) -> Result<(), &'static str> {
-    let rest = name.strip_prefix("*.").unwrap_or(name);
-    if rest.contains('*') {
-        return Err("a wildcard stands at the start only, expected one as \"*.example.org\"");
-    }
-    if rest.contains(':') && rest.parse::<std::net::Ipv6Addr>().is_err() {
-        return Err("it has a port, expected a name or an address alone");
-    }
-    let known = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte);
-    if rest.is_empty() || rest.len() > 253 || !rest.bytes().all(known) {
-        return Err("expected letters, digits, hyphens and dots, other letters as xn--");
-    }
-    Ok(())
 }
 
 fn is_authority(text: &str) -> bool {

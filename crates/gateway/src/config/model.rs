@@ -10,6 +10,7 @@ use serde::Deserialize;
 use superpoll::backend::{Profile, Tuning};
 use superpoll_rt::BackendKind;
 
+use super::encryption::{Https, Tls};
 use super::origins::Origins;
 use super::publish_rate::{self, PublishRate};
 use super::rights::{self, AuthorizeRule, Right, TokenRule};
@@ -134,56 +135,6 @@ impl Listener {
     }
 }
 
-/// Encryption towards clients.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Tls {
-    /// The certificates of the server; a client gets the one that is for the name that it asks for.
-    /// The first is for clients that ask for no name, or for a name that no certificate has.
-    pub certificates: Vec<CertificateFiles>,
-    /// The oldest version of TLS that is accepted. Default: 1.2.
-    pub min_version: TlsVersion,
-    /// The certificates that clients show. Default: clients are not asked for certificates.
-    pub client: Option<ClientCertificates>,
-}
-
-/// A certificate and its key, both as PEM files.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct CertificateFiles {
-    /// The file of the server's certificate, followed by the certificates of its issuers.
-    pub certificate: PathBuf,
-    /// The file of the private key.
-    pub key: PathBuf,
-}
-
-impl CertificateFiles {
-    /// Returns the name of the certificate in logs and metrics.
-    pub(crate) fn label(&self) -> String {
-        self.certificate.display().to_string()
-    }
-}
-
-/// A version of TLS.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Deserialize)]
-pub enum TlsVersion {
-    /// TLS 1.2. The default.
-    #[default]
-    #[serde(rename = "1.2")]
-    Tls12,
-    /// TLS 1.3.
-    #[serde(rename = "1.3")]
-    Tls13,
-}
-
-/// The certificates that clients show.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ClientCertificates {
-    /// The file of the authorities' certificates that vouch for clients.
-    pub ca: PathBuf,
-    /// Whether a client without a certificate is refused. A client with a wrong certificate always
-    /// is.
-    pub is_required: bool,
-}
-
 /// The other end of a listener that relays TCP.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Relay {
@@ -208,6 +159,12 @@ pub struct Host {
     /// no host, which no site can make a browser send. The built-in configurations set it; a file
     /// cannot. Default: no.
     pub addresses: bool,
+    /// The listeners on which the host is served, by their addresses. Default: none, which stands
+    /// for all listeners.
+    pub listeners: Vec<Address>,
+    /// What becomes of requests that are not encrypted, and what browsers are told. Default: both
+    /// kinds of requests are served alike.
+    pub https: Option<Https>,
     /// The routes, by path.
     pub routes: Vec<Route>,
 }
@@ -288,7 +245,8 @@ impl Default for Files {
 /// The destination of a redirect.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Redirect {
-    /// A URL, or a path on the same host.
+    /// A URL, or a path on the same host. `{host}`, `{path}` and `{query}` stand for these parts of
+    /// the request.
     pub to: String,
     /// 301, 302, 303, 307 or 308. Default: 308.
     pub status: u16,

@@ -67,7 +67,7 @@ use superpoll_rt::time::timeout_at;
 use super::http1::InitialState;
 use super::listener_context::ListenerContext;
 use super::{http1, http2};
-use crate::certificates::ACME_TLS;
+use crate::certificates::{ACME_TLS, ClientCertificate};
 use crate::parking_lot::{ConnectionOwner, ParkedConnection, ResumeReason, WakeOn};
 use crate::peer::Peer;
 use crate::proxy_protocol::{self, Rewind};
@@ -113,6 +113,8 @@ impl ListenerContext {
                     return;
                 }
                 let is_h2 = protocol == Some(H2);
+                let shown = ClientCertificate::shown(stream.get_ref().1.peer_certificates());
+                peer.certificate = shown.map(Box::new);
                 let transport = Transport::Tls(Box::new(FuturesIo::new(stream)));
                 if is_h2 {
                     http2::serve(self, transport, Rc::new(peer)).await;

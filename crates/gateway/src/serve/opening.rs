@@ -10,7 +10,7 @@ use superpoll_rt::Runtime;
 
 use super::{Error, Frontend, Kind, Server, failed};
 use crate::address::Address;
-use crate::certificates::{self, CertificateStore, ChallengeCertificates};
+use crate::certificates::{self, CertificateStore, ChallengeCertificates, Watch};
 use crate::channel::SharedRights;
 use crate::config::{self, Config};
 use crate::listen::{Bound, Listener};
@@ -29,6 +29,7 @@ pub(super) struct Prepared {
     pub fronts: Vec<Frontend>,
     pub relayed: Vec<Relayed>,
     pub log: Option<Arc<Log>>,
+    pub watch: Watch,
 }
 
 /// An engine's part of them.
@@ -42,6 +43,8 @@ pub(super) struct Part {
 pub(super) struct Opening {
     pub listener: Listener,
     pub on: Address,
+    /// The address as the configuration has it.
+    pub address: Address,
     pub tls: Option<TlsAcceptor>,
     pub proxy_protocol: bool,
 }
@@ -70,13 +73,14 @@ impl Server {
         }
         let engines = relay::Engines::new(runtime.handle(), runtime.backend());
         let (mut fronts, mut relayed) = (Vec::new(), Vec::new());
+        let mut watch = Watch::new();
         for asked in &config.listeners {
             let mut front = self.front(config, asked, &engines, &mut relayed)?;
             if let Kind::Http(bound) = &front.kind {
                 let cannot = |error| cannot_listen(&asked.address, error);
                 let tls = match &asked.tls {
                     Some(tls) => {
-                        let (store, acceptor) = tls_of(tls, None)?;
+                        let (store, acceptor) = tls_of(tls, None, &mut watch)?;
                         front.certificates = Some(store);
                         Some(acceptor)
                     }
@@ -87,6 +91,7 @@ impl Server {
                     part.openings.push(Opening {
                         listener: bound.listener(exclusive).map_err(cannot)?,
                         on: front.listening.clone(),
+                        address: asked.address.clone(),
                         tls: tls.clone(),
                         proxy_protocol: asked.proxy_protocol,
                     });
@@ -95,7 +100,7 @@ impl Server {
             fronts.push(front);
         }
         let log = config.access_log.as_ref().map(|wanted| self.access_log(wanted)).transpose()?;
-        Ok(Prepared { groups, rights, parts, engines, fronts, relayed, log })
+        Ok(Prepared { groups, rights, parts, engines, fronts, relayed, log, watch })
     }
 
     fn access_log(&self, wanted: &config::AccessLog) -> Result<Arc<Log>, Error> {
@@ -199,9 +204,11 @@ impl Server {
 pub(super) fn tls_of(
     tls: &config::Tls,
     challenges: Option<Arc<ChallengeCertificates>>,
+    watch: &mut Watch,
 ) -> Result<(Arc<CertificateStore>, TlsAcceptor), Error> {
     let wrong = |error: certificates::CertificateError| failed(error.to_string());
-    let store = CertificateStore::read(tls, challenges).map_err(wrong)?;
+    let store = CertificateStore::new(challenges);
+    watch.load(tls, &store).map_err(wrong)?;
     let parameters = certificates::server_config(tls, store.clone()).map_err(wrong)?;
     Ok((store, TlsAcceptor::from(Arc::new(parameters))))
 }

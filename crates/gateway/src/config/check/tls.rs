@@ -10,7 +10,8 @@ use toml::Spanned;
 use super::Check;
 use crate::address::Address;
 use crate::certificates::{self, Certificate};
-use crate::config::model::{CertificateFiles, ClientCertificates, Server, Tls, UpstreamTls};
+use crate::config::encryption::{CertificateFiles, ClientCertificates, Tls};
+use crate::config::model::{Server, UpstreamTls};
 use crate::config::raw;
 
 impl Check<'_> {
