@@ -14,7 +14,7 @@ impl CertificateError {
         CertificateError(what.into().replace(['\n', '\r'], " "))
     }
 
-    /// The error for a file of PEM; `kind` is what the file should contain.
+    /// The error for a file of PEM that should contain a `kind`.
     pub(super) fn of_file(path: &Path, kind: &str, error: pem::Error) -> CertificateError {
         let path = path.display();
         CertificateError::new(match error {
