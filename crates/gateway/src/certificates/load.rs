@@ -27,7 +27,7 @@ impl Certificate {
     ///
     /// # Errors
     ///
-    /// A file cannot be read or does not contain what it should, or the key is that of another
+    /// A file cannot be read or has no certificate or key, or the key is that of another
     /// certificate.
     pub(crate) fn read(files: &CertificateFiles) -> Result<Certificate, CertificateError> {
         let name = files.certificate.display().to_string();
@@ -88,7 +88,7 @@ impl Certificate {
         self.facts.not_after
     }
 
-    /// Returns why clients will refuse the certificate at a time, and what to do about that.
+    /// Returns the reason for which clients refuse the certificate at a time, with advice.
     pub(crate) fn refused_at(&self, now: SystemTime) -> Option<String> {
         let date = |time| humantime::format_rfc3339_seconds(time);
         if now > self.facts.not_after {

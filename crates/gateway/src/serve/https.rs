@@ -91,9 +91,7 @@ mod tests {
 
     #[test]
     fn only_tokens_are_validations() {
-        for path in ["/.well-known/acme-challenge/abc_DEF-1"] {
-            assert!(is_validation(path), "{path}");
-        }
+        assert!(is_validation("/.well-known/acme-challenge/abc_DEF-1"));
         for path in [
             "/.well-known/acme-challenge/",
             "/.well-known/acme-challenge",
