@@ -49,6 +49,8 @@ struct WatchedFiles {
     seen: [Option<FileState>; 2],
     /// Their state when they were last read.
     read: [Option<FileState>; 2],
+    /// When the certificate that was read begins to be valid, if clients would still refuse it.
+    valid_from: Option<SystemTime>,
 }
 
 impl WatchedFiles {
@@ -56,23 +58,26 @@ impl WatchedFiles {
         [state_of(&files.certificate), state_of(&files.key)]
     }
 
-    /// Reads the files if they have changed and have not changed since the last look.
-    fn look(&mut self) -> Option<Result<Certificate, CertificateError>> {
+    /// Reads the files if they have changed and have not changed since the last look, or if the
+    /// certificate that was read before is valid now.
+    fn look(&mut self, time: SystemTime) -> Option<Result<Certificate, CertificateError>> {
         let now = WatchedFiles::states(&self.files);
         let is_settled = now == self.seen;
         self.seen = now;
-        if !is_settled || now == self.read {
+        let is_due = now != self.read || self.valid_from.is_some_and(|from| from <= time);
+        if !is_settled || !is_due {
             return None;
         }
         self.read = now;
-        let read = Certificate::read(&self.files);
-        Some(read.and_then(|read| match read.refused_at(SystemTime::now()) {
-            Some(what) => {
-                let name = self.files.certificate.display();
-                Err(CertificateError::new(format!("the certificate {name} {what}")))
-            }
-            None => Ok(read),
-        }))
+        self.valid_from = None;
+        let read = match Certificate::read(&self.files) {
+            Ok(read) => read,
+            Err(error) => return Some(Err(error)),
+        };
+        let Some(what) = read.refused_at(time) else { return Some(Ok(read)) };
+        self.valid_from = Some(read.facts.not_before).filter(|from| *from > time);
+        let name = self.files.certificate.display();
+        Some(Err(CertificateError::new(format!("the certificate {name} {what}"))))
     }
 }
 
@@ -142,7 +147,13 @@ impl Watch {
             let states = WatchedFiles::states(files);
             store.install(&files.label(), Certificate::read(files)?);
             let (files, store) = (files.clone(), store.clone());
-            self.files.push(WatchedFiles { files, store, seen: states, read: states });
+            self.files.push(WatchedFiles {
+                files,
+                store,
+                seen: states,
+                read: states,
+                valid_from: None,
+            });
         }
         Ok(())
     }
@@ -161,11 +172,16 @@ impl Watch {
                 if ended.load(Ordering::Relaxed) {
                     return;
                 }
+                let now = SystemTime::now();
                 let looked = blocking::unblock(move || {
-                    let found: Vec<_> = files.iter_mut().map(WatchedFiles::look).collect();
+                    let found: Vec<_> = files.iter_mut().map(|files| files.look(now)).collect();
                     (files, found)
                 });
-                let Ok((back, found)) = looked.await else { return };
+                let Ok((back, found)) = looked.await else {
+                    let what = "certificates are no longer renewed: looking at their files failed";
+                    report(&Event::new(Level::Error, "certificates-unwatched", what));
+                    return;
+                };
                 files = back;
                 for (files, found) in files.iter().zip(found) {
                     if let Some(found) = found {
@@ -235,27 +251,32 @@ mod tests {
         write(root, "a.example");
         let (mut files, _) = watched(root);
         for _ in 0..3 {
-            assert!(files.look().is_none());
+            assert!(files.look(SystemTime::now()).is_none());
         }
         write(root, "longer.example");
-        assert!(files.look().is_none());
+        assert!(files.look(SystemTime::now()).is_none());
         std::fs::write(root.join("a.key"), "half").unwrap();
-        assert!(files.look().is_none());
-        let error = files.look().unwrap().unwrap_err().to_string();
+        assert!(files.look(SystemTime::now()).is_none());
+        let error = files.look(SystemTime::now()).unwrap().unwrap_err().to_string();
         assert!(
             error.ends_with("a.key has no private key, expected a PEM file with -----BEGIN"),
             "{error}"
         );
-        assert!(files.look().is_none());
+        assert!(files.look(SystemTime::now()).is_none());
         std::fs::remove_file(root.join("a.key")).unwrap();
-        assert!(files.look().is_none());
+        assert!(files.look(SystemTime::now()).is_none());
         assert!(
-            files.look().unwrap().unwrap_err().to_string().contains("cannot read the private key")
+            files
+                .look(SystemTime::now())
+                .unwrap()
+                .unwrap_err()
+                .to_string()
+                .contains("cannot read the private key")
         );
         write(root, "other.example");
-        assert!(files.look().is_none());
-        assert_eq!(files.look().unwrap().unwrap().names(), ["other.example"]);
-        assert!(files.look().is_none());
+        assert!(files.look(SystemTime::now()).is_none());
+        assert_eq!(files.look(SystemTime::now()).unwrap().unwrap().names(), ["other.example"]);
+        assert!(files.look(SystemTime::now()).is_none());
     }
 
     #[test]
@@ -270,8 +291,32 @@ mod tests {
         let (mut files, _) = watched(&root.join("live"));
         std::os::unix::fs::symlink("two", root.join("next")).unwrap();
         std::fs::rename(root.join("next"), root.join("live")).unwrap();
-        assert!(files.look().is_none());
-        assert_eq!(files.look().unwrap().unwrap().names(), ["two.example"]);
+        assert!(files.look(SystemTime::now()).is_none());
+        assert_eq!(files.look(SystemTime::now()).unwrap().unwrap().names(), ["two.example"]);
+    }
+
+    #[test]
+    fn a_certificate_of_the_future_is_used_once_it_is_valid() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        write(root, "a.example");
+        let (mut files, _) = watched(root);
+        let mut params = rcgen::CertificateParams::new(["new.example".to_owned()]).unwrap();
+        (params.not_before, params.not_after) =
+            (rcgen::date_time_ymd(2090, 1, 1), rcgen::date_time_ymd(2091, 1, 1));
+        let key = rcgen::KeyPair::generate().unwrap();
+        std::fs::write(root.join("a.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
+        std::fs::write(root.join("a.key"), key.serialize_pem()).unwrap();
+        let year = |years: u64| SystemTime::UNIX_EPOCH + Duration::from_secs(years * 31_556_952);
+        assert!(files.look(year(60)).is_none());
+        let error = files.look(year(60)).unwrap().unwrap_err().to_string();
+        assert!(error.contains("is valid from 2090-01-01T00:00:00Z on"), "{error}");
+        assert!(files.look(year(60)).is_none());
+        assert_eq!(
+            files.look(year(121) - Duration::from_secs(86_400 * 300)).unwrap().unwrap().names(),
+            ["new.example"]
+        );
+        assert!(files.look(year(121)).is_none());
     }
 
     #[test]
@@ -286,8 +331,8 @@ mod tests {
         let key = rcgen::KeyPair::generate().unwrap();
         std::fs::write(root.join("a.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
         std::fs::write(root.join("a.key"), key.serialize_pem()).unwrap();
-        assert!(files.look().is_none());
-        let found = files.look().unwrap();
+        assert!(files.look(SystemTime::now()).is_none());
+        let found = files.look(SystemTime::now()).unwrap();
         let status = CertificateStatus::default();
         status.describe(vec![store]);
         let seen: Arc<Mutex<Vec<String>>> = Arc::default();

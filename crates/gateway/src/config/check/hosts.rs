@@ -116,9 +116,18 @@ impl Check<'_> {
         if !served.iter().filter(serves).any(|listener| listener.tls.is_some()) {
             let what = "no listener of this host is encrypted";
             self.missing(
-                place,
+                place.clone(),
                 format!("{what}, expected tls = {{ ... }} on one of [[listeners]]"),
             );
+        }
+        let decrypted = |one: &Listener| one.tls.is_none() && one.proxy_protocol;
+        if let Some(listener) = served.iter().filter(serves).find(|one| decrypted(one)) {
+            let what = format!(
+                "all requests to {} are redirected, although the proxy in front of it may have \
+                 decrypted them, expected https = \"optional\" or other listeners of this host",
+                listener.address
+            );
+            self.warn(place, what);
         }
         let hsts = hsts.map_or(Some(HSTS), |hsts| hsts.into_inner().0);
         Some(Https { hsts })
