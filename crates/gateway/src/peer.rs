@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::certificates::ClientCertificate;
 use crate::connection_limits::ConnectionPermit;
 
 /// The peer of a connection.
@@ -18,6 +19,8 @@ pub(crate) struct Peer {
     pub is_encrypted: bool,
     /// Whether a proxy connects for the client and names the client by the PROXY protocol.
     pub is_proxied: bool,
+    /// The verified certificate that the client has shown, if it was asked for one.
+    pub(crate) certificate: Option<Box<ClientCertificate>>,
     /// The connection's place among the connections that there may be.
     pub(crate) permit: Option<ConnectionPermit>,
 }

@@ -1,23 +1,28 @@
 //! The rules that types cannot express: turns the text as written into a configuration, or into the
 //! list of its mistakes.
 
+mod hosts;
+mod tls;
+
+pub(super) use self::hosts::host_name;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use futures_rustls::rustls::pki_types::ServerName;
 use toml::Spanned;
 use toml::de::DeTable;
 
 use super::model::{
-    Action, Config, Host, Keeper, KeeperKind, Listener, Log, Process, Proxy, Redirect, Relay,
-    Route, Server, Tls, Upstream, UpstreamTls,
+    Action, Config, Keeper, KeeperKind, Listener, Log, Process, Proxy, Redirect, Relay, Route,
+    Server, Upstream,
 };
 use super::overlap::overlap;
 use super::{disk, place, raw};
 use crate::address::Address;
 use crate::channel::pattern;
+use crate::redirect::Destination;
 use crate::telemetry::socket::SocketPath;
 
 /// A mistake and its place in the text, in bytes.
@@ -106,7 +111,12 @@ impl<'a> Check<'a> {
     }
 
     /// Checks the file that a path names, if files are checked.
-    fn on_disk(&mut self, place: Range<usize>, path: &Path, look: fn(&Path) -> Result<(), String>) {
+    fn on_disk(
+        &mut self,
+        place: Range<usize>,
+        path: &Path,
+        look: impl Fn(&Path) -> Result<(), String>,
+    ) {
         if self.base.is_some()
             && let Err(what) = look(path)
         {
@@ -169,7 +179,7 @@ impl<'a> Check<'a> {
         }
         let is_open = |one: &&Listener| one.relay.is_none() && !one.is_private();
         self.open = listeners.iter().find(is_open).map(|one| one.address.clone());
-        let hosts = self.hosts(raw.hosts);
+        let hosts = self.hosts(raw.hosts, &listeners);
         let mut upstreams = BTreeMap::new();
         for (name, upstream) in raw.upstreams {
             let upstream = self.upstream(&name, upstream);
@@ -254,82 +264,6 @@ impl<'a> Check<'a> {
         }
         let mode = raw.mode.map(|mode| mode.into_inner().0);
         Some(Listener { address, tls, proxy_protocol: raw.proxy_protocol, relay, mode })
-    }
-
-    fn tls(&mut self, tls: Spanned<raw::Tls>) -> Option<Tls> {
-        let place = tls.span();
-        match tls.into_inner() {
-            raw::Tls { certificate: Some(certificate), key: Some(key) } => {
-                let (certificate_place, key_place) = (certificate.span(), key.span());
-                let certificate = self.resolved(certificate.into_inner());
-                let key = self.resolved(key.into_inner());
-                self.on_disk(certificate_place, &certificate, disk::certificate);
-                self.on_disk(key_place, &key, disk::key);
-                return Some(Tls { certificate, key });
-            }
-            raw::Tls { certificate: Some(_), key: None } => {
-                self.missing(place, "a certificate without a key, expected key = FILE next to it");
-            }
-            raw::Tls { certificate: None, key: Some(_) } => {
-                self.missing(
-                    place,
-                    "a key without a certificate, expected certificate = FILE next to it",
-                );
-            }
-            raw::Tls { certificate: None, key: None } => {
-                self.missing(
-                    place,
-                    "tls without files, expected certificate = FILE and key = FILE",
-                );
-            }
-        }
-        None
-    }
-
-    fn hosts(&mut self, raw: Vec<Spanned<raw::Host>>) -> Vec<Host> {
-        let mut names = BTreeSet::new();
-        let mut has_default = false;
-        let mut hosts = Vec::new();
-        for host in raw {
-            let place = host.span();
-            let host = host.into_inner();
-            let mut own = Vec::new();
-            // A host whose only name was wrong does not become the default host by that.
-            let nameless = host.names.is_empty() && !self.holes.contains(&place.start);
-            for name in host.names {
-                let place = name.span();
-                let name = name.into_inner().to_ascii_lowercase();
-                if let Err(what) = host_name(&name) {
-                    self.wrong(place, format!("{name:?} is no host name: {what}"));
-                } else if !names.insert(name.clone()) {
-                    let what =
-                        format!("the host name {name:?} repeats another, expected each name once");
-                    self.wrong(place, what);
-                } else {
-                    own.push(name);
-                }
-            }
-            let said = host.default.as_ref().map(|default| (*default.get_ref(), default.span()));
-            let default = nameless || said.as_ref().is_some_and(|(said, _)| *said);
-            if nameless && let Some((false, place)) = &said {
-                let what =
-                    "a host without names is the default host, expected names or default = true";
-                self.wrong(place.clone(), what);
-            }
-            if default && has_default {
-                let place = said.map_or(place.clone(), |(_, place)| place);
-                let what =
-                    "a second default host, expected names, or default = true on one host only";
-                self.wrong(place, what);
-            }
-            has_default |= default;
-            if host.routes.is_empty() {
-                self.missing(place, "the host has no routes, expected [[hosts.routes]]");
-            }
-            let routes = self.routes(host.routes);
-            hosts.push(Host { names: own, default, addresses: false, routes });
-        }
-        hosts
     }
 
     fn routes(&mut self, raw: Vec<Spanned<raw::Route>>) -> Vec<Route> {
@@ -443,12 +377,8 @@ impl<'a> Check<'a> {
             self.missing(place, "a redirect to nowhere, expected to = URL");
             return None;
         };
-        if to.get_ref().is_empty() || http::HeaderValue::from_str(to.get_ref()).is_err() {
-            let what = format!("{:?} is no URL", to.get_ref());
-            self.wrong(
-                to.span(),
-                format!("{what}, expected one as \"https://example.org/\" or \"/path\""),
-            );
+        if let Err(what) = Destination::parse(to.get_ref()) {
+            self.wrong(to.span(), what);
         }
         Some(Redirect { to: to.into_inner(), status })
     }
@@ -535,32 +465,6 @@ impl<'a> Check<'a> {
         }
     }
 
-    fn upstream_tls(
-        &mut self,
-        tls: Spanned<raw::UpstreamTls>,
-        servers: &[Server],
-    ) -> Option<UpstreamTls> {
-        let place = tls.span();
-        let raw::UpstreamTls { ca, server_name } = tls.into_inner();
-        match &server_name {
-            Some(name) if ServerName::try_from(name.get_ref().as_str()).is_err() => {
-                let what = format!("{:?} is no name of a server", name.get_ref());
-                self.wrong(name.span(), format!("{what}, expected one as \"example.org\""));
-            }
-            None if servers.iter().any(|server| matches!(server.address, Address::Unix(_))) => {
-                let what = "a server in the Unix domain has no name that a certificate could have";
-                self.missing(place.clone(), format!("{what}, expected server_name = NAME"));
-            }
-            _ => {}
-        }
-        let Some(ca) = ca else {
-            let what = "tls without certificates that vouch for the servers";
-            self.missing(place, format!("{what}, expected ca = FILE"));
-            return None;
-        };
-        Some(UpstreamTls { ca, server_name: server_name.map(Spanned::into_inner) })
-    }
-
     /// Checks a path with parameters, next to the others of its host.
     fn pattern(
         &mut self,
@@ -592,22 +496,6 @@ impl<'a> Check<'a> {
 /// Returns a path without the differences that do not matter to routes.
 fn same(path: &str) -> String {
     path.trim_end_matches('/').to_owned()
-}
-
-/// Checks the name of a host, in lower case; the error says why it is wrong.
-pub(super) fn host_name(name: &str) -> Result<(), &'static str> {
-    let rest = name.strip_prefix("*.").unwrap_or(name);
-    if rest.contains('*') {
-        return Err("a wildcard stands at the start only, expected one as \"*.example.org\"");
-    }
-    if rest.contains(':') && rest.parse::<std::net::Ipv6Addr>().is_err() {
-        return Err("it has a port, expected a name or an address alone");
-    }
-    let known = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:".contains(&byte);
-    if rest.is_empty() || rest.len() > 253 || !rest.bytes().all(known) {
-        return Err("expected letters, digits, hyphens and dots, other letters as xn--");
-    }
-    Ok(())
 }
 
 fn is_authority(text: &str) -> bool {

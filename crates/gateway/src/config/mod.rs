@@ -12,6 +12,7 @@
 
 mod check;
 mod disk;
+mod encryption;
 mod mercure;
 mod model;
 mod origins;
@@ -34,10 +35,11 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use self::check::{Check, LocatedMistake};
+pub use self::encryption::{CertificateFiles, ClientCertificates, Https, Tls, TlsVersion};
 pub use self::model::{
     AccessLog, Action, Balance, Channel, Config, Files, Health, Host, HubOptions, Keeper,
     KeeperKind, Limits, Listener, Log, LogFormat, MessageFormat, Metrics, Process, Proxy, Redirect,
-    Relay, Route, Server, Slow, Timeouts, Tls, Upstream, UpstreamTls,
+    Relay, Route, Server, Slow, Timeouts, Upstream, UpstreamTls,
 };
 pub use self::origins::Origins;
 pub use self::publish_rate::PublishRate;
@@ -216,7 +218,14 @@ impl Config {
         Config {
             server: Process::default(),
             listeners: vec![Listener::plain(address)],
-            hosts: vec![Host { names, default: false, addresses: true, routes: vec![route] }],
+            hosts: vec![Host {
+                names,
+                default: false,
+                addresses: true,
+                listeners: Vec::new(),
+                https: None,
+                routes: vec![route],
+            }],
             upstreams: std::collections::BTreeMap::new(),
             timeouts: Timeouts::default(),
             limits: Limits::default(),

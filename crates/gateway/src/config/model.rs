@@ -10,6 +10,7 @@ use serde::Deserialize;
 use superpoll::backend::{Profile, Tuning};
 use superpoll_rt::BackendKind;
 
+use super::encryption::{Https, Tls};
 use super::origins::Origins;
 use super::publish_rate::{self, PublishRate};
 use super::rights::{self, AuthorizeRule, Right, TokenRule};
@@ -113,7 +114,7 @@ impl Default for Process {
 pub struct Listener {
     /// The address to listen on.
     pub address: Address,
-    /// The certificate of the server. Default: connections are not encrypted.
+    /// Encryption, with the certificates of the server. Default: connections are not encrypted.
     pub tls: Option<Tls>,
     /// Whether each connection begins with a header of the PROXY protocol that names its client.
     /// Default: no.
@@ -132,15 +133,6 @@ impl Listener {
     pub fn plain(address: Address) -> Listener {
         Listener { address, tls: None, proxy_protocol: false, relay: None, mode: None }
     }
-}
-
-/// A certificate and its key, both as PEM files.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Tls {
-    /// The file of the server's certificate, followed by the certificates of its issuers.
-    pub certificate: PathBuf,
-    /// The file of the private key.
-    pub key: PathBuf,
 }
 
 /// The other end of a listener that relays TCP.
@@ -167,6 +159,12 @@ pub struct Host {
     /// no host, which no site can make a browser send. The built-in configurations set it; a file
     /// cannot. Default: no.
     pub addresses: bool,
+    /// The listeners on which the host is served, by their addresses. Default: none, which stands
+    /// for all listeners.
+    pub listeners: Vec<Address>,
+    /// What becomes of requests that are not encrypted, and what browsers are told. Default: both
+    /// kinds of requests are served alike.
+    pub https: Option<Https>,
     /// The routes, by path.
     pub routes: Vec<Route>,
 }
@@ -247,7 +245,8 @@ impl Default for Files {
 /// The destination of a redirect.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Redirect {
-    /// A URL, or a path on the same host.
+    /// A URL, or a path on the same host. `{host}`, `{path}` and `{query}` stand for these parts of
+    /// the request.
     pub to: String,
     /// 301, 302, 303, 307 or 308. Default: 308.
     pub status: u16,

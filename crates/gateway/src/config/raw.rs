@@ -10,11 +10,12 @@ use serde::Deserialize;
 use superpoll::backend::Profile;
 use toml::Spanned;
 
+use super::encryption::TlsVersion;
 use super::mercure::Mercure;
 use super::model::{
     AccessLog, Balance, Channel, Files, Health, Limits, Log, Metrics, Process, Timeouts,
 };
-use super::scalar::{self, AddressText, ModeText, ProxyProtocol};
+use super::scalar::{self, AddressText, HstsText, ModeText, ProxyProtocol};
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -69,6 +70,24 @@ pub(super) struct Listener {
 pub(super) struct Tls {
     pub(super) certificate: Option<Spanned<PathBuf>>,
     pub(super) key: Option<Spanned<PathBuf>>,
+    pub(super) certificates: Vec<Spanned<CertificateFiles>>,
+    pub(super) min_version: TlsVersion,
+    pub(super) client_ca: Option<Spanned<PathBuf>>,
+    pub(super) client_certificates: Option<Spanned<ClientCertificates>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct CertificateFiles {
+    pub(super) certificate: Option<Spanned<PathBuf>>,
+    pub(super) key: Option<Spanned<PathBuf>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum ClientCertificates {
+    Required,
+    Optional,
 }
 
 #[derive(Default, Deserialize)]
@@ -85,7 +104,18 @@ pub(super) struct Relay {
 pub(super) struct Host {
     pub(super) names: Vec<Spanned<String>>,
     pub(super) default: Option<Spanned<bool>>,
+    pub(super) listeners: Option<Spanned<Vec<Spanned<AddressText>>>>,
+    pub(super) https: Option<Spanned<HttpsText>>,
+    pub(super) hsts: Option<Spanned<HstsText>>,
     pub(super) routes: Vec<Spanned<Route>>,
+}
+
+/// Whether a host is served over encrypted connections only.
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum HttpsText {
+    Always,
+    Optional,
 }
 
 #[derive(Default, Deserialize)]

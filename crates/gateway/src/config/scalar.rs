@@ -83,6 +83,18 @@ pub(super) fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D:
     deserializer.deserialize_any(SizeText)
 }
 
+/// How long browsers insist on encrypted connections, or `"off"`.
+pub(super) struct HstsText(pub(super) Option<Duration>);
+
+impl<'de> Deserialize<'de> for HstsText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<HstsText, D::Error> {
+        match String::deserialize(deserializer)?.as_str() {
+            "off" => Ok(HstsText(None)),
+            text => read_duration(text).map(|time| HstsText(Some(time))).map_err(D::Error::custom),
+        }
+    }
+}
+
 struct BackendText;
 
 impl Visitor<'_> for BackendText {

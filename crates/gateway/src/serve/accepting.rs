@@ -115,7 +115,8 @@ impl Accepting {
         };
         let local = self.local.or_else(|| plain.local_address());
         let is_proxied = self.context.is_behind_proxy();
-        let peer = Peer { client, local, is_encrypted: false, is_proxied, permit: Some(permit) };
+        let permit = Some(permit);
+        let peer = Peer { client, local, is_proxied, permit, ..Peer::default() };
         spawn(self.context.clone().begin(plain, peer)).detach();
     }
 }

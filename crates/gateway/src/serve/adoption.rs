@@ -311,7 +311,8 @@ impl Local {
         let permit = connection_limits.acquire(left.client.map(|client| client.ip())).ok()?;
         let (client, local) = (left.client, left.local);
         let is_proxied = context.is_behind_proxy();
-        let peer = Peer { client, local, is_encrypted: false, is_proxied, permit: Some(permit) };
+        let permit = Some(permit);
+        let peer = Peer { client, local, is_proxied, permit, ..Peer::default() };
         let peer = Rc::new(peer);
         let mut parked =
             ParkedConnection { stream: Socket::Tcp(stream).into(), peer, token: 0, pending: None };

@@ -460,7 +460,7 @@ pub(super) fn serve_one(
         (request.map(|body| Upload::new(body, limit, patience, io_activity)), exchange)
     };
     let accept = handshake.map(|handshake| handshake.accept.clone());
-    let reply = worker.router().respond(request, &state.peer, prepare);
+    let reply = worker.router().respond(request, &state.peer, &state.context.address, prepare);
     let rest = Rest { running, version, entry, accept };
     match reply {
         Reply::Now(response) => Serving::Now(Some(rest.finish(response))),

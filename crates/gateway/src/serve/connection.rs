@@ -60,12 +60,14 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use futures_rustls::rustls::ServerConnection;
 use superpoll_rt::spawn;
 use superpoll_rt::time::timeout_at;
 
 use super::http1::InitialState;
 use super::listener_context::ListenerContext;
 use super::{http1, http2};
+use crate::certificates::{ACME_TLS, ClientCertificate};
 use crate::parking_lot::{ConnectionOwner, ParkedConnection, ResumeReason, WakeOn};
 use crate::peer::Peer;
 use crate::proxy_protocol;
@@ -100,7 +102,16 @@ impl ListenerContext {
             return http1::serve(self, Transport::Plain(plain), Rc::new(peer), initial).await;
         };
         peer.is_encrypted = true;
-        match timeout_at(until, tls::accept(tls, plain, before, |_| ())).await {
+        let (mut is_challenge, mut shown) = (false, None);
+        let notice = |session: &ServerConnection| {
+            is_challenge = session.alpn_protocol() == Some(ACME_TLS);
+            shown = ClientCertificate::shown(session.peer_certificates());
+        };
+        let accepted = timeout_at(until, tls::accept(tls, plain, before, notice)).await;
+        peer.certificate = shown.map(Box::new);
+        match accepted {
+            // The handshake was all that the certificate authority wanted.
+            Ok(Ok(_)) if is_challenge => {}
             Ok(Ok(Accepted::Http2(stream))) => {
                 let transport = ClientTls::Rustls(stream).into();
                 http2::serve(self, transport, Rc::new(peer)).await;

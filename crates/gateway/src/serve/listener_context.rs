@@ -13,6 +13,8 @@ use crate::config;
 /// One listener on one engine.
 pub(super) struct ListenerContext {
     pub worker: Rc<Worker>,
+    /// The listener's address as the configuration has it.
+    pub address: Address,
     pub http1: http1::Builder,
     pub header_bytes: u32,
     pub tls: Option<Arc<ServerConfig>>,
@@ -26,6 +28,7 @@ impl ListenerContext {
     pub(super) fn new(
         worker: Rc<Worker>,
         on: &Address,
+        address: Address,
         tls: Option<Arc<ServerConfig>>,
         proxy_protocol: bool,
     ) -> ListenerContext {
@@ -40,7 +43,7 @@ impl ListenerContext {
             .max_buf_size(header_bytes.max(64 * 1024));
         let header_bytes = u32::try_from(header_bytes).unwrap_or(u32::MAX);
         let is_private = config::is_private(on, proxy_protocol);
-        ListenerContext { worker, http1, header_bytes, tls, proxy_protocol, is_private }
+        ListenerContext { worker, address, http1, header_bytes, tls, proxy_protocol, is_private }
     }
 
     /// Whether connections are encrypted.

@@ -19,13 +19,13 @@ mod extended_connect;
 mod handshake;
 mod http1;
 mod http2;
+mod https;
 mod linger;
 mod listener_context;
 mod opening;
 mod route_table;
 mod router;
 mod streams;
-mod tls;
 mod watched;
 mod worker;
 
@@ -44,6 +44,7 @@ use std::time::{Duration, Instant};
 use superpoll_rt::{Handle, Runtime, spawn, time};
 
 use crate::address::Address;
+use crate::certificates::{CertificateStore, Watch};
 use crate::channel::{ChannelEngine, Hub, Registry, SharedRights};
 use crate::config::{self, Config};
 use crate::connection_limits::ConnectionLimits;
@@ -95,6 +96,18 @@ struct Frontend {
     asked: config::Listener,
     listening: Address,
     kind: Kind,
+    /// The certificates, if connections are encrypted.
+    certificates: Option<Arc<CertificateStore>>,
+}
+
+impl Frontend {
+    /// Returns the listener's address in the configuration and its port, if it is encrypted.
+    fn encrypted_port(&self) -> Option<(Address, u16)> {
+        match (&self.certificates, &self.listening) {
+            (Some(_), Address::Tcp { port, .. }) => Some((self.asked.address.clone(), *port)),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Clone)]
@@ -125,6 +138,8 @@ pub struct Server {
     overview: Arc<Overview>,
     /// The sockets that were passed on and are not used yet.
     inherited: RefCell<Inherited>,
+    /// The watch over the files of certificates.
+    watch: Option<Watch>,
     report: Report,
 }
 
@@ -221,6 +236,7 @@ impl Server {
             engines,
             overview,
             inherited: RefCell::new(inherited),
+            watch: None,
             report,
         };
         // Another server may be about to end for this one, which then has to be able to go on.
@@ -257,10 +273,12 @@ impl Server {
 
     /// Makes the engines apply a configuration.
     fn apply_configuration(&mut self, config: &Config, prepared: Prepared) -> Result<(), Error> {
-        let Prepared { groups, rights, parts, engines, fronts, relayed, log } = prepared;
+        let Prepared { groups, rights, parts, engines, fronts, relayed, log, mut watch } = prepared;
         let shared = Arc::new(config.clone());
         let channels = self.channels.next(config);
-        let blueprint = || Blueprint::new(&shared, &self.overview, &channels, &rights, &groups);
+        let encrypted: Vec<_> = fronts.iter().filter_map(Frontend::encrypted_port).collect();
+        let blueprint =
+            || Blueprint::new(&shared, &self.overview, &channels, &rights, &groups, &encrypted);
         let blueprints: Result<Vec<_>, _> = parts.iter().map(|_| blueprint()).collect();
         let blueprints = blueprints.map_err(failed)?;
         for relayed in relayed {
@@ -323,6 +341,7 @@ impl Server {
                     let context = ListenerContext::new(
                         local.worker.clone(),
                         &opening.on,
+                        opening.address,
                         opening.tls,
                         opening.proxy_protocol,
                     );
@@ -353,6 +372,13 @@ impl Server {
             // An engine that has ended has no channels.
             let _ = self.handle.call_on(0, move || spawn(channels.sweep()).detach());
         }
+        let status = self.overview.certificates();
+        status.describe(fronts.iter().filter_map(|front| front.certificates.clone()).collect());
+        if let Some(task) = watch.task(self.report.clone(), status.clone()) {
+            // As for the channels.
+            let _ = self.handle.call_on(0, move || spawn(task).detach());
+        }
+        self.watch = Some(watch);
         self.hold(&fronts);
         self.fronts = fronts;
         let before = std::mem::replace(&mut self.groups, groups);
@@ -399,7 +425,7 @@ impl Server {
         let report: Report = Arc::new(|_: &Event| {});
         SharedRights::all(config, &report).map_err(failed)?;
         for tls in config.listeners.iter().filter_map(|listener| listener.tls.as_ref()) {
-            tls::acceptor(tls).map_err(|error| failed(error.to_string()))?;
+            opening::tls_of(tls, None, &mut Watch::new())?;
         }
         Ok(())
     }
@@ -455,6 +481,7 @@ impl Server {
     /// Stops listening, closes idle connections, and closes busy connections as soon as they have
     /// answered.
     pub fn stop(&mut self) {
+        self.watch = None;
         self.groups.values().for_each(|group| group.end());
         self.overview.end();
         if let Some(succession) = self.succession.take_if(|_| !self.has_yielded) {

@@ -8,8 +8,9 @@ use std::sync::Arc;
 use futures_rustls::rustls::ServerConfig;
 use superpoll_rt::Runtime;
 
-use super::{Error, Frontend, Kind, Server, failed, tls};
+use super::{Error, Frontend, Kind, Server, failed};
 use crate::address::Address;
+use crate::certificates::{self, CertificateStore, ChallengeCertificates, Watch};
 use crate::channel::SharedRights;
 use crate::config::{self, Config};
 use crate::listen::{Bound, Listener};
@@ -28,6 +29,7 @@ pub(super) struct Prepared {
     pub fronts: Vec<Frontend>,
     pub relayed: Vec<Relayed>,
     pub log: Option<Arc<Log>>,
+    pub watch: Watch,
 }
 
 /// An engine's part of them.
@@ -41,6 +43,8 @@ pub(super) struct Part {
 pub(super) struct Opening {
     pub listener: Listener,
     pub on: Address,
+    /// The address as the configuration has it.
+    pub address: Address,
     pub tls: Option<Arc<ServerConfig>>,
     pub proxy_protocol: bool,
 }
@@ -69,13 +73,16 @@ impl Server {
         }
         let engines = relay::Engines::new(runtime.handle(), runtime.backend());
         let (mut fronts, mut relayed) = (Vec::new(), Vec::new());
+        let mut watch = Watch::new();
         for asked in &config.listeners {
-            let front = self.front(config, asked, &engines, &mut relayed)?;
+            let mut front = self.front(config, asked, &engines, &mut relayed)?;
             if let Kind::Http(bound) = &front.kind {
                 let cannot = |error| cannot_listen(&asked.address, error);
                 let tls = match &asked.tls {
                     Some(tls) => {
-                        Some(tls::acceptor(tls).map_err(|error| failed(error.to_string()))?)
+                        let (store, acceptor) = tls_of(tls, None, &mut watch)?;
+                        front.certificates = Some(store);
+                        Some(acceptor)
                     }
                     None => None,
                 };
@@ -84,6 +91,7 @@ impl Server {
                     part.openings.push(Opening {
                         listener: bound.listener(exclusive).map_err(cannot)?,
                         on: front.listening.clone(),
+                        address: asked.address.clone(),
                         tls: tls.clone(),
                         proxy_protocol: asked.proxy_protocol,
                     });
@@ -92,7 +100,7 @@ impl Server {
             fronts.push(front);
         }
         let log = config.access_log.as_ref().map(|wanted| self.access_log(wanted)).transpose()?;
-        Ok(Prepared { groups, rights, parts, engines, fronts, relayed, log })
+        Ok(Prepared { groups, rights, parts, engines, fronts, relayed, log, watch })
     }
 
     fn access_log(&self, wanted: &config::AccessLog) -> Result<Arc<Log>, Error> {
@@ -146,7 +154,8 @@ impl Server {
             }
         };
         let Some(to) = &asked.relay else {
-            return Ok(Frontend { asked: asked.clone(), listening, kind: Kind::Http(bound) });
+            let kind = Kind::Http(bound);
+            return Ok(Frontend { asked: asked.clone(), listening, kind, certificates: None });
         };
         let settings = self.settings(config, asked, to)?;
         let relay = match kept.map(|(front, _)| &front.kind) {
@@ -166,7 +175,8 @@ impl Server {
                 relay
             }
         };
-        Ok(Frontend { asked: asked.clone(), listening, kind: Kind::Relay(bound, relay) })
+        let kind = Kind::Relay(bound, relay);
+        Ok(Frontend { asked: asked.clone(), listening, kind, certificates: None })
     }
 
     /// Returns the settings of a relay in a configuration.
@@ -188,6 +198,19 @@ impl Server {
         };
         relay::Settings::new(&relay.to, options, rules).map_err(|error| failed(error.to_string()))
     }
+}
+
+/// Returns the certificates of a listener, and the part that does its handshakes.
+pub(super) fn tls_of(
+    tls: &config::Tls,
+    challenges: Option<Arc<ChallengeCertificates>>,
+    watch: &mut Watch,
+) -> Result<(Arc<CertificateStore>, Arc<ServerConfig>), Error> {
+    let wrong = |error: certificates::CertificateError| failed(error.to_string());
+    let store = CertificateStore::new(challenges);
+    watch.load(tls, &store).map_err(wrong)?;
+    let parameters = certificates::server_config(tls, store.clone()).map_err(wrong)?;
+    Ok((store, Arc::new(parameters)))
 }
 
 fn cannot_listen(address: &Address, error: io::Error) -> Error {

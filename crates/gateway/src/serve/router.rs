@@ -6,11 +6,13 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, LINK, LOCATION};
+use http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, LINK};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 
+use super::https::{self, HttpsRule};
 use super::route_table::{Route, RouteTable};
+use crate::address::Address;
 use crate::authority;
 use crate::body::Body;
 use crate::channel::mercure::answer::DISCOVERY;
@@ -22,6 +24,7 @@ use crate::config::{self, Config};
 use crate::exchange::{Exchange, LocalFuture};
 use crate::files::{Embedded, Folder, Site};
 use crate::peer::Peer;
+use crate::redirect::Destination;
 use crate::reply;
 use crate::telemetry::guard;
 use crate::telemetry::overview::{Overview, PAGE};
@@ -38,6 +41,8 @@ pub(super) struct Blueprint {
     /// The rights of the channels, in the order in which the configuration names them.
     rights: Vec<Arc<SharedRights>>,
     groups: BTreeMap<String, Arc<Group>>,
+    /// The encrypted listeners: their addresses in the configuration, and their ports.
+    encrypted: Vec<(Address, u16)>,
 }
 
 /// The answer to clients that the metrics are not for.
@@ -49,7 +54,7 @@ enum Handler {
     Channels(Rc<LocalRoute>),
     Demo(Rc<Embedded>),
     Files(Rc<Site>),
-    Redirect(config::Redirect),
+    Redirect(Destination, StatusCode),
     Proxy(Rc<Forwarder>),
 }
 
@@ -60,6 +65,16 @@ struct HostRoutes {
     table: RouteTable<Handler>,
     /// Whether responses name the host's hub of Mercure.
     names_hub: bool,
+    /// The listeners that serve the host; all, if there are none.
+    listeners: Vec<Address>,
+    /// The rule of a host that is served over encrypted connections only.
+    https: Option<HttpsRule>,
+}
+
+impl HostRoutes {
+    fn is_on(&self, listener: &Address) -> bool {
+        self.listeners.is_empty() || self.listeners.contains(listener)
+    }
 }
 
 /// The hosts and routes that one engine serves.
@@ -70,7 +85,9 @@ pub(super) struct Router {
     default: Option<Routes>,
     /// For IP addresses and for requests that name no host.
     addresses: Option<Routes>,
-    /// The Host field of the last request, and its routes.
+    /// Whether some host is served on some listeners only.
+    depends_on_listener: bool,
+    /// The Host field of the last request, and its routes; unused if those depend on the listener.
     last: RefCell<Option<(HeaderValue, Routes)>>,
     channel_routes: Vec<Rc<LocalRoute>>,
     overview: Arc<Overview>,
@@ -90,10 +107,12 @@ impl Blueprint {
         channels: &Registry,
         rights: &[Arc<SharedRights>],
         groups: &BTreeMap<String, Arc<Group>>,
+        encrypted: &[(Address, u16)],
     ) -> Result<Blueprint, String> {
         let (config, overview, channels) = (config.clone(), overview.clone(), channels.clone());
-        let (rights, groups) = (rights.to_vec(), groups.clone());
-        Ok(Blueprint { folders: open(&config)?, config, overview, channels, rights, groups })
+        let (rights, groups, encrypted) = (rights.to_vec(), groups.clone(), encrypted.to_vec());
+        let folders = open(&config)?;
+        Ok(Blueprint { folders, config, overview, channels, rights, groups, encrypted })
     }
 
     /// Builds the routes, on the engine that they are for. Channels that `before` has as well go
@@ -106,6 +125,7 @@ impl Blueprint {
             wildcards: Vec::new(),
             default: None,
             addresses: None,
+            depends_on_listener: self.config.hosts.iter().any(|host| !host.listeners.is_empty()),
             last: RefCell::default(),
             channel_routes: Vec::new(),
             overview: self.overview,
@@ -127,7 +147,12 @@ impl Blueprint {
                         // Making it succeeded when the configuration was checked.
                         Err(_) => continue,
                     },
-                    config::Action::Redirect(redirect) => Handler::Redirect(redirect.clone()),
+                    config::Action::Redirect(redirect) => {
+                        // The check of the configuration has done the same.
+                        let Ok(to) = Destination::parse(&redirect.to) else { continue };
+                        let status = StatusCode::from_u16(redirect.status);
+                        Handler::Redirect(to, status.unwrap_or(StatusCode::PERMANENT_REDIRECT))
+                    }
                     config::Action::Channel(_) => {
                         let channels = self.channels.of(host, &route.path).zip(rights.next());
                         let Some((channels, rights)) = channels else { continue };
@@ -157,7 +182,12 @@ impl Blueprint {
                 }
                 _ => false,
             });
-            let routes: Routes = Rc::new(HostRoutes { table: RouteTable::new(routes), names_hub });
+            let routes: Routes = Rc::new(HostRoutes {
+                table: RouteTable::new(routes),
+                names_hub,
+                listeners: host.listeners.clone(),
+                https: HttpsRule::of(host, &self.encrypted),
+            });
             for name in &host.names {
                 match name.strip_prefix('*') {
                     Some(rest) => router.wildcards.push((rest.to_owned(), routes.clone())),
@@ -200,6 +230,16 @@ pub(super) enum Reply {
     Later(LocalFuture<Response<Body>>),
 }
 
+impl Reply {
+    /// Changes the response.
+    fn map(self, change: impl FnOnce(Response<Body>) -> Response<Body> + 'static) -> Reply {
+        match self {
+            Reply::Now(response) => Reply::Now(change(response)),
+            Reply::Later(response) => Reply::Later(Box::pin(async { change(response.await) })),
+        }
+    }
+}
+
 impl From<StatusCode> for Reply {
     fn from(status: StatusCode) -> Reply {
         Reply::Now(reply::status(status))
@@ -207,7 +247,7 @@ impl From<StatusCode> for Reply {
 }
 
 impl Router {
-    fn routes(&self, name: &str) -> Option<&Routes> {
+    fn routes(&self, name: &str, on: &Address) -> Option<&Routes> {
         let name = name.trim_end_matches('.');
         let lower;
         let name = if name.bytes().any(|byte| byte.is_ascii_uppercase()) {
@@ -217,16 +257,18 @@ impl Router {
             name
         };
         let fits = |rest: &str| name.len() > rest.len() && name.ends_with(rest);
+        let is_served = |routes: &&Routes| routes.is_on(on);
         self.names
             .get(name)
+            .filter(is_served)
             .or_else(|| {
-                let found = self.wildcards.iter().find(|(rest, _)| fits(rest));
-                found.map(|(_, routes)| routes)
+                let fitting = self.wildcards.iter().filter(|(rest, _)| fits(rest));
+                fitting.map(|(_, routes)| routes).find(is_served)
             })
-            .or(self.default.as_ref())
+            .or(self.default.as_ref().filter(is_served))
             .or_else(|| {
                 let is_address = || name.is_empty() || name.parse::<IpAddr>().is_ok();
-                self.addresses.as_ref().filter(|_| is_address())
+                self.addresses.as_ref().filter(|_| is_address()).filter(is_served)
             })
     }
 
@@ -250,7 +292,12 @@ impl Router {
     }
 
     /// Returns the routes of the host that a request is for; the last host is remembered.
-    fn routes_for<B>(&self, request: &Request<B>, peer: &Peer) -> Result<Routes, StatusCode> {
+    fn routes_for<B>(
+        &self,
+        request: &Request<B>,
+        peer: &Peer,
+        on: &Address,
+    ) -> Result<Routes, StatusCode> {
         let is_origin_form = request.uri().authority().is_none();
         let field = match is_origin_form {
             true => authority::field(request.headers(), request.version())?,
@@ -262,9 +309,9 @@ impl Router {
             return Ok(routes.clone());
         }
         let host = authority::of_request(request, peer.is_encrypted || peer.is_proxied)?;
-        let found = self.routes(host.map_or("", |host| host.host)).cloned();
+        let found = self.routes(host.map_or("", |host| host.host), on).cloned();
         let routes = found.ok_or(StatusCode::MISDIRECTED_REQUEST)?;
-        if let Some(field) = field {
+        if let Some(field) = field.filter(|_| !self.depends_on_listener) {
             self.last.replace(Some((field.clone(), routes.clone())));
         }
         Ok(routes)
@@ -290,6 +337,7 @@ impl Router {
         &self,
         request: Request<Incoming>,
         peer: &Peer,
+        on: &Address,
         prepare: impl FnOnce(Request<Incoming>) -> (Request<Upload>, Exchange),
     ) -> Reply {
         // TRACE would show a page's script fields that only its server is to know, and a tunnel has
@@ -309,12 +357,39 @@ impl Router {
         // A program on this machine sees them by any name of the machine, whether or not a host has
         // that name.
         let is_local = (metrics.is_some() || is_page) && guard::is_local(&request, peer);
-        let routes = match self.routes_for(&request, peer) {
+        let routes = match self.routes_for(&request, peer, on) {
             Ok(routes) => Some(routes),
             Err(_) if is_local => None,
             Err(StatusCode::MISDIRECTED_REQUEST) => return misdirected(),
             Err(status) => return status.into(),
         };
+        let rule = routes.as_ref().and_then(|routes| routes.https.as_ref());
+        if let Some(rule) = rule
+            && !peer.is_encrypted
+            && !is_local
+            && !https::is_validation(path)
+        {
+            return rule.redirect(&request);
+        }
+        let hsts = rule.filter(|_| peer.is_encrypted).and_then(|rule| rule.hsts_for(&request));
+        let reply = self.respond_as(request, routes.as_ref(), is_local, metrics, prepare);
+        match hsts {
+            Some(hsts) => reply.map(move |response| https::add_hsts(response, hsts)),
+            None => reply,
+        }
+    }
+
+    /// Answers a request for a host, which may be none for programs on this machine.
+    fn respond_as(
+        &self,
+        request: Request<Incoming>,
+        routes: Option<&Routes>,
+        is_local: bool,
+        metrics: Option<&config::Metrics>,
+        prepare: impl FnOnce(Request<Incoming>) -> (Request<Upload>, Exchange),
+    ) -> Reply {
+        let path = request.uri().path();
+        let is_page = path.starts_with(PAGE) && self.page != Some(false);
         if let Some(metrics) = metrics {
             if !metrics.public && !is_local {
                 return Reply::Now(reply::text(StatusCode::FORBIDDEN, METRICS_ARE_LOCAL));
@@ -324,7 +399,7 @@ impl Router {
             }
             return Reply::Later(self.overview.prometheus(request.headers()));
         }
-        if let Some(client) = routes.as_ref().and_then(|routes| self.client_at(routes, path)) {
+        if let Some(client) = routes.and_then(|routes| self.client_at(routes, path)) {
             let ((head, _), client) = (request.into_parts(), client.clone());
             return Reply::Later(Box::pin(async move { script(&client, &head).await }));
         }
@@ -342,7 +417,7 @@ impl Router {
         }
         let names_hub = routes.names_hub && !matches!(route.handler, Handler::Channels(_));
         let reply = Router::respond_by(&routes.table, route, request, prepare);
-        if names_hub { name_hub(reply) } else { reply }
+        if names_hub { reply.map(name_hub) } else { reply }
     }
 
     /// Answers a request by its route.
@@ -354,7 +429,7 @@ impl Router {
     ) -> Reply {
         let below = route.path.trim_end_matches('/').len();
         match &route.handler {
-            Handler::Redirect(redirect) => Reply::Now(to(redirect)),
+            Handler::Redirect(to, status) => https::redirect(to, *status, &request),
             Handler::Channels(channels) => {
                 let also = Also::find(request.uri(), |path| channels_at(table, path));
                 let (channels, (request, exchange)) = (channels.clone(), prepare(request));
@@ -387,15 +462,9 @@ impl Router {
 }
 
 /// Names the host's hub of Mercure in a response.
-fn name_hub(reply: Reply) -> Reply {
-    fn add(mut response: Response<Body>) -> Response<Body> {
-        response.headers_mut().append(LINK, DISCOVERY);
-        response
-    }
-    match reply {
-        Reply::Now(response) => Reply::Now(add(response)),
-        Reply::Later(response) => Reply::Later(Box::pin(async move { add(response.await) })),
-    }
+fn name_hub(mut response: Response<Body>) -> Response<Body> {
+    response.headers_mut().append(LINK, DISCOVERY);
+    response
 }
 
 /// Returns the route of a path, if it has channels, of which a hub of Mercure has none.
@@ -420,14 +489,4 @@ fn misdirected() -> Reply {
     let text = "421 Misdirected Request: this server does not serve that host here; names in [[hosts]], or --name \
                 where there is no configuration, say what it serves\n";
     Reply::Now(reply::text(StatusCode::MISDIRECTED_REQUEST, text))
-}
-
-/// Redirects a client.
-fn to(redirect: &config::Redirect) -> Response<Body> {
-    let status = StatusCode::from_u16(redirect.status).unwrap_or(StatusCode::PERMANENT_REDIRECT);
-    let mut response = reply::status(status);
-    if let Ok(to) = HeaderValue::from_str(&redirect.to) {
-        response.headers_mut().insert(LOCATION, to);
-    }
-    response
 }

@@ -115,7 +115,7 @@ mod tests {
 
     fn peer(client: Option<&str>) -> Peer {
         let client: Option<SocketAddr> = client.map(|client| client.parse().unwrap());
-        Peer { client, local: None, is_encrypted: false, is_proxied: false, permit: None }
+        Peer { client, local: None, is_encrypted: false, is_proxied: false, ..Peer::default() }
     }
 
     fn asked(uri: &str, fields: &[(&str, &str)]) -> Request<()> {

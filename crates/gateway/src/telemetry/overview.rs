@@ -3,6 +3,7 @@
 //! A task on each engine reads that engine's counters, so that no other thread reads the values
 //! that the engine writes. An overview costs each engine one task, and no thread takes a lock.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime};
@@ -12,6 +13,7 @@ use superpoll::diagnostics::{Costs, Kind};
 use superpoll_rt::{Handle, Stats};
 
 use super::counters::EngineCounters;
+use crate::certificates::CertificateStatus;
 use crate::channel::{Registry, RouteState};
 use crate::connection_limits::ConnectionLimits;
 
@@ -25,6 +27,7 @@ pub(crate) struct Overview {
     engines: Vec<Arc<EngineCounters>>,
     connection_limits: Arc<ConnectionLimits>,
     channels: Mutex<Registry>,
+    certificates: Arc<CertificateStatus>,
     started: Instant,
     since: SystemTime,
     ending: AtomicBool,
@@ -102,6 +105,11 @@ pub(super) struct Snapshot {
     pub(super) engines: Vec<EngineState>,
     #[serde(skip)]
     pub(super) channels: Vec<RouteState>,
+    /// The end of each certificate in seconds since 1970, by name.
+    #[serde(skip)]
+    pub(super) certificate_ends: BTreeMap<String, u64>,
+    #[serde(skip)]
+    pub(super) certificate_failures: u64,
     /// `None` if the back-end does not know costs.
     pub(super) prices: Option<Vec<Price>>,
     pub(super) measured: bool,
@@ -181,13 +189,28 @@ impl Overview {
     ) -> Overview {
         let (started, since) = (Instant::now(), SystemTime::now());
         let ending = AtomicBool::new(false);
-        let channels = Mutex::default();
-        Overview { handle, backend, engines, connection_limits, channels, started, since, ending }
+        let (channels, certificates) = (Mutex::default(), Arc::default());
+        Overview {
+            handle,
+            backend,
+            engines,
+            connection_limits,
+            channels,
+            certificates,
+            started,
+            since,
+            ending,
+        }
     }
 
     /// Replaces the channels that are described.
     pub(crate) fn describe(&self, channels: Registry) {
         *self.channels.lock().unwrap_or_else(PoisonError::into_inner) = channels;
+    }
+
+    /// Returns the state of the certificates.
+    pub(crate) fn certificates(&self) -> &Arc<CertificateStatus> {
+        &self.certificates
     }
 
     /// Tells pages that the server is about to end.
@@ -224,6 +247,8 @@ impl Overview {
             connections: self.connection_limits.in_use(),
             engines,
             channels: channels.states(),
+            certificate_ends: self.certificates.ends(),
+            certificate_failures: self.certificates.failures(),
             prices: costs.as_ref().map(prices),
             measured: costs.is_some_and(|costs| costs.measured),
         }

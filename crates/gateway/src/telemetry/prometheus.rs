@@ -168,6 +168,7 @@ impl PrometheusCollector {
             let mut family = family.encode_family(&labels)?;
             family.encode_counter::<NoLabelSet, _, u64>(&route.refused, None)?;
         }
+        self.write_certificates(encoder)?;
         let help = "When the server was started, in seconds since 1970";
         let started = self.0.started_seconds as i64;
         encoder
@@ -177,6 +178,24 @@ impl PrometheusCollector {
         encoder
             .encode_descriptor("connections", help, None, MetricType::Gauge)?
             .encode_gauge(&i64::from(self.0.connections))
+    }
+}
+
+impl PrometheusCollector {
+    fn write_certificates(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let (name, help) =
+            ("tls_certificate_expiry_timestamp", "When a certificate of a listener ends");
+        let unit = Some(&Unit::Seconds);
+        let mut family = encoder.encode_descriptor(name, help, unit, MetricType::Gauge)?;
+        for (name, end) in &self.0.certificate_ends {
+            let end = i64::try_from(*end).unwrap_or(i64::MAX);
+            family.encode_family(&[("name", name.clone())])?.encode_gauge(&end)?;
+        }
+        let help = "Certificates that could not be renewed; the former certificate stayed";
+        let name = "tls_certificate_failures";
+        encoder
+            .encode_descriptor(name, help, None, MetricType::Counter)?
+            .encode_counter::<NoLabelSet, _, u64>(&self.0.certificate_failures, None)
     }
 }
 

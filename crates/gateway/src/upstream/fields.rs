@@ -23,10 +23,14 @@ use http::uri::{PathAndQuery, Uri};
 use http::{HeaderMap, HeaderValue};
 
 use super::strict;
+use crate::certificates::ClientCertificate;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+/// The client's certificate (RFC 9440), and its subject.
+const CLIENT_CERT: HeaderName = HeaderName::from_static("client-cert");
+const CLIENT_SUBJECT: HeaderName = HeaderName::from_static("x-client-subject");
 const FORWARDED_PREFIX: HeaderName = HeaderName::from_static("x-forwarded-prefix");
 
 /// More than the longest text of an IP address needs.
@@ -39,6 +43,9 @@ enum About {
     Connection,
     /// The client.
     Asker,
+    /// The client's certificate. Servers take the client for its owner, so only this server may
+    /// write these fields, whatever proxy is trusted; responses have none (RFC 9440, section 2.2).
+    Certificate,
     /// The message itself.
     Message,
     /// The names of fields that follow the body.
@@ -61,6 +68,7 @@ fn about(name: &str) -> About {
         // Because of these, too, servers take a client for encrypted, or for another client.
         | "x-forwarded-ssl" | "x-forwarded-protocol" | "front-end-https" | "x-url-scheme"
         | "x-client-ip" | "true-client-ip" | "x-cluster-client-ip" => About::Asker,
+        "client-cert" | "client-cert-chain" | "x-client-subject" => About::Certificate,
         "host" | "content-length" => About::Message,
         "trailer" => About::Trailer,
         "cookie" => About::Cookie,
@@ -76,7 +84,7 @@ fn strip(headers: &mut HeaderMap, trusts: bool, has_trailers: bool) {
     for name in headers.keys() {
         let text = name.as_str();
         let leave = match about(text) {
-            About::Connection => true,
+            About::Connection | About::Certificate => true,
             About::Asker => !trusts,
             About::Message => false,
             About::Trailer => !has_trailers,
@@ -110,6 +118,15 @@ fn strip(headers: &mut HeaderMap, trusts: bool, has_trailers: bool) {
     if has_cookies {
         join_cookies(headers);
     }
+}
+
+/// Removes the fields about a client's certificate from those that follow a request's body: some
+/// servers add these to the fields of the head.
+pub(super) fn trailers(trailers: &mut HeaderMap) {
+    let is_forged =
+        |name: &&HeaderName| about(&name.as_str().replace('_', "-")) == About::Certificate;
+    let forged: Vec<HeaderName> = trailers.keys().filter(is_forged).cloned().collect();
+    forged.into_iter().for_each(|name| drop(trailers.remove(name)));
 }
 
 /// Joins several `cookie` fields with `; ` (RFC 9113, section 8.2.3).
@@ -149,6 +166,8 @@ pub(super) fn upgrade(headers: &HeaderMap) -> Option<HeaderValue> {
 pub(super) struct Asker<'a> {
     pub address: Option<IpAddr>,
     pub is_encrypted: bool,
+    /// The verified certificate of the client.
+    pub certificate: Option<&'a ClientCertificate>,
     /// The host that was asked for.
     pub host: Option<HeaderValue>,
     /// The path that was taken off.
@@ -182,6 +201,11 @@ pub(super) fn request(headers: &mut HeaderMap, asker: Asker<'_>) {
         if let Some(host) = asker.host {
             headers.insert(FORWARDED_HOST, host);
         }
+    }
+    if let Some(certificate) = asker.certificate {
+        let field = certificate.field().map(|field| (CLIENT_CERT, field));
+        let subject = certificate.subject().map(|subject| (CLIENT_SUBJECT, subject));
+        headers.extend(field.into_iter().chain(subject));
     }
     if let Some(prefix) = asker.prefix {
         headers.insert(FORWARDED_PREFIX, prefix.clone());
@@ -294,6 +318,7 @@ mod tests {
         Asker {
             address: Some("::ffff:192.0.2.7".parse().unwrap()),
             is_encrypted: true,
+            certificate: None,
             host: Some(HeaderValue::from_static("a.example")),
             prefix: None,
             trusts,
@@ -341,6 +366,27 @@ mod tests {
             (&"trailers".parse().unwrap(), &"te".parse().unwrap())
         );
         assert_eq!(headers["x-forwarded-for"], "192.0.2.7");
+    }
+
+    #[test]
+    fn nobody_forges_the_certificate_of_a_client() {
+        for trusts in [true, false] {
+            let mut headers = of(&[
+                ("client-cert", ":AAAA:"),
+                ("client-cert-chain", ":AAAA:"),
+                ("x-client-subject", "CN=root"),
+                ("client_cert", ":AAAA:"),
+                ("x_client-subject", "CN=root"),
+                ("x-other", "stays"),
+            ]);
+            let mut follows = headers.clone();
+            trailers(&mut follows);
+            assert_eq!(follows.keys().collect::<Vec<_>>(), ["x-other"]);
+            request(&mut headers, asker(trusts));
+            let about_client = headers.keys().filter(|name| name.as_str().contains("client"));
+            assert_eq!(about_client.collect::<Vec<_>>(), [] as [&HeaderName; 0]);
+            assert!(headers.contains_key("x-other"));
+        }
     }
 
     #[test]

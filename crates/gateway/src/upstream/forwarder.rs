@@ -184,6 +184,7 @@ impl Forwarder {
         let asker = Asker {
             address: client,
             is_encrypted: peer.is_encrypted,
+            certificate: peer.certificate.as_deref(),
             host,
             prefix: self.prefix.as_ref().map(|(_, value)| value),
             trusts: self.trusts,

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 
+use super::fields;
 use crate::upload::{Upload, UploadError};
 
 /// The progress of an upload while hyper sends it.
@@ -82,7 +83,10 @@ impl Body for Outgoing {
                 if !bytes.is_empty() {
                     return Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes)))));
                 }
-                return Poll::Ready(trailers.take().map(|trailers| Ok(Frame::trailers(*trailers))));
+                return Poll::Ready(trailers.take().map(|mut trailers| {
+                    fields::trailers(&mut trailers);
+                    Ok(Frame::trailers(*trailers))
+                }));
             }
             Outgoing::Upload { upload, report } => (upload, report),
         };
@@ -97,7 +101,10 @@ impl Body for Outgoing {
                 report.is_over.set(true);
                 Poll::Ready(None)
             }
-            Poll::Ready(Some(Ok(frame))) => {
+            Poll::Ready(Some(Ok(mut frame))) => {
+                if let Some(trailers) = frame.trailers_mut() {
+                    fields::trailers(trailers);
+                }
                 report.frames.set(report.frames.get() + 1);
                 // hyper does not ask again once it knows that a body is over.
                 report.is_over.set(upload.is_end_stream());

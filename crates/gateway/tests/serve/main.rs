@@ -1,14 +1,17 @@
 //! The web server, from the outside, on each back-end: connections and their fates.
 
+mod certificates;
 mod ending;
 mod frames2;
 mod guarded;
 mod http1;
 mod http2;
+mod https;
 mod keeper;
 mod limits;
 mod parking;
 mod slow;
 mod stage;
 mod stalled;
+mod tls;
 mod unix;

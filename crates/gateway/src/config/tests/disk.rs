@@ -42,9 +42,9 @@ servers = [{ address = "unix:c.sock" }]
 "#;
     std::fs::write(root.join("x.toml"), text).unwrap();
     let config = Config::read(root.join("x.toml")).unwrap_or_else(|error| panic!("{error}"));
-    let tls = config.listeners[0].tls.as_ref().unwrap();
+    let files = &config.listeners[0].tls.as_ref().unwrap().certificates[0];
     assert_eq!(
-        (tls.certificate.clone(), tls.key.clone()),
+        (files.certificate.clone(), files.key.clone()),
         (root.join("a.pem"), root.join("a.key"))
     );
     assert_eq!(config.listeners[1].address, Address::Unix(root.join("a.sock")));
@@ -61,7 +61,7 @@ servers = [{ address = "unix:c.sock" }]
     assert_eq!(config.upstreams["app"].servers[0].address, Address::Unix(root.join("c.sock")));
     // Without a file they stay as they are, and need not exist.
     let config = Config::parse("x", text).unwrap();
-    assert_eq!(config.listeners[0].tls.as_ref().unwrap().key, Path::new("a.key"));
+    assert_eq!(config.listeners[0].tls.as_ref().unwrap().certificates[0].key, Path::new("a.key"));
 }
 
 #[test]
@@ -77,6 +77,8 @@ fn missing_files_are_reported_with_their_place() {
         b"-----BEGIN CERTIFICATE-----\n\xff*\n-----END CERTIFICATE-----\n",
     )
     .unwrap();
+    let other = rcgen::KeyPair::generate().unwrap();
+    std::fs::write(root.join("b.key"), other.serialize_pem()).unwrap();
     let long = "s".repeat(100);
     for (certificate, key, files, socket, line, what) in [
         ("a.pem", "a.key", "www", "s", 0, ""),
@@ -87,6 +89,7 @@ fn missing_files_are_reported_with_their_place() {
         ("noise", "a.key", "www", "s", 3, "is no PEM file of a certificate"),
         ("a.pem", "none", "www", "s", 4, "cannot read the private key"),
         ("a.pem", "a.pem", "www", "s", 4, "a.pem has no private key"),
+        ("a.pem", "b.key", "www", "s", 3, "b.key does not belong to the certificate"),
         ("a.pem", "a.key", "none", "s", 6, "cannot read the folder"),
         ("a.pem", "a.key", "a.pem", "s", 6, "cannot read the folder"),
         ("a.pem", "a.key", "www", &long, 8, "the path of the socket is"),
@@ -111,4 +114,23 @@ fn missing_files_are_reported_with_their_place() {
         assert_eq!(mistake.line, line, "{mistake:?}");
         assert!(mistake.what.contains(what) && !mistake.what.contains('\n'), "{mistake:?}");
     }
+}
+
+#[test]
+fn an_expired_certificate_is_a_warning() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    let mut params = rcgen::CertificateParams::new(["a.example".to_owned()]).unwrap();
+    params.not_before = rcgen::date_time_ymd(2001, 1, 1);
+    params.not_after = rcgen::date_time_ymd(2002, 1, 1);
+    let key = rcgen::KeyPair::generate().unwrap();
+    std::fs::write(root.join("a.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
+    std::fs::write(root.join("a.key"), key.serialize_pem()).unwrap();
+    let text = "[[listeners]]\naddress = \":1\"\ntls = { certificate = \"a.pem\", key = \"a.key\" }\n\
+                [[hosts]]\nroutes = [{ redirect.to = \"/x\" }]\n";
+    std::fs::write(root.join("x.toml"), text).unwrap();
+    let config = Config::read(root.join("x.toml")).unwrap_or_else(|error| panic!("{error}"));
+    let [warning] = &config.warnings[..] else { panic!("{:?}", config.warnings) };
+    assert!(warning.contains("x.toml:3:23: the certificate "), "{warning}");
+    assert!(warning.contains("a.pem has expired on 2002-01-01T00:00:00Z"), "{warning}");
 }

@@ -69,7 +69,7 @@ fn blamed(text: &str) -> Vec<(usize, usize, String)> {
 fn every_key_is_read() {
     let config = Config::parse("x", WHOLE).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(config.listeners.len(), 3);
-    assert_eq!(config.listeners[1].tls.as_ref().unwrap().key, Path::new("a.key"));
+    assert_eq!(config.listeners[1].tls.as_ref().unwrap().certificates[0].key, Path::new("a.key"));
     assert!(config.listeners[1].proxy_protocol && !config.listeners[0].proxy_protocol);
     assert_eq!(config.listeners[2].relay.as_ref().unwrap().to.to_string(), "10.0.0.1:5432");
     let host = &config.hosts[0];
@@ -238,6 +238,69 @@ fn listeners_hosts_and_routes_are_checked() {
             "a key without a certificate",
         ),
         (host, "listeners = [{ address = \":1\", tls = {} }]", 2, 38, "tls without files"),
+        (
+            host,
+            "[[listeners]]\naddress = \":1\"\n[[listeners.tls.certificates]]\ncertificate = \"c\"",
+            4,
+            1,
+            "a certificate without a key",
+        ),
+        (
+            host,
+            "listeners = [{ address = \":1\", tls = { certificate = \"c\", key = \"k\", certificates = [{ certificate = \"c\", key = \"l\" }] } }]",
+            2,
+            38,
+            "the certificate c is named twice",
+        ),
+        (
+            host,
+            "listeners = [{ address = \":1\", tls = { certificate = \"c\", key = \"k\", min_version = \"1.1\" } }]",
+            2,
+            84,
+            "unknown variant `1.1`",
+        ),
+        (
+            host,
+            "listeners = [{ address = \":1\", tls = { certificate = \"c\", key = \"k\", client_certificates = \"optional\" } }]",
+            2,
+            92,
+            "no authority vouches for",
+        ),
+        (
+            listener,
+            "[[hosts]]\nhttps = \"always\"\n[[hosts.routes]]\nfiles.root = \"/\"",
+            3,
+            9,
+            "no listener of this host is encrypted",
+        ),
+        (
+            listener,
+            "[[hosts]]\nhsts = \"1d\"\n[[hosts.routes]]\nfiles.root = \"/\"",
+            3,
+            8,
+            "expected https = \"always\"",
+        ),
+        (
+            listener,
+            "[[hosts]]\nlisteners = [\":2\"]\n[[hosts.routes]]\nfiles.root = \"/\"",
+            3,
+            14,
+            "no listener of HTTP has the address :2, expected one of :1",
+        ),
+        (
+            listener,
+            "[[hosts]]\nlisteners = []\n[[hosts.routes]]\nfiles.root = \"/\"",
+            3,
+            13,
+            "a host on no listener",
+        ),
+        (
+            listener,
+            "[[hosts]]\n[[hosts.routes]]\nredirect.to = \"https://{name}/\"",
+            4,
+            15,
+            "{name} is no part of a request, expected {host}, {path} or {query}",
+        ),
         ("", "listeners = [{ address = \":1\", relay = {} }]", 1, 40, "no other end"),
         (
             "",
@@ -512,4 +575,16 @@ proptest! {
             prop_assert!(mistakes.iter().all(|mistake| !mistake.what.contains('\n')));
         }
     }
+}
+
+#[test]
+fn a_host_that_redirects_what_a_proxy_decrypted_is_a_warning() {
+    let text = "listeners = [{ address = \":1\", proxy_protocol = true }, \
+                { address = \":2\", tls = { certificate = \"c\", key = \"k\" } }]\n\
+                [[hosts]]\nhttps = \"always\"\nroutes = [{ redirect.to = \"/x\" }]\n";
+    let config = Config::parse("x", text).unwrap();
+    let [warning] = &config.warnings[..] else { panic!("{:?}", config.warnings) };
+    assert!(warning.starts_with("x:3:9: all requests to :1 are redirected"), "{warning}");
+    let text = text.replace("[[hosts]]", "[[hosts]]\nlisteners = [\":2\"]");
+    assert_eq!(Config::parse("x", &text).unwrap().warnings, [] as [String; 0]);
 }

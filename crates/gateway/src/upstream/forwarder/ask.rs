@@ -36,6 +36,7 @@ impl Forwarder {
         let asker = Asker {
             address: client,
             is_encrypted: peer.is_encrypted,
+            certificate: peer.certificate.as_deref(),
             host: host.clone(),
             prefix: None,
             trusts: false,

@@ -1,0 +1,46 @@
+//! The parameters of TLS towards clients: the one place that makes them.
+
+use std::sync::Arc;
+
+use futures_rustls::rustls::crypto::ring;
+use futures_rustls::rustls::version::{TLS12, TLS13};
+use futures_rustls::rustls::{ServerConfig, SupportedProtocolVersion};
+
+use super::challenge::ACME_TLS;
+use super::client;
+use super::{CertificateError, CertificateStore};
+use crate::config::{Tls, TlsVersion};
+
+/// The protocols that connections speak, in the order of preference.
+pub(super) const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
+
+/// Returns the parameters of a listener, whose certificates come from `store` with each handshake.
+///
+/// # Errors
+///
+/// The certificates that vouch for clients cannot be used.
+pub(crate) fn server_config(
+    tls: &Tls,
+    store: Arc<CertificateStore>,
+) -> Result<ServerConfig, CertificateError> {
+    let provider = Arc::new(ring::default_provider());
+    let versions: &[&SupportedProtocolVersion] = match tls.min_version {
+        TlsVersion::Tls12 => &[&TLS13, &TLS12],
+        TlsVersion::Tls13 => &[&TLS13],
+    };
+    let mut protocols: Vec<Vec<u8>> = PROTOCOLS.map(<[u8]>::to_vec).into();
+    if store.has_challenges() {
+        protocols.push(ACME_TLS.to_vec());
+    }
+    let builder = ServerConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(versions)
+        .map_err(|error| CertificateError::new(error.to_string()))?;
+    let builder = match &tls.client {
+        Some(client) => builder.with_client_cert_verifier(client::verifier(client, provider)?),
+        None => builder.with_no_client_auth(),
+    };
+    let mut config = builder.with_cert_resolver(store);
+    config.alpn_protocols = protocols;
+    crate::tls::prepare(&mut config);
+    Ok(config)
+}

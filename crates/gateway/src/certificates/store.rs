@@ -1,0 +1,117 @@
+//! The certificates of a listener, and the choice among them.
+
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::SystemTime;
+
+use futures_rustls::rustls::server::{ClientHello, ResolvesServerCert};
+use futures_rustls::rustls::sign::CertifiedKey;
+
+use super::challenge::{ACME_TLS, ChallengeCertificates};
+use super::load::Certificate;
+use super::server_config::PROTOCOLS;
+
+/// The certificates of a listener. Handshakes take a lock for the time of a look-up, which readers
+/// share; installing a certificate takes it alone for the time of an assignment.
+pub(crate) struct CertificateStore {
+    /// In the order of the configuration.
+    certificates: RwLock<Vec<Labelled>>,
+    challenges: Option<Arc<ChallengeCertificates>>,
+}
+
+struct Labelled {
+    label: String,
+    certificate: Certificate,
+}
+
+impl Labelled {
+    /// Whether the certificate is for exactly this name.
+    fn is_for(&self, name: &str) -> bool {
+        self.certificate.names().iter().any(|known| known == name)
+    }
+
+    /// Whether the certificate has a wildcard for a name: `*` stands for the first label, and for
+    /// nothing else (RFC 9525, section 6.3).
+    fn covers(&self, name: &str) -> bool {
+        let Some((first, rest)) = name.split_once('.') else { return false };
+        let fits = |known: &String| known.strip_prefix("*.").is_some_and(|known| known == rest);
+        !first.is_empty() && self.certificate.names().iter().any(fits)
+    }
+}
+
+/// A certificate as its operator knows it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct CertificateState {
+    /// The first name; the label, if the certificate has no name.
+    pub(crate) name: String,
+    pub(crate) not_after: SystemTime,
+}
+
+impl CertificateStore {
+    /// Creates a store without certificates. With `challenges`, listeners answer certificate
+    /// authorities that validate a name.
+    pub(crate) fn new(challenges: Option<Arc<ChallengeCertificates>>) -> Arc<CertificateStore> {
+        Arc::new(CertificateStore { certificates: RwLock::default(), challenges })
+    }
+
+    /// Makes new connections use a certificate. It takes the place of the certificate with the same
+    /// label; if there is none, it comes last.
+    pub(crate) fn install(&self, label: &str, certificate: Certificate) {
+        let mut all = self.certificates.write().unwrap_or_else(PoisonError::into_inner);
+        match all.iter_mut().find(|known| known.label == label) {
+            Some(known) => known.certificate = certificate,
+            None => all.push(Labelled { label: label.to_owned(), certificate }),
+        }
+    }
+
+    /// Returns the certificate for a name; the first one, if no name is given or none has the name.
+    pub(crate) fn select(&self, name: Option<&str>) -> Option<Arc<CertifiedKey>> {
+        let all = self.certificates.read().unwrap_or_else(PoisonError::into_inner);
+        let named = name.and_then(|name| {
+            let lower = name.to_ascii_lowercase();
+            let name = lower.strip_suffix('.').unwrap_or(&lower);
+            let exact = all.iter().find(|known| known.is_for(name));
+            exact.or_else(|| all.iter().find(|known| known.covers(name)))
+        });
+        named.or(all.first()).map(|known| known.certificate.key.clone())
+    }
+
+    /// Returns the state of each certificate.
+    pub(crate) fn states(&self) -> Vec<CertificateState> {
+        let all = self.certificates.read().unwrap_or_else(PoisonError::into_inner);
+        let state = |known: &Labelled| CertificateState {
+            name: known.certificate.names().first().unwrap_or(&known.label).clone(),
+            not_after: known.certificate.not_after(),
+        };
+        all.iter().map(state).collect()
+    }
+
+    /// Whether certificate authorities that validate a name are answered.
+    pub(super) fn has_challenges(&self) -> bool {
+        self.challenges.is_some()
+    }
+}
+
+impl fmt::Debug for CertificateStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CertificateStore").field(&self.states()).finish()
+    }
+}
+
+impl ResolvesServerCert for CertificateStore {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        if let Some(challenges) = &self.challenges
+            && let Some(mut protocols) = hello.alpn()
+        {
+            let (mut validates, mut serves) = (false, false);
+            protocols.by_ref().for_each(|protocol| {
+                validates |= protocol == ACME_TLS;
+                serves |= PROTOCOLS.contains(&protocol);
+            });
+            if validates && !serves {
+                return challenges.get(hello.server_name()?);
+            }
+        }
+        self.select(hello.server_name())
+    }
+}

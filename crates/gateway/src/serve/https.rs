@@ -1,0 +1,106 @@
+//! Hosts that are served over encrypted connections only, and redirects.
+//!
+//! A request of such a host that is not encrypted is answered with 308 and the same URL under
+//! `https`, so that its method and its body stay. One kind of request is served as it is: that of a
+//! certificate authority which validates the host by HTTP-01 (RFC 8555, section 8.3), because it may
+//! come before there is a certificate. Programs on this machine also keep their access to the
+//! metrics and the live page, which no other client has without encryption.
+
+use http::header::{LOCATION, STRICT_TRANSPORT_SECURITY};
+use http::{HeaderValue, Request, Response, StatusCode};
+
+use super::router::Reply;
+use crate::address::Address;
+use crate::authority;
+use crate::body::Body;
+use crate::config::Host;
+use crate::redirect::Destination;
+use crate::reply;
+
+/// The path of the answers to a certificate authority.
+const VALIDATION: &str = "/.well-known/acme-challenge/";
+
+/// The text for a client that names no host, which a redirect needs.
+const HOST_IS_MISSING: &str = "400 Bad Request: the request names no host, and the place that it \
+                               is redirected to depends on the host\n";
+
+/// The rule of a host that is served over encrypted connections only.
+pub(super) struct HttpsRule {
+    to: Destination,
+    hsts: Option<HeaderValue>,
+}
+
+impl HttpsRule {
+    /// Returns the rule of a host. `encrypted` are the encrypted listeners and their ports.
+    pub(super) fn of(host: &Host, encrypted: &[(Address, u16)]) -> Option<HttpsRule> {
+        let https = host.https?;
+        let serves = |address| host.listeners.is_empty() || host.listeners.contains(address);
+        let ports = encrypted.iter().filter(|(address, _)| serves(address)).map(|(_, port)| *port);
+        // The usual port if there is a choice; else the first.
+        let port = ports.clone().find(|port| *port == 443).or(ports.clone().next());
+        let hsts = https.hsts.map(|time| format!("max-age={}", time.as_secs()));
+        Some(HttpsRule {
+            to: Destination::encrypted(port.unwrap_or(443)),
+            hsts: hsts.and_then(|text| HeaderValue::try_from(text).ok()),
+        })
+    }
+
+    /// Redirects a request that is not encrypted.
+    pub(super) fn redirect<B>(&self, request: &Request<B>) -> Reply {
+        redirect(&self.to, StatusCode::PERMANENT_REDIRECT, request)
+    }
+
+    /// Returns the value of `Strict-Transport-Security` for the answer to an encrypted request.
+    /// Addresses have none (RFC 6797, section 8.1.1). Neither has `localhost`, whose servers share
+    /// the name and come and go.
+    pub(super) fn hsts_for<B>(&self, request: &Request<B>) -> Option<HeaderValue> {
+        let host = authority::of_request(request, true).ok().flatten()?;
+        let is_name = host.address().is_none() && !host.is_loopback();
+        self.hsts.clone().filter(|_| is_name)
+    }
+}
+
+/// Adds the field to a response, unless the application has set its own.
+pub(super) fn add_hsts(mut response: Response<Body>, value: HeaderValue) -> Response<Body> {
+    response.headers_mut().entry(STRICT_TRANSPORT_SECURITY).or_insert(value);
+    response
+}
+
+/// Whether a path is that of the validation of a host: the fixed path and a token.
+pub(super) fn is_validation(path: &str) -> bool {
+    let is_of_token = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    let token = path.strip_prefix(VALIDATION);
+    token.is_some_and(|token| !token.is_empty() && token.bytes().all(is_of_token))
+}
+
+/// Redirects a request.
+pub(super) fn redirect<B>(to: &Destination, status: StatusCode, request: &Request<B>) -> Reply {
+    let host = authority::of_request(request, true).ok().flatten();
+    if to.needs_host() && host.is_none() {
+        return Reply::Now(reply::text(StatusCode::BAD_REQUEST, HOST_IS_MISSING));
+    }
+    let Some(to) = to.of(host, request.uri()) else { return StatusCode::BAD_REQUEST.into() };
+    let mut response = reply::status(status);
+    response.headers_mut().insert(LOCATION, to);
+    Reply::Now(response)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_tokens_are_validations() {
+        assert!(is_validation("/.well-known/acme-challenge/abc_DEF-1"));
+        for path in [
+            "/.well-known/acme-challenge/",
+            "/.well-known/acme-challenge",
+            "/.well-known/acme-challenge/../x",
+            "/.well-known/acme-challenge/a/b",
+            "/.well-known/acme-challenge/%61",
+            "/x/.well-known/acme-challenge/a",
+        ] {
+            assert!(!is_validation(path), "{path}");
+        }
+    }
+}
