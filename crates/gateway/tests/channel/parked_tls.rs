@@ -3,6 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,7 +20,8 @@ use crate::tls::Trust;
 
 const LAST: &str = "MESSAGE:120|;";
 
-const ROOM: &str = "history = 1000, backlog_bytes = \"64MiB\", queue_bytes = \"64MiB\"";
+const ROOM: &str =
+    "history = 1000, backlog_bytes = \"64MiB\", queue_bytes = \"64MiB\", message_bytes = \"1MiB\"";
 
 /// A plain listener to publish at, and one that encrypts.
 fn stage(trust: &Trust, backend: BackendKind) -> Stage {
@@ -93,7 +95,7 @@ fn bodies(bytes: &[u8]) -> Vec<usize> {
 /// From a byte to more than a record, and now and then far more than a socket has room for.
 fn expected_body(number: usize) -> String {
     let length = match number % 10 {
-        9 => 60_000,
+        9 => 400_000,
         8 => 16_384,
         rest => rest * rest * 30,
     };
@@ -124,14 +126,18 @@ fn every_message_arrives_once_and_in_order() {
         }
         until_subscribers(&stage, streams.len());
         stage.until(|engine| &engine.parked, streams.len() as u64);
+        let is_published = Arc::new(AtomicBool::new(false));
         let readers: Vec<_> = streams
             .into_iter()
             .enumerate()
             .map(|(number, mut stream)| {
+                let is_published = is_published.clone();
                 thread::spawn(move || {
                     if number % 4 == 1 {
-                        // Its socket fills first.
-                        thread::sleep(Duration::from_millis(300));
+                        // Its socket is full by then.
+                        while !is_published.load(Ordering::Acquire) {
+                            thread::sleep(Duration::from_millis(1));
+                        }
                     }
                     let mut all = Vec::new();
                     let has_last = |all: &[u8]| {
@@ -151,6 +157,7 @@ fn every_message_arrives_once_and_in_order() {
             post(&mut publisher, format!("MESSAGE:{number}|{};", expected_body(number)));
         }
         post(&mut publisher, LAST);
+        is_published.store(true, Ordering::Release);
         drop(publisher);
         let mut streams = Vec::new();
         for reader in readers {
