@@ -11,6 +11,7 @@ use futures_lite::future::or;
 use sd_notify::NotifyState;
 use superpoll::backend::Profile;
 use superpoll::{BackendKind, limits};
+use superpoll_gateway::config::{Automatic, ChallengeKind, Internal, is_local};
 use superpoll_gateway::serve::Server;
 use superpoll_gateway::telemetry::socket::SocketPath;
 use superpoll_gateway::{Address, Config, ErrorLog, Event, Inherited, Level, config};
@@ -43,6 +44,13 @@ pub(crate) struct Options {
     /// machine's; may be repeated
     #[arg(long, value_name = "NAME", conflicts_with = "config")]
     pub name: Vec<String>,
+    /// Serve by HTTPS under these names, separated by commas, with certificates that the server
+    /// gets by itself: from Let's Encrypt, or from an authority of its own for localhost and
+    /// addresses of this machine. Ports 443 and 80 unless --listen and --http say otherwise
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with_all = ["config", "name"])]
+    pub https: Vec<String>,
+    #[command(flatten)]
+    pub authority: Authority,
     /// Threads that serve [default: that of the configuration, else 1]
     #[arg(long, value_name = "N", value_parser = workers)]
     pub workers: Option<NonZeroUsize>,
@@ -63,7 +71,80 @@ pub(crate) struct Options {
     pub backend: Option<BackendKind>,
 }
 
+/// Options of `serve --https`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Authority {
+    /// Address for clients without encryption, which are redirected [default: :80]
+    #[arg(long, value_name = "ADDRESS", requires = "https")]
+    pub http: Option<Address>,
+    /// Address that the certificate authority may write to
+    #[arg(long, value_name = "MAIL", requires = "https")]
+    pub email: Option<String>,
+    /// URL of the directory of a certificate authority with ACME [default: Let's Encrypt]
+    #[arg(long, value_name = "URL", requires = "https")]
+    pub acme: Option<String>,
+    /// File of certificates that the authority's own server is verified with [default: the
+    /// system's]
+    #[arg(long, value_name = "FILE", requires = "acme")]
+    pub acme_ca: Option<PathBuf>,
+    /// How the authority verifies names: tls-alpn-01 on port 443, http-01 on port 80 [default:
+    /// tls-alpn-01]
+    #[arg(long, value_name = "KIND", requires = "https", value_parser = challenge)]
+    pub challenge: Option<ChallengeKind>,
+    /// Folder for keys and certificates [default: STATE_DIRECTORY, else the user's folder of
+    /// state]
+    #[arg(long, value_name = "DIR", requires = "https")]
+    pub state: Option<PathBuf>,
+}
+
+/// Reads the kind of a challenge.
+fn challenge(text: &str) -> Result<ChallengeKind, String> {
+    let known = [ChallengeKind::TlsAlpn01, ChallengeKind::Http01];
+    let found = known.into_iter().find(|kind| kind.name() == text);
+    found.ok_or_else(|| "expected tls-alpn-01 or http-01".to_owned())
+}
+
+impl Authority {
+    /// Returns the source of certificates for some names.
+    fn automatic(&self, names: &[String]) -> Result<Automatic, String> {
+        let storage = self.state.as_deref().map(std::path::absolute).transpose();
+        let storage = storage.map_err(|error| format!("--state: {error}"))?;
+        let local = names.iter().filter(|name| is_local(name)).count();
+        if self.acme.is_none() && local == names.len() {
+            return Ok(Automatic::Internal(Internal { storage }));
+        }
+        if self.acme.is_none() && local > 0 {
+            let what = "--https: names of this machine have certificates of the server's own";
+            return Err(format!("{what}, expected either such names or others"));
+        }
+        let mut acme = config::Acme { storage, ..config::Acme::default() };
+        acme.email = self.email.clone().unwrap_or_default();
+        acme.directory = self.acme.clone().unwrap_or(acme.directory);
+        acme.directory_ca = self.acme_ca.clone();
+        acme.challenge = self.challenge.unwrap_or_default();
+        Ok(Automatic::Acme(acme))
+    }
+}
+
 impl Options {
+    /// Returns the configuration with HTTPS.
+    fn https(&self, config: Config, inherited: &[Address]) -> Result<Config, Box<dyn Error>> {
+        let everywhere = |port| Address::Tcp { host: None, port };
+        let is_plain = |address: &&Address| matches!(address, Address::Tcp { port: 80, .. });
+        let plain = inherited.iter().find(is_plain).cloned();
+        let http = self.authority.http.clone().or(plain).unwrap_or(everywhere(80));
+        let mut https = self.listen.clone();
+        if https.is_empty() {
+            https.extend(inherited.iter().filter(|one| **one != http).cloned());
+        }
+        if https.is_empty() {
+            https.push(everywhere(443));
+        }
+        let automatic = self.authority.automatic(&self.https)?;
+        let config = config.with_https(&self.https, automatic, &https, http);
+        Ok(config.map_err(|what| format!("--https: {what}"))?)
+    }
+
     /// Returns the configuration to serve. `inherited` are the addresses on which a service manager
     /// listens for this process.
     fn read(&self, inherited: &[Address]) -> Result<Config, Box<dyn Error>> {
@@ -72,6 +153,9 @@ impl Options {
             (None, Some(folder)) => Config::folder(folder),
             (None, None) => Config::demo(),
         };
+        if !self.https.is_empty() {
+            return self.https(config, inherited);
+        }
         let asked = if self.listen.is_empty() { inherited } else { &self.listen };
         if !asked.is_empty() {
             config.listeners = asked.iter().cloned().map(config::Listener::plain).collect();
@@ -129,6 +213,10 @@ fn announce(error_log: &ErrorLog, server: &Server) -> std::io::Result<()> {
         writeln!(output, "superpoll: serving {front}")?;
         let event = Event::new(Level::Info, "serving", format!("serving {front}"));
         error_log.write(&event.with("listener", front));
+    }
+    for root in server.roots() {
+        let root = root.display();
+        writeln!(output, "superpoll: trust {root} in browsers: it vouches for this server")?;
     }
     output.flush()
 }

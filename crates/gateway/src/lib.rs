@@ -36,6 +36,8 @@
 #![deny(missing_docs, unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 
 mod accept;
+#[cfg_attr(not(feature = "acme"), path = "without_acme.rs")]
+mod acme;
 mod address;
 mod authority;
 mod body;

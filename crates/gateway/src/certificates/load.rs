@@ -83,6 +83,12 @@ impl Certificate {
         &self.facts.names
     }
 
+    /// Returns when the certificate begins to be valid.
+    #[cfg(feature = "acme")]
+    pub(crate) fn not_before(&self) -> SystemTime {
+        self.facts.not_before
+    }
+
     /// Returns when the certificate ceases to be valid.
     pub(crate) fn not_after(&self) -> SystemTime {
         self.facts.not_after

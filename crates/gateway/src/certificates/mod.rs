@@ -35,4 +35,6 @@ pub(crate) use error::CertificateError;
 pub(crate) use load::{Certificate, chain, key};
 pub(crate) use server_config::server_config;
 pub(crate) use store::CertificateStore;
+#[cfg(feature = "acme")]
+pub(crate) use store::Issue;
 pub(crate) use watch::{CertificateStatus, Watch};

@@ -1,6 +1,7 @@
 //! The certificates of a listener, and the choice among them.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::SystemTime;
 
@@ -17,6 +18,18 @@ pub(crate) struct CertificateStore {
     /// In the order of the configuration.
     certificates: RwLock<Vec<Labelled>>,
     challenges: Option<Arc<ChallengeCertificates>>,
+    /// Makes certificates when clients ask for a name.
+    issuer: Option<Arc<dyn Issue>>,
+}
+
+/// An authority that makes certificates when clients ask for a name.
+pub(crate) trait Issue: Send + Sync {
+    /// Returns a certificate for a name that it may be made for. A client that connects to an
+    /// address sends no name.
+    fn certificate(&self, name: Option<&str>) -> Option<Arc<CertifiedKey>>;
+
+    /// Returns the file of the certificate that clients are to trust.
+    fn root(&self) -> &Path;
 }
 
 struct Labelled {
@@ -51,7 +64,20 @@ impl CertificateStore {
     /// Creates a store without certificates. With `challenges`, listeners answer certificate
     /// authorities that validate a name.
     pub(crate) fn new(challenges: Option<Arc<ChallengeCertificates>>) -> Arc<CertificateStore> {
-        Arc::new(CertificateStore { certificates: RwLock::default(), challenges })
+        Arc::new(CertificateStore { certificates: RwLock::default(), challenges, issuer: None })
+    }
+
+    /// Creates the store of a listener whose certificates are made when clients ask for a name.
+    #[cfg(feature = "acme")]
+    pub(crate) fn issued_by(issuer: Arc<dyn Issue>) -> Arc<CertificateStore> {
+        let (certificates, challenges) = (RwLock::default(), None);
+        Arc::new(CertificateStore { certificates, challenges, issuer: Some(issuer) })
+    }
+
+    /// Returns the file of the certificate that clients are to trust, if certificates are made
+    /// here.
+    pub(crate) fn root(&self) -> Option<&Path> {
+        self.issuer.as_ref().map(|issuer| issuer.root())
     }
 
     /// Makes new connections use a certificate. It takes the place of the certificate with the same
@@ -112,6 +138,9 @@ impl ResolvesServerCert for CertificateStore {
                 return challenges.get(hello.server_name()?);
             }
         }
-        self.select(hello.server_name())
+        match &self.issuer {
+            Some(issuer) => issuer.certificate(hello.server_name()),
+            None => self.select(hello.server_name()),
+        }
     }
 }

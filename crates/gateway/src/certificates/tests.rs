@@ -20,7 +20,7 @@ fn certificate(names: &[&str]) -> Certificate {
 }
 
 fn tls() -> Tls {
-    Tls { certificates: Vec::new(), min_version: TlsVersion::Tls12, client: None }
+    Tls { certificates: Vec::new(), automatic: None, min_version: TlsVersion::Tls12, client: None }
 }
 
 fn is(found: Option<Arc<CertifiedKey>>, expected: &Certificate) -> bool {

@@ -238,7 +238,12 @@ mod tests {
     fn watched(folder: &Path) -> (WatchedFiles, Arc<CertificateStore>) {
         let files =
             CertificateFiles { certificate: folder.join("a.pem"), key: folder.join("a.key") };
-        let tls = Tls { certificates: vec![files], min_version: Default::default(), client: None };
+        let tls = Tls {
+            certificates: vec![files],
+            automatic: None,
+            min_version: Default::default(),
+            client: None,
+        };
         let (mut watch, store) = (Watch::new(), CertificateStore::new(None));
         watch.load(&tls, &store).unwrap();
         (watch.files.pop().unwrap(), store)

@@ -1,6 +1,7 @@
 //! The rules that types cannot express: turns the text as written into a configuration, or into the
 //! list of its mistakes.
 
+mod automatic;
 mod hosts;
 mod tls;
 
@@ -51,6 +52,8 @@ pub(super) struct Check<'a> {
     has_page: bool,
     /// The first listener of HTTP that clients on other machines, or a proxy, can use.
     open: Option<Address>,
+    /// The places of the listeners whose certificates come by ACME.
+    acme: Vec<Range<usize>>,
     /// The mistakes.
     pub(super) found: Vec<LocatedMistake>,
     /// Settings that are no mistakes, and probably not meant.
@@ -73,6 +76,7 @@ impl<'a> Check<'a> {
             metrics: None,
             has_page: true,
             open: None,
+            acme: Vec::new(),
             found,
             warnings: Vec::new(),
         }
@@ -180,6 +184,7 @@ impl<'a> Check<'a> {
         let is_open = |one: &&Listener| one.relay.is_none() && !one.is_private();
         self.open = listeners.iter().find(is_open).map(|one| one.address.clone());
         let hosts = self.hosts(raw.hosts, &listeners);
+        self.automatic_names(&listeners, &hosts);
         let mut upstreams = BTreeMap::new();
         for (name, upstream) in raw.upstreams {
             let upstream = self.upstream(&name, upstream);

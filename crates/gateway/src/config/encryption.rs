@@ -5,12 +5,16 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::acme::Automatic;
+
 /// Encryption towards clients.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Tls {
     /// The certificates of the server; a client gets the one that is for the name that it asks for.
     /// The first is for clients that ask for no name, or for a name that no certificate has.
     pub certificates: Vec<CertificateFiles>,
+    /// The source of certificates without files. Default: none.
+    pub automatic: Option<Automatic>,
     /// The oldest version of TLS that is accepted. Default: 1.2.
     pub min_version: TlsVersion,
     /// The certificates that clients show. Default: clients are not asked for certificates.

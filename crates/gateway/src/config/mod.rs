@@ -10,6 +10,7 @@
 //! the file; editors and terminals turn this form into a link. Lines and columns count from 1,
 //! columns in characters.
 
+mod acme;
 mod check;
 mod disk;
 mod encryption;
@@ -34,6 +35,7 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+pub use self::acme::{Acme, Automatic, ChallengeKind, ExternalAccount, Internal, is_local};
 use self::check::{Check, LocatedMistake};
 pub use self::encryption::{CertificateFiles, ClientCertificates, Https, Tls, TlsVersion};
 pub use self::model::{
@@ -235,6 +237,45 @@ impl Config {
             keeper: None,
             warnings: Vec::new(),
         }
+    }
+
+    /// Makes the first host answer for these names alone, by HTTPS on some addresses with
+    /// certificates that the server gets by itself, and redirects clients of the address `http`.
+    ///
+    /// # Errors
+    ///
+    /// If a name is none of a host, or the authority cannot certify it; the text says why.
+    pub fn with_https(
+        mut self,
+        names: &[String],
+        automatic: Automatic,
+        https: &[Address],
+        http: Address,
+    ) -> Result<Config, String> {
+        if let Some(host) = self.hosts.first_mut() {
+            host.names.clear();
+            host.addresses = matches!(automatic, Automatic::Internal(_));
+            // Browsers would insist on HTTPS for a year, also after a first try at the command line.
+            host.https = Some(Https { hsts: None });
+        }
+        for name in names {
+            self.also_named(name)?;
+        }
+        if let Automatic::Acme(acme) = &automatic {
+            acme.names(&self.hosts, &http)?;
+        }
+        let tls = Tls {
+            certificates: Vec::new(),
+            automatic: Some(automatic),
+            min_version: TlsVersion::default(),
+            client: None,
+        };
+        let https = https.iter().cloned().map(|address| {
+            let tls = Some(tls.clone());
+            Listener { tls, ..Listener::plain(address) }
+        });
+        self.listeners = https.chain([Listener::plain(http)]).collect();
+        Ok(self)
     }
 
     /// Makes the first host answer for another name, unless a host already does.

@@ -2,14 +2,18 @@
 //! wrong together with its place.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, Visitor};
+use serde::{Deserialize, Deserializer};
 use superpoll::backend::Profile;
 use toml::Spanned;
 
+use super::acme::{ChallengeKind, ExternalAccount};
 use super::encryption::TlsVersion;
 use super::mercure::Mercure;
 use super::model::{
@@ -65,15 +69,52 @@ pub(super) struct Listener {
     pub(super) mode: Option<Spanned<ModeText>>,
 }
 
+/// Encryption: a table, or `"internal"` for one with `internal = true`.
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
-pub(super) struct Tls {
+pub(super) struct TlsTable {
+    pub(super) acme: Option<Spanned<String>>,
+    pub(super) internal: bool,
+    pub(super) directory: Option<Spanned<String>>,
+    pub(super) directory_ca: Option<Spanned<PathBuf>>,
+    pub(super) challenge: Option<Spanned<ChallengeKind>>,
+    pub(super) storage: Option<Spanned<PathBuf>>,
+    pub(super) account: Option<Spanned<ExternalAccount>>,
     pub(super) certificate: Option<Spanned<PathBuf>>,
     pub(super) key: Option<Spanned<PathBuf>>,
     pub(super) certificates: Vec<Spanned<CertificateFiles>>,
     pub(super) min_version: TlsVersion,
     pub(super) client_ca: Option<Spanned<PathBuf>>,
     pub(super) client_certificates: Option<Spanned<ClientCertificates>>,
+}
+
+pub(super) struct Tls(pub(super) TlsTable);
+
+impl<'de> Deserialize<'de> for Tls {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Tls, D::Error> {
+        struct Either;
+
+        impl<'de> Visitor<'de> for Either {
+            type Value = Tls;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a table, or \"internal\" for certificates of the server's own")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Tls, E> {
+                match text {
+                    "internal" => Ok(Tls(TlsTable { internal: true, ..TlsTable::default() })),
+                    _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
+                }
+            }
+
+            fn visit_map<A: de::MapAccess<'de>>(self, table: A) -> Result<Tls, A::Error> {
+                TlsTable::deserialize(MapAccessDeserializer::new(table)).map(Tls)
+            }
+        }
+
+        deserializer.deserialize_any(Either)
+    }
 }
 
 #[derive(Default, Deserialize)]

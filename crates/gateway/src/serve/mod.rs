@@ -43,6 +43,7 @@ use std::time::{Duration, Instant};
 
 use superpoll_rt::{Handle, Runtime, spawn, time};
 
+use crate::acme::Automatic;
 use crate::address::Address;
 use crate::certificates::{CertificateStore, Watch};
 use crate::channel::{ChannelEngine, Hub, Registry, SharedRights};
@@ -140,6 +141,7 @@ pub struct Server {
     inherited: RefCell<Inherited>,
     /// The watch over the files of certificates.
     watch: Option<Watch>,
+    automatic: Automatic,
     report: Report,
 }
 
@@ -206,11 +208,13 @@ impl Server {
         let engines: Vec<Arc<EngineCounters>> =
             (0..handle.engines()).map(|_| Arc::default()).collect();
         let connection_limits: Arc<ConnectionLimits> = Arc::default();
+        let automatic = Automatic::default();
         let overview = Overview::new(
             handle.clone(),
             runtime.backend(),
             engines.clone(),
             connection_limits.clone(),
+            automatic.counters().clone(),
         );
         let overview = Arc::new(overview);
         let report: Report = Arc::new(report);
@@ -237,6 +241,7 @@ impl Server {
             overview,
             inherited: RefCell::new(inherited),
             watch: None,
+            automatic,
             report,
         };
         // Another server may be about to end for this one, which then has to be able to go on.
@@ -273,12 +278,16 @@ impl Server {
 
     /// Makes the engines apply a configuration.
     fn apply_configuration(&mut self, config: &Config, prepared: Prepared) -> Result<(), Error> {
-        let Prepared { groups, rights, parts, engines, fronts, relayed, log, mut watch } = prepared;
+        let Prepared { groups, rights, parts, engines, fronts, relayed, plans, log, mut watch } =
+            prepared;
         let shared = Arc::new(config.clone());
         let channels = self.channels.next(config);
         let encrypted: Vec<_> = fronts.iter().filter_map(Frontend::encrypted_port).collect();
-        let blueprint =
-            || Blueprint::new(&shared, &self.overview, &channels, &rights, &groups, &encrypted);
+        let blueprint = || {
+            let challenges = self.automatic.challenges();
+            let (overview, shared) = (&self.overview, &shared);
+            Blueprint::new(shared, overview, &channels, &rights, &groups, &encrypted, challenges)
+        };
         let blueprints: Result<Vec<_>, _> = parts.iter().map(|_| blueprint()).collect();
         let blueprints = blueprints.map_err(failed)?;
         for relayed in relayed {
@@ -379,6 +388,8 @@ impl Server {
             let _ = self.handle.call_on(0, move || spawn(task).detach());
         }
         self.watch = Some(watch);
+        let started = self.automatic.start(plans, &self.handle, &self.report);
+        started.map_err(|error| failed(format!("starting to get certificates: {error}")))?;
         self.hold(&fronts);
         self.fronts = fronts;
         let before = std::mem::replace(&mut self.groups, groups);
@@ -424,8 +435,14 @@ impl Server {
         router::open(config).map_err(failed)?;
         let report: Report = Arc::new(|_: &Event| {});
         SharedRights::all(config, &report).map_err(failed)?;
-        for tls in config.listeners.iter().filter_map(|listener| listener.tls.as_ref()) {
-            opening::tls_of(tls, None, &mut Watch::new())?;
+        for listener in &config.listeners {
+            let Some(tls) = &listener.tls else { continue };
+            match &tls.automatic {
+                Some(automatic) => {
+                    Automatic::check(automatic, &config.hosts, &listener.address).map_err(failed)?
+                }
+                None => drop(opening::tls_of(tls, None, &mut Watch::new())?),
+            }
         }
         Ok(())
     }
@@ -447,6 +464,12 @@ impl Server {
                 (None, _, Some(_)) => format!("https://{address}/"),
             }
         })
+    }
+
+    /// Returns the files of certificates that clients are to trust: those of the server's own
+    /// authority, where a listener has its certificates from it.
+    pub fn roots(&self) -> impl Iterator<Item = &std::path::Path> {
+        self.fronts.iter().filter_map(|front| front.certificates.as_ref()?.root())
     }
 
     /// Returns the channel that a host has at a path; the empty name is that of a host without
@@ -484,6 +507,7 @@ impl Server {
         self.watch = None;
         self.groups.values().for_each(|group| group.end());
         self.overview.end();
+        self.automatic.end();
         if let Some(succession) = self.succession.take_if(|_| !self.has_yielded) {
             succession.end();
         }

@@ -9,6 +9,7 @@ use futures_rustls::rustls::ServerConfig;
 use superpoll_rt::Runtime;
 
 use super::{Error, Frontend, Kind, Server, failed};
+use crate::acme::Plan;
 use crate::address::Address;
 use crate::certificates::{self, CertificateStore, ChallengeCertificates, Watch};
 use crate::channel::SharedRights;
@@ -28,6 +29,8 @@ pub(super) struct Prepared {
     pub engines: relay::Engines,
     pub fronts: Vec<Frontend>,
     pub relayed: Vec<Relayed>,
+    /// For the certificates that the server gets by itself.
+    pub plans: Vec<Plan>,
     pub log: Option<Arc<Log>>,
     pub watch: Watch,
 }
@@ -72,7 +75,7 @@ impl Server {
             parts.push(Part { parking_lot, openings: Vec::new() });
         }
         let engines = relay::Engines::new(runtime.handle(), runtime.backend());
-        let (mut fronts, mut relayed) = (Vec::new(), Vec::new());
+        let (mut fronts, mut relayed, mut plans) = (Vec::new(), Vec::new(), Vec::new());
         let mut watch = Watch::new();
         for asked in &config.listeners {
             let mut front = self.front(config, asked, &engines, &mut relayed)?;
@@ -80,7 +83,16 @@ impl Server {
                 let cannot = |error| cannot_listen(&asked.address, error);
                 let tls = match &asked.tls {
                     Some(tls) => {
-                        let (store, acceptor) = tls_of(tls, None, &mut watch)?;
+                        let (store, acceptor) = match &tls.automatic {
+                            Some(automatic) => {
+                                let opened =
+                                    self.automatic.open(automatic, &config.hosts, &asked.address);
+                                let (store, plan) = opened.map_err(failed)?;
+                                plans.extend(plan);
+                                (store.clone(), parameters(tls, store)?)
+                            }
+                            None => tls_of(tls, None, &mut watch)?,
+                        };
                         front.certificates = Some(store);
                         Some(acceptor)
                     }
@@ -100,7 +112,7 @@ impl Server {
             fronts.push(front);
         }
         let log = config.access_log.as_ref().map(|wanted| self.access_log(wanted)).transpose()?;
-        Ok(Prepared { groups, rights, parts, engines, fronts, relayed, log, watch })
+        Ok(Prepared { groups, rights, parts, engines, fronts, relayed, plans, log, watch })
     }
 
     fn access_log(&self, wanted: &config::AccessLog) -> Result<Arc<Log>, Error> {
@@ -209,8 +221,13 @@ pub(super) fn tls_of(
     let wrong = |error: certificates::CertificateError| failed(error.to_string());
     let store = CertificateStore::new(challenges);
     watch.load(tls, &store).map_err(wrong)?;
-    let parameters = certificates::server_config(tls, store.clone()).map_err(wrong)?;
-    Ok((store, Arc::new(parameters)))
+    Ok((store.clone(), parameters(tls, store)?))
+}
+
+/// Returns the parameters of the handshakes of a listener.
+fn parameters(tls: &config::Tls, store: Arc<CertificateStore>) -> Result<Arc<ServerConfig>, Error> {
+    let parameters = certificates::server_config(tls, store);
+    Ok(Arc::new(parameters.map_err(|error| failed(error.to_string()))?))
 }
 
 fn cannot_listen(address: &Address, error: io::Error) -> Error {

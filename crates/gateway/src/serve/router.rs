@@ -12,6 +12,7 @@ use hyper::body::Incoming;
 
 use super::https::{self, HttpsRule};
 use super::route_table::{Route, RouteTable};
+use crate::acme::Challenges;
 use crate::address::Address;
 use crate::authority;
 use crate::body::Body;
@@ -43,6 +44,7 @@ pub(super) struct Blueprint {
     groups: BTreeMap<String, Arc<Group>>,
     /// The encrypted listeners: their addresses in the configuration, and their ports.
     encrypted: Vec<(Address, u16)>,
+    challenges: Arc<Challenges>,
 }
 
 /// The answer to clients that the metrics are not for.
@@ -91,6 +93,8 @@ pub(super) struct Router {
     last: RefCell<Option<(HeaderValue, Routes)>>,
     channel_routes: Vec<Rc<LocalRoute>>,
     overview: Arc<Overview>,
+    /// The answers to certificate authorities that verify a name.
+    challenges: Arc<Challenges>,
     /// The path of the counters, if they are served.
     metrics: Option<config::Metrics>,
     /// Whether all clients may see the live page, or none; `None`: programs on this machine.
@@ -108,11 +112,12 @@ impl Blueprint {
         rights: &[Arc<SharedRights>],
         groups: &BTreeMap<String, Arc<Group>>,
         encrypted: &[(Address, u16)],
+        challenges: &Arc<Challenges>,
     ) -> Result<Blueprint, String> {
         let (config, overview, channels) = (config.clone(), overview.clone(), channels.clone());
         let (rights, groups, encrypted) = (rights.to_vec(), groups.clone(), encrypted.to_vec());
-        let folders = open(&config)?;
-        Ok(Blueprint { folders, config, overview, channels, rights, groups, encrypted })
+        let (folders, challenges) = (open(&config)?, challenges.clone());
+        Ok(Blueprint { folders, config, overview, channels, rights, groups, encrypted, challenges })
     }
 
     /// Builds the routes, on the engine that they are for. Channels that `before` has as well go
@@ -129,6 +134,7 @@ impl Blueprint {
             last: RefCell::default(),
             channel_routes: Vec::new(),
             overview: self.overview,
+            challenges: self.challenges,
             metrics: self.config.metrics.clone(),
             page: self.config.server.page,
             // Making it cannot fail; without it there would be 404.
@@ -351,6 +357,9 @@ impl Router {
                 ("*", &Method::OPTIONS) => Reply::Now(reply::options()),
                 _ => StatusCode::BAD_REQUEST.into(),
             };
+        }
+        if let Some(answer) = self.challenges.answer(path) {
+            return Reply::Now(reply::text(StatusCode::OK, answer));
         }
         let metrics = self.metrics.as_ref().filter(|metrics| metrics.path == path);
         let is_page = path.starts_with(PAGE) && self.page != Some(false);

@@ -13,6 +13,7 @@ use superpoll::diagnostics::{Costs, Kind};
 use superpoll_rt::{Handle, Stats};
 
 use super::counters::EngineCounters;
+use crate::acme::RenewalCounters;
 use crate::certificates::CertificateStatus;
 use crate::channel::{Registry, RouteState};
 use crate::connection_limits::ConnectionLimits;
@@ -26,6 +27,7 @@ pub(crate) struct Overview {
     backend: &'static str,
     engines: Vec<Arc<EngineCounters>>,
     connection_limits: Arc<ConnectionLimits>,
+    renewals: Arc<RenewalCounters>,
     channels: Mutex<Registry>,
     certificates: Arc<CertificateStatus>,
     started: Instant,
@@ -103,6 +105,9 @@ pub(super) struct Snapshot {
     pub(super) uptime_seconds: f64,
     pub(super) connections: u32,
     pub(super) engines: Vec<EngineState>,
+    /// Attempts to get a certificate, by outcome.
+    #[serde(skip)]
+    pub(super) renewals: [(&'static str, u64); 2],
     #[serde(skip)]
     pub(super) channels: Vec<RouteState>,
     /// The end of each certificate in seconds since 1970, by name.
@@ -186,6 +191,7 @@ impl Overview {
         backend: &'static str,
         engines: Vec<Arc<EngineCounters>>,
         connection_limits: Arc<ConnectionLimits>,
+        renewals: Arc<RenewalCounters>,
     ) -> Overview {
         let (started, since) = (Instant::now(), SystemTime::now());
         let ending = AtomicBool::new(false);
@@ -195,6 +201,7 @@ impl Overview {
             backend,
             engines,
             connection_limits,
+            renewals,
             channels,
             certificates,
             started,
@@ -246,6 +253,7 @@ impl Overview {
             uptime_seconds: self.started.elapsed().as_secs_f64(),
             connections: self.connection_limits.in_use(),
             engines,
+            renewals: self.renewals.by_result(),
             channels: channels.states(),
             certificate_ends: self.certificates.ends(),
             certificate_failures: self.certificates.failures(),

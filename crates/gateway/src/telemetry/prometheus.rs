@@ -169,6 +169,14 @@ impl PrometheusCollector {
             family.encode_counter::<NoLabelSet, _, u64>(&route.refused, None)?;
         }
         self.write_certificates(encoder)?;
+        let help = "Attempts to get a certificate by ACME";
+        let name = "acme_renewals";
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for (result, count) in self.0.renewals {
+            let labels = [("result", result)];
+            let mut family = family.encode_family(&labels)?;
+            family.encode_counter::<NoLabelSet, _, u64>(&count, None)?;
+        }
         let help = "When the server was started, in seconds since 1970";
         let started = self.0.started_seconds as i64;
         encoder

@@ -81,7 +81,8 @@ async fn within<T>(limit: Duration, future: impl Future<Output = io::Result<T>>)
     }
 }
 
-async fn connect(address: &Address, limit: Duration) -> io::Result<Plain> {
+/// Connects to an address, without TLS. Each of the addresses of a name has `limit` to answer.
+pub(crate) async fn connect(address: &Address, limit: Duration) -> io::Result<Plain> {
     let (host, port) = match address {
         Address::Unix(path) => {
             return within(limit, UnixStream::connect(path)).await.map(Plain::Unix);

@@ -33,6 +33,8 @@ mod retry_copy;
 mod strict;
 mod tunnel;
 
+#[cfg(feature = "acme")]
+pub(crate) use dial::connect;
 pub(crate) use forwarder::Forwarder;
 pub use group::{Group, GroupServer};
 pub(crate) use health::watch;

@@ -17,11 +17,12 @@ use crate::config::raw;
 impl Check<'_> {
     pub(super) fn tls(&mut self, tls: Spanned<raw::Tls>) -> Option<Tls> {
         let place = tls.span();
-        let raw = tls.into_inner();
+        let raw::Tls(mut raw) = tls.into_inner();
+        let automatic = self.automatic(&place, &mut raw);
         let mut certificates = Vec::new();
         let has_own = raw.certificate.is_some() || raw.key.is_some();
-        if !has_own && raw.certificates.is_empty() {
-            let what = "tls without files, expected certificate = FILE and key = FILE";
+        if !has_own && raw.certificates.is_empty() && automatic.is_none() {
+            let what = "tls without files, expected certificate = FILE and key = FILE, acme = \"MAIL\" or \"internal\"";
             self.missing(place.clone(), what);
         }
         if has_own {
@@ -39,8 +40,9 @@ impl Check<'_> {
             }
         }
         let client = self.client_certificates(raw.client_ca, raw.client_certificates);
-        (!certificates.is_empty()).then_some(Tls {
+        (!certificates.is_empty() || automatic.is_some()).then_some(Tls {
             certificates,
+            automatic,
             min_version: raw.min_version,
             client,
         })

@@ -1,5 +1,6 @@
 //! Configurations, the values that are read from them, and their mistakes.
 
+mod automatic;
 mod disk;
 mod example;
 mod rights;

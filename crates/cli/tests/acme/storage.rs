@@ -1,0 +1,51 @@
+//! Folders and files that the server must not use, and never replaces.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+
+use crate::authority::{Authority, Deed};
+use crate::stage::{Server, tool};
+
+/// Starts a server that must refuse, and returns its error.
+fn refused(authority: &Authority) -> String {
+    let output = authority.command("a.example.org").output().unwrap();
+    assert!(!output.status.success());
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn files_that_are_damaged_or_open_to_others_are_errors_and_stay() {
+    let Some(_) = tool("openssl") else { return };
+    let authority = Authority::start(Arc::new(|_, _| Deed::Answer));
+    let server = Server::of(authority.command("a.example.org"), 2);
+    server.says("got a certificate for a.example.org");
+    server.signal("TERM");
+    assert!(server.ended().0.success());
+    let store = authority.store();
+    for (path, mode) in [("", 0o700), ("a.example.org.pem", 0o600), ("account.json", 0o600)] {
+        let found = fs::metadata(store.join(path)).unwrap().permissions().mode();
+        assert_eq!(found & 0o777, mode, "{path}");
+    }
+    for file in ["a.example.org.pem", "account.json"] {
+        let path = store.join(file);
+        let good = fs::read(&path).unwrap();
+        for bad in [&b"garbage"[..], b"", &[0xff; 10], &good[..good.len() / 2]] {
+            fs::write(&path, bad).unwrap();
+            let error = refused(&authority);
+            assert!(error.contains(path.to_str().unwrap()), "{error}");
+            assert!(error.contains("left as it is"), "{error}");
+            assert_eq!(fs::read(&path).unwrap(), bad);
+        }
+        fs::write(&path, &good).unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
+        let error = refused(&authority);
+        assert!(error.contains("expected chmod 600"), "{error}");
+        fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+    }
+    fs::set_permissions(&store, Permissions::from_mode(0o777)).unwrap();
+    let error = refused(&authority);
+    assert!(error.contains("expected chmod 700"), "{error}");
+    fs::set_permissions(&store, Permissions::from_mode(0o700)).unwrap();
+    Server::of(authority.command("a.example.org"), 2).finish();
+}

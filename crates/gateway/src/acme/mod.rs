@@ -1,0 +1,177 @@
+//! Certificates that the server gets by itself: by ACME (RFC 8555), or from an authority of its own.
+//!
+//! For each listener with `tls = { acme = ... }` one task of the first engine gets a certificate
+//! for each name of the hosts, renews them, and installs them in the listener's store; handshakes
+//! find them there, without a reload. A name has a certificate of its own, so that a name whose DNS
+//! is wrong keeps no other name from its certificate.
+//!
+//! A failure changes nothing but the time of the next attempt: the certificate that is in use stays
+//! in use. Until there is one, handshakes end with an alert. A certificate that no client trusts
+//! would only teach people to ignore warnings.
+//!
+//! | module | purpose |
+//! |---|---|
+//! | `renewals` | the tasks: when each name is due, and the outcome of an attempt |
+//! | `schedule` | times of renewals and pauses after failures, without a clock |
+//! | `order` | one order, from a name to a certificate, over restarts |
+//! | `account` | the account at the authority |
+//! | `challenges` | answers to an authority that verifies a name |
+//! | `certificate` | a certificate and the facts in it |
+//! | `http` | requests to an authority, on our runtime and within limits |
+//! | `storage` | the folder with keys and certificates |
+//! | `internal` | the own authority, for `localhost` |
+
+mod account;
+mod certificate;
+mod challenges;
+mod http;
+mod internal;
+mod order;
+mod renewals;
+mod schedule;
+mod storage;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use ::ring::rand::{SecureRandom, SystemRandom};
+use superpoll_rt::Handle;
+use superpoll_rt::blocking::unblock;
+
+pub(crate) use challenges::Challenges;
+pub(crate) use renewals::Plan;
+
+use crate::address::Address;
+use crate::certificates::CertificateStore;
+use crate::config::{self, Host};
+use crate::log::Report;
+use internal::Authority;
+use order::Failure;
+use renewals::Running;
+use storage::Storage;
+
+/// The certificates that a server gets by itself, for all its listeners.
+#[derive(Default, Debug)]
+pub(crate) struct Automatic {
+    challenges: Arc<Challenges>,
+    counters: Arc<RenewalCounters>,
+    running: Vec<Running>,
+}
+
+impl Automatic {
+    /// Returns the answers to authorities that verify a name.
+    pub(crate) fn challenges(&self) -> &Arc<Challenges> {
+        &self.challenges
+    }
+
+    /// Returns the outcomes of attempts.
+    pub(crate) fn counters(&self) -> &Arc<RenewalCounters> {
+        &self.counters
+    }
+
+    /// Creates the store of a listener, with the certificates that are stored. The plan gets the
+    /// missing ones, and renews all.
+    ///
+    /// # Errors
+    ///
+    /// Why the folder of certificates or the certificates of the authority cannot be used.
+    pub(crate) fn open(
+        &self,
+        automatic: &config::Automatic,
+        hosts: &[Host],
+        listener: &Address,
+    ) -> Result<(Arc<CertificateStore>, Option<Plan>), String> {
+        match automatic {
+            config::Automatic::Acme(acme) => {
+                let challenges = self.challenges.certificates().clone();
+                let store = CertificateStore::new(Some(challenges));
+                let (names, _) = acme.names(hosts, listener)?;
+                let plan = Plan::open(acme, names, store.clone(), self.challenges.clone())?;
+                Ok((store, Some(plan)))
+            }
+            config::Automatic::Internal(internal) => {
+                let names = hosts.iter().flat_map(|host| host.names.iter().cloned()).collect();
+                let authority = Authority::open(internal, names)?;
+                Ok((CertificateStore::issued_by(Arc::new(authority)), None))
+            }
+        }
+    }
+
+    /// Checks the parts that exist before the server has started.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Automatic::open).
+    pub(crate) fn check(
+        automatic: &config::Automatic,
+        hosts: &[Host],
+        listener: &Address,
+    ) -> Result<(), String> {
+        match automatic {
+            config::Automatic::Acme(acme) => {
+                acme.names(hosts, listener)?;
+                http::connector(acme.directory_ca.as_deref()).map(drop)
+            }
+            config::Automatic::Internal(_) => Ok(()),
+        }
+    }
+
+    /// Gets and renews certificates by these plans from now on, and by no others. Names whose last
+    /// attempt failed are tried again.
+    ///
+    /// # Errors
+    ///
+    /// If the runtime has ended.
+    pub(crate) fn start(
+        &mut self,
+        plans: Vec<Plan>,
+        handle: &Handle,
+        report: &Report,
+    ) -> Result<(), superpoll_rt::Error> {
+        self.end();
+        for plan in plans {
+            let running = plan.start(handle, report.clone(), self.counters.clone())?;
+            self.running.push(running);
+        }
+        Ok(())
+    }
+
+    /// Ends all work. An order under way is gone on with by the next server.
+    pub(crate) fn end(&mut self) {
+        self.running.clear();
+    }
+}
+
+/// How often a lock is tried that another process has.
+const LOCK_PAUSE: Duration = Duration::from_secs(1);
+
+/// The outcomes of attempts to get a certificate.
+#[derive(Default, Debug)]
+pub(crate) struct RenewalCounters {
+    renewed: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl RenewalCounters {
+    /// Returns the counts by outcome.
+    pub(crate) fn by_result(&self) -> [(&'static str, u64); 2] {
+        let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        [("success", get(&self.renewed)), ("failure", get(&self.failed))]
+    }
+}
+
+/// Returns a random number that is at least 0 and less than 1.
+fn jitter() -> f64 {
+    let mut bytes = [0; 4];
+    // Without random numbers there is no TLS either.
+    let _ = SystemRandom::new().fill(&mut bytes);
+    f64::from(u32::from_ne_bytes(bytes)) / (f64::from(u32::MAX) + 1.0)
+}
+
+/// Writes a file on a thread that may wait for the disk.
+async fn write(storage: &Storage, name: &str, text: String) -> Result<(), Failure> {
+    let (storage, name) = (storage.clone(), name.to_owned());
+    let written = unblock(move || storage.write(&name, &text)).await;
+    written.map_err(|error| Failure::here(error.to_string()))?.map_err(Failure::from)
+}

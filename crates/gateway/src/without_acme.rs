@@ -1,0 +1,83 @@
+//! In the place of certificates that the server gets by itself, where the feature `acme` is off:
+//! configurations that want them are refused.
+
+use std::sync::Arc;
+
+use superpoll_rt::Handle;
+
+use crate::address::Address;
+use crate::certificates::CertificateStore;
+use crate::config::{self, Host};
+use crate::log::Report;
+
+const ABSENT: &str = "this superpoll was built without automatic certificates, expected \
+                      certificate = FILE and key = FILE, or a build with the feature acme";
+
+/// The certificates that a server would get by itself.
+#[derive(Default, Debug)]
+pub(crate) struct Automatic {
+    challenges: Arc<Challenges>,
+    counters: Arc<RenewalCounters>,
+}
+
+/// The answers to authorities that verify a name: none.
+#[derive(Default, Debug)]
+pub(crate) struct Challenges;
+
+/// The outcomes of attempts to get a certificate: none.
+#[derive(Default, Debug)]
+pub(crate) struct RenewalCounters;
+
+/// A plan to get certificates, which cannot be made.
+#[derive(Debug)]
+pub(crate) enum Plan {}
+
+impl Challenges {
+    pub(crate) fn answer(&self, _path: &str) -> Option<String> {
+        None
+    }
+}
+
+impl RenewalCounters {
+    pub(crate) fn by_result(&self) -> [(&'static str, u64); 2] {
+        [("success", 0), ("failure", 0)]
+    }
+}
+
+impl Automatic {
+    pub(crate) fn challenges(&self) -> &Arc<Challenges> {
+        &self.challenges
+    }
+
+    pub(crate) fn counters(&self) -> &Arc<RenewalCounters> {
+        &self.counters
+    }
+
+    pub(crate) fn open(
+        &self,
+        _automatic: &config::Automatic,
+        _hosts: &[Host],
+        _listener: &Address,
+    ) -> Result<(Arc<CertificateStore>, Option<Plan>), String> {
+        Err(ABSENT.to_owned())
+    }
+
+    pub(crate) fn check(
+        _automatic: &config::Automatic,
+        _hosts: &[Host],
+        _listener: &Address,
+    ) -> Result<(), String> {
+        Err(ABSENT.to_owned())
+    }
+
+    pub(crate) fn start(
+        &mut self,
+        _plans: Vec<Plan>,
+        _handle: &Handle,
+        _report: &Report,
+    ) -> Result<(), superpoll_rt::Error> {
+        Ok(())
+    }
+
+    pub(crate) fn end(&mut self) {}
+}
