@@ -3,9 +3,10 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::authority::{Authority, Deed};
-use crate::stage::{Server, tool};
+use crate::stage::{Server, tool, until};
 
 /// Starts a server that must refuse, and returns its error.
 fn refused(authority: &Authority) -> String {
@@ -48,4 +49,31 @@ fn files_that_are_damaged_or_open_to_others_are_errors_and_stay() {
     assert!(error.contains("expected chmod 700"), "{error}");
     fs::set_permissions(&store, Permissions::from_mode(0o700)).unwrap();
     Server::of(authority.command("a.example.org"), 2).finish();
+}
+
+#[test]
+fn an_order_of_a_server_that_was_killed_goes_on_with_its_key() {
+    let Some(_) = tool("openssl") else { return };
+    let is_first = AtomicBool::new(true);
+    let authority = Authority::start(Arc::new(move |request, _| {
+        // The first server waits for the certificate when it is killed.
+        let waits = request.path.starts_with("/certificate/");
+        if waits && is_first.swap(false, Ordering::Relaxed) { Deed::Silence } else { Deed::Answer }
+    }));
+    let server = Server::of(authority.command("a.example.org"), 2);
+    let record = authority.store().join("a.example.org.order.json");
+    until("the order is stored", || record.exists());
+    until("there is an order", || authority.orders.lock().unwrap().len() == 1);
+    let before = fs::read_to_string(&record).unwrap();
+    server.signal("KILL");
+    server.ended();
+    let server = Server::of(authority.command("a.example.org"), 2);
+    server.says("got a certificate for a.example.org");
+    let stored = fs::read_to_string(authority.store().join("a.example.org.pem")).unwrap();
+    let key = before.split("\"key\":\"").nth(1).unwrap().split('"').next().unwrap();
+    assert!(stored.starts_with(&key.replace("\\n", "\n")));
+    assert_eq!(authority.orders.lock().unwrap().len(), 1, "it was ordered twice");
+    assert!(!record.exists());
+    server.signal("TERM");
+    assert!(server.ended().0.success());
 }
