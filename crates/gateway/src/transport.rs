@@ -457,7 +457,7 @@ impl Transport {
             Layered::Tls(stream) => match stream.into_inner() {
                 ClientTls::Records(stream) => match stream.park() {
                     Ok((socket, keys)) => Ok((ParkedStream::new(socket, Some(keys)), Vec::new())),
-                    Err(stream) => Err(stream.map(|stream| ClientTls::Records(stream).into())),
+                    Err(stream) => Err(stream.map(|stream| ClientTls::Records(*stream).into())),
                 },
                 stream @ ClientTls::Rustls(_) => Err(Some(stream.into())),
             },

@@ -60,7 +60,7 @@ impl ParkedKeys {
     }
 
     /// Returns the record that says that no more bytes follow. Nothing is sealed behind it.
-    pub(crate) fn close(mut self: Box<Self>) -> Vec<u8> {
+    pub(crate) fn close(mut self) -> Vec<u8> {
         let tx = Direction::new(self.suite, self.secret(0), self.tx_number);
         let mut record = Vec::new();
         // Without it the client sees an end that nobody has announced.
@@ -75,13 +75,13 @@ impl ParkedKeys {
     }
 
     /// Goes on with the connection.
-    pub(crate) fn resume(self: Box<Self>, plain: Plain) -> TlsStream {
+    pub(crate) fn resume(self, plain: Plain) -> TlsStream {
         let (records, unsent) = self.into_records();
         TlsStream::new(plain, records, Vec::new(), unsent)
     }
 
     /// Returns the records of the connection, and the bytes that were sealed and not written.
-    pub(super) fn into_records(mut self: Box<Self>) -> (Records, Vec<u8>) {
+    pub(super) fn into_records(mut self) -> (Records, Vec<u8>) {
         let unsent = self.unsent.take().unwrap_or_default();
         let tx = Direction::new(self.suite, self.secret(0), self.tx_number);
         let sealer = Sealer::new(self.suite, tx);

@@ -150,16 +150,16 @@ impl TlsStream {
     ///
     /// The stream, if it is not quiet after all: the engine had read some bytes already. `None` if
     /// it was lost.
-    pub(crate) fn park(self) -> Result<(Socket, Box<ParkedKeys>), Option<TlsStream>> {
+    pub(crate) fn park(self) -> Result<(Socket, Box<ParkedKeys>), Option<Box<TlsStream>>> {
         if !self.is_quiet() {
-            return Err(Some(self));
+            return Err(Some(Box::new(self)));
         }
         let (socket, ahead) = self.plain.into_parts();
         if ahead.is_empty() {
             return Ok((socket, Box::new(ParkedKeys::of(&self.records))));
         }
         let plain = Plain::new(socket).map_err(|_| None)?;
-        Err(Some(TlsStream { plain, incoming: Incoming::new(ahead), ..self }))
+        Err(Some(Box::new(TlsStream { plain, incoming: Incoming::new(ahead), ..self })))
     }
 
     /// Writes what waits, as far as there is room. Ready when nothing waits.

@@ -105,7 +105,7 @@ impl Pair {
     }
 
     /// Gives the server everything that the client has to send, and the answers back.
-    fn to_server(&mut self) {
+    fn bring_to_server(&mut self) {
         let mut bytes = sent(&mut self.client);
         let mut answers = Vec::new();
         while let Some(mut record) = split(&mut bytes) {
@@ -114,12 +114,12 @@ impl Pair {
             }
         }
         assert!(bytes.is_empty());
-        self.to_client(&answers, b"");
+        self.bring_to_client(&answers, b"");
         self.server.flushed();
     }
 
     /// Gives the client bytes, of which it makes a text.
-    fn to_client(&mut self, mut bytes: &[u8], text: &[u8]) {
+    fn bring_to_client(&mut self, mut bytes: &[u8], text: &[u8]) {
         use std::io::Read;
         let mut found = Vec::new();
         while !bytes.is_empty() {
@@ -147,7 +147,7 @@ impl Pair {
         let (records, unsent) = parked.into_records();
         assert!(unsent.is_empty());
         self.server = records;
-        self.to_client(&sealed, &messages.concat());
+        self.bring_to_client(&sealed, &messages.concat());
     }
 }
 
@@ -165,11 +165,11 @@ fn every_suite_goes_on_behind_the_handshake_and_through_the_parking_lot() {
             let text = text(length, round as u8);
             pair.client.writer().write_all(&text).unwrap();
             expected.extend_from_slice(&text);
-            pair.to_server();
+            pair.bring_to_server();
             assert!(pair.received == expected, "{suite:?} {length}");
             let mut sealed = Vec::new();
             pair.server.sealer().seal_with_new_keys(&text, &mut sealed).unwrap();
-            pair.to_client(&sealed, &text);
+            pair.bring_to_client(&sealed, &text);
             pair.through_the_parking_lot(&[b"one", &text, b"", &[7; MOST_TEXT + 1]]);
         }
         pair.client.send_close_notify();
@@ -222,27 +222,27 @@ proptest! {
                     let text = text(length, seed);
                     pair.client.writer().write_all(&text).unwrap();
                     expected.extend_from_slice(&text);
-                    pair.to_server();
+                    pair.bring_to_server();
                     prop_assert!(pair.received == expected);
                 }
                 Step::ServerSends(length) => {
                     let (text, mut sealed) = (text(length, seed), Vec::new());
                     pair.server.sealer().seal_with_new_keys(&text, &mut sealed).unwrap();
-                    pair.to_client(&sealed, &text);
+                    pair.bring_to_client(&sealed, &text);
                 }
                 Step::ClientChangesKeys if is_tls13 => {
                     pair.client.refresh_traffic_keys().unwrap();
                     // One more would be too many without data.
                     pair.client.writer().write_all(b"!").unwrap();
                     expected.push(b'!');
-                    pair.to_server();
+                    pair.bring_to_server();
                 }
                 Step::ServerChangesKeys if is_tls13 => {
                     let mut sealed = Vec::new();
                     pair.server.sealer().update(&mut sealed).unwrap();
                     // rustls counts them, too.
                     pair.server.sealer().seal(b"?", &mut sealed).unwrap();
-                    pair.to_client(&sealed, b"?");
+                    pair.bring_to_client(&sealed, b"?");
                 }
                 Step::ClientChangesKeys | Step::ServerChangesKeys => {}
                 Step::Park(lengths) => {
@@ -315,6 +315,9 @@ fn a_record_that_is_not_genuine_is_refused() {
     }
 }
 
+/// A suite, records of a client, and the alert that the last of them gets.
+type Case<'a> = (CipherSuite, Vec<(Kind, &'a [u8])>, Alert);
+
 #[test]
 fn floods_and_messages_out_of_place_end_the_connection_with_their_alert() {
     let (tls13, tls12) = (SUITES[1], SUITES[4]);
@@ -323,7 +326,7 @@ fn floods_and_messages_out_of_place_end_the_connection_with_their_alert() {
     let updates = vec![(Kind::Handshake, update); 33];
     let warnings = vec![(Kind::Alert, &[1, 90][..]); 5];
     let hello: (Kind, &[u8]) = (Kind::Handshake, &[1, 0, 0, 1, 0]);
-    let cases: Vec<(CipherSuite, Vec<(Kind, &[u8])>, Alert)> = vec![
+    let cases: Vec<Case<'_>> = vec![
         (tls13, empty.clone(), Alert::UnexpectedMessage),
         (tls12, empty, Alert::UnexpectedMessage),
         (tls13, updates, Alert::UnexpectedMessage),
