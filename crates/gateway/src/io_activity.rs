@@ -17,6 +17,11 @@ pub(crate) struct IoActivity {
     pub(crate) written: Cell<u32>,
     /// Bytes have come that belong to no request yet.
     pub(crate) unused: Cell<bool>,
+    /// These are the beginning of a record, of which it is not known yet whether it has bytes of a
+    /// request.
+    pub(crate) is_part: Cell<bool>,
+    /// An encrypted connection has something under way without which it cannot be parked.
+    pub(crate) is_busy: Cell<bool>,
     /// The last read found nothing.
     pub(crate) waits: Cell<bool>,
     /// Bytes were written and not flushed.

@@ -93,7 +93,7 @@ pub(crate) struct ParkedConnection {
     /// The peer of the connection.
     pub peer: Rc<Peer>,
     /// The owner's identifier of the connection.
-    pub token: u64,
+    pub token: u32,
     /// Where the connection goes on with HTTP, if it does.
     pub(crate) pending: Option<PendingRequest>,
 }
@@ -155,7 +155,7 @@ enum PeerRef {
 struct ParkedEntry {
     stream: ParkedStream,
     peer: PeerRef,
-    token: u64,
+    token: u32,
     pending: Option<PendingRequest>,
     owner: Rc<dyn ConnectionOwner>,
     key: Key,

@@ -62,7 +62,11 @@ struct Sending {
 
 /// The most bytes of messages that are sealed for a subscriber at once, but at least one message:
 /// what its socket has no room for is held in memory.
-const SEALED: usize = 64 << 10;
+const SEALED: usize = 16 << 10;
+
+/// From this many sealed bytes on those at hand are written before more are sealed: they are each
+/// subscriber's own.
+const SEALED_IN_ALL: usize = 1 << 20;
 
 /// Returns the longest ranges of indexes that are all wanted.
 fn runs(
@@ -87,13 +91,24 @@ impl LocalSubscribers {
         room: &mut usize,
     ) -> Option<usize> {
         let end = self.subscribers.borrow().capacity();
-        let (mut sendings, mut next) = (Vec::new(), None);
+        let (mut sendings, mut next) = (Vec::<Sending>::new(), None);
+        let (mut known, mut sealed) = (0, 0);
         for index in from..end {
             if *room == 0 {
                 next = Some(index);
                 break;
             }
             *room -= usize::from(self.deliver_to(broadcast, index, &mut sendings));
+            if let Some(Sending { bytes, is_sealed: true, .. }) = sendings.last()
+                && sendings.len() > known
+            {
+                sealed += bytes.len();
+            }
+            known = sendings.len();
+            if sealed > SEALED_IN_ALL {
+                self.send(broadcast, std::mem::take(&mut sendings));
+                (known, sealed) = (0, 0);
+            }
         }
         self.send(broadcast, sendings);
         next

@@ -65,6 +65,8 @@ pub(super) struct EventsSession {
     ends: bool,
     /// The bytes that waited in the socket when they were last looked at.
     sends: Option<SendQueue>,
+    /// A record had come in part at the end of the last silence.
+    had_part: bool,
 }
 
 impl EventsSession {
@@ -86,6 +88,7 @@ impl EventsSession {
             quiet_until: Instant::now(),
             ends: false,
             sends: None,
+            had_part: false,
         }
     }
 
@@ -284,6 +287,11 @@ impl EventsSession {
             }
             let Some(plain) = transport.plain() else { return Poll::Ready(Next::Gone) };
             if self.ends || self.sends.is_some_and(|sends| sends.is_stuck(plain)) {
+                return Poll::Ready(Next::Gone);
+            }
+            // Nothing else would end it, or tell the client that it lives.
+            if self.is_idle() && transport.has_part() && std::mem::replace(&mut self.had_part, true)
+            {
                 return Poll::Ready(Next::Gone);
             }
             self.sends = Some(SendQueue::of(plain));

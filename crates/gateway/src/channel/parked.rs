@@ -178,7 +178,7 @@ impl LocalSubscribers {
         if grant.is_over() {
             return self.end_subscriber(index, parked, form, EndReason::Expired);
         }
-        parked.token = index as u64;
+        parked.token = u32::try_from(index).unwrap_or(u32::MAX);
         let limit = Some(grant.limit(self.hub.silence()));
         let activity = || {
             let last = self.last_given(index);

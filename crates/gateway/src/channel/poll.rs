@@ -138,7 +138,7 @@ impl LocalSubscribers {
             return WaitingRequest { parked }.answer(self.respond_since(&since));
         }
         let index = self.subscribers.borrow().vacant_key();
-        parked.token = index as u64;
+        parked.token = u32::try_from(index).unwrap_or(u32::MAX);
         let pending = parked.pending.as_ref();
         let form = pending.map(|pending| (pending.form, pending.requests, pending.before.clone()));
         let activity = || {

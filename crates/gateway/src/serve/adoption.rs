@@ -325,7 +325,7 @@ impl Local {
             // A response was under way when the other server ended.
             Activity::Idle { .. } | Activity::Poll { .. } if sent > 0 => return None,
             Activity::Idle { requests } => {
-                parked.token = requests.into();
+                parked.token = requests;
                 context.park(parked, limit);
             }
             Activity::Poll { space, last, grant, form, requests, before } => {

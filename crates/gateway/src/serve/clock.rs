@@ -94,7 +94,11 @@ impl Clock {
         }
         self.head = None;
         let limit = limit_of_idleness(state);
-        if state.can_park && quiet >= timeouts.park && io_activity.waits.get() {
+        if state.can_park
+            && quiet >= timeouts.park
+            && io_activity.waits.get()
+            && !io_activity.is_busy.get()
+        {
             return Some(ExitReason::Idle);
         }
         (quiet >= limit).then_some(ExitReason::Closed)

@@ -129,7 +129,7 @@ impl ListenerContext {
     pub(super) fn park(self: Rc<ListenerContext>, parked: ParkedConnection, limit: Duration) {
         let worker = self.worker.clone();
         // A connection that cannot be parked is closed, as idle connections may be at any time.
-        let requests = u32::try_from(parked.token).unwrap_or(u32::MAX);
+        let requests = parked.token;
         let activity = || Some(Activity::Idle { requests });
         drop(worker.parking_lot.park(parked, self, WakeOn::Readable, Some(limit), activity));
     }
@@ -141,7 +141,7 @@ impl ConnectionOwner for ListenerContext {
         match why {
             ResumeReason::Ready => {
                 let Ok(transport) = parked.stream.resume() else { return };
-                let requests = u32::try_from(parked.token).unwrap_or(u32::MAX);
+                let requests = parked.token;
                 let initial = InitialState { requests, speaks: true, ..InitialState::default() };
                 spawn(http1::serve(self, transport, parked.peer, initial)).detach();
             }

@@ -179,7 +179,7 @@ pub(super) async fn serve(
                         let quiet = clock.since.elapsed();
                         let limit = limit_of_idleness(&state).saturating_sub(quiet);
                         let peer = state.peer.clone();
-                        let token = u64::from(state.requests());
+                        let token = state.requests();
                         let parked = ParkedConnection { stream, peer, token, pending: None };
                         return context.park(parked, limit);
                     }

@@ -63,6 +63,21 @@ impl Watched {
         }
     }
 
+    /// Records whether an encrypted connection can be parked. If some of a record has come, the client
+    /// is sending: the limits of a request hold, not those of idleness, until the record turns out
+    /// to be none of data.
+    fn look_at_records(&mut self) {
+        let io_activity = &self.io_activity;
+        io_activity.is_busy.set(!self.transport.is_quiet());
+        let has_part = self.transport.has_part();
+        if has_part && !io_activity.unused.get() {
+            io_activity.unused.set(true);
+            io_activity.is_part.set(true);
+        } else if !has_part && io_activity.is_part.take() {
+            io_activity.unused.set(false);
+        }
+    }
+
     /// Records how much the kernel has still to send, if there is no room and the clock has asked
     /// for it.
     fn look_at_queue<T>(&self, outcome: &Poll<io::Result<T>>) {
@@ -97,13 +112,13 @@ impl Read for Watched {
             Read::poll_read(Pin::new(&mut this.transport), cx, room)
         });
         this.io_activity.waits.set(outcome.is_pending());
-        if outcome.is_pending() && this.transport.has_part() {
-            // The client is sending: the limits of a request hold, not those of idleness.
-            this.io_activity.unused.set(true);
+        if outcome.is_pending() {
+            this.look_at_records();
         }
         if let Poll::Ready(Ok(count)) = outcome {
             // An end counts as well: it is no longer idle.
             this.io_activity.unused.set(true);
+            this.io_activity.is_part.set(false);
             this.io_activity.read(count);
         }
         outcome.map_ok(|_| ())

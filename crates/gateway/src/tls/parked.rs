@@ -5,7 +5,7 @@ use std::fmt;
 use zeroize::Zeroizing;
 
 use super::keys::{Direction, Secret, secret};
-use super::records::{Alert, MOST_TEXT, Records};
+use super::records::{Alert, Counts, MOST_TEXT, Records};
 use super::sealer::Sealer;
 use super::stream::TlsStream;
 use super::suite::{LONGEST_SECRET, Suite};
@@ -18,6 +18,7 @@ const KEPT: u64 = 16;
 /// The keys of a parked connection, between two records.
 pub(crate) struct ParkedKeys {
     suite: Suite,
+    counts: Counts,
     tx_number: u64,
     rx_number: u64,
     /// The secret of writing, then that of reading.
@@ -33,7 +34,7 @@ impl ParkedKeys {
         let (suite, tx, rx) = records.directions();
         let ((tx, tx_number), (rx, rx_number)) = (tx.state(), rx.state());
         let secrets = Zeroizing::new([**tx, **rx]);
-        ParkedKeys { suite, tx_number, rx_number, secrets, unsent: None }
+        ParkedKeys { suite, counts: records.counts(), tx_number, rx_number, secrets, unsent: None }
     }
 
     fn secret(&self, index: usize) -> Secret {
@@ -86,7 +87,7 @@ impl ParkedKeys {
         let tx = Direction::new(self.suite, self.secret(0), self.tx_number);
         let sealer = Sealer::new(self.suite, tx);
         let rx = Direction::new(self.suite, self.secret(1), self.rx_number);
-        (Records::new(sealer, rx), unsent.into_vec())
+        (Records::new(sealer, rx).counting(self.counts), unsent.into_vec())
     }
 }
 

@@ -25,7 +25,8 @@ const MOST_EMPTY: u8 = 32;
 const MOST_UPDATES: u8 = 32;
 const MOST_WARNINGS: u8 = 4;
 
-/// A connection with fewer records left of its key is not parked.
+/// A connection with fewer records left of its key changes the key (TLS 1.3) when it writes next. So
+/// a parked one has some left.
 pub(super) const NEAR_THE_LIMIT: u64 = 1 << 16;
 
 /// The version in every record's header.
@@ -101,6 +102,18 @@ pub(crate) struct Records {
     /// number of changes (RFC 8446, section 4.6.3).
     has_answered: bool,
     has_refused: bool,
+    /// Nothing may be written any more.
+    has_closed: bool,
+}
+
+/// The counts that limit what a peer may do without sending data. They go on while a connection is
+/// parked, which each record ends.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Counts {
+    pub empty: u8,
+    pub updates: u8,
+    pub warnings: u8,
+    pub has_refused: bool,
 }
 
 /// Returns the length of the record that bytes begin with, once its header is there.
@@ -127,7 +140,32 @@ impl Records {
             begun: Vec::new(),
             has_answered: false,
             has_refused: false,
+            has_closed: false,
         }
+    }
+
+    /// Goes on with the counts of a connection that was parked.
+    pub(super) fn counting(mut self, counts: Counts) -> Records {
+        let Counts { empty, updates, warnings, has_refused } = counts;
+        (self.empty, self.updates, self.warnings) = (empty, updates, warnings);
+        self.has_refused = has_refused;
+        self
+    }
+
+    /// Returns the counts.
+    pub(super) fn counts(&self) -> Counts {
+        let Records { empty, updates, warnings, has_refused, .. } = *self;
+        Counts { empty, updates, warnings, has_refused }
+    }
+
+    /// Answers nothing from here on: the peer was told that no more bytes follow.
+    pub(super) fn close(&mut self) {
+        self.has_closed = true;
+    }
+
+    /// Whether some of a message of the handshake has come, and not the rest.
+    pub(super) fn has_part(&self) -> bool {
+        !self.begun.is_empty()
     }
 
     /// Returns what is left of a connection between two records: the directions of writing and
@@ -136,11 +174,9 @@ impl Records {
         (self.sealer.suite(), self.sealer.direction(), &self.rx)
     }
 
-    /// Whether the connection is between two messages, and far from the limits of its keys.
+    /// Whether the connection is between two messages, and everything that was answered is written.
     pub(super) fn is_quiet(&self) -> bool {
-        self.begun.is_empty()
-            && !self.has_answered
-            && self.sealer.direction().left() > NEAR_THE_LIMIT
+        self.begun.is_empty() && !self.has_answered
     }
 
     /// Notes that everything that was sealed has been written.
@@ -235,7 +271,9 @@ impl Records {
                 return unexpected("a message of the handshake after its end");
             }
             self.has_refused = true;
-            self.sealer.alert(Alert::NoRenegotiation, to)?;
+            if !self.has_closed {
+                self.sealer.alert(Alert::NoRenegotiation, to)?;
+            }
             return Ok(Record::Control);
         }
         // The message may come in parts, but ends with its record: the keys change behind it.
@@ -262,7 +300,7 @@ impl Records {
             return unexpected("too many changes of keys");
         }
         self.rx.update();
-        if asks && !self.has_answered {
+        if asks && !self.has_answered && !self.has_closed {
             self.has_answered = true;
             self.sealer.update(to)?;
         }

@@ -1,7 +1,7 @@
 //! The writing half of a connection's records.
 
 use super::keys::Direction;
-use super::records::{Alert, HEADER, Kind, MOST_TEXT, VERSION, Violation};
+use super::records::{Alert, HEADER, Kind, MOST_TEXT, NEAR_THE_LIMIT, VERSION, Violation};
 use super::suite::Suite;
 
 /// The message that says that the keys of writing change, without its last byte.
@@ -35,16 +35,15 @@ impl Sealer {
         Ok(())
     }
 
-    /// As [`seal`](Sealer::seal), with new keys when those at hand have sealed as many records as
-    /// they may.
+    /// As [`seal`](Sealer::seal), with new keys when those at hand have sealed nearly as many records
+    /// as they may.
     pub(super) fn seal_with_new_keys(
         &mut self,
         data: &[u8],
         to: &mut Vec<u8>,
     ) -> Result<(), Violation> {
         for text in data.chunks(MOST_TEXT) {
-            // The last record of a key says that the key changes.
-            if self.tx.left() <= 1 && self.suite.is_tls13 {
+            if self.tx.left() <= NEAR_THE_LIMIT && self.suite.is_tls13 {
                 self.update(to)?;
             }
             self.seal_one(Kind::Data, text, to)?;

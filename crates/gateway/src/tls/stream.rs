@@ -139,9 +139,9 @@ impl TlsStream {
             && self.records.is_quiet()
     }
 
-    /// Whether some of a record has come, and not the rest.
+    /// Whether some of a record or of a message has come, and not the rest.
     pub(crate) fn has_part(&self) -> bool {
-        !self.incoming.sealed.is_empty()
+        !self.incoming.sealed.is_empty() || self.records.has_part()
     }
 
     /// Takes a quiet stream apart.
@@ -185,6 +185,7 @@ impl TlsStream {
             self.has_closed = true;
             // Without it the peer sees an end that nobody has announced.
             let _ = self.records.sealer().alert(alert, &mut self.outgoing);
+            self.records.close();
         }
         let _ = self.poll_drain(cx);
         self.incoming = Incoming::default();
@@ -310,6 +311,7 @@ impl AsyncWrite for TlsStream {
             this.has_closed = true;
             // A key that can seal no more ends the connection without it.
             let _ = this.records.sealer().alert(Alert::CloseNotify, &mut this.outgoing);
+            this.records.close();
         }
         ready!(this.poll_drain(cx))?;
         Pin::new(&mut this.plain).poll_close(cx)

@@ -453,14 +453,15 @@ fn alerts_end_the_connection() {
 }
 
 #[test]
-fn a_key_is_changed_before_it_has_sealed_too_much_and_is_not_parked_shortly_before() {
+fn a_key_is_changed_long_before_it_has_sealed_too_much() {
+    const MOST: u64 = 1 << 24;
+    // Parked connections seal up to the last few.
     let pair = Pair::new(SUITES[0]);
-    let near = Box::new(ParkedKeys::of(&pair.server)).at((1 << 24) - 20);
-    let (mut server, _) = near.into_records();
-    assert!(!server.is_quiet());
-    let mut parked = Box::new(ParkedKeys::of(&server));
+    let mut parked = Box::new(ParkedKeys::of(&pair.server)).at(MOST - 20);
     assert!(parked.seal(&[b"1", b"2", b"3", b"4", b"5"]).is_none(), "room is kept");
     assert!(parked.seal(&[b"1", b"2", b"3", b"4"]).is_some());
+    let (mut server, _) =
+        Box::new(ParkedKeys::of(&pair.server)).at(MOST - (1 << 16) - 2).into_records();
     let mut mirrored = Box::new(ParkedKeys::of(&server)).mirrored().into_records().0;
     for number in 0..40_u8 {
         let mut sealed = Vec::new();
@@ -473,12 +474,45 @@ fn a_key_is_changed_before_it_has_sealed_too_much_and_is_not_parked_shortly_befo
         }
         assert_eq!(data, [number]);
     }
-    assert_eq!(server.directions().1.state().1, 40 - 19, "the key has changed");
+    assert_eq!(server.directions().1.state().1, 40 - 2, "the key has changed");
     // TLS 1.2 has no other key.
     let pair = Pair::new(SUITES[3]);
-    let (mut server, _) = Box::new(ParkedKeys::of(&pair.server)).at((1 << 24) - 1).into_records();
+    let (mut server, _) = Box::new(ParkedKeys::of(&pair.server)).at(MOST - 1).into_records();
+    assert!(server.is_quiet());
     assert!(server.sealer().seal_with_new_keys(b"last", &mut Vec::new()).is_ok());
     assert!(server.sealer().seal_with_new_keys(b"none", &mut Vec::new()).is_err());
+}
+
+#[test]
+fn floods_are_counted_while_the_connection_is_parked_in_between() {
+    let cases = [(SUITES[0], Kind::Data, &b""[..], 32), (SUITES[0], Kind::Alert, &[1, 90], 4)];
+    let more = [(SUITES[4], Kind::Alert, &[1, 90][..], 4), (SUITES[4], Kind::Handshake, &[1], 1)];
+    for (suite, kind, text, allowed) in cases.into_iter().chain(more) {
+        let (mut server, mut client) = unruly(suite);
+        for count in 0..=allowed {
+            let mut record = sealed(&mut client, kind, text);
+            let outcome = server.open(&mut record, &mut Vec::new());
+            assert_eq!(outcome.is_ok(), count < allowed, "{suite:?} {kind:?} {count}");
+            server = Box::new(ParkedKeys::of(&server)).into_records().0;
+        }
+    }
+}
+
+#[test]
+fn nothing_is_answered_behind_the_end() {
+    let (mut server, mut client) = unruly(SUITES[0]);
+    let mut answers = Vec::new();
+    server.sealer().alert(Alert::CloseNotify, &mut answers).unwrap();
+    server.close();
+    let end = answers.len();
+    let mut record = sealed(&mut client, Kind::Handshake, &[24, 0, 0, 1, 1]);
+    assert_eq!(server.open(&mut record, &mut answers), Ok(Record::Control));
+    assert_eq!(answers.len(), end);
+    let mut part = sealed(&mut client, Kind::Handshake, &[24]);
+    client.sealer().change_keys();
+    assert!(!server.has_part());
+    // The client's key has changed with the first of them.
+    assert!(server.open(&mut part, &mut answers).is_err());
 }
 
 #[test]

@@ -268,3 +268,37 @@ fn a_parked_client_that_breaks_the_protocol_is_told_and_removed() {
         until_subscribers(&stage, 0);
     }
 }
+
+/// The beginning of a record does not keep an idle connection longer than that of a request, and a
+/// stream of events no longer than two silences.
+#[test]
+fn the_beginning_of_a_record_is_not_waited_for_indefinitely() {
+    let trust = Trust::new(&[]);
+    for backend in [BACKENDS[0], BACKENDS[BACKENDS.len() - 1]] {
+        let encrypted = format!("[[listeners]]\naddress = \"127.0.0.1:0\"\n{}", trust.tls());
+        let text = text("poll = \"1s\"").replace(
+            "[timeouts]",
+            &format!("{encrypted}[timeouts]\nheader = \"1s\"\nidle = \"1h\""),
+        );
+        let stage = Stage::new(backend, 1, &text);
+        let mut idle = connect(&stage, &trust, 0);
+        idle.write_all(b"GET /nothing HTTP/1.1\r\nhost: a\r\n\r\n").unwrap();
+        assert!(idle.read(&mut [0; 4096]).unwrap() > 0);
+        stage.until(|engine| &engine.parked, 1);
+        let mut events = connect(&stage, &trust, 1);
+        events
+            .write_all(b"GET /c HTTP/1.1\r\nhost: a\r\naccept: text/event-stream\r\n\r\n")
+            .unwrap();
+        until_subscribers(&stage, 1);
+        stage.until(|engine| &engine.parked, 2);
+        for stream in [&mut idle, &mut events] {
+            stream.sock.write_all(&[23, 3, 3, 0]).unwrap();
+        }
+        stage.until(|engine| &engine.parked, 0);
+        until_subscribers(&stage, 0);
+        stage.until(|engine| &engine.timed_out, 1);
+        stage.until(|engine| &engine.active, 0);
+        drop((idle, events));
+        assert_eq!(stage.drained(), 0);
+    }
+}
