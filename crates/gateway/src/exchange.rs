@@ -66,8 +66,7 @@ impl Exchange {
         *self.plan.borrow_mut() = Some(Plan::TakeOver(Box::new(then)));
     }
 
-    /// Whether this request can wait for its answer without a task; true for HTTP/1 that is not
-    /// encrypted.
+    /// Whether this request can wait for its answer without a task; true for HTTP/1.
     #[must_use]
     pub(crate) fn can_wait(&self) -> bool {
         self.can_wait

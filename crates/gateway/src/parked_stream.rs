@@ -16,7 +16,7 @@ pub(crate) struct ParkedStream {
 /// A message as it is written to a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Written {
-    /// This many bytes; the rest is to be written.
+    /// This many bytes, and not the rest.
     Some(usize),
     /// The stream holds the rest of it, and writes that first when it goes on with an engine.
     Held,
@@ -123,7 +123,7 @@ impl AsFd for ParkedStream {
     }
 }
 
-/// Whether an operation has to be tried again later.
+/// Whether an operation may succeed later.
 pub(crate) fn is_later(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
 }

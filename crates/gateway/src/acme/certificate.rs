@@ -32,7 +32,7 @@ pub(super) struct Certificate {
     pub usable: certificates::Certificate,
     pub validity: Validity,
     /// The name of the certificate for the authority's renewal information (RFC 9773), if the
-    /// certificate says who has issued it.
+    /// certificate names its issuer's key.
     pub identifier: Option<CertificateIdentifier<'static>>,
 }
 

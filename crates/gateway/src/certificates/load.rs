@@ -41,7 +41,7 @@ impl Certificate {
     /// # Errors
     ///
     /// As [`read`](Certificate::read).
-    #[allow(dead_code, reason = "for certificates that are not in files of the operator")]
+    #[cfg(feature = "acme")]
     pub(crate) fn from_pem(
         name: &str,
         chain: &str,

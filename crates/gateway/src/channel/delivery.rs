@@ -48,7 +48,7 @@ impl Ring {
     }
 }
 
-/// Messages that are to be written to a parked subscriber.
+/// Messages for a parked subscriber.
 struct Sending {
     index: usize,
     key: Key,
@@ -61,12 +61,27 @@ struct Sending {
 }
 
 /// The most bytes of messages that are sealed for a subscriber at once, but at least one message:
-/// what its socket has no room for is held in memory.
+/// the part that its socket has no room for is held in memory.
 const SEALED: usize = 16 << 10;
 
 /// From this many sealed bytes on those at hand are written before more are sealed: they are each
 /// subscriber's own.
 const SEALED_IN_ALL: usize = 1 << 20;
+
+/// The messages that are to be written in a turn.
+#[derive(Default)]
+struct Sendings {
+    all: Vec<Sending>,
+    /// The bytes that were sealed.
+    sealed: usize,
+}
+
+impl Sendings {
+    fn push(&mut self, sending: Sending) {
+        self.sealed += if sending.is_sealed { sending.bytes.len() } else { 0 };
+        self.all.push(sending);
+    }
+}
 
 /// Returns the longest ranges of indexes that are all wanted.
 fn runs(
@@ -91,26 +106,18 @@ impl LocalSubscribers {
         room: &mut usize,
     ) -> Option<usize> {
         let end = self.subscribers.borrow().capacity();
-        let (mut sendings, mut next) = (Vec::<Sending>::new(), None);
-        let (mut known, mut sealed) = (0, 0);
+        let (mut sendings, mut next) = (Sendings::default(), None);
         for index in from..end {
             if *room == 0 {
                 next = Some(index);
                 break;
             }
             *room -= usize::from(self.deliver_to(broadcast, index, &mut sendings));
-            if let Some(Sending { bytes, is_sealed: true, .. }) = sendings.last()
-                && sendings.len() > known
-            {
-                sealed += bytes.len();
-            }
-            known = sendings.len();
-            if sealed > SEALED_IN_ALL {
-                self.send(broadcast, std::mem::take(&mut sendings));
-                (known, sealed) = (0, 0);
+            if sendings.sealed > SEALED_IN_ALL {
+                self.send(broadcast, std::mem::take(&mut sendings).all);
             }
         }
-        self.send(broadcast, sendings);
+        self.send(broadcast, sendings.all);
         next
     }
 
@@ -120,7 +127,7 @@ impl LocalSubscribers {
         self: &Rc<LocalSubscribers>,
         broadcast: &mut Broadcast,
         index: usize,
-        sendings: &mut Vec<Sending>,
+        sendings: &mut Sendings,
     ) -> bool {
         let mut subscribers = self.subscribers.borrow_mut();
         let Some(subscriber) = subscribers.get_mut(index) else { return false };
@@ -164,9 +171,8 @@ impl LocalSubscribers {
                 let (key, form) = (*key, *form);
                 let run = runs(news, is_wanted).next();
                 drop(subscribers);
-                if let Some(run) = run {
-                    sendings.extend(self.sending(broadcast, index, (key, form), run));
-                }
+                let sending = run.and_then(|run| self.sending(broadcast, index, (key, form), run));
+                sending.into_iter().for_each(|sending| sendings.push(sending));
             }
             Delivery::Task(mailbox) => {
                 for index in news.filter(is_wanted) {
@@ -279,7 +285,7 @@ impl LocalSubscribers {
     }
 
     /// Goes on with a parked subscriber to which some bytes, perhaps not all, were written. Returns
-    /// what is to be written next, if all of them were.
+    /// the next messages to be written, if all of them were.
     fn go_on(
         self: &Rc<LocalSubscribers>,
         broadcast: &mut Broadcast,

@@ -17,7 +17,7 @@
 //! made once for all: a frame, or a chunk of HTTP/1.1. A WebSocket's protocol object is made when
 //! the client sends something. A task is made when the work does not fit into one turn, or when the
 //! socket has no room: from then on messages wait for the subscriber, up to the channel's limit.
-//! Subscribers that cannot be parked (encrypted connections, HTTP/2, events over HTTP/1.0) have a
+//! Subscribers that cannot be parked (HTTP/2, events over HTTP/1.0) have a
 //! task all along.
 //!
 //! A parked subscriber also goes on with another server. That server knows how many bytes were

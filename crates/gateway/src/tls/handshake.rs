@@ -142,7 +142,7 @@ impl Client {
         }
     }
 
-    /// Writes what rustls has to say.
+    /// Writes the bytes that rustls has to send.
     async fn write(&mut self, session: &mut ServerConnection) -> io::Result<()> {
         let mut bytes = Vec::new();
         while session.wants_write() {

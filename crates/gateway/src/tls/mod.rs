@@ -7,7 +7,7 @@
 //!
 //! The reason is idleness. An object of rustls can neither be small nor go elsewhere. A record layer
 //! between two records is two secrets and two numbers ([`ParkedKeys`]), so a connection on which
-//! nothing happens is parked with 140 bytes more than one that is not encrypted.
+//! nothing happens is parked with 136 bytes more than one that is not encrypted.
 //!
 //! ```text
 //!                  HTTP/2

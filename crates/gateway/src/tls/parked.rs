@@ -11,8 +11,8 @@ use super::stream::TlsStream;
 use super::suite::{LONGEST_SECRET, Suite};
 use crate::transport::Plain;
 
-/// The records that a parked connection leaves to whoever goes on with it, who may have to change
-/// the key.
+/// The records that a parked connection leaves to the stream that goes on with it, which may have to
+/// change the key.
 const KEPT: u64 = 16;
 
 /// The keys of a parked connection, between two records.

@@ -77,14 +77,14 @@ pub(crate) enum Violation {
     Told(u8),
 }
 
-/// What a record was.
+/// The content of a record.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Record {
     /// Data, at this place in the record.
     Data(Range<usize>),
-    /// The end of what the peer sends.
+    /// The peer sends no more.
     Closed,
-    /// Nothing for whoever uses the connection.
+    /// It has no data.
     Control,
 }
 
@@ -168,8 +168,7 @@ impl Records {
         !self.begun.is_empty()
     }
 
-    /// Returns what is left of a connection between two records: the directions of writing and
-    /// reading.
+    /// Returns the suite, and the directions of writing and reading.
     pub(super) fn directions(&self) -> (Suite, &Direction, &Direction) {
         (self.sealer.suite(), self.sealer.direction(), &self.rx)
     }
@@ -184,7 +183,7 @@ impl Records {
         self.has_answered = false;
     }
 
-    /// What the connection writes with.
+    /// Returns the key of writing.
     pub(super) fn sealer(&mut self) -> &mut Sealer {
         &mut self.sealer
     }

@@ -7,7 +7,7 @@ use super::suite::Suite;
 /// The message that says that the keys of writing change, without its last byte.
 const KEY_UPDATE: [u8; 4] = [24, 0, 0, 1];
 
-/// What a connection writes with.
+/// The key of writing of a connection.
 #[derive(Debug)]
 pub(super) struct Sealer {
     suite: Suite,

@@ -162,7 +162,7 @@ impl TlsStream {
         Err(Some(Box::new(TlsStream { plain, incoming: Incoming::new(ahead), ..self })))
     }
 
-    /// Writes what waits, as far as there is room. Ready when nothing waits.
+    /// Writes the bytes that wait, as far as there is room. Ready when none are left.
     fn poll_drain(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while self.written < self.outgoing.len() {
             let rest = &self.outgoing[self.written..];
@@ -176,7 +176,7 @@ impl TlsStream {
         Poll::Ready(Ok(()))
     }
 
-    /// Ends the connection for a reason, of which the peer is told.
+    /// Ends the connection, and tells the peer why.
     fn fail(&mut self, cx: &mut Context<'_>, violation: Violation) -> io::Error {
         self.reading = Reading::Failed(violation);
         if let Violation::Broken(alert, _) = violation

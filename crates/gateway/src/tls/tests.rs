@@ -17,7 +17,7 @@ use super::records::{self, Alert, HEADER, Kind, MOST_TEXT, Record, Records, Viol
 struct Pair {
     client: ClientConnection,
     server: Records,
-    /// What the server has received.
+    /// The bytes that the server has received.
     received: Vec<u8>,
 }
 
@@ -104,7 +104,7 @@ impl Pair {
         Pair { client, server: handshake.leave().unwrap(), received: Vec::new() }
     }
 
-    /// Gives the server everything that the client has to send, and the answers back.
+    /// Gives the server all bytes of the client, and the client the answers.
     fn bring_to_server(&mut self) {
         let mut bytes = sent(&mut self.client);
         let mut answers = Vec::new();
@@ -118,7 +118,7 @@ impl Pair {
         self.server.flushed();
     }
 
-    /// Gives the client bytes, of which it makes a text.
+    /// Gives the client bytes, and checks the text in them.
     fn bring_to_client(&mut self, mut bytes: &[u8], text: &[u8]) {
         use std::io::Read;
         let mut found = Vec::new();
