@@ -27,11 +27,16 @@ fn libraries() -> PathBuf {
 }
 
 /// Returns the libraries next to this test, the newest first. A folder may have several of them, with
-/// other features.
+/// other features. Those that were made of an archive of the crate have sources elsewhere, which the
+/// compiler cannot quote.
 fn builds() -> Vec<PathBuf> {
     let is_ours = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        name.starts_with("libsuperpoll_rt-") && name.ends_with(".rlib")
+        let number =
+            name.strip_prefix("libsuperpoll_rt-").and_then(|rest| rest.strip_suffix(".rlib"));
+        let Some(number) = number else { return false };
+        let sources = path.with_file_name(format!("superpoll_rt-{number}.d"));
+        std::fs::read_to_string(sources).is_ok_and(|text| text.contains(": crates/rt/src/lib.rs"))
     };
     let built = |path: &PathBuf| {
         path.metadata().and_then(|found| found.modified()).unwrap_or(SystemTime::UNIX_EPOCH)
