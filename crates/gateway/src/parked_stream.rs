@@ -3,14 +3,14 @@
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use crate::tls::ParkedKeys;
+use crate::tls::PooledKeys;
 use crate::transport::{ClientTls, Layered, Plain, Socket, Transport};
 
 /// A stream between two records, or two bytes if it is not encrypted.
 #[derive(Debug)]
 pub(crate) struct ParkedStream {
     socket: Socket,
-    keys: Option<Box<ParkedKeys>>,
+    keys: Option<PooledKeys>,
 }
 
 /// A message as it is written to a stream.
@@ -29,7 +29,7 @@ impl From<Socket> for ParkedStream {
 }
 
 impl ParkedStream {
-    pub(crate) fn new(socket: Socket, keys: Option<Box<ParkedKeys>>) -> ParkedStream {
+    pub(crate) fn new(socket: Socket, keys: Option<PooledKeys>) -> ParkedStream {
         ParkedStream { socket, keys }
     }
 
@@ -47,7 +47,7 @@ impl ParkedStream {
     /// anything else: by [`write_raw`](ParkedStream::write_raw), and what that leaves by
     /// [`owes`](ParkedStream::owes). `None` if the stream has to go on with an engine first.
     pub(crate) fn seal(&mut self, messages: &[&[u8]]) -> Option<Vec<u8>> {
-        self.keys.as_mut()?.seal(messages)
+        self.keys.as_mut()?.with(|keys| keys.seal(messages))?
     }
 
     /// Holds sealed bytes that were not written.
@@ -55,7 +55,7 @@ impl ParkedStream {
         if let Some(keys) = &mut self.keys
             && !rest.is_empty()
         {
-            keys.owes(rest);
+            keys.with(|keys| keys.owes(rest));
         }
     }
 
@@ -97,7 +97,7 @@ impl ParkedStream {
     /// Closes a stream on which nothing is under way, and says so to a client whose connection is
     /// encrypted.
     pub(crate) fn close(mut self) {
-        if let Some(keys) = self.keys.take() {
+        if let Some(keys) = self.keys.take().and_then(PooledKeys::take) {
             // The client may have gone, or may read nothing.
             let _ = self.write_raw(&keys.close());
         }
@@ -112,7 +112,10 @@ impl ParkedStream {
         let plain = Plain::new(self.socket)?;
         Ok(match self.keys {
             None => Layered::Plain(plain),
-            Some(keys) => ClientTls::from(keys.resume(plain)).into(),
+            Some(keys) => {
+                let keys = keys.take().ok_or(io::ErrorKind::NotFound)?;
+                ClientTls::from(keys.resume(plain)).into()
+            }
         })
     }
 }

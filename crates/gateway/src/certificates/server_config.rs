@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures_rustls::rustls::crypto::ring;
+use futures_rustls::rustls::server::NoServerSessionStorage;
 use futures_rustls::rustls::version::{TLS12, TLS13};
 use futures_rustls::rustls::{ServerConfig, SupportedProtocolVersion};
 
@@ -41,6 +42,11 @@ pub(crate) fn server_config(
     };
     let mut config = builder.with_cert_resolver(store);
     config.alpn_protocols = protocols;
+    // Sessions are kept by the clients. A cache here would hold some hundred of them, each among the
+    // memory of a handshake.
+    config.ticketer =
+        ring::Ticketer::new().map_err(|error| CertificateError::new(error.to_string()))?;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
     crate::tls::prepare(&mut config);
     Ok(config)
 }

@@ -6,7 +6,7 @@
 //! has no cryptography of its own either: HKDF and the ciphers are ring's, as rustls' are.
 //!
 //! The reason is idleness. An object of rustls can neither be small nor go elsewhere. A record layer
-//! between two records is two secrets and two numbers ([`ParkedKeys`]), so a connection on which
+//! between two records is two secrets and two numbers ([`PooledKeys`]), so a connection on which
 //! nothing happens is parked with 136 bytes more than one that is not encrypted.
 //!
 //! ```text
@@ -22,7 +22,8 @@
 //! ```
 //!
 //! A number is spent before a record is sealed with it, and whoever seals owns the only copy of the
-//! keys: [`TlsStream::park`] and [`ParkedKeys::resume`] consume what they are made from. Two records
+//! keys: [`TlsStream::park`] and [`ParkedStream::resume`](crate::parked_stream::ParkedStream::resume)
+//! consume the stream that they are called on. Two records
 //! with one number would give away both texts, and with AES-GCM the key that authenticates.
 //!
 //! The rules are those of RFC 8446 (TLS 1.3, section 5 and 4.6.3) and RFC 5246 (TLS 1.2), and the
@@ -31,6 +32,7 @@
 pub(crate) mod handshake;
 mod keys;
 mod parked;
+mod pool;
 mod records;
 mod sealer;
 mod stream;
@@ -39,5 +41,5 @@ mod suite;
 mod tests;
 
 pub(crate) use handshake::{Accepted, accept, prepare};
-pub(crate) use parked::ParkedKeys;
+pub(crate) use pool::PooledKeys;
 pub(crate) use stream::TlsStream;

@@ -70,6 +70,13 @@ impl ParkedKeys {
         record
     }
 
+    /// Moves the keys out of a place, which overwrites its copy when it is dropped.
+    pub(super) fn moved(&mut self) -> ParkedKeys {
+        let ParkedKeys { suite, counts, tx_number, rx_number, .. } = *self;
+        let (secrets, unsent) = (self.secrets.clone(), self.unsent.take());
+        ParkedKeys { suite, counts, tx_number, rx_number, secrets, unsent }
+    }
+
     /// Notes the bytes that were sealed and not written.
     pub(crate) fn owes(&mut self, rest: &[u8]) {
         self.unsent = Some(rest.into());

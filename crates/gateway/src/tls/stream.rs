@@ -15,6 +15,7 @@ use std::task::{Context, Poll, ready};
 use futures_io::{AsyncRead, AsyncWrite};
 
 use super::parked::ParkedKeys;
+use super::pool::PooledKeys;
 use super::records::{self, Alert, LONGEST, Record, Records, Violation};
 use crate::transport::{Plain, Socket};
 
@@ -150,13 +151,13 @@ impl TlsStream {
     ///
     /// The stream, if it is not quiet after all: the engine had read some bytes already. `None` if
     /// it was lost.
-    pub(crate) fn park(self) -> Result<(Socket, Box<ParkedKeys>), Option<Box<TlsStream>>> {
+    pub(crate) fn park(self) -> Result<(Socket, PooledKeys), Option<Box<TlsStream>>> {
         if !self.is_quiet() {
             return Err(Some(Box::new(self)));
         }
         let (socket, ahead) = self.plain.into_parts();
         if ahead.is_empty() {
-            return Ok((socket, Box::new(ParkedKeys::of(&self.records))));
+            return Ok((socket, PooledKeys::new(ParkedKeys::of(&self.records))));
         }
         let plain = Plain::new(socket).map_err(|_| None)?;
         Err(Some(Box::new(TlsStream { plain, incoming: Incoming::new(ahead), ..self })))

@@ -11,6 +11,7 @@ use proptest::prelude::*;
 
 use super::handshake::{Handshake, prepare};
 use super::parked::ParkedKeys;
+use super::pool::{self, PooledKeys};
 use super::records::{self, Alert, HEADER, Kind, MOST_TEXT, Record, Records, Violation};
 
 /// A client of rustls, and the records of the server behind the handshake.
@@ -513,6 +514,36 @@ fn nothing_is_answered_behind_the_end() {
     assert!(!server.has_part());
     // The client's key has changed with the first of them.
     assert!(server.open(&mut part, &mut answers).is_err());
+}
+
+#[test]
+fn keys_keep_their_place_until_they_are_taken_and_the_last_frees_all() {
+    let pair = Pair::new(SUITES[0]);
+    let number = |number: u64| *Box::new(ParkedKeys::of(&pair.server)).at(number);
+    assert_eq!(pool::blocks(), 0);
+    let mut all: Vec<(u64, PooledKeys)> =
+        (0..200).map(|one| (one, PooledKeys::new(number(one)))).collect();
+    assert_eq!(pool::blocks(), 4);
+    for round in 0..3_u64 {
+        // Every third is dropped or taken out, and others take their places.
+        let (gone, kept): (Vec<_>, Vec<_>) = all.into_iter().partition(|(one, _)| one % 3 == round);
+        for (one, keys) in gone {
+            let found = keys.take().unwrap().into_records().0.directions().1.state().1;
+            assert_eq!(found, one);
+        }
+        all = kept;
+        let first = 1000 * (round + 1);
+        all.extend((first..first + 50).map(|one| (one, PooledKeys::new(number(one)))));
+        for (one, keys) in &mut all {
+            assert!(
+                keys.with(|keys| format!("{keys:?}").contains(&format!("tx_number: {one},")))
+                    .unwrap()
+            );
+        }
+        assert!(pool::blocks() <= 4);
+    }
+    drop(all);
+    assert_eq!(pool::blocks(), 0);
 }
 
 #[test]
