@@ -1,6 +1,6 @@
 //! Certificates from pebble.
 
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use crate::client::shown;
 use crate::program::{program, superpoll};
-use crate::stage::{Running, Server, run, tool, until};
+use crate::stage::{Running, Server, free_port, run, tool, until};
 
 /// Makes a folder with a file.
 pub(crate) fn site(folder: &Path) -> PathBuf {
@@ -18,12 +18,6 @@ pub(crate) fn site(folder: &Path) -> PathBuf {
     std::fs::create_dir_all(&site).unwrap();
     std::fs::write(site.join("index.html"), "hello\n").unwrap();
     site
-}
-
-/// Returns a port that is free. Programs that cannot choose one themselves listen there; a port
-/// that another program takes meanwhile shows as a server that does not start.
-pub(crate) fn free() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 /// pebble at work, with a name server that says of each name that it is this machine.
@@ -50,7 +44,7 @@ impl Pebble {
         let certificate = params.self_signed(&key).unwrap();
         std::fs::write(folder.path().join("ca.pem"), certificate.pem()).unwrap();
         std::fs::write(folder.path().join("ca.key"), key.serialize_pem()).unwrap();
-        let [tls, http, port, names, management] = [(); 5].map(|()| free());
+        let [tls, http, port, names, management] = [(); 5].map(|()| free_port());
         let text = format!(
             "{{\"pebble\": {{\"listenAddress\": \"127.0.0.1:{port}\", \"certificate\": \"ca.pem\", \
              \"privateKey\": \"ca.key\", \"httpPort\": {http}, \"tlsPort\": {tls}, \
@@ -88,8 +82,9 @@ impl Pebble {
             };
         }
         self.process = Some(Running(command.spawn().unwrap()));
-        let at = SocketAddr::from(([127, 0, 0, 1], self.port));
-        until("pebble listens", || TcpStream::connect(at).is_ok());
+        let listens = |port| TcpStream::connect(SocketAddr::from(([127, 0, 0, 1], port))).is_ok();
+        until("the name server listens", || listens(self.names));
+        until("pebble listens", || listens(self.port));
     }
 
     /// Returns the command of a server for some names.

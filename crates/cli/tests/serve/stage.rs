@@ -319,7 +319,8 @@ impl Site {
 /// to connections.
 pub(crate) fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    let start = std::process::id() as u16;
+    // Processes that were started one after the other are far from each other.
+    let start = (std::process::id() as u16).wrapping_mul(40_503);
     let mut all = (0..20_000).map(|_| {
         let at = start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % 20_000;
         10_240 + at
