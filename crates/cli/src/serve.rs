@@ -249,9 +249,11 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     }
     if let Some(socket) = &options.keeper {
         let socket = std::path::absolute(socket)?;
-        let profile = config.keeper.as_ref().map_or(Profile::Chat, |one| one.profile);
-        config.keeper =
-            Some(config::Keeper { kind: config::KeeperKind::Process { socket }, profile });
+        let wanted = config.keeper.as_ref();
+        let profile = wanted.map_or(Profile::Chat, |one| one.profile);
+        let tls = wanted.is_some_and(|one| one.tls);
+        let kind = config::KeeperKind::Process { socket };
+        config.keeper = Some(config::Keeper { kind, profile, tls });
     }
     if options.upgrade && !has_keeper_process(&config) {
         let why = "--upgrade takes over from a server with the same keeper process; \

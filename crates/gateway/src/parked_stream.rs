@@ -3,7 +3,7 @@
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use crate::tls::PooledKeys;
+use crate::tls::{KeysRecord, PooledKeys};
 use crate::transport::{ClientTls, Layered, Plain, Socket, Transport};
 
 /// A stream between two records, or two bytes if it is not encrypted.
@@ -38,16 +38,33 @@ impl ParkedStream {
         &self.socket
     }
 
+    /// Returns the socket of a stream that has no keys.
+    pub(crate) fn into_socket(self) -> Socket {
+        self.socket
+    }
+
     /// Whether it is encrypted.
     pub(crate) fn is_encrypted(&self) -> bool {
         self.keys.is_some()
     }
 
-    /// Seals messages, each in records of its own. They have to be written in this order and before
+    /// Seals messages, each in a record of its own. They have to be written in this order and before
     /// anything else: by [`write_raw`](ParkedStream::write_raw), and what that leaves by
-    /// [`owes`](ParkedStream::owes). `None` if the stream has to go on with an engine first.
+    /// [`owes`](ParkedStream::owes). `None` if the stream has to go on with an engine first: the key must be changed, or a message
+    /// is longer than a record.
     pub(crate) fn seal(&mut self, messages: &[&[u8]]) -> Option<Vec<u8>> {
         self.keys.as_mut()?.with(|keys| keys.seal(messages))?
+    }
+
+    /// Returns the keys for a successor; `None` if it is not encrypted, or between two records.
+    pub(crate) fn keys_record(&mut self) -> Option<KeysRecord> {
+        self.keys.as_mut()?.with(|keys| keys.record())?
+    }
+
+    /// Whether some of a record was sealed and not written.
+    pub(crate) fn has_unsent(&mut self) -> bool {
+        let keys = self.keys.as_mut();
+        keys.and_then(|keys| keys.with(|keys| keys.has_unsent())).unwrap_or(false)
     }
 
     /// Holds sealed bytes that were not written.

@@ -20,6 +20,8 @@
 //! seconds, so that a deadline is four bytes and no timer. `serve/connection.rs` has a diagram of
 //! all states of a connection.
 
+mod handing_over;
+
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -192,6 +194,7 @@ pub(crate) struct PreparedLot {
     nested: OwnedFd,
     outlives: bool,
     is_kept: bool,
+    leaves_keys: bool,
 }
 
 /// The connections that are parked on one engine.
@@ -207,6 +210,8 @@ pub(crate) struct ParkingLot {
     outlives: bool,
     /// Whether a keeper watches the connections.
     is_kept: bool,
+    /// Whether the keys of encrypted connections are left as well.
+    leaves_keys: bool,
     /// Whether the loss of the keeper has been reported.
     has_reported_loss: Cell<bool>,
     report: Report,
@@ -222,12 +227,13 @@ pub(crate) struct ParkingLot {
 }
 
 impl ParkingLot {
-    /// Creates everything that can fail, on any thread.
+    /// Creates everything that can fail, on any thread. With `leaves_keys`, encrypted connections go
+    /// on with another server as others do.
     ///
     /// # Errors
     ///
     /// The kernel's error for another epoll object, or for another thread.
-    pub(crate) fn prepare(topology: Topology) -> io::Result<PreparedLot> {
+    pub(crate) fn prepare(topology: Topology, leaves_keys: bool) -> io::Result<PreparedLot> {
         let outlives = matches!(topology, Topology::Process(..));
         let is_kept = !matches!(topology, Topology::Nested);
         let builder = match topology {
@@ -236,7 +242,7 @@ impl ParkingLot {
         };
         let mut poller = builder.build()?;
         let nested = poller.nest()?.try_clone_to_owned()?;
-        Ok(PreparedLot { poller, nested, outlives, is_kept })
+        Ok(PreparedLot { poller, nested, outlives, is_kept, leaves_keys })
     }
 
     /// Opens a lot on the engine of this thread, which counts the connections in it.
@@ -246,7 +252,7 @@ impl ParkingLot {
         counters: Arc<EngineCounters>,
         report: Report,
     ) -> Rc<ParkingLot> {
-        let PreparedLot { poller, nested, outlives, is_kept } = prepared;
+        let PreparedLot { poller, nested, outlives, is_kept, leaves_keys } = prepared;
         let parking_lot = Rc::new(ParkingLot {
             poller: RefCell::new(poller),
             entries: RefCell::default(),
@@ -255,6 +261,7 @@ impl ParkingLot {
             given_back_at: Cell::new(0),
             outlives,
             is_kept,
+            leaves_keys,
             has_reported_loss: Cell::new(false),
             report,
             counters,
@@ -306,28 +313,56 @@ impl ParkingLot {
         limit: Option<Duration>,
         activity: impl FnOnce() -> Option<Activity>,
     ) -> Result<Key, (ParkedConnection, io::Error)> {
-        if self.draining.get() {
-            return Err((parked, io::Error::other("the server is about to end")));
-        }
         let interest = match until {
             // An encrypted connection ends with a record.
             WakeOn::HungUp if !parked.stream.is_encrypted() => Interest::READ_CLOSED,
             WakeOn::Readable | WakeOn::HungUp => Interest::READABLE,
         };
+        self.enter(parked, owner, interest, limit, |parked| self.record(parked, limit, activity))
+    }
+
+    /// Returns the state of a connection for a successor, if it may go on there.
+    fn record(
+        &self,
+        parked: &mut ParkedConnection,
+        limit: Option<Duration>,
+        activity: impl FnOnce() -> Option<Activity>,
+    ) -> Option<ConnectionRecord> {
+        let ParkedConnection { stream, peer, .. } = parked;
+        let is_encrypted = stream.is_encrypted();
+        // A successor could not verify the client's certificate again.
+        if is_encrypted && (!self.leaves_keys || peer.certificate.is_some()) {
+            return None;
+        }
+        let activity = activity()?;
+        let seconds =
+            limit.map_or(0, |limit| u32::try_from(limit.as_secs()).unwrap_or(u32::MAX).max(1));
+        let keys = if is_encrypted { Some(stream.keys_record()?) } else { None };
+        let Socket::Tcp(socket) = stream.socket() else { return None };
+        ConnectionRecord::new(peer, seconds, socket, activity, keys)
+    }
+
+    /// Enters a connection, with its state for a successor. Without one the connection ends with
+    /// this server.
+    fn enter(
+        &self,
+        mut parked: ParkedConnection,
+        owner: Rc<dyn ConnectionOwner>,
+        interest: Interest,
+        limit: Option<Duration>,
+        record: impl FnOnce(&mut ParkedConnection) -> Option<ConnectionRecord>,
+    ) -> Result<Key, (ParkedConnection, io::Error)> {
+        if self.draining.get() {
+            return Err((parked, io::Error::other("the server is about to end")));
+        }
         let mut poller = self.poller.borrow_mut();
         let key = match poller.register(&parked.stream, Watch::new(interest).mode(Mode::Level)) {
             Ok(key) => key,
             Err(error) => return Err((parked, error.into())),
         };
         if self.outlives
-            && let Socket::Tcp(stream) = parked.stream.socket()
-            && !parked.stream.is_encrypted()
-            && let Some(activity) = activity()
-            && let seconds =
-                limit.map_or(0, |limit| u32::try_from(limit.as_secs()).unwrap_or(u32::MAX).max(1))
-            && let Some(record) = ConnectionRecord::new(&parked.peer, seconds, stream, activity)
+            && let Some(record) = record(&mut parked)
         {
-            // Without it the connection ends with this server.
             let _ = poller.leave_state(key, &record.encode());
         }
         let deadline = match limit {
@@ -415,60 +450,6 @@ impl ParkingLot {
         if let Some(entry) = self.remove(key) {
             entry.owner.clone().resume(entry.into_parked(), why);
         }
-    }
-
-    /// Makes the keeper take every connection that it can, including those that came a moment
-    /// ago.
-    pub(crate) fn move_all_to_keeper(&self) {
-        self.poller.borrow_mut().move_all_to_keeper();
-    }
-
-    /// Leaves all connections to another server, and takes no new ones. Connections that cannot be
-    /// left are given back. From here on the lot does nothing with the connections that it has
-    /// left. [`drop_handed_over`](ParkingLot::drop_handed_over) closes them, and must not come
-    /// before the keeper has been told that they belong to another server.
-    pub(crate) fn hand_over(&self) {
-        self.draining.set(true);
-        self.move_all_to_keeper();
-        let handed_over = self.entries.take().into_iter().flatten().collect();
-        self.count(0);
-        self.handed_over.replace(handed_over);
-        self.reclaim_rest();
-    }
-
-    /// Gives back connections that could not be left; most of them are readable or hung up.
-    fn reclaim_rest(&self) {
-        let poller = self.poller.borrow();
-        let all = self.handed_over.take();
-        let (handed_over, stays): (Vec<_>, Vec<_>) =
-            all.into_iter().partition(|entry| poller.is_away(entry.key));
-        drop(poller);
-        self.handed_over.replace(handed_over);
-        for entry in stays {
-            // Cannot fail: the key belongs to a place.
-            let _ = self.poller.borrow_mut().deregister(entry.key);
-            // A request that waits for an answer is told that there is none; another may have come
-            // with a new one.
-            let why =
-                if entry.pending.is_some() { ResumeReason::Draining } else { ResumeReason::Ready };
-            entry.owner.clone().resume(entry.into_parked(), why);
-        }
-    }
-
-    /// Closes the connections that were left, except those that the keeper has given back
-    /// since. Returns how many were closed.
-    pub(crate) fn drop_handed_over(&self) -> usize {
-        // This wait reports each connection that became ready before the keeper heard that the
-        // connections belong to another server.
-        let _ = self.poller.borrow_mut().wait(&mut Events::with_limit(BATCH), Some(Duration::ZERO));
-        self.reclaim_rest();
-        let handed_over = self.handed_over.take();
-        let count = handed_over.len();
-        for entry in handed_over {
-            // Cannot fail: the key belongs to a place.
-            let _ = self.poller.borrow_mut().deregister(entry.key);
-        }
-        count
     }
 
     /// Gives every connection back, and takes no new ones.

@@ -15,9 +15,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use zeroize::Zeroizing;
+
 use crate::link::{KeeperLink, Peer, is_limit};
 use crate::protocol::{
-    Notice, Request, Role, Watching, decode, decode_first, encode, encode_first,
+    Notice, PACKET, Request, Role, Watching, decode, decode_first, encode, encode_first,
+    encode_into,
 };
 use crate::records::parts;
 
@@ -90,8 +93,9 @@ impl std::error::Error for Error {
 pub struct Orphan {
     /// The descriptor.
     pub descriptor: OwnedFd,
-    /// The bytes of [`Watching::state`].
-    pub state: Vec<u8>,
+    /// The bytes of [`Watching::state`]. They may have keys in them, and are overwritten when they
+    /// are dropped.
+    pub state: Zeroizing<Vec<u8>>,
 }
 
 /// The descriptors and records that other servers have left.
@@ -123,7 +127,7 @@ pub struct Control {
 /// A packet that waits for room on the link.
 #[derive(Debug)]
 struct Unsent {
-    packet: Vec<u8>,
+    packet: Zeroizing<Vec<u8>>,
     descriptor: Option<OwnedFd>,
 }
 
@@ -252,7 +256,13 @@ impl Control {
         if self.has_given_up {
             return Ok(());
         }
-        let packet = encode(request);
+        // There may be keys in it. It does not grow, which would leave a copy of them behind.
+        let length = match request {
+            Request::PutRecord(record) => record.bytes.len() + 64,
+            _ => 64,
+        };
+        let mut packet = Zeroizing::new(Vec::with_capacity(length));
+        encode_into(request, &mut packet);
         if self.unsent.is_empty() {
             match self.link.send(&packet, descriptor.as_slice()) {
                 Err(error) if is_later(&error) => {}
@@ -264,7 +274,7 @@ impl Control {
         self.unsent_bytes += packet.len();
         self.unsent.push_back(Unsent { packet, descriptor });
         if self.unsent_bytes > MOST_UNSENT {
-            let packet = encode(&Request::Bye);
+            let packet = encode(&Request::Bye).into();
             (self.unsent, self.has_given_up) = (VecDeque::new(), true);
             self.unsent.push_back(Unsent { packet, descriptor: None });
         }
@@ -353,7 +363,8 @@ impl Control {
         self.send(doing, request, None)?;
         self.catch_up_until(doing, Instant::now() + PATIENCE)?;
         let mut adopted = Adopted::default();
-        let (mut packet, mut descriptors, mut part) = (Vec::new(), Vec::new(), Vec::new());
+        let mut packet = Zeroizing::new(Vec::with_capacity(PACKET));
+        let (mut descriptors, mut part) = (Vec::new(), Vec::new());
         loop {
             let until = Instant::now() + PATIENCE;
             receive(&self.link, &mut packet, &mut descriptors, until)
@@ -363,12 +374,10 @@ impl Control {
                 Notice::Orphans(states) => {
                     adopted.without_room += states.len() - descriptors.len().min(states.len());
                     let both = descriptors.drain(..).zip(states);
-                    adopted.orphans.extend(
-                        both.map(|(descriptor, state)| Orphan {
-                            descriptor,
-                            state: state.to_vec(),
-                        }),
-                    );
+                    adopted.orphans.extend(both.map(|(descriptor, state)| Orphan {
+                        descriptor,
+                        state: Zeroizing::new(state.to_vec()),
+                    }));
                 }
                 Notice::Record(record) => {
                     part.extend_from_slice(record.bytes);

@@ -313,8 +313,13 @@ impl<'a> Part<'a> for Notice<'a> {
 pub(crate) fn encode<'a>(message: &impl Part<'a>) -> Vec<u8> {
     // Most messages are that short, and a list reserves room for itself.
     let mut packet = Vec::with_capacity(64);
-    Writer(&mut packet).put(message);
+    encode_into(message, &mut packet);
     packet
+}
+
+/// Encodes a message behind the bytes of a packet.
+pub(crate) fn encode_into<'a>(message: &impl Part<'a>, packet: &mut Vec<u8>) {
+    Writer(packet).put(message);
 }
 
 /// Decodes the message of a packet, which has nothing after it.

@@ -3,20 +3,28 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use zeroize::Zeroizing;
+
 use crate::protocol::{PACKET, Record};
 
 /// The most bytes that a record's packet needs in addition to the bytes of the record.
 const HEAD: usize = 64;
 
+/// The bytes of a record. There may be keys in them, and they are overwritten when they are dropped.
+type Bytes = Arc<Zeroizing<Vec<u8>>>;
+
+/// A record's space and id.
+type Name = (u64, u64);
+
 /// A record's space and id, and its bytes.
-pub(crate) type Named = ((u64, u64), Arc<[u8]>);
+pub(crate) type Named = (Name, Bytes);
 
 /// Records by space and id.
 #[derive(Debug, Default)]
 pub(crate) struct Records {
-    all: BTreeMap<(u64, u64), Arc<[u8]>>,
+    all: BTreeMap<Name, Bytes>,
     /// A record that has not arrived in full yet.
-    partial: Option<((u64, u64), Vec<u8>)>,
+    partial: Option<(Name, Zeroizing<Vec<u8>>)>,
 }
 
 impl Records {
@@ -25,7 +33,7 @@ impl Records {
         let mut bytes = match self.partial.take() {
             Some((known, bytes)) if known == name => bytes,
             // The server that sent the first part has gone before it sent the rest.
-            _ => Vec::new(),
+            _ => Zeroizing::default(),
         };
         bytes.extend_from_slice(record.bytes);
         if record.more {
@@ -33,7 +41,8 @@ impl Records {
         } else if bytes.is_empty() {
             self.all.remove(&name);
         } else {
-            self.all.insert(name, bytes.into());
+            bytes.shrink_to_fit();
+            self.all.insert(name, Arc::new(bytes));
         }
     }
 

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::fs::FileType;
 use slab::Slab;
+use zeroize::Zeroizing;
 
 use crate::protocol::Watching;
 use crate::sys;
@@ -34,7 +35,8 @@ struct Registration {
     link: Option<usize>,
     key: u64,
     events: u32,
-    state: Box<[u8]>,
+    /// It may have keys in it, and is overwritten when it is dropped.
+    state: Zeroizing<Vec<u8>>,
     /// Whether a successor was given it, and may have done anything with it.
     handed_over: bool,
     /// Whether its loop is being notified. A file that lives on in a duplicate, after the number
@@ -151,7 +153,7 @@ impl Registrations {
             link: Some(link),
             key: watching.key,
             events: watching.events,
-            state: watching.state.into(),
+            state: Zeroizing::new(watching.state.to_vec()),
             handed_over: false,
             is_reported: false,
         });

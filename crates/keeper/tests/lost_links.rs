@@ -171,7 +171,7 @@ fn descriptors_of_a_server_that_lost_its_link_are_handed_over_when_it_ends() {
     server.kill();
     let adopted = successor.join().unwrap().unwrap();
     assert_eq!((adopted.orphans.len(), adopted.records.len()), (1, 1));
-    assert_eq!(adopted.orphans[0].state, b"left");
+    assert_eq!(adopted.orphans[0].state[..], *b"left");
 }
 
 #[test]

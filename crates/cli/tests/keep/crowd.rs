@@ -23,9 +23,14 @@ pub(crate) enum Way {
     Mercure,
 }
 
+/// A stream with a server, encrypted or not.
+pub(crate) trait Wire: Read + Write + Send {}
+
+impl<T: Read + Write + Send> Wire for T {}
+
 /// A subscriber, which reads bytes as they come.
 pub(crate) struct Subscriber {
-    stream: TcpStream,
+    stream: Box<dyn Wire>,
     unread: Vec<u8>,
     way: Way,
 }
@@ -46,7 +51,11 @@ impl Subscriber {
 
     /// Subscribes to the channel at a path.
     pub(crate) fn of(at: SocketAddr, path: &str) -> Subscriber {
-        let mut stream = connect(at);
+        Subscriber::on(Box::new(connect(at)), path)
+    }
+
+    /// The same, on a stream.
+    pub(crate) fn on(mut stream: Box<dyn Wire>, path: &str) -> Subscriber {
         let request = format!(
             "GET {path} HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
              Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
@@ -59,7 +68,12 @@ impl Subscriber {
 
     /// Subscribes by server-sent events.
     pub(crate) fn events(at: SocketAddr) -> Subscriber {
-        let (mut subscriber, first) = Subscriber::stream_of(at, "/news");
+        Subscriber::events_on(Box::new(connect(at)))
+    }
+
+    /// The same, on a stream.
+    pub(crate) fn events_on(stream: Box<dyn Wire>) -> Subscriber {
+        let (mut subscriber, first) = Subscriber::stream_on(stream, "/news");
         let id = first.strip_prefix("retry: 2000\nid: ").unwrap().split('-').next().unwrap();
         subscriber.way = Way::Events(Some(id.parse().unwrap()));
         subscriber
@@ -73,7 +87,10 @@ impl Subscriber {
 
     /// Subscribes by server-sent events; returns the first one, too.
     pub(crate) fn stream_of(at: SocketAddr, target: &str) -> (Subscriber, String) {
-        let mut stream = connect(at);
+        Subscriber::stream_on(Box::new(connect(at)), target)
+    }
+
+    fn stream_on(mut stream: Box<dyn Wire>, target: &str) -> (Subscriber, String) {
         let request =
             format!("GET {target} HTTP/1.1\r\nHost: a\r\nAccept: text/event-stream\r\n\r\n");
         stream.write_all(request.as_bytes()).unwrap();
@@ -95,7 +112,13 @@ impl Subscriber {
     fn read(&mut self) -> Option<()> {
         let mut room = [0; 4096];
         let count = match self.stream.read(&mut room) {
-            Err(error) if error.kind() == ErrorKind::ConnectionReset => 0,
+            // An encrypted connection of a server that was killed ends without a word.
+            Err(error)
+                if [ErrorKind::ConnectionReset, ErrorKind::UnexpectedEof]
+                    .contains(&error.kind()) =>
+            {
+                0
+            }
             outcome => outcome.unwrap(),
         };
         self.unread.extend_from_slice(&room[..count]);

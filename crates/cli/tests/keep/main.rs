@@ -2,6 +2,7 @@
 //! or a crash of a server.
 
 mod crowd;
+mod encrypted;
 mod mercure;
 mod mishaps;
 mod names;

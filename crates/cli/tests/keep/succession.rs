@@ -23,6 +23,8 @@ pub(crate) const AT_REST_SOON: &str = "[timeouts]\npark = \"50ms\"\nidle = \"10m
 pub(crate) struct Nursery {
     pub site: Site,
     pub port: u16,
+    /// The port of the encrypted listener, if there is one.
+    pub tls: Option<u16>,
     /// The channel's options.
     channel: String,
     keeper: Running,
@@ -45,28 +47,36 @@ impl Nursery {
 
     /// Creates one whose channel has further options.
     fn with_channel(channel: &str, options: &str) -> Nursery {
-        Nursery::of(Stdio::null(), channel, options)
+        Nursery::of(Stdio::null(), channel, options, false)
     }
 
     /// With a keeper that has this standard error.
     pub(crate) fn writing_to(errors: Stdio, history: usize, options: &str) -> Nursery {
         // Signs of life would take subscribers from the keeper for a moment.
         let channel = format!("publish = \"anyone\", history = {history}, poll = \"10m\"");
-        Nursery::of(errors, &channel, options)
+        Nursery::of(errors, &channel, options, false)
     }
 
-    fn of(errors: Stdio, channel: &str, options: &str) -> Nursery {
+    /// With a second listener, which is encrypted. Its connections go on in other servers, too.
+    pub(crate) fn encrypted() -> Nursery {
+        let channel = "publish = \"anyone\", history = 1000, poll = \"10m\"";
+        Nursery::of(Stdio::null(), channel, &format!("{AT_REST_SOON}[keeper]\ntls = true\n"), true)
+    }
+
+    fn of(errors: Stdio, channel: &str, options: &str, is_encrypted: bool) -> Nursery {
         // Users other than the superuser have 1024 descriptors as a rule, and may have more.
         let _ = superpoll::limits::raise_descriptors();
         let site = Site::new();
         let port = free_port();
+        let tls = is_encrypted.then(free_port);
+        site.certificate();
         let socket = site.path("keeper");
         let mut command = superpoll();
         command.arg("keep").arg("--listen").arg(&socket);
         command.stdout(Stdio::null()).stderr(errors);
         let keeper = Running(command.spawn().unwrap());
         until("the keeper listens", || socket.exists());
-        let nursery = Nursery { site, port, channel: channel.to_owned(), keeper };
+        let nursery = Nursery { site, port, tls, channel: channel.to_owned(), keeper };
         nursery.configure(options);
         nursery
     }
@@ -74,6 +84,13 @@ impl Nursery {
     /// Writes the configuration.
     pub(crate) fn configure(&self, options: &str) {
         let (port, channel) = (self.port, &self.channel);
+        let encrypted = self.tls.map_or_else(String::new, |port| {
+            format!(
+                "[[listeners]]
+                address = \"127.0.0.1:{port}\"
+                tls = {{ certificate = \"cert.pem\", key = \"cert.key\" }}"
+            )
+        });
         self.site.write(
             "server.toml",
             &format!(
@@ -81,6 +98,7 @@ impl Nursery {
                 workers = 2
                 [[listeners]]
                 address = \"127.0.0.1:{port}\"
+                {encrypted}
                 [[hosts]]
                 [[hosts.routes]]
                 path = \"/\"
@@ -108,7 +126,7 @@ impl Nursery {
     }
 
     pub(crate) fn server(&self, arguments: &[&str]) -> Server {
-        Server::of(self.command(arguments), 1)
+        Server::of(self.command(arguments), 1 + usize::from(self.tls.is_some()))
     }
 
     /// Starts the server that takes over from another one, by an upgrade or after its crash.
@@ -147,9 +165,11 @@ impl Nursery {
         files.filter(is_tcp).count()
     }
 
-    /// Waits until the keeper has the server's listener and this many connections.
+    /// Waits until the keeper has the server's listeners and this many connections.
     pub(crate) fn until_held(&self, count: usize) {
-        until("idle connections are left with the keeper", || self.held() > count);
+        let listeners = 1 + usize::from(self.tls.is_some());
+        let what = "idle connections are left with the keeper";
+        until(what, || self.held() >= count + listeners);
     }
 }
 
@@ -252,7 +272,7 @@ fn no_subscriber_misses_a_message_in_an_upgrade_even_with_a_short_history() {
 }
 
 /// How many upgrades there are, and how many crashes.
-fn rounds() -> usize {
+pub(crate) fn rounds() -> usize {
     let rounds = std::env::var("SUPERPOLL_KEEP_ROUNDS");
     rounds.ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(3)
 }

@@ -206,7 +206,7 @@ pub(crate) fn connect(address: SocketAddr) -> TcpStream {
 }
 
 /// Reads up to and including the bytes of `end`.
-fn until_end(stream: &mut TcpStream, end: &[u8]) -> String {
+fn until_end(stream: &mut impl Read, end: &[u8]) -> String {
     let mut head = Vec::new();
     while !head.ends_with(end) {
         let mut byte = [0];
@@ -220,7 +220,7 @@ fn until_end(stream: &mut TcpStream, end: &[u8]) -> String {
 }
 
 /// Reads a response of HTTP/1.1 that has a length or comes in chunks, head and body.
-pub(crate) fn response(stream: &mut TcpStream) -> String {
+pub(crate) fn response(stream: &mut impl Read) -> String {
     let mut text = until_end(stream, b"\r\n\r\n");
     if text.to_ascii_lowercase().contains("transfer-encoding: chunked") {
         let mut body = Vec::new();
@@ -247,7 +247,7 @@ pub(crate) fn response(stream: &mut TcpStream) -> String {
 }
 
 /// Requests a path on a connection that goes on.
-pub(crate) fn get(stream: &mut TcpStream, path: &str) -> String {
+pub(crate) fn get(stream: &mut (impl Read + Write), path: &str) -> String {
     // In one piece: a second small one would wait for the first to be acknowledged.
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
     stream.write_all(request.as_bytes()).unwrap();

@@ -9,6 +9,7 @@ use futures_rustls::rustls::server::WebPkiClientVerifier;
 use futures_rustls::rustls::server::danger::ClientCertVerifier;
 
 use http::HeaderValue;
+use ring::digest::{Context, SHA256};
 use webpki::EndEntityCert;
 
 use super::{CertificateError, chain, subject};
@@ -31,6 +32,17 @@ pub(super) fn verifier(
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
     let builder = if rule.is_required { builder } else { builder.allow_unauthenticated() };
     builder.build().map_err(|error| wrong(error.to_string()))
+}
+
+/// Returns a text that differs for each set of certificates that vouch for clients.
+pub(super) fn purpose(rule: &ClientCertificates) -> Result<Vec<u8>, CertificateError> {
+    let mut digest = Context::new(&SHA256);
+    digest.update(&[u8::from(rule.is_required)]);
+    for certificate in chain(&rule.ca)? {
+        digest.update(&(certificate.len() as u64).to_le_bytes());
+        digest.update(&certificate);
+    }
+    Ok(digest.finish().as_ref().to_vec())
 }
 
 /// The verified certificate of a client. Upstreams learn about it with each request, so that it is

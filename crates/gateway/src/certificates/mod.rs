@@ -13,6 +13,8 @@
 //! no other name. The first certificate answers clients that send no name or an unknown name, as in
 //! nginx: the client can then report which certificate it got.
 //!
+//! Sessions are kept by clients, as [tickets](TicketSecrets).
+//!
 //! A client that speaks no other protocol than `acme-tls/1` is a certificate authority that
 //! validates a name (RFC 8737). It gets the certificate that [`ChallengeCertificates`] has for that
 //! name, or none, and the connection ends with the handshake.
@@ -27,6 +29,7 @@ mod store;
 mod subject;
 #[cfg(test)]
 mod tests;
+mod tickets;
 mod watch;
 
 pub(crate) use challenge::{ACME_TLS, ChallengeCertificates};
@@ -37,4 +40,5 @@ pub(crate) use server_config::server_config;
 pub(crate) use store::CertificateStore;
 #[cfg(feature = "acme")]
 pub(crate) use store::Issue;
+pub(crate) use tickets::TicketSecrets;
 pub(crate) use watch::{CertificateStatus, Watch};

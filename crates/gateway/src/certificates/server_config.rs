@@ -9,13 +9,15 @@ use futures_rustls::rustls::{ServerConfig, SupportedProtocolVersion};
 
 use super::challenge::ACME_TLS;
 use super::client;
-use super::{CertificateError, CertificateStore};
+use super::tickets::Ticketer;
+use super::{CertificateError, CertificateStore, TicketSecrets};
 use crate::config::{Tls, TlsVersion};
 
 /// The protocols that connections speak, in the order of preference.
 pub(super) const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
-/// Returns the parameters of a listener, whose certificates come from `store` with each handshake.
+/// Returns the parameters of a listener, whose certificates come from `store` with each handshake,
+/// and the keys of whose tickets are made of `secrets`.
 ///
 /// # Errors
 ///
@@ -23,6 +25,7 @@ pub(super) const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 pub(crate) fn server_config(
     tls: &Tls,
     store: Arc<CertificateStore>,
+    secrets: &Arc<TicketSecrets>,
 ) -> Result<ServerConfig, CertificateError> {
     let provider = Arc::new(ring::default_provider());
     let versions: &[&SupportedProtocolVersion] = match tls.min_version {
@@ -44,8 +47,8 @@ pub(crate) fn server_config(
     config.alpn_protocols = protocols;
     // Sessions are kept by the clients. A cache here would hold some hundred of them, each among the
     // memory of a handshake.
-    config.ticketer =
-        ring::Ticketer::new().map_err(|error| CertificateError::new(error.to_string()))?;
+    let purpose = tls.client.as_ref().map_or_else(|| Ok(Vec::new()), client::purpose)?;
+    config.ticketer = Arc::new(Ticketer::new(secrets.clone(), purpose));
     config.session_storage = Arc::new(NoServerSessionStorage {});
     crate::tls::prepare(&mut config);
     Ok(config)

@@ -24,6 +24,7 @@ use super::rights::Grant;
 use super::send_queue::SendQueue;
 use crate::parking_lot::WakeOn;
 use crate::succession::state::Activity;
+use crate::tls::MOST_TEXT;
 use crate::transport::Socket;
 
 /// The bytes of all messages of a channel up to one, in each form in which all subscribers get all
@@ -231,6 +232,28 @@ impl Encoded {
 
     fn start(&self, index: usize) -> usize {
         index.checked_sub(1).map_or(0, |before| self.ends[before])
+    }
+
+    /// Returns the position after so many bytes of records were sent, each of which is by `overhead`
+    /// bytes longer than the message in it: how many messages have begun to be sent, and how many
+    /// bytes of the record of the last of these were sent, if not all. `None` if there are not as
+    /// many messages, or if one of them is too long for a record.
+    pub(super) fn sent_in_records(
+        &self,
+        count: usize,
+        overhead: usize,
+    ) -> Option<(usize, Option<usize>)> {
+        let (mut left, mut begun) = (count, 0);
+        while left > 0 {
+            let text = (begun < self.ends.len()).then(|| self.of(begun..begun + 1).len())?;
+            begun += 1;
+            match left.checked_sub(text + overhead) {
+                _ if text > MOST_TEXT => return None,
+                Some(rest) => left = rest,
+                None => return Some((begun, Some(left))),
+            }
+        }
+        Some((begun, None))
     }
 
     /// Returns the position after this many bytes of the messages from one on were sent: how many

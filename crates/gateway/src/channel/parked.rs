@@ -32,6 +32,8 @@ use super::send_queue::SendQueue;
 use crate::config::Slow;
 use crate::parked_stream::Written;
 use crate::parking_lot::{ParkedConnection, ResumeReason};
+use crate::succession::left::LeftConnection;
+use crate::tls::Cut;
 use crate::transport::Transport;
 
 /// How long the end of a connection may take.
@@ -205,7 +207,8 @@ impl LocalSubscribers {
         rights: (Grant, Option<ReaderRecord>),
         sent: u64,
     ) -> Option<()> {
-        self.adopt_named(parked, form, (last, None, pinged), rights, sent, None)
+        let left = LeftConnection { parked, sent, keys: None, is_orderly: false };
+        self.adopt_named(left, form, (last, None, pinged), rights, None)
     }
 
     /// Continues a subscriber that another server has left after a given message, and to which that
@@ -215,37 +218,39 @@ impl LocalSubscribers {
     /// has to come again: the answer is `None`.
     pub(crate) fn adopt_named(
         self: &Rc<LocalSubscribers>,
-        parked: ParkedConnection,
+        left: LeftConnection,
         form: Form,
         (last, offset, pinged): (u64, Option<u64>, bool),
         (grant, record): (Grant, Option<ReaderRecord>),
-        sent: u64,
         sub: Option<Box<str>>,
     ) -> Option<()> {
         let options = self.hub.options();
+        let (sent, overhead) = (left.sent, left.overhead());
         let mut since = self.hub.join(self.queue_id, Some(self.cursor(last)));
         if let Some(record) = &record {
             since.messages.retain(|message| record.gets(message));
         }
-        // The bytes of messages that are not kept, if it was sent all of them.
+        // The number of messages that are not kept, and the bytes that were written for them, if
+        // the subscriber was sent all of them.
         let before = offset.filter(|_| since.missed).and_then(|offset| {
             let first = since.messages.first()?.id;
-            self.hub.offset(first - 1, form)?.checked_sub(offset).filter(|&bytes| bytes <= sent)
+            let bytes = self.hub.offset(first - 1, form)?.checked_sub(offset)?;
+            let count = (first - 1).checked_sub(last)?;
+            let written = bytes.checked_add(count.checked_mul(overhead)?)?;
+            (written <= sent).then_some((count, written))
         });
         since.missed &= before.is_none();
-        let sent = usize::try_from(sent - before.unwrap_or(0)).unwrap_or(usize::MAX);
+        let (before, written) = before.unwrap_or_default();
+        let sent = usize::try_from(sent - written).unwrap_or(usize::MAX);
         let encoded = Encoded::covering(form, self.hub.source(), &since.messages, sent);
         // If some are missing, the messages that it was sent are not kept.
-        if sent > 0 && (since.missed || sent > encoded.len()) {
+        let is_known = sent == 0 || !since.missed;
+        let place = is_known.then(|| encoded.go_on(left, before, sent)).flatten();
+        let Some((mut parked, begun, mut rest)) = place else {
             self.hub.leave(self.queue_id);
             record.iter().for_each(|record| subscriptions::report(&self.hub, record, false));
             return None;
-        }
-        let (begun, mut rest) = encoded.sent(0, sent);
-        if !rest.is_empty() {
-            // The rest of one message must not hold the others.
-            rest = Bytes::copy_from_slice(&rest);
-        }
+        };
         let Since { mut messages, missed, last: newest } = since;
         messages.drain(..begun);
         let last = messages.first().map_or(newest, |message| message.id - 1);
@@ -267,7 +272,8 @@ impl LocalSubscribers {
         if let Some(record) = record {
             self.read_as(index, record, false);
         }
-        if rest.is_empty() && mailbox.is_empty() && mailbox.ended().is_none() {
+        let is_quiet = rest.is_empty() && !parked.stream.has_unsent();
+        if is_quiet && mailbox.is_empty() && mailbox.ended().is_none() {
             let pinged = pinged.then(|| SendQueue::of(&parked.stream));
             self.clone().park_subscriber(index, parked, form, pinged);
         } else {
@@ -288,6 +294,35 @@ impl LocalSubscribers {
             Form::WebSocket | Form::Json => self.continue_socket(index, parked, form, backlog),
             Form::Events | Form::Mercure => self.continue_events(index, parked, form, backlog),
         }
+    }
+}
+
+impl Encoded {
+    /// Goes on with a connection to which so many messages were sent that are not kept, and so many
+    /// bytes of these. Returns how many of these have begun, and the rest of the last one. `None` if
+    /// there are not as many.
+    fn go_on(
+        &self,
+        left: LeftConnection,
+        before: u64,
+        sent: usize,
+    ) -> Option<(ParkedConnection, usize, Bytes)> {
+        if !left.is_encrypted() {
+            if sent > self.len() {
+                return None;
+            }
+            let (begun, rest) = self.sent(0, sent);
+            // The rest of one message must not hold the others.
+            let rest = if rest.is_empty() { rest } else { Bytes::copy_from_slice(&rest) };
+            return Some((left.go_on(0, None)?, begun, rest));
+        }
+        let overhead = usize::try_from(left.overhead()).ok()?;
+        let (begun, cut) = self.sent_in_records(sent, overhead)?;
+        let whole = before + (begun - usize::from(cut.is_some())) as u64;
+        let message = cut.map(|sent| (self.of(begun - 1..begun), sent));
+        let cut = message.as_ref().map(|(message, sent)| Cut { message, sent: *sent });
+        // The rest of a record is written by the stream, before anything else.
+        Some((left.go_on(whole, cut)?, begun, Bytes::new()))
     }
 }
 

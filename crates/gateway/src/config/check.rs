@@ -211,17 +211,23 @@ impl<'a> Check<'a> {
                 log
             }),
             metrics: raw.metrics.map(Spanned::into_inner),
-            keeper: raw.keeper.map(|one| Keeper {
-                kind: match one.kind {
-                    raw::KeeperKind::Thread => KeeperKind::Thread,
-                    raw::KeeperKind::Process => {
-                        KeeperKind::Process { socket: self.resolved(one.socket) }
-                    }
-                },
-                profile: one.profile,
-            }),
+            keeper: raw.keeper.map(|keeper| self.keeper(keeper)),
             warnings: Vec::new(),
         }
+    }
+
+    fn keeper(&mut self, raw: raw::Keeper) -> Keeper {
+        let raw::Keeper { kind, socket, profile, tls } = raw;
+        let kind = match kind {
+            raw::KeeperKind::Thread => KeeperKind::Thread,
+            raw::KeeperKind::Process => KeeperKind::Process { socket: self.resolved(socket) },
+        };
+        if let (Some(tls), KeeperKind::Thread) = (&tls, &kind) {
+            let what = "a keeper in a thread ends with the server, expected tls only with \
+                        kind = \"process\"";
+            self.wrong(tls.span(), what);
+        }
+        Keeper { kind, profile, tls: tls.is_some_and(Spanned::into_inner) }
     }
 
     fn process(&self, mut process: Process) -> Process {

@@ -55,6 +55,9 @@ pub struct Keeper {
     /// When connections are left to the keeper: `chat`, early, since most connections are idle;
     /// or `media`, late. Default: `chat`.
     pub profile: Profile,
+    /// Whether encrypted connections go on with the next server as well. Their keys are then in
+    /// the memory of the keeper process, too. Default: false.
+    pub tls: bool,
 }
 
 /// Where a keeper runs.

@@ -50,12 +50,14 @@ pub(super) struct Keeper {
     pub(super) socket: PathBuf,
     #[serde(deserialize_with = "scalar::profile")]
     pub(super) profile: Profile,
+    pub(super) tls: Option<Spanned<bool>>,
 }
 
 impl Default for Keeper {
     fn default() -> Keeper {
         let profile = Profile::Chat;
-        Keeper { kind: KeeperKind::Process, socket: "superpoll.keeper".into(), profile }
+        let kind = KeeperKind::Process;
+        Keeper { kind, socket: "superpoll.keeper".into(), profile, tls: None }
     }
 }
 

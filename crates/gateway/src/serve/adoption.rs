@@ -17,27 +17,31 @@ use std::net::TcpStream;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_lite::future::or;
+use superpoll::Key;
 use superpoll::backend::Topology;
 
 use superpoll_rt::{AsyncFd, spawn, time, yield_now};
 
 use super::{Error, Frontend, Kind, Local, Server, failed, local};
-use crate::channel::{Form, LocatedChannel};
+use crate::channel::{Form, LocatedChannel, Registry};
 use crate::config::{Config, Keeper};
 use crate::connection_limits::ConnectionLimits;
-use crate::log::{Event, Level};
+use crate::log::{Event, Level, Report};
 use crate::parking_lot::{
-    ParkedConnection, ParkingLot, PendingRequest, PreparedLot, WaitingRequest,
+    ConnectionOwner, ParkedConnection, ParkingLot, PendingRequest, PreparedLot, ResumeReason,
+    WaitingRequest,
 };
 use crate::peer::Peer;
 use crate::succession::Succession;
+use crate::succession::left::LeftConnection;
 use crate::succession::records::RecordStore;
 use crate::succession::state::{Activity, ConnectionRecord};
+use crate::tls::KeysRecord;
 use crate::transport::Socket;
 
 /// How long busy connections may take to come to rest before the idle ones are left.
@@ -64,8 +68,17 @@ pub struct HandedOver {
     pub here: u64,
 }
 
+/// The connections that another server has left.
+pub(super) struct Predecessor {
+    pub connections: EngineShare,
+    /// So many more were lost on the way.
+    pub lost: usize,
+    /// The other server came to rest, and has said so.
+    pub is_orderly: bool,
+}
+
 /// The connections that are dealt out to an engine.
-type EngineShare = Vec<(OwnedFd, ConnectionRecord)>;
+pub(super) type EngineShare = Vec<(OwnedFd, ConnectionRecord)>;
 
 impl Server {
     /// Returns the parking lot of an engine.
@@ -84,7 +97,8 @@ impl Server {
                 Err(error) => return Err(cannot(&error)),
             },
         };
-        ParkingLot::prepare(topology).map_err(|error| cannot(&error))
+        let leaves_keys = config.keeper.as_ref().is_some_and(|keeper| keeper.tls);
+        ParkingLot::prepare(topology, leaves_keys).map_err(|error| cannot(&error))
     }
 
     /// Leaves the listeners with the keeper, so that no client is refused however this server
@@ -103,60 +117,34 @@ impl Server {
         }
     }
 
-    /// Deals out connections that another server has left to the engines; `lost` more were lost on
-    /// the way.
-    pub(super) fn adopt(&self, connections: EngineShare, lost: usize) {
+    /// Deals out connections that another server has left to the engines.
+    pub(super) fn adopt(&self, predecessor: Predecessor) {
         let Some(succession) = &self.succession else { return };
+        let Predecessor { connections, lost, is_orderly } = predecessor;
         let engines = self.engines.len();
         let mut hands: Vec<EngineShare> = (0..engines).map(|_| Vec::new()).collect();
         let all = connections.len() + lost;
         for (index, connection) in connections.into_iter().enumerate() {
             hands[index % engines].push(connection);
         }
-        let (busy, adopting) = (Arc::new(AtomicUsize::new(engines)), self.adopting.clone());
-        let by_space = Arc::new(self.channels.by_space());
-        adopting.store(true, Ordering::Release);
-        let closed = Arc::new(AtomicUsize::new(lost));
+        self.adopting.store(true, Ordering::Release);
+        let adoption = Arc::new(Adoption {
+            succession: succession.clone(),
+            channels: self.channels.clone(),
+            by_space: self.channels.by_space(),
+            connection_limits: self.connection_limits.clone(),
+            report: self.report.clone(),
+            is_orderly,
+            all,
+            closed: AtomicUsize::new(lost),
+            arriving: AtomicUsize::new(engines),
+            is_settled: AtomicBool::new(false),
+            going_on: AtomicUsize::new(engines),
+            adopting: self.adopting.clone(),
+        });
         for (engine, share) in hands.into_iter().enumerate() {
-            let (number, connection_limits) = (self.number, self.connection_limits.clone());
-            let (succession, report) = (succession.clone(), self.report.clone());
-            let (busy, adopting) = (busy.clone(), adopting.clone());
-            let (all_closed, closed) = (closed.clone(), closed.clone());
-            let channels = self.channels.clone();
-            let settles = async move {
-                if busy.fetch_sub(1, Ordering::AcqRel) > 1 {
-                    return;
-                }
-                succession.report_adopted();
-                // Before the keeper has these records, it may hand the connections over as the
-                // other server had left them.
-                while !succession.has_room() {
-                    time::sleep(BEHIND).await;
-                }
-                channels.finish_gathering();
-                adopting.store(false, Ordering::Release);
-                if all > 0 {
-                    let closed = all_closed.load(Ordering::Relaxed);
-                    let kept = all - closed;
-                    let message = format!(
-                        "took over {kept} connections of another server; closed {closed} that it could not take over"
-                    );
-                    let event = Event::new(Level::Notice, "adopted", message);
-                    report(&event.with("connections", kept as u64).with("closed", closed as u64));
-                }
-            };
-            let (succession, by_space) = (self.succession.clone(), by_space.clone());
-            let adopt = move || {
-                let adopts = async move {
-                    if let (Some(local), Some(succession)) = (local(number), succession) {
-                        let lost =
-                            local.adopt(share, &connection_limits, &by_space, &succession).await;
-                        closed.fetch_add(lost, Ordering::Relaxed);
-                    }
-                    settles.await;
-                };
-                spawn(adopts).detach();
-            };
+            let (number, adoption) = (self.number, adoption.clone());
+            let adopt = move || spawn(adoption.run(number, share)).detach();
             // An engine that has ended serves no client.
             let _ = self.handle.call_on(engine, adopt);
         }
@@ -271,85 +259,205 @@ impl Server {
     }
 }
 
-impl Local {
-    /// Takes over connections, with turns for new ones in between; returns how many could not go
-    /// on.
-    async fn adopt(
-        &self,
-        share: EngineShare,
-        connection_limits: &Arc<ConnectionLimits>,
-        by_space: &HashMap<u64, LocatedChannel>,
-        succession: &Succession,
-    ) -> usize {
-        let all = share.len();
-        let (mut adopted, mut share) = (0, share.into_iter());
-        while share.len() > 0 {
-            let some = share.by_ref().take(TOGETHER).filter_map(|(descriptor, left)| {
-                self.adopt_one(TcpStream::from(descriptor), left, connection_limits, by_space)
-            });
-            adopted += some.count();
-            yield_now().await;
+/// The connections of another server, on their way to all engines.
+struct Adoption {
+    succession: Arc<Succession>,
+    channels: Registry,
+    by_space: HashMap<u64, LocatedChannel>,
+    connection_limits: Arc<ConnectionLimits>,
+    report: Report,
+    /// The other server came to rest, and has said so.
+    is_orderly: bool,
+    /// How many connections there were, and how many of them were closed.
+    all: usize,
+    closed: AtomicUsize,
+    /// The engines that have not left their connections with the keeper yet.
+    arriving: AtomicUsize,
+    /// The keeper has nothing any more that the other server had left.
+    is_settled: AtomicBool,
+    /// The engines that have not gone on with their encrypted connections yet.
+    going_on: AtomicUsize,
+    adopting: Arc<AtomicBool>,
+}
+
+/// An encrypted connection that has not been touched since another server left it: its key in the
+/// parking lot, and the state that it was left with.
+type Held = (Key, ConnectionRecord);
+
+/// The owner of connections that are held. One that hangs up meanwhile is closed.
+struct Nobody;
+
+impl ConnectionOwner for Nobody {
+    fn resume(self: Rc<Self>, _: ParkedConnection, _: ResumeReason) {}
+}
+
+impl Adoption {
+    /// Takes over the share of an engine.
+    async fn run(self: Arc<Adoption>, number: u64, share: EngineShare) {
+        let local = local(number);
+        let mut held = Vec::new();
+        match &local {
+            Some(local) => held = self.arrive(local, share).await,
+            None => self.count_closed(share.len()),
         }
-        if all > 0 && succession.control_socket().is_some() {
-            self.worker.parking_lot.move_all_to_keeper();
+        if self.arriving.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.succession.report_adopted();
+            // Before the keeper has these records, it may hand the connections over as the other
+            // server had left them.
+            while !self.succession.has_room() {
+                time::sleep(BEHIND).await;
+            }
+            self.is_settled.store(true, Ordering::Release);
         }
-        all - adopted
+        while !self.is_settled.load(Ordering::Acquire) {
+            time::sleep(NAP).await;
+        }
+        if let Some(local) = &local {
+            self.go_on(local, held).await;
+        }
+        if self.going_on.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.finish();
+        }
     }
 
+    fn count_closed(&self, count: usize) {
+        self.closed.fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Leaves connections with the keeper, with turns for new ones in between. Encrypted ones are
+    /// left as they came, and returned.
+    async fn arrive(&self, local: &Local, share: EngineShare) -> Vec<Held> {
+        let (all, mut adopted) = (share.len(), 0);
+        let (mut held, mut share) = (Vec::new(), share.into_iter());
+        while share.len() > 0 {
+            for (descriptor, left) in share.by_ref().take(TOGETHER) {
+                let stream = TcpStream::from(descriptor);
+                if left.keys.is_some() {
+                    held.extend(self.hold(local, stream, left));
+                } else {
+                    adopted += usize::from(local.adopt_one(self, stream, left).is_some());
+                }
+            }
+            yield_now().await;
+        }
+        self.count_closed(all - adopted - held.len());
+        if all > 0 && self.succession.control_socket().is_some() {
+            local.worker.parking_lot.move_all_to_keeper();
+        }
+        held
+    }
+
+    /// Leaves an encrypted connection as it came. What is written to it is not a number of whole
+    /// messages, as a successor takes it to be, before its state is left anew; and that state must
+    /// not be there twice.
+    fn hold(&self, local: &Local, stream: TcpStream, left: ConnectionRecord) -> Option<Held> {
+        let is_fit = left.keys.as_ref().is_some_and(KeysRecord::outlives_crashes);
+        if !self.is_orderly && !is_fit {
+            return None;
+        }
+        let (peer, stream) = (Rc::default(), Socket::Tcp(stream).into());
+        let parked = ParkedConnection { stream, peer, token: 0, pending: None };
+        let key = local.worker.parking_lot.hold(parked, Rc::new(Nobody), &left)?;
+        Some((key, left))
+    }
+
+    /// Goes on with encrypted connections, which no other server can be given any more as they
+    /// were left.
+    async fn go_on(&self, local: &Local, held: Vec<Held>) {
+        let mut held = held.into_iter();
+        while held.len() > 0 {
+            for (key, left) in held.by_ref().take(TOGETHER) {
+                // The keeper forgets it before it is touched.
+                let parked = local.worker.parking_lot.take(key);
+                let adopted = parked.and_then(|parked| match parked.stream.into_socket() {
+                    Socket::Tcp(stream) => local.adopt_one(self, stream, left),
+                    Socket::Unix(_) => None,
+                });
+                self.count_closed(usize::from(adopted.is_none()));
+            }
+            yield_now().await;
+        }
+        if self.succession.control_socket().is_some() {
+            local.worker.parking_lot.move_all_to_keeper();
+        }
+    }
+
+    fn finish(&self) {
+        self.channels.finish_gathering();
+        self.adopting.store(false, Ordering::Release);
+        if self.all > 0 {
+            let closed = self.closed.load(Ordering::Relaxed);
+            let kept = self.all - closed;
+            let message = format!(
+                "took over {kept} connections of another server; closed {closed} that it could not take over"
+            );
+            let event = Event::new(Level::Notice, "adopted", message);
+            (self.report)(&event.with("connections", kept as u64).with("closed", closed as u64));
+        }
+    }
+}
+
+impl Local {
     /// Takes over one connection, if the bytes that were written to it since it was left can be
     /// explained.
     fn adopt_one(
         &self,
+        adoption: &Adoption,
         stream: TcpStream,
-        left: ConnectionRecord,
-        connection_limits: &Arc<ConnectionLimits>,
-        by_space: &HashMap<u64, LocatedChannel>,
+        mut record: ConnectionRecord,
     ) -> Option<()> {
-        let sent = left.sent_since(&stream)?;
+        let sent = record.sent_since(&stream)?;
         let address = stream.local_addr().ok()?;
-        let context = self.context(address)?;
-        let permit = connection_limits.acquire(left.client.map(|client| client.ip())).ok()?;
-        let (client, local) = (left.client, left.local);
+        let keys = record.keys.take();
+        let is_encrypted = keys.is_some();
+        let context = self.context(address, is_encrypted)?;
+        if context.requires_certificate() {
+            return None;
+        }
+        let (client, local) = (record.client, record.local);
+        let permit = adoption.connection_limits.acquire(client.map(|client| client.ip())).ok()?;
         let is_proxied = context.is_behind_proxy();
         let permit = Some(permit);
-        let peer = Peer { client, local, is_proxied, permit, ..Peer::default() };
-        let peer = Rc::new(peer);
-        let mut parked =
-            ParkedConnection { stream: Socket::Tcp(stream).into(), peer, token: 0, pending: None };
-        let limit = Duration::from_secs(left.seconds.into());
-        let subscribers = |space| self.worker.router().local_subscribers(by_space.get(&space)?);
-        let (activity, sub) = left.activity.unnamed();
+        let peer = Peer { client, local, is_encrypted, is_proxied, permit, ..Peer::default() };
+        let (peer, stream) = (Rc::new(peer), Socket::Tcp(stream).into());
+        let parked = ParkedConnection { stream, peer, token: 0, pending: None };
+        let left = LeftConnection { parked, sent, keys, is_orderly: adoption.is_orderly };
+        let limit = Duration::from_secs(record.seconds.into());
+        let subscribers =
+            |space| self.worker.router().local_subscribers(adoption.by_space.get(&space)?);
+        let (activity, sub) = record.activity.unnamed();
         match activity {
             // A name has no name.
             Activity::Named { .. } => return None,
             // A response was under way when the other server ended.
             Activity::Idle { .. } | Activity::Poll { .. } if sent > 0 => return None,
             Activity::Idle { requests } => {
-                parked.token = requests;
-                context.park(parked, limit);
+                let parked = left.go_on(0, None)?;
+                context.park(ParkedConnection { token: requests, ..parked }, limit);
             }
             Activity::Poll { space, last, grant, form, requests, before } => {
                 let local_subscribers = subscribers(space)?;
                 let before = (!before.is_empty()).then(|| Box::new(Bytes::from(before)));
-                parked.pending =
-                    Some(PendingRequest { by: context, form, before, requests, note: None });
+                let pending = PendingRequest { by: context, form, before, requests, note: None };
+                let pending = Some(pending);
+                let parked = ParkedConnection { pending, ..left.go_on(0, None)? };
                 local_subscribers.park_poll(WaitingRequest { parked }, last, limit, grant);
             }
             Activity::Socket { space, last, offset, grant, pinged } => {
                 let (of, rights) = ((last, offset, pinged), (grant, None));
-                subscribers(space)?.adopt_named(parked, Form::WebSocket, of, rights, sent, sub)?;
+                subscribers(space)?.adopt_named(left, Form::WebSocket, of, rights, sub)?;
             }
             Activity::JsonSocket { space, last, offset, grant, pinged } => {
                 let (of, rights) = ((last, offset, pinged), (grant, None));
-                subscribers(space)?.adopt_named(parked, Form::Json, of, rights, sent, sub)?;
+                subscribers(space)?.adopt_named(left, Form::Json, of, rights, sub)?;
             }
             Activity::Events { space, last, offset, grant, pinged } => {
                 let (of, rights) = ((last, offset, pinged), (grant, None));
-                subscribers(space)?.adopt_named(parked, Form::Events, of, rights, sent, sub)?;
+                subscribers(space)?.adopt_named(left, Form::Events, of, rights, sub)?;
             }
             Activity::Mercure { space, last, grant, pinged, reader } => {
                 let (of, rights) = ((last, None, pinged), (grant, Some(reader)));
-                subscribers(space)?.adopt_named(parked, Form::Mercure, of, rights, sent, sub)?;
+                subscribers(space)?.adopt_named(left, Form::Mercure, of, rights, sub)?;
             }
         }
         Some(())

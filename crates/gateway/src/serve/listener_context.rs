@@ -18,6 +18,7 @@ pub(super) struct ListenerContext {
     pub http1: http1::Builder,
     pub header_bytes: u32,
     pub tls: Option<Arc<ServerConfig>>,
+    requires_certificate: bool,
     proxy_protocol: bool,
     /// Whether only programs on this machine reach the listener, and no proxy is known to be before
     /// it.
@@ -29,7 +30,7 @@ impl ListenerContext {
         worker: Rc<Worker>,
         on: &Address,
         address: Address,
-        tls: Option<Arc<ServerConfig>>,
+        (tls, requires_certificate): (Option<Arc<ServerConfig>>, bool),
         proxy_protocol: bool,
     ) -> ListenerContext {
         let header_bytes = usize::try_from(worker.limits.get().header_bytes).unwrap_or(usize::MAX);
@@ -43,12 +44,26 @@ impl ListenerContext {
             .max_buf_size(header_bytes.max(64 * 1024));
         let header_bytes = u32::try_from(header_bytes).unwrap_or(u32::MAX);
         let is_private = config::is_private(on, proxy_protocol);
-        ListenerContext { worker, address, http1, header_bytes, tls, proxy_protocol, is_private }
+        ListenerContext {
+            worker,
+            address,
+            http1,
+            header_bytes,
+            tls,
+            requires_certificate,
+            proxy_protocol,
+            is_private,
+        }
     }
 
     /// Whether connections are encrypted.
     pub(super) fn is_encrypted(&self) -> bool {
         self.tls.is_some()
+    }
+
+    /// Whether clients without a certificate are refused.
+    pub(super) fn requires_certificate(&self) -> bool {
+        self.requires_certificate
     }
 
     /// Whether a proxy connects in the name of clients.

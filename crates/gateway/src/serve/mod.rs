@@ -30,6 +30,7 @@ mod watched;
 mod worker;
 
 pub use adoption::HandedOver;
+use adoption::Predecessor;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
@@ -45,7 +46,7 @@ use superpoll_rt::{Handle, Runtime, spawn, time};
 
 use crate::acme::Automatic;
 use crate::address::Address;
-use crate::certificates::{CertificateStore, Watch};
+use crate::certificates::{CertificateStore, TicketSecrets, Watch};
 use crate::channel::{ChannelEngine, Hub, Registry, SharedRights};
 use crate::config::{self, Config};
 use crate::connection_limits::ConnectionLimits;
@@ -54,7 +55,7 @@ use crate::listen::{Bound, Inherited};
 use crate::log::{AccessLogWriter, Event, Level, Report};
 use crate::parking_lot::ParkingLot;
 use crate::relay::Relay;
-use crate::succession::Succession;
+use crate::succession::{PredecessorState, Succession};
 use crate::telemetry::counters::EngineCounters;
 use crate::telemetry::overview::Overview;
 use crate::telemetry::socket::Subject;
@@ -131,6 +132,8 @@ pub struct Server {
     /// The connection to the keeper process, if there is one: the state that is left there, and
     /// the wish of another server to go on with it.
     succession: Option<Arc<Succession>>,
+    /// The secrets of the tickets of all listeners.
+    tickets: Arc<TicketSecrets>,
     /// Engines still have connections of another server to go on with.
     adopting: Arc<AtomicBool>,
     has_yielded: bool,
@@ -155,11 +158,12 @@ struct Local {
 }
 
 impl Local {
-    /// Returns the listener, without TLS, that a connection to an address belongs to.
-    fn context(&self, to: SocketAddr) -> Option<Rc<ListenerContext>> {
+    /// Returns the listener that a connection to an address belongs to, encrypted or not.
+    fn context(&self, to: SocketAddr, is_encrypted: bool) -> Option<Rc<ListenerContext>> {
         let contexts = self.contexts.borrow();
-        let mut plain = contexts.iter().filter(|(_, context)| !context.is_encrypted());
-        plain.find(|(address, _)| address.covers(to)).map(|(_, context)| context.clone())
+        let mut alike =
+            contexts.iter().filter(|(_, context)| context.is_encrypted() == is_encrypted);
+        alike.find(|(address, _)| address.covers(to)).map(|(_, context)| context.clone())
     }
 }
 
@@ -234,6 +238,7 @@ impl Server {
             channels: Registry::default(),
             groups: BTreeMap::new(),
             succession,
+            tickets: Arc::default(),
             adopting: Arc::default(),
             has_yielded: false,
             connection_limits,
@@ -250,18 +255,21 @@ impl Server {
         let predecessor = match &server.succession {
             Some(succession) => {
                 Server::check(config)?;
-                let predecessor = succession.inherit(upgrades).map_err(lost)?;
-                server.channels = Registry::restore(predecessor.channels, succession);
-                (predecessor.connections, predecessor.lost)
+                let mut predecessor = succession.inherit(upgrades).map_err(lost)?;
+                server.tickets.adopt(&predecessor.tickets);
+                let restored = std::mem::take(&mut predecessor.channels);
+                server.channels = Registry::restore(restored, succession);
+                let PredecessorState { connections, lost, is_orderly, .. } = predecessor;
+                Predecessor { connections, lost, is_orderly }
             }
-            None => (Vec::new(), 0),
+            None => Predecessor { connections: Vec::new(), lost: 0, is_orderly: true },
         };
         if let Err(error) = server.apply_configuration(config, prepared) {
             // The connections that the server was given wait for the next server.
             server.has_yielded = true;
             return Err(error);
         }
-        server.adopt(predecessor.0, predecessor.1);
+        server.adopt(predecessor);
         Ok(server)
     }
 
@@ -301,6 +309,8 @@ impl Server {
         channels.apply(config);
         if let Some(succession) = &self.succession {
             channels.record_in(&self.channels, succession);
+            let keeps = config.keeper.as_ref().is_some_and(|keeper| keeper.tls);
+            succession.keep_tickets(&self.tickets, keeps);
         }
         self.overview.describe(channels.clone());
         self.channels = channels;
@@ -351,7 +361,7 @@ impl Server {
                         local.worker.clone(),
                         &opening.on,
                         opening.address,
-                        opening.tls,
+                        (opening.tls, opening.requires_certificate),
                         opening.proxy_protocol,
                     );
                     let context = Rc::new(context);
@@ -441,7 +451,7 @@ impl Server {
                 Some(automatic) => {
                     Automatic::check(automatic, &config.hosts, &listener.address).map_err(failed)?
                 }
-                None => drop(opening::tls_of(tls, None, &mut Watch::new())?),
+                None => drop(opening::tls_of(tls, None, &mut Watch::new(), &Arc::default())?),
             }
         }
         Ok(())

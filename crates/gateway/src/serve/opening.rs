@@ -11,7 +11,7 @@ use superpoll_rt::Runtime;
 use super::{Error, Frontend, Kind, Server, failed};
 use crate::acme::Plan;
 use crate::address::Address;
-use crate::certificates::{self, CertificateStore, ChallengeCertificates, Watch};
+use crate::certificates::{self, CertificateStore, ChallengeCertificates, TicketSecrets, Watch};
 use crate::channel::SharedRights;
 use crate::config::{self, Config};
 use crate::listen::{Bound, Listener};
@@ -49,6 +49,8 @@ pub(super) struct Opening {
     /// The address as the configuration has it.
     pub address: Address,
     pub tls: Option<Arc<ServerConfig>>,
+    /// Whether clients without a certificate are refused.
+    pub requires_certificate: bool,
     pub proxy_protocol: bool,
 }
 
@@ -89,15 +91,17 @@ impl Server {
                                     self.automatic.open(automatic, &config.hosts, &asked.address);
                                 let (store, plan) = opened.map_err(failed)?;
                                 plans.extend(plan);
-                                (store.clone(), parameters(tls, store)?)
+                                (store.clone(), parameters(tls, store, &self.tickets)?)
                             }
-                            None => tls_of(tls, None, &mut watch)?,
+                            None => tls_of(tls, None, &mut watch, &self.tickets)?,
                         };
                         front.certificates = Some(store);
                         Some(acceptor)
                     }
                     None => None,
                 };
+                let client = asked.tls.as_ref().and_then(|tls| tls.client.as_ref());
+                let requires_certificate = client.is_some_and(|client| client.is_required);
                 for part in &mut parts {
                     let exclusive = self.engines.len() > 1 && self.on_epoll;
                     part.openings.push(Opening {
@@ -105,6 +109,7 @@ impl Server {
                         on: front.listening.clone(),
                         address: asked.address.clone(),
                         tls: tls.clone(),
+                        requires_certificate,
                         proxy_protocol: asked.proxy_protocol,
                     });
                 }
@@ -217,16 +222,21 @@ pub(super) fn tls_of(
     tls: &config::Tls,
     challenges: Option<Arc<ChallengeCertificates>>,
     watch: &mut Watch,
+    secrets: &Arc<TicketSecrets>,
 ) -> Result<(Arc<CertificateStore>, Arc<ServerConfig>), Error> {
     let wrong = |error: certificates::CertificateError| failed(error.to_string());
     let store = CertificateStore::new(challenges);
     watch.load(tls, &store).map_err(wrong)?;
-    Ok((store.clone(), parameters(tls, store)?))
+    Ok((store.clone(), parameters(tls, store, secrets)?))
 }
 
 /// Returns the parameters of the handshakes of a listener.
-fn parameters(tls: &config::Tls, store: Arc<CertificateStore>) -> Result<Arc<ServerConfig>, Error> {
-    let parameters = certificates::server_config(tls, store);
+fn parameters(
+    tls: &config::Tls,
+    store: Arc<CertificateStore>,
+    secrets: &Arc<TicketSecrets>,
+) -> Result<Arc<ServerConfig>, Error> {
+    let parameters = certificates::server_config(tls, store, secrets);
     Ok(Arc::new(parameters.map_err(|error| failed(error.to_string()))?))
 }
 

@@ -35,15 +35,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
 use superpoll_keeper::{Adopted, Control, KeeperLink};
+use zeroize::Zeroizing;
 
+use crate::certificates::TicketSecrets;
 use crate::channel::Offsets;
 use crate::channel::message::Message;
 use crate::config::{Config, KeeperKind};
 use crate::listen::Bound;
 use crate::log::{Event, Level, Report};
-use records::{CHANNELS, ChannelRecord, RecordStore, decode_message};
+use records::{CHANNELS, ChannelRecord, ORDERLY, RecordStore, SERVER, TICKETS, decode_message};
 use state::ConnectionRecord;
 
+pub(crate) mod left;
 pub(crate) mod records;
 pub(crate) mod state;
 
@@ -82,6 +85,10 @@ pub(crate) struct PredecessorState {
     pub channels: Vec<Channel>,
     /// Descriptors that are of no more use, or for which there was no room.
     pub lost: usize,
+    /// The other server came to rest, and has said so.
+    pub is_orderly: bool,
+    /// The secrets of its tickets.
+    pub tickets: Zeroizing<Vec<u8>>,
 }
 
 /// The state that the keeper keeps with a listener, and with a listener whose file the server
@@ -167,7 +174,7 @@ impl Succession {
     /// whether it can go on.
     pub(crate) fn listeners(&self) -> Result<Vec<(OwnedFd, bool)>, superpoll_keeper::Error> {
         let shown = self.control().as_mut().map_or_else(|| Ok(Vec::new()), Control::listeners)?;
-        let shown = shown.into_iter().map(|shown| (shown.descriptor, shown.state == WITH_FILE));
+        let shown = shown.into_iter().map(|shown| (shown.descriptor, *shown.state == WITH_FILE));
         Ok(shown.collect())
     }
 
@@ -182,6 +189,10 @@ impl Succession {
             None => Adopted::default(),
         };
         let predecessor = PredecessorState::of(adopted);
+        if predecessor.is_orderly {
+            // From here on this server acts on the connections.
+            self.keep(SERVER, ORDERLY, &[]);
+        }
         let spaces = predecessor.channels.iter().map(|channel| channel.space);
         self.next_space.store(spaces.max().unwrap_or(CHANNELS) + 1, Ordering::Relaxed);
         Ok(predecessor)
@@ -195,6 +206,18 @@ impl Succession {
     /// Keeps the record of a channel, without its messages.
     pub(crate) fn keep_channel(&self, space: u64, record: &ChannelRecord) {
         self.keep(CHANNELS, space, &record.encode());
+    }
+
+    /// Keeps the secrets of tickets from now on, or no longer.
+    pub(crate) fn keep_tickets(self: &Arc<Succession>, tickets: &TicketSecrets, keeps: bool) {
+        if keeps {
+            let succession = self.clone();
+            tickets.keep_by(move |record| succession.keep(SERVER, TICKETS, record));
+        } else {
+            tickets.keep_no_more();
+            // An empty record removes another one.
+            self.keep(SERVER, TICKETS, &[]);
+        }
     }
 
     /// Removes the records of a channel that no longer exists.
@@ -248,6 +271,7 @@ impl Succession {
 
     /// Reports that all idle connections have been left.
     pub(crate) fn report_yielded(&self) {
+        self.keep(SERVER, ORDERLY, &[1]);
         self.with(Control::yielded);
     }
 
@@ -294,7 +318,7 @@ impl PredecessorState {
         let mut predecessor =
             PredecessorState { lost: adopted.without_room, ..PredecessorState::default() };
         for orphan in adopted.orphans {
-            if orphan.state == LISTENER || orphan.state == WITH_FILE {
+            if *orphan.state == LISTENER || *orphan.state == WITH_FILE {
                 // A listener was shown before.
             } else if let Some(left) = ConnectionRecord::decode(&orphan.state) {
                 predecessor.connections.push((orphan.descriptor, left));
@@ -304,6 +328,14 @@ impl PredecessorState {
         }
         // In the order of their spaces and ids: channels first.
         for (space, id, bytes) in adopted.records {
+            if space == SERVER {
+                match id {
+                    ORDERLY => predecessor.is_orderly = true,
+                    TICKETS => predecessor.tickets = bytes.into(),
+                    _ => {}
+                }
+                continue;
+            }
             if space == CHANNELS {
                 if let Some(ChannelRecord { names, epoch, is_hub }) = ChannelRecord::decode(&bytes)
                 {
@@ -344,7 +376,7 @@ mod tests {
     fn predecessor_state_is_sorted() {
         let orphan = |state: &[u8]| {
             let (reader, _) = std::io::pipe().unwrap();
-            Orphan { descriptor: reader.into(), state: state.to_vec() }
+            Orphan { descriptor: reader.into(), state: state.to_vec().into() }
         };
         let idle = state::Activity::Idle { requests: 3 };
         let left = ConnectionRecord {
@@ -354,6 +386,7 @@ mod tests {
             written: 2,
             read: 3,
             activity: idle,
+            keys: None,
         };
         let record = |name: &str| {
             let names = vec![(name.to_owned(), "/".to_owned())];

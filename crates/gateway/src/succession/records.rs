@@ -11,6 +11,15 @@ use crate::channel::message::{Message, Meta};
 /// The space of the records of channels; the records of their messages are in spaces of their own.
 pub(crate) const CHANNELS: u64 = 0;
 
+/// The space of the records of the server itself.
+pub(crate) const SERVER: u64 = u64::MAX;
+
+/// The record that says that a server came to rest before it left its connections.
+pub(crate) const ORDERLY: u64 = 0;
+
+/// The record with the secrets of tickets.
+pub(crate) const TICKETS: u64 = 1;
+
 /// A store of records for a successor. It is called under a channel's lock, in the order of the
 /// channel's messages.
 pub(crate) trait RecordStore: Send + Sync {

@@ -4,12 +4,14 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
 
 use crate::channel::Grant;
 use crate::channel::mercure::reader::ReaderRecord;
 use crate::peer::Peer;
 use crate::peer::RequestForm;
 use crate::sys;
+use crate::tls::KeysRecord;
 
 /// The activity of a connection.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -127,12 +129,17 @@ pub(crate) struct ConnectionRecord {
     /// The bytes that had been read from the connection, as [`read`](crate::sys::read) counts.
     pub read: u64,
     pub activity: Activity,
+    /// The keys of an encrypted connection.
+    #[serde(skip)]
+    pub keys: Option<KeysRecord>,
 }
 
 /// The first byte of a state. Earlier states had no such byte and begin with 0 or 1, or have 2 and
 /// know neither events nor rights, or have 3 and know neither the rights that they are from nor offsets. Current
-/// servers do not accept them, nor do earlier servers accept this format.
-const FORMAT: u8 = 4;
+/// servers do not accept them, nor do earlier servers accept this format. Behind it come the length
+/// of the keys, and the keys. A change of the bytes of any form of messages needs another format: the
+/// rest of a record that was cut off is made again.
+const FORMAT: u8 = 5;
 
 impl ConnectionRecord {
     /// Returns the state of a connection as it is now; `None` if the kernel does not say how many
@@ -142,6 +149,7 @@ impl ConnectionRecord {
         seconds: u32,
         stream: impl AsFd,
         activity: Activity,
+        keys: Option<KeysRecord>,
     ) -> Option<ConnectionRecord> {
         let (written, read) = (sys::written(&stream).ok()?, sys::read(&stream).ok()?);
         Some(ConnectionRecord {
@@ -151,6 +159,7 @@ impl ConnectionRecord {
             written,
             read,
             activity,
+            keys,
         })
     }
 
@@ -162,14 +171,25 @@ impl ConnectionRecord {
     }
 
     /// Encodes the state for the keeper.
-    pub(crate) fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Zeroizing<Vec<u8>> {
         // No field can be refused.
-        postcard::to_extend(self, vec![FORMAT]).unwrap_or_default()
+        let fields = postcard::to_stdvec(self).unwrap_or_default();
+        let keys = self.keys.as_ref().map_or(&[][..], KeysRecord::bytes);
+        // It does not grow, which would leave a copy of the keys behind.
+        let mut bytes = Zeroizing::new(Vec::with_capacity(2 + keys.len() + fields.len()));
+        bytes.extend_from_slice(&[FORMAT, u8::try_from(keys.len()).unwrap_or(u8::MAX)]);
+        bytes.extend_from_slice(keys);
+        bytes.extend_from_slice(&fields);
+        bytes
     }
 
     /// Decodes the output of [`encode`](ConnectionRecord::encode).
     pub(crate) fn decode(bytes: &[u8]) -> Option<ConnectionRecord> {
-        postcard::from_bytes(bytes.strip_prefix(&[FORMAT])?).ok()
+        let (&length, bytes) = bytes.strip_prefix(&[FORMAT])?.split_first()?;
+        let (keys, fields) = bytes.split_at_checked(length.into())?;
+        let record: ConnectionRecord = postcard::from_bytes(fields).ok()?;
+        let keys = if keys.is_empty() { None } else { Some(KeysRecord::read(keys)?) };
+        Some(ConnectionRecord { keys, ..record })
     }
 }
 
@@ -201,9 +221,10 @@ mod tests {
                 written,
                 read,
                 activity,
+                keys: None,
             };
             let bytes = left.encode();
-            assert!(bytes.len() <= 70, "{}", bytes.len());
+            assert!(bytes.len() <= 71, "{}", bytes.len());
             assert_eq!(ConnectionRecord::decode(&bytes), Some(left));
         }
         assert_eq!(ConnectionRecord::decode(b""), None);
@@ -221,9 +242,14 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let mut server = listener.accept().unwrap().0;
-        let left =
-            ConnectionRecord::new(&Peer::default(), 1, &server, Activity::Idle { requests: 1 })
-                .unwrap();
+        let left = ConnectionRecord::new(
+            &Peer::default(),
+            1,
+            &server,
+            Activity::Idle { requests: 1 },
+            None,
+        )
+        .unwrap();
         client.write_all(b"question").unwrap();
         // The peer of a server that was killed has not read the bytes that the server sent, which
         // does not matter.

@@ -33,13 +33,17 @@ pub(crate) mod handshake;
 mod keys;
 mod parked;
 mod pool;
+mod record;
 mod records;
 mod sealer;
 mod stream;
 mod suite;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub(crate) use handshake::{Accepted, accept, prepare};
+pub(crate) use parked::{Cut, ParkedKeys};
 pub(crate) use pool::PooledKeys;
+pub(crate) use record::KeysRecord;
+pub(crate) use records::MOST_TEXT;
 pub(crate) use stream::TlsStream;

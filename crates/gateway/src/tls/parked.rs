@@ -5,6 +5,7 @@ use std::fmt;
 use zeroize::Zeroizing;
 
 use super::keys::{Direction, Secret, secret};
+use super::record::{KeysRecord, Parts};
 use super::records::{Alert, Counts, MOST_TEXT, Records};
 use super::sealer::Sealer;
 use super::stream::TlsStream;
@@ -15,12 +16,23 @@ use crate::transport::Plain;
 /// change the key.
 const KEPT: u64 = 16;
 
+/// A message whose record was written in part.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cut<'a> {
+    pub message: &'a [u8],
+    /// The bytes of the record that were written.
+    pub sent: usize,
+}
+
 /// The keys of a parked connection, between two records.
 pub(crate) struct ParkedKeys {
     suite: Suite,
     counts: Counts,
     tx_number: u64,
     rx_number: u64,
+    /// The key of writing has to be changed before anything is written: a server that was killed
+    /// may have been about to write with it.
+    must_change: bool,
     /// The secret of writing, then that of reading.
     secrets: Zeroizing<[[u8; LONGEST_SECRET]; 2]>,
     /// The rest of a record that has begun to be written. A connection with such a rest does not
@@ -34,20 +46,71 @@ impl ParkedKeys {
         let (suite, tx, rx) = records.directions();
         let ((tx, tx_number), (rx, rx_number)) = (tx.state(), rx.state());
         let secrets = Zeroizing::new([**tx, **rx]);
-        ParkedKeys { suite, counts: records.counts(), tx_number, rx_number, secrets, unsent: None }
+        let must_change = records.must_change();
+        let counts = records.counts();
+        ParkedKeys { suite, counts, tx_number, rx_number, must_change, secrets, unsent: None }
+    }
+
+    /// Returns the keys for a successor; `None` if some of a record is not written.
+    pub(crate) fn record(&self) -> Option<KeysRecord> {
+        if self.unsent.is_some() {
+            return None;
+        }
+        let ParkedKeys { suite, counts, must_change, .. } = *self;
+        let numbers = [self.tx_number, self.rx_number];
+        let secrets = self.secrets.clone();
+        Some(KeysRecord::of(&Parts { suite, counts, must_change, numbers, secrets }))
+    }
+
+    /// Goes on with the keys of another server, which has written so many records with them since,
+    /// and some of another one. If that server did not come to rest, the next record is written
+    /// with a new key, behind the rest of the one that was cut off. `None` if the keys do not fit
+    /// that.
+    pub(crate) fn adopt(
+        record: &KeysRecord,
+        written: u64,
+        cut: Option<Cut<'_>>,
+        is_orderly: bool,
+    ) -> Option<ParkedKeys> {
+        let Parts { suite, counts, must_change, numbers, secrets } = record.parts()?;
+        let [tx_number, rx_number] = numbers;
+        let most = suite.most_records();
+        let tx_number = tx_number.checked_add(written).filter(|number| *number < most)?;
+        let mut keys =
+            ParkedKeys { suite, counts, tx_number, rx_number, must_change, secrets, unsent: None };
+        if must_change && (written > 0 || cut.is_some()) {
+            // Nothing is written with such keys.
+            return None;
+        }
+        if let Some(Cut { message, sent }) = cut {
+            // The same text with the same number makes the same bytes.
+            let sealed = keys.seal(&[message])?;
+            keys.owes(sealed.get(sent..)?);
+        }
+        keys.must_change = suite.is_tls13 && (must_change || !is_orderly);
+        Some(keys)
+    }
+
+    /// Whether some of a record is not written.
+    pub(crate) fn has_unsent(&self) -> bool {
+        self.unsent.is_some()
     }
 
     fn secret(&self, index: usize) -> Secret {
         secret(&[&self.secrets[index][..]])
     }
 
-    /// Seals messages, each in records of its own, and returns the records, which must be written
+    /// Seals messages, each in a record of its own, and returns the records, which must be written
     /// in this order and before anything else. `None`, and nothing is sealed, if the key has to be
-    /// changed first.
+    /// changed first, or if a message is too long for a record.
     pub(crate) fn seal(&mut self, messages: &[&[u8]]) -> Option<Vec<u8>> {
+        if self.must_change || messages.iter().any(|message| message.len() > MOST_TEXT) {
+            return None;
+        }
         // The direction of reading is neither needed nor made.
         let tx = Direction::new(self.suite, self.secret(0), self.tx_number);
-        let count = messages.iter().map(|message| message.len().div_ceil(MOST_TEXT) as u64).sum();
+        // Nothing is no record.
+        let count = messages.iter().filter(|message| !message.is_empty()).count() as u64;
         if tx.left().checked_sub(count).is_none_or(|left| left < KEPT) {
             return None;
         }
@@ -65,21 +128,22 @@ impl ParkedKeys {
         let tx = Direction::new(self.suite, self.secret(0), self.tx_number);
         let mut record = Vec::new();
         // Without it the client sees an end that nobody has announced.
-        let _ = Sealer::new(self.suite, tx).alert(Alert::CloseNotify, &mut record);
+        let mut sealer = Sealer::new(self.suite, tx).changing(self.must_change);
+        let _ = sealer.alert(Alert::CloseNotify, &mut record);
         self.tx_number = u64::MAX;
         record
     }
 
     /// Moves the keys out of a place, which overwrites its copy when it is dropped.
     pub(super) fn moved(&mut self) -> ParkedKeys {
-        let ParkedKeys { suite, counts, tx_number, rx_number, .. } = *self;
+        let ParkedKeys { suite, counts, tx_number, rx_number, must_change, .. } = *self;
         let (secrets, unsent) = (self.secrets.clone(), self.unsent.take());
-        ParkedKeys { suite, counts, tx_number, rx_number, secrets, unsent }
+        ParkedKeys { suite, counts, tx_number, rx_number, must_change, secrets, unsent }
     }
 
     /// Notes the bytes that were sealed and not written.
     pub(crate) fn owes(&mut self, rest: &[u8]) {
-        self.unsent = Some(rest.into());
+        self.unsent = (!rest.is_empty()).then(|| rest.into());
     }
 
     /// Goes on with the connection.
@@ -92,7 +156,7 @@ impl ParkedKeys {
     pub(super) fn into_records(mut self) -> (Records, Vec<u8>) {
         let unsent = self.unsent.take().unwrap_or_default();
         let tx = Direction::new(self.suite, self.secret(0), self.tx_number);
-        let sealer = Sealer::new(self.suite, tx);
+        let sealer = Sealer::new(self.suite, tx).changing(self.must_change);
         let rx = Direction::new(self.suite, self.secret(1), self.rx_number);
         (Records::new(sealer, rx).counting(self.counts), unsent.into_vec())
     }

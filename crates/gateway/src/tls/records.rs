@@ -10,7 +10,7 @@ use super::suite::Suite;
 pub(super) const HEADER: usize = 5;
 
 /// The most bytes of text in a record.
-pub(super) const MOST_TEXT: usize = 1 << 14;
+pub(crate) const MOST_TEXT: usize = 1 << 14;
 
 /// The most bytes of a record of TLS 1.3 behind its header; TLS 1.2 allows more, which no cipher of
 /// ours uses.
@@ -150,6 +150,11 @@ impl Records {
         (self.empty, self.updates, self.warnings) = (empty, updates, warnings);
         self.has_refused = has_refused;
         self
+    }
+
+    /// Whether the next record that is written has to say that the key changes.
+    pub(super) fn must_change(&self) -> bool {
+        self.sealer.must_change()
     }
 
     /// Returns the counts.

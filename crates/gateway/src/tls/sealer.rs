@@ -12,11 +12,28 @@ const KEY_UPDATE: [u8; 4] = [24, 0, 0, 1];
 pub(super) struct Sealer {
     suite: Suite,
     tx: Direction,
+    /// The key has to be changed before anything is sealed.
+    must_change: bool,
 }
 
 impl Sealer {
     pub(super) fn new(suite: Suite, tx: Direction) -> Sealer {
-        Sealer { suite, tx }
+        Sealer { suite, tx, must_change: false }
+    }
+
+    /// Makes the first record say that the key changes (TLS 1.3).
+    pub(super) fn changing(self, must_change: bool) -> Sealer {
+        Sealer { must_change: must_change && self.suite.is_tls13, ..self }
+    }
+
+    /// Whether the first record has to say that the key changes.
+    pub(super) fn must_change(&self) -> bool {
+        self.must_change
+    }
+
+    /// Changes the key, if that has to be the first record.
+    fn begin(&mut self, to: &mut Vec<u8>) -> Result<(), Violation> {
+        if self.must_change { self.update(to) } else { Ok(()) }
     }
 
     pub(super) fn suite(&self) -> Suite {
@@ -29,6 +46,7 @@ impl Sealer {
 
     /// Seals data in as few records as it needs, and appends them.
     pub(super) fn seal(&mut self, data: &[u8], to: &mut Vec<u8>) -> Result<(), Violation> {
+        self.begin(to)?;
         for text in data.chunks(MOST_TEXT) {
             self.seal_one(Kind::Data, text, to)?;
         }
@@ -42,6 +60,7 @@ impl Sealer {
         data: &[u8],
         to: &mut Vec<u8>,
     ) -> Result<(), Violation> {
+        self.begin(to)?;
         for text in data.chunks(MOST_TEXT) {
             if self.tx.left() <= NEAR_THE_LIMIT && self.suite.is_tls13 {
                 self.update(to)?;
@@ -53,12 +72,14 @@ impl Sealer {
 
     /// Seals an alert, and appends it.
     pub(super) fn alert(&mut self, alert: Alert, to: &mut Vec<u8>) -> Result<(), Violation> {
+        self.begin(to)?;
         let is_warning = matches!(alert, Alert::CloseNotify | Alert::NoRenegotiation);
         self.seal_one(Kind::Alert, &[if is_warning { 1 } else { 2 }, alert as u8], to)
     }
 
     /// Changes the keys of writing (TLS 1.3), without asking the peer to change its own.
     pub(super) fn update(&mut self, to: &mut Vec<u8>) -> Result<(), Violation> {
+        self.must_change = false;
         let [kind, high, middle, low] = KEY_UPDATE;
         self.seal_one(Kind::Handshake, &[kind, high, middle, low, 0], to)?;
         self.tx.update();

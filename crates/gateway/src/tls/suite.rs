@@ -27,6 +27,31 @@ pub(super) const LONGEST_SECRET: usize = 48;
 const GCM_RECORDS: u64 = 1 << 24;
 
 impl Suite {
+    const ALL: [Suite; 6] = {
+        const fn of(is_tls13: bool, cipher: Cipher) -> Suite {
+            Suite { is_tls13, cipher }
+        }
+        [
+            of(true, Cipher::Aes128Gcm),
+            of(true, Cipher::Aes256Gcm),
+            of(true, Cipher::ChaCha20Poly1305),
+            of(false, Cipher::Aes128Gcm),
+            of(false, Cipher::Aes256Gcm),
+            of(false, Cipher::ChaCha20Poly1305),
+        ]
+    };
+
+    /// Returns its number in the state for a successor.
+    pub(super) fn number(self) -> u8 {
+        let place = Suite::ALL.iter().position(|suite| *suite == self);
+        place.and_then(|place| u8::try_from(place).ok()).unwrap_or(u8::MAX)
+    }
+
+    /// Returns the suite with a number.
+    pub(super) fn numbered(number: u8) -> Option<Suite> {
+        Suite::ALL.get(usize::from(number)).copied()
+    }
+
     /// Returns the cipher as ring knows it.
     pub(super) fn algorithm(self) -> &'static aead::Algorithm {
         match self.cipher {

@@ -4,6 +4,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event};
+use zeroize::Zeroize;
 
 use super::{ClientKind, ClosedBy, EVENTS, Keeper, LINKS, PROCESSES, TURN, is_later};
 use crate::event::KeeperEvent;
@@ -45,6 +46,8 @@ impl Keeper {
                 Ok(request) => self.handle(index, request, &mut descriptors, received.cut_off),
                 Err(why) => self.refuse(index, &why),
             }
+            // There may be keys in it.
+            room[..received.length].zeroize();
         }
         self.room = room;
     }

@@ -4,15 +4,25 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::{Duration, Instant};
 
+use zeroize::Zeroizing;
+
 use super::{ClientKind, Keeper, PATIENCE, TURN, is_later};
 use crate::event::KeeperEvent;
 use crate::link::{KeeperLink, is_limit};
-use crate::protocol::{FULL, Notice, PACKET, encode};
+use crate::protocol::{FULL, Notice, PACKET, encode, encode_into};
 use crate::records::{Named, part};
 use crate::registrations::Registrations;
 
 /// How long to wait before sending again while too many descriptors are under way.
 const AGAIN: Duration = Duration::from_millis(2);
+
+/// Encodes a notice that may have keys in it. The packet does not grow, which would leave a copy of
+/// them behind.
+fn secret_packet(notice: &Notice<'_>) -> Zeroizing<Vec<u8>> {
+    let mut packet = Zeroizing::new(Vec::with_capacity(PACKET));
+    encode_into(notice, &mut packet);
+    packet
+}
 
 /// The progress of a transfer. The descriptors and the bytes of records stay where they are; this
 /// has their places.
@@ -83,14 +93,14 @@ impl Transfer {
                 next += 1;
             }
             if !states.is_empty() {
-                link.send(&encode(&Notice::Orphans(states)), &descriptors)?;
+                link.send(&secret_packet(&Notice::Orphans(states)), &descriptors)?;
             }
             self.next_index = next;
             return Ok(());
         }
         while let Some(((space, id), bytes)) = self.records.get(self.next_record) {
             if let Some(record) = part(*space, *id, bytes, self.next_part) {
-                link.send(&encode(&Notice::Record(record)), &[])?;
+                link.send(&secret_packet(&Notice::Record(record)), &[])?;
                 self.next_part += 1;
                 return Ok(());
             }

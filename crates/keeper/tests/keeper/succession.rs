@@ -67,7 +67,7 @@ fn descriptors_of_a_lost_server_are_handed_to_the_next() {
     assert_eq!(names, [(1, 2), (2, 1)]);
     assert!(adopted.records[0].2.len() == 199_998 && adopted.records[1].2.len() == 199_999);
     for orphan in adopted.orphans {
-        if orphan.state == b"listener" {
+        if *orphan.state == b"listener" {
             continue;
         }
         let number: usize = String::from_utf8(orphan.state).unwrap().parse().unwrap();

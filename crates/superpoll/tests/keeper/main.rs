@@ -376,7 +376,7 @@ fn a_successor_gets_the_remaining_descriptors_with_their_states() {
     drop(poller);
     let mut next = keeper.control(2);
     let mut states: Vec<_> =
-        next.adopt(false).unwrap().orphans.into_iter().map(|orphan| orphan.state).collect();
+        next.adopt(false).unwrap().orphans.into_iter().map(|one| one.state.to_vec()).collect();
     states.sort();
     assert_eq!(states, [b"state 2", b"state 3"]);
 }

@@ -94,7 +94,7 @@ fn a_keeper_with_room_again_gets_the_descriptors_that_it_returned() {
     control.yielded().unwrap();
     drop(poller);
     let orphans = keeper.control(2).adopt(false).unwrap().orphans;
-    let mut states: Vec<_> = orphans.into_iter().map(|orphan| orphan.state).collect();
+    let mut states: Vec<_> = orphans.into_iter().map(|orphan| orphan.state.to_vec()).collect();
     states.sort();
     let mut wanted: Vec<_> = rest[..most].iter().map(|&(place, _)| state(place)).collect();
     wanted.sort();

@@ -21,6 +21,8 @@ use crate::peer::Peer;
 use crate::succession::records::RecordStore;
 use crate::transport::Socket;
 
+mod encrypted;
+
 const FORMS: [Form; Form::COUNT] = [Form::WebSocket, Form::Json, Form::Events, Form::Mercure];
 const PATIENCE: Duration = Duration::from_secs(20);
 const EPOCH: u64 = 7;
@@ -65,7 +67,7 @@ fn encoded(form: Form, messages: &[Message]) -> Bytes {
 }
 
 fn parking_lot() -> Rc<ParkingLot> {
-    let prepared = ParkingLot::prepare(Topology::Nested).unwrap();
+    let prepared = ParkingLot::prepare(Topology::Nested, false).unwrap();
     ParkingLot::open(prepared, Arc::default(), Arc::new(|event| panic!("{event}")))
 }
 
@@ -172,8 +174,9 @@ fn a_successor_goes_on_behind_messages_that_are_not_kept() {
                 let written = count.min(all.len());
                 assert_eq!(parked.stream.write_raw(&all[..written]).unwrap(), written);
                 let (state, rights) = ((2, Some(offset), false), whole(form));
-                let outcome =
-                    subscribers.adopt_named(parked, form, state, rights, count as u64, None);
+                let sent = count as u64;
+                let left = LeftConnection { parked, sent, keys: None, is_orderly: false };
+                let outcome = subscribers.adopt_named(left, form, state, rights, None);
                 if count < not_kept || count > all.len() {
                     assert!(outcome.is_none() && hub.subscribers() == 0, "{form:?} {count}");
                     continue;

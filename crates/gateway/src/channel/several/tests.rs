@@ -20,7 +20,7 @@ use crate::config::Channel;
 use crate::parking_lot::ParkingLot;
 
 fn subscribers(hubs: &[Arc<Hub>]) -> Vec<Rc<LocalSubscribers>> {
-    let prepared = ParkingLot::prepare(Topology::Nested).unwrap();
+    let prepared = ParkingLot::prepare(Topology::Nested, false).unwrap();
     let lot = ParkingLot::open(prepared, Arc::default(), Arc::new(|event| panic!("{event}")));
     let engine = ChannelEngine::new(lot);
     hubs.iter().map(|hub| LocalSubscribers::new(hub.clone(), &engine, Weak::new())).collect()

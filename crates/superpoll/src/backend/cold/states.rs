@@ -8,16 +8,21 @@
 
 use std::collections::HashMap;
 
+use zeroize::Zeroizing;
+
+/// A state. It may have keys in it, and is overwritten when it is dropped.
+type State = Zeroizing<Vec<u8>>;
+
 /// A map with room for more than this is made smaller when most of it is empty.
 const SHRINK_ABOVE: usize = 64;
 
 /// By the index of its slot.
 #[derive(Debug, Default)]
 pub(super) struct States {
-    here: HashMap<u32, Box<[u8]>>,
+    here: HashMap<u32, State>,
     /// The states that have left, each with the number of the question whose answer confirms that
     /// it was taken.
-    sent: HashMap<u32, (u64, Box<[u8]>)>,
+    sent: HashMap<u32, (u64, State)>,
 }
 
 /// Frees the memory that a crowd needed which has left, because idle descriptors should cost
@@ -40,7 +45,7 @@ fn remove<T>(map: &mut HashMap<u32, T>, index: u32) -> Option<T> {
 impl States {
     /// Sets the state with which a registration leaves next.
     pub(super) fn set(&mut self, index: u32, state: &[u8]) {
-        self.here.insert(index, state.into());
+        self.here.insert(index, Zeroizing::new(state.to_vec()));
     }
 
     /// Returns that state, without removing it.
@@ -87,8 +92,8 @@ impl States {
         let here: usize = self.here.values().map(|state| state.len()).sum();
         let sent: usize = self.sent.values().map(|(_, state)| state.len()).sum();
         here + sent
-            + self.here.capacity() * size_of::<(u32, Box<[u8]>)>()
-            + self.sent.capacity() * size_of::<(u32, (u64, Box<[u8]>))>()
+            + self.here.capacity() * size_of::<(u32, State)>()
+            + self.sent.capacity() * size_of::<(u32, (u64, State))>()
     }
 }
 

@@ -5,6 +5,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Instant;
 
 use superpoll_keeper::{FULL, Notice, PACKET, Request, Watching};
+use zeroize::Zeroize;
 
 use super::{KeeperHandle, Kept, SHRINK_ABOVE, States};
 use crate::backend::{Context, Synced};
@@ -114,6 +115,8 @@ impl<S: KeeperHandle> Kept<S> {
         until: Option<Instant>,
     ) -> io::Result<()> {
         let mut packet = std::mem::take(&mut self.packet);
+        // A packet that grows would leave a copy of its states behind.
+        packet.reserve(PACKET);
         let keys: Vec<u64> = some.iter().map(|&index| self.eviction.next_key(index)).collect();
         let watching = some.iter().zip(keys).map(|(&index, key)| {
             let slot = cx.table.slot(index);
@@ -135,6 +138,10 @@ impl<S: KeeperHandle> Kept<S> {
             (Some(link), Some(until)) => link.send_until(until, &packet, &files),
         };
         cx.stats.calls.sendmsg += 1;
+        if S::TAKES_FILES {
+            // There may be keys in the states.
+            packet.zeroize();
+        }
         self.packet = packet;
         outcome
     }

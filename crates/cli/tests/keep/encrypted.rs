@@ -1,0 +1,264 @@
+//! Encrypted connections that outlive an upgrade or a crash of a server.
+
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::ServerName;
+use rustls::pki_types::pem::PemObject;
+use rustls::version::{TLS12, TLS13};
+use rustls::{
+    CipherSuite, ClientConfig, ClientConnection, HandshakeKind, RootCertStore, StreamOwned,
+    SupportedProtocolVersion,
+};
+
+use crate::crowd::{Publisher, Received, Subscriber, Wire, publish};
+use crate::stage::{Server, connect, get, response, until};
+use crate::succession::{Nursery, rounds};
+
+/// Clients of one version and all of its suites.
+struct Clients {
+    at: SocketAddr,
+    configs: Vec<Arc<ClientConfig>>,
+    next: usize,
+}
+
+type Client = StreamOwned<ClientConnection, std::net::TcpStream>;
+
+impl Clients {
+    fn new(nursery: &Nursery, version: &'static SupportedProtocolVersion) -> Clients {
+        let mut roots = RootCertStore::empty();
+        let certificate = std::fs::read(nursery.site.path("cert.pem")).unwrap();
+        roots.add(PemObject::from_pem_slice(&certificate).unwrap()).unwrap();
+        let suites = ring::ALL_CIPHER_SUITES.iter().map(|suite| suite.suite());
+        let is_meant = |suite: &CipherSuite| {
+            let name = format!("{suite:?}");
+            name.starts_with("TLS13") == (version == &TLS13) && !name.contains("RSA")
+        };
+        let config = |suite: CipherSuite| {
+            let mut provider: CryptoProvider = ring::default_provider();
+            provider.cipher_suites.retain(|one| one.suite() == suite);
+            let built = ClientConfig::builder_with_provider(provider.into());
+            let built = built.with_protocol_versions(&[version]).unwrap();
+            Arc::new(built.with_root_certificates(roots.clone()).with_no_client_auth())
+        };
+        let configs: Vec<_> = suites.filter(is_meant).map(config).collect();
+        assert_eq!(configs.len(), 3);
+        let at = ([127, 0, 0, 1], nursery.tls.unwrap()).into();
+        Clients { at, configs, next: 0 }
+    }
+
+    /// Connects with the next suite.
+    fn connect(&mut self) -> Client {
+        let config = self.configs[self.next % self.configs.len()].clone();
+        self.next += 1;
+        let name = ServerName::try_from("localhost").unwrap();
+        StreamOwned::new(ClientConnection::new(config, name).unwrap(), connect(self.at))
+    }
+
+    fn subscriber(&mut self) -> Subscriber {
+        let is_socket = self.next % 2 == 0;
+        let stream: Box<dyn Wire> = Box::new(self.connect());
+        if is_socket { Subscriber::on(stream, "/news") } else { Subscriber::events_on(stream) }
+    }
+
+    /// A connection that has had an answer and waits for nothing.
+    fn idle(&mut self) -> Client {
+        let mut client = self.connect();
+        assert!(get(&mut client, "/small").ends_with("0123456789"));
+        client
+    }
+}
+
+/// How many subscribers there are in the test of many rounds.
+fn crowd() -> usize {
+    let crowd = std::env::var("SUPERPOLL_KEEP_CROWD");
+    crowd.ok().and_then(|crowd| crowd.parse().ok()).unwrap_or(24)
+}
+
+/// Checks that subscribers have received the same messages: each confirmed message once, in order,
+/// and each unconfirmed one at most once.
+fn check(subscribers: &mut [Subscriber], confirmed: &[String], doubtful: &[String]) {
+    let first = subscribers[0].messages();
+    for (number, subscriber) in subscribers.iter_mut().enumerate().skip(1) {
+        assert_eq!(subscriber.messages(), first, "subscriber {number}");
+    }
+    let mut heard = first.clone();
+    heard.retain(|message| !doubtful.contains(message));
+    assert_eq!(heard, confirmed);
+    let mut once = first.clone();
+    once.sort_unstable();
+    once.dedup();
+    assert_eq!(once.len(), first.len());
+}
+
+#[test]
+fn encrypted_subscribers_go_on_through_many_upgrades_and_crashes() {
+    let count = crowd();
+    if superpoll::limits::nofile().1 < count as u64 + 1000 {
+        return eprintln!("skipped: too few descriptors are allowed (ulimit -Hn)");
+    }
+    let nursery = Nursery::encrypted();
+    let mut server = nursery.server(&[]);
+    let mut clients = Clients::new(&nursery, &TLS13);
+    let mut subscribers: Vec<Subscriber> = (0..count).map(|_| clients.subscriber()).collect();
+    let mut idle: Vec<Client> = (0..6).map(|_| clients.idle()).collect();
+    let all = count + idle.len();
+    nursery.until_held(all);
+    let publisher = Publisher::start(nursery.at());
+    let mut doubtful = Vec::new();
+    for round in 0..2 * rounds() {
+        let message = format!("round {round}");
+        until("something is published", || publish(nursery.at(), &message));
+        doubtful.push(message);
+        nursery.until_held(all);
+        let next = nursery.next(server, round % 2 == 0);
+        next.says(&format!("took over {all} connections"));
+        server = next;
+    }
+    until("something is published", || publish(nursery.at(), "after"));
+    doubtful.push("after".to_owned());
+    let (confirmed, more) = publisher.end();
+    doubtful.extend(more);
+    println!("{} messages confirmed, {count} subscribers", confirmed.len());
+    check(&mut subscribers, &confirmed, &doubtful);
+    for client in &mut idle {
+        assert!(get(client, "/small").ends_with("0123456789"));
+    }
+    server.signal("TERM");
+    assert!(server.ended().0.success());
+}
+
+/// Without messages: nothing is written with the keys of one server by another but the word that
+/// they change, however many servers there were.
+#[test]
+fn idle_clients_and_long_polls_go_on_and_their_keys_change_after_a_crash() {
+    let nursery = Nursery::encrypted();
+    let mut server = nursery.server(&[]);
+    let mut clients = Clients::new(&nursery, &TLS13);
+    let mut idle: Vec<Client> = (0..3).map(|_| clients.idle()).collect();
+    let mut polls: Vec<Client> = (0..3).map(|_| clients.connect()).collect();
+    for client in &mut polls {
+        client.write_all(b"GET /news HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+    }
+    for round in 0..4 {
+        nursery.until_held(6);
+        server = nursery.next(server, round == 1);
+        server.says("took over 6 connections");
+    }
+    assert!(publish(nursery.at(), "at last"));
+    for client in &mut polls {
+        let answer = response(client);
+        assert!(answer.contains("\"data\":\"at last\""), "{answer}");
+    }
+    for client in idle.iter_mut().chain(&mut polls) {
+        // The client may change its keys as well.
+        client.conn.refresh_traffic_keys().unwrap();
+        assert!(get(client, "/small").ends_with("0123456789"));
+    }
+    nursery.until_held(6);
+    server = nursery.next(server, false);
+    server.says("took over 6 connections");
+    for client in idle.iter_mut().chain(&mut polls) {
+        client.conn.refresh_traffic_keys().unwrap();
+        client.conn.send_close_notify();
+        client.flush().unwrap();
+        // The server says that it ends as well.
+        assert_eq!(client.read(&mut [0]).unwrap(), 0);
+    }
+    server.signal("TERM");
+    assert!(server.ended().0.success());
+}
+
+/// TLS 1.2 cannot change keys, so its connections go on only if the server before has come to rest.
+#[test]
+fn connections_of_tls_1_2_go_on_after_an_upgrade_and_end_with_a_crash() {
+    let nursery = Nursery::encrypted();
+    let server = nursery.server(&[]);
+    let mut clients = Clients::new(&nursery, &TLS12);
+    let mut subscribers: Vec<Subscriber> = (0..6).map(|_| clients.subscriber()).collect();
+    let mut idle = clients.idle();
+    nursery.until_held(7);
+    let server = nursery.next(server, true);
+    server.says("took over 7 connections");
+    let mut hears = |message: &str| {
+        assert!(publish(nursery.at(), message));
+        for subscriber in &mut subscribers {
+            assert_eq!(subscriber.receive(), Some(Received::Message(message.to_owned())));
+        }
+    };
+    hears("after an upgrade");
+    hears("and again");
+    assert!(get(&mut idle, "/small").ends_with("0123456789"));
+    nursery.until_held(7);
+    let server = nursery.next(server, false);
+    server.says("took over 0 connections of another server; closed 7");
+    for subscriber in &mut subscribers {
+        assert_eq!(subscriber.receive(), None);
+    }
+    // New ones come, and a server that has taken over after a crash can be taken over from.
+    let mut subscriber = clients.subscriber();
+    nursery.until_held(1);
+    let server = nursery.next(server, true);
+    server.says("took over 1 connections");
+    assert!(publish(nursery.at(), "new"));
+    assert_eq!(subscriber.receive(), Some(Received::Message("new".to_owned())));
+    server.signal("TERM");
+    assert!(server.ended().0.success());
+}
+
+/// Sessions are kept by clients, and each server has the secrets of those before it.
+#[test]
+fn sessions_are_resumed_by_the_next_server_and_after_a_reload() {
+    for keeps in [true, false] {
+        let nursery = Nursery::encrypted();
+        if !keeps {
+            nursery.configure(crate::succession::AT_REST_SOON);
+        }
+        let mut server = nursery.server(&[]);
+        for version in [&TLS13, &TLS12] {
+            let mut clients = Clients::new(&nursery, version);
+            let mut how = || {
+                // Each with the same suite, whose configuration has the session.
+                clients.next = 0;
+                let client = clients.idle();
+                client.conn.handshake_kind().unwrap()
+            };
+            assert_eq!(how(), HandshakeKind::Full);
+            assert_eq!(how(), HandshakeKind::Resumed);
+            let reloads = |server: &Server| server.errors().matches("configuration").count();
+            let before = reloads(&server);
+            server.signal("HUP");
+            until("the configuration is read again", || reloads(&server) > before);
+            assert_eq!(how(), HandshakeKind::Resumed);
+            for upgrades in [true, false] {
+                server = nursery.next(server, upgrades);
+                let expected = if keeps { HandshakeKind::Resumed } else { HandshakeKind::Full };
+                assert_eq!(how(), expected, "{version:?} {upgrades}");
+            }
+        }
+        server.signal("TERM");
+        assert!(server.ended().0.success());
+    }
+}
+
+/// Without the setting, keys stay in the server.
+#[test]
+fn keys_are_left_only_if_the_configuration_says_so() {
+    let nursery = Nursery::encrypted();
+    nursery.configure(crate::succession::AT_REST_SOON);
+    let server = nursery.server(&[]);
+    let mut clients = Clients::new(&nursery, &TLS13);
+    let (mut encrypted, mut plain) = (clients.idle(), connect(nursery.at()));
+    get(&mut plain, "/small");
+    nursery.until_held(1);
+    server.signal("KILL");
+    drop(server.ended());
+    let server = nursery.server(&[]);
+    server.says("took over 1 connections");
+    assert!(get(&mut plain, "/small").ends_with("0123456789"));
+    assert!(encrypted.read(&mut [0]).is_err());
+    server.signal("TERM");
+    assert!(server.ended().0.success());
+}
