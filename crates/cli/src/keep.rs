@@ -21,6 +21,7 @@ use superpoll_rt::signal::{Signal, SignalKind, signal};
 
 mod log;
 
+use crate::secrecy;
 use log::{Log, Stream};
 
 /// How long a keeper that was started may take to listen.
@@ -44,6 +45,10 @@ pub(crate) struct Options {
     /// End when there is nothing left to hold, like a keeper that a server has started
     #[arg(long)]
     pub end: bool,
+    /// Let core files and this user's debuggers have its memory, in which keys of connections may
+    /// be
+    #[arg(long)]
+    pub dumpable: bool,
 }
 
 /// The most time that is spent at the end on lines that are not written yet.
@@ -96,6 +101,9 @@ fn advice(path: &Path, error: &io::Error) -> String {
 /// keeper, and it has no configuration.
 pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let path = options.listen.display();
+    if !options.dumpable {
+        secrecy::hide_memory().map_err(|error| format!("hiding this process' memory: {error}"))?;
+    }
     limits::raise_descriptors()
         .map_err(|error| format!("raising the limit of descriptors: {error}"))?;
     // From here on only the intended signals end the process.
@@ -200,8 +208,9 @@ fn is_absence(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused)
 }
 
-/// Starts a keeper for a server, unless one listens at the path. Returns whether it did.
-pub(crate) fn start(path: &Path) -> Result<bool, Box<dyn Error>> {
+/// Starts a keeper for a server, unless one listens at the path. Returns whether it did. The memory
+/// of one that is not dumpable is hidden.
+pub(crate) fn start(path: &Path, is_dumpable: bool) -> Result<bool, Box<dyn Error>> {
     let at = path.display();
     let begins = |what: &dyn std::fmt::Display| format!("starting a keeper at {at}: {what}");
     match KeeperLink::connect(path) {
@@ -217,6 +226,9 @@ pub(crate) fn start(path: &Path) -> Result<bool, Box<dyn Error>> {
     let program = std::env::current_exe()?;
     let mut command = Command::new(&program);
     command.arg("keep").arg("--end").arg("--listen").arg(path);
+    if is_dumpable {
+        command.arg("--dumpable");
+    }
     // The keeper goes on when the server, or the server's terminal, has ended, and then nothing
     // reads its messages. But if it cannot begin, this process reads the reason.
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());

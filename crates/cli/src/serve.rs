@@ -19,7 +19,7 @@ use superpoll_rt::Runtime;
 use superpoll_rt::signal::{SignalKind, signal};
 
 use crate::proxy::workers;
-use crate::{keep, stats};
+use crate::{keep, secrecy, stats};
 
 /// The number of descriptors below which a server of many connections will soon run out of them.
 const FEW: u64 = 4096;
@@ -66,6 +66,10 @@ pub(crate) struct Options {
     /// or "off" [default: that of the configuration, else by its number in a folder of the user's]
     #[arg(long, value_name = "PATH|off")]
     pub stats: Option<SocketPath>,
+    /// Let core files and this user's debuggers have the memory of a server with TLS, in which its
+    /// keys are
+    #[arg(long)]
+    pub dumpable: bool,
     /// The back-end [default: that of the configuration, else SUPERPOLL_BACKEND, else adaptive]
     #[arg(long, value_name = "NAME")]
     pub backend: Option<BackendKind>,
@@ -277,6 +281,14 @@ fn report_warnings(error_log: &ErrorLog, config: &Config) {
     }
 }
 
+/// Hides the memory of a server with TLS.
+fn hide_keys(options: &Options, config: &Config) -> Result<(), String> {
+    if options.dumpable || config.listeners.iter().all(|listener| listener.tls.is_none()) {
+        return Ok(());
+    }
+    secrecy::hide_memory().map_err(|error| format!("hiding this process' memory: {error}"))
+}
+
 fn has_keeper_process(config: &Config) -> bool {
     let kind = config.keeper.as_ref().map(|keeper| &keeper.kind);
     matches!(kind, Some(config::KeeperKind::Process { .. }))
@@ -313,6 +325,7 @@ fn serve(
     mut inherited: Inherited,
     error_log: &Arc<ErrorLog>,
 ) -> Result<(), Box<dyn Error>> {
+    hide_keys(options, config)?;
     raise_limit(error_log);
     let workers = options.workers.unwrap_or(config.server.workers);
     let mut builder = Runtime::builder().workers(workers);
@@ -328,7 +341,7 @@ fn serve(
     let mut upgrade = signal(SignalKind::user_defined2())?;
     if let Some(config::Keeper { kind: config::KeeperKind::Process { socket }, .. }) =
         &config.keeper
-        && keep::start(socket)?
+        && keep::start(socket, options.dumpable)?
     {
         let message = format!("started a keeper at {}", socket.display());
         error_log.write(&Event::new(Level::Notice, "keeper-started", message));
@@ -373,7 +386,7 @@ fn serve(
                 Asked::End => break,
                 Asked::Change => {
                     if let Some(path) = &options.config
-                        && let Some(config) = reload(&runtime, &mut server, error_log, path)
+                        && let Some(config) = reload(&runtime, &mut server, error_log, options, path)
                     {
                         drain = config.timeouts.drain;
                         let place = options.stats.clone().unwrap_or(config.server.stats);
@@ -451,12 +464,14 @@ fn reload(
     runtime: &Runtime,
     server: &mut Server,
     error_log: &ErrorLog,
+    options: &Options,
     path: &Path,
 ) -> Option<Config> {
     if let Ok(now) = NotifyState::monotonic_usec_now() {
         notify(error_log, &[NotifyState::Reloading, now]);
     }
     let outcome = Config::read(path).map_err(|error| error.to_string()).and_then(|config| {
+        hide_keys(options, &config)?;
         server.change(runtime, &config).map_err(|error| error.to_string())?;
         Ok(config)
     });

@@ -2,6 +2,9 @@
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::process::Stdio;
 use std::sync::Arc;
 
 use rustls::crypto::{CryptoProvider, ring};
@@ -14,7 +17,8 @@ use rustls::{
 };
 
 use crate::crowd::{Publisher, Received, Subscriber, Wire, publish};
-use crate::stage::{Server, connect, get, response, until};
+use crate::program::superpoll;
+use crate::stage::{Running, Server, Site, connect, get, response, until};
 use crate::succession::{Nursery, rounds};
 
 /// Clients of one version and all of its suites.
@@ -261,4 +265,54 @@ fn keys_are_left_only_if_the_configuration_says_so() {
     assert!(encrypted.read(&mut [0]).is_err());
     server.signal("TERM");
     assert!(server.ended().0.success());
+}
+
+/// Returns the owner of a file of a process in `/proc`: the superuser if its memory is hidden.
+fn owner(process: &std::process::Child) -> u32 {
+    std::fs::metadata(format!("/proc/{}/environ", process.id())).unwrap().uid()
+}
+
+/// As an unprivileged user, who may otherwise trace the own processes.
+#[test]
+fn the_memory_of_processes_with_keys_is_hidden() {
+    const NOBODY: u32 = 65_534;
+    let own = std::fs::metadata("/proc/self").unwrap().uid();
+    let user = if own == 0 { NOBODY } else { own };
+    let site = Site::new();
+    site.certificate();
+    for name in ["", "cert.pem", "cert.key", "www"] {
+        if own == 0 {
+            std::os::unix::fs::chown(site.path(name), Some(user), Some(user)).unwrap();
+        }
+    }
+    for is_hidden in [true, false] {
+        for tls in [true, false] {
+            let certificate = "tls = { certificate = \"cert.pem\", key = \"cert.key\" }";
+            let certificate = if tls { certificate } else { "" };
+            let text = format!(
+                "[[listeners]]\naddress = \"127.0.0.1:0\"\n{certificate}\n\
+                 [[hosts]]\n[[hosts.routes]]\nfiles = {{ root = \"www\" }}\n"
+            );
+            let (config, socket) = (site.write("server.toml", &text), site.path("keeper"));
+            let dumpable: &[&str] = if is_hidden { &[] } else { &["--dumpable"] };
+            let mut keep = superpoll();
+            keep.arg("keep").arg("--listen").arg(&socket).args(dumpable);
+            let mut serve = superpoll();
+            serve.args(["serve", "--stats", "off", "-c"]).arg(config).args(dumpable);
+            for command in [&mut keep, &mut serve] {
+                command.stdout(Stdio::null());
+                if own == 0 {
+                    command.uid(user).gid(user);
+                }
+            }
+            let keeper = Running(keep.spawn().unwrap());
+            until("the keeper listens", || socket.exists());
+            assert_eq!(owner(&keeper.0), if is_hidden { 0 } else { user });
+            let server = Server::of(serve, 1);
+            assert_eq!(owner(server.child()), if is_hidden && tls { 0 } else { user });
+            server.finish();
+            drop(keeper);
+            let _ = std::fs::remove_file(&socket);
+        }
+    }
 }

@@ -72,7 +72,8 @@ impl Nursery {
         site.certificate();
         let socket = site.path("keeper");
         let mut command = superpoll();
-        command.arg("keep").arg("--listen").arg(&socket);
+        // The tests count its descriptors.
+        command.arg("keep").arg("--dumpable").arg("--listen").arg(&socket);
         command.stdout(Stdio::null()).stderr(errors);
         let keeper = Running(command.spawn().unwrap());
         until("the keeper listens", || socket.exists());

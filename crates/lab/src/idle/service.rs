@@ -60,7 +60,8 @@ pub(super) fn start(
                     text(&root),
                 ),
             )?;
-            let (server, port) = program::superpoll(name, process, &["serve", "-c", &text(&file)])?;
+            let (server, port) =
+                program::superpoll(name, process, &["serve", "--dumpable", "-c", &text(&file)])?;
             Ok(of(server, port))
         }
         (Software::RawEpoll, _) => {
