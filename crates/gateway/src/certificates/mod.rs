@@ -23,6 +23,7 @@ mod challenge;
 mod client;
 mod error;
 mod facts;
+mod key_exchange;
 mod load;
 mod server_config;
 mod store;

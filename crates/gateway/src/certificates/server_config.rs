@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use futures_rustls::rustls::crypto::ring;
 use futures_rustls::rustls::server::NoServerSessionStorage;
 use futures_rustls::rustls::version::{TLS12, TLS13};
 use futures_rustls::rustls::{ServerConfig, SupportedProtocolVersion};
 
 use super::challenge::ACME_TLS;
 use super::client;
+use super::key_exchange;
 use super::tickets::Ticketer;
 use super::{CertificateError, CertificateStore, TicketSecrets};
 use crate::config::{Tls, TlsVersion};
@@ -27,7 +27,7 @@ pub(crate) fn server_config(
     store: Arc<CertificateStore>,
     secrets: &Arc<TicketSecrets>,
 ) -> Result<ServerConfig, CertificateError> {
-    let provider = Arc::new(ring::default_provider());
+    let provider = Arc::new(key_exchange::provider());
     let versions: &[&SupportedProtocolVersion] = match tls.min_version {
         TlsVersion::Tls12 => &[&TLS13, &TLS12],
         TlsVersion::Tls13 => &[&TLS13],

@@ -123,8 +123,8 @@ fn handshake(
     for certificate in TRUSTED.with_borrow(Clone::clone) {
         roots.add(certificate).unwrap();
     }
-    let provider = Arc::new(futures_rustls::rustls::crypto::ring::default_provider());
-    let mut config = ClientConfig::builder_with_provider(provider)
+    let provider = Arc::new(super::key_exchange::provider());
+    let mut config = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_root_certificates(roots)
@@ -154,6 +154,8 @@ fn handshake(
             client.process_new_packets().ok()?;
         }
     }
+    let group = client.negotiated_key_exchange_group().map(|group| group.name());
+    assert_eq!(group, Some(provider.kx_groups[0].name()));
     let shown = client.peer_certificates().unwrap()[0].to_vec();
     Some((shown, client.alpn_protocol().map(<[u8]>::to_vec)))
 }
