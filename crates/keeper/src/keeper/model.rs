@@ -9,11 +9,19 @@
 //! * a server mistakes the state of a connection: bytes were read from it, or bytes that are no
 //!   message were written to it, and the server does not know of them.
 //!
+//! Some connections are encrypted: each write is a record, which has the number that its server
+//! believes to be the next one. A third thing must never happen there:
+//!
+//! * a number is used twice with one key.
+//!
+//! A server goes on with an encrypted connection only after it has left it again as it came, and
+//! has settled. Unless the server before came to rest, it changes the key with its first record.
+//!
 //! The servers here do the same as `superpoll serve`, in short. Everything runs in one thread, a
 //! step at a time, so that a seed determines a history. The same worlds find each of the mistakes
 //! at the end; otherwise the model would be worth nothing.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -26,21 +34,14 @@ use rustix::net::sockopt;
 use super::random::{Random, rounds};
 use super::{ClientKind, Keeper, Options};
 use crate::link::{KeeperLink, Peer};
-use crate::protocol::{Notice, Request, Role, Watching, decode, encode, encode_first};
+use crate::protocol::{Notice, Record, Request, Role, Watching, decode, encode, encode_first};
 
-/// A mistake that a server or the keeper may make.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Mistake {
-    None,
-    /// A server acts on a connection although the keeper could not be told to forget it.
-    IgnoresUndelivered,
-    /// A successor compares the bytes that were written, and not those that were read.
-    ComparesNoReads,
-    /// The end of a server's links is taken for the end of its process.
-    NoFence,
-    /// A server that gives a link up does not declare it void.
-    NeverRevokes,
-}
+mod state;
+
+use state::{Keys, Location, Mistake, SavedState};
+
+/// The space of the record that says that a server came to rest.
+const SERVER: u64 = u64::MAX;
 
 struct Connection {
     mine: UnixStream,
@@ -48,38 +49,11 @@ struct Connection {
     read: u64,
     messages: u64,
     others: u64,
-}
-
-/// The state of a connection at the moment at which a server left it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct SavedState {
-    connection: u64,
-    read: u64,
-    messages: u64,
-    written: u64,
-}
-
-impl SavedState {
-    fn encode(self) -> Vec<u8> {
-        [self.connection, self.read, self.messages, self.written].map(u64::to_le_bytes).concat()
-    }
-
-    fn decode(bytes: &[u8]) -> SavedState {
-        let number = |at: usize| u64::from_le_bytes(bytes[8 * at..][..8].try_into().unwrap());
-        SavedState {
-            connection: number(0),
-            read: number(1),
-            messages: number(2),
-            written: number(3),
-        }
-    }
-}
-
-/// Where a server's connection is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Location {
-    Here,
-    WithKeeper(u64),
+    is_encrypted: bool,
+    /// The keys and numbers of the records that were written.
+    records: HashSet<(u64, u64)>,
+    /// The server that acted on it last has come to rest.
+    is_at_rest: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -99,7 +73,11 @@ struct Server {
     control: Option<KeeperLink>,
     link: Option<KeeperLink>,
     holds: BTreeMap<u64, Location>,
+    keys: BTreeMap<u64, Keys>,
     handed: Vec<SavedState>,
+    held: BTreeMap<u64, SavedState>,
+    /// The server before came to rest.
+    is_orderly: bool,
     next_key: u64,
 }
 
@@ -153,7 +131,9 @@ impl Server {
         {
             link.revoke();
         }
-        self.holds.values_mut().for_each(|at| *at = Location::Here);
+        for at in self.holds.values_mut() {
+            *at = at.taken_back();
+        }
     }
 
     /// The server goes on without a keeper.
@@ -211,7 +191,10 @@ impl World {
             control: Some(control),
             link: None,
             holds: BTreeMap::new(),
+            keys: BTreeMap::new(),
             handed: Vec::new(),
+            held: BTreeMap::new(),
+            is_orderly: false,
             next_key: 0,
         });
     }
@@ -238,26 +221,91 @@ impl World {
         Ok(())
     }
 
-    /// Makes a server go on with the connections that it was handed.
+    /// Makes a server go on with the connections that it was handed. Encrypted ones are held.
     fn adopt(&mut self, server: usize) -> Result<(), String> {
         for left in std::mem::take(&mut self.servers[server].handed) {
-            let Some(connection) = self.connections.get(&left.connection) else { continue };
+            let known = self.connections.get(&left.connection);
+            let is_held = self.mistake != Mistake::TouchesWhatIsHeld;
+            if known.is_some_and(|known| known.is_encrypted) && is_held {
+                self.servers[server].holds.insert(left.connection, Location::Held);
+                self.servers[server].held.insert(left.connection, left);
+            } else {
+                self.go_on(server, left)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a server take back what it holds: the keeper has nothing that other servers left.
+    fn take_held(&mut self, server: usize) -> Result<(), String> {
+        for (connection, left) in std::mem::take(&mut self.servers[server].held) {
+            let one = &mut self.servers[server];
+            if let Some(Location::HeldWithKeeper(key)) = one.holds.remove(&connection)
+                && !send(one.link.as_ref(), &Request::Forget(vec![key]), &[])
+            {
+                one.lose_link(self.mistake != Mistake::NeverRevokes);
+            }
+            self.go_on(server, left)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a server go on with a connection as far as its bytes are explained.
+    fn go_on(&mut self, server: usize, left: SavedState) -> Result<(), String> {
+        {
+            let Some(connection) = self.connections.get_mut(&left.connection) else {
+                return Ok(());
+            };
             let written = connection.messages + connection.others;
             let is_read = left.read != connection.read && self.mistake != Mistake::ComparesNoReads;
             if is_read || written < left.written {
                 // The real server would close it here; another server that acts on it, if any,
                 // still has it.
                 self.closed += 1;
-                continue;
+                return Ok(());
             }
             let messages = left.messages + (written - left.written);
             if (left.read, messages) != (connection.read, connection.messages) {
                 return Err(format!("connection {left:?} is in another state"));
             }
+            let is_orderly = self.servers[server].is_orderly;
+            if is_orderly && connection.is_encrypted && !connection.is_at_rest {
+                return Err(format!(
+                    "the server before is taken for one that came to rest: {left:?}"
+                ));
+            }
+            connection.is_at_rest = false;
+            let mut keys = left.keys;
+            if keys.must_change && written > left.written {
+                return Err(format!("something was written before the key changed: {left:?}"));
+            }
+            keys.number += written - left.written;
+            keys.must_change |= connection.is_encrypted && !is_orderly;
             self.is_alone(server, left.connection)?;
             self.servers[server].holds.insert(left.connection, Location::Here);
+            self.servers[server].keys.insert(left.connection, keys);
             self.kept += 1;
         }
+        Ok(())
+    }
+
+    /// Makes a server write to a connection: messages, or something else.
+    fn write(&mut self, server: usize, connection: u64, is_message: bool) -> Result<(), String> {
+        let Some(known) = self.connections.get_mut(&connection) else { return Ok(()) };
+        let keys = self.servers[server].keys.entry(connection).or_default();
+        let mut record = |keys: &mut Keys| {
+            let is_new = known.records.insert((keys.key, keys.number)) || !known.is_encrypted;
+            let reused = || format!("{keys:?} is used twice on connection {connection}");
+            is_new.then_some(()).ok_or_else(reused)
+        };
+        if known.is_encrypted && keys.must_change {
+            record(keys)?;
+            known.others += 1;
+            *keys = Keys { key: keys.key + 1, number: 0, must_change: false };
+        }
+        record(keys)?;
+        keys.number += 1;
+        *(if is_message { &mut known.messages } else { &mut known.others }) += 1;
         Ok(())
     }
 
@@ -283,6 +331,7 @@ impl World {
                 Notice::Orphans(states) => {
                     one.handed.extend(states.into_iter().map(SavedState::decode))
                 }
+                Notice::Record(record) => one.is_orderly |= record.space == SERVER,
                 Notice::Done => {
                     let process = one.process;
                     one.phase = Phase::Adopting;
@@ -312,8 +361,9 @@ impl World {
                 _ => continue,
             };
             for at in one.holds.values_mut() {
-                if matches!(at, Location::WithKeeper(key) if keys.contains(key)) {
-                    *at = Location::Here;
+                if matches!(at, Location::WithKeeper(key) | Location::HeldWithKeeper(key) if keys.contains(key))
+                {
+                    *at = at.taken_back();
                 }
             }
         }
@@ -325,7 +375,12 @@ impl World {
         let all: Vec<u64> = self.servers[server].holds.keys().copied().collect();
         for connection in all {
             self.leave(server, connection);
-            if self.servers[server].holds.get(&connection) == Some(&Location::Here) {
+            let at = self.servers[server].holds.get(&connection);
+            if let Some(known) = self.connections.get_mut(&connection) {
+                // One that is held is as a server before has left it.
+                known.is_at_rest |= matches!(at, Some(Location::WithKeeper(_)));
+            }
+            if let Some(Location::Here | Location::Held) = at {
                 // The connection ends with this server.
                 self.servers[server].holds.remove(&connection);
                 if let Some(gone) = self.connections.remove(&connection) {
@@ -335,7 +390,14 @@ impl World {
         }
         // The server's loop is certain that the keeper has handled all packets.
         self.keeper.step();
+        // What it still holds is as a server left it that may not have come to rest.
+        let is_orderly = self.servers[server].phase == Phase::Working
+            || self.mistake == Mistake::YieldsWhatIsHeld;
         self.servers[server].phase = Phase::Yielded;
+        if is_orderly {
+            let record = Record { space: SERVER, id: 0, more: false, bytes: b"!" };
+            send(self.servers[server].control.as_ref(), &Request::PutRecord(record), &[]);
+        }
         if !send(self.servers[server].control.as_ref(), &Request::Yielded, &[]) {
             self.kill(server);
         }
@@ -344,16 +406,25 @@ impl World {
     fn leave(&mut self, server: usize, connection: u64) {
         let one = &mut self.servers[server];
         let Some(known) = self.connections.get(&connection) else { return };
-        if one.holds.get(&connection) != Some(&Location::Here) {
-            return;
-        }
+        let is_held = match one.holds.get(&connection) {
+            Some(Location::Here) => false,
+            Some(Location::Held) => true,
+            _ => return,
+        };
         let written = known.messages + known.others;
-        let left = SavedState { connection, read: known.read, messages: known.messages, written };
+        let keys = one.keys.get(&connection).copied().unwrap_or_default();
+        let (read, messages) = (known.read, known.messages);
+        let left = match one.held.get(&connection) {
+            Some(held) if is_held => *held,
+            _ => SavedState { connection, read, messages, written, keys },
+        };
         let (key, state) = (one.next_key, left.encode());
         let watching = Watching { key, events: 1, number: -1, state: &state };
         if send(one.link.as_ref(), &Request::Watch(vec![watching]), &[known.mine.as_fd()]) {
             one.next_key += 1;
-            one.holds.insert(connection, Location::WithKeeper(key));
+            let at =
+                if is_held { Location::HeldWithKeeper(key) } else { Location::WithKeeper(key) };
+            one.holds.insert(connection, at);
         }
     }
 
@@ -361,6 +432,20 @@ impl World {
     fn act(&mut self, server: usize, connection: u64) -> Result<(), String> {
         let revokes = self.mistake != Mistake::NeverRevokes;
         let ignores = self.mistake == Mistake::IgnoresUndelivered;
+        let one = &mut self.servers[server];
+        let keys = one.keys.get(&connection).copied().unwrap_or_default();
+        let is_encrypted =
+            self.connections.get(&connection).is_some_and(|known| known.is_encrypted);
+        if let Some(Location::Held | Location::HeldWithKeeper(_)) = one.holds.get(&connection) {
+            return Ok(());
+        }
+        let is_left = matches!(one.holds.get(&connection), Some(Location::WithKeeper(_)));
+        if is_left && self.random.below(3) == 0 && !(is_encrypted && keys.must_change) {
+            // A message is written where the connection is.
+            self.is_alone(server, connection)?;
+            let writes_others = is_encrypted && self.mistake == Mistake::WritesOthersWhereLeft;
+            return self.write(server, connection, !writes_others);
+        }
         let one = &mut self.servers[server];
         if let Some(&Location::WithKeeper(key)) = one.holds.get(&connection) {
             if send(one.link.as_ref(), &Request::Forget(vec![key]), &[]) || ignores {
@@ -370,14 +455,17 @@ impl World {
             }
         }
         self.is_alone(server, connection)?;
-        let one = &self.servers[server];
-        let Some(known) = self.connections.get_mut(&connection) else { return Ok(()) };
+        let phase = self.servers[server].phase;
+        let is_held = self.mistake != Mistake::TouchesWhatIsHeld;
         match self.random.below(3) {
-            0 => known.messages += 1,
+            0 => return self.write(server, connection, true),
             // A ping, which a server sends only after it is settled which server has the
-            // connection.
-            1 if one.phase == Phase::Working => known.others += 1,
+            // connection. A server believes so of an encrypted one with which it goes on.
+            1 if phase == Phase::Working || (is_encrypted && !is_held) => {
+                return self.write(server, connection, false);
+            }
             _ => {
+                let Some(known) = self.connections.get_mut(&connection) else { return Ok(()) };
                 let count = (&known.mine).read(&mut [0; 16]).unwrap_or(0);
                 known.read += count as u64;
             }
@@ -390,7 +478,16 @@ impl World {
         mine.set_nonblocking(true).unwrap();
         let number = self.next;
         self.next += 1;
-        let fresh = Connection { mine, theirs, read: 0, messages: 0, others: 0 };
+        let fresh = Connection {
+            mine,
+            theirs,
+            read: 0,
+            messages: 0,
+            others: 0,
+            is_encrypted: number.is_multiple_of(2),
+            records: HashSet::new(),
+            is_at_rest: false,
+        };
         self.connections.insert(number, fresh);
         self.servers[server].holds.insert(number, Location::Here);
     }
@@ -442,8 +539,16 @@ impl World {
                 // left again before it settles.
                 all.into_iter().for_each(|connection| self.leave(server, connection));
                 self.keeper.step();
-                if send(self.servers[server].control.as_ref(), &Request::Settled, &[]) {
+                let gone = Record { space: SERVER, id: 0, more: false, bytes: b"" };
+                let control = self.servers[server].control.as_ref();
+                if self.mistake != Mistake::KeepsOrderly
+                    && !send(control, &Request::PutRecord(gone), &[])
+                {
+                    return Ok(());
+                }
+                if send(control, &Request::Settled, &[]) {
                     self.servers[server].phase = Phase::Working;
+                    return self.take_held(server);
                 }
             }
             _ => {}
@@ -481,6 +586,10 @@ fn each_mistake_is_found() {
         Mistake::ComparesNoReads,
         Mistake::NoFence,
         Mistake::NeverRevokes,
+        Mistake::TouchesWhatIsHeld,
+        Mistake::WritesOthersWhereLeft,
+        Mistake::KeepsOrderly,
+        Mistake::YieldsWhatIsHeld,
     ] {
         let found = (1..=4 * rounds(200)).find_map(|seed| run(seed, mistake).err());
         assert!(found.is_some(), "{mistake:?} does no harm");

@@ -70,7 +70,7 @@ fn descriptors_of_a_lost_server_are_handed_to_the_next() {
         if *orphan.state == b"listener" {
             continue;
         }
-        let number: usize = String::from_utf8(orphan.state).unwrap().parse().unwrap();
+        let number: usize = String::from_utf8(orphan.state.to_vec()).unwrap().parse().unwrap();
         let server = TcpStream::from(orphan.descriptor);
         assert_eq!(server.peer_addr().unwrap(), clients[number].local_addr().unwrap());
         if number == 1 {
@@ -148,7 +148,7 @@ fn a_server_at_work_yields_to_one_that_upgrades() {
     let mut last = Control::connect(&keeper.path, 5).unwrap();
     let adopted = last.adopt(true).unwrap();
     assert_eq!(adopted.orphans.len(), 1);
-    assert_eq!(adopted.orphans[0].state, b"again");
+    assert_eq!(adopted.orphans[0].state[..], *b"again");
     last.bye().unwrap();
     // The descriptor that it has handed over is still an orphan, which no server has settled.
     drop(adopted);
@@ -169,7 +169,7 @@ fn listeners_are_shown_while_their_server_is_at_work() {
     for _ in 0..2 {
         let shown = new.listeners().unwrap();
         let [shown] = <[_; 1]>::try_from(shown).unwrap();
-        assert_eq!(shown.state, b"listener");
+        assert_eq!(shown.state[..], *b"listener");
         let shown = TcpListener::from(shown.descriptor);
         assert_eq!(shown.local_addr().unwrap(), listener.local_addr().unwrap());
     }
