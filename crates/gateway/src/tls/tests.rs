@@ -272,6 +272,9 @@ fn keys_that_must_change_seal_nothing_before() {
     assert!(ParkedKeys::adopt(&record, u64::MAX, None, true).is_none());
     let cut = Some(Cut { message: b"message", sent: 1_000 });
     assert!(ParkedKeys::adopt(&record, 0, cut, true).is_none());
+    // Between two records only.
+    let cut = Some(Cut { message: b"message", sent: 1 });
+    assert!(ParkedKeys::adopt(&record, 0, cut, true).unwrap().record().is_none());
 }
 
 fn text(length: usize, seed: u8) -> Vec<u8> {
