@@ -61,6 +61,20 @@ impl ParkedStream {
         self.keys.as_mut()?.with(|keys| keys.record())?
     }
 
+    /// Changes the key of writing, if that has to come before anything else.
+    ///
+    /// # Errors
+    ///
+    /// Those of `write(2)`.
+    pub(crate) fn change_key(&mut self) -> io::Result<()> {
+        let change = |keys: &mut PooledKeys| keys.with(|keys| keys.change_key());
+        if let Some(Some(Some(bytes))) = self.keys.as_mut().map(change) {
+            let count = self.write_raw(&bytes)?;
+            self.owes(&bytes[count..]);
+        }
+        Ok(())
+    }
+
     /// Whether some of a record was sealed and not written.
     pub(crate) fn has_unsent(&mut self) -> bool {
         let keys = self.keys.as_mut();

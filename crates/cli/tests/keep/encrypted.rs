@@ -1,11 +1,13 @@
 //! Encrypted connections that outlive an upgrade or a crash of a server.
 
+use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::ServerName;
@@ -16,9 +18,9 @@ use rustls::{
     SupportedProtocolVersion,
 };
 
-use crate::crowd::{Publisher, Received, Subscriber, Wire, publish};
+use crate::crowd::{END, Publisher, Received, Subscriber, Wire, publish};
 use crate::program::superpoll;
-use crate::stage::{Running, Server, Site, connect, get, response, until};
+use crate::stage::{Running, Server, Site, connect, get, noise, response, until};
 use crate::succession::{Nursery, rounds};
 
 /// Clients of one version and all of its suites.
@@ -245,6 +247,112 @@ fn sessions_are_resumed_by_the_next_server_and_after_a_reload() {
         server.signal("TERM");
         assert!(server.ended().0.success());
     }
+}
+
+/// How often a server is killed while it writes.
+fn kills() -> usize {
+    let kills = std::env::var("SUPERPOLL_KEEP_KILLS");
+    kills.ok().and_then(|kills| kills.parse().ok()).unwrap_or(4)
+}
+
+/// What a subscriber has heard on one connection.
+struct Heard {
+    messages: Vec<String>,
+    /// The connection ended before the last message.
+    has_ended: bool,
+}
+
+/// Listens until the last message, on a further connection after each end.
+fn listen(clients: &Mutex<Clients>, first: Subscriber) -> Vec<Heard> {
+    let (mut all, mut subscriber) = (Vec::new(), first);
+    loop {
+        let mut messages = Vec::new();
+        let has_ended = loop {
+            match subscriber.receive() {
+                Some(Received::Message(message)) if message == END => break false,
+                Some(Received::Message(message)) => messages.push(message),
+                Some(Received::SignOfLife) => {}
+                None => break true,
+            }
+        };
+        all.push(Heard { messages, has_ended });
+        if !has_ended {
+            return all;
+        }
+        subscriber = clients.lock().unwrap().subscriber();
+    }
+}
+
+/// A server is killed at random moments of a burst of messages that are too many for the sockets of
+/// its subscribers, so that it is often in the middle of a record. Every byte that a client gets is
+/// part of a record that it can open, or its connection ends; and on a connection each message
+/// comes once, in order and without a gap.
+#[test]
+fn a_server_that_is_killed_while_it_writes_leaves_no_wrong_byte() {
+    const SUBSCRIBERS: usize = 48;
+    const BURST: usize = 24;
+    let nursery = Nursery::encrypted();
+    let first = nursery.server(&[]);
+    let clients = Mutex::new(Clients::new(&nursery, &TLS13));
+    let mut survived = 0;
+    let (mut order, mut doubtful) = (Vec::new(), HashSet::new());
+    let (heard, server) = std::thread::scope(|scope| {
+        let mut server = first;
+        let all: Vec<_> = (0..SUBSCRIBERS)
+            .map(|_| {
+                let subscriber = clients.lock().unwrap().subscriber();
+                let clients = &clients;
+                scope.spawn(move || listen(clients, subscriber))
+            })
+            .collect();
+        let (noise, at) = (noise(kills()), nursery.at());
+        for (round, random) in noise.iter().enumerate() {
+            nursery.until_held(SUBSCRIBERS);
+            let burst = scope.spawn(move || {
+                let messages = (0..BURST)
+                    .map(|number| format!("{round} {number} {}", "x".repeat(8_000)))
+                    .map(|message| (publish(at, &message), message));
+                messages.collect::<Vec<_>>()
+            });
+            std::thread::sleep(Duration::from_micros(u64::from(*random) * 400));
+            server.signal("KILL");
+            drop(server.ended());
+            server = nursery.server(&[]);
+            for (is_confirmed, message) in burst.join().unwrap() {
+                if !is_confirmed {
+                    doubtful.insert(message.clone());
+                }
+                order.push(message);
+            }
+            server.says("took over ");
+            let errors = server.errors();
+            let kept = errors.split("took over ").nth(1).unwrap();
+            survived += kept.split(' ').next().unwrap().parse::<usize>().unwrap();
+        }
+        until("the last message is published", || publish(nursery.at(), END));
+        let heard: Vec<Vec<Heard>> = all.into_iter().map(|one| one.join().unwrap()).collect();
+        (heard, server)
+    });
+    let mut ended = 0;
+    for one in heard.iter().flatten() {
+        ended += usize::from(one.has_ended);
+        let Some(first) = one.messages.first() else { continue };
+        let start = order.iter().position(|message| message == first).unwrap();
+        // Messages whose publication failed came to all or to nobody.
+        let mut expected = order[start..].iter();
+        for message in &one.messages {
+            let is_next =
+                expected.by_ref().find(|next| *next == message || !doubtful.contains(*next));
+            assert_eq!(is_next, Some(message));
+        }
+        let rest: Vec<_> = expected.filter(|message| !doubtful.contains(*message)).collect();
+        assert!(one.has_ended || rest.is_empty(), "{rest:?} are missing");
+    }
+    let times = kills() * SUBSCRIBERS;
+    println!("{times} times a connection's server was killed: {survived} went on, {ended} ended");
+    assert!(survived > times / 4, "{survived} of {times} connections went on");
+    server.signal("TERM");
+    assert!(server.ended().0.success());
 }
 
 /// Without the setting, keys stay in the server.

@@ -321,8 +321,11 @@ impl Encoded {
         let whole = before + (begun - usize::from(cut.is_some())) as u64;
         let message = cut.map(|sent| (self.of(begun - 1..begun), sent));
         let cut = message.as_ref().map(|(message, sent)| Cut { message, sent: *sent });
-        // The rest of a record is written by the stream, before anything else.
-        Some((left.go_on(whole, cut)?, begun, Bytes::new()))
+        // The rest of a record is written by the stream, before anything else. A subscriber whose
+        // key is still to be changed would be taken from the keeper by its first message.
+        let mut parked = left.go_on(whole, cut)?;
+        parked.stream.change_key().ok()?;
+        Some((parked, begun, Bytes::new()))
     }
 }
 

@@ -91,6 +91,23 @@ impl ParkedKeys {
         Some(keys)
     }
 
+    /// Changes the key of writing, if that has to come first, and returns the bytes that say so,
+    /// behind the rest of a record that was cut off. They must be written before anything else.
+    pub(crate) fn change_key(&mut self) -> Option<Vec<u8>> {
+        if !self.must_change {
+            return None;
+        }
+        let mut bytes = self.unsent.take().unwrap_or_default().into_vec();
+        let mut sealer =
+            Sealer::new(self.suite, Direction::new(self.suite, self.secret(0), self.tx_number));
+        // A key that can seal no more ends the connection with the next message.
+        sealer.update(&mut bytes).ok()?;
+        let (secret, number) = sealer.direction().state();
+        self.secrets[0] = **secret;
+        (self.tx_number, self.must_change) = (number, false);
+        Some(bytes)
+    }
+
     /// Whether some of a record is not written.
     pub(crate) fn has_unsent(&self) -> bool {
         self.unsent.is_some()

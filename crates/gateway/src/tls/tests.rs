@@ -260,7 +260,7 @@ fn keys_for_a_successor_are_read_as_they_were_written() {
 /// the word that the key changes. A second successor finds no other bytes.
 #[test]
 fn keys_that_must_change_seal_nothing_before() {
-    let (record, _) = left(0);
+    let (record, reader) = left(0);
     let mut keys = ParkedKeys::adopt(&record, 3, None, false).unwrap();
     assert!(keys.seal(&[b"message"]).is_none());
     let again = keys.record().unwrap();
@@ -268,6 +268,14 @@ fn keys_that_must_change_seal_nothing_before() {
     let cut = Some(Cut { message: b"message", sent: 1 });
     assert!(ParkedKeys::adopt(&again, 0, cut, true).is_none());
     assert!(ParkedKeys::adopt(&again, 0, None, true).unwrap().seal(&[b"message"]).is_none());
+    // With the new key it seals as ever.
+    let mut keys = ParkedKeys::adopt(&record, 0, None, false).unwrap();
+    let said = keys.change_key().unwrap();
+    assert_eq!(keys.change_key(), None);
+    let sealed = keys.seal(&[b"message"]).unwrap();
+    let mut reader = reader();
+    assert_eq!(reader.read(&said), b"");
+    assert_eq!(reader.read(&sealed), b"message");
     // A number that cannot be, and a record that is not as long.
     assert!(ParkedKeys::adopt(&record, u64::MAX, None, true).is_none());
     let cut = Some(Cut { message: b"message", sent: 1_000 });
