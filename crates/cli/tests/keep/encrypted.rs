@@ -64,7 +64,7 @@ impl Clients {
     }
 
     fn subscriber(&mut self) -> Subscriber {
-        let is_socket = self.next % 2 == 0;
+        let is_socket = self.next.is_multiple_of(2);
         let stream: Box<dyn Wire> = Box::new(self.connect());
         if is_socket { Subscriber::on(stream, "/news") } else { Subscriber::events_on(stream) }
     }
@@ -255,7 +255,7 @@ fn kills() -> usize {
     kills.ok().and_then(|kills| kills.parse().ok()).unwrap_or(4)
 }
 
-/// What a subscriber has heard on one connection.
+/// The messages of one connection of a subscriber.
 struct Heard {
     messages: Vec<String>,
     /// The connection ended before the last message.

@@ -16,7 +16,7 @@ pub(super) fn provider() -> CryptoProvider {
     provider
 }
 
-/// Whether the processor has what graviola needs.
+/// Whether the processor has the instructions of graviola.
 #[cfg(target_arch = "x86_64")]
 fn is_able() -> bool {
     use std::arch::is_x86_feature_detected as has;
@@ -30,7 +30,7 @@ fn is_able() -> bool {
         && has!("ssse3")
 }
 
-/// Whether the processor has what graviola needs.
+/// Whether the processor has the instructions of graviola.
 #[cfg(target_arch = "aarch64")]
 fn is_able() -> bool {
     use std::arch::is_aarch64_feature_detected as has;

@@ -15,7 +15,7 @@ const HEAD: usize = 5 + 2 * 8;
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct KeysRecord(Zeroizing<Vec<u8>>);
 
-/// What is in it.
+/// The parts of a record.
 pub(super) struct Parts {
     pub suite: Suite,
     pub counts: Counts,
