@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use crate::tls::{KeysRecord, PooledKeys};
-use crate::transport::{ClientTls, Layered, Plain, Socket, Transport};
+use crate::transport::{Layered, Plain, Socket, Transport};
 
 /// A stream between two records, or two bytes if it is not encrypted.
 #[derive(Debug)]
@@ -145,7 +145,7 @@ impl ParkedStream {
             None => Layered::Plain(plain),
             Some(keys) => {
                 let keys = keys.take().ok_or(io::ErrorKind::NotFound)?;
-                ClientTls::from(keys.resume(plain)).into()
+                keys.resume(plain).into()
             }
         })
     }

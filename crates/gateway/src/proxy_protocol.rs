@@ -5,13 +5,12 @@
 //! stream, and builds the header that goes ahead of a stream.
 
 use std::future::poll_fn;
-use std::io::{self, IoSlice};
+use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes, BytesMut};
-use futures_io::{AsyncRead, AsyncWrite};
+use futures_io::AsyncRead;
 use ppp::{HeaderResult, PartialResult, v1, v2};
 
 /// The longest header of version 1, which is text (section 2.1).
@@ -158,66 +157,6 @@ pub(crate) fn header(
             // It fails only if the extensions are too long, and there are none.
             builder.build().unwrap_or_default()
         }
-    }
-}
-
-/// A stream from which some bytes were read already.
-#[derive(Debug)]
-pub(crate) struct Rewind<T> {
-    before: Bytes,
-    stream: T,
-}
-
-impl<T> Rewind<T> {
-    pub(crate) fn new(before: Bytes, stream: T) -> Rewind<T> {
-        Rewind { before, stream }
-    }
-
-    /// Returns the stream itself.
-    pub(crate) fn get_ref(&self) -> &T {
-        &self.stream
-    }
-}
-
-impl<T: AsyncRead + Unpin> AsyncRead for Rewind<T> {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        room: &mut [u8],
-    ) -> Poll<io::Result<usize>> {
-        let this = self.get_mut();
-        if this.before.is_empty() {
-            return Pin::new(&mut this.stream).poll_read(cx, room);
-        }
-        let count = this.before.len().min(room.len());
-        this.before.copy_to_slice(&mut room[..count]);
-        Poll::Ready(Ok(count))
-    }
-}
-
-impl<T: AsyncWrite + Unpin> AsyncWrite for Rewind<T> {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        parts: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().stream).poll_write_vectored(cx, parts)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
-    }
-
-    fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_close(cx)
     }
 }
 

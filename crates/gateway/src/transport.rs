@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use futures_io::{AsyncRead, AsyncWrite};
-use futures_rustls::{client, server};
+use futures_rustls::client;
 use hyper::rt::ReadBufCursor;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -20,7 +20,6 @@ use superpoll_rt::transfer::poll_sendfile;
 
 use crate::http2_stream::Http2Stream;
 use crate::parked_stream::ParkedStream;
-use crate::proxy_protocol::Rewind;
 use crate::tls::TlsStream;
 use crate::{file_region, sys};
 
@@ -250,67 +249,14 @@ pub(crate) enum Layered<T> {
     Stream(Box<Http2Stream>),
 }
 
-/// An encrypted stream with a client.
-#[derive(Debug)]
-pub(crate) enum ClientTls {
-    /// Below HTTP/2. It stays with rustls, and ends with this process.
-    Rustls(Box<server::TlsStream<Rewind<Plain>>>),
-    /// Below HTTP/1. It can be parked.
-    Records(TlsStream),
-}
+/// A stream with a client.
+pub(crate) type Transport = Layered<TlsStream>;
 
-impl From<TlsStream> for ClientTls {
-    fn from(stream: TlsStream) -> ClientTls {
-        ClientTls::Records(stream)
-    }
-}
-
-impl From<ClientTls> for Transport {
-    fn from(stream: ClientTls) -> Transport {
+impl From<TlsStream> for Transport {
+    fn from(stream: TlsStream) -> Transport {
         Layered::Tls(Box::new(FuturesIo::new(stream)))
     }
 }
-
-/// Calls a method of the stream, of either kind.
-macro_rules! tls {
-    ($self:ident.$method:ident($($argument:expr),*)) => {
-        match $self.get_mut() {
-            ClientTls::Rustls(stream) => Pin::new(&mut **stream).$method($($argument),*),
-            ClientTls::Records(stream) => Pin::new(stream).$method($($argument),*),
-        }
-    };
-}
-
-impl AsyncRead for ClientTls {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        room: &mut [u8],
-    ) -> Poll<io::Result<usize>> {
-        tls!(self.poll_read(cx, room))
-    }
-}
-
-impl AsyncWrite for ClientTls {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        tls!(self.poll_write(cx, bytes))
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        tls!(self.poll_flush(cx))
-    }
-
-    fn poll_close(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        tls!(self.poll_close(cx))
-    }
-}
-
-/// A stream with a client.
-pub(crate) type Transport = Layered<ClientTls>;
 
 /// A stream with a server that requests are forwarded to.
 pub(crate) type Upstream = Layered<client::TlsStream<Plain>>;
@@ -412,8 +358,7 @@ impl Transport {
     /// Whether it can be parked as such.
     pub(crate) fn can_park(&self) -> bool {
         match self {
-            Layered::Plain(_) => true,
-            Layered::Tls(stream) => matches!(stream.get_ref(), ClientTls::Records(_)),
+            Layered::Plain(_) | Layered::Tls(_) => true,
             Layered::Stream(_) => false,
         }
     }
@@ -423,10 +368,7 @@ impl Transport {
     pub(crate) fn is_quiet(&self) -> bool {
         match self {
             Layered::Plain(_) => true,
-            Layered::Tls(stream) => match stream.get_ref() {
-                ClientTls::Records(stream) => stream.is_quiet(),
-                ClientTls::Rustls(_) => false,
-            },
+            Layered::Tls(stream) => stream.get_ref().is_quiet(),
             Layered::Stream(_) => false,
         }
     }
@@ -434,10 +376,7 @@ impl Transport {
     /// Whether some of a record has come, and not the rest.
     pub(crate) fn has_part(&self) -> bool {
         match self {
-            Layered::Tls(stream) => match stream.get_ref() {
-                ClientTls::Records(stream) => stream.has_part(),
-                ClientTls::Rustls(_) => false,
-            },
+            Layered::Tls(stream) => stream.get_ref().has_part(),
             Layered::Plain(_) | Layered::Stream(_) => false,
         }
     }
@@ -454,12 +393,9 @@ impl Transport {
                 let (socket, read) = plain.into_parts();
                 Ok((socket.into(), read))
             }
-            Layered::Tls(stream) => match stream.into_inner() {
-                ClientTls::Records(stream) => match stream.park() {
-                    Ok((socket, keys)) => Ok((ParkedStream::new(socket, Some(keys)), Vec::new())),
-                    Err(stream) => Err(stream.map(|stream| ClientTls::Records(*stream).into())),
-                },
-                stream @ ClientTls::Rustls(_) => Err(Some(stream.into())),
+            Layered::Tls(stream) => match stream.into_inner().park() {
+                Ok((socket, keys)) => Ok((ParkedStream::new(socket, Some(keys)), Vec::new())),
+                Err(stream) => Err(stream.map(|stream| (*stream).into())),
             },
             stream @ Layered::Stream(_) => Err(Some(stream)),
         }
@@ -469,10 +405,7 @@ impl Transport {
     pub(crate) fn plain(&self) -> Option<&Plain> {
         match self {
             Layered::Plain(plain) => Some(plain),
-            Layered::Tls(stream) => Some(match stream.get_ref() {
-                ClientTls::Rustls(stream) => stream.get_ref().0.get_ref(),
-                ClientTls::Records(stream) => stream.plain(),
-            }),
+            Layered::Tls(stream) => Some(stream.get_ref().plain()),
             Layered::Stream(_) => None,
         }
     }

@@ -73,7 +73,7 @@ use crate::peer::Peer;
 use crate::proxy_protocol;
 use crate::succession::state::Activity;
 use crate::tls::{self, Accepted};
-use crate::transport::{ClientTls, Plain, Transport};
+use crate::transport::{Plain, Transport};
 
 impl ListenerContext {
     /// Begins a connection that has just been accepted.
@@ -113,12 +113,12 @@ impl ListenerContext {
             // The handshake was all that the certificate authority wanted.
             Ok(Ok(_)) if is_challenge => {}
             Ok(Ok(Accepted::Http2(stream))) => {
-                let transport = ClientTls::Rustls(stream).into();
-                http2::serve(self, transport, Rc::new(peer)).await;
+                // A task of its own is smaller than this one, and lives long.
+                spawn(http2::serve(self, stream.into(), Rc::new(peer))).detach();
             }
             Ok(Ok(Accepted::Http1(stream))) => {
-                let transport = ClientTls::Records(stream).into();
-                http1::serve(self, transport, Rc::new(peer), InitialState::default()).await;
+                let initial = InitialState::default();
+                http1::serve(self, stream.into(), Rc::new(peer), initial).await;
             }
             Ok(Err(_)) => counters.broken.add(1),
             Err(_) => counters.timed_out.add(1),

@@ -17,14 +17,12 @@ use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use futures_rustls::rustls::{
     self, ConnectionTrafficSecrets, KeyLog, ProtocolVersion, ServerConfig, ServerConnection,
 };
-use futures_rustls::{TlsAcceptor, server};
 
 use super::keys::{Direction, RawKey, Secret, secret};
 use super::records::{HEADER, LONGEST, Records};
 use super::sealer::Sealer;
 use super::stream::TlsStream;
 use super::suite::{Cipher, Suite};
-use crate::proxy_protocol::Rewind;
 use crate::transport::Plain;
 
 /// The protocol name of HTTP/2 in ALPN (RFC 9113, section 3.2).
@@ -70,7 +68,7 @@ pub(crate) enum Accepted {
     /// HTTP/1, or a protocol that was not agreed upon.
     Http1(TlsStream),
     /// HTTP/2.
-    Http2(Box<server::TlsStream<Rewind<Plain>>>),
+    Http2(TlsStream),
 }
 
 /// A handshake that is under way, and the secrets that it has come to.
@@ -183,20 +181,11 @@ pub(crate) async fn accept(
     let Handshake { session, secrets } = handshake;
     notice(&session);
     let Client { plain, bytes } = client;
-    if session.alpn_protocol() == Some(H2) {
-        let mut session = Some(session);
-        let stream = Rewind::new(bytes.into(), plain);
-        let handshake = TlsAcceptor::from(config.clone()).accept_with(stream, |fresh| {
-            // Its handshake is over, so rustls' stream begins behind it.
-            if let Some(session) = session.take() {
-                *fresh = session;
-            }
-        });
-        return Ok(Accepted::Http2(Box::new(handshake.await?)));
-    }
+    let is_http2 = session.alpn_protocol() == Some(H2);
     let records = leave(session, secrets)
         .ok_or_else(|| io::Error::other("the keys of a connection are not those of its secrets"))?;
-    Ok(Accepted::Http1(TlsStream::new(plain, records, bytes, Vec::new())))
+    let stream = TlsStream::new(plain, records, bytes, Vec::new());
+    Ok(if is_http2 { Accepted::Http2(stream) } else { Accepted::Http1(stream) })
 }
 
 /// Takes a connection out of rustls.

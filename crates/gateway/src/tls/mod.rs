@@ -1,19 +1,19 @@
-//! TLS below HTTP/1: connections whose encryption is a few bytes of state.
+//! TLS below HTTP: connections whose encryption is a few bytes of state.
 //!
-//! rustls does the handshake, and everything about a connection of HTTP/2. A connection of HTTP/1
-//! leaves rustls when its handshake is over (`handshake`): its secrets and the numbers of its next
-//! records are taken from rustls, and a record layer of our own goes on with them (`records`). It
-//! has no cryptography of its own either: HKDF and the ciphers are ring's, as rustls' are.
+//! rustls does the handshake. A connection leaves rustls when its handshake is over (`handshake`):
+//! its secrets and the numbers of its next records are taken from rustls, and a record layer of our
+//! own goes on with them (`records`). It has no cryptography of its own either: HKDF and the ciphers
+//! are ring's, as rustls' are.
 //!
 //! The reason is idleness. An object of rustls can neither be small nor go elsewhere. A record layer
 //! between two records is two secrets and two numbers ([`PooledKeys`]), so a connection on which
-//! nothing happens is parked with 136 bytes more than one that is not encrypted.
+//! nothing happens is parked with 136 bytes more than one that is not encrypted. A connection of
+//! HTTP/2 is not parked, but its stream has no buffers either while nothing happens.
 //!
 //! ```text
-//!                  HTTP/2
-//!   HANDSHAKE ---------------> rustls' stream, to the end
+//!   HANDSHAKE
 //!       |
-//!       | HTTP/1: secrets and numbers leave rustls
+//!       | secrets and numbers leave rustls
 //!       v          nothing read or written is under way
 //!   TlsStream ----------------------------------------> ParkedKeys
 //!       ^                                                 |   | a message of a channel
