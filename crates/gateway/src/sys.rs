@@ -78,8 +78,19 @@ pub(crate) fn read_counted(
     mut cursor: ReadBufCursor<'_>,
     read: impl FnOnce(ReadBufCursor<'_>) -> Poll<io::Result<()>>,
 ) -> Poll<io::Result<usize>> {
+    read_at_most(&mut cursor, usize::MAX, read)
+}
+
+/// The same for a part of the buffer, of at most this length.
+pub(crate) fn read_at_most(
+    cursor: &mut ReadBufCursor<'_>,
+    most: usize,
+    read: impl FnOnce(ReadBufCursor<'_>) -> Poll<io::Result<()>>,
+) -> Poll<io::Result<usize>> {
     // SAFETY: through a `ReadBuf` nothing becomes uninitialised that was not so.
-    let mut room = ReadBuf::uninit(unsafe { cursor.as_mut() });
+    let room = unsafe { cursor.as_mut() };
+    let most = most.min(room.len());
+    let mut room = ReadBuf::uninit(&mut room[..most]);
     let outcome = read(room.unfilled());
     let count = room.filled().len();
     // SAFETY: the filled part of a `ReadBuf` is initialised, and lies at the front of the buffer.

@@ -5,8 +5,13 @@
 //! connection. It ends the connection when that was idle or stuck for too long, and lets it finish
 //! its requests when the server is about to end. `streams` limits the bytes that responses hold on
 //! their way, and ends single streams that do not move.
+//!
+//! After the `park` timeout without an event the task drops hyper's state, and makes it anew when
+//! the client goes on (`frame_filter`).
 
+use std::cell::RefCell;
 use std::future::{Future, poll_fn};
+use std::io;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
@@ -21,6 +26,7 @@ use superpoll_rt::time::sleep;
 use super::answer::ConnectionState;
 use super::clock::{Clock, ExitReason};
 use super::extended_connect;
+use super::frame_filter::{FilteredIo, FrameFilter};
 use super::listener_context::ListenerContext;
 use super::streams::{BUFFER, Spawner, Streams};
 use super::watched::Watched;
@@ -49,15 +55,23 @@ pub(super) async fn serve(context: Rc<ListenerContext>, transport: Transport, pe
     let active = context.worker.begin();
     let state = Rc::new(ConnectionState::new(context.clone(), peer, (false, false)));
     let streams: Rc<Streams> = Rc::default();
-    let service = {
-        let (state, streams) = (state.clone(), streams.clone());
-        service_fn(move |request| {
-            let guard = streams.begin();
-            extended_connect::serve(&state, request, guard)
-        })
-    };
     let io = Watched { transport, before: Bytes::new(), io_activity: state.io_activity.clone() };
-    let mut connection = pin!(context.http2(&streams).serve_connection(io, service));
+    let filter = Rc::new(RefCell::new(FrameFilter::new(io)));
+    let begin = || {
+        let (state, owned) = (state.clone(), streams.clone());
+        let service = service_fn(move |request| {
+            let guard = owned.begin();
+            extended_connect::serve(&state, request, guard)
+        });
+        let io = FilteredIo(filter.clone());
+        // It is large, and there is none for most of the time.
+        Box::pin(context.http2(&streams).serve_connection(io, service))
+    };
+    let again = || {
+        filter.borrow_mut().wake();
+        begin()
+    };
+    let mut connection = Some(begin());
     let mut clock = Clock::new(&state);
     let period = context.worker.tick();
     let mut timer = pin!(sleep(period));
@@ -68,12 +82,26 @@ pub(super) async fn serve(context: Rc<ListenerContext>, transport: Transport, pe
         let is_over = most.is_some_and(|most| state.requests() >= most.get());
         if (is_over || context.worker.is_draining()) && !ends {
             ends = true;
-            connection.as_mut().graceful_shutdown();
+            connection.get_or_insert_with(again).as_mut().graceful_shutdown();
         }
-        if let Poll::Ready(outcome) = connection.as_mut().poll(cx) {
-            return Poll::Ready(outcome.is_err());
+        loop {
+            if let Some(connection) = &mut connection {
+                match connection.as_mut().poll(cx) {
+                    Poll::Ready(outcome) => return Poll::Ready(outcome.is_err()),
+                    Poll::Pending => break,
+                }
+            }
+            match filter.borrow_mut().poll_dormant(cx) {
+                Poll::Ready(Ok(())) => {}
+                Poll::Ready(Err(error)) => {
+                    return Poll::Ready(error.kind() != io::ErrorKind::UnexpectedEof);
+                }
+                Poll::Pending => break,
+            }
+            connection = Some(again());
         }
         active.remember(cx.waker());
+        let is_idle = connection.is_some() && state.is_between_streams() && streams.are_done();
         while timer.as_mut().poll(cx).is_ready() {
             let now = Instant::now();
             // Frames come and go without being requests.
@@ -90,7 +118,7 @@ pub(super) async fn serve(context: Rc<ListenerContext>, transport: Transport, pe
                 }
                 if !ends {
                     ends = true;
-                    connection.as_mut().graceful_shutdown();
+                    connection.get_or_insert_with(again).as_mut().graceful_shutdown();
                     cx.waker().wake_by_ref();
                 }
             }
@@ -99,7 +127,7 @@ pub(super) async fn serve(context: Rc<ListenerContext>, transport: Transport, pe
                 // one.
                 Some(ExitReason::Closed) if !ends => {
                     ends = true;
-                    connection.as_mut().graceful_shutdown();
+                    connection.get_or_insert_with(again).as_mut().graceful_shutdown();
                     cx.waker().wake_by_ref();
                 }
                 Some(_) => {
@@ -108,7 +136,19 @@ pub(super) async fn serve(context: Rc<ListenerContext>, transport: Transport, pe
                 }
                 None => {}
             }
+            let quiet = now.saturating_duration_since(clock.since);
+            let is_tired = is_idle && !ends && quiet >= context.worker.timeouts.get().park;
+            if is_tired && !context.worker.is_parking_at_once() {
+                filter.borrow_mut().become_tired();
+                // An error is found by the next read.
+                let _ = filter.borrow_mut().poll_flush(cx);
+            }
             timer.as_mut().get_mut().reset(now + period);
+        }
+        if is_idle && !ends && filter.borrow().can_sleep() {
+            connection = None;
+            filter.borrow_mut().sleep();
+            cx.waker().wake_by_ref();
         }
         Poll::Pending
     })

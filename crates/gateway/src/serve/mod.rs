@@ -16,6 +16,8 @@ mod answer;
 mod clock;
 mod connection;
 mod extended_connect;
+mod frame_filter;
+mod frames;
 mod handshake;
 mod http1;
 mod http2;

@@ -122,6 +122,11 @@ impl Streams {
         is_left
     }
 
+    /// Whether every stream has ended, and all of it was written.
+    pub(super) fn are_done(&self) -> bool {
+        self.all.borrow().is_empty()
+    }
+
     /// Returns how many bytes all streams hold.
     #[cfg(test)]
     fn held(&self) -> usize {

@@ -9,6 +9,7 @@ mod encrypted;
 #[expect(dead_code, reason = "shared with the tests of the web server")]
 mod frames2;
 mod given_back;
+mod http2;
 mod names;
 mod several;
 mod slow;

@@ -10,10 +10,13 @@ use futures_rustls::rustls::{ClientConfig, ClientConnection, StreamOwned};
 
 pub(crate) const DATA: u8 = 0;
 pub(crate) const HEADERS: u8 = 1;
+pub(crate) const PRIORITY: u8 = 2;
 pub(crate) const RST_STREAM: u8 = 3;
 pub(crate) const SETTINGS: u8 = 4;
 pub(crate) const PING: u8 = 6;
+pub(crate) const GOAWAY: u8 = 7;
 pub(crate) const WINDOW_UPDATE: u8 = 8;
+pub(crate) const CONTINUATION: u8 = 9;
 
 /// The largest window.
 pub(crate) const LARGEST: u32 = 0x7fff_ffff;
@@ -88,6 +91,12 @@ impl<S: Read + Write> Frames2<S> {
         }
         self.0.write_all(&bytes)?;
         self.0.flush()
+    }
+
+    /// Ends the encryption and keeps the stream below.
+    #[allow(dead_code, reason = "only the tests of memory forget it")]
+    pub(crate) fn into_inner(self) -> S {
+        self.0.sock
     }
 
     /// Returns the next frame; `None` at the end.

@@ -1,6 +1,8 @@
 //! The web server, from the outside, on each back-end: connections and their fates.
 
 mod certificates;
+mod dormant2;
+mod dormant2_random;
 mod ending;
 mod frames2;
 mod guarded;

@@ -1,0 +1,111 @@
+//! The memory of connections of HTTP/2 on which nothing happens.
+
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use futures_rustls::rustls::ClientConfig;
+use futures_rustls::rustls::client::Resumption;
+use superpoll_gateway::Address;
+use superpoll_rt::BackendKind;
+
+use crate::frames2::{DATA, Frame, Frames2, LARGEST, SETTINGS};
+use crate::stage::{PATIENCE, Stage, folder};
+use crate::streams::trust;
+use crate::{alone, sys};
+
+const BEFORE: usize = 100;
+const COUNTED: usize = 500;
+
+/// The most bytes of an idle connection whose client agrees to use no table of fields, and of one
+/// whose client does not.
+const BOUND: usize = 4 << 10;
+const AWAKE_BOUND: usize = 44 << 10;
+
+/// A request with this many fields that the server has to remember (RFC 7541, section 6.2.1).
+fn request(stream: u32, fields: u8) -> Frame {
+    let mut request = Frame::get(stream, "/small.txt");
+    for index in 0..fields {
+        let (name, value) = (format!("x-field-{index:02}"), format!("{index:0100}"));
+        request.payload.push(0x40);
+        for text in [name, value] {
+            request.payload.push(u8::try_from(text.len()).unwrap());
+            request.payload.extend_from_slice(text.as_bytes());
+        }
+    }
+    request
+}
+
+fn connect(port: u16, config: &ClientConfig, fields: u8) -> Frames2 {
+    let mut client = Frames2::connect(port, config, LARGEST);
+    client.send(&[Frame::new(SETTINGS, 1, 0, &[]), request(1, fields)]);
+    let mut body = Vec::new();
+    while body != b"hello\n" {
+        let frame = client.next().expect("the connection goes on");
+        if frame.kind == DATA {
+            body.extend(frame.payload);
+        }
+    }
+    client
+}
+
+/// Agrees to use no table of fields, if it is asked. What the client would need to go on is
+/// forgotten, so that it is not counted.
+fn finish(mut client: Frames2, agrees: bool) -> TcpStream {
+    if agrees {
+        loop {
+            let frame = client.next().expect("the connection goes on");
+            if frame.kind == SETTINGS && frame.payload == [0, 1, 0, 0, 0, 0] {
+                break client.send(&[Frame::new(SETTINGS, 1, 0, &[])]);
+            }
+        }
+    }
+    client.into_inner()
+}
+
+#[test]
+fn an_idle_connection_of_http_2_costs_little() {
+    let _alone = alone();
+    let limit = superpoll::limits::raise_descriptors().unwrap();
+    if limit < 3 * (BEFORE + COUNTED) as u64 {
+        println!("skipped: {limit} descriptors are too few");
+        return;
+    }
+    let (folder, trusted) = (folder(), tempfile::tempdir().unwrap());
+    let mut config = trust(trusted.path());
+    config.resumption = Resumption::disabled();
+    let (cert, key) = (trusted.path().join("cert.pem"), trusted.path().join("key.pem"));
+    let text = format!(
+        "[[listeners]]\naddress = \"127.0.0.1:0\"\n\
+         tls = {{ certificate = {cert:?}, key = {key:?} }}\n[timeouts]\npark = \"100ms\"\n\
+         [[hosts]]\n[[hosts.routes]]\nfiles.root = {:?}\n",
+        folder.path()
+    );
+    let cases =
+        [(0, true, BOUND), (10, true, BOUND), (0, false, AWAKE_BOUND), (10, false, AWAKE_BOUND)];
+    for (fields, agrees, bound) in cases {
+        let stage = Stage::new(BackendKind::Epoll, 1, &text);
+        let Address::Tcp { port, .. } = stage.addresses[0] else { panic!("it is TCP") };
+        let mut streams = Vec::with_capacity(BEFORE + COUNTED);
+        let mut add = |count: usize| {
+            let clients: Vec<_> = (0..count).map(|_| connect(port, &config, fields)).collect();
+            streams.extend(clients.into_iter().map(|client| finish(client, agrees)));
+        };
+        add(BEFORE);
+        // Those that have agreed fall asleep soon.
+        std::thread::sleep(Duration::from_secs(1));
+        let before = sys::bytes();
+        add(COUNTED);
+        let end = Instant::now() + PATIENCE;
+        let cost = loop {
+            let cost = sys::bytes().saturating_sub(before) / COUNTED;
+            if cost <= bound || Instant::now() > end {
+                break cost;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        };
+        println!("{fields} fields, agrees: {agrees}: {cost} bytes allocated");
+        assert!(cost > 500, "{cost} bytes are too few to be true");
+        assert!(cost <= bound, "each connection costs {cost} bytes");
+        stage.until(|engine| &engine.active, streams.len() as u64);
+    }
+}
