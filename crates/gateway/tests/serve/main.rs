@@ -4,6 +4,7 @@ mod certificates;
 mod dormant2;
 mod dormant2_random;
 mod ending;
+mod floods2;
 mod frames2;
 mod guarded;
 mod http1;
