@@ -120,13 +120,13 @@ impl Client {
     /// it.
     async fn record(&mut self) -> io::Result<Vec<u8>> {
         loop {
-            let length = match self.bytes.first_chunk::<HEADER>() {
-                None => None,
-                Some(&[20..=23, 3, _, high, low]) => {
+            let length = match self.bytes[..] {
+                [20..=23, 3, _, high, low, ..] => {
                     let length = HEADER + usize::from(u16::from_be_bytes([high, low]));
                     Some(if length > LONGEST { self.bytes.len() } else { length })
                 }
-                Some(_) => Some(self.bytes.len()),
+                [] | [20..=23] | [20..=23, 3, ..] => None,
+                [..] => Some(self.bytes.len()),
             };
             if let Some(length) = length.filter(|length| *length <= self.bytes.len()) {
                 let rest = self.bytes.split_off(length);

@@ -17,4 +17,5 @@ mod slow;
 mod stage;
 mod stalled;
 mod tls;
+mod tls_garbage;
 mod unix;
