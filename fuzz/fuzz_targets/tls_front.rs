@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, mpsc};
 use std::time::{Duration, Instant};
 
+use futures_rustls::rustls::client::Resumption;
 use futures_rustls::rustls::crypto::ring;
 use futures_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use futures_rustls::rustls::version::{TLS12, TLS13};
@@ -68,6 +69,8 @@ static FRONT: LazyLock<Front> = LazyLock::new(|| {
             .with_root_certificates(roots.clone())
             .with_no_client_auth();
         client.alpn_protocols = vec![b"http/1.1".to_vec()];
+        // The model knows no sessions.
+        client.resumption = Resumption::disabled();
         Arc::new(client)
     });
     let (told, heard) = mpsc::channel();

@@ -19,6 +19,8 @@ mod rights;
 mod stage;
 mod systemd;
 mod tls;
+mod tls_clients;
+mod tls_cost;
 #[path = "../../../gateway/tests/channel/tokens.rs"]
 #[expect(dead_code, reason = "shared with the tests of channels")]
 mod tokens;

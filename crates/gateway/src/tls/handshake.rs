@@ -217,7 +217,7 @@ fn direction(
         true => told?,
         false => secret(&[key.as_ref(), iv.as_ref()]),
     };
-    let RawKey { key: made, key_len, iv: made_iv } = RawKey::of(suite, &secret);
-    let is_same = made[..key_len] == *key.as_ref() && made_iv[..] == *iv.as_ref();
-    is_same.then(|| (Direction::new(suite, secret, number), suite))
+    let made = RawKey::of(suite, &secret);
+    let is_same = made.key[..made.key_len] == *key.as_ref() && made.iv[..] == *iv.as_ref();
+    is_same.then(|| (Direction::with_key(suite, secret, made, number), suite))
 }

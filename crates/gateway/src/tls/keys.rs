@@ -79,7 +79,13 @@ pub(super) struct Direction {
 
 impl Direction {
     pub(super) fn new(suite: Suite, secret: Secret, number: u64) -> Direction {
-        let RawKey { key, key_len, iv } = RawKey::of(suite, &secret);
+        let raw = RawKey::of(suite, &secret);
+        Direction::with_key(suite, secret, raw, number)
+    }
+
+    /// Returns one whose key was made of the secret already.
+    pub(super) fn with_key(suite: Suite, secret: Secret, raw: RawKey, number: u64) -> Direction {
+        let RawKey { key, key_len, iv } = raw;
         let key = UnboundKey::new(suite.algorithm(), &key[..key_len]);
         let key = LessSafeKey::new(key.expect("the key has the length of the cipher's keys"));
         Direction { suite, secret, key, iv, number }

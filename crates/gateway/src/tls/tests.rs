@@ -52,7 +52,7 @@ fn configs(suite: CipherSuite) -> (Arc<ClientConfig>, Arc<ServerConfig>) {
     (Arc::new(client), Arc::new(server))
 }
 
-const SUITES: [CipherSuite; 6] = [
+pub(super) const SUITES: [CipherSuite; 6] = [
     CipherSuite::TLS13_AES_128_GCM_SHA256,
     CipherSuite::TLS13_AES_256_GCM_SHA384,
     CipherSuite::TLS13_CHACHA20_POLY1305_SHA256,
@@ -62,7 +62,7 @@ const SUITES: [CipherSuite; 6] = [
 ];
 
 /// Takes the first record off the bytes.
-fn split(bytes: &mut Vec<u8>) -> Option<Vec<u8>> {
+pub(super) fn split(bytes: &mut Vec<u8>) -> Option<Vec<u8>> {
     let length = records::length(bytes).unwrap()?;
     (bytes.len() >= length).then(|| {
         let rest = bytes.split_off(length);
@@ -70,7 +70,7 @@ fn split(bytes: &mut Vec<u8>) -> Option<Vec<u8>> {
     })
 }
 
-fn sent(client: &mut ClientConnection) -> Vec<u8> {
+pub(super) fn sent(client: &mut ClientConnection) -> Vec<u8> {
     let mut bytes = Vec::new();
     while client.wants_write() {
         client.write_tls(&mut bytes).unwrap();
@@ -78,31 +78,37 @@ fn sent(client: &mut ClientConnection) -> Vec<u8> {
     bytes
 }
 
+/// Returns a client and a server whose handshake is over.
+pub(super) fn shake_hands(suite: CipherSuite) -> (ClientConnection, Handshake) {
+    let (client, server) = configs(suite);
+    let name = ServerName::try_from("localhost").unwrap();
+    let mut client = ClientConnection::new(client, name).unwrap();
+    let mut handshake = Handshake::new(&server).unwrap();
+    while handshake.session.is_handshaking() {
+        let mut bytes = sent(&mut client);
+        while !bytes.is_empty() {
+            // The header of the first record has another version.
+            bytes[2] = 3;
+            let record = split(&mut bytes).unwrap();
+            handshake.take(&record).unwrap();
+        }
+        let mut answer = Vec::new();
+        while handshake.session.wants_write() {
+            handshake.session.write_tls(&mut answer).unwrap();
+        }
+        let mut answer = &answer[..];
+        while !answer.is_empty() {
+            client.read_tls(&mut answer).unwrap();
+            client.process_new_packets().unwrap();
+        }
+    }
+    assert!(!client.is_handshaking());
+    (client, handshake)
+}
+
 impl Pair {
     fn new(suite: CipherSuite) -> Pair {
-        let (client, server) = configs(suite);
-        let name = ServerName::try_from("localhost").unwrap();
-        let mut client = ClientConnection::new(client, name).unwrap();
-        let mut handshake = Handshake::new(&server).unwrap();
-        while handshake.session.is_handshaking() {
-            let mut bytes = sent(&mut client);
-            while !bytes.is_empty() {
-                // The header of the first record has another version.
-                bytes[2] = 3;
-                let record = split(&mut bytes).unwrap();
-                handshake.take(&record).unwrap();
-            }
-            let mut answer = Vec::new();
-            while handshake.session.wants_write() {
-                handshake.session.write_tls(&mut answer).unwrap();
-            }
-            let mut answer = &answer[..];
-            while !answer.is_empty() {
-                client.read_tls(&mut answer).unwrap();
-                client.process_new_packets().unwrap();
-            }
-        }
-        assert!(!client.is_handshaking());
+        let (client, handshake) = shake_hands(suite);
         Pair { client, server: handshake.leave().unwrap(), received: Vec::new() }
     }
 

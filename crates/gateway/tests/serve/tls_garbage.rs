@@ -9,6 +9,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::Arc;
 
+use futures_rustls::rustls::client::Resumption;
 use futures_rustls::rustls::crypto::ring;
 use futures_rustls::rustls::pki_types::pem::PemObject;
 use futures_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -73,6 +74,8 @@ impl Front {
                 .with_root_certificates(roots.clone())
                 .with_no_client_auth();
             client.alpn_protocols = vec![b"http/1.1".to_vec()];
+            // The model knows no sessions.
+            client.resumption = Resumption::disabled();
             Arc::new(client)
         });
         let stage = Stage::new(backend, 1, &text);
@@ -256,7 +259,9 @@ fn records_and_messages_that_are_too_long_end_with_an_alert() {
 #[test]
 fn requests_without_encryption_get_an_alert() {
     let front = Front::new(BackendKind::Adaptive, "20s");
-    for text in ["GET / HTTP/1.1\r\nhost: a\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "SSH-2.0-x\r\n"] {
+    for text in
+        ["GET / HTTP/1.1\r\nhost: a\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "SSH-2.0-x\r\n"]
+    {
         let expected = front.expected(text.as_bytes());
         assert!(matches!(&expected[..], [Answered { alert: Some([2, _]), .. }]), "{expected:?}");
         assert_eq!(front.answer(&[text.as_bytes()]), expected);
