@@ -7,6 +7,7 @@ mod client;
 #[path = "../keep/crowd.rs"]
 #[expect(dead_code, reason = "shared with the tests of the keeper")]
 mod crowd;
+mod encrypted;
 mod live;
 #[path = "../program/mod.rs"]
 mod program;

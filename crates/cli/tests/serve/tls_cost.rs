@@ -22,8 +22,8 @@ use rustls::{
 
 use crate::stage::{Server, Site, connect, run};
 
-const ROUNDS: usize = 15;
-const CONNECTIONS: usize = 1000;
+const ROUNDS: usize = 121;
+const CONNECTIONS: usize = 100;
 
 const TEXT: &str = "
     [[listeners]]

@@ -14,6 +14,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
+#[cfg(test)]
+use futures_rustls::rustls::ClientConnection;
 use futures_rustls::rustls::{
     self, ConnectionTrafficSecrets, KeyLog, ProtocolVersion, ServerConfig, ServerConnection,
 };
@@ -106,6 +108,20 @@ impl Handshake {
     #[cfg(test)]
     pub(super) fn leave(self) -> Option<Records> {
         leave(self.session, self.secrets)
+    }
+
+    /// Stays in rustls, and returns the records of the client, which leaves it.
+    #[cfg(test)]
+    pub(super) fn and_client(
+        self,
+        client: ClientConnection,
+    ) -> Option<(ServerConnection, Records)> {
+        let Handshake { session, secrets: [client_secret, server_secret] } = self;
+        let is_tls13 = session.protocol_version()? == ProtocolVersion::TLSv1_3;
+        let extracted = client.dangerous_extract_secrets().ok()?;
+        let (sealing, suite) = direction(is_tls13, extracted.tx, client_secret)?;
+        let (opening, _) = direction(is_tls13, extracted.rx, server_secret)?;
+        Some((session, Records::new(Sealer::new(suite, sealing), opening)))
     }
 }
 

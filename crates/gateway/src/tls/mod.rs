@@ -33,6 +33,8 @@
 mod cost;
 pub(crate) mod handshake;
 mod keys;
+#[cfg(test)]
+mod model;
 mod parked;
 mod pool;
 mod record;

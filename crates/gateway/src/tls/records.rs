@@ -62,6 +62,7 @@ pub(crate) enum Alert {
     UnexpectedMessage = 10,
     BadRecordMac = 20,
     RecordOverflow = 22,
+    IllegalParameter = 47,
     DecodeError = 50,
     InternalError = 80,
     UserCanceled = 90,
@@ -294,7 +295,7 @@ impl Records {
             [_, _, _, _, asks @ (0 | 1)] => asks == 1,
             [_, _, _, _, _] => {
                 let what = "a change of keys that says neither yes nor no";
-                return Err(Violation::Broken(Alert::DecodeError, what));
+                return Err(Violation::Broken(Alert::IllegalParameter, what));
             }
             _ => return Ok(Record::Control),
         };

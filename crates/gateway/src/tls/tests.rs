@@ -32,7 +32,7 @@ fn configs(suite: CipherSuite) -> (Arc<ClientConfig>, Arc<ServerConfig>) {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let mut roots = RootCertStore::empty();
     roots.add(made.cert.der().clone()).unwrap();
-    let client = ClientConfig::builder_with_provider(provider.clone())
+    let mut client = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .or_else(|_| {
             ClientConfig::builder_with_provider(provider.clone())
@@ -41,6 +41,8 @@ fn configs(suite: CipherSuite) -> (Arc<ClientConfig>, Arc<ServerConfig>) {
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
+    // So that a client can break the rules with the right keys.
+    client.enable_secret_extraction = true;
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
     let mut server = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
@@ -411,14 +413,14 @@ proptest! {
 }
 
 /// Returns the records of the server, and those of a client without rules.
-fn unruly(suite: CipherSuite) -> (Records, Records) {
+pub(super) fn unruly(suite: CipherSuite) -> (Records, Records) {
     let pair = Pair::new(suite);
     let mirrored = Box::new(ParkedKeys::of(&pair.server)).mirrored();
     (pair.server, mirrored.into_records().0)
 }
 
 /// Seals a record of the client.
-fn sealed(client: &mut Records, kind: Kind, text: &[u8]) -> Vec<u8> {
+pub(super) fn sealed(client: &mut Records, kind: Kind, text: &[u8]) -> Vec<u8> {
     let mut record = Vec::new();
     client.sealer().seal_one(kind, text, &mut record).unwrap();
     record
@@ -491,7 +493,7 @@ fn floods_and_messages_out_of_place_end_the_connection_with_their_alert() {
         // A ticket from a client.
         (tls13, vec![(Kind::Handshake, &[4, 0, 0, 1, 0])], Alert::UnexpectedMessage),
         (tls13, vec![(Kind::Handshake, b"")], Alert::UnexpectedMessage),
-        (tls13, vec![(Kind::Handshake, &[24, 0, 0, 1, 2])], Alert::DecodeError),
+        (tls13, vec![(Kind::Handshake, &[24, 0, 0, 1, 2])], Alert::IllegalParameter),
         // Something behind a change of keys in the same record.
         (tls13, vec![(Kind::Handshake, &[24, 0, 0, 1, 0, 24])], Alert::UnexpectedMessage),
         (
