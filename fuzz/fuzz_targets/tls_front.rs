@@ -1,4 +1,4 @@
-//! What a client of TLS may send, to a server on the loopback interface, compared with rustls.
+//! Arbitrary bytes of a client of TLS, to a server on the loopback interface, compared with rustls.
 //!
 //! `cargo +nightly fuzz run tls_front`. The first byte chooses the versions of the client and how the
 //! rest is used: as the first bytes of a connection, as changes of a client's first message (a place
@@ -173,7 +173,7 @@ fn records(mut bytes: &[u8]) -> Vec<(u8, Option<[u8; 2]>)> {
     all
 }
 
-/// Reads to the end. The server may reset a connection of which it has not read everything.
+/// Reads to the end, or to a reset: the server may close a connection before it has read everything.
 fn read(stream: &mut TcpStream) -> Vec<u8> {
     let (mut bytes, mut room) = (Vec::new(), [0; 4096]);
     loop {

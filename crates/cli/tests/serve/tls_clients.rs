@@ -117,7 +117,7 @@ fn python() {
 #[test]
 fn java() {
     let Some(java) = tool("java") else { return };
-    // The program is compiled as it starts, which takes more than what runs programs.
+    // The program is compiled as it starts, so a JDK is needed.
     let modules = run(Command::new(&java).arg("--list-modules"));
     if !modules.contains("jdk.compiler") || !modules.contains("java.net.http") {
         println!("skipped: {} is no JDK of version 11 or later", java.display());
@@ -170,10 +170,10 @@ fn curl() {
     front.server.finish();
 }
 
-/// OpenSSL's client, which is told by lines what to send, and by single letters to do something else.
+/// OpenSSL's client. It sends the lines of its input; single letters are commands.
 struct OpenSsl {
     child: Running,
-    /// What it writes to either place.
+    /// Its standard output and standard error.
     output: BufReader<std::io::PipeReader>,
 }
 
@@ -192,7 +192,7 @@ impl OpenSsl {
         self.child.0.stdin.as_mut().unwrap().write_all(text.as_bytes()).unwrap();
     }
 
-    /// Reads until its output has this text, and returns what was before it.
+    /// Reads until its output has this text, and returns everything up to its end.
     fn until(&mut self, text: &str) -> String {
         let mut read = Vec::new();
         while !read.ends_with(text.as_bytes()) {

@@ -4,8 +4,8 @@
 //! `SUPERPOLL_BUILDS=BEFORE,AFTER cargo test -p superpoll-cli --test serve tls_cost -- --ignored --nocapture`
 //!
 //! names the two programs. Their servers take turns on the first processor, and the client is on
-//! another one. A connection is a handshake and its end; with a request it also has an answer of 10
-//! bytes.
+//! another one. A connection is a handshake and its end; with a request there is an
+//! answer of 10 bytes as well.
 
 use std::io::{Read, Write};
 use std::process::Command;

@@ -23,7 +23,7 @@ const ROUNDS: usize = 61;
 const TURN: usize = 4 << 20;
 const MOST_RECORDS: usize = 8192;
 
-/// The records that are written or read at once: what rustls' buffers take.
+/// The records that are written or read at once, as many as fit into the buffers of rustls.
 fn batch(length: usize) -> usize {
     (16_384 / length).clamp(1, 16)
 }

@@ -170,7 +170,7 @@ fn answered(mut bytes: &[u8]) -> Vec<Answered> {
     all
 }
 
-/// Reads to the end. The server may reset a connection of which it has not read everything.
+/// Reads to the end, or to a reset: the server may close a connection before it has read everything.
 fn read(stream: &mut TcpStream) -> Vec<u8> {
     let (mut bytes, mut room) = (Vec::new(), [0; 4096]);
     loop {
