@@ -283,7 +283,9 @@ fn report_warnings(error_log: &ErrorLog, config: &Config) {
 
 /// Hides the memory of a server with TLS.
 fn hide_keys(options: &Options, config: &Config) -> Result<(), String> {
-    if options.dumpable || config.listeners.iter().all(|listener| listener.tls.is_none()) {
+    let keeps_keys = config.keeper.as_ref().is_some_and(|keeper| keeper.tls);
+    let has_keys = keeps_keys || config.listeners.iter().any(|listener| listener.tls.is_some());
+    if options.dumpable || !has_keys {
         return Ok(());
     }
     secrecy::hide_memory().map_err(|error| format!("hiding this process' memory: {error}"))

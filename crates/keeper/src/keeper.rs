@@ -179,6 +179,9 @@ pub struct Keeper {
     /// When to accept links again, after the process had no descriptor left for one.
     accepts_again_at: Option<Instant>,
     open_pidfd: OpenPidfd,
+    /// A mistake for the model.
+    #[cfg(test)]
+    lets_yielded_overtake: bool,
     /// Since when orphans or records have been here without a server.
     without_server_since: Option<Instant>,
     /// When the keeper was created. One that has never had any work ends after a while, too.
@@ -230,6 +233,8 @@ impl Keeper {
             doubtful: Vec::new(),
             accepts_again_at: None,
             open_pidfd: Box::new(sessions::open_pidfd),
+            #[cfg(test)]
+            lets_yielded_overtake: false,
             without_server_since: None,
             opened: Instant::now(),
             had_work: false,

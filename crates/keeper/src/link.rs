@@ -260,7 +260,7 @@ impl From<OwnedFd> for KeeperLink {
 
 /// Whether a descriptor is readable. That of a [revocation](KeeperLink::revoke) is when the link is
 /// revoked, that of a process when the process has ended.
-pub(crate) fn is_readable(descriptor: &OwnedFd) -> bool {
+pub(crate) fn is_readable(descriptor: &impl AsFd) -> bool {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
     let mut one = [PollFd::new(descriptor, PollFlags::IN)];
     rustix::event::poll(&mut one, Some(&now)).is_ok_and(|ready| ready > 0)

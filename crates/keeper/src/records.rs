@@ -46,6 +46,11 @@ impl Records {
         }
     }
 
+    /// Drops the beginning of a record that has not arrived in full: its server has ended.
+    pub(crate) fn drop_partial(&mut self) {
+        self.partial = None;
+    }
+
     pub(crate) fn trim(&mut self, space: u64, below: u64) {
         if below == u64::MAX {
             self.all.retain(|&(known, _), _| known != space);
@@ -119,6 +124,11 @@ mod tests {
         records.trim(1, u64::MAX);
         records.trim(u64::MAX, u64::MAX);
         assert_eq!(names(&records), [(0, 9), (2, 1)]);
+        // The beginning of a record of a server that has ended, and one of the next server.
+        records.keep(&record(0, 9, true, b"half of one"));
+        records.drop_partial();
+        records.keep(&record(0, 9, false, b"another"));
+        assert_eq!(records.iter().next(), Some((0, 9, &b"another"[..])));
         // The end of a record never comes if its server has gone.
         records.keep(&record(7, 7, true, b"half"));
         records.keep(&record(7, 8, false, b"whole"));

@@ -107,6 +107,10 @@ impl TicketSecrets {
     /// Goes on with the secrets of another server. A record that makes no sense is ignored: clients
     /// then make full handshakes.
     pub(crate) fn adopt(&self, record: &[u8]) {
+        self.adopt_at(now(), record);
+    }
+
+    fn adopt_at(&self, now: u64, record: &[u8]) {
         let (entries, rest) = record.as_chunks::<ENTRY>();
         if !rest.is_empty() || entries.len() > MOST {
             return;
@@ -119,6 +123,8 @@ impl TicketSecrets {
                 let bytes = Zeroizing::new(bytes.try_into().ok()?);
                 Some(Secret { since: u64::from_le_bytes(*since), bytes })
             })
+            // By a clock that was wrong, one would be in use until that time.
+            .filter(|secret| secret.since <= now.saturating_add(MAKES))
             .collect();
         state.secrets.sort_by_key(|secret| secret.since);
         state.changes += 1;
@@ -322,14 +328,17 @@ mod tests {
         let new = one.encrypt_at(NOW + MAKES, b"new").unwrap();
         let records = kept.lock().unwrap();
         assert_eq!(records.iter().map(Vec::len).collect::<Vec<_>>(), [0, ENTRY, 2 * ENTRY]);
-        second.adopt(&records[2]);
+        second.adopt_at(NOW + MAKES, &records[2]);
         let next = ticketer(&second, "one");
         assert_eq!(next.decrypt_at(NOW + MAKES, &old).as_deref(), Some(&b"old"[..]));
         assert_eq!(next.decrypt_at(NOW + MAKES, &new).as_deref(), Some(&b"new"[..]));
         // What makes no sense changes nothing.
-        second.adopt(b"?");
-        second.adopt(&vec![0; ENTRY * (MOST + 1)]);
+        second.adopt_at(NOW + MAKES, b"?");
+        second.adopt_at(NOW + MAKES, &vec![0; ENTRY * (MOST + 1)]);
         assert!(next.decrypt_at(NOW + MAKES, &new).is_some());
+        // Nor does a secret of a far future.
+        second.adopt_at(NOW - 2 * MAKES, &records[2]);
+        assert_eq!(second.state().secrets.len(), 0);
         assert!(!format!("{next:?} {second:?}").contains(&format!("{:?}", &records[1][8..12])));
     }
 }

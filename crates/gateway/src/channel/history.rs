@@ -51,7 +51,7 @@ pub(super) struct History {
     records: Option<(Arc<dyn RecordStore>, u64)>,
     /// The bytes that were published since this server continued the channel of another one, until
     /// the subscribers of that server are all here. Nothing is dropped from the log meanwhile.
-    gathered: Option<u64>,
+    gathering: Option<Box<Gathering>>,
     /// The names of messages in the log, if any of them has one.
     names: Option<Box<Names>>,
     /// The offsets before each message in the log, while messages are recorded.
@@ -60,6 +60,14 @@ pub(super) struct History {
     last_offsets: [Offsets; 2],
     /// Where the bytes of the messages in the log count.
     budget: Arc<Budget>,
+}
+
+/// The time until the subscribers of another server are all here.
+struct Gathering {
+    /// The bytes that were published in it.
+    bytes: u64,
+    /// The number of the other server's last message.
+    inherited: u64,
 }
 
 impl History {
@@ -71,7 +79,7 @@ impl History {
         budget: Arc<Budget>,
     ) -> History {
         let last = messages.last().map_or(0, |message| message.id);
-        let gathered = is_gathering.then_some(0);
+        let gathering = is_gathering.then(|| Box::new(Gathering { bytes: 0, inherited: last }));
         budget.add(messages.iter().map(cost).sum());
         let mut history = History {
             name,
@@ -79,7 +87,7 @@ impl History {
             log: VecDeque::new(),
             last,
             records: None,
-            gathered,
+            gathering,
             names: None,
             offsets: VecDeque::new(),
             last_offsets: Default::default(),
@@ -109,7 +117,7 @@ impl History {
     /// Drops the oldest messages for one of this cost, as far as the budget demands it. If that
     /// would not make room for the message, drops none and returns `false`.
     pub(super) fn make_room(&mut self, bytes: u64) -> bool {
-        if self.gathered.is_some() {
+        if self.gathering.is_some() {
             // The messages of that time have a bound of their own.
             return true;
         }
@@ -218,19 +226,25 @@ impl History {
 
     /// Whether messages are still kept for subscribers of another server.
     pub(super) fn is_gathering(&self) -> bool {
-        self.gathered.is_some()
+        self.gathering.is_some()
+    }
+
+    /// Returns the number of the last message of another server, whose subscribers are still to
+    /// come.
+    pub(super) fn inherited(&self) -> Option<u64> {
+        self.gathering.as_ref().map(|gathering| gathering.inherited)
     }
 
     /// Keeps `length` messages from now on.
     pub(super) fn change(&mut self, length: usize) {
-        if self.gathered.is_none() {
+        if self.gathering.is_none() {
             self.shorten(length);
         }
     }
 
     /// Ends the time in which nothing is dropped.
     pub(super) fn finish_gathering(&mut self, length: usize) {
-        if self.gathered.take().is_some() {
+        if self.gathering.take().is_some() {
             self.shorten(length);
         }
     }
@@ -255,21 +269,21 @@ impl History {
     /// Keeps the last message that was numbered, and drops older messages for it if there are
     /// `length` already.
     pub(super) fn keep(&mut self, message: Message, length: usize) {
-        if let Some(gathered) = &mut self.gathered {
-            *gathered += cost(&message);
-            if *gathered > GATHERED {
+        if let Some(gathering) = &mut self.gathering {
+            gathering.bytes += cost(&message);
+            if gathering.bytes > GATHERED {
                 // Subscribers that are not here by now count as slow.
-                self.gathered = None;
+                self.gathering = None;
                 self.shorten(length);
             }
         }
-        if self.gathered.is_none() {
+        if self.gathering.is_none() {
             while self.log.len() >= length.max(1) {
                 self.drop_oldest();
             }
         }
         let id = message.id;
-        if length > 0 || self.gathered.is_some() {
+        if length > 0 || self.gathering.is_some() {
             self.budget.add(cost(&message));
             self.enter_names(&message);
             if self.records.is_some() {

@@ -165,6 +165,12 @@ impl Hub {
         self.state().history.offset(id, form)
     }
 
+    /// Returns the number of the last message of another server, as long as its subscribers are
+    /// still to come.
+    pub(super) fn inherited(&self) -> Option<u64> {
+        self.state().history.inherited()
+    }
+
     fn with(name: Arc<str>, options: Arc<Channel>, epoch: u64, history: History) -> Arc<Hub> {
         let state = State {
             options,

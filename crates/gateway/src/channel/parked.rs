@@ -226,6 +226,9 @@ impl LocalSubscribers {
     ) -> Option<()> {
         let options = self.hub.options();
         let (sent, overhead) = (left.sent, left.overhead());
+        // The other server may have sent messages that nobody knows any more. Those of this server
+        // have their numbers, and must not be taken for them.
+        let inherited = self.hub.inherited().filter(|&inherited| last <= inherited)?;
         let mut since = self.hub.join(self.queue_id, Some(self.cursor(last)));
         if let Some(record) = &record {
             since.messages.retain(|message| record.gets(message));
@@ -242,7 +245,8 @@ impl LocalSubscribers {
         since.missed &= before.is_none();
         let (before, written) = before.unwrap_or_default();
         let sent = usize::try_from(sent - written).unwrap_or(usize::MAX);
-        let encoded = Encoded::covering(form, self.hub.source(), &since.messages, sent);
+        let known = since.messages.partition_point(|message| message.id <= inherited);
+        let encoded = Encoded::covering(form, self.hub.source(), &since.messages[..known], sent);
         // If some are missing, the messages that it was sent are not kept.
         let is_known = sent == 0 || !since.missed;
         let place = is_known.then(|| encoded.go_on(left, before, sent)).flatten();

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use superpoll::backend::KeeperStatus;
 use superpoll::{Events, Interest, Key};
 
 use super::{BATCH, ConnectionOwner, ParkedConnection, ParkingLot, ResumeReason};
@@ -14,13 +15,16 @@ impl ParkingLot {
     ///
     /// # Errors
     ///
-    /// The connection cannot be watched.
+    /// The connection cannot be watched, or keys stay in this server.
     pub(crate) fn hold(
         &self,
         parked: ParkedConnection,
         owner: Rc<dyn ConnectionOwner>,
         record: &ConnectionRecord,
     ) -> Option<Key> {
+        if !self.leaves_keys {
+            return None;
+        }
         let record = |_: &mut ParkedConnection| Some(record.clone());
         self.enter(parked, owner, Interest::READ_CLOSED, None, record).ok()
     }
@@ -69,7 +73,11 @@ impl ParkingLot {
         // This wait reports each connection that became ready before the keeper heard that the
         // connections belong to another server.
         let _ = self.poller.borrow_mut().wait(&mut Events::with_limit(BATCH), Some(Duration::ZERO));
-        self.reclaim_rest();
+        // Without its keeper the poller has all of them back, and another server may have them, too.
+        let is_lost = matches!(self.poller.borrow().keeper_status(), KeeperStatus::Lost(_));
+        if !is_lost {
+            self.reclaim_rest();
+        }
         let handed_over = self.handed_over.take();
         let count = handed_over.len();
         for entry in handed_over {

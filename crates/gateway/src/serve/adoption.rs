@@ -224,8 +224,13 @@ impl Server {
         while left.load(Ordering::Acquire) > 0 && Instant::now() < end {
             time::sleep(NAP).await;
         }
-        // What is still held is as a server left it that may not have come to rest.
-        succession.report_yielded(!self.adopting.load(Ordering::Acquire));
+        if left.load(Ordering::Acquire) > 0 {
+            // An engine does not answer, and may write to its connections later on.
+            succession.abandon();
+        } else {
+            // What is still held is as a server left it that may not have come to rest.
+            succession.report_yielded(!self.adopting.load(Ordering::Acquire));
+        }
         let elsewhere = Arc::new(AtomicUsize::new(0));
         let counted = elsewhere.clone();
         let busy = self.on_engines(move |local| {

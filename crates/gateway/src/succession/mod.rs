@@ -282,6 +282,11 @@ impl Succession {
         self.with(Control::settled);
     }
 
+    /// Makes void everything that was left: no other server is given it.
+    pub(crate) fn abandon(&self) {
+        self.control().take().into_iter().for_each(Control::give_up);
+    }
+
     /// Ends the succession: there will be no successor.
     pub(crate) fn end(&self) {
         if let Some(control) = self.control().take() {

@@ -152,6 +152,32 @@ impl Keeper {
         self.links_of(number).into_iter().for_each(|index| self.receive(index));
     }
 
+    /// Handles all packets that have come on the links of a server's loops. What was left on a link
+    /// that has more is forgotten: some of it may have been taken back.
+    pub(super) fn receive_from_loops(&mut self, number: u64) {
+        #[cfg(test)]
+        if self.lets_yielded_overtake {
+            return;
+        }
+        for index in self.links_of(number) {
+            let has_more = |keeper: &Keeper| {
+                let client = keeper.clients.get(index);
+                client.is_some_and(|client| {
+                    client.kind == ClientKind::Loop(number) && is_readable(&client.link)
+                })
+            };
+            // A link holds fewer packets than that.
+            for _ in 0..TURN {
+                if has_more(self) {
+                    self.receive(index);
+                }
+            }
+            if has_more(self) {
+                self.registrations.forget_link(index);
+            }
+        }
+    }
+
     /// Handles the end of a server's process, after which the server cannot act on anything.
     pub(super) fn process_ended(&mut self, place: usize) {
         let Some(session) = self.sessions.get(place) else { return };

@@ -48,6 +48,9 @@ impl Keeper {
         for (_, client) in &mut self.clients {
             client.has_finished |= client.kind == ClientKind::Loop(session);
         }
+        // What it took back before it yielded must not go to another server. A packet on this link
+        // may have overtaken those on the links of its loops.
+        self.receive_from_loops(session);
         self.has_yielded(session);
         self.registrations.orphan_session(session);
         if self.succession.as_ref().is_some_and(|succession| succession.before == Some(index))
@@ -68,6 +71,7 @@ impl Keeper {
         if !self.may_hand_over(successor) {
             return;
         }
+        self.records.drop_partial();
         let (all, records) = (self.registrations.mark_handed_over(), self.records.all());
         self.begin_transfer(successor, Transfer::new(false, all, records));
     }

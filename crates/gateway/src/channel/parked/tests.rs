@@ -147,6 +147,41 @@ fn a_successor_goes_on_behind_any_byte() {
     });
 }
 
+/// A server that was killed may have sent messages that nobody knows any more. Those that its
+/// successor has published by then have their numbers, and are not taken for them.
+#[test]
+fn a_successor_does_not_take_its_own_messages_for_those_of_another_server() {
+    let options = Channel { history: 100, ..Channel::default() };
+    Runtime::new().unwrap().block_on(async {
+        let lot = parking_lot();
+        for form in FORMS {
+            let messages = messages(form);
+            let all = encoded(form, &messages);
+            let own = encoded(form, &[message(form, 5, "own")]);
+            for (last, sent, goes_on) in [
+                (0, all.len(), true),
+                (0, all.len() + 1, false),
+                (0, all.len() + own.len(), false),
+                (4, own.len(), false),
+                (4, 0, true),
+                (5, 0, false),
+            ] {
+                let hub = Hub::restore("/c".into(), EPOCH, messages.clone());
+                hub.change(options.clone());
+                publish(&hub, form, "own");
+                let subscribers = subscribers(&hub, &lot);
+                let (parked, client) = connection();
+                let outcome =
+                    subscribers.adopt(parked, form, (last, false), whole(form), sent as u64);
+                assert_eq!(outcome.is_some(), goes_on, "{form:?} {last} {sent}");
+                if goes_on {
+                    assert!(read_all(&client, own.len()).await == own, "{form:?} {last} {sent}");
+                }
+            }
+        }
+    });
+}
+
 /// A subscriber that was sent more messages than are kept goes on all the same, if it was sent
 /// all of those that are not kept.
 #[test]

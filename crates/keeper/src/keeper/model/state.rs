@@ -21,6 +21,8 @@ pub(super) enum Mistake {
     KeepsOrderly,
     /// A server that yields says that it came to rest, with connections that it only holds.
     YieldsWhatIsHeld,
+    /// The keeper believes a server that yields before it has heard what the server took back.
+    LetsYieldedOvertake,
 }
 
 /// What a server knows of an encrypted connection: the key, the number of the next record, and

@@ -466,6 +466,8 @@ impl<S: KeeperHandle> KeeperClient for Kept<S> {
             // messages under way of other registrations stood in the way.
             let now = Instant::now();
             if all.is_empty() {
+                // It may still hold some that were taken back a moment ago.
+                self.catch_up(cx);
                 break;
             } else if all.len() < before {
                 until = now + PATIENCE;
