@@ -27,6 +27,7 @@ use super::local_subscribers::{Delivery, LocalSubscribers};
 use super::mailbox::{EndReason, Mailbox};
 use super::mercure::reader::ReaderRecord;
 use super::mercure::subscriptions;
+use super::message::Message;
 use super::rights::Grant;
 use super::send_queue::SendQueue;
 use crate::config::Slow;
@@ -228,7 +229,7 @@ impl LocalSubscribers {
         let (sent, overhead) = (left.sent, left.overhead());
         // The other server may have sent messages that nobody knows any more. Those of this server
         // have their numbers, and must not be taken for them.
-        let inherited = self.hub.inherited().filter(|&inherited| last <= inherited)?;
+        let inherited = self.hub.inherited().filter(|&inherited| last <= inherited);
         let mut since = self.hub.join(self.queue_id, Some(self.cursor(last)));
         if let Some(record) = &record {
             since.messages.retain(|message| record.gets(message));
@@ -245,10 +246,11 @@ impl LocalSubscribers {
         since.missed &= before.is_none();
         let (before, written) = before.unwrap_or_default();
         let sent = usize::try_from(sent - written).unwrap_or(usize::MAX);
-        let known = since.messages.partition_point(|message| message.id <= inherited);
-        let encoded = Encoded::covering(form, self.hub.source(), &since.messages[..known], sent);
+        let is_known = |message: &Message| inherited.is_some_and(|last| message.id <= last);
+        let known = &since.messages[..since.messages.partition_point(is_known)];
+        let encoded = Encoded::covering(form, self.hub.source(), known, sent);
         // If some are missing, the messages that it was sent are not kept.
-        let is_known = sent == 0 || !since.missed;
+        let is_known = inherited.is_some() && (sent == 0 || !since.missed);
         let place = is_known.then(|| encoded.go_on(left, before, sent)).flatten();
         let Some((mut parked, begun, mut rest)) = place else {
             self.hub.leave(self.queue_id);
