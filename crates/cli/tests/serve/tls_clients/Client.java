@@ -76,6 +76,15 @@ public class Client {
         parameters.setProtocols(new String[] {arguments[2]});
         var large = Files.readAllBytes(Path.of(arguments[3]));
         var input = new BufferedReader(new InputStreamReader(System.in));
+        // First, since each of the clients below keeps a connection of its own.
+        http = HttpClient.newBuilder().sslContext(context).sslParameters(parameters)
+            .version(HttpClient.Version.HTTP_1_1).build();
+        small();
+        for (var round = 0; round < 2; round++) {
+            System.out.println("idle");
+            input.readLine();
+            small();
+        }
         for (var version : HttpClient.Version.values()) {
             for (var isChanging : new boolean[] {true, false}) {
                 var isTls13 = arguments[2].equals("TLSv1.3");
@@ -90,14 +99,7 @@ public class Client {
                 }
             }
         }
-        http = HttpClient.newBuilder().sslContext(context).sslParameters(parameters)
-            .version(HttpClient.Version.HTTP_1_1).build();
-        small();
-        for (var round = 0; round < 2; round++) {
-            System.out.println("idle");
-            input.readLine();
-            small();
-        }
+        parameters.setCipherSuites(null);
         var socket = connect(context, parameters);
         ask(socket);
         socket.getSession().putValue("mark", "here");
