@@ -87,3 +87,76 @@ impl ParkingLot {
         count
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::io::Read;
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+    use std::time::Instant;
+
+    use superpoll::backend::{Profile, Topology};
+    use superpoll_keeper::{KeeperLink, Notice, Request, Sums};
+    use superpoll_rt::Runtime;
+
+    use super::*;
+    use crate::parking_lot::WakeOn;
+    use crate::succession::state::Activity;
+    use crate::transport::Socket;
+
+    #[derive(Default)]
+    struct Owner(Cell<usize>);
+
+    impl ConnectionOwner for Owner {
+        fn resume(self: Rc<Self>, _: ParkedConnection, _: ResumeReason) {
+            self.0.set(self.0.get() + 1);
+        }
+    }
+
+    /// Takes what a server leaves, and answers its questions, until it is told to end.
+    fn keep(link: &KeeperLink, ends: &AtomicBool) {
+        let (mut packet, mut descriptors) = (Vec::new(), Vec::new());
+        while !ends.load(Ordering::Relaxed) {
+            let soon = Instant::now() + Duration::from_millis(5);
+            if link.wait(false, soon).unwrap() {
+                link.receive(&mut packet, &mut descriptors).unwrap();
+                if let Ok(Request::Sync(number)) = Request::decode(&packet) {
+                    link.send(&Notice::Synced(number, Sums::default()).encode(), &[]).unwrap();
+                }
+            }
+        }
+    }
+
+    /// When a server has said that it yields, another one may have its connections: it does not
+    /// take them back, even if the keeper has gone.
+    #[test]
+    fn connections_that_were_left_are_not_taken_back_when_the_keeper_is_lost() {
+        let (ours, theirs) = KeeperLink::pair().unwrap();
+        let ends: Arc<AtomicBool> = Arc::default();
+        let told = ends.clone();
+        let keeper = thread::spawn(move || keep(&ours, &told));
+        Runtime::new().unwrap().block_on(async move {
+            let tuning = Profile::Chat.into();
+            let prepared = ParkingLot::prepare(Topology::Process(theirs, tuning), false).unwrap();
+            let lot = ParkingLot::open(prepared, Arc::default(), Arc::new(|_| {}));
+            let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+            let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let server = listener.accept().unwrap().0;
+            server.set_nonblocking(true).unwrap();
+            let (stream, peer) = (Socket::Tcp(server).into(), Rc::default());
+            let parked = ParkedConnection { stream, peer, token: 0, pending: None };
+            let owner: Rc<Owner> = Rc::default();
+            let activity = || Some(Activity::Idle { requests: 1 });
+            assert!(lot.park(parked, owner.clone(), WakeOn::Readable, None, activity).is_ok());
+            lot.hand_over();
+            ends.store(true, Ordering::Relaxed);
+            keeper.join().unwrap();
+            assert_eq!(lot.drop_handed_over(), 1);
+            assert_eq!(owner.0.get(), 0);
+            assert_eq!(client.read(&mut [0]).unwrap(), 0);
+        });
+    }
+}
