@@ -2,7 +2,7 @@
 
 use std::io::{PipeReader, PipeWriter, Write};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use superpoll::operation::Operation;
@@ -12,6 +12,13 @@ const NOW: Option<Duration> = Some(Duration::ZERO);
 
 /// This many registrations are a spike. Their descriptors are duplicates of one.
 const SPIKE: usize = 600;
+
+/// Lets one test run at a time: a poller's memory follows the numbers of its descriptors, which the
+/// tests of a process have in common.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn bytes(poller: &Poller) -> usize {
     let memory = poller.memory();
@@ -74,6 +81,7 @@ fn kinds() -> impl Iterator<Item = BackendKind> {
 
 #[test]
 fn a_flush_after_a_spike_gives_its_memory_back() {
+    let _alone = alone();
     for kind in kinds() {
         let mut stage = Stage::new(kind);
         let mut known = Vec::new();
@@ -92,6 +100,7 @@ fn a_flush_after_a_spike_gives_its_memory_back() {
 
 #[test]
 fn a_poller_that_goes_on_gives_memory_back_by_itself() {
+    let _alone = alone();
     for kind in kinds() {
         let mut stage = Stage::new(kind);
         let known = stage.spike();
@@ -116,6 +125,7 @@ fn a_poller_that_goes_on_gives_memory_back_by_itself() {
 
 #[test]
 fn a_registrar_goes_on_while_the_table_is_shortened() {
+    let _alone = alone();
     for kind in kinds() {
         let mut stage = Stage::new(kind);
         let registrar = stage.poller.registrar().unwrap();
@@ -139,6 +149,7 @@ fn a_registrar_goes_on_while_the_table_is_shortened() {
 
 #[test]
 fn provided_buffers_are_given_back_when_nothing_is_under_way() {
+    let _alone = alone();
     if !BackendKind::Uring.is_available() {
         eprintln!("skipped: uring is not available here");
         return;
