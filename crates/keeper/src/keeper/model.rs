@@ -343,6 +343,8 @@ impl World {
                     one.phase = Phase::Adopting;
                     self.adopt(server)?;
                     let link = link(&mut self.keeper, process, Role::Loop);
+                    // A server waits for the answer to its greeting.
+                    self.keeper.step();
                     self.servers[server].link = Some(link);
                 }
                 Notice::Yield => {
