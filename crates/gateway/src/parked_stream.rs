@@ -50,13 +50,13 @@ impl ParkedStream {
 
     /// Seals messages, each in a record of its own. They have to be written in this order and before
     /// anything else: by [`write_raw`](ParkedStream::write_raw), and what that leaves by
-    /// [`owes`](ParkedStream::owes). `None` if the stream has to go on with an engine first: the key must be changed, or a message
-    /// is longer than a record.
+    /// [`owes`](ParkedStream::owes). `None` if the stream has to go on with an engine first: the key
+    /// must be changed, or a message is longer than a record.
     pub(crate) fn seal(&mut self, messages: &[&[u8]]) -> Option<Vec<u8>> {
         self.keys.as_mut()?.with(|keys| keys.seal(messages))?
     }
 
-    /// Returns the keys for a successor; `None` if it is not encrypted, or between two records.
+    /// Returns the keys for a successor; `None` if it is not encrypted, or not between two records.
     pub(crate) fn keys_record(&mut self) -> Option<KeysRecord> {
         self.keys.as_mut()?.with(|keys| keys.record())?
     }

@@ -203,6 +203,22 @@ impl Subscriber {
     }
 }
 
+/// Checks that all subscribers have received the same messages: each confirmed message once, in
+/// order, and each unconfirmed one at most once.
+pub(crate) fn check(subscribers: &mut [Subscriber], confirmed: &[String], doubtful: &[String]) {
+    let first = subscribers[0].messages();
+    for (number, subscriber) in subscribers.iter_mut().enumerate().skip(1) {
+        assert_eq!(subscriber.messages(), first, "subscriber {number}");
+    }
+    let mut heard = first.clone();
+    heard.retain(|message| !doubtful.contains(message));
+    assert_eq!(heard, confirmed);
+    let mut once = first.clone();
+    once.sort_unstable();
+    once.dedup();
+    assert_eq!(once.len(), first.len());
+}
+
 /// Returns where some bytes are.
 fn position(bytes: &[u8], of: &[u8]) -> Option<usize> {
     bytes.windows(of.len()).position(|window| window == of)

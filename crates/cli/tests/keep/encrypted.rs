@@ -18,7 +18,7 @@ use rustls::{
     SupportedProtocolVersion,
 };
 
-use crate::crowd::{END, Publisher, Received, Subscriber, Wire, publish};
+use crate::crowd::{END, Publisher, Received, Subscriber, Wire, check, publish};
 use crate::program::superpoll;
 use crate::stage::{Running, Server, Site, connect, get, noise, response, until};
 use crate::succession::{Nursery, rounds};
@@ -81,22 +81,6 @@ impl Clients {
 fn crowd() -> usize {
     let crowd = std::env::var("SUPERPOLL_KEEP_CROWD");
     crowd.ok().and_then(|crowd| crowd.parse().ok()).unwrap_or(24)
-}
-
-/// Checks that subscribers have received the same messages: each confirmed message once, in order,
-/// and each unconfirmed one at most once.
-fn check(subscribers: &mut [Subscriber], confirmed: &[String], doubtful: &[String]) {
-    let first = subscribers[0].messages();
-    for (number, subscriber) in subscribers.iter_mut().enumerate().skip(1) {
-        assert_eq!(subscriber.messages(), first, "subscriber {number}");
-    }
-    let mut heard = first.clone();
-    heard.retain(|message| !doubtful.contains(message));
-    assert_eq!(heard, confirmed);
-    let mut once = first.clone();
-    once.sort_unstable();
-    once.dedup();
-    assert_eq!(once.len(), first.len());
 }
 
 #[test]

@@ -21,10 +21,13 @@
 //! since is closed as well: a server had gone on with it for a moment, and was killed before it had
 //! left the connection again.
 //!
-//! Connections that need more state than a descriptor and a few numbers end with their server:
-//! encrypted connections, whose keys are in the server's memory; connections of HTTP/2; connections
-//! of the Unix domain, whose bytes the kernel does not count; and connections in the middle of a
-//! request. An upgrade waits for these.
+//! The keys of an encrypted connection are part of its state, if the configuration says so. A
+//! successor leaves such a connection again as it came, and touches it only when no other state of
+//! it exists (`serve/adoption.rs`); after a crash its first record changes the key. See adr 0043.
+//!
+//! Connections that need more state than that end with their server: connections of HTTP/2 or with
+//! a client's certificate; connections of the Unix domain, whose bytes the kernel does not count;
+//! and connections in the middle of a request. An upgrade waits for these.
 
 use std::fmt;
 use std::future::poll_fn;
