@@ -40,7 +40,7 @@ use crate::error::{Error, Result};
 use crate::interest::{Mode, Watch};
 use crate::key::Key;
 use crate::sys::poll::Slot;
-use crate::sys::uring::{Completion, Ring};
+use crate::sys::uring::{Completion, Ring, apart};
 
 mod arming;
 mod batch;
@@ -383,7 +383,7 @@ pub(super) const ENTRY: Entry = Entry {
     is_available: || {
         static AVAILABLE: OnceLock<bool> = OnceLock::new();
         let try_it = || !matches!(Uring::new(), Err(Error::BackendUnavailable { .. }));
-        *AVAILABLE.get_or_init(try_it)
+        *AVAILABLE.get_or_init(|| apart(try_it))
     },
     make: |_, topology| match topology.is_nested() {
         true => Ok(Box::new(Uring::new()?)),

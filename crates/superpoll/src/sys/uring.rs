@@ -35,6 +35,7 @@ pub(crate) mod provided;
 mod trial;
 
 use files::Files;
+pub(crate) use trial::apart;
 
 /// The most changes that one call submits, and the most completions that may wait before the kernel
 /// begins to keep them elsewhere. A smaller ring needs more calls, so the next size is for

@@ -5,6 +5,11 @@
 //! refused is answered like a poll that could not stay, which is armed again; with none allowed a
 //! wait would arm it again indefinitely. So before the first ring of a process is used, a small one
 //! watches a counter.
+//!
+//! A worker of the kernel ends a ring a moment after its last descriptor, and sends each thread that
+//! has used it a notice (`io_tctx_exit_cb` in `io_uring/tctx.c`). If the thread then waits in a call
+//! with a limit, such as `recv(2)` on a socket with `SO_RCVTIMEO`, the call fails with `EINTR`, as
+//! if there had been a signal. A ring on trial therefore has a thread of its own.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -36,9 +41,7 @@ const REMOVE: u64 = 3;
 pub(super) fn pass() -> io::Result<()> {
     static OUTCOME: OnceLock<Result<(), String>> = OnceLock::new();
     if OUTCOME.get().is_none() {
-        let mut ring = IoUring::new(SIZE)?;
-        let counter = EventFd::new(&mut Calls::default())?;
-        let outcome = match watch(&mut ring, &counter) {
+        let outcome = match apart(hold) {
             Err(error) if error.raw_os_error().is_some() => return Err(error),
             outcome => outcome.map_err(|error| error.to_string()),
         };
@@ -48,6 +51,20 @@ pub(super) fn pass() -> io::Result<()> {
         Some(Err(refusal)) => Err(io::Error::new(io::ErrorKind::Unsupported, refusal.as_str())),
         _ => Ok(()),
     }
+}
+
+/// Runs what uses a ring for a moment in a thread of its own; in this one if there can be no other.
+pub(crate) fn apart<T: Send>(run: impl Fn() -> T + Sync) -> T {
+    std::thread::scope(|scope| {
+        match std::thread::Builder::new().name("ring trial".into()).spawn_scoped(scope, &run) {
+            Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            Err(_) => run(),
+        }
+    })
+}
+
+fn hold() -> io::Result<()> {
+    watch(&mut IoUring::new(SIZE)?, &EventFd::new(&mut Calls::default())?)
 }
 
 /// Watches a counter and stops watching it.
@@ -101,6 +118,9 @@ fn answer(ring: &mut IoUring, entry: &squeue::Entry, name: u64) -> io::Result<cq
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+    use std::os::unix::net::UnixStream;
+
     use io_uring::register::Restriction;
 
     use super::*;
@@ -147,6 +167,17 @@ mod tests {
         match IoUring::new(SIZE) {
             Ok(_) => pass().unwrap(),
             Err(error) => assert_eq!(pass().unwrap_err().raw_os_error(), error.raw_os_error()),
+        }
+    }
+
+    #[test]
+    fn a_trial_interrupts_no_call_of_its_caller() {
+        let (mut reader, _writer) = UnixStream::pair().unwrap();
+        reader.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        for _ in 0..5 {
+            let outcome = apart(hold);
+            let error = reader.read(&mut [0]).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::WouldBlock, "after {outcome:?}");
         }
     }
 }
