@@ -15,34 +15,29 @@ use webpki::EndEntityCert;
 use super::{CertificateError, chain, subject};
 use crate::config::ClientCertificates;
 
-/// Returns the verification of the certificates that clients show.
+/// Returns the verification of the certificates that clients show, and a text that differs for each
+/// set of certificates that vouch for clients.
 pub(super) fn verifier(
     rule: &ClientCertificates,
     provider: Arc<CryptoProvider>,
-) -> Result<Arc<dyn ClientCertVerifier>, CertificateError> {
+) -> Result<(Arc<dyn ClientCertVerifier>, Vec<u8>), CertificateError> {
     let path = rule.ca.display();
     let wrong = |what: String| {
         let expected = "expected the certificates of the authorities that issue to clients";
         CertificateError::new(format!("{path} cannot vouch for clients: {what}, {expected}"))
     };
     let mut roots = RootCertStore::empty();
-    for certificate in chain(&rule.ca)? {
-        roots.add(certificate).map_err(|error| wrong(error.to_string()))?;
-    }
-    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
-    let builder = if rule.is_required { builder } else { builder.allow_unauthenticated() };
-    builder.build().map_err(|error| wrong(error.to_string()))
-}
-
-/// Returns a text that differs for each set of certificates that vouch for clients.
-pub(super) fn purpose(rule: &ClientCertificates) -> Result<Vec<u8>, CertificateError> {
     let mut digest = Context::new(&SHA256);
     digest.update(&[u8::from(rule.is_required)]);
     for certificate in chain(&rule.ca)? {
         digest.update(&(certificate.len() as u64).to_le_bytes());
         digest.update(&certificate);
+        roots.add(certificate).map_err(|error| wrong(error.to_string()))?;
     }
-    Ok(digest.finish().as_ref().to_vec())
+    let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+    let builder = if rule.is_required { builder } else { builder.allow_unauthenticated() };
+    let verifier = builder.build().map_err(|error| wrong(error.to_string()))?;
+    Ok((verifier, digest.finish().as_ref().to_vec()))
 }
 
 /// The verified certificate of a client. Upstreams learn about it with each request, so that it is

@@ -27,7 +27,7 @@ pub(crate) fn server_config(
     store: Arc<CertificateStore>,
     secrets: &Arc<TicketSecrets>,
 ) -> Result<ServerConfig, CertificateError> {
-    let provider = Arc::new(key_exchange::provider());
+    let provider = Arc::new(crate::tls::telling(key_exchange::provider()));
     let versions: &[&SupportedProtocolVersion] = match tls.min_version {
         TlsVersion::Tls12 => &[&TLS13, &TLS12],
         TlsVersion::Tls13 => &[&TLS13],
@@ -39,15 +39,17 @@ pub(crate) fn server_config(
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(versions)
         .map_err(|error| CertificateError::new(error.to_string()))?;
-    let builder = match &tls.client {
-        Some(client) => builder.with_client_cert_verifier(client::verifier(client, provider)?),
-        None => builder.with_no_client_auth(),
+    let (builder, purpose) = match &tls.client {
+        Some(client) => {
+            let (verifier, purpose) = client::verifier(client, provider)?;
+            (builder.with_client_cert_verifier(verifier), purpose)
+        }
+        None => (builder.with_no_client_auth(), Vec::new()),
     };
     let mut config = builder.with_cert_resolver(store);
     config.alpn_protocols = protocols;
     // Sessions are kept by the clients. A cache here would hold some hundred of them, each among the
     // memory of a handshake.
-    let purpose = tls.client.as_ref().map_or_else(|| Ok(Vec::new()), client::purpose)?;
     config.ticketer = Arc::new(Ticketer::new(secrets.clone(), purpose));
     config.session_storage = Arc::new(NoServerSessionStorage {});
     crate::tls::prepare(&mut config);

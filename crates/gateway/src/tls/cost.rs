@@ -15,7 +15,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::records::{self, Record, Records};
-use super::tests::{SUITES, sent, shake_hands};
+use super::tests::{SUITES, rustls_alone, sent, shake_hands};
 
 const ROUNDS: usize = 61;
 
@@ -141,8 +141,7 @@ fn records_next_to_rustls() {
         for length in [64, 1024, 16_384] {
             let (mut own_client, handshake) = shake_hands(suite);
             let mut own = Own(handshake.leave().unwrap(), Vec::new());
-            let (mut client, handshake) = shake_hands(suite);
-            let mut rustls = handshake.session;
+            let (mut client, mut rustls) = rustls_alone(suite);
             for is_sealing in [true, false] {
                 let (mut ours, mut theirs) = (Vec::new(), Vec::new());
                 for round in 0..ROUNDS {

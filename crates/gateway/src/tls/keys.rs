@@ -44,6 +44,7 @@ fn expand(prk: &hkdf::Prk, label: &[u8], to: &mut [u8]) {
 }
 
 /// The key and the initialisation vector of a direction.
+#[derive(PartialEq)]
 pub(super) struct RawKey {
     pub key: Zeroizing<[u8; 32]>,
     pub key_len: usize,
@@ -51,6 +52,15 @@ pub(super) struct RawKey {
 }
 
 impl RawKey {
+    /// Returns a key with the two parts of its initialisation vector; the rest of it is zeros.
+    pub(super) fn new(bytes: &[u8], [fixed, rest]: [&[u8]; 2]) -> RawKey {
+        let (mut key, mut iv) = (Zeroizing::new([0; 32]), Zeroizing::new([0; IV]));
+        key[..bytes.len()].copy_from_slice(bytes);
+        iv[..fixed.len()].copy_from_slice(fixed);
+        iv[fixed.len()..fixed.len() + rest.len()].copy_from_slice(rest);
+        RawKey { key, key_len: bytes.len(), iv }
+    }
+
     /// Returns those of a secret.
     pub(super) fn of(suite: Suite, secret: &Secret) -> RawKey {
         let key_len = suite.algorithm().key_len();

@@ -44,6 +44,7 @@ mod stream;
 mod suite;
 #[cfg(test)]
 pub(crate) mod tests;
+mod traffic_keys;
 
 pub(crate) use handshake::{Accepted, accept, prepare};
 pub(crate) use parked::{Cut, ParkedKeys};
@@ -51,3 +52,4 @@ pub(crate) use pool::PooledKeys;
 pub(crate) use record::KeysRecord;
 pub(crate) use records::MOST_TEXT;
 pub(crate) use stream::TlsStream;
+pub(crate) use traffic_keys::telling;

@@ -217,8 +217,8 @@ proptest! {
     ) {
         let (server, client) = unruly(SUITES[suite]);
         let mut own = Own { server, client };
-        let (client, handshake) = shake_hands(SUITES[suite]);
-        let (server, client) = handshake.and_client(client).unwrap();
+        let (_, handshake) = shake_hands(SUITES[suite]);
+        let (server, client) = handshake.and_client().unwrap();
         let mut rustls = Rustls { server, client };
         let is_tls13 = own.server.directions().0.is_tls13;
         let mut has_part = false;

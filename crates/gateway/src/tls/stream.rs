@@ -241,7 +241,10 @@ impl AsyncRead for TlsStream {
                     return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
                 }
                 Poll::Ready(Ok(count)) => sealed.end += count,
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Ready(Err(error)) => {
+                    this.incoming.give_back();
+                    return Poll::Ready(Err(error));
+                }
                 Poll::Pending => {
                     this.incoming.give_back();
                     // What was answered to the peer does not wait for the next write.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use futures_rustls::rustls::crypto::{CryptoProvider, ring};
 use futures_rustls::rustls::pki_types::{PrivateKeyDer, ServerName};
 use futures_rustls::rustls::{
-    CipherSuite, ClientConfig, ClientConnection, RootCertStore, ServerConfig,
+    CipherSuite, ClientConfig, ClientConnection, RootCertStore, ServerConfig, ServerConnection,
 };
 use proptest::prelude::*;
 
@@ -13,6 +13,7 @@ use super::handshake::{Handshake, prepare};
 use super::parked::ParkedKeys;
 use super::pool::{self, PooledKeys};
 use super::records::{self, Alert, HEADER, Kind, MOST_TEXT, Record, Records, Violation};
+use super::traffic_keys::telling;
 
 mod successor;
 
@@ -27,15 +28,16 @@ struct Pair {
 }
 
 /// Bytes from the client to the server, and the reverse.
-fn configs(suite: CipherSuite) -> (Arc<ClientConfig>, Arc<ServerConfig>) {
+fn configs(suite: CipherSuite, is_telling: bool) -> (Arc<ClientConfig>, Arc<ServerConfig>) {
     let mut provider = ring::default_provider();
     provider.cipher_suites.retain(|one| one.suite() == suite);
     assert_eq!(provider.cipher_suites.len(), 1, "{suite:?}");
+    let for_server = if is_telling { telling(provider.clone()) } else { provider.clone() };
     let provider: Arc<CryptoProvider> = Arc::new(provider);
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
     let mut roots = RootCertStore::empty();
     roots.add(made.cert.der().clone()).unwrap();
-    let mut client = ClientConfig::builder_with_provider(provider.clone())
+    let client = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
         .or_else(|_| {
             ClientConfig::builder_with_provider(provider.clone())
@@ -44,10 +46,8 @@ fn configs(suite: CipherSuite) -> (Arc<ClientConfig>, Arc<ServerConfig>) {
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
-    // So that a client can break the rules with the right keys.
-    client.enable_secret_extraction = true;
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
-    let mut server = ServerConfig::builder_with_provider(provider)
+    let mut server = ServerConfig::builder_with_provider(for_server.into())
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
@@ -85,7 +85,18 @@ pub(super) fn sent(client: &mut ClientConnection) -> Vec<u8> {
 
 /// Returns a client and a server whose handshake is over.
 pub(super) fn shake_hands(suite: CipherSuite) -> (ClientConnection, Handshake) {
-    let (client, server) = configs(suite);
+    shaken_hands(configs(suite, true))
+}
+
+/// Returns a client and a server of rustls alone, which cannot leave it.
+pub(super) fn rustls_alone(suite: CipherSuite) -> (ClientConnection, ServerConnection) {
+    let (client, handshake) = shaken_hands(configs(suite, false));
+    (client, handshake.session)
+}
+
+fn shaken_hands(
+    (client, server): (Arc<ClientConfig>, Arc<ServerConfig>),
+) -> (ClientConnection, Handshake) {
     let name = ServerName::try_from("localhost").unwrap();
     let mut client = ClientConnection::new(client, name).unwrap();
     let mut handshake = Handshake::new(&server).unwrap();
