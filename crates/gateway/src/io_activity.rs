@@ -31,6 +31,8 @@ pub(crate) struct IoActivity {
     /// The request under way is given up when the client ends its side: see
     /// [`IoActivity::watches`].
     pub(crate) ends_with_client: Cell<bool>,
+    /// Regular requests may take the lane again once this one is over.
+    pub(crate) to_lane: Cell<bool>,
     /// Some of the body of the request under way has not come yet.
     pub(crate) has_upload: Cell<bool>,
     /// The number of bodies that are in use and have not come in full. A body may outlive its

@@ -377,6 +377,9 @@ pub struct Proxy {
     /// has gone looks like this; so does a client that ends its side after its request and reads
     /// on. Default: yes.
     pub abort_on_close: bool,
+    /// Whether requests and responses that are plainly regular take the fast way, which is the same
+    /// to clients and servers. Default: yes.
+    pub lane: bool,
 }
 
 /// How a server is chosen.

@@ -188,6 +188,7 @@ pub(super) struct Proxy {
     pub(super) host: Option<Spanned<String>>,
     pub(super) trust_forwarded: bool,
     pub(super) abort_on_close: Option<bool>,
+    pub(super) lane: Option<bool>,
 }
 
 #[derive(Default, Deserialize)]

@@ -29,6 +29,7 @@ use crate::parking_lot::ResponseEntry;
 use crate::peer::Peer;
 use crate::peer::RequestForm;
 use crate::upload::Upload;
+use crate::upstream::lane::RequestHead;
 
 /// The logged status of a request whose client did not wait for the answer, as in nginx; analysers
 /// know it.
@@ -101,15 +102,20 @@ impl ConnectionState {
         if let Some(entry) = &mut entry {
             entry.answered(response.status().as_u16());
         }
-        let most = worker.limits.get().requests_per_connection;
-        let is_last =
-            worker.is_draining() || most.is_some_and(|most| self.requests() >= most.get());
+        let is_last = self.is_last(self.requests());
         // HTTP/2 has no such field; its connection is told to go away.
         if version < Version::HTTP_2 && (is_last || self.is_cut()) {
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
         worker.counters.count_response(response.status().as_u16());
         response.map(|body| Answer { body, running, bytes: 0, entry })
+    }
+
+    /// Whether the connection ends with the response to its request of this number.
+    pub(super) fn is_last(&self, number: u32) -> bool {
+        let worker = &self.context.worker;
+        let most = worker.limits.get().requests_per_connection;
+        worker.is_draining() || most.is_some_and(|most| number >= most.get())
     }
 
     /// Whether some of the body of the request under way will not be read, so that no other request
@@ -242,6 +248,8 @@ pub(super) struct Entry {
     access_log: Rc<AccessLogWriter>,
     record: Record,
     begun: Instant,
+    /// Nothing is written.
+    is_void: bool,
 }
 
 impl Entry {
@@ -266,7 +274,45 @@ impl Entry {
             took: Duration::ZERO,
             raw: None,
         };
-        Entry { access_log, record, begun: Instant::now() }
+        Entry { access_log, record, begun: Instant::now(), is_void: false }
+    }
+
+    /// Creates the entry of a request that passes hyper.
+    pub(super) fn of_lane(
+        access_log: Rc<AccessLogWriter>,
+        peer: &Peer,
+        head: &RequestHead<'_, '_>,
+    ) -> Entry {
+        let field = |wanted: &str| {
+            let found = head.fields.iter().find(|field| field.name.eq_ignore_ascii_case(wanted));
+            found.and_then(|field| HeaderValue::from_bytes(field.value).ok())
+        };
+        let record = Record {
+            at: SystemTime::now(),
+            client: peer.client,
+            method: if head.is_head { Method::HEAD } else { Method::GET },
+            uri: head.target.parse().unwrap_or_default(),
+            version: Version::HTTP_11,
+            host: HeaderValue::from_bytes(head.host).ok(),
+            referer: field("referer"),
+            agent: field("user-agent"),
+            status: 0,
+            bytes: 0,
+            is_whole: false,
+            took: Duration::ZERO,
+            raw: None,
+        };
+        Entry { access_log, record, begun: Instant::now(), is_void: false }
+    }
+
+    /// Notes the end of a response that passed hyper.
+    pub(super) fn passed(&mut self, status: u16, bytes: u64, is_whole: bool) {
+        (self.record.status, self.record.bytes, self.record.is_whole) = (status, bytes, is_whole);
+    }
+
+    /// Writes nothing: the request is answered in another way.
+    pub(super) fn void(mut self) {
+        self.is_void = true;
     }
 
     /// Notes the status of the response.
@@ -299,6 +345,9 @@ impl ResponseEntry for Entry {
 
 impl Drop for Entry {
     fn drop(&mut self) {
+        if self.is_void {
+            return;
+        }
         if self.record.status == 0 {
             self.record.status = CLIENT_GONE;
         }
@@ -440,11 +489,13 @@ pub(super) fn serve_one(
         state.io_activity.has_upload.set(!is_empty);
         state.io_activity.unused.set(!is_empty);
         state.io_activity.given_up.set(false);
+        state.io_activity.to_lane.set(false);
         let arrived = state.io_activity.arrived.replace(0);
         state.is_here.set(is_empty || has_come(&request, arrived));
     }
     if let Some(response) = state.first.take() {
         state.io_activity.unused.set(false);
+        state.io_activity.to_lane.set(true);
         return Serving::Now(Some(state.finish(running, version, None, response)));
     }
     let mut entry =

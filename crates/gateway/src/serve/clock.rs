@@ -23,6 +23,8 @@ pub(super) enum ExitReason {
     Waits,
     /// Nothing happens on it.
     Idle,
+    /// Its next request may pass hyper.
+    ToLane,
     /// A request's head did not come in time.
     TooSlow,
     /// The client does not read.

@@ -14,7 +14,7 @@ use std::future::{Future, poll_fn};
 use std::io;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
@@ -25,6 +25,7 @@ use superpoll_rt::time::{sleep, timeout, timeout_at};
 
 use super::answer::{ConnectionState, Entry, serve_one};
 use super::clock::{Clock, ExitReason, limit_of_idleness};
+use super::lane::{self, LaneEnd};
 use super::linger::linger;
 use super::listener_context::ListenerContext;
 use super::watched::Watched;
@@ -78,71 +79,103 @@ pub(super) async fn serve(
         state.first.replace(Some(response));
         state.entry.replace(entry);
     }
+    let mut answers_first = state.first.borrow().is_some();
     loop {
-        state.io_activity.unused.set(!before.is_empty());
-        let service = {
-            let state = state.clone();
-            // hyper can give back only a service that can be moved, as this one.
-            service_fn(move |request| serve_one(&state, request, None))
-        };
-        let io = Watched { transport, before, io_activity: state.io_activity.clone() };
-        let mut connection = context.http1.serve_connection(io, service);
         let mut clock = Clock::new(&state);
         let period = context.worker.tick();
         let mut timer = pin!(sleep(period));
-        let mut refusal = None;
-        let end = poll_fn(|cx| {
-            state.io_activity.begin_turn();
-            if let Poll::Ready(outcome) = connection.poll_without_shutdown(cx) {
-                let taken = matches!(*state.plan.borrow(), Some(Plan::TakeOver(_)));
-                if let Err(error) = &outcome {
-                    context.worker.counters.broken.add(1);
-                    // hyper has answered the request.
-                    refusal = error.is_parse().then(|| error.is_parse_too_large());
-                }
-                return Poll::Ready(if outcome.is_ok() && taken {
-                    ExitReason::TakenOver
-                } else {
-                    ExitReason::Closed
-                });
-            }
+        let mut check = |cx: &mut Context<'_>| {
             active.remember(cx.waker());
-            state.finish_upload(cx);
-            let io_activity = &state.io_activity;
-            let waits = matches!(*state.plan.borrow(), Some(Plan::Wait(_)));
-            // A request that can wait was read to its end, and hyper gives back the bytes that
-            // follow it.
-            if waits && !io_activity.unflushed.get() && !io_activity.stuck.get() {
-                return Poll::Ready(ExitReason::Waits);
-            }
             // A request that has come in part is answered before the end, and its response says
             // that it is the last one. hyper's own graceful end would throw the beginning of a head
             // away.
             let is_awaited = speaks && state.requests() == requests;
             if context.worker.is_draining() && !is_awaited && state.is_idle() {
-                return Poll::Ready(ExitReason::Idle);
+                return Some(ExitReason::Idle);
             }
             if context.worker.is_parking_at_once() {
                 let now = Instant::now();
                 // The first look notes the bytes that have moved since the last.
                 let end = clock.tick(&state, now).or_else(|| clock.tick(&state, now));
-                if let Some(end) = end {
-                    return Poll::Ready(end);
+                if end.is_some() {
+                    return end;
                 }
             }
             while timer.as_mut().poll(cx).is_ready() {
                 let now = Instant::now();
                 if let Some(end) = clock.tick(&state, now) {
-                    return Poll::Ready(end);
+                    return Some(end);
                 }
                 timer.as_mut().get_mut().reset(now + period);
             }
-            Poll::Pending
-        })
-        .await;
-        let parts = connection.into_parts();
-        let Watched { transport: below, before: rest, .. } = parts.io;
-        let read = joined(parts.read_buf, rest);
+            None
+        };
+        let mut end = None;
+        if can_park && !std::mem::take(&mut answers_first) && context.worker.router().has_lane() {
+            let mut io = Watched { transport, before, io_activity: state.io_activity.clone() };
+            // Most connections have no lane, and a smaller future.
+            let ended = Box::pin(lane::run(&state, &mut io, &mut check)).await;
+            Watched { transport, before, .. } = io;
+            match ended {
+                LaneEnd::Irregular => {}
+                LaneEnd::Exit(reason) => end = Some(reason),
+                LaneEnd::Answered { response, entry, is_head, closes } => {
+                    state.first.replace(Some(response));
+                    state.entry.replace(entry);
+                    let form = RequestForm { is_1_0: false, closes };
+                    before = joined(Bytes::from_static(stand_in(form, is_head)), before);
+                }
+            }
+        }
+        let mut refusal = None;
+        let (end, below, read) = match end {
+            Some(end) => (end, transport, before),
+            None => {
+                state.io_activity.unused.set(!before.is_empty());
+                let service = {
+                    let state = state.clone();
+                    // hyper can give back only a service that can be moved, as this one.
+                    service_fn(move |request| serve_one(&state, request, None))
+                };
+                let io = Watched { transport, before, io_activity: state.io_activity.clone() };
+                let mut connection = context.http1.serve_connection(io, service);
+                let end = poll_fn(|cx| {
+                    state.io_activity.begin_turn();
+                    if let Poll::Ready(outcome) = connection.poll_without_shutdown(cx) {
+                        let taken = matches!(*state.plan.borrow(), Some(Plan::TakeOver(_)));
+                        if let Err(error) = &outcome {
+                            context.worker.counters.broken.add(1);
+                            // hyper has answered the request.
+                            refusal = error.is_parse().then(|| error.is_parse_too_large());
+                        }
+                        return Poll::Ready(if outcome.is_ok() && taken {
+                            ExitReason::TakenOver
+                        } else {
+                            ExitReason::Closed
+                        });
+                    }
+                    state.finish_upload(cx);
+                    let io_activity = &state.io_activity;
+                    let waits = matches!(*state.plan.borrow(), Some(Plan::Wait(_)));
+                    // A request that can wait was read to its end, and hyper gives back the bytes
+                    // that follow it.
+                    if waits && !io_activity.unflushed.get() && !io_activity.stuck.get() {
+                        return Poll::Ready(ExitReason::Waits);
+                    }
+                    match check(cx) {
+                        Some(end) => Poll::Ready(end),
+                        None if io_activity.to_lane.get() && state.is_idle() => {
+                            Poll::Ready(ExitReason::ToLane)
+                        }
+                        None => Poll::Pending,
+                    }
+                })
+                .await;
+                let parts = connection.into_parts();
+                let Watched { transport, before: rest, .. } = parts.io;
+                (end, transport, joined(parts.read_buf, rest))
+            }
+        };
         if let Some(is_too_large) = refusal {
             state.refused(status_of_refusal(is_too_large, &read), &read);
         }
@@ -150,7 +183,6 @@ pub(super) async fn serve(
             (ExitReason::TakenOver, below) => {
                 if let Some(Plan::TakeOver(then)) = state.plan.take() {
                     // The task of the connection goes on as that of the other protocol.
-                    drop(parts.service);
                     then(below, read).await;
                 }
                 return;
@@ -199,9 +231,10 @@ pub(super) async fn serve(
             (ExitReason::Idle, below) if read.is_empty() => {
                 return close(below, &state, &active).await;
             }
-            (ExitReason::Idle, below) => {
+            (ExitReason::Idle | ExitReason::ToLane, below) => {
                 transport = below;
                 before = read;
+                state.io_activity.to_lane.set(false);
             }
             (ExitReason::TooSlow, below) => {
                 context.worker.counters.timed_out.add(1);
@@ -303,8 +336,13 @@ async fn close(mut transport: Transport, state: &ConnectionState, active: &Activ
 
 /// Returns the head of a request that has the same effect on its response as the request that
 /// waited for it.
-fn stand_in(form: RequestForm) -> &'static [u8] {
+fn stand_in(form: RequestForm, is_head: bool) -> &'static [u8] {
     match form {
+        // The lane takes requests of HTTP/1.1.
+        RequestForm { closes: false, .. } if is_head => b"HEAD / HTTP/1.1\r\nhost: a\r\n\r\n",
+        RequestForm { closes: true, .. } if is_head => {
+            b"HEAD / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"
+        }
         RequestForm { is_1_0: false, closes: false } => b"GET / HTTP/1.1\r\nhost: a\r\n\r\n",
         RequestForm { is_1_0: false, closes: true } => {
             b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"
@@ -327,7 +365,7 @@ impl Responder for ListenerContext {
         let PendingRequest { form, before, note, requests, .. } = pending;
         let ParkedConnection { stream, peer, .. } = parked;
         let Ok(transport) = stream.resume() else { return };
-        let head = Bytes::from_static(stand_in(form));
+        let head = Bytes::from_static(stand_in(form, false));
         let before = joined(head, before.map_or_else(Bytes::new, |before| *before));
         let first = Some((response, note.and_then(|note| note.downcast().ok())));
         let initial = InitialState { before, requests, speaks: false, first };

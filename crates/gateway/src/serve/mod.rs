@@ -22,6 +22,7 @@ mod handshake;
 mod http1;
 mod http2;
 mod https;
+mod lane;
 mod linger;
 mod listener_context;
 mod opening;

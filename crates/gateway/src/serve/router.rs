@@ -14,7 +14,7 @@ use super::https::{self, HttpsRule};
 use super::route_table::{Route, RouteTable};
 use crate::acme::Challenges;
 use crate::address::Address;
-use crate::authority;
+use crate::authority::{self, Authority};
 use crate::body::Body;
 use crate::channel::mercure::answer::DISCOVERY;
 use crate::channel::{
@@ -30,6 +30,7 @@ use crate::reply;
 use crate::telemetry::guard;
 use crate::telemetry::overview::{Overview, PAGE};
 use crate::upload::Upload;
+use crate::upstream::lane::RequestHead;
 use crate::upstream::{Forwarder, Group};
 
 /// A configuration after every step that can fail, for one engine.
@@ -101,6 +102,8 @@ pub(super) struct Router {
     page: Option<bool>,
     /// The client of channels, for pages.
     client: Option<Rc<Embedded>>,
+    /// Whether regular requests for some route pass hyper.
+    has_lane: bool,
 }
 
 impl Blueprint {
@@ -139,6 +142,7 @@ impl Blueprint {
             page: self.config.server.page,
             // Making it cannot fail; without it there would be 404.
             client: Embedded::client().ok().map(Rc::new),
+            has_lane: false,
         };
         for host in &self.config.hosts {
             let mut routes = Vec::new();
@@ -177,6 +181,7 @@ impl Blueprint {
                     config::Action::Proxy(proxy) => {
                         let Some(group) = self.groups.get(&proxy.upstream) else { continue };
                         let (path, timeouts) = (&route.path, &self.config.timeouts);
+                        router.has_lane |= proxy.lane;
                         Handler::Proxy(Rc::new(Forwarder::new(group, proxy, path, timeouts)))
                     }
                 };
@@ -336,6 +341,50 @@ impl Router {
         let is_taken =
             routes.table.iter().any(|route| route.path.starts_with(PAGE.trim_end_matches('/')));
         (has_channel && !is_taken).then_some(client)
+    }
+
+    /// Returns the route of a regular request of HTTP/1 that passes hyper: a proxied one of a host
+    /// whose responses are passed on as they are.
+    pub(super) fn lane_for(
+        &self,
+        head: &RequestHead<'_, '_>,
+        peer: &Peer,
+        on: &Address,
+    ) -> Option<Rc<Forwarder>> {
+        let path = head.path();
+        let is_own = path.starts_with(PAGE)
+            || self.metrics.as_ref().is_some_and(|metrics| metrics.path == path)
+            || self.challenges.answer(path).is_some();
+        if is_own {
+            return None;
+        }
+        let known = match &*self.last.borrow() {
+            Some((last, routes)) if last.as_bytes() == head.host => Some(routes.clone()),
+            _ => None,
+        };
+        let is_known = known.is_some();
+        let found = || self.routes(Authority::parse(head.host)?.host, on).cloned();
+        let routes = known.or_else(found)?;
+        let route = routes.table.find(path)?;
+        let Handler::Proxy(forwarder) = &route.handler else { return None };
+        if routes.https.is_some()
+            || routes.names_hub
+            || routes.table.leads_elsewhere(route, path)
+            || !forwarder.has_lane(peer)
+        {
+            return None;
+        }
+        let forwarder = forwarder.clone();
+        if !is_known && !self.depends_on_listener {
+            let field = HeaderValue::from_bytes(head.host).ok()?;
+            self.last.replace(Some((field, routes)));
+        }
+        Some(forwarder)
+    }
+
+    /// Whether there is a route for which regular requests pass hyper.
+    pub(super) fn has_lane(&self) -> bool {
+        self.has_lane
     }
 
     /// Answers a request. `prepare` is called if that needs the request's body or its connection.

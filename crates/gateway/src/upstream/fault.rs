@@ -16,7 +16,7 @@ pub(super) enum Fault {
     /// No connection could be made.
     Connect(io::Error),
     /// The connection was closed or reset before the response.
-    Broken(hyper::Error),
+    Broken(Box<dyn Error + Send + Sync>),
     /// There was no response in time.
     Silent(Duration),
     /// The bytes are not a response that can be passed on.
@@ -34,7 +34,7 @@ impl Fault {
                 (0, "refused")
             }
             Fault::Connect(_) => (0, "connect"),
-            Fault::Broken(error) if is_reset(error) => (1, "reset"),
+            Fault::Broken(error) if is_reset(&**error) => (1, "reset"),
             Fault::Broken(_) => (1, "closed"),
             Fault::Silent(_) => (2, "timeout"),
             Fault::Head(_) => (3, "bad-head"),
@@ -44,9 +44,9 @@ impl Fault {
     }
 }
 
-/// Returns the system's error behind an error of hyper.
-fn io_error(error: &hyper::Error) -> Option<&io::Error> {
-    let mut source = error.source();
+/// Returns the system's error behind an error, which may be that itself.
+fn io_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a io::Error> {
+    let mut source = Some(error);
     while let Some(cause) = source {
         if let Some(found) = cause.downcast_ref() {
             return Some(found);
@@ -56,7 +56,7 @@ fn io_error(error: &hyper::Error) -> Option<&io::Error> {
     None
 }
 
-fn is_reset(error: &hyper::Error) -> bool {
+fn is_reset(error: &(dyn Error + 'static)) -> bool {
     io_error(error).is_some_and(|error| error.kind() == io::ErrorKind::ConnectionReset)
 }
 
@@ -67,7 +67,7 @@ impl fmt::Display for Fault {
                 f.write_str("connecting: no answer in time")
             }
             Fault::Connect(error) => write!(f, "connecting: {error}"),
-            Fault::Broken(error) => match io_error(error) {
+            Fault::Broken(error) => match io_error(&**error) {
                 Some(cause) => write!(f, "waiting for the response: {cause}"),
                 None => write!(f, "waiting for the response: {error}"),
             },

@@ -38,7 +38,7 @@ const LONGEST_ADDRESS: usize = 64;
 
 /// The subject of a field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum About {
+pub(super) enum About {
     /// The connection.
     Connection,
     /// The client.
@@ -56,7 +56,8 @@ enum About {
     Other,
 }
 
-fn about(name: &str) -> About {
+/// Returns the subject of a field, whose name is in lower case.
+pub(super) fn about(name: &str) -> About {
     match name {
         "connection" | "keep-alive" | "proxy-connection" | "te" | "transfer-encoding"
         | "upgrade" | "http2-settings" | "expect"

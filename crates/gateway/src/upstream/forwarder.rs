@@ -41,6 +41,7 @@ use crate::address::Address;
 use crate::body::Body;
 use crate::config::{Proxy, Timeouts};
 use crate::exchange::{Exchange, LocalFuture};
+use crate::peer::Peer;
 use crate::reply;
 use crate::upload::{Upload, UploadError};
 
@@ -49,25 +50,28 @@ const KEPT_BODY: u64 = 64 << 10;
 
 /// Forwards the requests of one route on one engine.
 pub(crate) struct Forwarder {
-    pool: Rc<Pool>,
+    pub(super) pool: Rc<Pool>,
     /// The route's path.
-    route: Rc<str>,
-    retries: u32,
+    pub(super) route: Rc<str>,
+    pub(super) retries: u32,
     trusts: bool,
+    /// Whether regular requests pass hyper.
+    lane: bool,
     /// Whether a request is given up when its client ends its side of the connection.
-    aborts: bool,
+    pub(crate) aborts: bool,
     /// The host that servers are told, if it is not the client's.
-    host: Option<HeaderValue>,
+    pub(super) host: Option<HeaderValue>,
     /// The prefix that is taken off paths.
     prefix: Option<(String, HeaderValue)>,
-    connect: Duration,
-    response: Duration,
-    body: Duration,
+    pub(super) connect: Duration,
+    pub(super) response: Duration,
+    pub(super) body: Duration,
     tunnel: Duration,
 }
 
 /// The facts about a request in addition to the request itself.
-struct RequestContext {
+#[derive(Default)]
+pub(super) struct RequestContext {
     /// It may be sent again.
     repeats: bool,
     /// It asks for another protocol.
@@ -81,25 +85,23 @@ struct RequestContext {
 }
 
 /// The reason for which a server did not answer a request.
-struct FailedAttempt {
-    fault: Fault,
+pub(super) struct FailedAttempt {
+    pub fault: Fault,
     /// The connection was idle before, so that its failure says little about the server.
-    was_idle: bool,
+    pub was_idle: bool,
     /// The request may be sent to another server.
-    may_go_on: bool,
+    pub may_go_on: bool,
 }
 
 impl FailedAttempt {
-    fn unsent(error: io::Error) -> FailedAttempt {
+    pub(super) fn unsent(error: io::Error) -> FailedAttempt {
         FailedAttempt { fault: Fault::Connect(error), was_idle: false, may_go_on: true }
     }
 
-    fn lost(lost: SendFailure, was_idle: bool, limit: Duration) -> FailedAttempt {
+    pub(super) fn lost(lost: SendFailure, was_idle: bool, limit: Duration) -> FailedAttempt {
         let (fault, may_go_on) = match lost {
             SendFailure::Unsent => (Fault::Connect(io::ErrorKind::ConnectionAborted.into()), true),
-            SendFailure::Broken(error) if error.is_parse() => {
-                (Fault::Head(error.to_string()), false)
-            }
+            SendFailure::Malformed(error) => (Fault::Head(error.to_string()), false),
             SendFailure::Broken(error) => (Fault::Broken(error), true),
             SendFailure::TimedOut => (Fault::Silent(limit), false),
         };
@@ -107,7 +109,7 @@ impl FailedAttempt {
     }
 
     /// Returns the status for the client.
-    fn status(&self) -> StatusCode {
+    pub(super) fn status(&self) -> StatusCode {
         match &self.fault {
             Fault::Silent(_) => StatusCode::GATEWAY_TIMEOUT,
             Fault::Connect(error) if error.kind() == io::ErrorKind::TimedOut => {
@@ -135,6 +137,7 @@ impl Forwarder {
             route: path.into(),
             retries: proxy.retries,
             trusts: proxy.trust_forwarded,
+            lane: proxy.lane,
             aborts: proxy.abort_on_close,
             host: host.and_then(|host| HeaderValue::from_str(host).ok()),
             prefix: prefix.flatten(),
@@ -143,6 +146,17 @@ impl Forwarder {
             body: timeouts.body,
             tunnel: timeouts.tunnel,
         }
+    }
+
+    /// Whether regular requests of clients pass hyper on their way.
+    pub(crate) fn has_lane(&self, peer: &Peer) -> bool {
+        let config = self.pool.group.config();
+        self.lane
+            && !config.h2
+            && config.proxy_protocol.is_none()
+            && !self.trusts
+            && self.prefix.is_none()
+            && peer.certificate.is_none()
     }
 
     /// Answers a request with a server's response, or at once if it is not forwarded.
@@ -166,6 +180,9 @@ impl Forwarder {
             exchange.end_with_client();
         }
         let peer = exchange.peer();
+        if let Some(io_activity) = &exchange.io_activity {
+            io_activity.to_lane.set(self.has_lane(peer));
+        }
         let upgrade = match exchange.can_take_over() && upload.is_end_stream() {
             true => fields::upgrade(&head.headers),
             false => None,
@@ -243,7 +260,7 @@ impl Forwarder {
                 let mut answered = Some(answered);
                 poll_fn(|cx| match answered.take() {
                     Some((response, lease)) => {
-                        Poll::Ready(self.pass(cx, response, lease, context, exchange))
+                        Poll::Ready(self.pass(cx, response, lease, context, Some(exchange)))
                     }
                     None => Poll::Pending,
                 })
@@ -324,7 +341,8 @@ impl Forwarder {
         let pool = &self.pool;
         let mut lease = Lease::new(pool.clone(), index, addresses, self.route.clone());
         if !must_dial {
-            while let Some(mut connection) = pool.take(index, addresses) {
+            while let Some(idle) = pool.take(index, addresses) {
+                let Some(mut connection) = idle.with_hyper().await else { continue };
                 match self.send(&mut connection, request).await {
                     Ok(response) => {
                         lease.connection = Some(connection);
@@ -397,21 +415,24 @@ impl Forwarder {
 
     /// Answers in place of a server whose response cannot be passed on.
     fn refuse(&self, lease: &Lease, why: &str) -> Response<Body> {
+        self.refuse_for(lease, Fault::Head(why.to_owned()))
+    }
+
+    pub(super) fn refuse_for(&self, lease: &Lease, fault: Fault) -> Response<Body> {
         let (group, status) = (&lease.pool.group, StatusCode::BAD_GATEWAY);
         group.failed(lease.index);
-        let fault = Fault::Head(why.to_owned());
         group.report_failure(lease.index, &self.route, &fault, Outcome::Answered(status));
         reply::status(status)
     }
 
-    /// Passes a response on.
-    fn pass(
+    /// Passes a response on. Without an exchange the protocol cannot be changed.
+    pub(super) fn pass(
         &self,
         cx: &mut Context<'_>,
         response: Response<Incoming>,
         mut lease: Lease,
         context: &RequestContext,
-        exchange: &Exchange,
+        exchange: Option<&Exchange>,
     ) -> Response<Body> {
         let (mut head, incoming) = response.into_parts();
         let protocol = head.headers.get(UPGRADE).cloned();
@@ -426,7 +447,9 @@ impl Forwarder {
         if head.status == StatusCode::SWITCHING_PROTOCOLS {
             let connection = lease.connection.take().filter(|_| context.upgrades);
             let stream = connection.and_then(|connection| connection.into_stream());
-            let (Some(protocol), Some((stream, before))) = (protocol, stream) else {
+            let (Some(protocol), Some((stream, before)), Some(exchange)) =
+                (protocol, stream, exchange)
+            else {
                 return self
                     .refuse(&lease, "it changes to a protocol that the request did not ask for");
             };

@@ -4,6 +4,7 @@
 //! checks varies by a tenth, so that several gateways, or servers that were started together, do
 //! not check in lockstep. Servers count as healthy until the first check.
 
+use std::error::Error;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
@@ -75,10 +76,12 @@ async fn is_well(group: &Group, index: usize, health: &Health) -> Result<(), Str
     let limit = health.timeout;
     let dialled = dial(group, index, None, limit).await;
     let Dialled { stream, is_h2 } = dialled.map_err(|error| Fault::Connect(error).to_string())?;
-    let describe = |error: hyper::Error| Fault::Broken(error).to_string();
+    let broken = |error: Box<dyn Error + Send + Sync>| Fault::Broken(error).to_string();
+    let describe = |error: hyper::Error| broken(error.into());
     let lost = |lost: SendFailure| match lost {
         SendFailure::Unsent => "the connection was closed at once".to_owned(),
-        SendFailure::Broken(error) => describe(error),
+        SendFailure::Broken(error) => broken(error),
+        SendFailure::Malformed(error) => describe(error),
         SendFailure::TimedOut => Fault::Silent(limit).to_string(),
     };
     let status = if is_h2 {

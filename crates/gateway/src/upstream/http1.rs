@@ -13,6 +13,7 @@
 //! below hyper is polled with the waker of the task that polls the channel now.
 
 use std::cell::RefCell;
+use std::error::Error;
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
@@ -59,6 +60,19 @@ impl Wake for Flag {
 struct DriverIo {
     stream: Upstream,
     task: Rc<RefCell<Waker>>,
+    /// Bytes that were read before.
+    before: Bytes,
+    replay: Replay,
+}
+
+/// Whether the request of a connection was sent before hyper had the connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Replay {
+    No,
+    /// It was, and hyper has not written its own. Until then hyper expects no response.
+    Waits,
+    /// It was, and so hyper's bytes are not sent.
+    Yes,
 }
 
 impl DriverIo {
@@ -66,35 +80,61 @@ impl DriverIo {
         self: Pin<&mut Self>,
         poll: impl FnOnce(Pin<&mut Upstream>, &mut Context<'_>) -> Poll<T>,
     ) -> Poll<T> {
-        let DriverIo { stream, task } = self.get_mut();
+        let DriverIo { stream, task, .. } = self.get_mut();
         poll(Pin::new(stream), &mut Context::from_waker(&task.borrow()))
+    }
+}
+
+impl DriverIo {
+    /// Whether bytes of hyper are not sent. The first of them make hyper read.
+    fn swallows(&mut self, cx: &Context<'_>) -> bool {
+        if self.replay == Replay::Waits {
+            self.replay = Replay::Yes;
+            cx.waker().wake_by_ref();
+        }
+        self.replay == Replay::Yes
     }
 }
 
 impl Read for DriverIo {
     fn poll_read(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         _: &mut Context<'_>,
-        room: ReadBufCursor<'_>,
+        mut room: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.replay == Replay::Waits {
+            return Poll::Pending;
+        }
+        let before = &mut self.as_mut().get_mut().before;
+        if !before.is_empty() {
+            let count = before.len().min(room.remaining());
+            room.put_slice(&before.split_to(count));
+            return Poll::Ready(Ok(()));
+        }
         self.poll(|stream, cx| Read::poll_read(stream, cx, room))
     }
 }
 
 impl Write for DriverIo {
     fn poll_write(
-        self: Pin<&mut Self>,
-        _: &mut Context<'_>,
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        if self.swallows(cx) {
+            return Poll::Ready(Ok(bytes.len()));
+        }
         self.poll(|stream, cx| Write::poll_write(stream, cx, bytes))
     }
 
     fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        _: &mut Context<'_>,
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        if self.swallows(cx) {
+            return Poll::Ready(Ok(parts.iter().map(|part| part.len()).sum()));
+        }
         self.poll(|stream, cx| Write::poll_write_vectored(stream, cx, parts))
     }
 
@@ -115,8 +155,10 @@ impl Write for DriverIo {
 pub(super) enum SendFailure {
     /// The connection was over before anything of the request was sent.
     Unsent,
-    /// The connection broke, or the bytes on it are not HTTP.
-    Broken(hyper::Error),
+    /// The connection broke.
+    Broken(Box<dyn Error + Send + Sync>),
+    /// The bytes on the connection are not HTTP.
+    Malformed(hyper::Error),
     /// No bytes came for too long.
     TimedOut,
 }
@@ -128,7 +170,13 @@ impl SendFailure {
         slot: &mut Option<Request<Outgoing>>,
     ) -> SendFailure {
         *slot = error.take_message();
-        if slot.is_some() { SendFailure::Unsent } else { SendFailure::Broken(error.into_error()) }
+        if slot.is_some() {
+            return SendFailure::Unsent;
+        }
+        match error.into_error() {
+            error if error.is_parse() => SendFailure::Malformed(error),
+            error => SendFailure::Broken(error.into()),
+        }
     }
 }
 
@@ -176,6 +224,7 @@ struct Driver {
     flag: Arc<Flag>,
     waker: Waker,
     is_over: bool,
+    is_replay: bool,
 }
 
 impl Driver {
@@ -214,14 +263,30 @@ impl Driver {
 impl Http1Connection {
     /// Speaks HTTP/1.1 over a stream.
     pub(super) async fn open(stream: Upstream) -> hyper::Result<Http1Connection> {
+        Http1Connection::over(stream, Bytes::new(), Replay::No).await
+    }
+
+    /// Reads the response to a request that was sent already, of which some bytes were read. The next
+    /// request stands for that one, and is not sent; there is no other.
+    pub(super) async fn replay(stream: Upstream, before: Bytes) -> hyper::Result<Http1Connection> {
+        Http1Connection::over(stream, before, Replay::Waits).await
+    }
+
+    async fn over(
+        stream: Upstream,
+        before: Bytes,
+        replay: Replay,
+    ) -> hyper::Result<Http1Connection> {
         let task = Rc::new(RefCell::new(Waker::noop().clone()));
-        let below = DriverIo { stream, task: task.clone() };
+        let below = DriverIo { stream, task: task.clone(), before, replay };
         let mut builder = Builder::new();
         builder.max_buf_size(MOST_AHEAD).max_header_size(LARGEST_HEAD);
         let (sender, connection) = builder.handshake(below).await?;
         let flag = Arc::new(Flag(AtomicBool::new(false)));
         let waker = Waker::from(flag.clone());
-        let driver = Driver { connection: Some(connection), task, flag, waker, is_over: false };
+        let connection = Some(connection);
+        let is_replay = replay != Replay::No;
+        let driver = Driver { connection, task, flag, waker, is_over: false, is_replay };
         Ok(Http1Connection { sender, driver })
     }
 
@@ -261,7 +326,7 @@ impl Http1Connection {
     /// Whether another request can be sent, as far as is known.
     pub(super) fn is_reusable(&mut self) -> bool {
         let _: Poll<()> = self.driver.poll(Waker::noop(), |_| Poll::Pending);
-        !self.driver.is_over && self.sender.is_ready()
+        !self.driver.is_over && !self.driver.is_replay && self.sender.is_ready()
     }
 
     /// Returns the stream and the bytes that were read of it, once the server has agreed to another

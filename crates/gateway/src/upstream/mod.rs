@@ -14,6 +14,7 @@
 //! | `fault` | reasons for which a request has failed |
 //! | `pool`, `dial` | connections: kept and new |
 //! | `http1`, `http2` | HTTP/1.1 without a task, HTTP/2 with one |
+//! | `lane` | regular requests and responses, past hyper |
 //! | `outgoing`, `incoming` | the bodies of requests and of responses |
 //! | `tunnel` | connections that have left HTTP: WebSocket |
 
@@ -27,6 +28,7 @@ mod health;
 mod http1;
 mod http2;
 mod incoming;
+pub(crate) mod lane;
 mod outgoing;
 mod pool;
 mod retry_copy;

@@ -11,6 +11,7 @@ use std::net::IpAddr;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use superpoll_rt::time::sleep;
@@ -20,6 +21,7 @@ use super::fault::{Fault, Outcome};
 use super::group::Group;
 use super::http1::Http1Connection;
 use super::http2::Http2Connection;
+use super::lane::RawConnection;
 
 /// For how long an idle connection is kept: less than servers commonly do.
 const KEEP_ALIVE: Duration = Duration::from_secs(50);
@@ -27,8 +29,50 @@ const KEEP_ALIVE: Duration = Duration::from_secs(50);
 /// The time between two checks of the idle connections.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5);
 
+/// A connection that no request has.
+pub(super) enum Idle {
+    Hyper(Box<Http1Connection>),
+    Raw(Box<RawConnection>),
+}
+
+impl Idle {
+    fn is_reusable(&mut self) -> bool {
+        match self {
+            Idle::Hyper(connection) => connection.is_reusable(),
+            Idle::Raw(connection) => {
+                connection.is_reusable(&mut Context::from_waker(Waker::noop()))
+            }
+        }
+    }
+
+    /// Returns it with hyper on it; `None` if it cannot be used.
+    pub(super) async fn with_hyper(self) -> Option<Box<Http1Connection>> {
+        match self {
+            Idle::Hyper(connection) => Some(connection),
+            Idle::Raw(raw) => {
+                let (stream, read) = raw.into_parts();
+                let connection = Http1Connection::open(stream).await.ok();
+                connection.filter(|_| read.is_empty()).map(Box::new)
+            }
+        }
+    }
+
+    /// Returns it without hyper; `None` if it cannot be used.
+    fn without_hyper(self, cx: &mut Context<'_>) -> Option<Box<RawConnection>> {
+        let mut raw = match self {
+            Idle::Raw(raw) => raw,
+            Idle::Hyper(mut connection) => {
+                let parts = connection.is_reusable().then(|| connection.into_stream())??;
+                let (stream, read) = parts;
+                read.is_empty().then(|| Box::new(RawConnection::new(stream)))?
+            }
+        };
+        raw.is_reusable(cx).then_some(raw)
+    }
+}
+
 struct IdleConnection {
-    connection: Box<Http1Connection>,
+    connection: Idle,
     addresses: ClientAddresses,
     since: Instant,
 }
@@ -92,11 +136,7 @@ impl Pool {
     }
 
     /// Takes out the idle connection that was used last.
-    pub(super) fn take(
-        &self,
-        index: usize,
-        addresses: ClientAddresses,
-    ) -> Option<Box<Http1Connection>> {
+    pub(super) fn take(&self, index: usize, addresses: ClientAddresses) -> Option<Idle> {
         let idle = &mut self.servers[index].borrow_mut().idle;
         let last = idle.back()?;
         if last.addresses == addresses {
@@ -106,12 +146,27 @@ impl Pool {
         idle.remove(found).map(|idle| idle.connection)
     }
 
+    /// Takes out the idle connection that was used last and tells no addresses of clients, without
+    /// hyper. Those that turn out to be unusable are closed.
+    pub(super) fn take_raw(
+        &self,
+        index: usize,
+        cx: &mut Context<'_>,
+    ) -> Option<Box<RawConnection>> {
+        loop {
+            let usable = self.take(index, None)?.without_hyper(cx);
+            if usable.is_some() {
+                return usable;
+            }
+        }
+    }
+
     /// Keeps a connection for another request, if it can have one.
     pub(super) fn keep(
         self: &Rc<Pool>,
         index: usize,
         addresses: ClientAddresses,
-        mut connection: Box<Http1Connection>,
+        mut connection: Idle,
     ) {
         let most = self.group.config().keep_alive;
         if most == 0 || !connection.is_reusable() {
@@ -202,6 +257,8 @@ pub(super) struct Lease {
     pub route: Rc<str>,
     /// The request's connection, if the request has it alone.
     pub connection: Option<Box<Http1Connection>>,
+    /// The connection of a request that passes hyper.
+    pub raw: Option<Box<RawConnection>>,
 }
 
 impl Lease {
@@ -214,7 +271,7 @@ impl Lease {
         let member = &pool.group.members()[index];
         member.requests.fetch_add(1, Ordering::Relaxed);
         member.active.fetch_add(1, Ordering::Relaxed);
-        Lease { pool, index, addresses, route, connection: None }
+        Lease { pool, index, addresses, route, connection: None, raw: None }
     }
 
     /// Ends the hold: the response has broken off.
@@ -226,7 +283,8 @@ impl Lease {
 
     /// Ends the hold: the response has come to its end.
     pub(super) fn end(mut self) {
-        if let Some(connection) = self.connection.take() {
+        let connection = self.connection.take().map(Idle::Hyper);
+        if let Some(connection) = connection.or(self.raw.take().map(Idle::Raw)) {
             self.pool.keep(self.index, self.addresses, connection);
         }
     }

@@ -57,7 +57,7 @@ pub(super) fn has_plain_coding(headers: &HeaderMap) -> bool {
 }
 
 /// Whether a part of the path is one or two dots.
-fn has_dots(path: &str) -> bool {
+pub(super) fn has_dots(path: &str) -> bool {
     // Few paths have a part that begins so, and few bytes are enough to find out.
     if !path.contains("/.") && !path.contains("/%2") {
         return false;

@@ -45,6 +45,7 @@ impl Authorizer {
             host: None,
             trust_forwarded: false,
             abort_on_close: true,
+            lane: false,
         };
         let forwarder = Rc::new(Forwarder::new(group, &proxy, &rule.path, timeouts));
         Authorizer { forwarder, path: rule.path.clone(), timeout: rule.timeout }
