@@ -318,17 +318,17 @@ fn begin(connection: &mut RawConnection, sent: &Sent, out: &mut Vec<u8>) -> Pars
     Parsed::Regular(begun)
 }
 
-/// The part of a body that has not been passed on.
-enum Rest {
+/// The part of a body that has not come.
+pub(super) enum Rest {
     Known(u64),
     Chunked(Chunks),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Step {
+pub(super) enum Step {
     /// The body has ended.
     Over,
-    /// There is more, and enough was taken.
+    /// There may be more in the same bytes.
     Again,
     /// More bytes of the server are needed.
     More,
@@ -336,7 +336,7 @@ enum Step {
 }
 
 impl Rest {
-    fn of(length: Length) -> Rest {
+    pub(super) fn of(length: Length) -> Rest {
         match length {
             Length::None => Rest::Known(0),
             Length::Known(length) => Rest::Known(length),
@@ -344,44 +344,54 @@ impl Rest {
         }
     }
 
-    /// Takes what has come, and counts it.
-    fn take(&mut self, from: &mut RawConnection, to: &mut Vec<u8>, count: &mut u64) -> Step {
+    /// Takes the next data of some bytes, if there are any. Returns how many bytes are used up.
+    pub(super) fn step(&mut self, bytes: &[u8], mut data: impl FnMut(&[u8])) -> (usize, Step) {
         match self {
             Rest::Known(left) => {
-                let bytes = from.read.bytes();
                 let length =
                     usize::try_from(*left).map_or(bytes.len(), |left| left.min(bytes.len()));
-                to.extend_from_slice(&bytes[..length]);
-                from.read.consume(length);
-                (*left, *count) = (*left - length as u64, *count + length as u64);
-                if *left == 0 { Step::Over } else { Step::More }
-            }
-            Rest::Chunked(chunks) => loop {
-                match chunks.next(from.read.bytes()) {
-                    Next::Data(place) => {
-                        let data = &from.read.bytes()[place.clone()];
-                        // Writing to memory does not fail.
-                        let _ = write!(to, "{:x}\r\n", data.len());
-                        to.extend_from_slice(data);
-                        to.extend_from_slice(b"\r\n");
-                        *count += data.len() as u64;
-                        from.read.consume(place.end);
-                        if to.len() >= PIECE {
-                            return Step::Again;
-                        }
-                    }
-                    Next::More(used) => {
-                        from.read.consume(used);
-                        return Step::More;
-                    }
-                    Next::Over(used) => {
-                        from.read.consume(used);
-                        to.extend_from_slice(b"0\r\n\r\n");
-                        return Step::Over;
-                    }
-                    Next::Irregular => return Step::Irregular,
+                if length > 0 {
+                    data(&bytes[..length]);
                 }
+                *left -= length as u64;
+                (length, if *left == 0 { Step::Over } else { Step::More })
+            }
+            Rest::Chunked(chunks) => match chunks.next(bytes) {
+                Next::Data(place) => {
+                    data(&bytes[place.clone()]);
+                    (place.end, Step::Again)
+                }
+                Next::More(used) => (used, Step::More),
+                Next::Over(used) => (used, Step::Over),
+                Next::Irregular => (0, Step::Irregular),
             },
+        }
+    }
+
+    /// Takes what has come to be written to the client, and counts its data.
+    fn take(&mut self, from: &mut RawConnection, to: &mut Vec<u8>, count: &mut u64) -> Step {
+        let is_chunked = matches!(self, Rest::Chunked(_));
+        loop {
+            let (used, step) = self.step(from.read.bytes(), |data| {
+                if is_chunked {
+                    // Writing to memory does not fail.
+                    let _ = write!(to, "{:x}\r\n", data.len());
+                }
+                to.extend_from_slice(data);
+                if is_chunked {
+                    to.extend_from_slice(b"\r\n");
+                }
+                *count += data.len() as u64;
+            });
+            from.read.consume(used);
+            match step {
+                Step::Again if to.len() < PIECE => {}
+                Step::Over if is_chunked => {
+                    to.extend_from_slice(b"0\r\n\r\n");
+                    return step;
+                }
+                _ => return step,
+            }
         }
     }
 }

@@ -38,8 +38,12 @@ mod chunks;
 mod connection;
 mod exchange;
 mod heads;
+#[cfg(test)]
+mod oracle;
 mod request;
 mod response;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use buffer::ReadBuffer;
 pub(super) use connection::RawConnection;

@@ -69,6 +69,8 @@ pub(crate) fn parse<'h, 'b>(
     let has_none = is_head || matches!(status, StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     let length = match (has_none, said, is_chunked) {
         (_, Some(_), true) | (true, _, true) | (false, None, false) => return Parsed::Irregular,
+        // hyper would say how long a body is that nobody knows.
+        (true, None, _) if is_head => return Parsed::Irregular,
         (true, ..) if status == StatusCode::NO_CONTENT && said.is_some() => {
             return Parsed::Irregular;
         }
