@@ -90,6 +90,7 @@ pub(super) async fn run(
         let counters = &state.context.worker.counters;
         if status > 0 {
             counters.count_response(status);
+            counters.lane.add(1);
             counters.body_bytes.add(body);
             if let Some(entry) = &mut entry {
                 entry.passed(status, body, is_whole);

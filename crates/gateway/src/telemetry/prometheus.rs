@@ -40,6 +40,9 @@ const COUNTERS: &[Counter] = &[
     ("parkings", "Times a connection was parked", |engine| engine.parkings),
     ("leavings", "Times a parked connection left for the keeper", |engine| engine.leavings),
     ("returns", "Times one came back from the keeper", |engine| engine.returns),
+    ("lane_requests", "Regular requests that were proxied without being taken apart", |engine| {
+        engine.lane
+    }),
     ("response_body_bytes", "Bytes of responses' bodies", |engine| engine.body_bytes),
     ("task_polls", "Times a task was run", |engine| engine.polls),
     ("turns", "Turns of the engine's loop", |engine| engine.turns),

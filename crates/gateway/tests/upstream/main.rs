@@ -6,6 +6,7 @@ mod failures;
 mod gateway;
 mod heads;
 mod http2;
+mod lane;
 mod origin;
 mod streams;
 #[path = "../serve/websocket2.rs"]

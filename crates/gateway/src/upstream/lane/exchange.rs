@@ -240,40 +240,52 @@ impl Forwarder {
         let status = begun.status.as_u16();
         let (mut body, mut rest) = (0, Rest::of(begun.length));
         let mut limit = Limit(self.body, None);
-        loop {
-            let Some(connection) = &mut lease.raw else { return Passed::Cut { status, body } };
-            let step = rest.take(connection, &mut out, &mut body);
-            if step == Step::Over {
-                if !begun.stays || !connection.read.is_empty() {
-                    lease.raw = None;
+        let mut has_begun = false;
+        let lost = loop {
+            let Some(connection) = &mut lease.raw else { break Lost::Client };
+            match rest.take(connection, &mut out, &mut body) {
+                Step::Over => {
+                    if !begun.stays || !connection.read.is_empty() {
+                        lease.raw = None;
+                    }
+                    // Before the client has it, so that its next request finds the connection.
+                    lease.end();
+                    return match write_all(client, &out).await {
+                        Ok(()) => Passed::Whole { status, body },
+                        Err(_) => Passed::Cut { status, body },
+                    };
                 }
-                // Before the client has it, so that its next request finds the connection.
-                lease.end();
-                return match write_all(client, &out).await {
-                    Ok(()) => Passed::Whole { status, body },
-                    Err(_) => Passed::Cut { status, body },
-                };
+                Step::Irregular => break Lost::Server(io::Error::other("a chunk is malformed")),
+                Step::Again => {}
+                Step::More if has_begun && !out.is_empty() => {}
+                Step::More if has_begun => {
+                    if let Err(lost) = more(connection, client, &mut limit).await {
+                        break lost;
+                    }
+                }
+                // As long as the client has seen nothing, it can be told what is wrong.
+                Step::More => match poll_fn(|cx| Poll::Ready(poll_more(connection, cx))).await {
+                    Poll::Ready(Ok(())) if out.len() < PIECE => continue,
+                    Poll::Ready(Err(lost)) => break lost,
+                    Poll::Ready(Ok(())) | Poll::Pending => {}
+                },
             }
             if !out.is_empty() {
                 // What has come is not kept back for what has not.
                 if write_all(client, &out).await.is_err() {
-                    return Passed::Cut { status, body };
+                    break Lost::Client;
                 }
                 out.clear();
+                has_begun = true;
             }
-            let lost = match step {
-                Step::Over | Step::Again => continue,
-                Step::Irregular => Lost::Server(io::Error::other("a chunk of it is malformed")),
-                Step::More => match more(connection, client, &mut limit).await {
-                    Ok(()) => continue,
-                    Err(lost) => lost,
-                },
-            };
-            if let Lost::Server(error) = lost {
-                lease.cut_off(error);
+        };
+        if let Lost::Server(error) = lost {
+            lease.cut_off(error);
+            if !has_begun {
+                return Passed::Answered(reply::status(StatusCode::BAD_GATEWAY));
             }
-            return Passed::Cut { status, body };
         }
+        Passed::Cut { status, body }
     }
 
     /// Lets hyper read a response whose head is irregular.
@@ -402,6 +414,18 @@ enum Lost {
     Server(io::Error),
 }
 
+/// Reads more bytes of a body.
+fn poll_more(connection: &mut RawConnection, cx: &mut Context<'_>) -> Poll<Result<(), Lost>> {
+    let outcome = match ready!(connection.poll_read(cx)) {
+        Ok(0) => {
+            let what = "end of file before message length reached";
+            Err(io::Error::new(io::ErrorKind::UnexpectedEof, what))
+        }
+        outcome => outcome.map(drop),
+    };
+    Poll::Ready(outcome.map_err(Lost::Server))
+}
+
 /// Waits for more bytes of a body.
 async fn more(
     connection: &mut RawConnection,
@@ -410,14 +434,8 @@ async fn more(
 ) -> Result<(), Lost> {
     limit.again();
     poll_fn(|cx| {
-        match connection.poll_read(cx) {
-            Poll::Ready(Ok(0)) => {
-                let what = "end of file before message length reached";
-                let error = io::Error::new(io::ErrorKind::UnexpectedEof, what);
-                return Poll::Ready(Err(Lost::Server(error)));
-            }
-            Poll::Ready(outcome) => return Poll::Ready(outcome.map(drop).map_err(Lost::Server)),
-            Poll::Pending => {}
+        if let Poll::Ready(outcome) = poll_more(connection, cx) {
+            return Poll::Ready(outcome);
         }
         if let Poll::Ready(Err(_)) = Pin::new(&mut *client).poll_flush(cx) {
             return Poll::Ready(Err(Lost::Client));

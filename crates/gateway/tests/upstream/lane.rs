@@ -1,0 +1,303 @@
+//! Requests that pass hyper, next to the same requests through hyper.
+
+use std::collections::BTreeSet;
+
+use superpoll_rt::BackendKind;
+
+use crate::gateway::{Gateway, MOST, config};
+use crate::origin::{Client, Origin, Seen};
+
+/// The lines of a head in no order, without the time.
+fn lines(head: &str) -> (String, BTreeSet<String>) {
+    let mut lines = head.lines();
+    let first = lines.next().unwrap().to_owned();
+    let fields = lines.map(|line| {
+        let (name, value) = line.split_once(':').unwrap();
+        format!("{}: {}", name.to_ascii_lowercase(), value.trim())
+    });
+    (first, fields.filter(|field| !field.starts_with("date: ")).collect())
+}
+
+/// What clients and servers have seen.
+#[derive(PartialEq, Eq, Debug)]
+struct Outcome {
+    /// Heads, bodies and trailers; `None` behind the last one that has come whole.
+    replies: Vec<Option<((String, BTreeSet<String>), Vec<u8>, String)>>,
+    requests: Vec<((String, BTreeSet<String>), Vec<u8>)>,
+    /// The connection is closed behind the last reply.
+    is_closed: bool,
+    connections: usize,
+    /// The warnings of the gateway, without addresses.
+    events: Vec<(&'static str, String)>,
+}
+
+/// A response, and whether the server closes the connection behind it.
+type Answer = (&'static str, bool);
+
+/// Sends requests together on one connection, and then one more if it is still open.
+fn exchange(
+    backend: BackendKind,
+    proxy: &str,
+    requests: &[&'static str],
+    answers: &'static [Answer],
+) -> (Outcome, u64) {
+    let origin = Origin::start(move |line| {
+        loop {
+            let seen = line.request()?;
+            let number =
+                seen.line().split(['/', ' ', '?']).nth(2).and_then(|text| text.parse().ok());
+            match number.and_then(|number: usize| answers.get(number)) {
+                Some((answer, is_last)) => {
+                    line.send(answer)?;
+                    if *is_last {
+                        return Ok(());
+                    }
+                }
+                None => line.answer("as usual")?,
+            }
+        }
+    });
+    let gateway = Gateway::start(backend, &config(&[&origin.address], "", proxy));
+    let mut client = Client::connect(&gateway.address);
+    client.send(requests.concat());
+    let mut replies = Vec::new();
+    for request in requests {
+        let method = request.split(' ').next().unwrap();
+        let reply = client.reply_to(method).ok();
+        let is_gone = reply.is_none();
+        replies.push(reply.map(|reply| {
+            let mut head = lines(&reply.head);
+            // A body that has come whole gets a length from hyper, so that depends on time.
+            let length = format!("content-length: {}", reply.body.len());
+            if method != "HEAD" && !head.1.remove("transfer-encoding: chunked") {
+                head.1.remove(&length);
+            }
+            (head, reply.body, reply.trailers)
+        }));
+        if is_gone {
+            break;
+        }
+    }
+    let last = replies.last().unwrap().as_ref();
+    let says_close = |head: &(String, BTreeSet<String>)| head.1.contains("connection: close");
+    let is_closed = last.is_none_or(|(head, ..)| says_close(head));
+    if is_closed {
+        assert!(client.is_closed());
+    } else {
+        assert_eq!(client.get("/last").text(), "as usual");
+    }
+    let seen = |seen: Seen| (lines(&seen.head), seen.body);
+    let requests = origin.seen().into_iter().map(seen).collect();
+    let lane = gateway.call(|_, server| server.engines().iter().map(|one| one.lane.get()).sum());
+    let events = gateway.told().into_iter().map(|(name, _, fields)| (name, fields)).collect();
+    let connections = origin.connections();
+    (Outcome { replies, requests, is_closed, connections, events }, lane)
+}
+
+/// Compares the two ways. Returns how many requests have passed hyper.
+#[track_caller]
+fn compared(requests: &[&'static str], answers: &'static [Answer]) -> u64 {
+    let mut passed = Vec::new();
+    for backend in MOST {
+        let (lane, count) = exchange(backend, "", requests, answers);
+        let (hyper, none) = exchange(backend, ", lane = false", requests, answers);
+        assert_eq!(lane, hyper, "{backend:?} {requests:?} {answers:?}");
+        assert_eq!(none, 0);
+        passed.push(count);
+    }
+    assert!(passed.iter().all(|count| *count == passed[0]), "{passed:?}");
+    passed[0]
+}
+
+const PLAIN: &str = "GET /9 HTTP/1.1\r\nHost: a.example\r\n\r\n";
+const FIRST: &str = "GET /0 HTTP/1.1\r\nHost: a.example\r\nUser-Agent: x\r\nCookie: a=b\r\n\r\n";
+
+#[test]
+fn usual_requests_pass_hyper() {
+    assert_eq!(compared(&[PLAIN], &[]), 2);
+    assert_eq!(compared(&[PLAIN, FIRST, PLAIN, PLAIN], &[]), 5);
+    let fields = "GET /9?a=b HTTP/1.1\r\nhost: A.example:80\r\nX-Forwarded-For: 6.6.6.6\r\n\
+                  Forwarded: for=6\r\nX-Real-IP: 6\r\nKeep-Alive: a\r\nProxy: a\r\nX-Own:  b\t\r\n\
+                  Client-Cert: a\r\nX-Own: c\r\nConnection: keep-alive\r\n\r\n";
+    assert_eq!(compared(&[fields, PLAIN], &[]), 3);
+    assert_eq!(compared(&["HEAD /9 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"], &[]), 1);
+}
+
+#[test]
+fn irregular_requests_go_the_long_way_and_the_next_ones_do_not() {
+    for request in [
+        "GET /9 HTTP/1.1\nHost: a\n\n",
+        "\r\nGET /9 HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET /9 HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc",
+        "POST /9 HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc",
+        "POST /9 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\n0\r\n\r\n",
+        "GET /9 HTTP/1.1\r\nHost: a\r\nX_Forwarded_For: 6\r\nmy_field: 7\r\n\r\n",
+        "GET /9 HTTP/1.1\r\nHost: a\r\nCookie: a=b\r\nCookie: c=d\r\n\r\n",
+        "GET /9 HTTP/1.1\r\nHost: a\r\nConnection: x-own\r\nX-Own: a\r\n\r\n",
+        "GET /9 HTTP/1.1\r\nHost: a\r\nTE: trailers\r\nConnection: TE\r\n\r\n",
+        "GET http://a.example/9 HTTP/1.1\r\nHost: a\r\n\r\n",
+        "DELETE /9 HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET /\u{e4} HTTP/1.1\r\nHost: a\r\n\r\n",
+    ] {
+        // Of the one in the middle it counts which way it went, and of those around it as well:
+        // hyper has read what follows, and keeps it.
+        let passed = compared(&[PLAIN, request], &[]);
+        assert_eq!(passed, 2, "{request:?}: the first one, and the one behind");
+    }
+    for refused in [
+        "OPTIONS /9 HTTP/1.1\r\nHost: a\r\nMax-Forwards: 0\r\n\r\n",
+        "GET /9/../a HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET /9 HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+        "GET /9 HTTP/1.1\r\n\r\n",
+        "GET /9 HTTP/1.1\r\nHost: u@a\r\n\r\n",
+        "POST /9 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+    ] {
+        compared(&[PLAIN, refused], &[]);
+    }
+    for broken in [
+        "GET /9 HTTP/1.1\r\nHost: a\r\n folded\r\n\r\n",
+        "GET /9 HTTP/1.1\r\nHost: a\r\nContent-Length: 3, 4\r\n\r\nabc",
+        "GET /9 HTTP/1.1\r\nHost: a\r\nX\0: a\r\n\r\n",
+        "BROKEN\r\n\r\n",
+    ] {
+        compared(&[PLAIN, broken], &[]);
+    }
+}
+
+/// Each response is one that the lane passes on: the request and the one behind count.
+#[test]
+fn usual_responses_are_passed_on() {
+    const ANSWERS: [&[Answer]; 9] = [
+        &[(
+            "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nX: a\r\nSet-Cookie: a\r\nSet-Cookie: b\r\n\r\nabc",
+            false,
+        )],
+        &[("HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nDate: now\r\nServer: x\r\n\r\n", false)],
+        &[(
+            "HTTP/1.1 200 OK\r\ntransfer-encoding: Chunked\r\n\r\n3\r\nabc\r\n00a\r\n0123456789\r\n0\r\n\r\n",
+            false,
+        )],
+        &[("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", false)],
+        &[("HTTP/1.1 204 No Content\r\nX: a\r\n\r\n", false)],
+        &[("HTTP/1.1 304 Not Modified\r\nETag: \"a\"\r\nContent-Length: 7\r\n\r\n", false)],
+        &[(
+            "HTTP/1.1 500 Internal Server Error\r\nContent-Length: 1\r\nKeep-Alive: a\r\nConnection: keep-alive\r\n\r\nx",
+            false,
+        )],
+        &[(
+            "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nConnection: close\r\nClient-Cert: a\r\n\r\nabc",
+            true,
+        )],
+        &[(
+            "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nX-Forwarded-For: a\r\nProxy: b\r\n\r\nabc",
+            true,
+        )],
+    ];
+    for answers in ANSWERS {
+        assert_eq!(compared(&[FIRST], answers), 2, "{answers:?}");
+        assert_eq!(compared(&[PLAIN, FIRST, PLAIN], answers), 4, "{answers:?}");
+    }
+}
+
+/// hyper reads them behind the lane's request, and the next request passes hyper again.
+#[test]
+fn irregular_responses_are_passed_on_by_hyper() {
+    const ANSWERS: [&[Answer]; 8] = [
+        &[("HTTP/1.1 200 OK\r\n\r\nuntil the end", true)],
+        &[("HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\nabc", true)],
+        &[("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc", false)],
+        &[("HTTP/1.1 103 Early Hints\r\nlink: a\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n", false)],
+        &[("HTTP/1.1 299 Its own\r\nContent-Length: 3\r\n\r\nabc", false)],
+        &[("HTTP/1.1 200 OK\nContent-Length: 3\n\nabc", false)],
+        &[(
+            "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nConnection: x-own\r\nX-Own: a\r\n\r\nabc",
+            false,
+        )],
+        &[(
+            "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+            false,
+        )],
+    ];
+    for answers in ANSWERS {
+        for backend in MOST {
+            let (lane, count) = exchange(backend, "", &[FIRST], answers);
+            let (hyper, _) = exchange(backend, ", lane = false", &[FIRST], answers);
+            // A connection that hyper has read a response on is not used again.
+            let without = |outcome| Outcome { connections: 0, ..outcome };
+            assert_eq!(without(lane), without(hyper), "{backend:?} {answers:?}");
+            assert_eq!(count, 1, "the request behind it");
+        }
+    }
+}
+
+/// A server that breaks the protocol gets the same answer in the client's place.
+#[test]
+fn broken_responses_are_answered_as_by_hyper() {
+    const ANSWERS: [&[Answer]; 8] = [
+        &[("", true)],
+        &[("nonsense\r\n\r\n", false)],
+        &[("HTTP/1.1 200 OK\r\nContent-Le", true)],
+        &[("HTTP/1.1 200 OK\r\nContent-Length: 3, 4\r\n\r\nabc", false)],
+        &[("HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\nabc", false)],
+        &[("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\nabc", false)],
+        &[("HTTP/1.1 101 Switching Protocols\r\nUpgrade: a\r\nConnection: upgrade\r\n\r\n", false)],
+        &[("HTTP/1.1 100 Continue\r\n\r\n", true)],
+    ];
+    for answers in ANSWERS {
+        compared(&[FIRST], answers);
+    }
+}
+
+/// A body that breaks off is never taken for a whole one, and the failure is the server's.
+#[test]
+fn broken_bodies_are_cut_off() {
+    const ANSWERS: [&[Answer]; 5] = [
+        &[("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc", true)],
+        &[("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n", true)],
+        &[("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabcXX0\r\n\r\n", false)],
+        &[("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nx\r\nabc\r\n0\r\n\r\n", false)],
+        &[("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;x\nabc\r\n0\r\n\r\n", false)],
+    ];
+    for answers in ANSWERS {
+        for backend in MOST {
+            for proxy in ["", ", lane = false"] {
+                let (outcome, _) = exchange(backend, proxy, &[FIRST], answers);
+                // Before the client has seen anything of it, it can be told.
+                if let Some(((first, _), ..)) = &outcome.replies[0] {
+                    assert_eq!(first, "HTTP/1.1 502 Bad Gateway", "{backend:?} {answers:?}");
+                }
+                let events: Vec<_> = outcome.events.iter().map(|event| &event.1[..]).collect();
+                assert_eq!(events, ["body null"], "{backend:?} {proxy} {answers:?}");
+            }
+        }
+    }
+}
+
+/// Bytes that belong to no response are never the beginning of the next one.
+#[test]
+fn bytes_behind_a_response_reach_nobody() {
+    const ANSWERS: [&[Answer]; 4] = [
+        &[(
+            "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabcHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged",
+            false,
+        )],
+        &[(
+            "HTTP/1.1 204 No Content\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged",
+            false,
+        )],
+        &[("HTTP/1.1 304 Not Modified\r\nContent-Length: 6\r\n\r\nforged", false)],
+        &[(
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged",
+            false,
+        )],
+    ];
+    for answers in ANSWERS {
+        compared(&[FIRST], answers);
+        compared(&[FIRST, PLAIN, PLAIN], answers);
+    }
+    // The answer to HEAD has no body, whatever the server sends.
+    const HEAD: &[Answer] = &[("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged", false)];
+    let head = "HEAD /0 HTTP/1.1\r\nHost: a.example\r\n\r\n";
+    compared(&[head], HEAD);
+    compared(&[head, PLAIN], HEAD);
+}

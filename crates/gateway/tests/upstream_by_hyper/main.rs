@@ -1,0 +1,16 @@
+//! The tests of the reverse proxy with `lane = false`: everything goes through hyper.
+
+#[path = "../upstream/balance.rs"]
+mod balance;
+#[path = "../upstream/bodies.rs"]
+mod bodies;
+#[path = "../upstream/failures.rs"]
+mod failures;
+#[path = "../upstream/gateway.rs"]
+mod gateway;
+#[path = "../upstream/heads.rs"]
+mod heads;
+#[path = "../upstream/origin.rs"]
+mod origin;
+#[path = "../upstream/streams.rs"]
+mod streams;
