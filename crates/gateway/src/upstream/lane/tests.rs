@@ -189,6 +189,8 @@ fn unusual_responses_are_irregular() {
     for text in [
         "HTTP/1.1 100 Continue\r\n\r\n",
         "HTTP/1.1 103 Early Hints\r\nlink: a\r\n\r\n",
+        "HTTP/1.1 100 Continue\r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.1 103 Early Hints\r\nContent-Length: 3\r\n\r\nabc",
         "HTTP/1.1 101 Switching Protocols\r\nUpgrade: a\r\n\r\n",
         "HTTP/1.0 200 OK\r\nContent-Length: 3\r\n\r\nabc",
         "HTTP/1.1 200 OK\r\n\r\nuntil the end",
