@@ -34,7 +34,7 @@ use crate::sources::{Source, Sources, UNNAMED};
 use crate::spin::Spin;
 use crate::stats::Stats;
 use crate::sys::run_queue::RunQueue;
-use crate::timer_wheel::Wheel;
+use crate::timer_wheel::{DEFAULT_SLACK, Wheel};
 use crate::trace;
 
 mod current;
@@ -45,12 +45,20 @@ pub(crate) use current::{owned as current, with};
 use shrink::ShrinkChecks;
 
 /// The settings of an engine at its start.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Settings {
     /// The longest spin before a sleep; zero for none.
     pub spin: Duration,
+    /// The most that a timer fires late so that one wake-up serves several.
+    pub timer_slack: Duration,
     /// Whether a descriptor is watched before it is tried.
     pub waits_first: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings { spin: Duration::ZERO, timer_slack: DEFAULT_SLACK, waits_first: false }
+    }
 }
 
 /// The number of tasks that run before the poller is asked again.
@@ -127,7 +135,7 @@ impl Engine {
             last_wait_name: Cell::new(UNNAMED),
             stopped: Cell::new(false),
             spin: RefCell::new(Spin::new(settings.spin)),
-            timers: RefCell::new(Wheel::new(Instant::now())),
+            timers: RefCell::new(Wheel::new(Instant::now(), settings.timer_slack)),
             late: RefCell::default(),
             shrink_checks: ShrinkChecks::default(),
             reads_at_check: Cell::default(),
@@ -386,12 +394,13 @@ impl Engine {
 
     // The loop.
 
-    /// Returns how long the poller may block: not if there is work, else until the next timer.
+    /// Returns how long the poller may block: not if there is work, else until the next wake-up for
+    /// timers.
     fn timeout(&self) -> Option<Duration> {
         if self.has_pending_work() {
             return Some(Duration::ZERO);
         }
-        let mut next = self.timers.borrow().next();
+        let mut next = self.timers.borrow().next_wake();
         if let Some(check) = self.shrink_checks.next() {
             next = Some(next.map_or(check, |next| next.min(check)));
         }
@@ -402,9 +411,14 @@ impl Engine {
     /// see [`late_timers`](crate::late_timers).
     fn fire_timers(&self) {
         let next = self.timers.borrow().next();
-        let Some(next) = next.filter(|next| !deadline::is_far(*next)) else { return };
+        if next.is_none_or(deadline::is_far) {
+            return;
+        }
         let now = Instant::now();
-        if now.saturating_duration_since(next) > LATE_AFTER && !self.late_timers_may_fire() {
+        // A timer that the slack has held up is not late.
+        let wake = self.timers.borrow().next_wake();
+        let late = wake.is_some_and(|wake| now.saturating_duration_since(wake) > LATE_AFTER);
+        if late && !self.late_timers_may_fire() {
             return;
         }
         let mut due = self.due.take();

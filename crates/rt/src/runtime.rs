@@ -77,6 +77,33 @@ impl Builder {
         self
     }
 
+    /// Sets how late a timer may fire so that one wake-up of its engine serves several timers (one
+    /// millisecond, the default; compare `PR_SET_TIMERSLACK`). An engine that has been woken for
+    /// timers is not woken for others within the slack after that, and these fire together at its
+    /// end. So no timer is early, a timer that comes alone is on time, and however many timers
+    /// there are, they wake the engine at most once per slack. Each wake-up takes several
+    /// microseconds of processor time.
+    ///
+    /// With less than 16 microseconds, zero for example, each timer has a wake-up of its own, to
+    /// the resolution of 8.2 microseconds. The kernel's slack and the tasks that run before a timer
+    /// come on top, see [`time`](crate::time).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    ///
+    /// // Packets that have to leave at a pace.
+    /// let precise = superpoll_rt::Runtime::builder().timer_slack(Duration::ZERO).build()?;
+    /// precise.block_on(superpoll_rt::time::sleep(Duration::from_micros(100)));
+    /// # Ok::<(), superpoll_rt::Error>(())
+    /// ```
+    #[must_use]
+    pub fn timer_slack(mut self, slack: Duration) -> Builder {
+        self.settings.timer_slack = slack;
+        self
+    }
+
     /// Sets whether an operation is tried before its descriptor is watched (the default), which
     /// saves the wait and often the registration where there is something to do at once. If not,
     /// each direction of a descriptor is watched before it is used for the first time, as an event

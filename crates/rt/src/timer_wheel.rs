@@ -16,6 +16,15 @@
 //! hold 2^64 ticks, 4.8 million years; timers that are due later than that are kept aside, and
 //! never fire.
 //!
+//! A wake-up costs more than all the work for a timer, so [`Wheel::next_wake`] coalesces: it asks
+//! for the next wake-up no sooner than a slack after the one before. A timer that comes alone is
+//! woken for at its own tick. Of timers that follow each other closely, the first is, and those of
+//! the following slack fire together at its end. The distance is kept between the times that the
+//! wheel asked for, not between those at which the thread ran, so an interval whose period is the
+//! slack ticks on time. A timer that did not fire with a wake-up was due after it, which bounds how
+//! late the next wake-up is for it. Turns that other events bring about fire whatever is due, and
+//! change nothing about the wake-ups.
+//!
 //! The timers of all lists lie in one vector, 40 bytes each, and are linked by their indices:
 //! inserting or cancelling a timer allocates nothing and walks nothing. The vector keeps the
 //! largest size that it has needed until it is [shortened](Wheel::shrink). A key holds the
@@ -38,6 +47,9 @@ const SLOTS: usize = 1 << LEVEL_BITS;
 
 /// Enough for 64 bits of ticks.
 const LEVELS: usize = u64::BITS.div_ceil(LEVEL_BITS) as usize;
+
+/// The slack of timers unless the runtime's builder sets another: the resolution of tokio's timers.
+pub(crate) const DEFAULT_SLACK: Duration = Duration::from_millis(1);
 
 /// The tick of a time that is too far away to be counted.
 const NEVER: u64 = u64::MAX;
@@ -102,6 +114,10 @@ pub(crate) struct Wheel {
     origin: Instant,
     /// All timers that were due before this tick have fired.
     elapsed: u64,
+    /// The least number of ticks from one wake-up to the next; 0 if each tick may have its own.
+    slack: u64,
+    /// No wake-up is asked for before this tick.
+    hold: u64,
     entries: Vec<Entry>,
     /// The generation of new entries, which no key of a removed entry has.
     generation: u32,
@@ -119,10 +135,17 @@ pub(crate) struct Wheel {
 }
 
 impl Wheel {
-    pub(crate) fn new(now: Instant) -> Wheel {
+    /// Makes a wheel whose timers fire at most `slack` late, or a tick if that is more.
+    pub(crate) fn new(now: Instant, slack: Duration) -> Wheel {
+        Wheel::with_slack(now, slack_in_ticks(slack))
+    }
+
+    fn with_slack(now: Instant, slack: u64) -> Wheel {
         Wheel {
             origin: now,
             elapsed: 0,
+            slack,
+            hold: 0,
             entries: Vec::new(),
             generation: 0,
             fresh: 0,
@@ -200,7 +223,7 @@ impl Wheel {
     /// Takes all timers out, at the end of the engine. Returns their wakers, to wake when nothing
     /// is borrowed.
     pub(crate) fn take_all(&mut self) -> Vec<Waker> {
-        let empty = Wheel::new(self.origin);
+        let empty = Wheel::with_slack(self.origin, self.slack);
         let entries = mem::replace(self, empty).entries;
         entries.into_iter().filter_map(|entry| entry.waker).collect()
     }
@@ -226,14 +249,25 @@ impl Wheel {
         self.release(key.index)
     }
 
-    /// Returns the time at which `advance` has to be called: the earliest deadline rounded up to a
-    /// tick, or earlier if the timer of that time was cancelled. The time is in the past if a timer
-    /// is due already.
+    /// Returns the time from which on a call of `advance` fires a timer: the earliest deadline
+    /// rounded up to a tick, or earlier if the timer of that time was cancelled. The time is in the
+    /// past if a timer is due already.
     #[inline]
     pub(crate) fn next(&self) -> Option<Instant> {
-        let tick = self.slots[self.first_place()?].earliest;
-        // Only a clock near its own end could overflow here, and then the time never comes.
-        self.origin.checked_add(time_of(tick))
+        self.time_at(self.next_tick()?)
+    }
+
+    /// Returns the time at which `advance` has to be called: that of [`next`](Wheel::next), or a
+    /// slack after the last such time if that is later.
+    #[inline]
+    pub(crate) fn next_wake(&self) -> Option<Instant> {
+        self.time_at(self.next_tick()?.max(self.hold))
+    }
+
+    /// Returns the most that a timer is late in a loop that wakes up whenever the wheel asks for
+    /// it, unless that is a tick.
+    pub(crate) fn slack(&self) -> Duration {
+        time_of(self.slack)
     }
 
     /// Appends the wakers of all timers that are due to `due`, the earliest first.
@@ -241,6 +275,12 @@ impl Wheel {
         // Rounded down, and never as far as the tick that never fires.
         let nanos = now.saturating_duration_since(self.origin).as_nanos();
         let now = u64::try_from(nanos >> TICK_BITS).unwrap_or(NEVER).min(NEVER - 1);
+        if let Some(next) = self.next_tick() {
+            let wake = next.max(self.hold);
+            if wake <= now {
+                self.hold = wake.saturating_add(self.slack);
+            }
+        }
         while let Some(place) = self.first_place() {
             let start = self.start_of(place);
             if start > now {
@@ -290,6 +330,19 @@ impl Wheel {
     fn entry(&mut self, key: TimerKey) -> Option<&mut Entry> {
         let entry = self.entries.get_mut(key.index as usize)?;
         (entry.generation == key.generation).then_some(entry)
+    }
+
+    /// Returns the first tick at which a timer may be due.
+    #[inline]
+    fn next_tick(&self) -> Option<u64> {
+        Some(self.slots[self.first_place()?].earliest)
+    }
+
+    /// Returns the time at which a tick begins. Only a clock near its own end could overflow, and
+    /// then the time never comes.
+    #[inline]
+    fn time_at(&self, tick: u64) -> Option<Instant> {
+        self.origin.checked_add(time_of(tick))
     }
 
     /// Returns the slot that time reaches first.
@@ -410,6 +463,13 @@ impl Wheel {
     }
 }
 
+/// Returns the number of ticks from one wake-up to the next that a slack allows. One tick is as
+/// good as none, because all timers of a tick fire together anyway.
+fn slack_in_ticks(slack: Duration) -> u64 {
+    let ticks = u64::try_from(slack.as_nanos() >> TICK_BITS).unwrap_or(NEVER);
+    if ticks > 1 { ticks } else { 0 }
+}
+
 /// Returns how long after the origin a tick begins.
 #[inline]
 fn time_of(tick: u64) -> Duration {
@@ -430,5 +490,7 @@ impl fmt::Debug for Wheel {
     }
 }
 
+#[cfg(test)]
+mod slack_tests;
 #[cfg(test)]
 mod tests;

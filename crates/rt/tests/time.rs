@@ -85,6 +85,45 @@ fn a_sleep_costs_a_few_turns_however_long_it_is() {
 }
 
 #[test]
+fn timers_that_end_within_the_slack_share_a_turn() {
+    let slack = 5 * MS;
+    for workers in [1, 2] {
+        let workers = NonZeroUsize::new(workers).unwrap();
+        let runtime = Runtime::builder().workers(workers).timer_slack(slack).build().unwrap();
+        let all = async move {
+            let start = Instant::now() + 20 * MS;
+            let sleeps = (0..1000).map(|number| async move {
+                let deadline = start + number * MS / 10;
+                sleep_until(deadline).await;
+                assert!(Instant::now() >= deadline);
+            });
+            let tasks: Vec<_> = sleeps.map(spawn).collect();
+            for task in tasks {
+                task.await.unwrap();
+            }
+        };
+        let task = runtime.handle().spawn_on(workers.get() - 1, all).unwrap();
+        runtime.block_on(task).unwrap();
+        let stats = runtime.stats().pop().unwrap();
+        // Some 22 wake-ups for timers, and the turns in which the tasks were spawned.
+        assert!(stats.turns <= 150, "{} turns, {workers} engines", stats.turns);
+    }
+}
+
+#[test]
+fn a_timer_alone_does_not_wait_for_the_slack() {
+    let runtime = Runtime::builder().timer_slack(HOUR).build().unwrap();
+    runtime.block_on(sleep(MS));
+    // Nor does a timer whose engine another event wakes.
+    runtime.block_on(async {
+        let deadline = Instant::now() + MS;
+        let ended = spawn(sleep_until(deadline));
+        until(|| ended.is_finished()).await;
+        assert!(Instant::now() >= deadline);
+    });
+}
+
+#[test]
 fn timers_can_be_sent_and_moved() {
     fn check<T: Send + Sync + Unpin>() {}
     check::<Sleep>();

@@ -8,9 +8,11 @@ use std::time::{Duration, Instant};
 
 use super::sleep::{Sleep, sleep_until};
 use crate::deadline::after;
+use crate::engine;
 
-/// How late a tick may be taken and still count as on time: more than a scheduler's hiccup, and
-/// less than the delays that callers have in mind when they ask for [`MissedTickBehavior::Delay`].
+/// How late a tick may be taken and still count as on time, the slack of timers aside: more than a
+/// scheduler's hiccup, and less than the delays that callers have in mind when they ask for
+/// [`MissedTickBehavior::Delay`].
 const TOLERANCE: Duration = Duration::from_millis(1);
 
 /// Ticks at once, and then each time the period is over. [`Interval::set_missed_tick_behavior`]
@@ -73,8 +75,9 @@ pub enum MissedTickBehavior {
     #[default]
     Burst,
     /// They are not made up for, and the schedule starts anew: the next tick comes a period after
-    /// the late one was taken. A tick counts as late after a millisecond, or after a period if that
-    /// is shorter.
+    /// the late one was taken. A tick counts as late a millisecond after the
+    /// [slack](crate::Builder::timer_slack) of its engine's timers, or after a period if that is
+    /// shorter.
     Delay,
     /// They are left out: the next tick comes at the next time that the schedule has.
     Skip,
@@ -82,11 +85,18 @@ pub enum MissedTickBehavior {
 
 impl MissedTickBehavior {
     /// Returns when the next tick is due after a tick that was due at `scheduled` and is taken at
-    /// `now`.
-    fn next(self, scheduled: Instant, now: Instant, period: Duration) -> Instant {
+    /// `now`, with timers that have a slack.
+    fn next(
+        self,
+        scheduled: Instant,
+        now: Instant,
+        period: Duration,
+        slack: impl FnOnce() -> Duration,
+    ) -> Instant {
         let late = now.saturating_duration_since(scheduled);
+        let is_late = || late >= TOLERANCE.saturating_add(slack()).min(period);
         match self {
-            MissedTickBehavior::Delay if late >= TOLERANCE.min(period) => after(now, period),
+            MissedTickBehavior::Delay if is_late() => after(now, period),
             MissedTickBehavior::Skip if late >= period => {
                 const SECOND: u128 = 1_000_000_000;
                 let since_last = late.as_nanos() % period.as_nanos();
@@ -127,7 +137,8 @@ impl Interval {
     pub fn poll_tick(&mut self, cx: &mut Context<'_>) -> Poll<Instant> {
         ready!(self.sleep.poll_end(cx, true));
         let scheduled = self.sleep.deadline();
-        self.sleep.reset(self.missed.next(scheduled, Instant::now(), self.period));
+        let next = self.missed.next(scheduled, Instant::now(), self.period, timer_slack);
+        self.sleep.reset(next);
         Poll::Ready(scheduled)
     }
 
@@ -158,6 +169,11 @@ impl Interval {
     }
 }
 
+/// Returns the slack of the timers of this thread's engine.
+fn timer_slack() -> Duration {
+    engine::with(|engine| engine.timers(|wheel| wheel.slack())).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -167,9 +183,13 @@ mod tests {
     /// Returns when the next tick is due, in microseconds after a tick that was due at 0 and taken
     /// after `late`.
     fn next(missed: MissedTickBehavior, late: u64, period: Duration) -> u128 {
+        next_with(missed, late, period, Duration::ZERO)
+    }
+
+    fn next_with(missed: MissedTickBehavior, late: u64, period: Duration, slack: Duration) -> u128 {
         let scheduled = Instant::now();
-        let next = missed.next(scheduled, scheduled + Duration::from_micros(late), period);
-        next.duration_since(scheduled).as_micros()
+        let now = scheduled + Duration::from_micros(late);
+        missed.next(scheduled, now, period, || slack).duration_since(scheduled).as_micros()
     }
 
     #[test]
@@ -204,6 +224,32 @@ mod tests {
     }
 
     #[test]
+    fn a_tick_that_the_slack_has_held_up_keeps_the_schedule() {
+        let slack = Duration::from_millis(3);
+        for (late, delay) in [(999, 10_000), (3_999, 10_000), (4_000, 14_000), (57_000, 67_000)] {
+            let found = next_with(MissedTickBehavior::Delay, late, PERIOD, slack);
+            assert_eq!(found, delay, "{late} us late");
+        }
+        // A slack longer than the period: the schedule cannot be kept.
+        let found = next_with(MissedTickBehavior::Delay, 10_000, PERIOD, Duration::MAX);
+        assert_eq!(found, 20_000);
+    }
+
+    #[test]
+    fn the_slack_is_that_of_the_engine() {
+        assert_eq!(timer_slack(), Duration::ZERO, "no engine");
+        let of = |builder: crate::Builder| {
+            builder.build().unwrap().block_on(async { timer_slack() }).as_micros()
+        };
+        let tick = 9;
+        let millis = 1_000;
+        assert!((millis - tick..=millis).contains(&of(crate::Builder::default())));
+        let long = crate::Builder::default().timer_slack(Duration::from_millis(70));
+        assert!((70 * millis - tick..=70 * millis).contains(&of(long)));
+        assert_eq!(of(crate::Builder::default().timer_slack(Duration::ZERO)), 0);
+    }
+
+    #[test]
     fn extreme_periods_neither_overflow_nor_stand_still() {
         let start = Instant::now();
         let century = Duration::from_secs(3_155_760_000);
@@ -211,7 +257,7 @@ mod tests {
             [MissedTickBehavior::Burst, MissedTickBehavior::Delay, MissedTickBehavior::Skip]
         {
             for period in [Duration::from_nanos(1), century, Duration::MAX] {
-                let next = missed.next(start, start + century, period);
+                let next = missed.next(start, start + century, period, || Duration::MAX);
                 assert!(next > start, "{missed:?}, {period:?}");
                 if missed != MissedTickBehavior::Burst {
                     assert!(next > start + century, "{missed:?}, {period:?}");

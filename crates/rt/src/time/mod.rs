@@ -1,10 +1,19 @@
 //! Sleeping, time limits and intervals.
 //!
 //! Time is `std::time::Instant`'s. Each engine has its timers in a hierarchical wheel with a
-//! resolution of 8.2 microseconds, and the poller waits with nanoseconds, so that a sleep of a
-//! hundred microseconds takes about that long. Nothing ends early. How late it ends depends on the
-//! kernel's timer slack (50 microseconds unless set otherwise), and on the tasks that run before
-//! it.
+//! resolution of 8.2 microseconds, and the poller waits with nanoseconds. Nothing ends early. How
+//! late it ends depends on three things:
+//!
+//! - the slack of the engine's timers, one millisecond unless
+//!   [`Builder::timer_slack`](crate::Builder::timer_slack) sets another;
+//! - the kernel's timer slack (50 microseconds unless set otherwise);
+//! - the tasks that run before it.
+//!
+//! The slack lets one wake-up of the engine serve several timers: timers wake an engine at most
+//! once per slack. A timer that comes alone, at least a slack after the last wake-up for a timer,
+//! does not wait for it, so a sleep of a hundred microseconds takes about that long. A loop of such
+//! sleeps takes a millisecond each. With a slack of zero each timer has its own wake-up. The
+//! schedule of an [`Interval`] does not shift, however late its ticks are.
 //!
 //! After a pause of the thread (`SIGSTOP`, a virtual machine that was suspended, a task that
 //! computes for long) bytes and events that have arrived go before timers: timers that are more

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-const TICK: u128 = 1 << TICK_BITS;
-const SECOND: u128 = 1_000_000_000;
+pub(super) const TICK: u128 = 1 << TICK_BITS;
+pub(super) const SECOND: u128 = 1_000_000_000;
 
 /// A waker that writes down its number.
 struct Named {
@@ -24,20 +24,25 @@ impl Wake for Named {
 }
 
 /// A wheel and its clock, in nanoseconds after its origin.
-struct Stage {
-    wheel: Wheel,
-    origin: Instant,
-    now: u128,
+pub(super) struct Stage {
+    pub wheel: Wheel,
+    pub origin: Instant,
+    pub now: u128,
     log: Arc<Mutex<Vec<usize>>>,
 }
 
 impl Stage {
+    /// A wheel that asks for a wake-up at each tick with a timer.
     fn new() -> Stage {
-        let origin = Instant::now();
-        Stage { wheel: Wheel::new(origin), origin, now: 0, log: Arc::default() }
+        Stage::with_slack(Duration::ZERO)
     }
 
-    fn instant(&self, nanos: u128) -> Instant {
+    pub(super) fn with_slack(slack: Duration) -> Stage {
+        let origin = Instant::now();
+        Stage { wheel: Wheel::new(origin, slack), origin, now: 0, log: Arc::default() }
+    }
+
+    pub(super) fn instant(&self, nanos: u128) -> Instant {
         self.origin + Duration::new((nanos / SECOND) as u64, (nanos % SECOND) as u32)
     }
 
@@ -45,12 +50,12 @@ impl Stage {
         Waker::from(Arc::new(Named { number, log: self.log.clone() }))
     }
 
-    fn insert(&mut self, number: usize, deadline: u128) -> TimerKey {
+    pub(super) fn insert(&mut self, number: usize, deadline: u128) -> TimerKey {
         self.wheel.insert(self.instant(deadline), self.waker(number))
     }
 
     /// Lets time pass until `now`; returns the numbers of the timers that fired, in order.
-    fn advance(&mut self, now: u128) -> Vec<usize> {
+    pub(super) fn advance(&mut self, now: u128) -> Vec<usize> {
         self.now = now;
         let mut due = Vec::new();
         self.wheel.advance(self.instant(now), &mut due);
@@ -59,7 +64,9 @@ impl Stage {
     }
 
     fn next(&self) -> Option<u128> {
-        self.wheel.next().map(|next| next.duration_since(self.origin).as_nanos())
+        let next = self.wheel.next();
+        assert_eq!(next, self.wheel.next_wake(), "without a slack the two are one");
+        next.map(|next| next.duration_since(self.origin).as_nanos())
     }
 }
 
