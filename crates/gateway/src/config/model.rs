@@ -378,7 +378,7 @@ pub struct Proxy {
     /// on. Default: yes.
     pub abort_on_close: bool,
     /// Whether requests and responses that are plainly regular take the fast way, which is the same
-    /// to clients and servers. Default: yes.
+    /// to clients and servers. Default: no.
     pub lane: bool,
 }
 

@@ -61,6 +61,8 @@ pub(super) struct ConnectionState {
     is_finishing_upload: Cell<bool>,
     /// The answer to the first request, if it is known already.
     pub first: RefCell<Option<Response<Body>>>,
+    /// The first request is given up when the client ends its side.
+    pub aborts_first: Cell<bool>,
     /// The log entry of the request under way, on a connection with one request at a time.
     pub entry: RefCell<Option<Box<Entry>>>,
 }
@@ -85,6 +87,7 @@ impl ConnectionState {
             is_here: Cell::new(false),
             is_finishing_upload: Cell::new(false),
             first: RefCell::new(None),
+            aborts_first: Cell::new(false),
             entry: RefCell::new(None),
         }
     }
@@ -496,6 +499,7 @@ pub(super) fn serve_one(
     if let Some(response) = state.first.take() {
         state.io_activity.unused.set(false);
         state.io_activity.to_lane.set(true);
+        state.io_activity.ends_with_client.set(state.aborts_first.take());
         return Serving::Now(Some(state.finish(running, version, None, response)));
     }
     let mut entry =

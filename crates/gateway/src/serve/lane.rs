@@ -63,6 +63,9 @@ pub(super) async fn run(
             let mut passing = pin!(forwarder.pass_on(&sent, io, client));
             poll_fn(|cx| {
                 state.io_activity.begin_turn();
+                if state.is_last(state.requests().wrapping_add(1)) {
+                    sent.is_last.set(true);
+                }
                 if let Poll::Ready(passed) = passing.as_mut().poll(cx) {
                     return Poll::Ready(Ok(passed));
                 }
@@ -80,10 +83,22 @@ pub(super) async fn run(
             }
             Ok(Passed::Answered(response)) => {
                 read.consume(len);
+                state.aborts_first.set(forwarder.aborts);
                 break LaneEnd::Answered { response, entry, is_head, closes };
             }
-            // The entry says that the client has not waited.
-            Err(reason) => break LaneEnd::Exit(reason),
+            // Without a response the entry says that the client has not waited.
+            Err(reason) => {
+                let (status, body) = (sent.status.get(), sent.body.get());
+                if status > 0 {
+                    let counters = &state.context.worker.counters;
+                    counters.count_response(status);
+                    counters.body_bytes.add(body);
+                    if let Some(entry) = &mut entry {
+                        entry.passed(status, body, false);
+                    }
+                }
+                break LaneEnd::Exit(reason);
+            }
         };
         read.consume(len);
         state.requests.set(state.requests.get().wrapping_add(1));
@@ -100,7 +115,7 @@ pub(super) async fn run(
         if !is_whole {
             counters.broken.add(1);
         }
-        if !is_whole || sent.is_last {
+        if !is_whole || sent.is_last.get() {
             state.io_activity.unused.set(!read.is_empty() || !io.before.is_empty());
             break LaneEnd::Exit(ExitReason::Closed);
         }
@@ -167,6 +182,10 @@ fn take(state: &ConnectionState, read: &ReadBuffer, forwarded: &[u8]) -> Parsed<
     let mut room = room();
     let head = match parse(read.bytes(), &mut room) {
         Parsed::Regular(head) => head,
+        // hyper refuses it at once.
+        Parsed::Partial if read.bytes().len() > state.context.header_bytes as usize => {
+            return Parsed::Irregular;
+        }
         Parsed::Partial => return Parsed::Partial,
         Parsed::Irregular => return Parsed::Irregular,
     };

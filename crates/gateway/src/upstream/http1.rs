@@ -12,7 +12,7 @@
 //! hyper is given a waker that sets a flag, and only the socket wakes the task itself: the stream
 //! below hyper is polled with the waker of the task that polls the channel now.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::error::Error;
 use std::future::{Future, poll_fn};
 use std::io::{self, IoSlice};
@@ -63,6 +63,8 @@ struct DriverIo {
     /// Bytes that were read before.
     before: Bytes,
     replay: Replay,
+    /// hyper has nothing more to write, and all that it has written was flushed.
+    is_flushed: Rc<Cell<bool>>,
 }
 
 /// Whether the request of a connection was sent before hyper had the connection.
@@ -124,6 +126,7 @@ impl Write for DriverIo {
         if self.swallows(cx) {
             return Poll::Ready(Ok(bytes.len()));
         }
+        self.is_flushed.set(false);
         self.poll(|stream, cx| Write::poll_write(stream, cx, bytes))
     }
 
@@ -135,6 +138,7 @@ impl Write for DriverIo {
         if self.swallows(cx) {
             return Poll::Ready(Ok(parts.iter().map(|part| part.len()).sum()));
         }
+        self.is_flushed.set(false);
         self.poll(|stream, cx| Write::poll_write_vectored(stream, cx, parts))
     }
 
@@ -143,7 +147,11 @@ impl Write for DriverIo {
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.poll(Write::poll_flush)
+        // hyper flushes the stream when its own buffer is empty.
+        let is_flushed = self.is_flushed.clone();
+        let outcome = self.poll(Write::poll_flush);
+        is_flushed.set(matches!(outcome, Poll::Ready(Ok(()))));
+        outcome
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -225,6 +233,7 @@ struct Driver {
     waker: Waker,
     is_over: bool,
     is_replay: bool,
+    is_flushed: Rc<Cell<bool>>,
 }
 
 impl Driver {
@@ -278,7 +287,9 @@ impl Http1Connection {
         replay: Replay,
     ) -> hyper::Result<Http1Connection> {
         let task = Rc::new(RefCell::new(Waker::noop().clone()));
-        let below = DriverIo { stream, task: task.clone(), before, replay };
+        let is_flushed = Rc::new(Cell::new(true));
+        let flushed = is_flushed.clone();
+        let below = DriverIo { stream, task: task.clone(), before, replay, is_flushed: flushed };
         let mut builder = Builder::new();
         builder.max_buf_size(MOST_AHEAD).max_header_size(LARGEST_HEAD);
         let (sender, connection) = builder.handshake(below).await?;
@@ -286,7 +297,8 @@ impl Http1Connection {
         let waker = Waker::from(flag.clone());
         let connection = Some(connection);
         let is_replay = replay != Replay::No;
-        let driver = Driver { connection, task, flag, waker, is_over: false, is_replay };
+        let driver =
+            Driver { connection, task, flag, waker, is_over: false, is_replay, is_flushed };
         Ok(Http1Connection { sender, driver })
     }
 
@@ -327,6 +339,12 @@ impl Http1Connection {
     pub(super) fn is_reusable(&mut self) -> bool {
         let _: Poll<()> = self.driver.poll(Waker::noop(), |_| Poll::Pending);
         !self.driver.is_over && !self.driver.is_replay && self.sender.is_ready()
+    }
+
+    /// Whether hyper holds no bytes that are still to be written: a server may answer a request
+    /// whose body it has not read.
+    pub(super) fn is_flushed(&self) -> bool {
+        self.driver.is_flushed.get()
     }
 
     /// Returns the stream and the bytes that were read of it, once the server has agreed to another

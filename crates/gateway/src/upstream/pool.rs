@@ -45,6 +45,14 @@ impl Idle {
         }
     }
 
+    /// Whether nothing is lost without hyper, as far as is known.
+    fn may_lose_hyper(&self) -> bool {
+        match self {
+            Idle::Hyper(connection) => connection.is_flushed(),
+            Idle::Raw(_) => true,
+        }
+    }
+
     /// Returns it with hyper on it; `None` if it cannot be used.
     pub(super) async fn with_hyper(self) -> Option<Box<Http1Connection>> {
         match self {
@@ -62,7 +70,8 @@ impl Idle {
         let mut raw = match self {
             Idle::Raw(raw) => raw,
             Idle::Hyper(mut connection) => {
-                let parts = connection.is_reusable().then(|| connection.into_stream())??;
+                let is_usable = connection.is_reusable() && connection.is_flushed();
+                let parts = is_usable.then(|| connection.into_stream())??;
                 let (stream, read) = parts;
                 read.is_empty().then(|| Box::new(RawConnection::new(stream)))?
             }
@@ -154,7 +163,15 @@ impl Pool {
         cx: &mut Context<'_>,
     ) -> Option<Box<RawConnection>> {
         loop {
-            let usable = self.take(index, None)?.without_hyper(cx);
+            let taken = {
+                let idle = &mut self.servers[index].borrow_mut().idle;
+                let fits = |idle: &IdleConnection| {
+                    idle.addresses.is_none() && idle.connection.may_lose_hyper()
+                };
+                let found = idle.iter().rposition(fits)?;
+                idle.remove(found)?.connection
+            };
+            let usable = taken.without_hyper(cx);
             if usable.is_some() {
                 return usable;
             }

@@ -1,19 +1,22 @@
-//! Reading a body in chunks (RFC 9112, section 7.1), if it is plainly regular.
+//! Reading a body in chunks (RFC 9112, section 7.1).
 //!
-//! A chunk's size is hexadecimal digits alone. Extensions, trailers and anything but CR LF at the end
-//! of a line are irregular: behind the head of a response there is no way back, so that the
-//! response is cut off.
+//! Extensions and trailers are read over, as hyper does, and bounded as there; neither is passed on.
+//! Behind the head of a response there is no way back, so that anything else that is unusual cuts the
+//! response off: a line that does not end with CR LF, a size that is not hexadecimal digits alone, and
+//! anything but CR LF behind a chunk.
 //!
 //! ```text
 //!            size, not 0                     all of it
 //!   SIZE ------------------> DATA ---------------------------> DATA END
 //!    ^ \                                                          |
-//!    |  \ 0 CR LF                                 CR LF           |
-//!    |   +---------> LAST ---- CR LF ---> OVER                    |
+//!    |  \ 0                                       CR LF           |
+//!    |   +---------> TRAILERS ---- empty line ---> OVER           |
 //!    +------------------------------------------------------------+
 //! ```
 
 use std::ops::Range;
+
+use memchr::memchr;
 
 /// The place in a body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,17 +27,27 @@ enum State {
     Data(u64),
     /// Behind the data of a chunk.
     DataEnd,
-    /// Behind the size of the last chunk, which has none.
-    Last,
+    /// Behind the size of the last chunk: lines up to an empty one.
+    Trailers,
     Over,
 }
 
-/// The longest line with a size, with its end: no chunk has 2^60 bytes.
-const LONGEST_SIZE: usize = 17;
+/// The most digits of a size, zeros at its beginning aside: no chunk has 2^60 bytes.
+const MOST_DIGITS: usize = 15;
+
+/// The most bytes of all extensions and trailers of a body, as hyper allows of each.
+const MOST_EXTRA: usize = 16 << 10;
+
+/// The longest line with a size or in the trailers; it has to fit into a buffer.
+const LONGEST_LINE: usize = 8 << 10;
 
 /// A reader of chunks.
 #[derive(Debug)]
-pub(crate) struct Chunks(State);
+pub(crate) struct Chunks {
+    state: State,
+    /// The bytes of extensions and trailers so far.
+    extra: usize,
+}
 
 /// The next thing in some bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -49,9 +62,35 @@ pub(crate) enum Next {
     Irregular,
 }
 
+/// A line without its end.
+enum Line<'b> {
+    Whole(&'b [u8]),
+    Partial,
+    Irregular,
+}
+
+/// Reads a line, which ends with CR LF and has no other CR, LF or NUL.
+fn line(bytes: &[u8]) -> Line<'_> {
+    let Some(end) = memchr(b'\n', bytes) else {
+        let has_wrong_end = memchr(b'\r', bytes).is_some_and(|at| at + 1 < bytes.len());
+        let is_bad = bytes.len() > LONGEST_LINE || has_wrong_end || memchr(0, bytes).is_some();
+        return if is_bad { Line::Irregular } else { Line::Partial };
+    };
+    match bytes[..end].split_last() {
+        Some((b'\r', text))
+            if end <= LONGEST_LINE
+                && memchr(b'\r', text).is_none()
+                && memchr(0, text).is_none() =>
+        {
+            Line::Whole(text)
+        }
+        _ => Line::Irregular,
+    }
+}
+
 impl Chunks {
     pub(crate) const fn new() -> Chunks {
-        Chunks(State::Size)
+        Chunks { state: State::Size, extra: 0 }
     }
 
     /// Reads some bytes.
@@ -59,68 +98,63 @@ impl Chunks {
         let mut at = 0;
         loop {
             let rest = &bytes[at..];
-            let line = |wanted: State| match rest {
-                [b'\r', b'\n', ..] => Ok(wanted),
-                [] | [b'\r'] => Err(Next::More(at)),
-                _ => Err(Next::Irregular),
-            };
-            match self.0 {
-                State::Size => match size(rest) {
-                    Size::Partial => return Next::More(at),
-                    Size::Irregular => return Next::Irregular,
-                    Size::Of(0, length) => (self.0, at) = (State::Last, at + length),
-                    Size::Of(size, length) => (self.0, at) = (State::Data(size), at + length),
-                },
+            match self.state {
+                State::Size => {
+                    let text = match line(rest) {
+                        Line::Whole(text) => text,
+                        Line::Partial => return Next::More(at),
+                        Line::Irregular => return Next::Irregular,
+                    };
+                    let Some((size, extension)) = size(text) else { return Next::Irregular };
+                    self.extra += extension;
+                    self.state = if size == 0 { State::Trailers } else { State::Data(size) };
+                    at += text.len() + 2;
+                }
                 State::Data(_) if rest.is_empty() => return Next::More(at),
                 State::Data(left) => {
                     let count =
                         usize::try_from(left).map_or(rest.len(), |left| left.min(rest.len()));
                     let left = left - count as u64;
-                    self.0 = if left == 0 { State::DataEnd } else { State::Data(left) };
+                    self.state = if left == 0 { State::DataEnd } else { State::Data(left) };
                     return Next::Data(at..at + count);
                 }
-                State::DataEnd => match line(State::Size) {
-                    Ok(next) => (self.0, at) = (next, at + 2),
-                    Err(outcome) => return outcome,
+                State::DataEnd => match rest {
+                    [b'\r', b'\n', ..] => (self.state, at) = (State::Size, at + 2),
+                    [] | [b'\r'] => return Next::More(at),
+                    _ => return Next::Irregular,
                 },
-                State::Last => match line(State::Over) {
-                    Ok(next) => (self.0, at) = (next, at + 2),
-                    Err(outcome) => return outcome,
+                State::Trailers => match line(rest) {
+                    Line::Whole([]) => (self.state, at) = (State::Over, at + 2),
+                    Line::Whole(text) => {
+                        self.extra += text.len();
+                        at += text.len() + 2;
+                    }
+                    Line::Partial => return Next::More(at),
+                    Line::Irregular => return Next::Irregular,
                 },
                 State::Over => return Next::Over(at),
             }
-        }
-    }
-}
-
-enum Size {
-    Partial,
-    Irregular,
-    /// The size, and the length of its line.
-    Of(u64, usize),
-}
-
-/// Reads the line with a size.
-fn size(bytes: &[u8]) -> Size {
-    let mut size = 0;
-    for (index, byte) in bytes.iter().take(LONGEST_SIZE).enumerate() {
-        let digit = match byte {
-            b'0'..=b'9' => byte - b'0',
-            b'a'..=b'f' => byte - b'a' + 10,
-            b'A'..=b'F' => byte - b'A' + 10,
-            b'\r' if index > 0 => {
-                return match bytes.get(index + 1) {
-                    Some(b'\n') => Size::Of(size, index + 2),
-                    Some(_) => Size::Irregular,
-                    None => Size::Partial,
-                };
+            if self.extra > MOST_EXTRA {
+                return Next::Irregular;
             }
-            _ => return Size::Irregular,
-        };
-        if index == LONGEST_SIZE - 2 {
-            return Size::Irregular;
         }
-        size = size << 4 | u64::from(digit);
     }
-    Size::Partial
+}
+
+/// Returns the size at the beginning of a line, and the length of its extension. Blanks may stand
+/// between the two.
+fn size(line: &[u8]) -> Option<(u64, usize)> {
+    let digits = line.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+    let zeros = line.iter().take_while(|byte| **byte == b'0').count();
+    if digits == 0 || digits - zeros > MOST_DIGITS {
+        return None;
+    }
+    let extension = &line[digits..];
+    let is_fit = match extension.trim_ascii_start() {
+        [] => true,
+        [first, ..] => *first == b';',
+    };
+    let digit = |byte: u8| u64::from((byte as char).to_digit(16).unwrap_or(0));
+    let size = line[..digits].iter().fold(0, |size, byte| size << 4 | digit(*byte));
+    is_fit.then_some((size, extension.len()))
 }

@@ -4,10 +4,11 @@
 //! What cannot be passed on here is left to that: a request to which nothing was answered, with the
 //! bytes that it came with, or the response of a server whose head is irregular.
 
+use std::cell::Cell;
 use std::future::poll_fn;
 use std::io::{self, Write as _};
 use std::net::IpAddr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -52,7 +53,10 @@ pub(crate) struct Sent {
     bytes: Vec<u8>,
     is_head: bool,
     /// The client's connection ends with the response.
-    pub(crate) is_last: bool,
+    pub(crate) is_last: Cell<bool>,
+    /// The status of the response that is on its way to the client, or 0, and the bytes of its body.
+    pub(crate) status: Cell<u16>,
+    pub(crate) body: Cell<u64>,
 }
 
 /// The head of a response that is on its way to the client.
@@ -68,8 +72,8 @@ enum Missed {
     /// The client is gone.
     ClientGone,
     Failed(FailedAttempt),
-    /// The head is irregular.
-    Irregular,
+    /// The head is irregular. The connection was idle before or not; so much time is left for it.
+    Irregular(bool, Duration),
 }
 
 impl Missed {
@@ -103,7 +107,8 @@ impl Forwarder {
     ) -> Sent {
         let mut bytes = Vec::with_capacity(head.len + forwarded.len() + 128);
         heads::request(head, forwarded, self.host.as_ref(), &mut bytes);
-        Sent { bytes, is_head: head.is_head, is_last }
+        let (status, body) = (Cell::new(0), Cell::new(0));
+        Sent { bytes, is_head: head.is_head, is_last: Cell::new(is_last), status, body }
     }
 
     /// Forwards a request and passes the response on. Flushing the client's stream tells whether the
@@ -128,17 +133,21 @@ impl Forwarder {
             {
                 Ok(begun) => {
                     group.worked(index);
-                    return self.pass_body(lease, begun, out, client).await;
+                    return self.pass_body(sent, lease, begun, out, client).await;
                 }
                 Err(Missed::ClientGone) => return Passed::Cut { status: 0, body: 0 },
                 Err(Missed::Failed(failed)) => failed,
-                Err(Missed::Irregular) => match self.pass_irregular(lease, sent.is_head).await {
-                    Ok(response) => {
-                        group.worked(index);
-                        return Passed::Answered(response);
+                Err(Missed::Irregular(was_idle, left)) => {
+                    let passed = self.pass_irregular(lease, sent.is_head, was_idle, left);
+                    match unless_gone(client, passed).await {
+                        Some(Ok(response)) => {
+                            group.worked(index);
+                            return Passed::Answered(response);
+                        }
+                        Some(Err(failed)) => failed,
+                        None => return Passed::Cut { status: 0, body: 0 },
                     }
-                    Err(failed) => failed,
-                },
+                }
             };
             let status = failed.status();
             let FailedAttempt { fault, was_idle, may_go_on } = failed;
@@ -179,7 +188,8 @@ impl Forwarder {
             }
         }
         // Rare cases are kept out of the future that each request has.
-        let dialled = Box::pin(dial(&lease.pool.group, lease.index, None, self.connect)).await;
+        let dialled = Box::pin(dial(&lease.pool.group, lease.index, None, self.connect));
+        let dialled = unless_gone(client, dialled).await.ok_or(Missed::ClientGone)?;
         let stream = dialled.map_err(|error| Missed::Failed(FailedAttempt::unsent(error)))?.stream;
         let connection = lease.raw.insert(Box::new(RawConnection::new(stream)));
         self.ask_raw(connection, false, sent, client, out).await
@@ -198,15 +208,16 @@ impl Forwarder {
             |error: io::Error| Missed::lost(SendFailure::Broken(error.into()), was_idle, limit);
         connection.write_all(&sent.bytes).await.map_err(broken)?;
         let mut timer = Limit(limit, None);
+        let begun = Instant::now();
+        let irregular =
+            || Poll::Ready(Err(Missed::Irregular(was_idle, limit.saturating_sub(begun.elapsed()))));
         poll_fn(|cx| {
             loop {
                 if !connection.read.is_empty() {
                     match begin(connection, sent, out) {
                         Parsed::Regular(begun) => return Poll::Ready(Ok(begun)),
-                        Parsed::Irregular => return Poll::Ready(Err(Missed::Irregular)),
-                        Parsed::Partial if connection.read.is_full() => {
-                            return Poll::Ready(Err(Missed::Irregular));
-                        }
+                        Parsed::Irregular => return irregular(),
+                        Parsed::Partial if connection.read.is_full() => return irregular(),
                         Parsed::Partial => {}
                     }
                 }
@@ -216,7 +227,7 @@ impl Forwarder {
                         let error = io::Error::new(io::ErrorKind::UnexpectedEof, what);
                         return Poll::Ready(Err(broken(error)));
                     }
-                    Poll::Ready(Ok(_)) => timer.again(),
+                    Poll::Ready(Ok(_)) => {}
                     Poll::Ready(Err(error)) => return Poll::Ready(Err(broken(error))),
                     Poll::Pending => break,
                 }
@@ -232,18 +243,22 @@ impl Forwarder {
     /// Passes the body of a response on, behind its head.
     async fn pass_body(
         &self,
+        sent: &Sent,
         mut lease: Lease,
         begun: Begun,
         mut out: Vec<u8>,
         client: &mut (impl Write + Unpin),
     ) -> Passed {
         let status = begun.status.as_u16();
+        sent.status.set(status);
         let (mut body, mut rest) = (0, Rest::of(begun.length));
         let mut limit = Limit(self.body, None);
         let mut has_begun = false;
         let lost = loop {
             let Some(connection) = &mut lease.raw else { break Lost::Client };
-            match rest.take(connection, &mut out, &mut body) {
+            let step = rest.take(connection, &mut out, &mut body);
+            sent.body.set(body);
+            match step {
                 Step::Over => {
                     if !begun.stays || !connection.read.is_empty() {
                         lease.raw = None;
@@ -293,8 +308,10 @@ impl Forwarder {
         &self,
         mut lease: Lease,
         is_head: bool,
+        was_idle: bool,
+        left: Duration,
     ) -> Result<Response<Body>, FailedAttempt> {
-        let lost = |lost| FailedAttempt::lost(lost, false, self.response);
+        let lost = |lost| FailedAttempt::lost(lost, was_idle, self.response);
         let raw = lease.raw.take().ok_or_else(|| lost(SendFailure::Unsent))?;
         let method = if is_head { Method::HEAD } else { Method::GET };
         let request = Request::builder().method(method).header(HOST, "a").body(Outgoing::empty());
@@ -302,7 +319,7 @@ impl Forwarder {
         let before = Bytes::copy_from_slice(read.bytes());
         let opened = Http1Connection::replay(stream, before).await;
         let mut connection = Box::new(opened.map_err(|_| lost(SendFailure::Unsent))?);
-        let response = connection.send(&mut request.ok(), self.response).await.map_err(lost)?;
+        let response = connection.send(&mut request.ok(), left).await.map_err(lost)?;
         lease.connection = Some(connection);
         let mut answered = Some((response, lease));
         let passed = poll_fn(|cx| match answered.take() {
@@ -315,6 +332,24 @@ impl Forwarder {
     }
 }
 
+/// Waits for something as long as the client is there.
+async fn unless_gone<T>(
+    client: &mut (impl Write + Unpin),
+    future: impl Future<Output = T>,
+) -> Option<T> {
+    let mut future = pin!(future);
+    poll_fn(|cx| {
+        if let Poll::Ready(outcome) = future.as_mut().poll(cx) {
+            return Poll::Ready(Some(outcome));
+        }
+        match Pin::new(&mut *client).poll_flush(cx) {
+            Poll::Ready(Err(_)) => Poll::Ready(None),
+            _ => Poll::Pending,
+        }
+    })
+    .await
+}
+
 /// Reads the head of a response, and writes that for the client to `out`.
 fn begin(connection: &mut RawConnection, sent: &Sent, out: &mut Vec<u8>) -> Parsed<Begun> {
     let mut room = room();
@@ -323,7 +358,7 @@ fn begin(connection: &mut RawConnection, sent: &Sent, out: &mut Vec<u8>) -> Pars
         Parsed::Partial => return Parsed::Partial,
         Parsed::Irregular => return Parsed::Irregular,
     };
-    heads::response(&head, sent.is_last, out);
+    heads::response(&head, sent.is_last.get(), out);
     let begun = Begun { status: head.status, length: head.length, stays: !head.closes };
     let len = head.len;
     connection.read.consume(len);

@@ -243,13 +243,24 @@ fn chunked(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
 /// client.
 #[test]
 fn chunks_with_anything_unusual_are_irregular() {
-    assert_eq!(chunked(b"3\r\nabc\r\n0\r\n\r\nrest"), Some((b"abc".to_vec(), 13)));
+    for bytes in [
+        &b"3\r\nabc\r\n0\r\n\r\n"[..],
+        b"3;a=b\r\nabc\r\n0\r\n\r\n",
+        b"3 ; a=\"b\"\r\nabc\r\n0\r\n\r\n",
+        b"3 \r\nabc\r\n0;x\r\n\r\n",
+        b"0000000000000000003\r\nabc\r\n000\r\n\r\n",
+        b"1\r\na\r\n2\r\nbc\r\n0\r\nx: y\r\nServer-Timing: a\r\n\r\n",
+    ] {
+        let whole = [bytes, b"rest"].concat();
+        assert_eq!(chunked(&whole), Some((b"abc".to_vec(), bytes.len())), "{whole:?}");
+    }
     assert_eq!(chunked(b"00A\r\n0123456789\r\n000\r\n\r\n"), Some((b"0123456789".to_vec(), 24)));
     for bytes in [
         &b"3\nabc\r\n0\r\n\r\n"[..],
-        b"3;a=b\r\nabc\r\n0\r\n\r\n",
+        b"3;a=b\nabc\r\n0\r\n\r\n",
+        b"3;a\rb\r\nabc\r\n0\r\n\r\n",
+        b"3 x\r\nabc\r\n0\r\n\r\n",
         b"3;\nabc\r\n0\r\n\r\n",
-        b"3 \r\nabc\r\n0\r\n\r\n",
         b" 3\r\nabc\r\n0\r\n\r\n",
         b"+3\r\nabc\r\n0\r\n\r\n",
         b"0x3\r\nabc\r\n0\r\n\r\n",
@@ -259,15 +270,23 @@ fn chunks_with_anything_unusual_are_irregular() {
         b"3\r\nabc\n0\r\n\r\n",
         b"3\r\nabc\r0\r\n\r\n",
         b"3\r\nabc0\r\n\r\n",
-        b"3\r\nabc\r\n0\r\nx: y\r\n\r\n",
+        b"3\r\nabc\r\n0\r\nx: y\n\r\n",
+        b"3\r\nabc\r\n0\r\nx: y\r\n\n",
         b"3\r\nabc\r\n0\r\n\n",
         b"3\r\nabc\r\n0\r\r\n",
-        b"3\r\nabc\r\n0;x\r\n\r\n",
         b"10000000000000003\r\nabc\r\n0\r\n\r\n",
         b"fffffffffffffffff\r\nabc\r\n0\r\n\r\n",
     ] {
         assert_eq!(chunked(bytes), None, "{:?}", String::from_utf8_lossy(bytes));
     }
+    // What is read over has a limit.
+    let endless = |extension: &str, chunks: usize| {
+        let chunk = format!("1;{extension}\r\na\r\n");
+        format!("{}0\r\n\r\n", chunk.repeat(chunks))
+    };
+    assert!(chunked(endless(&"x".repeat(100), 100).as_bytes()).is_some());
+    assert_eq!(chunked(endless(&"x".repeat(100), 200).as_bytes()), None);
+    assert_eq!(chunked(endless(&"x".repeat(9000), 1).as_bytes()), None);
 }
 
 /// Lines that heads and bodies are put together from.
@@ -343,9 +362,10 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
         let (own, body) = match (first.starts_with("HTTP"), is_chunked) {
             (false, _) => ("Host: a", "GET /b HTTP/1.1\r\n"),
             (true, false) => ("Content-Length: 3", "abcHTTP/1.1 200 OK\r\n"),
-            (true, true) => {
-                ("Transfer-Encoding: chunked", "3\r\nabc\r\n00a\r\n0123456789\r\n0\r\n\r\nX")
-            }
+            (true, true) => (
+                "Transfer-Encoding: chunked",
+                "3;a\r\nabc\r\n00a\r\n0123456789\r\n0\r\nx: y\r\n\r\nX",
+            ),
         };
         let lines = lines.concat();
         let mut bytes = format!("{first}\r\n{own}\r\n{lines}\r\n{body}").into_bytes();
