@@ -124,13 +124,13 @@ pub(crate) fn placements(text: &str) -> Result<Vec<Placement>> {
     named(text, &Placement::ALL, |place| place.name(), |_| true, "no placement")
 }
 
-/// Returns subjects by name; `all` means all that are built in, and `None` the defaults.
+/// Returns subjects by name; `all` means all that are here, and `None` the defaults.
 pub(crate) fn subjects(text: Option<&str>, defaults: &[&str]) -> Result<Vec<Entry>> {
     let Some(text) = text else {
-        let built_in = |entry: &&Entry| defaults.contains(&entry.name) && entry.is_built_in();
+        let built_in = |entry: &&Entry| defaults.contains(&entry.name) && entry.is_here();
         return Ok(ALL.iter().filter(built_in).copied().collect());
     };
-    let chosen = named(text, ALL, |entry| entry.name, Entry::is_built_in, "no subject")?;
+    let chosen = named(text, ALL, |entry| entry.name, Entry::is_here, "no subject")?;
     chosen.into_iter().map(Entry::present).collect()
 }
 
@@ -271,9 +271,9 @@ mod tests {
     }
 
     #[test]
-    fn defaults_leave_out_subjects_that_are_not_built_in_and_names_require_them() {
+    fn defaults_leave_out_subjects_that_are_not_here_and_names_require_them() {
         let entries = subjects(None, &["poll", "libuv"]).unwrap();
-        assert!(entries.iter().all(Entry::is_built_in));
+        assert!(entries.iter().all(Entry::is_here));
         assert_eq!(entries[0].name, "poll");
         assert_eq!(subjects(Some("epoll-et,epoll-et"), &[]).unwrap().len(), 1);
         assert!(subjects(Some("epoll-et,nonsense"), &[]).is_err());

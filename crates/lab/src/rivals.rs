@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
 use crate::fanout::subject;
+use crate::sys::libkqueue;
 use crate::{go, programs, say};
 
 /// One of them.
@@ -48,6 +49,7 @@ pub(crate) const ALL: &[Rival] = &[
     rival("libevent", &["libevent"], || linked!(libevent)),
     rival("libev", &["libev"], || linked!(libev)),
     rival("libuv", &["libuv"], || linked!(libuv)),
+    rival("libkqueue", &["libkqueue"], of_libkqueue),
     rival(
         "tokio",
         &["tokio", "tokio-multi", "hyper-tokio", "hyper-silent", "hyper-keep-alive"],
@@ -156,6 +158,15 @@ fn of_program(name: &str, part: fn(&str) -> Option<&str>) -> Result<String, Stri
     programs::find(name).ok_or("not installed")?;
     let line = programs::first_line(name, &["-v"]).unwrap_or_default();
     Ok(part(&line).unwrap_or(UNKNOWN).to_owned())
+}
+
+/// The library has no version of its own to report; its package has.
+fn of_libkqueue() -> Result<String, String> {
+    if let Some(reason) = libkqueue::missing() {
+        return Err(reason);
+    }
+    let of = |package| programs::package_version(package);
+    Ok(of("libkqueue0t64").or_else(|| of("libkqueue0")).unwrap_or_else(|| UNKNOWN.to_owned()))
 }
 
 fn of_pushpin() -> Result<String, String> {

@@ -17,7 +17,7 @@ use crate::sweep::Sweep;
 use crate::{mix, rivals, say};
 
 /// The subjects that are measured unless others are named.
-const DEFAULTS: [&str; 16] = [
+const DEFAULTS: [&str; 17] = [
     "floor",
     "raw-poll",
     "raw-epoll-lt",
@@ -34,6 +34,7 @@ const DEFAULTS: [&str; 16] = [
     "libevent",
     "libev",
     "libuv",
+    "libkqueue",
 ];
 
 /// The ratios that a sweep visits in addition to a single active descriptor.

@@ -94,7 +94,5 @@ pub(crate) fn without_ws() -> Option<String> {
 
 /// Returns the version of the package that brings nchan, if the system knows it.
 pub(crate) fn nchan_version() -> Option<String> {
-    let arguments = ["-W", "-f=${Version}\\n", "libnginx-mod-nchan"];
-    let line = programs::first_line("dpkg-query", &arguments)?;
-    Some(line).filter(|line| line.starts_with(|c: char| c.is_ascii_digit()))
+    programs::package_version("libnginx-mod-nchan")
 }

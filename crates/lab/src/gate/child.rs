@@ -20,6 +20,8 @@ pub(super) struct Answer {
     /// Whether the engine makes calls in the way that it measured to be cheaper; which way that is
     /// depends on timing.
     pub uses_return_stack_refill: bool,
+    /// The number of a process that took part and whose calls do not count.
+    pub uncounted: Option<i32>,
 }
 
 /// Carries out `operations` operations and prints the calls that they made on standard output.
@@ -39,6 +41,7 @@ pub(super) fn operate(path: Path, operations: u64) -> Result<()> {
     let answer = Answer {
         counted,
         uses_return_stack_refill: superpoll::diagnostics::uses_return_stack_refill(),
+        uncounted: work.uncounted(),
     };
     let text = serde_json::to_string(&answer)
         .map_err(|error| Error::usage(format!("writing what {} called: {error}", path.name)))?;

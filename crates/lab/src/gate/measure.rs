@@ -146,9 +146,10 @@ impl Tools {
         let output = command.output().doing(format_args!("running the path {}", path.name))?;
         let answer =
             serde_json::from_slice(&output.stdout).ok().filter(|_| output.status.success());
-        let Some(answer) = answer else {
+        let Some::<Answer>(answer) = answer else {
             return Err(Error::usage(complaint(path, onlooker, &output.stderr)));
         };
+        let uncounted = answer.uncounted;
         Ok(Run {
             answer,
             instructions: match onlooker {
@@ -158,7 +159,7 @@ impl Tools {
                 _ => 0,
             },
             calls: match onlooker {
-                Some(Onlooker::Strace) => trace::read(&record::read(&file)?)?,
+                Some(Onlooker::Strace) => trace::read(&record::read(&file)?, uncounted)?,
                 _ => BTreeMap::new(),
             },
         })

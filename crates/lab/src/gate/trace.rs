@@ -21,11 +21,14 @@ pub(super) fn mark() {
     let _ = std::os::unix::process::parent_id();
 }
 
-/// The calls between the marks, by name, of all threads.
-pub(super) fn read(trace: &str) -> Result<BTreeMap<String, u64>> {
+/// The calls between the marks, by name, of all threads and processes but `uncounted`.
+pub(super) fn read(trace: &str, uncounted: Option<i32>) -> Result<BTreeMap<String, u64>> {
     let mut calls = BTreeMap::new();
     let mut marks = 0;
-    for name in trace.lines().filter_map(begun) {
+    for (process, name) in trace.lines().filter_map(begun) {
+        if Some(process) == uncounted {
+            continue;
+        }
         if name == MARK {
             marks += 1;
         } else if marks == 1 {
@@ -38,13 +41,14 @@ pub(super) fn read(trace: &str) -> Result<BTreeMap<String, u64>> {
     }
 }
 
-/// The call that begins in a line; none for a line about a signal, an end, or a call that began
-/// before.
-fn begun(line: &str) -> Option<&str> {
+/// The process and the call that begins in a line; none for a line about a signal, an end, or a call
+/// that began before.
+fn begun(line: &str) -> Option<(i32, &str)> {
     let (process, rest) = line.split_once(' ')?;
-    process.parse::<u32>().ok()?;
+    let process = process.parse().ok()?;
     let (name, _) = rest.trim_start().split_once('(')?;
-    name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_').then_some(name)
+    let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    is_name.then_some((process, name))
 }
 
 #[cfg(test)]
@@ -64,14 +68,23 @@ mod tests {
                      7  getppid() = 0x6\n\
                      7  exit_group(0) = ?\n\
                      7  +++ exited with 0 +++\n";
-        let calls: Vec<_> = read(trace).unwrap().into_iter().collect();
+        let calls: Vec<_> = read(trace, None).unwrap().into_iter().collect();
         let calls: Vec<_> = calls.iter().map(|(name, count)| (name.as_str(), *count)).collect();
         assert_eq!(calls, [("epoll_wait", 1), ("futex", 1), ("write", 2)]);
     }
 
     #[test]
+    fn calls_and_marks_of_an_uncounted_process_are_left_out() {
+        let trace = "9  getppid() = 0x7\n7  getppid() = 0x6\n9  read(0x3, 0, 0x8) = 0x8\n\
+                     7  write(0x4, 0, 0x1) = 0x1\n7  getppid() = 0x6\n";
+        let calls = read(trace, Some(9)).unwrap();
+        assert_eq!(calls, [("write".to_owned(), 1)].into());
+    }
+
+    #[test]
     fn a_trace_without_its_end_is_refused() {
-        let error = read("7 getppid() = 0x6\n7 read(0x3, 0, 0) = 0\n").unwrap_err().to_string();
+        let error =
+            read("7 getppid() = 0x6\n7 read(0x3, 0, 0) = 0\n", None).unwrap_err().to_string();
         assert!(error.contains("1 calls of getppid"), "{error}");
     }
 }

@@ -14,11 +14,13 @@ use superpoll::{BackendKind, Mode, Poller};
 use crate::by_name::by_name;
 use crate::channel::Pairs;
 use crate::error::{Error, Result};
+use crate::sys;
 
 mod batch;
 #[cfg(feature = "rivals-c")]
 mod callbacks;
 mod floor;
+mod libkqueue;
 #[cfg(feature = "rival-mio")]
 mod mio;
 pub(crate) mod ours;
@@ -38,6 +40,9 @@ pub(crate) type Build = fn(&Pairs) -> Result<Box<dyn Subject + '_>>;
 enum Make {
     /// By a function.
     By(Build),
+    /// By a function, with a library that is looked for while the program runs; and why that is not
+    /// here, if it is not.
+    Loaded(Build, fn() -> Option<String>),
     /// A poller of ours.
     Ours(BackendKind, Mode),
     /// A batch reader of ours, and whether it reads busy descriptors on speculation.
@@ -153,12 +158,32 @@ pub(crate) const ALL: &[Entry] = &[
     rival!("libevent", "the C library libevent", "rivals-c", callbacks::build_libevent),
     rival!("libev", "the C library libev", "rivals-c", callbacks::build_libev),
     rival!("libuv", "the C library libuv", "rivals-c", callbacks::build_libuv),
+    made(
+        "libkqueue",
+        "the C library libkqueue, level-triggered",
+        Make::Loaded(libkqueue::build, sys::libkqueue::missing),
+    ),
 ];
 
 impl Entry {
-    /// Returns whether it is built in.
-    pub(crate) fn is_built_in(&self) -> bool {
-        !matches!(self.make, Make::Missing(_))
+    /// Returns whether it is built in, with its library at hand.
+    pub(crate) fn is_here(&self) -> bool {
+        !matches!(self.make, Make::Missing(_)) && self.missing_library().is_none()
+    }
+
+    /// Returns why the library that it loads is not here, or `None` if there is nothing to load or
+    /// it is here.
+    pub(crate) fn missing_library(&self) -> Option<String> {
+        match self.make {
+            Make::Loaded(_, missing) => missing(),
+            _ => None,
+        }
+    }
+
+    /// Returns the subject of this name, which may be absent here.
+    pub(crate) fn known(name: &str) -> Result<Entry> {
+        let chosen = crate::options::named(name, ALL, |entry| entry.name, |_| true, "no subject");
+        Ok(chosen?[0])
     }
 
     /// Returns the subject of this name.
@@ -166,10 +191,11 @@ impl Entry {
         Ok(crate::options::subjects(Some(name), &[])?[0])
     }
 
-    /// Returns the same entry, if it is built in.
+    /// Returns the same entry, if it is here.
     pub(crate) fn present(self) -> Result<Entry> {
-        match self.make {
-            Make::Missing(feature) => Err(self.not_built_in(feature)),
+        match (self.make, self.missing_library()) {
+            (Make::Missing(feature), _) => Err(self.not_built_in(feature)),
+            (_, Some(reason)) => Err(Error::usage(format!("subject {}: {reason}", self.name))),
             _ => Ok(self),
         }
     }
@@ -194,7 +220,7 @@ impl Entry {
     /// Builds the subject over these pairs.
     pub(crate) fn build<'a>(&self, pairs: &'a Pairs) -> Result<Box<dyn Subject + 'a>> {
         match self.make {
-            Make::By(build) => build(pairs),
+            Make::By(build) | Make::Loaded(build, _) => build(pairs),
             Make::Ours(kind, mode) => ours::build(pairs, Poller::builder().backend(kind), mode),
             Make::Batch(kind, speculates) => batch::build(pairs, kind, speculates),
             Make::Missing(feature) => Err(self.not_built_in(feature)),
@@ -241,7 +267,7 @@ pub(crate) mod tests {
         crate::channel::most_pairs();
         for kind in Kind::ALL {
             let pairs = Pairs::open(kind, 24).unwrap();
-            for entry in ALL.iter().filter(|entry| entry.is_built_in()) {
+            for entry in ALL.iter().filter(|entry| entry.is_here()) {
                 if !entry.suits(&pairs) {
                     assert!(entry.rings, "{}", entry.name);
                     continue;
@@ -287,7 +313,13 @@ pub(crate) mod tests {
                     let error = Entry::named(entry.name).unwrap_err().to_string();
                     assert!(error.contains(&format!("--features {feature}")), "{error}");
                 }
-                _ => assert_eq!(Entry::named(entry.name).unwrap(), *entry),
+                _ => match entry.missing_library() {
+                    Some(reason) => {
+                        let error = Entry::named(entry.name).unwrap_err().to_string();
+                        assert_eq!(error, format!("subject {}: {reason}", entry.name));
+                    }
+                    None => assert_eq!(Entry::named(entry.name).unwrap(), *entry),
+                },
             }
         }
     }

@@ -9,6 +9,7 @@ pub(crate) mod epoll;
 pub(crate) mod libev;
 #[cfg(feature = "rivals-c")]
 pub(crate) mod libevent;
+pub(crate) mod libkqueue;
 pub(crate) mod library;
 #[cfg(feature = "rivals-c")]
 pub(crate) mod libuv;

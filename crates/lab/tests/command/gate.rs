@@ -116,7 +116,8 @@ fn lab_gate_refuses_incomparable_builds() {
 fn lab_gate_lists_its_paths_and_their_stored_figures() {
     let folder = tempfile::tempdir().unwrap();
     let text = succeed(folder.path(), &["gate", "--list"]);
-    for name in ["wait-select", "wait-uring", "adaptive-moves", "hop-peers", "http-file", "relay"] {
+    for name in ["wait-select", "wait-uring", "adaptive-moves", "hop-peers", "http-proxy", "relay"]
+    {
         assert!(text.lines().any(|line| line.starts_with(name)), "{name} is missing in {text}");
     }
 }

@@ -50,7 +50,7 @@ fn lab_models_measures_four_models_and_prints_the_claims_about_them() {
         assert_eq!(counted, subject != "floor", "{subject}");
     }
     // Subjects that this system refuses are named with the reason.
-    for subject in ["uring-poll", "uring-read", "aio-poll"] {
+    for subject in ["libkqueue", "uring-poll", "uring-read", "aio-poll"] {
         let notes = record["parameters"]["notes"].to_string();
         let measured = rows.iter().filter(|row| row["subject"] == subject).count();
         assert!(measured == 6 || notes.contains(subject), "{subject}: {notes}");

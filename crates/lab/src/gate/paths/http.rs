@@ -1,4 +1,5 @@
-//! The common part of all paths through the web server: a server and a client on one engine.
+//! The common parts of the paths through the web server: a server and a client on one engine, and
+//! the request for a small answer.
 
 use std::io;
 
@@ -13,6 +14,19 @@ use crate::gate::paths::work::{runtime, said};
 
 /// Longer than any answer.
 const ROOM: usize = 4096;
+
+/// The body of a small answer.
+pub(super) const BODY: &[u8] = &[b'o'; 1024];
+
+/// A request with the fields of a program that asks often.
+pub(super) const REQUEST: &[u8] = b"GET /small.txt HTTP/1.1\r\n\
+    host: localhost\r\n\
+    user-agent: superpoll-lab\r\n\
+    accept: text/plain, */*\r\n\
+    referer: http://localhost/\r\n\
+    accept-language: en, de;q=0.5\r\n\
+    cookie: session=0123456789abcdef\r\n\
+    cache-control: max-age=0\r\n\r\n";
 
 /// A connection to the server.
 pub(super) struct Connection {

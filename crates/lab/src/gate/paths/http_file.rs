@@ -1,17 +1,14 @@
-//! A small file from the web server, over a keep-alive connection.
+//! A file of 1 KiB from the web server, over a keep-alive connection.
 
 use std::path::Path;
 
 use superpoll_gateway::config::Listener;
 use superpoll_gateway::{Address, Config};
 
-use super::http;
+use super::http::{self, BODY, REQUEST};
 use crate::error::{Error, Result};
 use crate::gate::paths::work::{Work, in_tasks};
-use crate::http::BODY;
 use crate::sys::process;
-
-const REQUEST: &[u8] = b"GET /hello.txt HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
 /// The age of the file at the first request, in nanoseconds.
 const AGE: u64 = 2_100_000_000;
@@ -19,7 +16,7 @@ const AGE: u64 = 2_100_000_000;
 pub(super) fn set_up() -> Result<Box<dyn Work>> {
     let failed = |e| Error::system("making a folder to be served", e);
     let folder = tempfile::tempdir().map_err(failed)?;
-    std::fs::write(folder.path().join("hello.txt"), BODY).map_err(failed)?;
+    std::fs::write(folder.path().join("small.txt"), BODY).map_err(failed)?;
     // A file that has just changed may change again within the resolution of its time stamp, so the
     // server reads it anew each second.
     process::sleep(AGE);

@@ -3,8 +3,9 @@
 //! A path is a small piece of work on one thread, without randomness or a clock. Seeds are fixed.
 //! Costs are the assumed ones where a placement depends on them. No task waits for anything that is
 //! not there already. Each path contains both ends of its traffic, because the process has no other
-//! part: the figure of a request includes the client's reads and writes. A check makes sure that
-//! each operation has done its work.
+//! part: the figure of a request includes the client's reads and writes. The exception is the origin
+//! of `http-proxy`, a process that is not counted. A check makes sure that each operation has done
+//! its work.
 //!
 //! The paths of the runtime and above run on epoll. The adaptive back-end of a runtime measures the
 //! cost of watching when it starts, and places descriptors accordingly: its counts would depend on
@@ -21,6 +22,7 @@ mod hop;
 mod http;
 mod http_file;
 mod http_long_poll;
+mod http_proxy;
 mod interest;
 mod registration;
 mod relay;
@@ -131,8 +133,20 @@ pub(super) const ALL: &[Path] = &[
     path("echo", 1000, "a request of 64 bytes over TCP comes back, both ends", echo::set_up)
         .by_build(),
     path("relay", 500, "the same through the TCP relay, all ends", relay::set_up).by_build(),
-    path("http-file", 1000, "a request for a small file, kept alive, both ends", http_file::set_up)
-        .by_clock(),
+    path(
+        "http-file",
+        1000,
+        "a request for a file of 1 KiB, kept alive, both ends",
+        http_file::set_up,
+    )
+    .by_clock(),
+    path(
+        "http-proxy",
+        500,
+        "the same through the reverse proxy, without the origin",
+        http_proxy::set_up,
+    )
+    .by_clock(),
     path(
         "http-long-poll",
         500,

@@ -16,6 +16,11 @@ pub(crate) trait Work {
 
     /// The system calls that our own counters have seen since the set-up.
     fn counted(&self) -> Counted;
+
+    /// The number of a process that takes part but is not counted.
+    fn uncounted(&self) -> Option<i32> {
+        None
+    }
 }
 
 /// Operations on an engine.
