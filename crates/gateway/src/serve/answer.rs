@@ -498,7 +498,7 @@ pub(super) fn serve_one(
     }
     if let Some(response) = state.first.take() {
         state.io_activity.unused.set(false);
-        state.io_activity.to_lane.set(true);
+        state.io_activity.to_lane.set(worker.router().has_lane());
         state.io_activity.ends_with_client.set(state.aborts_first.take());
         return Serving::Now(Some(state.finish(running, version, None, response)));
     }

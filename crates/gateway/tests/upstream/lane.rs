@@ -167,7 +167,19 @@ fn irregular_requests_go_the_long_way_and_the_next_ones_do_not() {
 /// Each response is one that the lane passes on: the request and the one behind count.
 #[test]
 fn usual_responses_are_passed_on() {
-    const ANSWERS: [&[Answer]; 9] = [
+    const ANSWERS: [&[Answer]; 12] = [
+        &[(
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;name=value\r\nabc\r\n0;x\r\n\r\n",
+            false,
+        )],
+        &[(
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3 \r\nabc\r\n0\r\nServer-Timing: a\r\n\r\n",
+            false,
+        )],
+        &[(
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0000000000000003\r\nabc\r\n00\r\n\r\n",
+            false,
+        )],
         &[(
             "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nX: a\r\nSet-Cookie: a\r\nSet-Cookie: b\r\n\r\nabc",
             false,

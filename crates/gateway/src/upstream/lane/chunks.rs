@@ -16,7 +16,10 @@
 
 use std::ops::Range;
 
+use http::{HeaderName, HeaderValue};
 use memchr::memchr;
+
+use super::MOST_FIELDS;
 
 /// The place in a body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,6 +50,8 @@ pub(crate) struct Chunks {
     state: State,
     /// The bytes of extensions and trailers so far.
     extra: usize,
+    /// The trailers so far.
+    trailers: usize,
 }
 
 /// The next thing in some bytes.
@@ -90,7 +95,12 @@ fn line(bytes: &[u8]) -> Line<'_> {
 
 impl Chunks {
     pub(crate) const fn new() -> Chunks {
-        Chunks { state: State::Size, extra: 0 }
+        Chunks { state: State::Size, extra: 0, trailers: 0 }
+    }
+
+    /// Whether fields have followed the body.
+    pub(crate) fn has_trailers(&self) -> bool {
+        self.trailers > 0
     }
 
     /// Reads some bytes.
@@ -125,10 +135,12 @@ impl Chunks {
                 },
                 State::Trailers => match line(rest) {
                     Line::Whole([]) => (self.state, at) = (State::Over, at + 2),
-                    Line::Whole(text) => {
-                        self.extra += text.len();
+                    Line::Whole(text) if is_field(text) && self.trailers < MOST_FIELDS => {
+                        self.trailers += 1;
+                        self.extra += text.len() + 2;
                         at += text.len() + 2;
                     }
+                    Line::Whole(_) => return Next::Irregular,
                     Line::Partial => return Next::More(at),
                     Line::Irregular => return Next::Irregular,
                 },
@@ -139,6 +151,13 @@ impl Chunks {
             }
         }
     }
+}
+
+/// Whether a line is a field with a name and a value.
+fn is_field(line: &[u8]) -> bool {
+    let Some(colon) = memchr(b':', line) else { return false };
+    let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+    HeaderName::from_bytes(name).is_ok() && HeaderValue::from_bytes(value).is_ok()
 }
 
 /// Returns the size at the beginning of a line, and the length of its extension. Blanks may stand

@@ -260,7 +260,8 @@ impl Forwarder {
             sent.body.set(body);
             match step {
                 Step::Over => {
-                    if !begun.stays || !connection.read.is_empty() {
+                    // hyper does not use a connection again behind trailers either.
+                    if !begun.stays || rest.has_trailers() || !connection.read.is_empty() {
                         lease.raw = None;
                     }
                     // Before the client has it, so that its next request finds the connection.
@@ -413,6 +414,11 @@ impl Rest {
                 Next::Irregular => (0, Step::Irregular),
             },
         }
+    }
+
+    /// Whether fields have followed the body.
+    fn has_trailers(&self) -> bool {
+        matches!(self, Rest::Chunked(chunks) if chunks.has_trailers())
     }
 
     /// Takes what has come to be written to the client, and counts its data.
