@@ -169,8 +169,12 @@ pub(crate) fn compare_response(bytes: &[u8], is_head: bool, piece: usize) -> boo
             }
             Some(response) => match Pin::new(response.body_mut()).poll_frame(&mut cx) {
                 Poll::Ready(Some(frame)) => {
+                    let Ok(frame) = frame else {
+                        // hyper does not wait for the end of a line that is wrong at its beginning.
+                        assert_eq!(end, End::More, "{frame:?}");
+                        return false;
+                    };
                     // Trailers are not passed on.
-                    let frame = frame.expect("hyper reads the body");
                     frame.data_ref().into_iter().for_each(|data| theirs.extend_from_slice(data));
                 }
                 Poll::Ready(None) => {
