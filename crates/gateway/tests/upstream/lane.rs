@@ -7,8 +7,14 @@ use superpoll_rt::BackendKind;
 use crate::gateway::{Gateway, MOST, config};
 use crate::origin::{Client, Origin, Seen};
 
+/// The first line of a head, and its fields in no order.
+type Head = (String, BTreeSet<String>);
+
+/// A response with its body and its trailers.
+type Answered = (Head, Vec<u8>, String);
+
 /// The lines of a head in no order, without the time.
-fn lines(head: &str) -> (String, BTreeSet<String>) {
+fn lines(head: &str) -> Head {
     let mut lines = head.lines();
     let first = lines.next().unwrap().to_owned();
     let fields = lines.map(|line| {
@@ -22,8 +28,8 @@ fn lines(head: &str) -> (String, BTreeSet<String>) {
 #[derive(PartialEq, Eq, Debug)]
 struct Outcome {
     /// Heads, bodies and trailers; `None` behind the last one that has come whole.
-    replies: Vec<Option<((String, BTreeSet<String>), Vec<u8>, String)>>,
-    requests: Vec<((String, BTreeSet<String>), Vec<u8>)>,
+    replies: Vec<Option<Answered>>,
+    requests: Vec<(Head, Vec<u8>)>,
     /// The connection is closed behind the last reply.
     is_closed: bool,
     connections: usize,
@@ -79,7 +85,7 @@ fn exchange(
         }
     }
     let last = replies.last().unwrap().as_ref();
-    let says_close = |head: &(String, BTreeSet<String>)| head.1.contains("connection: close");
+    let says_close = |head: &Head| head.1.contains("connection: close");
     let is_closed = last.is_none_or(|(head, ..)| says_close(head));
     if is_closed {
         assert!(client.is_closed());
