@@ -23,7 +23,8 @@
 //! ```
 //!
 //! The bytes of a request stay in the buffer until its response begins, so hyper can still have
-//! them: the lane takes requests without a body only, GET and HEAD, which may be sent again.
+//! them: the lane takes requests without a body only, GET and HEAD, which may be sent again. A route
+//! has to ask for it (`lane = true`).
 //!
 //! | module | purpose |
 //! |---|---|
