@@ -415,7 +415,7 @@ impl<'a> Check<'a> {
             host: proxy.host.map(Spanned::into_inner),
             trust_forwarded: proxy.trust_forwarded,
             abort_on_close: proxy.abort_on_close.unwrap_or(true),
-            lane: proxy.lane.unwrap_or(false),
+            lane: proxy.lane.unwrap_or(true),
         }))
     }
 

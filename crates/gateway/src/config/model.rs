@@ -226,6 +226,9 @@ pub struct Files {
     /// and compresses nothing. Default: 64 MiB.
     #[serde(deserialize_with = "scalar::size")]
     pub cache_bytes: u64,
+    /// Whether requests that are plainly regular take the fast way, which is the same to clients.
+    /// Default: yes.
+    pub lane: bool,
 }
 
 impl Default for Files {
@@ -241,6 +244,7 @@ impl Default for Files {
             gzip_level: 6,
             brotli_level: 5,
             cache_bytes: 64 << 20,
+            lane: true,
         }
     }
 }
@@ -378,7 +382,7 @@ pub struct Proxy {
     /// on. Default: yes.
     pub abort_on_close: bool,
     /// Whether requests and responses that are plainly regular take the fast way, which is the same
-    /// to clients and servers. Default: no.
+    /// to clients and servers. Default: yes.
     pub lane: bool,
 }
 

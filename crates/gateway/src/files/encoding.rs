@@ -4,8 +4,8 @@
 //! that refuses it by `identity;q=0`. The RFC leaves it to the server to answer 406 instead. A
 //! client that gets 406 has nothing, while a client that gets the file can nearly always read it.
 
-use http::HeaderMap;
 use http::header::ACCEPT_ENCODING;
+use http::{HeaderMap, HeaderValue};
 
 use crate::accept;
 
@@ -44,9 +44,14 @@ pub(super) struct Accepted([u16; 2]);
 impl Accepted {
     /// Reads the fields of a request.
     pub(super) fn of(headers: &HeaderMap) -> Accepted {
+        Accepted::of_values(headers.get_all(ACCEPT_ENCODING).into_iter().map(HeaderValue::as_bytes))
+    }
+
+    /// Reads the values of the fields.
+    pub(super) fn of_values<'a>(values: impl Iterator<Item = &'a [u8]>) -> Accepted {
         let mut given: [Option<u16>; 4] = [None; 4];
-        for field in headers.get_all(ACCEPT_ENCODING) {
-            for element in field.to_str().unwrap_or("").split(',') {
+        for value in values {
+            for element in std::str::from_utf8(value).unwrap_or("").split(',') {
                 let mut parts = element.split(';').map(str::trim);
                 let name = parts.next().unwrap_or("");
                 let names = ["br", "gzip", "identity", "*"];

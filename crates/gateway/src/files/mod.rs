@@ -41,4 +41,5 @@ mod version;
 
 pub use self::embedded::Embedded;
 pub use self::folder::Folder;
+pub(crate) use self::representation::Representation;
 pub use self::site::Site;

@@ -86,11 +86,13 @@ pub(super) struct Parts<'a> {
 
 /// One sequence of bytes that may be sent for a path.
 #[derive(Debug)]
-pub(super) struct Representation {
+pub(crate) struct Representation {
     source: Source,
     validators: Validators,
     /// The fields of a full response.
     fields: HeaderMap,
+    /// The same, as HTTP/1.1 writes them.
+    lines: Box<[u8]>,
     has_parts: bool,
 }
 
@@ -129,7 +131,28 @@ impl Representation {
             fields.insert(CACHE_CONTROL, age.clone());
         }
         fields.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        Some(Representation { source: parts.source, validators, fields, has_parts: !parts.is_weak })
+        let mut lines = Vec::new();
+        for (name, value) in &fields {
+            lines.extend_from_slice(name.as_str().as_bytes());
+            lines.extend_from_slice(b": ");
+            lines.extend_from_slice(value.as_bytes());
+            lines.extend_from_slice(b"\r\n");
+        }
+        let (source, has_parts, lines) = (parts.source, !parts.is_weak, lines.into());
+        Some(Representation { source, validators, fields, lines, has_parts })
+    }
+
+    /// Returns the fields of a full response, as HTTP/1.1 writes them.
+    pub(crate) fn lines(&self) -> &[u8] {
+        &self.lines
+    }
+
+    /// Returns all bytes, if they are in memory.
+    pub(crate) fn in_memory(&self) -> Option<&Bytes> {
+        match &self.source {
+            Source::Memory(bytes) => Some(bytes),
+            Source::Disk(_) => None,
+        }
     }
 
     pub(super) fn source(&self) -> &Source {

@@ -135,6 +135,20 @@ impl Resource {
         }
     }
 
+    /// Returns the representation for a request without conditions and ranges, which has these values
+    /// of `Accept-Encoding`, if it need not be compressed first.
+    pub(super) fn whole<'a>(
+        &self,
+        mut accepted: impl Iterator<Item = &'a [u8]>,
+    ) -> Option<Rc<Representation>> {
+        let first = if self.varies { accepted.next() } else { None };
+        let accepted = first.map(|first| Accepted::of_values([first].into_iter().chain(accepted)));
+        match self.choose_by(accepted, false) {
+            Choice::Ready(chosen) => Some(chosen),
+            Choice::ToMake(..) => None,
+        }
+    }
+
     /// Answers a GET or HEAD; `None` if the file has been replaced.
     pub(super) async fn respond(&self, head: &request::Parts) -> Option<Response<Body>> {
         loop {
@@ -148,16 +162,19 @@ impl Resource {
     /// Returns the available representation that the client prefers. If it prefers two alike,
     /// stored ones come first, then Brotli.
     fn choose(&self, headers: &HeaderMap) -> Choice {
-        if !self.varies || !headers.contains_key(ACCEPT_ENCODING) {
-            return Choice::Ready(Rc::clone(&self.identity));
-        }
-        let accepted = Accepted::of(headers);
+        let says = self.varies && headers.contains_key(ACCEPT_ENCODING);
+        let accepted = says.then(|| Accepted::of(headers));
+        self.choose_by(accepted, accepted.is_some() && headers.contains_key(RANGE))
+    }
+
+    fn choose_by(&self, accepted: Option<Accepted>, has_range: bool) -> Choice {
+        let Some(accepted) = accepted else { return Choice::Ready(Rc::clone(&self.identity)) };
         let mut codings = Coding::ALL;
         let is_made = |coding: Coding| self.siblings[coding as usize].is_none();
         codings.sort_by_key(|coding| (Reverse(accepted.weight(*coding)), is_made(*coding)));
         // Representations that are compressed here are not sent in parts; a client that asks for
         // parts is better served with the file as it is.
-        let levels = self.levels.filter(|_| !headers.contains_key(RANGE));
+        let levels = self.levels.filter(|_| !has_range);
         for coding in codings.into_iter().filter(|coding| accepted.weight(*coding) > 0) {
             if let Some(sibling) = &self.siblings[coding as usize] {
                 return Choice::Ready(Rc::clone(sibling));

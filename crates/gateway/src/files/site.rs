@@ -19,7 +19,7 @@ use super::folder::Folder;
 use super::listing::listing;
 use super::path::{self, Refusal, RelativePath};
 use super::pieces::read_all;
-use super::representation::Source;
+use super::representation::{Representation, Source};
 use super::resource::{Content, Resource};
 use super::status::{not_allowed, plain};
 use super::version::{OnDisk, Opened, Stamp};
@@ -106,6 +106,22 @@ impl Site {
             return None;
         }
         self.cache.borrow().fresh(path, clock())?.respond_now(head)
+    }
+
+    /// Returns the answer to a GET or HEAD without conditions and ranges, whose values of
+    /// `Accept-Encoding` are `accepted`, if it is in memory.
+    pub(crate) fn whole_now<'a>(
+        &self,
+        path: &str,
+        accepted: impl Iterator<Item = &'a [u8]>,
+    ) -> Option<Rc<Representation>> {
+        let whole = self.cache.borrow().fresh(path, clock())?.whole(accepted)?;
+        whole.in_memory().is_some().then_some(whole)
+    }
+
+    /// Whether regular requests pass hyper.
+    pub(crate) fn has_lane(&self) -> bool {
+        self.options.lane
     }
 
     /// [`answer`](Site::answer) at a given time, which must not be before that of an earlier call.

@@ -63,6 +63,8 @@ pub(super) struct ConnectionState {
     pub first: RefCell<Option<Response<Body>>>,
     /// The first request is given up when the client ends its side.
     pub aborts_first: Cell<bool>,
+    /// Requests in a row that hyper has answered though they might have passed it.
+    pub lane_misses: Cell<u32>,
     /// The log entry of the request under way, on a connection with one request at a time.
     pub entry: RefCell<Option<Box<Entry>>>,
 }
@@ -88,6 +90,7 @@ impl ConnectionState {
             is_finishing_upload: Cell::new(false),
             first: RefCell::new(None),
             aborts_first: Cell::new(false),
+            lane_misses: Cell::new(0),
             entry: RefCell::new(None),
         }
     }
@@ -261,23 +264,9 @@ impl Entry {
         state: &ConnectionState,
         request: &Request<Incoming>,
     ) -> Entry {
-        let field = |name| request.headers().get(name).cloned();
-        let record = Record {
-            at: SystemTime::now(),
-            client: state.peer.client,
-            method: request.method().clone(),
-            uri: request.uri().clone(),
-            version: request.version(),
-            host: field(HOST),
-            referer: field(REFERER),
-            agent: field(USER_AGENT),
-            status: 0,
-            bytes: 0,
-            is_whole: false,
-            took: Duration::ZERO,
-            raw: None,
-        };
-        Entry { access_log, record, begun: Instant::now(), is_void: false }
+        let (uri, version) = (request.uri().clone(), request.version());
+        let line = (request.method().clone(), uri, version);
+        Entry::of(access_log, &state.peer, line, |name| request.headers().get(name).cloned())
     }
 
     /// Creates the entry of a request that passes hyper.
@@ -286,19 +275,29 @@ impl Entry {
         peer: &Peer,
         head: &RequestHead<'_, '_>,
     ) -> Entry {
-        let field = |wanted: &str| {
-            let found = head.fields.iter().find(|field| field.name.eq_ignore_ascii_case(wanted));
+        let uri = head.target.parse().unwrap_or_default();
+        Entry::of(access_log, peer, (head.method.clone(), uri, Version::HTTP_11), |wanted| {
+            let is_wanted = |name: &str| name.eq_ignore_ascii_case(wanted.as_str());
+            let found = head.fields.iter().find(|field| is_wanted(field.name));
             found.and_then(|field| HeaderValue::from_bytes(field.value).ok())
-        };
+        })
+    }
+
+    fn of(
+        access_log: Rc<AccessLogWriter>,
+        peer: &Peer,
+        (method, uri, version): (Method, Uri, Version),
+        field: impl Fn(HeaderName) -> Option<HeaderValue>,
+    ) -> Entry {
         let record = Record {
             at: SystemTime::now(),
             client: peer.client,
-            method: if head.is_head { Method::HEAD } else { Method::GET },
-            uri: head.target.parse().unwrap_or_default(),
-            version: Version::HTTP_11,
-            host: HeaderValue::from_bytes(head.host).ok(),
-            referer: field("referer"),
-            agent: field("user-agent"),
+            method,
+            uri,
+            version,
+            host: field(HOST),
+            referer: field(REFERER),
+            agent: field(USER_AGENT),
             status: 0,
             bytes: 0,
             is_whole: false,
@@ -492,13 +491,12 @@ pub(super) fn serve_one(
         state.io_activity.has_upload.set(!is_empty);
         state.io_activity.unused.set(!is_empty);
         state.io_activity.given_up.set(false);
-        state.io_activity.to_lane.set(false);
+        state.io_activity.to_lane.set(state.can_park && worker.router().has_lane());
         let arrived = state.io_activity.arrived.replace(0);
         state.is_here.set(is_empty || has_come(&request, arrived));
     }
     if let Some(response) = state.first.take() {
         state.io_activity.unused.set(false);
-        state.io_activity.to_lane.set(worker.router().has_lane());
         state.io_activity.ends_with_client.set(state.aborts_first.take());
         return Serving::Now(Some(state.finish(running, version, None, response)));
     }

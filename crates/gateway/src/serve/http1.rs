@@ -25,7 +25,7 @@ use superpoll_rt::time::{sleep, timeout, timeout_at};
 
 use super::answer::{ConnectionState, Entry, serve_one};
 use super::clock::{Clock, ExitReason, limit_of_idleness};
-use super::lane::{self, LaneEnd};
+use super::lane::{self, LaneEnd, MOST_MISSES};
 use super::linger::linger;
 use super::listener_context::ListenerContext;
 use super::watched::Watched;
@@ -111,7 +111,8 @@ pub(super) async fn serve(
             None
         };
         let mut end = None;
-        if can_park && !std::mem::take(&mut answers_first) && context.worker.router().has_lane() {
+        let may_pass = context.worker.router().has_lane() && state.lane_misses.get() < MOST_MISSES;
+        if can_park && !std::mem::take(&mut answers_first) && may_pass {
             let mut io = Watched { transport, before, io_activity: state.io_activity.clone() };
             // Most connections have no lane, and a smaller future.
             let ended = Box::pin(lane::run(&state, &mut io, &mut check)).await;
@@ -164,7 +165,10 @@ pub(super) async fn serve(
                     }
                     match check(cx) {
                         Some(end) => Poll::Ready(end),
-                        None if io_activity.to_lane.get() && state.is_idle() => {
+                        None if io_activity.to_lane.get()
+                            && state.lane_misses.get() < MOST_MISSES
+                            && state.is_idle() =>
+                        {
                             Poll::Ready(ExitReason::ToLane)
                         }
                         None => Poll::Pending,

@@ -6,13 +6,12 @@
 //! come before there is a certificate. Programs on this machine also keep their access to the
 //! metrics and the live page, which no other client has without encryption.
 
-use http::header::{LOCATION, STRICT_TRANSPORT_SECURITY};
-use http::{HeaderValue, Request, Response, StatusCode};
+use http::header::LOCATION;
+use http::{HeaderValue, Request, StatusCode};
 
 use super::router::Reply;
 use crate::address::Address;
-use crate::authority;
-use crate::body::Body;
+use crate::authority::{self, Authority};
 use crate::config::Host;
 use crate::redirect::Destination;
 use crate::reply;
@@ -54,16 +53,14 @@ impl HttpsRule {
     /// Addresses have none (RFC 6797, section 8.1.1). Neither has `localhost`, whose servers share
     /// the name and come and go.
     pub(super) fn hsts_for<B>(&self, request: &Request<B>) -> Option<HeaderValue> {
-        let host = authority::of_request(request, true).ok().flatten()?;
+        self.hsts_of(&authority::of_request(request, true).ok().flatten()?)
+    }
+
+    /// Returns that value for a host.
+    pub(super) fn hsts_of(&self, host: &Authority<'_>) -> Option<HeaderValue> {
         let is_name = host.address().is_none() && !host.is_loopback();
         self.hsts.clone().filter(|_| is_name)
     }
-}
-
-/// Adds the field to a response, unless the application has set its own.
-pub(super) fn add_hsts(mut response: Response<Body>, value: HeaderValue) -> Response<Body> {
-    response.headers_mut().entry(STRICT_TRANSPORT_SECURITY).or_insert(value);
-    response
 }
 
 /// Whether a path is that of the validation of a host: the fixed path and a token.

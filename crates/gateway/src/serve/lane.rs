@@ -1,4 +1,5 @@
-//! A connection of HTTP/1 whose requests pass hyper as long as they are plainly regular and proxied.
+//! A connection of HTTP/1 whose requests pass hyper as long as they are plainly regular, and proxied or
+//! for files in memory.
 //!
 //! The connection's state, its limits of time and its log are those of the way through hyper; see
 //! `answer` and `clock`. [`upstream::lane`](crate::upstream::lane) has the requests.
@@ -7,17 +8,33 @@ use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
-use http::Response;
+use http::{Method, Response};
 use hyper::rt::{Read, ReadBuf};
+use superpoll_rt::time::{Sleep, sleep};
 
 use super::answer::{ConnectionState, Entry, Running};
 use super::clock::ExitReason;
+use super::router::LaneRoute;
 use super::watched::Watched;
 use crate::body::Body;
+use crate::files::Representation;
+use crate::reply::Additions;
 use crate::upstream::Forwarder;
-use crate::upstream::lane::{Parsed, Passed, ReadBuffer, Sent, forwarded, parse, room};
+use crate::upstream::lane::{
+    ClientFacts, Length, LimitTimer, Parsed, Passed, Progress, ReadBuffer, Sent, WriteBuffer,
+    parse, pass_file, room,
+};
+
+/// How long the lane waits for the rest of a request's body. hyper need not have all of it before the
+/// server has some.
+const BODY_WAIT: Duration = Duration::from_millis(100);
+
+/// After so many requests in a row that hyper had to answer, a connection stays there: the way there
+/// and back costs more than the lane saves.
+pub(super) const MOST_MISSES: u32 = 4;
 
 /// The reason for which a connection leaves the lane.
 pub(super) enum LaneEnd {
@@ -31,12 +48,19 @@ pub(super) enum LaneEnd {
 
 /// A request that was taken.
 struct Taken {
-    forwarder: Rc<Forwarder>,
-    sent: Sent,
+    work: Work,
+    additions: Additions,
     entry: Option<Box<Entry>>,
-    is_head: bool,
+    method: Method,
     closes: bool,
+    /// The bytes that it takes.
     len: usize,
+}
+
+/// The way to an answer.
+enum Work {
+    Proxy(Rc<Forwarder>, Sent),
+    File(Rc<Representation>),
 }
 
 /// Serves a connection until a request is not for the lane, or `check` ends it. The bytes that were
@@ -47,26 +71,46 @@ pub(super) async fn run(
     mut check: impl FnMut(&mut Context<'_>) -> Option<ExitReason>,
 ) -> LaneEnd {
     let client = state.peer.client.map(|client| client.ip());
-    let forwarded = forwarded(client, state.peer.is_encrypted);
-    let mut read = ReadBuffer::default();
+    let facts = ClientFacts::of(&state.peer);
+    let counters = &state.context.worker.counters;
+    let (mut read, mut timer) = (ReadBuffer::default(), LimitTimer::default());
     let end = loop {
-        let taken = match next(state, io, &mut read, &forwarded, &mut check).await {
+        let taken = match next(state, io, &mut read, &facts, &mut check).await {
             Ok(taken) => taken,
             Err(end) => break end,
         };
-        let Taken { forwarder, sent, mut entry, is_head, closes, len } = taken;
-        let running = Running::again(state);
-        if forwarder.aborts {
+        let Taken { work, additions, mut entry, method, closes, len } = taken;
+        let (running, progress) = (Running::again(state), Progress::default());
+        let is_last = || closes || state.is_last(state.requests().wrapping_add(1));
+        progress.is_last.set(is_last());
+        let aborts = matches!(&work, Work::Proxy(forwarder, _) if forwarder.aborts);
+        if aborts {
             state.io_activity.ends_with_client.set(true);
         }
+        let is_head = method == Method::HEAD;
         let passed = {
-            let mut passing = pin!(forwarder.pass_on(&sent, io, client));
+            let answering = async {
+                match &work {
+                    Work::Proxy(forwarder, sent) => {
+                        let way = (sent, &additions, &progress);
+                        forwarder.pass_on(way, io, client, &mut timer).await
+                    }
+                    Work::File(file) => {
+                        let content = (file.lines(), file.in_memory().filter(|_| !is_head));
+                        pass_file(content, &additions, &progress, io).await
+                    }
+                }
+            };
+            let (mut answering, mut is_counted) = (pin!(answering), false);
             poll_fn(|cx| {
                 state.io_activity.begin_turn();
-                if state.is_last(state.requests().wrapping_add(1)) {
-                    sent.is_last.set(true);
+                progress.is_last.set(is_last());
+                let passed = answering.as_mut().poll(cx);
+                if progress.status.get() > 0 && !is_counted {
+                    is_counted = true;
+                    counters.count_response(progress.status.get());
                 }
-                if let Poll::Ready(passed) = passing.as_mut().poll(cx) {
+                if let Poll::Ready(passed) = passed {
                     return Poll::Ready(Ok(passed));
                 }
                 check(cx).map_or(Poll::Pending, |reason| Poll::Ready(Err(reason)))
@@ -74,52 +118,50 @@ pub(super) async fn run(
             .await
         };
         drop(running);
-        let (status, body, is_whole) = match passed {
-            Ok(Passed::Whole { status, body }) => (status, body, true),
-            Ok(Passed::Cut { status, body }) => (status, body, false),
+        let (is_whole, exit) = match passed {
+            Ok(Passed::Whole) => (true, None),
+            Ok(Passed::Cut) => (false, None),
+            Err(reason) => (false, Some(reason)),
             Ok(Passed::Undone) => {
                 entry.into_iter().for_each(|entry| entry.void());
                 break LaneEnd::Irregular;
             }
             Ok(Passed::Answered(response)) => {
+                let response = additions.to(response);
                 read.consume(len);
-                state.aborts_first.set(forwarder.aborts);
+                state.aborts_first.set(aborts);
                 break LaneEnd::Answered { response, entry, is_head, closes };
-            }
-            // Without a response the entry says that the client has not waited.
-            Err(reason) => {
-                let (status, body) = (sent.status.get(), sent.body.get());
-                if status > 0 {
-                    let counters = &state.context.worker.counters;
-                    counters.count_response(status);
-                    counters.body_bytes.add(body);
-                    if let Some(entry) = &mut entry {
-                        entry.passed(status, body, false);
-                    }
-                }
-                break LaneEnd::Exit(reason);
             }
         };
         read.consume(len);
-        state.requests.set(state.requests.get().wrapping_add(1));
-        let counters = &state.context.worker.counters;
+        // Without a response the entry says that the client has not waited.
+        let (status, body) = (progress.status.get(), progress.body.get());
         if status > 0 {
-            counters.count_response(status);
-            counters.lane.add(1);
             counters.body_bytes.add(body);
             if let Some(entry) = &mut entry {
                 entry.passed(status, body, is_whole);
             }
         }
         drop(entry);
-        if !is_whole {
-            counters.broken.add(1);
+        if let Some(reason) = exit {
+            break LaneEnd::Exit(reason);
         }
-        if !is_whole || sent.is_last.get() {
+        state.requests.set(state.requests.get().wrapping_add(1));
+        match is_whole {
+            true => {
+                counters.lane.add(1);
+                state.lane_misses.set(0);
+            }
+            false => counters.broken.add(1),
+        }
+        if !is_whole || progress.is_last.get() {
             state.io_activity.unused.set(!read.is_empty() || !io.before.is_empty());
             break LaneEnd::Exit(ExitReason::Closed);
         }
     };
+    if matches!(end, LaneEnd::Irregular | LaneEnd::Answered { .. }) {
+        state.lane_misses.set(state.lane_misses.get() + 1);
+    }
     // What hyper has read of these counts as it reads them again.
     state.io_activity.arrived.set(0);
     if !read.is_empty() {
@@ -136,20 +178,25 @@ async fn next(
     state: &Rc<ConnectionState>,
     io: &mut Watched,
     read: &mut ReadBuffer,
-    forwarded: &[u8],
+    facts: &ClientFacts,
     check: &mut impl FnMut(&mut Context<'_>) -> Option<ExitReason>,
 ) -> Result<Taken, LaneEnd> {
     state.io_activity.unused.set(!read.is_empty() || !io.before.is_empty());
     let mut has_new = !read.is_empty();
+    // For bodies only, which come later than their heads.
+    let mut limit: Option<Pin<Box<Sleep>>> = None;
     poll_fn(|cx| {
         state.io_activity.begin_turn();
         loop {
             if has_new {
                 has_new = false;
-                match take(state, read, forwarded) {
-                    Parsed::Regular(taken) => return Poll::Ready(Ok(taken)),
-                    Parsed::Irregular => return Poll::Ready(Err(LaneEnd::Irregular)),
-                    Parsed::Partial => {}
+                match take(state, read, facts) {
+                    Take::Taken(taken) => return Poll::Ready(Ok(taken)),
+                    Take::Irregular => return Poll::Ready(Err(LaneEnd::Irregular)),
+                    Take::NeedsHead => {}
+                    Take::NeedsBody => {
+                        limit.get_or_insert_with(|| Box::pin(sleep(BODY_WAIT)));
+                    }
                 }
             }
             let outcome = read.fill(|room| {
@@ -170,45 +217,61 @@ async fn next(
                 Poll::Pending => break,
             }
         }
-        // It also tells of a client that is gone.
-        let _ = hyper::rt::Write::poll_flush(Pin::new(&mut *io), cx);
+        if limit.as_mut().is_some_and(|limit| limit.as_mut().poll(cx).is_ready()) {
+            return Poll::Ready(Err(LaneEnd::Irregular));
+        }
+        if state.io_activity.unflushed.get() {
+            let _ = hyper::rt::Write::poll_flush(Pin::new(&mut *io), cx);
+        }
         check(cx).map_or(Poll::Pending, |reason| Poll::Ready(Err(LaneEnd::Exit(reason))))
     })
     .await
 }
 
+/// The outcome of a look at what was read.
+enum Take {
+    Taken(Taken),
+    NeedsHead,
+    /// The head is there, and not all of the body.
+    NeedsBody,
+    Irregular,
+}
+
 /// Takes the request at the beginning of what was read, if it is for the lane.
-fn take(state: &ConnectionState, read: &ReadBuffer, forwarded: &[u8]) -> Parsed<Taken> {
-    let mut room = room();
-    let head = match parse(read.bytes(), &mut room) {
-        Parsed::Regular(head) => head,
-        // hyper refuses it at once.
-        Parsed::Partial if read.bytes().len() > state.context.header_bytes as usize => {
-            return Parsed::Irregular;
-        }
-        Parsed::Partial => return Parsed::Partial,
-        Parsed::Irregular => return Parsed::Irregular,
+fn take(state: &ConnectionState, read: &ReadBuffer, facts: &ClientFacts) -> Take {
+    let (mut room, mut lower) = (room(), WriteBuffer::new());
+    let (bytes, most) = (read.bytes(), state.context.header_bytes as usize);
+    let head = match parse(bytes, &mut room, &mut lower.0) {
+        Parsed::Regular(head) if head.len <= most => head,
+        // hyper refuses a longer one at once.
+        Parsed::Partial if bytes.len() <= most => return Take::NeedsHead,
+        _ => return Take::Irregular,
     };
     let (worker, peer) = (&state.context.worker, &state.peer);
-    if head.len > state.context.header_bytes as usize {
-        return Parsed::Irregular;
+    if let Length::Known(length) = head.length
+        && length > worker.limits.get().body_bytes
+    {
+        return Take::Irregular;
     }
-    let Some(forwarder) = worker.router().lane_for(&head, peer, &state.context.address) else {
-        return Parsed::Irregular;
+    let route = worker.router().lane_for(&head, peer, &state.context.address);
+    let Some((route, additions)) = route else { return Take::Irregular };
+    let behind = &bytes[head.len..];
+    let (work, body) = match route {
+        LaneRoute::File(file) => (Work::File(file), 0),
+        LaneRoute::Proxy(forwarder) => {
+            match forwarder.prepare(&head, behind, facts, &state.io_activity) {
+                Parsed::Regular((sent, body)) => (Work::Proxy(forwarder, sent), body),
+                Parsed::Partial if !read.is_full() => return Take::NeedsBody,
+                _ => return Take::Irregular,
+            }
+        }
     };
     state.io_activity.unused.set(false);
     state.io_activity.has_upload.set(false);
     state.io_activity.given_up.set(false);
     state.io_activity.arrived.set(0);
-    let is_last = head.closes || state.is_last(state.requests().wrapping_add(1));
     let entry = worker.access_log();
     let entry = entry.map(|access_log| Box::new(Entry::of_lane(access_log, peer, &head)));
-    Parsed::Regular(Taken {
-        sent: forwarder.prepare(&head, forwarded, is_last),
-        forwarder,
-        entry,
-        is_head: head.is_head,
-        closes: head.closes,
-        len: head.len,
-    })
+    let (method, closes, len) = (head.method, head.closes, head.len + body);
+    Take::Taken(Taken { work, additions, entry, method, closes, len })
 }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, LINK};
+use http::header::ACCESS_CONTROL_ALLOW_ORIGIN;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 
@@ -23,10 +23,10 @@ use crate::channel::{
 };
 use crate::config::{self, Config};
 use crate::exchange::{Exchange, LocalFuture};
-use crate::files::{Embedded, Folder, Site};
+use crate::files::{Embedded, Folder, Representation, Site};
 use crate::peer::Peer;
 use crate::redirect::Destination;
-use crate::reply;
+use crate::reply::{self, Additions};
 use crate::telemetry::guard;
 use crate::telemetry::overview::{Overview, PAGE};
 use crate::upload::Upload;
@@ -78,6 +78,13 @@ impl HostRoutes {
     fn is_on(&self, listener: &Address) -> bool {
         self.listeners.is_empty() || self.listeners.contains(listener)
     }
+}
+
+/// The way of a request that passes hyper.
+pub(super) enum LaneRoute {
+    Proxy(Rc<Forwarder>),
+    /// A representation in memory.
+    File(Rc<Representation>),
 }
 
 /// The hosts and routes that one engine serves.
@@ -149,7 +156,10 @@ impl Blueprint {
             for route in &host.routes {
                 let handler = match &route.action {
                     config::Action::Files(files) => match folders.next() {
-                        Some(folder) => Handler::Files(Rc::new(Site::new(folder, files.clone()))),
+                        Some(folder) => {
+                            router.has_lane |= files.lane;
+                            Handler::Files(Rc::new(Site::new(folder, files.clone())))
+                        }
                         None => continue,
                     },
                     config::Action::Demo => match Embedded::demo() {
@@ -343,14 +353,14 @@ impl Router {
         (has_channel && !is_taken).then_some(client)
     }
 
-    /// Returns the route of a regular request of HTTP/1 that passes hyper: a proxied one of a host
-    /// whose responses are passed on as they are.
+    /// Returns the way of a regular request of HTTP/1 that passes hyper, and the fields that its
+    /// response gets.
     pub(super) fn lane_for(
         &self,
         head: &RequestHead<'_, '_>,
         peer: &Peer,
         on: &Address,
-    ) -> Option<Rc<Forwarder>> {
+    ) -> Option<(LaneRoute, Additions)> {
         let path = head.path();
         let is_own = path.starts_with(PAGE)
             || self.metrics.as_ref().is_some_and(|metrics| metrics.path == path)
@@ -366,20 +376,35 @@ impl Router {
         let found = || self.routes(Authority::parse(head.host)?.host, on).cloned();
         let routes = known.or_else(found)?;
         let route = routes.table.find(path)?;
-        let Handler::Proxy(forwarder) = &route.handler else { return None };
-        if routes.https.is_some()
-            || routes.names_hub
+        if (routes.https.is_some() && !peer.is_encrypted)
             || routes.table.leads_elsewhere(route, path)
-            || !forwarder.has_lane(peer)
         {
             return None;
         }
-        let forwarder = forwarder.clone();
+        let way = match &route.handler {
+            Handler::Proxy(forwarder) if forwarder.has_lane() => {
+                LaneRoute::Proxy(forwarder.clone())
+            }
+            Handler::Files(site) if site.has_lane() => {
+                let is_read = matches!(head.method, Method::GET | Method::HEAD);
+                if !is_read || !head.is_unconditional() {
+                    return None;
+                }
+                let below = &path[route.path.trim_end_matches('/').len()..];
+                LaneRoute::File(site.whole_now(below, head.values("accept-encoding"))?)
+            }
+            _ => return None,
+        };
+        let mut additions = Additions::default();
+        if let Some(rule) = &routes.https {
+            additions.hsts = Authority::parse(head.host).and_then(|host| rule.hsts_of(&host));
+        }
+        additions.link = routes.names_hub.then_some(DISCOVERY);
         if !is_known && !self.depends_on_listener {
             let field = HeaderValue::from_bytes(head.host).ok()?;
             self.last.replace(Some((field, routes)));
         }
-        Some(forwarder)
+        Some((way, additions))
     }
 
     /// Whether there is a route for which regular requests pass hyper.
@@ -432,7 +457,7 @@ impl Router {
         let hsts = rule.filter(|_| peer.is_encrypted).and_then(|rule| rule.hsts_for(&request));
         let reply = self.respond_as(request, routes.as_ref(), is_local, metrics, prepare);
         match hsts {
-            Some(hsts) => reply.map(move |response| https::add_hsts(response, hsts)),
+            Some(_) => reply.map(|response| Additions { hsts, link: None }.to(response)),
             None => reply,
         }
     }
@@ -475,7 +500,12 @@ impl Router {
         }
         let names_hub = routes.names_hub && !matches!(route.handler, Handler::Channels(_));
         let reply = Router::respond_by(&routes.table, route, request, prepare);
-        if names_hub { reply.map(name_hub) } else { reply }
+        match names_hub {
+            true => {
+                reply.map(|response| Additions { hsts: None, link: Some(DISCOVERY) }.to(response))
+            }
+            false => reply,
+        }
     }
 
     /// Answers a request by its route.
@@ -517,12 +547,6 @@ impl Router {
             }
         }
     }
-}
-
-/// Names the host's hub of Mercure in a response.
-fn name_hub(mut response: Response<Body>) -> Response<Body> {
-    response.headers_mut().append(LINK, DISCOVERY);
-    response
 }
 
 /// Returns the route of a path, if it has channels, of which a hub of Mercure has none.

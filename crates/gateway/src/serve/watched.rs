@@ -28,10 +28,13 @@ use std::task::{Context, Poll};
 use bytes::{Buf, Bytes};
 use futures_io::AsyncRead;
 use hyper::rt::{Read, ReadBufCursor, Write};
+use superpoll_rt::pipe::PipeReader;
+use superpoll_rt::transfer::poll_splice;
 
 use crate::io_activity::IoActivity;
 use crate::sys;
-use crate::transport::Transport;
+use crate::transport::{Plain, Transport};
+use crate::upstream::lane::Client;
 
 /// A transport, the bytes that were read of it before, and the events on it.
 #[derive(Debug)]
@@ -179,6 +182,33 @@ impl Write for Watched {
     }
 }
 
+impl Client for Watched {
+    fn can_splice(&self) -> bool {
+        matches!(self.transport, Transport::Plain(_))
+    }
+
+    fn poll_splice(
+        &mut self,
+        cx: &mut Context<'_>,
+        from: &PipeReader,
+        length: usize,
+    ) -> Poll<io::Result<usize>> {
+        if self.io_activity.has_written_enough(cx) {
+            return Poll::Pending;
+        }
+        let outcome = match &self.transport {
+            Transport::Plain(Plain::Tcp(stream)) => poll_splice(cx, from, stream, length),
+            Transport::Plain(Plain::Unix(stream)) => poll_splice(cx, from, stream, length),
+            Transport::Tls(_) | Transport::Stream(_) => {
+                Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
+            }
+        };
+        self.io_activity.wrote(&outcome);
+        self.look_at_queue(&outcome);
+        outcome
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
@@ -192,7 +222,7 @@ mod tests {
 
     use super::*;
     use crate::io_activity::SHARE;
-    use crate::transport::{Plain, Socket};
+    use crate::transport::Socket;
 
     /// The most bytes that a test reads or writes at a time.
     const PIECE: usize = 4096;

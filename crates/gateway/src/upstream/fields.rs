@@ -57,22 +57,26 @@ pub(super) enum About {
 }
 
 /// Returns the subject of a field, whose name is in lower case.
-pub(super) fn about(name: &str) -> About {
+pub(super) fn about(name: &[u8]) -> About {
+    // Most names begin otherwise, and need no comparison.
+    if !matches!(name, [b'c' | b'e' | b'f' | b'h' | b'k' | b'p' | b't' | b'u' | b'x', ..]) {
+        return About::Other;
+    }
     match name {
-        "connection" | "keep-alive" | "proxy-connection" | "te" | "transfer-encoding"
-        | "upgrade" | "http2-settings" | "expect"
+        b"connection" | b"keep-alive" | b"proxy-connection" | b"te" | b"transfer-encoding"
+        | b"upgrade" | b"http2-settings" | b"expect"
         // CGI would make `HTTP_PROXY` of it, which programs take for their own setting.
-        | "proxy" => About::Connection,
-        "x-forwarded-for" | "x-forwarded-proto" | "x-forwarded-host" | "x-forwarded-port"
-        | "x-forwarded-server" | "x-forwarded-prefix" | "x-forwarded-scheme" | "x-real-ip"
-        | "forwarded"
+        | b"proxy" => About::Connection,
+        b"x-forwarded-for" | b"x-forwarded-proto" | b"x-forwarded-host" | b"x-forwarded-port"
+        | b"x-forwarded-server" | b"x-forwarded-prefix" | b"x-forwarded-scheme" | b"x-real-ip"
+        | b"forwarded"
         // Because of these, too, servers take a client for encrypted, or for another client.
-        | "x-forwarded-ssl" | "x-forwarded-protocol" | "front-end-https" | "x-url-scheme"
-        | "x-client-ip" | "true-client-ip" | "x-cluster-client-ip" => About::Asker,
-        "client-cert" | "client-cert-chain" | "x-client-subject" => About::Certificate,
-        "host" | "content-length" => About::Message,
-        "trailer" => About::Trailer,
-        "cookie" => About::Cookie,
+        | b"x-forwarded-ssl" | b"x-forwarded-protocol" | b"front-end-https" | b"x-url-scheme"
+        | b"x-client-ip" | b"true-client-ip" | b"x-cluster-client-ip" => About::Asker,
+        b"client-cert" | b"client-cert-chain" | b"x-client-subject" => About::Certificate,
+        b"host" | b"content-length" => About::Message,
+        b"trailer" => About::Trailer,
+        b"cookie" => About::Cookie,
         _ => About::Other,
     }
 }
@@ -84,7 +88,7 @@ fn strip(headers: &mut HeaderMap, trusts: bool, has_trailers: bool) {
     let mut has_cookies = false;
     for name in headers.keys() {
         let text = name.as_str();
-        let leave = match about(text) {
+        let leave = match about(text.as_bytes()) {
             About::Connection | About::Certificate => true,
             About::Asker => !trusts,
             About::Message => false,
@@ -93,7 +97,9 @@ fn strip(headers: &mut HeaderMap, trusts: bool, has_trailers: bool) {
                 has_cookies = true;
                 false
             }
-            About::Other => text.contains('_') && about(&text.replace('_', "-")) != About::Other,
+            About::Other => {
+                text.contains('_') && about(text.replace('_', "-").as_bytes()) != About::Other
+            }
         };
         if leave {
             gone.push(name.clone());
@@ -108,9 +114,9 @@ fn strip(headers: &mut HeaderMap, trusts: bool, has_trailers: bool) {
             };
             let tokens = tokens.map(<[u8]>::trim_ascii).filter(|token| !is_common(token));
             let names = tokens.filter_map(|token| HeaderName::from_bytes(token).ok());
-            gone.extend(
-                names.filter(|name| matches!(about(name.as_str()), About::Other | About::Cookie)),
-            );
+            gone.extend(names.filter(|name| {
+                matches!(about(name.as_str().as_bytes()), About::Other | About::Cookie)
+            }));
         }
     }
     for name in gone {
@@ -124,8 +130,9 @@ fn strip(headers: &mut HeaderMap, trusts: bool, has_trailers: bool) {
 /// Removes the fields about a client's certificate from those that follow a request's body: some
 /// servers add these to the fields of the head.
 pub(super) fn trailers(trailers: &mut HeaderMap) {
-    let is_forged =
-        |name: &&HeaderName| about(&name.as_str().replace('_', "-")) == About::Certificate;
+    let is_forged = |name: &&HeaderName| {
+        about(name.as_str().replace('_', "-").as_bytes()) == About::Certificate
+    };
     let forged: Vec<HeaderName> = trailers.keys().filter(is_forged).cloned().collect();
     forged.into_iter().for_each(|name| drop(trailers.remove(name)));
 }
@@ -203,11 +210,7 @@ pub(super) fn request(headers: &mut HeaderMap, asker: Asker<'_>) {
             headers.insert(FORWARDED_HOST, host);
         }
     }
-    if let Some(certificate) = asker.certificate {
-        let field = certificate.field().map(|field| (CLIENT_CERT, field));
-        let subject = certificate.subject().map(|subject| (CLIENT_SUBJECT, subject));
-        headers.extend(field.into_iter().chain(subject));
-    }
+    headers.extend(asker.certificate.into_iter().flat_map(of_certificate));
     if let Some(prefix) = asker.prefix {
         headers.insert(FORWARDED_PREFIX, prefix.clone());
     }
@@ -221,6 +224,15 @@ pub(super) fn request(headers: &mut HeaderMap, asker: Asker<'_>) {
         headers.append(CONNECTION, HeaderValue::from_static("upgrade"));
         headers.insert(UPGRADE, protocol);
     }
+}
+
+/// Returns the fields about a client's certificate.
+pub(super) fn of_certificate(
+    certificate: &ClientCertificate,
+) -> impl Iterator<Item = (HeaderName, HeaderValue)> {
+    let field = certificate.field().map(|field| (CLIENT_CERT, field));
+    let subject = certificate.subject().map(|subject| (CLIENT_SUBJECT, subject));
+    field.into_iter().chain(subject)
 }
 
 /// Whether a client reads fields that follow a body of HTTP/1.1.

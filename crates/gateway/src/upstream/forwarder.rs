@@ -33,6 +33,7 @@ use super::group::Group;
 use super::http1::{Http1Connection, SendFailure};
 use super::http2::Http2Connection;
 use super::incoming::Relayed;
+use super::lane::Changes;
 use super::outgoing::Outgoing;
 use super::pool::{Lease, Pool};
 use super::retry_copy::RetryCopy;
@@ -41,7 +42,6 @@ use crate::address::Address;
 use crate::body::Body;
 use crate::config::{Proxy, Timeouts};
 use crate::exchange::{Exchange, LocalFuture};
-use crate::peer::Peer;
 use crate::reply;
 use crate::upload::{Upload, UploadError};
 
@@ -149,14 +149,15 @@ impl Forwarder {
     }
 
     /// Whether regular requests of clients pass hyper on their way.
-    pub(crate) fn has_lane(&self, peer: &Peer) -> bool {
+    pub(crate) fn has_lane(&self) -> bool {
         let config = self.pool.group.config();
-        self.lane
-            && !config.h2
-            && config.proxy_protocol.is_none()
-            && !self.trusts
-            && self.prefix.is_none()
-            && peer.certificate.is_none()
+        self.lane && !config.h2 && config.proxy_protocol.is_none()
+    }
+
+    /// Returns the changes that it makes in regular requests.
+    pub(super) fn changes(&self) -> Changes<'_> {
+        let prefix = self.prefix.as_ref().map(|(text, _)| text.as_str());
+        Changes { host: self.host.as_ref(), prefix, trusts: self.trusts }
     }
 
     /// Answers a request with a server's response, or at once if it is not forwarded.
@@ -180,9 +181,6 @@ impl Forwarder {
             exchange.end_with_client();
         }
         let peer = exchange.peer();
-        if let Some(io_activity) = &exchange.io_activity {
-            io_activity.to_lane.set(self.has_lane(peer));
-        }
         let upgrade = match exchange.can_take_over() && upload.is_end_stream() {
             true => fields::upgrade(&head.headers),
             false => None,
@@ -492,7 +490,7 @@ async fn kept(mut upload: Upload) -> Result<Outgoing, UploadError> {
     Ok(Outgoing::Memory { bytes, trailers })
 }
 
-fn is_idempotent(method: &Method) -> bool {
+pub(super) fn is_idempotent(method: &Method) -> bool {
     matches!(*method, Method::GET | Method::HEAD | Method::OPTIONS | Method::PUT | Method::DELETE)
         || *method == Method::TRACE
 }

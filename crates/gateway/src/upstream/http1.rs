@@ -62,7 +62,7 @@ struct DriverIo {
     task: Rc<RefCell<Waker>>,
     /// Bytes that were read before.
     before: Bytes,
-    replay: Replay,
+    replay: Rc<Cell<Replay>>,
     /// hyper has nothing more to write, and all that it has written was flushed.
     is_flushed: Rc<Cell<bool>>,
 }
@@ -89,12 +89,12 @@ impl DriverIo {
 
 impl DriverIo {
     /// Whether bytes of hyper are not sent. The first of them make hyper read.
-    fn swallows(&mut self, cx: &Context<'_>) -> bool {
-        if self.replay == Replay::Waits {
-            self.replay = Replay::Yes;
+    fn swallows(&self, cx: &Context<'_>) -> bool {
+        if self.replay.get() == Replay::Waits {
+            self.replay.set(Replay::Yes);
             cx.waker().wake_by_ref();
         }
-        self.replay == Replay::Yes
+        self.replay.get() == Replay::Yes
     }
 }
 
@@ -104,7 +104,7 @@ impl Read for DriverIo {
         _: &mut Context<'_>,
         mut room: ReadBufCursor<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.replay == Replay::Waits {
+        if self.replay.get() == Replay::Waits {
             return Poll::Pending;
         }
         let before = &mut self.as_mut().get_mut().before;
@@ -119,7 +119,7 @@ impl Read for DriverIo {
 
 impl Write for DriverIo {
     fn poll_write(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
@@ -131,7 +131,7 @@ impl Write for DriverIo {
     }
 
     fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
@@ -232,7 +232,7 @@ struct Driver {
     flag: Arc<Flag>,
     waker: Waker,
     is_over: bool,
-    is_replay: bool,
+    replay: Rc<Cell<Replay>>,
     is_flushed: Rc<Cell<bool>>,
 }
 
@@ -276,7 +276,7 @@ impl Http1Connection {
     }
 
     /// Reads the response to a request that was sent already, of which some bytes were read. The next
-    /// request stands for that one, and is not sent; there is no other.
+    /// request stands for that one, and is not sent; those behind it are.
     pub(super) async fn replay(stream: Upstream, before: Bytes) -> hyper::Result<Http1Connection> {
         Http1Connection::over(stream, before, Replay::Waits).await
     }
@@ -289,16 +289,21 @@ impl Http1Connection {
         let task = Rc::new(RefCell::new(Waker::noop().clone()));
         let is_flushed = Rc::new(Cell::new(true));
         let flushed = is_flushed.clone();
-        let below = DriverIo { stream, task: task.clone(), before, replay, is_flushed: flushed };
+        let replay = Rc::new(Cell::new(replay));
+        let below = DriverIo {
+            stream,
+            task: task.clone(),
+            before,
+            replay: replay.clone(),
+            is_flushed: flushed,
+        };
         let mut builder = Builder::new();
         builder.max_buf_size(MOST_AHEAD).max_header_size(LARGEST_HEAD);
         let (sender, connection) = builder.handshake(below).await?;
         let flag = Arc::new(Flag(AtomicBool::new(false)));
         let waker = Waker::from(flag.clone());
         let connection = Some(connection);
-        let is_replay = replay != Replay::No;
-        let driver =
-            Driver { connection, task, flag, waker, is_over: false, is_replay, is_flushed };
+        let driver = Driver { connection, task, flag, waker, is_over: false, replay, is_flushed };
         Ok(Http1Connection { sender, driver })
     }
 
@@ -338,7 +343,12 @@ impl Http1Connection {
     /// Whether another request can be sent, as far as is known.
     pub(super) fn is_reusable(&mut self) -> bool {
         let _: Poll<()> = self.driver.poll(Waker::noop(), |_| Poll::Pending);
-        !self.driver.is_over && !self.driver.is_replay && self.sender.is_ready()
+        let is_ready = !self.driver.is_over && self.sender.is_ready();
+        // hyper has written the request that stands for another one, and read the response.
+        if is_ready && self.driver.replay.get() == Replay::Yes {
+            self.driver.replay.set(Replay::No);
+        }
+        is_ready && self.driver.replay.get() == Replay::No
     }
 
     /// Whether hyper holds no bytes that are still to be written: a server may answer a request

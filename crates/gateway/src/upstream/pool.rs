@@ -45,6 +45,14 @@ impl Idle {
         }
     }
 
+    /// Whether it can be kept. Whether its server has closed it is seen when it is taken out.
+    fn can_be_kept(&mut self) -> bool {
+        match self {
+            Idle::Hyper(connection) => connection.is_reusable(),
+            Idle::Raw(connection) => connection.is_at_rest(),
+        }
+    }
+
     /// Whether nothing is lost without hyper, as far as is known.
     fn may_lose_hyper(&self) -> bool {
         match self {
@@ -186,7 +194,7 @@ impl Pool {
         mut connection: Idle,
     ) {
         let most = self.group.config().keep_alive;
-        if most == 0 || !connection.is_reusable() {
+        if most == 0 || !connection.can_be_kept() {
             return;
         }
         let oldest;

@@ -29,6 +29,7 @@
 use http::header::{EXPECT, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::{HeaderMap, StatusCode};
+use memchr::memchr2;
 
 /// Checks that all servers understand a request in the same way; the error is the status to answer
 /// with.
@@ -59,6 +60,9 @@ pub(super) fn has_plain_coding(headers: &HeaderMap) -> bool {
 /// Whether a part of the path is one or two dots.
 pub(super) fn has_dots(path: &str) -> bool {
     // Few paths have a part that begins so, and few bytes are enough to find out.
+    if memchr2(b'.', b'%', path.as_bytes()).is_none() {
+        return false;
+    }
     if !path.contains("/.") && !path.contains("/%2") {
         return false;
     }

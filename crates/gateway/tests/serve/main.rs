@@ -4,6 +4,7 @@ mod certificates;
 mod dormant2;
 mod dormant2_random;
 mod ending;
+mod file_lane;
 mod floods2;
 mod frames2;
 mod guarded;

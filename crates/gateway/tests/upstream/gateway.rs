@@ -46,7 +46,7 @@ pub(crate) fn config(servers: &[&str], upstream: &str, proxy: &str) -> String {
 const LANE: bool = env!("CARGO_CRATE_NAME").len() == "upstream".len();
 
 pub(crate) fn whole(upstream: &str, proxy: &str, rest: &str) -> String {
-    let lane = if LANE && !proxy.contains("lane") { ", lane = true" } else { "" };
+    let lane = if LANE || proxy.contains("lane") { "" } else { ", lane = false" };
     format!(
         "[[listeners]]\naddress = \"127.0.0.1:0\"\n[[hosts]]\n[[hosts.routes]]\n\
          proxy = {{ upstream = \"app\" {proxy}{lane} }}\n{rest}\n[upstreams.app]\n{upstream}\n"

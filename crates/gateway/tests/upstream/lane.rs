@@ -1,10 +1,13 @@
 //! Requests that pass hyper, next to the same requests through hyper.
 
 use std::collections::BTreeSet;
+use std::io::Read;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use superpoll_rt::BackendKind;
 
-use crate::gateway::{Gateway, MOST, config};
+use crate::gateway::{Gateway, MOST, all, config, wait};
 use crate::origin::{Client, Origin, Seen};
 
 /// The first line of a head, and its fields in no order.
@@ -127,6 +130,84 @@ fn usual_requests_pass_hyper() {
                   Client-Cert: a\r\nX-Own: c\r\nConnection: keep-alive\r\n\r\n";
     assert_eq!(compared(&[fields, PLAIN], &[]), 3);
     assert_eq!(compared(&["HEAD /9 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"], &[]), 1);
+    for request in [
+        "POST /9 HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc",
+        "POST /9 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+        "PUT /9 HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n",
+        "PATCH /9 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "POST /9 HTTP/1.1\r\nHost: a\r\n\r\n",
+        "DELETE /9 HTTP/1.1\r\nHost: a\r\n\r\n",
+        "OPTIONS /9 HTTP/1.1\r\nHost: a\r\n\r\n",
+        "POST /9 HTTP/1.1\r\nHost: a\r\nContent-Length: 41\r\n\r\nGET /2 HTTP/1.1\r\nHost: a\r\nX-Smuggled: 1\r\n",
+    ] {
+        assert_eq!(compared(&[PLAIN, request, PLAIN], &[]), 4, "{request:?}");
+    }
+}
+
+/// The changes of a route are made without hyper as well.
+#[test]
+fn requests_are_changed_as_by_hyper() {
+    const FIELDS: [&str; 5] = [
+        "",
+        "X-Forwarded-For: 6.6.6.6\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: b\r\n",
+        "X-Forwarded-For: 6\r\nForwarded: for=6\r\nx-forwarded-for: \r\nX-Forwarded-For: 7\r\n",
+        "X-Forwarded-For: \r\nX-Forwarded-Prefix: /b\r\nX-Real-IP: 6\r\nProxy: a\r\n",
+        "X-Forwarded-For: \u{e4}\r\nX-Forwarded-For: \u{e4}, a\r\nX-Forwarded-Port: 1\r\n",
+    ];
+    for options in [
+        ", trust_forwarded = true",
+        ", strip_path = true",
+        ", host = \"b.example\"",
+        ", strip_path = true, trust_forwarded = true, host = \"b\"",
+    ] {
+        for path in ["/9", "/9?a=/b", "/ab/9/c", "/ab", "/ab?c", "/abc/9"] {
+            for fields in FIELDS {
+                let head = format!("GET {path} HTTP/1.1\r\nHost: a.example\r\n{fields}\r\n");
+                let request = &*Box::leak(head.into_boxed_str());
+                let (lane, passed) = exchange(BackendKind::Epoll, options, &[request], &[]);
+                let off = format!("{options}, lane = false");
+                let (hyper, _) = exchange(BackendKind::Epoll, &off, &[request], &[]);
+                assert_eq!(lane, hyper, "{options} {request}");
+                assert_eq!(passed, 2, "{options} {request}");
+            }
+        }
+    }
+}
+
+/// A body that comes later than its head, and one that does not come for long.
+#[test]
+fn the_body_of_a_request_may_come_later() {
+    for backend in MOST {
+        let heads: Arc<AtomicUsize> = Arc::default();
+        let counted = heads.clone();
+        let origin = Origin::start(move |line| {
+            loop {
+                let mut seen = line.head()?;
+                counted.fetch_add(1, Ordering::SeqCst);
+                line.body(&mut seen)?;
+                line.answer(std::str::from_utf8(&seen.body).unwrap())?;
+            }
+        });
+        let gateway = Gateway::start(backend, &config(&[&origin.address], "", ""));
+        let mut client = Client::connect(&gateway.address);
+        let lane =
+            || gateway.call(|_, server| server.engines().iter().map(|one| one.lane.get()).sum());
+        for (head, pieces) in [
+            ("Content-Length: 6", ["abc", "def"]),
+            ("Transfer-Encoding: chunked", ["3\r\nabc\r", "\n3\r\ndef\r\n0\r\n\r\n"]),
+        ] {
+            client.send(format!("POST /a HTTP/1.1\r\nHost: a\r\n{head}\r\n\r\n"));
+            pieces.iter().for_each(|piece| client.send(piece));
+            assert_eq!(client.reply().text(), "abcdef");
+        }
+        let passed: u64 = lane();
+        // hyper sends what has come to the server, which is told of the rest in time.
+        client.send("POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\n\r\nabc");
+        wait(|| heads.load(Ordering::SeqCst) == 3);
+        client.send("def");
+        assert_eq!(client.reply().text(), "abcdef");
+        assert_eq!(lane(), passed);
+    }
 }
 
 #[test]
@@ -135,14 +216,14 @@ fn irregular_requests_go_the_long_way_and_the_next_ones_do_not() {
         "GET /9 HTTP/1.1\nHost: a\n\n",
         "\r\nGET /9 HTTP/1.1\r\nHost: a\r\n\r\n",
         "GET /9 HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc",
-        "POST /9 HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc",
+        "DELETE /9 HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc",
+        "POST /9 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nx: y\r\n\r\n",
         "POST /9 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\n0\r\n\r\n",
         "GET /9 HTTP/1.1\r\nHost: a\r\nX_Forwarded_For: 6\r\nmy_field: 7\r\n\r\n",
         "GET /9 HTTP/1.1\r\nHost: a\r\nCookie: a=b\r\nCookie: c=d\r\n\r\n",
         "GET /9 HTTP/1.1\r\nHost: a\r\nConnection: x-own\r\nX-Own: a\r\n\r\n",
         "GET /9 HTTP/1.1\r\nHost: a\r\nTE: trailers\r\nConnection: TE\r\n\r\n",
         "GET http://a.example/9 HTTP/1.1\r\nHost: a\r\n\r\n",
-        "DELETE /9 HTTP/1.1\r\nHost: a\r\n\r\n",
         "GET /\u{e4} HTTP/1.1\r\nHost: a\r\n\r\n",
     ] {
         // Of the one in the middle it counts which way it went, and of those around it as well:
@@ -156,6 +237,10 @@ fn irregular_requests_go_the_long_way_and_the_next_ones_do_not() {
         "GET /9 HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
         "GET /9 HTTP/1.1\r\n\r\n",
         "GET /9 HTTP/1.1\r\nHost: u@a\r\n\r\n",
+        "GET /9 HTTP/1.1\r\nHost: \r\n\r\n",
+        "GET /9 HTTP/1.1\r\nHost: a/b\r\n\r\n",
+        "GET /9 HTTP/1.1\r\nHost: a:b\r\n\r\n",
+        "GET /9 HTTP/1.1\r\nHost: [a]\r\n\r\n",
         "POST /9 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
     ] {
         compared(&[PLAIN, refused], &[]);
@@ -240,9 +325,7 @@ fn irregular_responses_are_passed_on_by_hyper() {
         for backend in MOST {
             let (lane, count) = exchange(backend, "", &[FIRST], answers);
             let (hyper, _) = exchange(backend, ", lane = false", &[FIRST], answers);
-            // A connection that hyper has read a response on is not used again.
-            let without = |outcome| Outcome { connections: 0, ..outcome };
-            assert_eq!(without(lane), without(hyper), "{backend:?} {answers:?}");
+            assert_eq!(lane, hyper, "{backend:?} {answers:?}");
             assert_eq!(count, 1, "the request behind it");
         }
     }
@@ -318,4 +401,73 @@ fn bytes_behind_a_response_reach_nobody() {
     let head = "HEAD /0 HTTP/1.1\r\nHost: a.example\r\n\r\n";
     compared(&[head], HEAD);
     compared(&[head, PLAIN], HEAD);
+}
+
+/// Bytes of which each position has its own.
+fn pattern(length: usize, seed: usize) -> Vec<u8> {
+    let byte = |at: usize| (at.wrapping_mul(0x9e37_79b9).wrapping_add(seed * 7) >> 11) as u8;
+    (0..length).map(byte).collect()
+}
+
+/// Long bodies are spliced: they come whole, however the server sends and the client reads, and one
+/// that breaks off leaves nothing behind for the next.
+#[test]
+fn long_bodies_come_whole_and_alone() {
+    const LENGTHS: [usize; 7] = [65_535, 65_536, 70_000, 81_919, 100_000, 1 << 20, 3_000_001];
+    for backend in all() {
+        // The path says which body, how much of it the server sends, and in which pieces.
+        let origin = Origin::start(|line| {
+            loop {
+                let seen = line.request()?;
+                let numbers: Vec<usize> =
+                    seen.line().split(['/', ' ']).flat_map(str::parse).collect();
+                let [length, seed, upto, piece] = numbers[..4] else { panic!("{}", seen.line()) };
+                line.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n"))?;
+                let body = pattern(length, seed);
+                body[..upto].chunks(piece).try_for_each(|piece| line.send(piece))?;
+                if upto < length {
+                    return Ok(());
+                }
+            }
+        });
+        let gateway = Gateway::start(backend, &config(&[&origin.address], "", ""));
+        let lane =
+            || gateway.call(|_, server| server.engines().iter().map(|one| one.lane.get()).sum());
+        let before: u64 = lane();
+        let mut client = Client::connect(&gateway.address);
+        for (seed, length) in LENGTHS.into_iter().enumerate() {
+            for piece in [1_460, 50_000, 4 << 20] {
+                client.send(format!(
+                    "GET /{length}/{seed}/{length}/{piece}/ HTTP/1.1\r\nHost: a\r\n\r\n"
+                ));
+                let head = client.head().unwrap();
+                assert_eq!(head.field("content-length").unwrap(), length.to_string());
+                // A slow client, whose socket is full most of the time.
+                let (mut body, mut room) = (Vec::new(), vec![0; 1 + (piece * 7) % 90_001]);
+                while body.len() < length {
+                    let most = room.len().min(length - body.len());
+                    let count = client.reader.read(&mut room[..most]).unwrap();
+                    assert!(count > 0, "{backend:?} {length} {piece}");
+                    body.extend_from_slice(&room[..count]);
+                }
+                assert!(body == pattern(length, seed), "{backend:?} {length} {piece}");
+            }
+            // A server that breaks off, and a client that goes with bytes under way.
+            for (upto, leaves) in [(length - 1, false), (length / 2, false), (length, true)] {
+                let mut other = Client::connect(&gateway.address);
+                other.send(format!(
+                    "GET /{length}/{}/{upto}/9000/ HTTP/1.1\r\nHost: a\r\n\r\n",
+                    seed + 100
+                ));
+                other.head().unwrap();
+                if leaves {
+                    continue;
+                }
+                let mut body = Vec::new();
+                let _ = other.reader.read_to_end(&mut body);
+                assert!(body == pattern(length, seed + 100)[..upto], "{backend:?} {length} {upto}");
+            }
+        }
+        assert!(lane() - before >= 3 * LENGTHS.len() as u64, "{backend:?}");
+    }
 }

@@ -1,4 +1,4 @@
-//! The tests of the reverse proxy without `lane = true`: everything goes through hyper.
+//! The tests of the reverse proxy with `lane = false`: everything goes through hyper.
 
 #[path = "../upstream/balance.rs"]
 mod balance;

@@ -17,6 +17,9 @@ thread_local! {
     /// The buffers of this thread that no connection has, all of [`SIZE`]. They are made once, since
     /// overwriting one with zeros costs as much as a small request.
     static KEPT: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+
+    /// The memory of buffers for writing that no connection has.
+    static WRITE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Bytes that were read and not used.
@@ -97,6 +100,36 @@ impl ReadBuffer {
     ) -> Poll<io::Result<usize>> {
         let count = ready!(self.fill(|room| Pin::new(stream).poll_read(cx, room)))?;
         Poll::Ready(Ok(count))
+    }
+}
+
+/// The memory of a [`WriteBuffer`] at first.
+const WRITTEN: usize = 20 << 10;
+
+/// The most memory of a [`WriteBuffer`] that is kept.
+const MOST_WRITTEN: usize = 64 << 10;
+
+/// Bytes that are to be written. Its memory is that of another one that is gone, so that a response
+/// makes none.
+pub(crate) struct WriteBuffer(pub(crate) Vec<u8>);
+
+impl WriteBuffer {
+    pub(crate) fn new() -> WriteBuffer {
+        let kept = WRITE.with_borrow_mut(Vec::pop);
+        WriteBuffer(kept.unwrap_or_else(|| Vec::with_capacity(WRITTEN)))
+    }
+}
+
+impl Drop for WriteBuffer {
+    fn drop(&mut self) {
+        let mut bytes = std::mem::take(&mut self.0);
+        bytes.clear();
+        let _ = WRITE.try_with(|kept| {
+            let mut kept = kept.borrow_mut();
+            if kept.len() < MOST_KEPT && (WRITTEN..=MOST_WRITTEN).contains(&bytes.capacity()) {
+                kept.push(bytes);
+            }
+        });
     }
 }
 

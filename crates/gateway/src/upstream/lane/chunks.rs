@@ -103,6 +103,11 @@ impl Chunks {
         self.trailers > 0
     }
 
+    /// Whether there was an extension or a trailer.
+    pub(crate) fn has_extra(&self) -> bool {
+        self.extra > 0
+    }
+
     /// Reads some bytes.
     pub(crate) fn next(&mut self, bytes: &[u8]) -> Next {
         let mut at = 0;

@@ -1,25 +1,30 @@
 //! A connection to a server on which HTTP/1.1 is spoken without hyper.
 
-use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use futures_io::AsyncWrite;
+use futures_io::{AsyncRead, AsyncWrite};
+
+use superpoll_rt::pipe::PipeWriter;
+use superpoll_rt::transfer::poll_splice;
 
 use super::buffer::ReadBuffer;
-use crate::transport::Upstream;
+use super::splice::{self, Client};
+use crate::transport::{Plain, Upstream};
 
 /// A connection to a server.
 pub(crate) struct RawConnection {
     stream: Upstream,
     /// Bytes of the response that were read and not used.
     pub(super) read: ReadBuffer,
+    /// The rest of a request whose response came before it was sent.
+    unsent: Option<(Vec<u8>, usize)>,
 }
 
 impl RawConnection {
     pub(crate) fn new(stream: Upstream) -> RawConnection {
-        RawConnection { stream, read: ReadBuffer::default() }
+        RawConnection { stream, read: ReadBuffer::default(), unsent: None }
     }
 
     /// Returns the stream, and the bytes that were read of it.
@@ -27,28 +32,70 @@ impl RawConnection {
         (self.stream, self.read)
     }
 
+    /// Whether the last request was sent whole, and all was used that has come.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.unsent.is_none() && self.read.is_empty()
+    }
+
     /// Whether another request can be sent, as far as is known: the server has sent nothing that was
     /// not asked for, nor its end.
     pub(crate) fn is_reusable(&mut self, cx: &mut Context<'_>) -> bool {
-        self.read.is_empty() && self.poll_read(cx).is_pending()
+        self.is_at_rest() && Pin::new(&mut self.stream).poll_read(cx, &mut [0]).is_pending()
+    }
+
+    /// Sends the rest of a request while the response is read.
+    pub(super) fn send_along(&mut self, rest: &[u8]) {
+        self.unsent = Some((rest.to_vec(), 0));
     }
 
     /// Reads some bytes behind those that were read.
     pub(super) fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        if let Some((rest, mut at)) = self.unsent.take() {
+            // A server that reads no more may still answer.
+            if self.poll_send(cx, &rest, &mut at).is_pending() {
+                self.unsent = Some((rest, at));
+            }
+        }
         self.read.poll_read(cx, &mut self.stream)
     }
 
-    /// Sends bytes.
-    pub(super) async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
-        poll_fn(|cx| {
-            while !bytes.is_empty() {
-                match ready!(Pin::new(&mut self.stream).poll_write(cx, bytes))? {
-                    0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                    count => bytes = &bytes[count..],
-                }
+    /// Whether it is worth while to splice so many bytes to a client, and possible.
+    pub(super) fn can_splice_to(&self, client: &impl Client, length: u64) -> bool {
+        length >= splice::LEAST
+            && self.unsent.is_none()
+            && matches!(self.stream, Upstream::Plain(_))
+            && client.can_splice()
+    }
+
+    /// Moves bytes into a pipe that is empty, up to `length`, past those that were read.
+    pub(super) fn poll_splice(
+        &mut self,
+        cx: &mut Context<'_>,
+        to: &PipeWriter,
+        length: usize,
+    ) -> Poll<io::Result<usize>> {
+        match &self.stream {
+            Upstream::Plain(Plain::Tcp(stream)) => poll_splice(cx, stream, to, length),
+            Upstream::Plain(Plain::Unix(stream)) => poll_splice(cx, stream, to, length),
+            Upstream::Tls(_) | Upstream::Stream(_) => {
+                Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
             }
-            Pin::new(&mut self.stream).poll_flush(cx)
-        })
-        .await
+        }
+    }
+
+    /// Sends bytes, of which `at` were sent before.
+    pub(super) fn poll_send(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+        at: &mut usize,
+    ) -> Poll<io::Result<()>> {
+        while *at < bytes.len() {
+            match ready!(Pin::new(&mut self.stream).poll_write(cx, &bytes[*at..]))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                count => *at += count,
+            }
+        }
+        Pin::new(&mut self.stream).poll_flush(cx)
     }
 }

@@ -6,28 +6,31 @@
 
 use std::cell::Cell;
 use std::future::poll_fn;
-use std::io::{self, Write as _};
+use std::io::{self, IoSlice};
 use std::net::IpAddr;
 use std::pin::{Pin, pin};
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::HOST;
 use http::{Method, Request, Response, StatusCode};
-use hyper::rt::Write;
-use superpoll_rt::time::{Sleep, sleep};
+use superpoll_rt::time::{Sleep, sleep_until};
 
-use super::chunks::{Chunks, Next};
+use super::body::{self, LAST_CHUNK, Length, Rest, Step};
+use super::buffer::{SIZE, WriteBuffer};
 use super::connection::RawConnection;
-use super::heads;
+use super::heads::{self, ClientFacts};
 use super::request::{Parsed, RequestHead, room};
-use super::response::{self, Length};
+use super::response;
+use super::splice::{self, Client};
 use crate::body::Body;
-use crate::reply;
+use crate::io_activity::IoActivity;
+use crate::reply::{self, Additions};
 use crate::upstream::dial::dial;
 use crate::upstream::fault::Outcome;
-use crate::upstream::forwarder::{FailedAttempt, Forwarder, RequestContext};
+use crate::upstream::forwarder::{FailedAttempt, Forwarder, RequestContext, is_idempotent};
 use crate::upstream::http1::{Http1Connection, SendFailure};
 use crate::upstream::outgoing::Outgoing;
 use crate::upstream::pool::Lease;
@@ -38,9 +41,9 @@ const PIECE: usize = 16 << 10;
 /// What has become of a request.
 pub(crate) enum Passed {
     /// Its response was passed on, to the end.
-    Whole { status: u16, body: u64 },
-    /// Its response has broken off, or its client is gone; 0 if there was no response yet.
-    Cut { status: u16, body: u64 },
+    Whole,
+    /// Its response has broken off, or its client is gone, maybe before there was a response.
+    Cut,
     /// Nothing was answered, and nothing was sent that may not be sent again: hyper answers it.
     Undone,
     /// hyper answers it with this.
@@ -49,15 +52,28 @@ pub(crate) enum Passed {
 
 /// A request on its way.
 pub(crate) struct Sent {
-    /// The head for the server.
+    /// The head and the body for the server.
     bytes: Vec<u8>,
     is_head: bool,
+    /// It may be sent again.
+    repeats: bool,
+    /// The events on the client's connection.
+    io_activity: Rc<IoActivity>,
+}
+
+/// The state of an answer on its way to the client.
+#[derive(Default)]
+pub(crate) struct Progress {
     /// The client's connection ends with the response.
     pub(crate) is_last: Cell<bool>,
-    /// The status of the response that is on its way to the client, or 0, and the bytes of its body.
+    /// The status of the response that is on its way to the client, or 0.
     pub(crate) status: Cell<u16>,
+    /// The bytes of its body so far.
     pub(crate) body: Cell<u64>,
 }
+
+/// A request, the fields that are added to its response, and the state of that.
+type Way<'a> = (&'a Sent, &'a Additions, &'a Progress);
 
 /// The head of a response that is on its way to the client.
 struct Begun {
@@ -71,44 +87,78 @@ struct Begun {
 enum Missed {
     /// The client is gone.
     ClientGone,
-    Failed(FailedAttempt),
+    /// The request may have been sent, or not.
+    Failed(FailedAttempt, IsSent),
     /// The head is irregular. The connection was idle before or not; so much time is left for it.
     Irregular(bool, Duration),
 }
 
-impl Missed {
-    fn lost(lost: SendFailure, was_idle: bool, limit: Duration) -> Missed {
-        Missed::Failed(FailedAttempt::lost(lost, was_idle, limit))
-    }
-}
+/// Whether a server may have something of a request.
+type IsSent = bool;
 
-/// A limit on the time that something may take.
-struct Limit(Duration, Option<Sleep>);
+/// A timer for one limit after another. It is set anew only when it has ended, or would end too late:
+/// most limits are over long before.
+#[derive(Default)]
+pub(crate) struct LimitTimer(Option<Sleep>);
 
-impl Limit {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        Pin::new(self.1.get_or_insert_with(|| sleep(self.0))).poll(cx)
-    }
-
-    fn again(&mut self) {
-        if let Some(timer) = &mut self.1 {
-            timer.reset(Instant::now() + self.0);
+impl LimitTimer {
+    /// Ready behind a time.
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>, due: Instant) -> Poll<()> {
+        let timer = self.0.get_or_insert_with(|| sleep_until(due));
+        if timer.deadline() > due {
+            timer.reset(due);
         }
+        while timer.deadline() <= due {
+            ready!(Pin::new(&mut *timer).poll(cx));
+            if timer.deadline() == due {
+                return Poll::Ready(());
+            }
+            timer.reset(due);
+        }
+        Poll::Pending
     }
 }
 
 impl Forwarder {
-    /// Prepares a regular request.
+    /// Prepares a regular request, whose body has to be at the beginning of `behind`. Returns the bytes
+    /// that the body takes as well.
     pub(crate) fn prepare(
         &self,
         head: &RequestHead<'_, '_>,
-        forwarded: &[u8],
-        is_last: bool,
-    ) -> Sent {
-        let mut bytes = Vec::with_capacity(head.len + forwarded.len() + 128);
-        heads::request(head, forwarded, self.host.as_ref(), &mut bytes);
-        let (status, body) = (Cell::new(0), Cell::new(0));
-        Sent { bytes, is_head: head.is_head, is_last: Cell::new(is_last), status, body }
+        behind: &[u8],
+        client: &ClientFacts,
+        io_activity: &Rc<IoActivity>,
+    ) -> Parsed<(Sent, usize)> {
+        let mut size = 0;
+        let taken = match head.length {
+            Length::Known(length) if length > (SIZE - head.len) as u64 => return Parsed::Irregular,
+            length => body::whole(length, behind, |data| size += data.len()),
+        };
+        let taken = match taken {
+            Parsed::Regular(taken) => taken,
+            Parsed::Partial => return Parsed::Partial,
+            Parsed::Irregular => return Parsed::Irregular,
+        };
+        let mut bytes = Vec::with_capacity(head.len + size + 256);
+        heads::request(head, client, self.changes(), &mut bytes);
+        match head.length {
+            Length::Chunked => {
+                let mut data = Vec::with_capacity(size);
+                body::whole(head.length, behind, |piece| data.extend_from_slice(piece));
+                if !data.is_empty() {
+                    body::chunk(&data, &mut bytes);
+                }
+                bytes.extend_from_slice(LAST_CHUNK);
+            }
+            Length::None | Length::Known(_) => bytes.extend_from_slice(&behind[..taken]),
+        }
+        let sent = Sent {
+            bytes,
+            is_head: head.method == Method::HEAD,
+            repeats: is_idempotent(&head.method),
+            io_activity: io_activity.clone(),
+        };
+        Parsed::Regular((sent, taken))
     }
 
     /// Forwards a request and passes the response on. Flushing the client's stream tells whether the
@@ -119,24 +169,26 @@ impl Forwarder {
     /// A cancelled request ends the server's connection, and the client's has to end as well.
     pub(crate) async fn pass_on(
         &self,
-        sent: &Sent,
-        client: &mut (impl Write + Unpin),
+        way: Way<'_>,
+        client: &mut impl Client,
         address: Option<IpAddr>,
+        timer: &mut LimitTimer,
     ) -> Passed {
-        let group = &self.pool.group;
+        let (sent, group) = (way.0, &self.pool.group);
         let Some(mut index) = self.pool.choose(address, &[]) else { return Passed::Undone };
         let (mut tried, mut left, mut must_dial) = (Vec::new(), self.retries, false);
         loop {
             let mut lease = Lease::new(self.pool.clone(), index, None, self.route.clone());
-            let mut out = Vec::with_capacity(1024);
-            let failed = match self.attempt_raw(&mut lease, must_dial, sent, client, &mut out).await
-            {
+            let mut out = WriteBuffer::new();
+            let outcome = (&mut out.0, &mut *timer);
+            let attempt = self.attempt_raw(&mut lease, must_dial, way, client, outcome).await;
+            let (failed, is_sent) = match attempt {
                 Ok(begun) => {
                     group.worked(index);
-                    return self.pass_body(sent, lease, begun, out, client).await;
+                    return self.pass_body(way, lease, begun, (out, timer), client).await;
                 }
-                Err(Missed::ClientGone) => return Passed::Cut { status: 0, body: 0 },
-                Err(Missed::Failed(failed)) => failed,
+                Err(Missed::ClientGone) => return Passed::Cut,
+                Err(Missed::Failed(failed, is_sent)) => (failed, is_sent),
                 Err(Missed::Irregular(was_idle, left)) => {
                     let passed = self.pass_irregular(lease, sent.is_head, was_idle, left);
                     match unless_gone(client, passed).await {
@@ -144,20 +196,24 @@ impl Forwarder {
                             group.worked(index);
                             return Passed::Answered(response);
                         }
-                        Some(Err(failed)) => failed,
-                        None => return Passed::Cut { status: 0, body: 0 },
+                        Some(Err(failed)) => (failed, true),
+                        None => return Passed::Cut,
                     }
                 }
             };
             let status = failed.status();
             let FailedAttempt { fault, was_idle, may_go_on } = failed;
+            let may_repeat = sent.repeats || !is_sent;
             if was_idle && !must_dial {
-                must_dial = true;
-                continue;
+                if may_repeat {
+                    must_dial = true;
+                    continue;
+                }
+            } else {
+                group.failed(index);
+                tried.push(index);
             }
-            group.failed(index);
-            tried.push(index);
-            let other = match may_go_on && left > 0 {
+            let other = match may_go_on && may_repeat && left > 0 {
                 true => self.pool.choose(address, &tried),
                 false => None,
             };
@@ -177,65 +233,84 @@ impl Forwarder {
         &self,
         lease: &mut Lease,
         must_dial: bool,
-        sent: &Sent,
-        client: &mut (impl Write + Unpin),
-        out: &mut Vec<u8>,
+        way: Way<'_>,
+        client: &mut impl Client,
+        (out, timer): (&mut Vec<u8>, &mut LimitTimer),
     ) -> Result<Begun, Missed> {
         if !must_dial {
             let taken = poll_fn(|cx| Poll::Ready(lease.pool.take_raw(lease.index, cx))).await;
             if let Some(connection) = taken {
-                return self.ask_raw(lease.raw.insert(connection), true, sent, client, out).await;
+                let connection = lease.raw.insert(connection);
+                return self.ask_raw(connection, true, way, client, (out, timer)).await;
             }
         }
         // Rare cases are kept out of the future that each request has.
         let dialled = Box::pin(dial(&lease.pool.group, lease.index, None, self.connect));
         let dialled = unless_gone(client, dialled).await.ok_or(Missed::ClientGone)?;
-        let stream = dialled.map_err(|error| Missed::Failed(FailedAttempt::unsent(error)))?.stream;
+        let unsent = |error| Missed::Failed(FailedAttempt::unsent(error), false);
+        let stream = dialled.map_err(unsent)?.stream;
         let connection = lease.raw.insert(Box::new(RawConnection::new(stream)));
-        self.ask_raw(connection, false, sent, client, out).await
+        self.ask_raw(connection, false, way, client, (out, timer)).await
     }
 
     async fn ask_raw(
         &self,
         connection: &mut RawConnection,
         was_idle: bool,
-        sent: &Sent,
-        client: &mut (impl Write + Unpin),
-        out: &mut Vec<u8>,
+        (sent, additions, progress): Way<'_>,
+        client: &mut impl Client,
+        (out, timer): (&mut Vec<u8>, &mut LimitTimer),
     ) -> Result<Begun, Missed> {
         let limit = self.response;
-        let broken =
-            |error: io::Error| Missed::lost(SendFailure::Broken(error.into()), was_idle, limit);
-        connection.write_all(&sent.bytes).await.map_err(broken)?;
-        let mut timer = Limit(limit, None);
-        let begun = Instant::now();
-        let irregular =
-            || Poll::Ready(Err(Missed::Irregular(was_idle, limit.saturating_sub(begun.elapsed()))));
+        let due = Instant::now() + limit;
+        let mut at = 0;
         poll_fn(|cx| {
+            let lost = |lost, at| {
+                let failed = FailedAttempt::lost(lost, was_idle, limit);
+                Poll::Ready(Err(Missed::Failed(failed, at > 0)))
+            };
+            let broken = |error: io::Error, at| lost(SendFailure::Broken(error.into()), at);
+            // A server may answer before it has read all of the request, and read no more.
+            let written = connection.poll_send(cx, &sent.bytes, &mut at);
             loop {
                 if !connection.read.is_empty() {
-                    match begin(connection, sent, out) {
-                        Parsed::Regular(begun) => return Poll::Ready(Ok(begun)),
-                        Parsed::Irregular => return irregular(),
-                        Parsed::Partial if connection.read.is_full() => return irregular(),
+                    let is_full = connection.read.is_full();
+                    match begin(connection, (sent, additions, progress), out) {
+                        Parsed::Regular(mut begun) => {
+                            if written.is_pending() {
+                                connection.send_along(&sent.bytes[at..]);
+                                begun.stays = false;
+                            }
+                            return Poll::Ready(Ok(begun));
+                        }
+                        Parsed::Irregular if written.is_ready() || is_full => {
+                            let left = due.saturating_duration_since(Instant::now());
+                            return Poll::Ready(Err(Missed::Irregular(was_idle, left)));
+                        }
+                        Parsed::Irregular => break,
                         Parsed::Partial => {}
                     }
                 }
                 match connection.poll_read(cx) {
                     Poll::Ready(Ok(0)) => {
                         let what = "connection closed before message completed";
-                        let error = io::Error::new(io::ErrorKind::UnexpectedEof, what);
-                        return Poll::Ready(Err(broken(error)));
+                        return broken(io::Error::new(io::ErrorKind::UnexpectedEof, what), at);
                     }
                     Poll::Ready(Ok(_)) => {}
-                    Poll::Ready(Err(error)) => return Poll::Ready(Err(broken(error))),
+                    Poll::Ready(Err(error)) => return broken(error, at),
                     Poll::Pending => break,
                 }
+            }
+            if let Poll::Ready(Err(error)) = written {
+                return broken(error, at);
             }
             if let Poll::Ready(Err(_)) = Pin::new(&mut *client).poll_flush(cx) {
                 return Poll::Ready(Err(Missed::ClientGone));
             }
-            timer.poll(cx).map(|()| Err(Missed::lost(SendFailure::TimedOut, false, limit)))
+            timer.poll(cx, due).map(|()| {
+                let failed = FailedAttempt::lost(SendFailure::TimedOut, false, limit);
+                Err(Missed::Failed(failed, true))
+            })
         })
         .await
     }
@@ -243,39 +318,54 @@ impl Forwarder {
     /// Passes the body of a response on, behind its head.
     async fn pass_body(
         &self,
-        sent: &Sent,
+        (sent, _, progress): Way<'_>,
         mut lease: Lease,
         begun: Begun,
-        mut out: Vec<u8>,
-        client: &mut (impl Write + Unpin),
+        (mut out, timer): (WriteBuffer, &mut LimitTimer),
+        client: &mut impl Client,
     ) -> Passed {
+        let out = &mut out.0;
         let status = begun.status.as_u16();
-        sent.status.set(status);
-        let (mut body, mut rest) = (0, Rest::of(begun.length));
-        let mut limit = Limit(self.body, None);
-        let mut has_begun = false;
+        let (mut rest, mut may_splice) = (Rest::of(begun.length), true);
+        let has_begun = || progress.status.get() > 0;
         let lost = loop {
             let Some(connection) = &mut lease.raw else { break Lost::Client };
-            let step = rest.take(connection, &mut out, &mut body);
-            sent.body.set(body);
+            let step = rest.take(&mut connection.read, out, PIECE, &progress.body);
             match step {
                 Step::Over => {
+                    progress.status.set(status);
                     // hyper does not use a connection again behind trailers either.
                     if !begun.stays || rest.has_trailers() || !connection.read.is_empty() {
                         lease.raw = None;
                     }
                     // Before the client has it, so that its next request finds the connection.
                     lease.end();
-                    return match write_all(client, &out).await {
-                        Ok(()) => Passed::Whole { status, body },
-                        Err(_) => Passed::Cut { status, body },
+                    // A client that ends its side now has all that it asked for.
+                    sent.io_activity.ends_with_client.set(false);
+                    return match write_all(client, out).await {
+                        Ok(()) => Passed::Whole,
+                        Err(_) => Passed::Cut,
                     };
                 }
                 Step::Irregular => break Lost::Server(io::Error::other("a chunk is malformed")),
                 Step::Again => {}
-                Step::More if has_begun && !out.is_empty() => {}
-                Step::More if has_begun => {
-                    if let Err(lost) = more(connection, client, &mut limit).await {
+                Step::More if has_begun() && !out.is_empty() => {}
+                Step::More if has_begun() => {
+                    let limit = (self.body, &mut *timer);
+                    let passed = match &mut rest {
+                        Rest::Known(left)
+                            if may_splice && connection.can_splice_to(client, *left) =>
+                        {
+                            let before = *left;
+                            let passed =
+                                splice::pass(connection, client, left, &progress.body, limit).await;
+                            // Without a pipe it is copied.
+                            may_splice = *left < before;
+                            passed
+                        }
+                        _ => more(connection, client, limit).await,
+                    };
+                    if let Err(lost) = passed {
                         break lost;
                     }
                 }
@@ -287,21 +377,21 @@ impl Forwarder {
                 },
             }
             if !out.is_empty() {
+                progress.status.set(status);
                 // What has come is not kept back for what has not.
-                if write_all(client, &out).await.is_err() {
+                if write_all(client, out).await.is_err() {
                     break Lost::Client;
                 }
                 out.clear();
-                has_begun = true;
             }
         };
         if let Lost::Server(error) = lost {
             lease.cut_off(error);
-            if !has_begun {
+            if !has_begun() {
                 return Passed::Answered(reply::status(StatusCode::BAD_GATEWAY));
             }
         }
-        Passed::Cut { status, body }
+        Passed::Cut
     }
 
     /// Lets hyper read a response whose head is irregular.
@@ -334,10 +424,7 @@ impl Forwarder {
 }
 
 /// Waits for something as long as the client is there.
-async fn unless_gone<T>(
-    client: &mut (impl Write + Unpin),
-    future: impl Future<Output = T>,
-) -> Option<T> {
+async fn unless_gone<T>(client: &mut impl Client, future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     poll_fn(|cx| {
         if let Poll::Ready(outcome) = future.as_mut().poll(cx) {
@@ -352,128 +439,54 @@ async fn unless_gone<T>(
 }
 
 /// Reads the head of a response, and writes that for the client to `out`.
-fn begin(connection: &mut RawConnection, sent: &Sent, out: &mut Vec<u8>) -> Parsed<Begun> {
-    let mut room = room();
-    let head = match response::parse(connection.read.bytes(), sent.is_head, &mut room) {
+fn begin(
+    connection: &mut RawConnection,
+    (sent, additions, progress): Way<'_>,
+    out: &mut Vec<u8>,
+) -> Parsed<Begun> {
+    let (mut room, mut lower) = (room(), WriteBuffer::new());
+    let bytes = connection.read.bytes();
+    let head = match response::parse(bytes, sent.is_head, &mut room, &mut lower.0) {
         Parsed::Regular(head) => head,
         Parsed::Partial => return Parsed::Partial,
         Parsed::Irregular => return Parsed::Irregular,
     };
-    heads::response(&head, sent.is_last.get(), out);
+    heads::response(&head, additions, progress.is_last.get(), out);
     let begun = Begun { status: head.status, length: head.length, stays: !head.closes };
     let len = head.len;
     connection.read.consume(len);
     Parsed::Regular(begun)
 }
 
-/// The part of a body that has not come.
-pub(super) enum Rest {
-    Known(u64),
-    Chunked(Chunks),
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Step {
-    /// The body has ended.
-    Over,
-    /// There may be more in the same bytes.
-    Again,
-    /// More bytes of the server are needed.
-    More,
-    Irregular,
-}
-
-impl Rest {
-    pub(super) fn of(length: Length) -> Rest {
-        match length {
-            Length::None => Rest::Known(0),
-            Length::Known(length) => Rest::Known(length),
-            Length::Chunked => Rest::Chunked(Chunks::new()),
-        }
-    }
-
-    /// Takes the next data of some bytes, if there are any. Returns how many bytes are used up.
-    pub(super) fn step(&mut self, bytes: &[u8], mut data: impl FnMut(&[u8])) -> (usize, Step) {
-        match self {
-            Rest::Known(left) => {
-                let length =
-                    usize::try_from(*left).map_or(bytes.len(), |left| left.min(bytes.len()));
-                if length > 0 {
-                    data(&bytes[..length]);
-                }
-                *left -= length as u64;
-                (length, if *left == 0 { Step::Over } else { Step::More })
-            }
-            Rest::Chunked(chunks) => match chunks.next(bytes) {
-                Next::Data(place) => {
-                    data(&bytes[place.clone()]);
-                    (place.end, Step::Again)
-                }
-                Next::More(used) => (used, Step::More),
-                Next::Over(used) => (used, Step::Over),
-                Next::Irregular => (0, Step::Irregular),
-            },
-        }
-    }
-
-    /// Whether fields have followed the body.
-    fn has_trailers(&self) -> bool {
-        matches!(self, Rest::Chunked(chunks) if chunks.has_trailers())
-    }
-
-    /// Takes what has come to be written to the client, and counts its data.
-    fn take(&mut self, from: &mut RawConnection, to: &mut Vec<u8>, count: &mut u64) -> Step {
-        let is_chunked = matches!(self, Rest::Chunked(_));
-        loop {
-            let (used, step) = self.step(from.read.bytes(), |data| {
-                if is_chunked {
-                    // Writing to memory does not fail.
-                    let _ = write!(to, "{:x}\r\n", data.len());
-                }
-                to.extend_from_slice(data);
-                if is_chunked {
-                    to.extend_from_slice(b"\r\n");
-                }
-                *count += data.len() as u64;
-            });
-            from.read.consume(used);
-            match step {
-                Step::Again if to.len() < PIECE => {}
-                Step::Over if is_chunked => {
-                    to.extend_from_slice(b"0\r\n\r\n");
-                    return step;
-                }
-                _ => return step,
-            }
-        }
-    }
-}
-
 /// The end of an exchange before its time.
-enum Lost {
+pub(super) enum Lost {
     Client,
     Server(io::Error),
 }
 
+impl Lost {
+    /// The server has ended its side.
+    pub(super) fn at_end() -> Lost {
+        let what = "end of file before message length reached";
+        Lost::Server(io::Error::new(io::ErrorKind::UnexpectedEof, what))
+    }
+}
+
 /// Reads more bytes of a body.
 fn poll_more(connection: &mut RawConnection, cx: &mut Context<'_>) -> Poll<Result<(), Lost>> {
-    let outcome = match ready!(connection.poll_read(cx)) {
-        Ok(0) => {
-            let what = "end of file before message length reached";
-            Err(io::Error::new(io::ErrorKind::UnexpectedEof, what))
-        }
-        outcome => outcome.map(drop),
-    };
-    Poll::Ready(outcome.map_err(Lost::Server))
+    Poll::Ready(match ready!(connection.poll_read(cx)) {
+        Ok(0) => Err(Lost::at_end()),
+        outcome => outcome.map(drop).map_err(Lost::Server),
+    })
 }
 
 /// Waits for more bytes of a body.
 async fn more(
     connection: &mut RawConnection,
-    client: &mut (impl Write + Unpin),
-    limit: &mut Limit,
+    client: &mut impl Client,
+    (limit, timer): (Duration, &mut LimitTimer),
 ) -> Result<(), Lost> {
-    limit.again();
+    let due = Instant::now() + limit;
     poll_fn(|cx| {
         if let Poll::Ready(outcome) = poll_more(connection, cx) {
             return Poll::Ready(outcome);
@@ -481,13 +494,48 @@ async fn more(
         if let Poll::Ready(Err(_)) = Pin::new(&mut *client).poll_flush(cx) {
             return Poll::Ready(Err(Lost::Client));
         }
-        limit.poll(cx).map(|()| Err(Lost::Server(io::ErrorKind::TimedOut.into())))
+        timer.poll(cx, due).map(|()| Err(Lost::Server(io::ErrorKind::TimedOut.into())))
     })
     .await
 }
 
+/// Answers with a file: the lines of its fields, and its bytes unless the request was HEAD.
+pub(crate) async fn pass_file(
+    (lines, bytes): (&[u8], Option<&Bytes>),
+    additions: &Additions,
+    progress: &Progress,
+    client: &mut impl Client,
+) -> Passed {
+    let mut out = WriteBuffer::new();
+    heads::file(lines, additions, progress.is_last.get(), &mut out.0);
+    progress.status.set(200);
+    let (head, bytes) = (&out.0, bytes.map_or(&[][..], |bytes| bytes));
+    let mut at = 0;
+    let written = poll_fn(|cx| {
+        while at < head.len() + bytes.len() {
+            // The transport joins short pieces, and sends a file region without a copy.
+            let parts = [
+                IoSlice::new(head.get(at..).unwrap_or_default()),
+                IoSlice::new(&bytes[at.saturating_sub(head.len())..]),
+            ];
+            let parts = if at < head.len() { &parts[..] } else { &parts[1..] };
+            match ready!(Pin::new(&mut *client).poll_write_vectored(cx, parts))? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                count => at += count,
+            }
+            progress.body.set(at.saturating_sub(head.len()) as u64);
+        }
+        Pin::new(&mut *client).poll_flush(cx)
+    })
+    .await;
+    match written {
+        Ok(()) => Passed::Whole,
+        Err(_) => Passed::Cut,
+    }
+}
+
 /// Writes bytes to a client.
-async fn write_all(client: &mut (impl Write + Unpin), mut bytes: &[u8]) -> io::Result<()> {
+async fn write_all(client: &mut impl Client, mut bytes: &[u8]) -> io::Result<()> {
     poll_fn(|cx| {
         while !bytes.is_empty() {
             match ready!(Pin::new(&mut *client).poll_write(cx, bytes))? {

@@ -6,37 +6,52 @@
 
 use std::cell::RefCell;
 use std::io::Write;
-use std::net::IpAddr;
 use std::time::SystemTime;
 
 use http::HeaderValue;
+use http::header::STRICT_TRANSPORT_SECURITY;
 
+use super::body::Length;
 use super::request::RequestHead;
-use super::response::{Length, ResponseHead};
-use crate::upstream::fields::{About, about};
+use super::response::ResponseHead;
+use crate::peer::Peer;
+use crate::reply::Additions;
+use crate::upstream::fields::{About, about, of_certificate};
 
 /// The facts that servers are told about a client, which are the same for all requests of its
 /// connection.
-pub(crate) fn forwarded(client: Option<IpAddr>, is_encrypted: bool) -> Vec<u8> {
-    let mut fields = Vec::with_capacity(96);
-    if let Some(client) = client {
-        // A listener on all addresses sees IPv4 clients as IPv6 clients.
-        let _ = write!(fields, "x-forwarded-for: {}\r\n", client.to_canonical());
-    }
-    fields.extend_from_slice(match is_encrypted {
-        true => b"x-forwarded-proto: https\r\n",
-        false => b"x-forwarded-proto: http\r\n",
-    });
-    fields
+#[derive(Debug)]
+pub(crate) struct ClientFacts {
+    address: Option<String>,
+    proto: &'static str,
+    /// The fields about the client's certificate.
+    certificate: Vec<u8>,
 }
 
-/// Appends a name in lower case and returns its subject.
-fn name(name: &str, to: &mut Vec<u8>) -> About {
-    let start = to.len();
-    to.extend_from_slice(name.as_bytes());
-    to[start..].make_ascii_lowercase();
-    // A token is ASCII.
-    std::str::from_utf8(&to[start..]).map_or(About::Connection, about)
+impl ClientFacts {
+    pub(crate) fn of(peer: &Peer) -> ClientFacts {
+        let mut certificate = Vec::new();
+        for (name, text) in peer.certificate.iter().flat_map(|shown| of_certificate(shown)) {
+            field(name.as_str().as_bytes(), text.as_bytes(), &mut certificate);
+        }
+        ClientFacts {
+            // A listener on all addresses sees IPv4 clients as IPv6 clients.
+            address: peer.client.map(|client| client.ip().to_canonical().to_string()),
+            proto: if peer.is_encrypted { "https" } else { "http" },
+            certificate,
+        }
+    }
+}
+
+/// The changes that a route makes in requests.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Changes<'a> {
+    /// The host that takes the place of the client's.
+    pub(crate) host: Option<&'a HeaderValue>,
+    /// The path that is taken off.
+    pub(crate) prefix: Option<&'a str>,
+    /// The existing fields about clients are believed.
+    pub(crate) trusts: bool,
 }
 
 fn value(value: &[u8], to: &mut Vec<u8>) {
@@ -45,53 +60,152 @@ fn value(value: &[u8], to: &mut Vec<u8>) {
     to.extend_from_slice(b"\r\n");
 }
 
-/// Appends the head of a request. `host` takes the place of the client's.
+fn field(name: &[u8], text: &[u8], to: &mut Vec<u8>) {
+    to.extend_from_slice(name);
+    value(text, to);
+}
+
+/// The fields about the client that a request has from a proxy before.
+#[derive(Default)]
+struct Believed {
+    addresses: Vec<u8>,
+    has_addresses: bool,
+    has_proto: bool,
+    has_host: bool,
+}
+
+impl Believed {
+    /// Looks at a field, and returns whether it is passed on as it is.
+    fn passes(&mut self, name: &[u8], value: &[u8], client: &ClientFacts) -> bool {
+        match name {
+            b"x-forwarded-for" if client.address.is_some() => {
+                // A value that is no text is left out.
+                if value.iter().all(|byte| matches!(byte, b'\t' | b' '..=b'~')) {
+                    if self.has_addresses {
+                        self.addresses.extend_from_slice(b", ");
+                    }
+                    self.addresses.extend_from_slice(value);
+                    self.has_addresses = true;
+                }
+                return false;
+            }
+            b"x-forwarded-proto" => self.has_proto = true,
+            b"x-forwarded-host" => self.has_host = true,
+            _ => {}
+        }
+        true
+    }
+}
+
+/// Appends the head of a request.
 pub(crate) fn request(
     head: &RequestHead<'_, '_>,
-    forwarded: &[u8],
-    host: Option<&HeaderValue>,
+    client: &ClientFacts,
+    changes: Changes<'_>,
     to: &mut Vec<u8>,
 ) {
-    to.extend_from_slice(if head.is_head { b"HEAD " } else { b"GET " });
-    to.extend_from_slice(head.target.as_bytes());
-    to.extend_from_slice(b" HTTP/1.1\r\nhost");
-    value(host.map_or(head.host, HeaderValue::as_bytes), to);
-    for field in head.fields {
-        let start = to.len();
-        match name(field.name, to) {
-            About::Cookie | About::Other => value(field.value, to),
-            // The host is there already, and a body is not.
-            _ => to.truncate(start),
+    to.extend_from_slice(head.method.as_str().as_bytes());
+    to.push(b' ');
+    let taken_off = changes.prefix.and_then(|prefix| head.target.strip_prefix(prefix));
+    let target = taken_off.unwrap_or(head.target);
+    if !target.starts_with('/') {
+        to.push(b'/');
+    }
+    to.extend_from_slice(target.as_bytes());
+    to.extend_from_slice(b" HTTP/1.1\r\n");
+    field(b"host", changes.host.map_or(head.host, HeaderValue::as_bytes), to);
+    let mut believed = Believed::default();
+    for (name, value) in head.fields.iter().map(|one| (head.names.lower(one), one.value)) {
+        // The host is there already, and the length follows.
+        let passes = match about(name) {
+            About::Cookie | About::Other => true,
+            About::Asker => changes.trusts && believed.passes(name, value, client),
+            _ => false,
+        };
+        if passes {
+            field(name, value, to);
         }
     }
-    to.extend_from_slice(forwarded);
-    to.extend_from_slice(b"x-forwarded-host");
-    value(head.host, to);
+    match head.length {
+        Length::None => {}
+        Length::Known(length) => {
+            let _ = write!(to, "content-length: {length}\r\n");
+        }
+        Length::Chunked => to.extend_from_slice(b"transfer-encoding: chunked\r\n"),
+    }
+    if let Some(address) = &client.address {
+        to.extend_from_slice(b"x-forwarded-for: ");
+        if !believed.addresses.is_empty() {
+            to.extend_from_slice(&believed.addresses);
+            to.extend_from_slice(b", ");
+        }
+        to.extend_from_slice(address.as_bytes());
+        to.extend_from_slice(b"\r\n");
+    }
+    if !believed.has_proto {
+        field(b"x-forwarded-proto", client.proto.as_bytes(), to);
+    }
+    if !believed.has_host {
+        field(b"x-forwarded-host", head.host, to);
+    }
+    to.extend_from_slice(&client.certificate);
+    if let Some(prefix) = changes.prefix {
+        field(b"x-forwarded-prefix", prefix.as_bytes(), to);
+    }
     to.extend_from_slice(b"\r\n");
 }
 
 /// Appends the head of a response, which `is_last` makes the connection's last.
-pub(crate) fn response(head: &ResponseHead<'_, '_>, is_last: bool, to: &mut Vec<u8>) {
+pub(crate) fn response(
+    head: &ResponseHead<'_, '_>,
+    additions: &Additions,
+    is_last: bool,
+    to: &mut Vec<u8>,
+) {
     to.extend_from_slice(b"HTTP/1.1 ");
     to.extend_from_slice(head.status.as_str().as_bytes());
     to.push(b' ');
     to.extend_from_slice(head.status.canonical_reason().unwrap_or_default().as_bytes());
     to.extend_from_slice(b"\r\n");
-    for field in head.fields {
-        let start = to.len();
-        match name(field.name, to) {
-            About::Asker | About::Cookie | About::Other => value(field.value, to),
-            _ => to.truncate(start),
+    let mut hsts = additions.hsts.as_ref();
+    for (name, value) in head.fields.iter().map(|one| (head.names.lower(one), one.value)) {
+        if !matches!(about(name), About::Asker | About::Cookie | About::Other) {
+            continue;
         }
+        if name == STRICT_TRANSPORT_SECURITY.as_str().as_bytes() {
+            hsts = None;
+        }
+        field(name, value, to);
     }
     match (head.length, head.said) {
         (Length::Chunked, _) => to.extend_from_slice(b"transfer-encoding: chunked\r\n"),
-        (_, Some(length)) => {
-            let _ = write!(to, "content-length: {length}\r\n");
-        }
+        (_, Some(length)) => field(b"content-length", length, to),
         (_, None) => {}
     }
-    if !head.has_date {
+    end(additions.link.as_ref(), hsts, (head.has_date, is_last), to);
+}
+
+/// Appends the head of a response with a file, whose fields are `lines`.
+pub(crate) fn file(lines: &[u8], additions: &Additions, is_last: bool, to: &mut Vec<u8>) {
+    to.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
+    to.extend_from_slice(lines);
+    end(additions.link.as_ref(), additions.hsts.as_ref(), (false, is_last), to);
+}
+
+/// Appends the fields that are ours, and the end of a head.
+fn end(
+    link: Option<&HeaderValue>,
+    hsts: Option<&HeaderValue>,
+    (has_date, is_last): (bool, bool),
+    to: &mut Vec<u8>,
+) {
+    if let Some(link) = link {
+        field(b"link", link.as_bytes(), to);
+    }
+    if let Some(hsts) = hsts {
+        field(b"strict-transport-security", hsts.as_bytes(), to);
+    }
+    if !has_date {
         date(to);
     }
     if is_last {

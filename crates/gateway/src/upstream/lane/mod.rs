@@ -23,34 +23,42 @@
 //! ```
 //!
 //! The bytes of a request stay in the buffer until its response begins, so hyper can still have
-//! them: the lane takes requests without a body only, GET and HEAD, which may be sent again. A route
-//! has to ask for it (`lane = true`).
+//! them. Therefore a body has to come whole, within the buffer; hyper reads longer ones. A body of
+//! another method than POST, PUT or PATCH is irregular.
 //!
 //! | module | purpose |
 //! |---|---|
-//! | `request`, `response`, `chunks` | reading, by the accept list |
+//! | `request`, `response`, `field` | reading heads, by the accept list |
+//! | `body`, `chunks` | reading bodies |
 //! | `heads` | the heads that are passed on |
 //! | `exchange` | a request's way to a server and back |
 //! | `connection` | a connection to a server without hyper |
 //! | `buffer` | buffers that connections have only as long as they need them |
+//! | `splice` | long bodies of responses, without a copy |
 
+mod body;
 mod buffer;
 mod chunks;
 mod connection;
 mod exchange;
+mod field;
 mod heads;
 #[cfg(test)]
 mod oracle;
 mod request;
 mod response;
+mod splice;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use buffer::ReadBuffer;
+pub(crate) use body::Length;
+pub(crate) use buffer::{ReadBuffer, WriteBuffer};
 pub(super) use connection::RawConnection;
-pub(crate) use exchange::{Passed, Sent};
-pub(crate) use heads::forwarded;
+pub(crate) use exchange::{LimitTimer, Passed, Progress, Sent, pass_file};
+pub(super) use heads::Changes;
+pub(crate) use heads::ClientFacts;
 pub(crate) use request::{Parsed, RequestHead, parse, room};
+pub(crate) use splice::Client;
 
 /// The most fields of a head.
 const MOST_FIELDS: usize = 64;

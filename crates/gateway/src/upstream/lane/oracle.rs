@@ -1,7 +1,7 @@
 //! hyper as the specification of the lane, for arbitrary bytes.
 //!
 //! If the lane takes a request, hyper's server must read the same method, target and fields from the
-//! same bytes, no body, and the same start of the next request. If it takes a response, hyper's
+//! same bytes, the same body, and the same start of the next request. If it takes a response, hyper's
 //! client must read the same status, fields and body, and find its end at the same byte.
 
 use std::cell::RefCell;
@@ -21,7 +21,7 @@ use hyper::body::Incoming;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper::service::service_fn;
 
-use super::exchange::{Rest, Step};
+use super::body::{self, Length, Rest, Step};
 use super::request::{self, Parsed, room};
 use super::response;
 
@@ -85,8 +85,14 @@ fn assert_same(fields: &[Header<'_>], headers: &HeaderMap) {
 
 /// Reads a request by the lane and by hyper. Returns whether the lane takes it.
 pub(crate) fn compare_request(bytes: &[u8], piece: usize) -> bool {
-    let mut room = room();
-    let Parsed::Regular(head) = request::parse(bytes, &mut room) else { return false };
+    let (mut room, mut lower) = (room(), Vec::new());
+    let Parsed::Regular(head) = request::parse(bytes, &mut room, &mut lower) else { return false };
+    let mut ours = Vec::new();
+    let behind = &bytes[head.len..];
+    let end = match body::whole(head.length, behind, |data| ours.extend_from_slice(data)) {
+        Parsed::Regular(taken) => head.len + taken,
+        Parsed::Partial | Parsed::Irregular => return false,
+    };
     let pipe = Pipe { bytes: Bytes::copy_from_slice(bytes), piece: piece.max(1), is_open: true };
     let seen: Rc<RefCell<Option<Request<Incoming>>>> = Rc::default();
     let service = service_fn(|request: Request<Incoming>| {
@@ -98,26 +104,44 @@ pub(crate) fn compare_request(bytes: &[u8], piece: usize) -> bool {
         .header_read_timeout(None)
         .serve_connection(pipe, service);
     let mut cx = Context::from_waker(Waker::noop());
+    let (mut request, mut theirs, mut is_over) = (None, Vec::new(), false);
     for _ in 0..TURNS {
         if let Poll::Ready(outcome) = connection.poll_without_shutdown(&mut cx) {
             panic!("hyper ends the connection: {outcome:?}");
         }
-        if seen.borrow().is_some() {
+        request = request.or_else(|| seen.take());
+        let Some(request) = &mut request else { continue };
+        let body = request.body_mut();
+        is_over = body.is_end_stream();
+        while !is_over {
+            match Pin::new(&mut *body).poll_frame(&mut cx) {
+                Poll::Ready(Some(frame)) => {
+                    theirs.extend_from_slice(&frame.unwrap().into_data().expect("no trailers"));
+                }
+                Poll::Ready(None) => is_over = true,
+                Poll::Pending => break,
+            }
+        }
+        if is_over {
             break;
         }
     }
-    let request = seen.take().expect("hyper reads a request");
-    assert_eq!(request.method() == Method::HEAD, head.is_head);
-    assert_eq!(request.method() == Method::GET, !head.is_head);
+    let request = request.expect("hyper reads a request");
+    assert_eq!(*request.method(), head.method);
     assert_eq!(request.version(), http::Version::HTTP_11);
     assert_eq!(request.uri().to_string(), head.target);
     assert_eq!(request.uri().path(), head.path());
     assert_same(head.fields, request.headers());
     assert_eq!(request.headers()["host"].as_bytes(), head.host);
-    assert!(request.body().is_end_stream(), "hyper expects a body");
+    assert_eq!((is_over, &theirs), (true, &ours));
+    let has_none = matches!(head.length, Length::None | Length::Known(0));
+    assert_eq!(
+        request.body().is_end_stream() && ours.is_empty() && head.length != Length::Chunked,
+        has_none
+    );
     let parts = connection.into_parts();
     let rest = [&parts.read_buf[..], &parts.io.bytes[..]].concat();
-    assert_eq!(rest, &bytes[head.len..], "the next request begins elsewhere");
+    assert_eq!(rest, &bytes[end..], "the next request begins elsewhere");
     true
 }
 
@@ -130,8 +154,10 @@ enum End {
 
 /// Reads a response by the lane and by hyper. Returns whether the lane takes all of it.
 pub(crate) fn compare_response(bytes: &[u8], is_head: bool, piece: usize) -> bool {
-    let mut room = room();
-    let Parsed::Regular(head) = response::parse(bytes, is_head, &mut room) else { return false };
+    let (mut room, mut lower) = (room(), Vec::new());
+    let Parsed::Regular(head) = response::parse(bytes, is_head, &mut room, &mut lower) else {
+        return false;
+    };
     let mut rest = Rest::of(head.length);
     let (mut body, mut at) = (Vec::new(), head.len);
     // The bytes come in pieces here as well.

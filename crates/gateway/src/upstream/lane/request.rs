@@ -5,11 +5,13 @@
 
 use std::mem::MaybeUninit;
 
+use http::Method;
 use httparse::{Header, Status};
-use memchr::memchr_iter;
+use memchr::memchr;
 
 use super::MOST_FIELDS;
-use crate::authority::Authority;
+use super::body::Length;
+use super::field::{About, Lines, Names, about};
 use crate::upstream::strict;
 
 /// The longest head that the lane takes.
@@ -23,16 +25,19 @@ pub(crate) const fn room<'b>() -> Room<'b> {
     [const { MaybeUninit::uninit() }; MOST_FIELDS]
 }
 
-/// The head of a regular request, which has no body.
-#[derive(Clone, Copy, Debug)]
+/// The head of a regular request.
+#[derive(Clone, Debug)]
 pub(crate) struct RequestHead<'h, 'b> {
-    /// HEAD; otherwise it is GET.
-    pub(crate) is_head: bool,
+    pub(crate) method: Method,
     /// In origin form, with its query.
     pub(crate) target: &'b str,
+    path_len: usize,
+    /// It may be no authority.
     pub(crate) host: &'b [u8],
     /// All fields in their order, `Host` among them.
     pub(crate) fields: &'h [Header<'b>],
+    pub(super) names: Names<'h>,
+    pub(crate) length: Length,
     /// The client wants no further request on its connection.
     pub(crate) closes: bool,
     /// The bytes of the head, to the end of its empty line.
@@ -42,12 +47,24 @@ pub(crate) struct RequestHead<'h, 'b> {
 impl<'b> RequestHead<'_, 'b> {
     /// Returns the target without its query.
     pub(crate) fn path(&self) -> &'b str {
-        path(self.target)
+        &self.target[..self.path_len]
     }
-}
 
-fn path(target: &str) -> &str {
-    target.split_once('?').map_or(target, |(path, _)| path)
+    /// Whether it asks for all of something, whatever the client has of it.
+    pub(crate) fn is_unconditional(&self) -> bool {
+        let is_condition = |name: &str| {
+            let start = name.as_bytes().first_chunk::<3>();
+            start.is_some_and(|start| start.eq_ignore_ascii_case(b"if-"))
+                || name.eq_ignore_ascii_case("range")
+        };
+        !self.fields.iter().any(|field| is_condition(field.name))
+    }
+
+    /// Returns the values of a field.
+    pub(crate) fn values(&self, name: &str) -> impl Iterator<Item = &'b [u8]> {
+        let fields = self.fields.iter().filter(move |field| field.name.eq_ignore_ascii_case(name));
+        fields.map(|field| field.value)
+    }
 }
 
 /// The first bytes of a connection, or those behind a request.
@@ -97,31 +114,37 @@ static OF_TARGET: [bool; 256] = {
     table
 };
 
-/// Whether all lines of a head end with CR and LF, and there is no other CR, LF or NUL.
-pub(super) fn has_plain_lines(head: &[u8]) -> bool {
-    let mut lines = 0;
-    for end in memchr_iter(b'\n', head) {
-        if end == 0 || head[end - 1] != b'\r' {
-            return false;
-        }
-        lines += 1;
-    }
-    memchr_iter(b'\r', head).count() == lines && !head.contains(&0)
+/// Returns the method, if the lane takes requests of it, and whether they may have a body. A body of
+/// another method is unusual, and some servers do not read it.
+fn method(name: &str) -> Option<(Method, bool)> {
+    Some(match name {
+        "GET" => (Method::GET, false),
+        "HEAD" => (Method::HEAD, false),
+        "POST" => (Method::POST, true),
+        "PUT" => (Method::PUT, true),
+        "PATCH" => (Method::PATCH, true),
+        "DELETE" => (Method::DELETE, false),
+        "OPTIONS" => (Method::OPTIONS, false),
+        _ => return None,
+    })
 }
 
 /// Whether some bytes may be the beginning of a head that the lane takes.
 fn may_become_regular(bytes: &[u8]) -> bool {
-    let starts_so = |start: &[u8]| {
+    let starts_so = |start: &&[u8]| {
         let length = bytes.len().min(start.len());
         bytes[..length] == start[..length]
     };
-    bytes.len() < LONGEST_HEAD && (starts_so(b"GET /") || starts_so(b"HEAD /"))
+    let starts: [&[u8]; 7] =
+        [b"GET /", b"HEAD /", b"POST /", b"PUT /", b"PATCH /", b"DELETE /", b"OPTIONS /"];
+    bytes.len() < LONGEST_HEAD && starts.iter().any(starts_so)
 }
 
-/// Reads the head at the beginning of some bytes.
+/// Reads the head at the beginning of some bytes. `lower` is for the names of its fields, and empty.
 pub(crate) fn parse<'h, 'b>(
     bytes: &'b [u8],
     room: &'h mut Room<'b>,
+    lower: &'h mut Vec<u8>,
 ) -> Parsed<RequestHead<'h, 'b>> {
     let mut request = httparse::Request::new(&mut []);
     let len = match request.parse_with_uninit_headers(bytes, room) {
@@ -129,68 +152,58 @@ pub(crate) fn parse<'h, 'b>(
         Ok(Status::Partial) if may_become_regular(bytes) => return Parsed::Partial,
         _ => return Parsed::Irregular,
     };
-    let is_head = match request.method {
-        Some("GET") => false,
-        Some("HEAD") => true,
-        _ => return Parsed::Irregular,
+    let (Some(name), Some(target)) = (request.method, request.path) else {
+        return Parsed::Irregular;
     };
-    let Some(target) = request.path else { return Parsed::Irregular };
+    let Some((method, has_body)) = method(name) else { return Parsed::Irregular };
+    let path_len = memchr(b'?', target.as_bytes()).unwrap_or(target.len());
     if len > LONGEST_HEAD
         || request.version != Some(1)
         || !target.starts_with('/')
         || !target.bytes().all(|byte| OF_TARGET[usize::from(byte)])
-        || strict::has_dots(path(target))
-        || !has_plain_lines(&bytes[..len])
+        || strict::has_dots(&target[..path_len])
         // An empty line may come before the request.
-        || !bytes.starts_with(if is_head { b"HEAD " } else { b"GET " })
+        || !bytes.starts_with(name.as_bytes())
     {
+        return Parsed::Irregular;
+    }
+    let lines = Lines::of(&bytes[..len]);
+    if !lines.are_plain {
         return Parsed::Irregular;
     }
     let fields: &'h [Header<'b>] = request.headers;
     let (mut host, mut closes, mut has_cookie) = (None, false, false);
-    for Header { name, value } in fields {
-        match about(name.as_bytes(), value) {
-            About::Nothing => {}
-            About::Host if host.is_none() => host = Some(*value),
+    let (mut length, mut is_chunked) = (None, false);
+    let names = Names::of(&bytes[..len], lower);
+    for field in fields {
+        let value = field.value;
+        match about(names.lower(field), value, &lines) {
+            About::Nothing | About::Date => {}
+            About::Host if host.is_none() => host = Some(value),
             About::Closes => closes = true,
             About::Cookie if !has_cookie => has_cookie = true,
-            About::Host | About::Cookie | About::Irregular => return Parsed::Irregular,
+            About::Length(said) if has_body && length.is_none() => length = Some(said),
+            About::Chunked if has_body && !is_chunked => is_chunked = true,
+            About::MaxForwards if method != Method::OPTIONS => {}
+            _ => return Parsed::Irregular,
         }
     }
-    match host.filter(|host| Authority::parse(host).is_some()) {
-        Some(host) => Parsed::Regular(RequestHead { is_head, target, host, fields, closes, len }),
-        None => Parsed::Irregular,
-    }
-}
-
-/// The importance of a field to the lane.
-enum About {
-    Nothing,
-    Host,
-    Cookie,
-    /// `Connection: close`.
-    Closes,
-    Irregular,
-}
-
-/// Looks at a field. A name with an underscore may stand for another field to a server.
-fn about(name: &[u8], value: &[u8]) -> About {
-    let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
-    match name.len() {
-        2 if is(b"te") => About::Irregular,
-        4 if is(b"host") => About::Host,
-        6 if is(b"cookie") => About::Cookie,
-        6 if is(b"expect") => About::Irregular,
-        7 if is(b"upgrade") || is(b"trailer") => About::Irregular,
-        10 if is(b"connection") => match value {
-            value if value.eq_ignore_ascii_case(b"keep-alive") => About::Nothing,
-            value if value.eq_ignore_ascii_case(b"close") => About::Closes,
-            _ => About::Irregular,
-        },
-        14 if is(b"content-length") || is(b"http2-settings") => About::Irregular,
-        16 if is(b"proxy-connection") => About::Irregular,
-        17 if is(b"transfer-encoding") => About::Irregular,
-        _ if name.contains(&b'_') => About::Irregular,
-        _ => About::Nothing,
-    }
+    let length = match (length, is_chunked) {
+        (Some(_), true) => return Parsed::Irregular,
+        (Some(length), false) => Length::Known(length),
+        (None, true) => Length::Chunked,
+        (None, false) => Length::None,
+    };
+    let Some(host) = host else { return Parsed::Irregular };
+    Parsed::Regular(RequestHead {
+        method,
+        target,
+        path_len,
+        host,
+        fields,
+        names,
+        length,
+        closes,
+        len,
+    })
 }

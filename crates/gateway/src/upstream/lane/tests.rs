@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 
+use super::body;
 use super::chunks::{Chunks, Next};
 use super::oracle::{compare_request, compare_response};
 use super::request::{self, LONGEST_HEAD, Parsed, room};
@@ -10,8 +11,13 @@ use super::response;
 
 /// Whether the lane takes a request, waits for more of it, or leaves it to hyper.
 fn request(bytes: &str) -> &'static str {
-    let mut room = room();
-    match request::parse(bytes.as_bytes(), &mut room) {
+    let (mut room, mut lower) = (room(), Vec::new());
+    let parsed = match request::parse(bytes.as_bytes(), &mut room, &mut lower) {
+        Parsed::Regular(head) => body::whole(head.length, &bytes.as_bytes()[head.len..], |_| {}),
+        Parsed::Partial => Parsed::Partial,
+        Parsed::Irregular => Parsed::Irregular,
+    };
+    match parsed {
         Parsed::Regular(_) => "regular",
         Parsed::Partial => "partial",
         Parsed::Irregular => "irregular",
@@ -19,8 +25,8 @@ fn request(bytes: &str) -> &'static str {
 }
 
 fn response(bytes: &str, is_head: bool) -> &'static str {
-    let mut room = room();
-    match response::parse(bytes.as_bytes(), is_head, &mut room) {
+    let (mut room, mut lower) = (room(), Vec::new());
+    match response::parse(bytes.as_bytes(), is_head, &mut room, &mut lower) {
         Parsed::Regular(_) => "regular",
         Parsed::Partial => "partial",
         Parsed::Irregular => "irregular",
@@ -34,6 +40,13 @@ fn usual_requests_are_taken() {
         "HEAD /a/b?c=d&e=%20 HTTP/1.1\r\nhost: a.example:8080\r\nConnection: keep-alive\r\n\r\n",
         "GET /a HTTP/1.1\r\nHost: [::1]:80\r\nAccept: */*\r\nCookie: a=b\r\nconnection: close\r\n\r\n",
         "GET /?../ HTTP/1.1\r\nX-A: \r\nHost: a\r\nX-B:\tc \r\n\r\n",
+        "POST /a HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc",
+        "PUT /a HTTP/1.1\r\nHost: a\r\ncontent-length: 0\r\n\r\n",
+        "PATCH /a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: Chunked\r\n\r\n3\r\nabc\r\n00A\r\n0123456789\r\n0\r\n\r\n",
+        "POST /a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        "POST /a HTTP/1.1\r\nHost: a\r\n\r\n",
+        "DELETE /a HTTP/1.1\r\nHost: a\r\nMax-Forwards: 1\r\n\r\n",
+        "OPTIONS /a HTTP/1.1\r\nHost: a\r\n\r\n",
     ] {
         assert_eq!(request(text), "regular", "{text:?}");
         for length in 1..text.len() {
@@ -63,37 +76,73 @@ fn a_line_that_ends_with_a_line_feed_alone_is_irregular() {
     }
 }
 
-/// 0.CL, CL.0, TE.0 and TE.CL: a message with any sign of a body is hyper's.
+/// Lines about a body, or about the connection, that some reader of HTTP may read differently.
+const AMBIGUOUS: [&str; 21] = [
+    "content-length: 5, 5",
+    "Content-Length: 5\r\nContent-Length: 5",
+    "Content-Length: +5",
+    "Content-Length: 05",
+    "CONTENT-LENGTH:",
+    "Content-Length : 5",
+    "transfer-encoding: identity",
+    "Transfer-Encoding: gzip, chunked",
+    "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
+    "Transfer-Encoding: \"chunked\"",
+    "Transfer-Encoding : chunked",
+    "Transfer-Encoding: chunked\r\nContent-Length: 5",
+    "Content-Length: 5\r\nTransfer-Encoding: chunked",
+    "Transfer_Encoding: chunked",
+    "Content_Length: 5",
+    "Trailer: a",
+    "TE: trailers",
+    "Expect: 100-continue",
+    "Upgrade: websocket",
+    "HTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA",
+    "Proxy-Connection: keep-alive",
+];
+
+/// 0.CL, CL.0, TE.0 and TE.CL: a length that is not plain, or of a method that has no body, is
+/// hyper's.
 #[test]
-fn a_request_with_any_sign_of_a_body_is_irregular() {
-    for line in [
-        "Content-Length: 0",
-        "Content-Length: 5",
-        "content-length: 5, 5",
-        "Content-Length: +5",
-        "CONTENT-LENGTH:",
-        "Content-Length : 5",
-        "Transfer-Encoding: chunked",
-        "transfer-encoding: identity",
-        "Transfer-Encoding : chunked",
-        "Transfer-Encoding: chunked\r\nContent-Length: 5",
-        "Transfer_Encoding: chunked",
-        "Content_Length: 5",
-        "Trailer: a",
-        "TE: trailers",
-        "Expect: 100-continue",
-        "Upgrade: websocket",
-        "HTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA",
-        "Connection: upgrade",
-        "Connection: close, te",
-        "Connection: x",
-        "Proxy-Connection: keep-alive",
-    ] {
-        assert_eq!(request(&with(line)), "irregular", "{line:?}");
+fn a_request_with_any_unusual_sign_of_a_body_is_irregular() {
+    for method in ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] {
+        let with =
+            |line: &str| format!("{method} /a HTTP/1.1\r\nHost: a\r\n{line}\r\n\r\n0\r\n\r\n");
+        for line in AMBIGUOUS {
+            assert_eq!(request(&with(line)), "irregular", "{method} {line:?}");
+        }
+        for line in ["Connection: upgrade", "Connection: close, te", "Connection: x"] {
+            assert_eq!(request(&with(line)), "irregular", "{method} {line:?}");
+        }
+        for line in ["Content-Length: 0", "Content-Length: 5", "Transfer-Encoding: chunked"] {
+            let expected = if method.starts_with('P') { "regular" } else { "irregular" };
+            assert_eq!(request(&with(line)), expected, "{method} {line:?}");
+        }
     }
-    for method in ["POST", "PUT", "DELETE", "OPTIONS", "CONNECT", "get", "GETS", "G"] {
+    let limited = "OPTIONS /a HTTP/1.1\r\nHost: a\r\nMax-Forwards: 1\r\n\r\n";
+    assert_eq!(request(limited), "irregular");
+    for method in ["CONNECT", "TRACE", "get", "GETS", "G", "PROPFIND"] {
         let text = format!("{method} /a HTTP/1.1\r\nHost: a\r\n\r\n");
         assert_eq!(request(&text), "irregular", "{method}");
+    }
+}
+
+/// Extensions and trailers of a request, which hyper reads over, have been read in two ways.
+#[test]
+fn a_request_with_unusual_chunks_is_irregular() {
+    for body in [
+        "3;a=b\r\nabc\r\n0\r\n\r\n",
+        "3;\nabc\r\n0\r\n\r\n",
+        "3 \r\nabc\r\n0\r\n\r\n",
+        "3\r\nabc\r\n0;a\r\n\r\n",
+        "3\r\nabc\r\n0\r\nx: y\r\n\r\n",
+        "3\r\nabcXX0\r\n\r\n",
+        "3\nabc\r\n0\r\n\r\n",
+        "0x3\r\nabc\r\n0\r\n\r\n",
+    ] {
+        let text =
+            format!("POST /a HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{body}");
+        assert_eq!(request(&text), "irregular", "{text:?}");
     }
 }
 
@@ -116,10 +165,6 @@ fn a_field_that_servers_may_read_in_two_ways_is_irregular() {
         "(X): a",
     ] {
         assert_eq!(request(&with(line)), "irregular", "{line:?}");
-    }
-    for host in ["", "a b", "u@a", "a/b", "a,b", "a:b", "[a]", "%61"] {
-        let text = format!("GET /a HTTP/1.1\r\nHost: {host}\r\n\r\n");
-        assert_eq!(request(&text), "irregular", "{host:?}");
     }
     assert_eq!(request("GET /a HTTP/1.1\r\nX: a\r\n\r\n"), "irregular");
 }
@@ -202,6 +247,7 @@ fn unusual_responses_are_irregular() {
         "HTTP/1.1 200 OK\r\nContent-Length: 3, 3\r\n\r\nabc",
         "HTTP/1.1 200 OK\r\nContent-Length: +3\r\n\r\nabc",
         "HTTP/1.1 200 OK\r\nContent-Length: 0x3\r\n\r\nabc",
+        "HTTP/1.1 200 OK\r\nContent-Length: 03\r\n\r\nabc",
         "HTTP/1.1 200 OK\r\nContent-Length:\r\n\r\nabc",
         "HTTP/1.1 200 OK\r\nContent-Length: 9999999999999999999\r\n\r\nabc",
         "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\nabc",
@@ -294,12 +340,14 @@ fn chunks_with_anything_unusual_are_irregular() {
 }
 
 /// Lines that heads and bodies are put together from.
-const LINES: [&str; 40] = [
+const LINES: [&str; 42] = [
     "GET / HTTP/1.1",
     "GET /a?b=c HTTP/1.1",
     "HEAD /a%20b HTTP/1.1",
     "GET /a/./b HTTP/1.1",
     "POST /a HTTP/1.1",
+    "PUT /a HTTP/1.1",
+    "PATCH /a?b HTTP/1.1",
     "GET /a HTTP/1.0",
     "GET http://a/ HTTP/1.1",
     "HTTP/1.1 200 OK",
@@ -355,7 +403,7 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
     let place = prop_oneof![6 => prop::sample::select(&USUAL), 1 => prop::sample::select(&LINES)];
     let line = (place, end).prop_map(|(line, end)| format!("{line}{end}"));
     let change = (any::<prop::sample::Index>(), any::<u8>(), 0..3_u8);
-    let first = prop::sample::select(&LINES[..14]);
+    let first = prop::sample::select(&LINES[..16]);
     let parts = (
         first,
         any::<bool>(),
@@ -364,6 +412,13 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
     );
     parts.prop_map(|(first, is_chunked, lines, changes)| {
         let (own, body) = match (first.starts_with("HTTP"), is_chunked) {
+            (false, false) if first.starts_with('P') => {
+                ("Host: a\r\nContent-Length: 3", "abcGET /b HTTP/1.1\r\n")
+            }
+            (false, true) if first.starts_with('P') => (
+                "Host: a\r\nTransfer-Encoding: chunked",
+                "3\r\nabc\r\n00a\r\n0123456789\r\n0\r\n\r\nPOST",
+            ),
             (false, _) => ("Host: a", "GET /b HTTP/1.1\r\n"),
             (true, false) => ("Content-Length: 3", "abcHTTP/1.1 200 OK\r\n"),
             (true, true) => (

@@ -1,0 +1,142 @@
+//! Files that pass hyper, next to the same files through hyper.
+
+use std::io::Read;
+
+use crate::stage::{BACKENDS, Client, Stage};
+
+/// A server of a folder, whose requests pass hyper or not.
+fn serve(backend: superpoll_rt::BackendKind, folder: &std::path::Path, lane: bool) -> Stage {
+    let text = format!(
+        "[[listeners]]\naddress = \"127.0.0.1:0\"\n[[hosts]]\n[[hosts.routes]]\npath = \"/f\"\n\
+         files = {{ root = {folder:?}, max_age = \"60s\", lane = {lane} }}\n"
+    );
+    Stage::new(backend, 1, &text)
+}
+
+/// The lines of a response's head in no order, without its time, and its body.
+fn exchange(client: &mut Client, request: &str) -> (Vec<String>, Vec<u8>) {
+    client.send(request);
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        let mut byte = [0];
+        client.0.read_exact(&mut byte).unwrap();
+        head.push(byte[0].into());
+    }
+    let mut lines: Vec<String> = head.trim_end().lines().map(str::to_lowercase).collect();
+    assert_eq!(lines.iter().filter(|line| line.starts_with("date: ")).count(), 1, "{head}");
+    lines.retain(|line| !line.starts_with("date: "));
+    lines[1..].sort_unstable();
+    let length = lines.iter().find_map(|line| line.strip_prefix("content-length: "));
+    let has_none = request.starts_with("HEAD") || head.starts_with("HTTP/1.1 304");
+    let length = length.filter(|_| !has_none).map_or(0, |length| length.parse().unwrap());
+    let mut body = vec![0; length];
+    client.0.read_exact(&mut body).unwrap();
+    (lines, body)
+}
+
+/// Each request passes hyper or not, as the number says; the answer is the same.
+#[test]
+fn files_are_answered_as_by_hyper() {
+    let folder = tempfile::tempdir().unwrap();
+    let noise = |length: u32| -> Vec<u8> {
+        (0..length).map(|at| (at.wrapping_mul(0x9e37_79b9) >> 13) as u8).collect()
+    };
+    let text = "some text that compresses well, over and over\n".repeat(60);
+    std::fs::write(folder.path().join("a.txt"), "hello\n").unwrap();
+    std::fs::write(folder.path().join("none.bin"), "").unwrap();
+    std::fs::write(folder.path().join("text.html"), text).unwrap();
+    std::fs::write(folder.path().join("large.bin"), noise(200_000)).unwrap();
+    std::fs::write(folder.path().join("index.html"), "<p>index").unwrap();
+    let get = |path: &str, fields: &str| format!("GET {path} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
+    for backend in BACKENDS {
+        let (lane, hyper) =
+            (serve(backend, folder.path(), true), serve(backend, folder.path(), false));
+        // They are in memory once they were asked for.
+        for path in ["/f/a.txt", "/f/none.bin", "/f/large.bin", "/f/text.html", "/f/"] {
+            for fields in ["", "Accept-Encoding: gzip\r\n", "Accept-Encoding: br\r\n"] {
+                exchange(&mut lane.connect(), &get(path, fields));
+                exchange(&mut hyper.connect(), &get(path, fields));
+            }
+        }
+        let since = "If-Modified-Since: Mon, 01 Jan 2035 00:00:00 GMT\r\n";
+        for (request, passes) in [
+            (get("/f/a.txt", ""), true),
+            (get("/f/a.txt?query", "Accept: */*\r\nCookie: a\r\n"), true),
+            (get("/f/none.bin", ""), true),
+            (get("/f/", ""), true),
+            (get("/f/text.html", ""), true),
+            (get("/f/text.html", "Accept-Encoding: gzip, deflate, br;q=0.5\r\n"), true),
+            (get("/f/text.html", "accept-encoding: x\r\naccept-encoding: br\r\n"), true),
+            (get("/f/text.html", "Accept-Encoding: gzip;q=0, identity\r\n"), true),
+            (get("/f/large.bin", ""), true),
+            (get("/f/large.bin", "").replace("GET", "HEAD"), true),
+            (get("/f/a.txt", "Range: bytes=1-2\r\n"), false),
+            (get("/f/a.txt", ""), true),
+            (get("/f/large.bin", "range: bytes=1000-150000\r\n"), false),
+            (get("/f/a.txt", since), false),
+            (get("/f/a.txt", "IF-None-Match: \"x\"\r\n"), false),
+            (get("/f/a.txt", ""), true),
+            (get("/f/missing", ""), false),
+            (get("/f/large.bin", ""), true),
+            (get("/f", ""), false),
+            (get("/other", ""), false),
+            (get("/f/a.txt", "").replace("GET", "DELETE"), false),
+            (get("/f/large.bin", ""), true),
+        ] {
+            // hyper looks at the file again when the last look is a while ago.
+            for attempt in 0..100 {
+                let (mut one, mut other) = (lane.connect(), hyper.connect());
+                let before = lane.count(|engine| &engine.lane);
+                let (ours, theirs) = (exchange(&mut one, &request), exchange(&mut other, &request));
+                assert_eq!(ours, theirs, "{backend:?} {request}");
+                // It is counted behind the last byte, before the answer to a request behind.
+                let behind = exchange(&mut one, &get("/missing", "")).0;
+                assert_eq!((exchange(&mut other, &get("/missing", "")).0), behind);
+                let has_passed = lane.count(|engine| &engine.lane) > before;
+                assert!(passes || !has_passed, "{backend:?} {request}");
+                if has_passed == passes {
+                    break;
+                }
+                assert!(attempt < 99, "{backend:?} {request} never passes hyper");
+            }
+        }
+        for stage in [&lane, &hyper] {
+            let mut client = stage.connect();
+            let request = get("/f/a.txt", "Connection: close\r\n");
+            assert!(exchange(&mut client, &request).0.contains(&"connection: close".to_owned()));
+            assert!(client.is_closed());
+        }
+        assert_eq!(hyper.count(|engine| &engine.lane), 0);
+        let counted = |stage: &Stage| {
+            (stage.count(|engine| &engine.body_bytes), stage.count(|engine| &engine.responses[1]))
+        };
+        assert_eq!(counted(&lane), counted(&hyper), "{backend:?}");
+    }
+}
+
+/// A file that changes while its answers wait for a client that does not read.
+#[test]
+fn an_answer_has_one_version_of_a_file() {
+    const LENGTH: usize = 200_000;
+    const REQUESTS: usize = 60;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("large.bin");
+    for backend in BACKENDS {
+        std::fs::write(&path, vec![1; LENGTH]).unwrap();
+        let lane = serve(backend, folder.path(), true);
+        let request = "GET /f/large.bin HTTP/1.1\r\nHost: a\r\n\r\n";
+        exchange(&mut lane.connect(), request);
+        let mut slow = lane.connect();
+        slow.send(request.repeat(REQUESTS));
+        let first = slow.answer();
+        // The socket is full long before the last of them.
+        std::fs::write(&path, vec![2; LENGTH]).unwrap();
+        for number in 1..REQUESTS {
+            let body = if number == 1 { first.body.clone() } else { slow.answer().body };
+            assert_eq!(body.len(), LENGTH);
+            assert!(body.iter().all(|byte| *byte == body[0]), "{backend:?} {number}");
+        }
+        slow.answer();
+        assert_eq!(exchange(&mut slow, request).1.len(), LENGTH);
+    }
+}
