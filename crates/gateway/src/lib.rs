@@ -50,6 +50,23 @@ mod descriptors;
 mod exchange;
 mod file_region;
 pub mod files;
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing {
+    //! Comparisons with hyper, for the fuzz targets.
+
+    use crate::upstream::lane;
+
+    /// Reads a request by the lane and by hyper. Returns whether the lane takes it.
+    pub fn compare_request(bytes: &[u8], piece: usize) -> bool {
+        lane::compare_request(bytes, piece)
+    }
+
+    /// Reads a response by the lane and by hyper. Returns whether the lane takes it.
+    pub fn compare_response(bytes: &[u8], is_head: bool, piece: usize) -> bool {
+        lane::compare_response(bytes, is_head, piece)
+    }
+}
 mod http2_stream;
 mod io_activity;
 mod listen;

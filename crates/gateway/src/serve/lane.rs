@@ -32,8 +32,8 @@ use crate::upstream::lane::{
 /// server has some.
 const BODY_WAIT: Duration = Duration::from_millis(100);
 
-/// After so many requests in a row that hyper had to answer, a connection stays there: the way there
-/// and back costs more than the lane saves.
+/// After so many requests in a row that hyper had to answer, a connection stays with hyper: the way
+/// there and back costs more than the lane saves.
 pub(super) const MOST_MISSES: u32 = 4;
 
 /// The reason for which a connection leaves the lane.
@@ -228,7 +228,7 @@ async fn next(
     .await
 }
 
-/// The outcome of a look at what was read.
+/// The outcome of reading a request.
 enum Take {
     Taken(Taken),
     NeedsHead,
@@ -237,7 +237,7 @@ enum Take {
     Irregular,
 }
 
-/// Takes the request at the beginning of what was read, if it is for the lane.
+/// Takes the request at the beginning of the bytes, if it is for the lane.
 fn take(state: &ConnectionState, read: &ReadBuffer, facts: &ClientFacts) -> Take {
     let (mut room, mut lower) = (room(), WriteBuffer::new());
     let (bytes, most) = (read.bytes(), state.context.header_bytes as usize);

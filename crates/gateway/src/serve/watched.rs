@@ -44,8 +44,9 @@ pub(super) struct Watched {
     pub io_activity: std::rc::Rc<IoActivity>,
 }
 
-/// The most bytes that are read in search of the end.
-const PROBE: usize = 1024;
+/// The most bytes that are read in search of the end: few, since the room for them is cleared each
+/// time.
+const PROBE: usize = 128;
 
 impl Watched {
     /// Whether the client has ended its side, and has sent nothing before that.

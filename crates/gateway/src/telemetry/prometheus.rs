@@ -40,7 +40,7 @@ const COUNTERS: &[Counter] = &[
     ("parkings", "Times a connection was parked", |engine| engine.parkings),
     ("leavings", "Times a parked connection left for the keeper", |engine| engine.leavings),
     ("returns", "Times one came back from the keeper", |engine| engine.returns),
-    ("lane_requests", "Regular requests that were proxied without being taken apart", |engine| {
+    ("lane_requests", "Regular requests that were answered without being taken apart", |engine| {
         engine.lane
     }),
     ("response_body_bytes", "Bytes of responses' bodies", |engine| engine.body_bytes),

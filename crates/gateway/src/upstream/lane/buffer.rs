@@ -109,8 +109,7 @@ const WRITTEN: usize = 20 << 10;
 /// The most memory of a [`WriteBuffer`] that is kept.
 const MOST_WRITTEN: usize = 64 << 10;
 
-/// Bytes that are to be written. Its memory is that of another one that is gone, so that a response
-/// makes none.
+/// Bytes to be written, in memory of the thread that many of them share, one after another.
 pub(crate) struct WriteBuffer(pub(crate) Vec<u8>);
 
 impl WriteBuffer {

@@ -32,7 +32,7 @@ impl RawConnection {
         (self.stream, self.read)
     }
 
-    /// Whether the last request was sent whole, and all was used that has come.
+    /// Whether the last request was sent whole, and no byte is unused.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.unsent.is_none() && self.read.is_empty()
     }
@@ -83,7 +83,7 @@ impl RawConnection {
         }
     }
 
-    /// Sends bytes, of which `at` were sent before.
+    /// Sends bytes from the position `at` on, which it moves.
     pub(super) fn poll_send(
         &mut self,
         cx: &mut Context<'_>,
@@ -97,5 +97,55 @@ impl RawConnection {
             }
         }
         Pin::new(&mut self.stream).poll_flush(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+
+    use superpoll_rt::Runtime;
+
+    use super::*;
+    use crate::transport::Socket;
+
+    /// A server may answer a request before it has read all of it: the rest is sent while the response
+    /// is read, and no other request is sent before that.
+    #[test]
+    fn an_early_response_leaves_nothing_of_its_request_behind() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        socket2::SockRef::from(&ours).set_send_buffer_size(1).unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let request: Vec<u8> = (0..200_000_u32).map(|at| (at * 7 >> 3) as u8).collect();
+        Runtime::new().unwrap().block_on(async {
+            let plain = Plain::new(Socket::Unix(ours)).unwrap();
+            let mut connection = RawConnection::new(Upstream::Plain(plain));
+            let mut at = 0;
+            let sent = poll_fn(|cx| Poll::Ready(connection.poll_send(cx, &request, &mut at))).await;
+            assert!(sent.is_pending() && at < request.len(), "{at}");
+            theirs.write_all(b"early").unwrap();
+            connection.send_along(&request[at..]);
+            theirs.set_nonblocking(true).unwrap();
+            let (mut seen, mut room) = (Vec::new(), [0; 3000]);
+            poll_fn(|cx| {
+                while connection.poll_read(cx).is_ready() {}
+                connection.read.consume(connection.read.bytes().len());
+                if connection.is_reusable(cx) {
+                    return Poll::Ready(());
+                }
+                if let Ok(count) = theirs.read(&mut room) {
+                    seen.extend_from_slice(&room[..count]);
+                }
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            })
+            .await;
+            while let Ok(count @ 1..) = theirs.read(&mut room) {
+                seen.extend_from_slice(&room[..count]);
+            }
+            assert!(seen == request, "{} of {} bytes", seen.len(), request.len());
+        });
     }
 }

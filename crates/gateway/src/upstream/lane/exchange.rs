@@ -1,8 +1,8 @@
 //! A request's way to a server and back.
 //!
-//! The rules for servers, retries and limits are those of the way through hyper, see `forwarder`.
-//! What cannot be passed on here is left to that: a request to which nothing was answered, with the
-//! bytes that it came with, or the response of a server whose head is irregular.
+//! The rules for servers, retries and limits are those of the way through hyper, see `forwarder`. hyper
+//! gets a request to which nothing was answered, with the bytes that it came with, and the response of
+//! a server whose head is irregular.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -38,7 +38,7 @@ use crate::upstream::pool::Lease;
 /// The bytes of a response that are gathered before they are written.
 const PIECE: usize = 16 << 10;
 
-/// What has become of a request.
+/// The outcome of a request.
 pub(crate) enum Passed {
     /// Its response was passed on, to the end.
     Whole,
@@ -120,8 +120,8 @@ impl LimitTimer {
 }
 
 impl Forwarder {
-    /// Prepares a regular request, whose body has to be at the beginning of `behind`. Returns the bytes
-    /// that the body takes as well.
+    /// Prepares a regular request, with its body at the beginning of `behind`. Returns the length of the
+    /// body there, too.
     pub(crate) fn prepare(
         &self,
         head: &RequestHead<'_, '_>,
@@ -166,7 +166,7 @@ impl Forwarder {
     ///
     /// # Cancel safety
     ///
-    /// A cancelled request ends the server's connection, and the client's has to end as well.
+    /// A cancelled request ends the server's connection. The client's connection must end, too.
     pub(crate) async fn pass_on(
         &self,
         way: Way<'_>,

@@ -22,7 +22,7 @@ pub(super) enum About {
 }
 
 /// Looks at a field, whose name is in lower case.
-pub(super) fn about(name: &[u8], value: &[u8], lines: &Lines) -> About {
+pub(super) fn about(name: &[u8], value: &[u8], lines: &Lines<'_>) -> About {
     match name {
         b"host" => About::Host,
         b"date" => About::Date,
@@ -48,8 +48,6 @@ pub(super) fn about(name: &[u8], value: &[u8], lines: &Lines) -> About {
 }
 
 /// A head in lower case, which has the names of its fields at the same places.
-///
-/// All of a head at once takes less time than its names one by one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Names<'h> {
     lower: &'h [u8],
@@ -58,12 +56,6 @@ pub(super) struct Names<'h> {
 }
 
 impl<'h> Names<'h> {
-    /// Writes the head in lower case to `lower`, which is empty.
-    pub(super) fn of(head: &[u8], lower: &'h mut Vec<u8>) -> Names<'h> {
-        lower.extend(head.iter().map(u8::to_ascii_lowercase));
-        Names { lower, head: head.as_ptr().addr() }
-    }
-
     /// Returns the name of one of the head's fields in lower case.
     pub(super) fn lower(&self, field: &Header<'_>) -> &'h [u8] {
         let start = field.name.as_ptr().addr().wrapping_sub(self.head);
@@ -74,28 +66,32 @@ impl<'h> Names<'h> {
 }
 
 /// The lines of a head.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Lines {
-    /// All end with CR and LF, and there is no other CR, LF or NUL.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Lines<'h> {
+    /// All end with CR and LF, and there is no other CR or LF.
     pub(super) are_plain: bool,
     pub(super) have_underscore: bool,
+    pub(super) names: Names<'h>,
 }
 
-impl Lines {
-    /// Looks at a head, which ends with its last LF.
+impl<'h> Lines<'h> {
+    /// Looks at a head, which ends with its last LF, and writes it in lower case to `lower`, which is
+    /// empty.
     ///
-    /// There is no branch for each byte, so that the compiler compares many at once.
-    pub(super) fn of(head: &[u8]) -> Lines {
-        let Some((first, behind)) = head.split_first() else {
-            return Lines { are_plain: false, have_underscore: false };
-        };
-        let found = head.iter().zip(behind).fold(0_u8, |found, (byte, next)| {
+    /// There is no branch for each byte, so that the compiler handles many at once: that takes less
+    /// time than the names one by one.
+    pub(super) fn of(head: &[u8], lower: &'h mut Vec<u8>) -> Lines<'h> {
+        let behind = head.get(1..).unwrap_or_default();
+        let mut found = 0_u8;
+        lower.extend(head.iter().zip(behind).map(|(byte, next)| {
             let is_split = (*byte == b'\r') != (*next == b'\n');
-            found | u8::from(is_split | (*byte == 0)) | u8::from(*byte == b'_') << 1
-        });
+            found |= u8::from(is_split) | u8::from(*byte == b'_') << 1;
+            byte.to_ascii_lowercase()
+        }));
         Lines {
-            are_plain: found & 1 == 0 && *first != b'\n' && head.ends_with(b"\n"),
+            are_plain: found & 1 == 0 && !head.starts_with(b"\n") && head.ends_with(b"\n"),
             have_underscore: found & 2 != 0,
+            names: Names { lower, head: head.as_ptr().addr() },
         }
     }
 }

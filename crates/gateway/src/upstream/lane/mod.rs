@@ -43,7 +43,7 @@ mod connection;
 mod exchange;
 mod field;
 mod heads;
-#[cfg(test)]
+#[cfg(any(test, fuzzing))]
 mod oracle;
 mod request;
 mod response;
@@ -57,6 +57,8 @@ pub(super) use connection::RawConnection;
 pub(crate) use exchange::{LimitTimer, Passed, Progress, Sent, pass_file};
 pub(super) use heads::Changes;
 pub(crate) use heads::ClientFacts;
+#[cfg(fuzzing)]
+pub(crate) use oracle::{compare_request, compare_response};
 pub(crate) use request::{Parsed, RequestHead, parse, room};
 pub(crate) use splice::Client;
 

@@ -15,7 +15,6 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, Response};
 use http_body::Body as _;
-use http_body_util::Empty;
 use httparse::Header;
 use hyper::body::Incoming;
 use hyper::rt::{Read, ReadBufCursor, Write};
@@ -24,6 +23,7 @@ use hyper::service::service_fn;
 use super::body::{self, Length, Rest, Step};
 use super::request::{self, Parsed, room};
 use super::response;
+use crate::body::Body;
 
 /// One end of a pipe in memory, with bytes that come in pieces.
 struct Pipe {
@@ -98,7 +98,7 @@ pub(crate) fn compare_request(bytes: &[u8], piece: usize) -> bool {
     let service = service_fn(|request: Request<Incoming>| {
         assert!(seen.replace(Some(request)).is_none(), "a second request");
         // So that hyper reads no further.
-        pending::<Result<Response<Empty<Bytes>>, Infallible>>()
+        pending::<Result<Response<Body>, Infallible>>()
     });
     let mut connection = hyper::server::conn::http1::Builder::new()
         .header_read_timeout(None)
@@ -180,7 +180,7 @@ pub(crate) fn compare_response(bytes: &[u8], is_head: bool, piece: usize) -> boo
     let Poll::Ready(opened) = pin!(builder.handshake(pipe)).poll(&mut cx) else { unreachable!() };
     let (mut sender, mut connection) = opened.unwrap();
     let method = if is_head { Method::HEAD } else { Method::GET };
-    let request = Request::builder().method(method).header("host", "a").body(Empty::<Bytes>::new());
+    let request = Request::builder().method(method).header("host", "a").body(Body::empty());
     let mut sent = pin!(sender.send_request(request.unwrap()));
     let mut response = None;
     let mut theirs = Vec::new();

@@ -167,14 +167,14 @@ pub(crate) fn parse<'h, 'b>(
     {
         return Parsed::Irregular;
     }
-    let lines = Lines::of(&bytes[..len]);
+    let lines = Lines::of(&bytes[..len], lower);
     if !lines.are_plain {
         return Parsed::Irregular;
     }
     let fields: &'h [Header<'b>] = request.headers;
     let (mut host, mut closes, mut has_cookie) = (None, false, false);
     let (mut length, mut is_chunked) = (None, false);
-    let names = Names::of(&bytes[..len], lower);
+    let names = lines.names;
     for field in fields {
         let value = field.value;
         match about(names.lower(field), value, &lines) {

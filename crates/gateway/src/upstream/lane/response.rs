@@ -49,13 +49,13 @@ pub(crate) fn parse<'h, 'b>(
     {
         return Parsed::Irregular;
     }
-    let lines = Lines::of(&bytes[..len]);
+    let lines = Lines::of(&bytes[..len], lower);
     if !lines.are_plain {
         return Parsed::Irregular;
     }
     let fields: &'h [Header<'b>] = response.headers;
     let (mut said, mut is_chunked, mut closes, mut has_date) = (None, false, false, false);
-    let names = Names::of(&bytes[..len], lower);
+    let names = lines.names;
     for field in fields {
         let value = field.value;
         match about(names.lower(field), value, &lines) {

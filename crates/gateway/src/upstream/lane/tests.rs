@@ -285,8 +285,7 @@ fn chunked(bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
     }
 }
 
-/// CVE-2025-22871 and its like: what is read to the wrong byte is the next response to another
-/// client.
+/// CVE-2025-22871 and its like: bytes behind the wrong end are the next response to another client.
 #[test]
 fn chunks_with_anything_unusual_are_irregular() {
     for bytes in [
@@ -449,7 +448,7 @@ fn cases() -> ProptestConfig {
     }
 }
 
-/// Whether the lane takes a good part of what is compared: one that takes nothing is always right.
+/// A lane that takes nothing is always right, so it has to take a good part of the cases.
 #[test]
 fn a_good_part_of_the_bytes_is_taken() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
