@@ -19,6 +19,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -46,6 +47,7 @@ const SIZES: [(u32, u32); 3] = [(256, 4096), (64, 512), (8, 32)];
 pub(super) const ENTER_GETEVENTS: u32 = 1 << 0;
 pub(super) const ENTER_EXT_ARG: u32 = 1 << 3;
 const ENTER_REGISTERED_RING: u32 = 1 << 4;
+const ENTER_NO_IOWAIT: u32 = 1 << 7;
 const REGISTER_RING_FDS: libc::c_uint = 20;
 const UNREGISTER_RING_FDS: libc::c_uint = 21;
 
@@ -69,6 +71,23 @@ struct NameUpdate {
     offset: u32,
     reserved: u32,
     data: u64,
+}
+
+/// The flag by which a thread that sleeps in a ring is not taken for one that waits for a disk
+/// (`IORING_ENTER_NO_IOWAIT`, Linux 6.15), if the kernel knows it: that changes how its processor
+/// sleeps, and `top` shows a server that has nothing to do as busy with input. Finds out once, with a
+/// ring of this thread.
+fn sleep_flag(fd: RawFd) -> u32 {
+    static FLAG: OnceLock<u32> = OnceLock::new();
+    *FLAG.get_or_init(|| {
+        let (flag, nothing) = (ENTER_NO_IOWAIT as libc::c_uint, 0 as libc::c_uint);
+        let no_signals = std::ptr::null::<libc::sigset_t>();
+        let enter = libc::SYS_io_uring_enter;
+        // SAFETY: the call submits and waits for nothing, and refers to no memory.
+        let entered =
+            unsafe { libc::syscall(enter, fd, nothing, nothing, flag, no_signals, 0_usize) };
+        if entered == 0 { ENTER_NO_IOWAIT } else { 0 }
+    })
 }
 
 /// Gives this thread a name for a ring, or takes one back. Returns whether the kernel did so.
@@ -119,6 +138,8 @@ pub(crate) struct Ring {
     /// The descriptor or index by which the kernel finds the ring, and the flag that tells the
     /// kernel which of the two it is.
     name: (RawFd, u32),
+    /// A flag for calls that sleep, or none.
+    sleep_flag: u32,
     /// Whether the ring gets a name in the thread that uses it first.
     stays: bool,
     forks: u32,
@@ -165,6 +186,7 @@ impl Ring {
             ring,
             owner,
             name,
+            sleep_flag: 0,
             stays: false,
             forks,
             files: Files::default(),
@@ -435,7 +457,7 @@ impl Ring {
         let changes = self.ring.submission().len() as u32;
         let (name, registered) = self.name;
         let completions = if timeout == Some(Duration::ZERO) { 0 } else { completions };
-        let flags = ENTER_GETEVENTS | registered;
+        let flags = ENTER_GETEVENTS | registered | self.sleep_flag;
         Ok(WaitCall::ring(calls, name, &mut self.ring, (changes, completions), flags, timeout))
     }
 
@@ -445,6 +467,7 @@ impl Ring {
         calls.io_uring_register += 1;
         self.ring.submitter().register_enable_rings()?;
         self.owner = Some(THREAD.with(|&thread| thread));
+        self.sleep_flag = sleep_flag(self.ring.as_raw_fd());
         if self.stays {
             self.take_name(calls);
         }
