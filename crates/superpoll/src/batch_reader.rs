@@ -37,6 +37,7 @@ use crate::sys::poll::Slot;
 use crate::waker::Waker;
 
 mod arrivals;
+mod choice;
 mod prices;
 mod source;
 mod speculation;

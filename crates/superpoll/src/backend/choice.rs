@@ -43,7 +43,7 @@ impl Choice {
         })
     }
 
-    fn by(comparison: Comparison) -> Choice {
+    pub(crate) fn by(comparison: Comparison) -> Choice {
         let pays = comparison.uring_pays();
         let kind = if pays { BackendKind::Uring } else { BackendKind::Adaptive };
         Choice { kind, reason: Reason::Costs(comparison) }

@@ -161,6 +161,25 @@ impl BackendKind {
         if self == BackendKind::Auto { Choice::here().kind } else { self }
     }
 
+    /// Returns the kind that [`BACKEND_VARIABLE`] names, or the default.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownBackend`] if the variable names none.
+    pub fn from_environment() -> Result<BackendKind> {
+        match std::env::var_os(BACKEND_VARIABLE) {
+            Some(name) if !name.is_empty() => name.to_string_lossy().parse(),
+            _ => Ok(BackendKind::default()),
+        }
+    }
+
+    /// Returns the back-end that this kind stands for where the poller's user reads from sockets
+    /// together, as the runtime does: like [`resolve`](BackendKind::resolve), but `Auto` is judged
+    /// by [`Choice::for_reads`].
+    pub fn resolve_for_reads(self) -> BackendKind {
+        if self == BackendKind::Auto { Choice::for_reads().kind } else { self }
+    }
+
     /// Makes a back-end of this kind. If io_uring has been refused since
     /// [`Auto`](BackendKind::Auto) was resolved, that stands for `adaptive`.
     pub(crate) fn make(self, costs: Option<Costs>, topology: Topology) -> Result<Box<dyn Backend>> {

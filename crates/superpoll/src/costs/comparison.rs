@@ -38,9 +38,9 @@ pub enum Load {
 }
 
 /// A load in numbers.
-struct Shape {
+pub(super) struct Shape {
     /// Descriptors that are ready in a wait.
-    ready: f32,
+    pub ready: f32,
     /// Whether they are the same ones in the next.
     same: bool,
     /// Events for each registration; infinite if registrations do not count.
@@ -66,7 +66,7 @@ impl Load {
         }
     }
 
-    const fn shape(self) -> Shape {
+    pub(super) const fn shape(self) -> Shape {
         let always = Shape { ready: 1.0, same: true, events: f32::INFINITY, sleeps: false };
         match self {
             Load::Woken => Shape { sleeps: true, ..always },
@@ -151,7 +151,7 @@ impl Comparison {
 }
 
 /// An event through the array or epoll.
-fn adaptive(costs: &Costs, kind: Kind, load: &Shape) -> f32 {
+pub(super) fn adaptive(costs: &Costs, kind: Kind, load: &Shape) -> f32 {
     let of = costs.of(kind);
     let cold = costs.cold_wait / load.ready + of.event + of.wake;
     let hot = (costs.pass + costs.cold_wait) / load.ready + of.scan + of.ready + of.parked_wake;
@@ -160,7 +160,7 @@ fn adaptive(costs: &Costs, kind: Kind, load: &Shape) -> f32 {
 }
 
 /// An event through a ring.
-fn uring(ring: &RingCosts, kind: Kind, load: &Shape) -> f32 {
+pub(super) fn uring(ring: &RingCosts, kind: Kind, load: &Shape) -> f32 {
     let of = ring.of(kind);
     let calls = (load.ready / AT_ONCE).ceil();
     let watching = ring.enter * calls / load.ready + of.event + of.wake;

@@ -1,6 +1,6 @@
 //! Chooses the back-end, policy and topology of a poller.
 
-use crate::backend::{BACKEND_VARIABLE, Backend, BackendKind, Topology, adaptive, without_keeper};
+use crate::backend::{Backend, BackendKind, Topology, adaptive, without_keeper};
 use crate::costs::Costs;
 use crate::error::Result;
 use crate::policy::Policy;
@@ -78,15 +78,8 @@ impl Builder {
         let backend = match (self.make, self.kind) {
             (Some(make), _) => make(self.costs, self.topology)?,
             (None, Some(kind)) => kind.make(self.costs, self.topology)?,
-            (None, None) => kind_from_environment()?.make(self.costs, self.topology)?,
+            (None, None) => BackendKind::from_environment()?.make(self.costs, self.topology)?,
         };
         Ok(Poller::with(backend))
-    }
-}
-
-fn kind_from_environment() -> Result<BackendKind> {
-    match std::env::var_os(BACKEND_VARIABLE) {
-        Some(name) if !name.is_empty() => name.to_string_lossy().parse(),
-        _ => Ok(BackendKind::default()),
     }
 }

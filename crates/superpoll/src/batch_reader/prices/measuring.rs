@@ -45,6 +45,7 @@ struct Times {
     call_in_vain: f32,
     together: f32,
     together_in_vain: f32,
+    answer: f32,
 }
 
 impl Times {
@@ -54,6 +55,7 @@ impl Times {
         call_in_vain: f32::INFINITY,
         together: f32::INFINITY,
         together_in_vain: f32::INFINITY,
+        answer: f32::INFINITY,
     };
 
     /// The price of a read that follows from the times; `None` if it makes no sense.
@@ -63,8 +65,10 @@ impl Times {
             call_in_vain: self.call_in_vain / COUNT as f32,
             together: (self.together - self.enter) / COUNT as f32,
             together_in_vain: (self.together_in_vain - self.enter) / COUNT as f32,
+            answer: self.answer / COUNT as f32,
         };
-        let all = [reads.call, reads.call_in_vain, reads.together, reads.together_in_vain];
+        let Reads { call, call_in_vain, together, together_in_vain, answer } = reads;
+        let all = [call, call_in_vain, together, together_in_vain, answer];
         all.iter().all(|&price| price > 1.0 && price < ABSURD).then_some(reads)
     }
 }
@@ -93,13 +97,13 @@ impl Bench {
                 pairs.converse()?;
             }
             time(&mut times.together_in_vain, || self.together(calls, &pairs, kind, &mut pool, 0))?;
-            pairs.fill()?;
+            time(&mut times.answer, || pairs.fill())?;
             time(&mut times.together, || self.together(calls, &pairs, kind, &mut pool, COUNT))?;
             if kind == Kind::Tcp {
                 pairs.converse()?;
             }
             time(&mut times.call_in_vain, || by_call(&pairs, kind, &mut pool, 0))?;
-            pairs.fill()?;
+            time(&mut times.answer, || pairs.fill())?;
             time(&mut times.call, || by_call(&pairs, kind, &mut pool, COUNT))?;
             if Instant::now() >= stop {
                 break;
@@ -175,15 +179,22 @@ mod tests {
             call_in_vain: 200.0 * count,
             together: 200.0 + 250.0 * count,
             together_in_vain: 200.0 + 100.0 * count,
+            answer: 900.0 * count,
         };
-        let reads =
-            Reads { call: 300.0, call_in_vain: 200.0, together: 250.0, together_in_vain: 100.0 };
+        let reads = Reads {
+            call: 300.0,
+            call_in_vain: 200.0,
+            together: 250.0,
+            together_in_vain: 100.0,
+            answer: 900.0,
+        };
         assert_eq!(times.per_read(), Some(reads));
         assert_eq!(Times::NONE.per_read(), None);
         for nonsense in [
             Times { together: 200.0, ..times },
             Times { call_in_vain: 0.0, ..times },
             Times { call: 1e9, ..times },
+            Times { answer: 0.0, ..times },
         ] {
             assert_eq!(nonsense.per_read(), None, "{nonsense:?}");
         }
