@@ -103,6 +103,8 @@ pub(crate) struct Engine {
     messages: Cell<Vec<Message>>,
     /// Also the wakers that are called as soon as all results of a wait are noted.
     due: Cell<Vec<Waker>>,
+    /// The tasks that go on after the next wait.
+    next_turn: RefCell<Vec<Waker>>,
     /// Whether the poller carries out reads together.
     reads_ahead: bool,
     /// How the engine interprets a short read.
@@ -145,6 +147,7 @@ impl Engine {
             reads_at_check: Cell::default(),
             messages: Cell::default(),
             due: Cell::default(),
+            next_turn: RefCell::default(),
             reads_ahead,
             short_reads: ShortReads::of(backend),
             waits_first: settings.waits_first,
@@ -216,6 +219,22 @@ impl Engine {
             if operations >= BUDGET_PER_TURN {
                 return;
             }
+        }
+    }
+
+    /// Wakes a task after the next wait, which does not block.
+    pub(crate) fn wake_next_turn(&self, waker: Waker) {
+        self.next_turn.borrow_mut().push(waker);
+    }
+
+    /// Wakes the tasks that have put themselves off until now.
+    #[cold]
+    fn begin_next_turn(&self) {
+        let mut wakers = self.next_turn.take();
+        wakers.drain(..).for_each(callbacks::wake);
+        // The room is kept, unless it is a burst's.
+        if wakers.capacity() <= TASKS_PER_TURN {
+            self.next_turn.replace(wakers);
         }
     }
 
@@ -467,6 +486,9 @@ impl Engine {
             self.spin_and_sleep(timeout)
         };
         self.counters.end_wait(self.remote.turn_watches.load(Ordering::Relaxed) > 0);
+        if !self.next_turn.borrow().is_empty() {
+            self.begin_next_turn();
+        }
         self.fire_timers();
         if let Some(check) = self.shrink_checks.next()
             && !deadline::is_far(check)
@@ -505,6 +527,7 @@ impl Engine {
     /// Returns whether there is anything to do that the poller does not know of.
     fn has_pending_work(&self) -> bool {
         self.has_due_tasks()
+            || !self.next_turn.borrow().is_empty()
             || self.stopped.get()
             || !self.read_ahead_queue.borrow().is_empty()
             || self.remote.is_root_woken()
@@ -534,6 +557,7 @@ impl Engine {
             }
             let timers = self.timers(Wheel::take_all);
             timers.into_iter().for_each(callbacks::wake);
+            self.begin_next_turn();
             self.drop_tasks();
         });
     }

@@ -156,7 +156,7 @@ pub use stats::Stats;
 pub use superpoll::BackendKind;
 #[cfg(feature = "macros")]
 pub use superpoll_rt_macros::{main, test};
-pub use task::{JoinError, JoinHandle, TaskPanic, spawn, yield_now};
+pub use task::{JoinError, JoinHandle, TaskPanic, next_turn, spawn, yield_now};
 
 /// The program of the crate's page in the registry, which is compiled as a test.
 #[cfg(doctest)]

@@ -13,7 +13,9 @@ use std::time::Duration;
 use futures_lite::future::pending;
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use superpoll_rt::time::sleep;
-use superpoll_rt::{BackendKind, Error, Handle, JoinError, Runtime, pipe, spawn, yield_now};
+use superpoll_rt::{
+    BackendKind, Error, Handle, JoinError, Runtime, next_turn, pipe, spawn, yield_now,
+};
 
 mod without_io_uring;
 
@@ -56,6 +58,54 @@ fn tasks_run_in_the_order_of_their_spawning() {
         });
         assert_eq!(sum, 10);
         assert_eq!(*order.borrow(), [0, 1, 2, 3, 4, 10, 11, 12, 13, 14]);
+    });
+}
+
+#[test]
+fn the_next_turn_begins_behind_due_tasks_and_ready_descriptors() {
+    each(|runtime| {
+        runtime.block_on(async {
+            let (reader, mut writer) =
+                std::io::pipe().map(|(r, w)| (pipe::reader_from(r).unwrap(), w)).unwrap();
+            let order = Rc::new(RefCell::new(Vec::new()));
+            let note = |what| {
+                let order = order.clone();
+                move || order.borrow_mut().push(what)
+            };
+            let (read, yielded, next) = (note("read"), note("yielded"), note("next turn"));
+            let reading = spawn(async move {
+                let mut reader = reader;
+                reader.read_exact(&mut [0]).await.unwrap();
+                read();
+            });
+            yield_now().await;
+            // The reader waits, and only the poller can tell it about the byte.
+            std::io::Write::write_all(&mut writer, b"1").unwrap();
+            let putting_off = spawn(async move {
+                next_turn().await;
+                next();
+            });
+            let yielding = spawn(async move {
+                for _ in 0..3 {
+                    yield_now().await;
+                }
+                yielded();
+            });
+            reading.await.unwrap();
+            yielding.await.unwrap();
+            putting_off.await.unwrap();
+            assert_eq!(*order.borrow(), ["yielded", "read", "next turn"]);
+        });
+        // It does not keep an engine from ending.
+        runtime.block_on(async {
+            spawn(async {
+                loop {
+                    next_turn().await;
+                }
+            })
+            .detach();
+            next_turn().await;
+        });
     });
 }
 
