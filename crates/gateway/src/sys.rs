@@ -24,6 +24,15 @@ pub(crate) fn give_memory_back() {
     }
 }
 
+/// Asks the kernel for the state of descriptors, without waiting. A number that is no descriptor
+/// any more is reported as such.
+pub(crate) fn poll_now(descriptors: &mut [libc::pollfd]) -> io::Result<()> {
+    let count = libc::nfds_t::try_from(descriptors.len()).unwrap_or(0);
+    // SAFETY: the kernel reads and writes `count` entries, which are the slice's.
+    let done = unsafe { libc::poll(descriptors.as_mut_ptr(), count, 0) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
 /// Returns the bytes of a page of memory.
 pub(crate) fn page_size() -> usize {
     // SAFETY: the call takes a number and returns one.

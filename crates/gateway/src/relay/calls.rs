@@ -50,6 +50,8 @@ calls! {
     read Read,
     /// `send(2)`.
     sendto Send,
+    /// `poll(2)`, for the sockets that are not watched yet.
+    poll Poll,
     /// `splice(2)`.
     splice Splice,
     /// `shutdown(2)`.

@@ -182,11 +182,6 @@ impl Flow {
         }
     }
 
-    /// Whether the source has ended.
-    pub(super) fn has_ended(&self) -> bool {
-        self.ended
-    }
-
     /// Whether there are bytes to write.
     pub(super) fn holds(&self) -> bool {
         self.unsent.is_some()

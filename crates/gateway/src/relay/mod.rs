@@ -28,10 +28,11 @@
 
 mod calls;
 mod concurrency_limit;
+mod deferral;
+mod deferred;
 mod flow;
 mod pair;
 mod pool;
-mod read_predictor;
 mod shared;
 mod stream;
 

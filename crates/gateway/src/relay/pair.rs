@@ -23,9 +23,10 @@ use std::time::{Duration, Instant};
 use superpoll_rt::Direction;
 use superpoll_rt::time::{Sleep, sleep_until};
 
+use super::deferral::After;
+use super::deferred::{DeferredEntry, Outcome};
 use super::flow::{Broken, Flow, Moved};
 use super::pool::Buffer;
-use super::read_predictor::{After, Side};
 use super::shared::{ActivePair, Target};
 use super::stream::{Reading, Stream};
 
@@ -60,8 +61,10 @@ pub(super) struct Pair {
     connecting: bool,
     /// The number of its addresses that have been tried.
     tried: u32,
-    /// The result of the previous turn.
-    last: After,
+    /// The pair's entry on the list of those that are not watched yet, if it is on the list.
+    deferred: Option<DeferredEntry>,
+    /// How often it was looked at there.
+    looks: u8,
     clock: Option<Box<Clock>>,
     active: ActivePair,
 }
@@ -134,7 +137,7 @@ impl Pair {
         match next(&active, &mut tried, up.flow.holds()).unwrap_or_else(none) {
             Ok(upstream) => {
                 let pair = Pair::connected_to(upstream, client, active);
-                if pair.active.looks_again() {
+                if pair.active.defers() {
                     pair.client.set_reading(Reading::Later);
                     pair.upstream.set_reading(Reading::Later);
                 }
@@ -174,44 +177,42 @@ impl Pair {
             down: Half::new(true),
             connecting: false,
             tried: 0,
-            last: After::Up,
+            deferred: None,
+            looks: 0,
             clock: None,
             active,
         }
     }
 
-    /// Plans a try for each side that is not watched, where the predictor says that it is worth it.
-    /// Returns whether there is one.
-    fn plan(&self, after: After) -> bool {
-        let mut any = false;
-        for (side, stream, half) in
-            [(Side::Client, &self.client, &self.up), (Side::Upstream, &self.upstream, &self.down)]
-        {
-            if stream.reading() != Reading::Watched && !half.ended {
-                let worth = self.active.predictor().is_worth(after, side);
-                let twice = worth && self.active.predictor().is_worth(After::Short, side);
-                stream.set_reading(if worth { Reading::Tried { twice } } else { Reading::Later });
-                any |= worth;
+    /// Before a turn: applies what was seen of sockets that are not watched.
+    fn end_deferral(&mut self) {
+        let Some((outcome, looks)) = self.deferred.as_ref().and_then(DeferredEntry::outcome) else {
+            return;
+        };
+        (self.deferred, self.looks) = (None, looks);
+        match outcome {
+            Outcome::Seen([client, upstream]) => {
+                self.client.apply(client);
+                self.upstream.apply(upstream);
             }
-        }
-        any
-    }
-
-    /// Records whether a try found something.
-    fn learn(&self, side: Side, reading: Reading, read: bool, ended: bool) {
-        if let Reading::Tried { twice } = reading {
-            self.active.predictor().learn(self.last, side, read || ended);
-            if twice && read {
-                self.active.predictor().learn(After::Short, side, ended);
-            }
+            Outcome::Watch => self.watch(),
         }
     }
 
-    /// After a turn: makes each side that is not watched be tried in the next turn, or be watched.
-    /// Returns whether to go on at once.
-    fn look_again(&mut self, cx: &Context<'_>, moved: &[Moved; 2], ended: bool) -> bool {
+    fn watch(&self) {
+        self.client.set_reading(Reading::Watched);
+        self.upstream.set_reading(Reading::Watched);
+    }
+
+    /// After a turn: makes each side that is not watched be looked at in the next turn, or be
+    /// watched. Returns whether to go on at once.
+    fn defer(&mut self, cx: &Context<'_>, moved: &[Moved; 2], ended: bool) -> bool {
         let is_watched = |stream: &Stream| stream.reading() == Reading::Watched;
         if is_watched(&self.client) && is_watched(&self.upstream) {
+            return false;
+        }
+        if self.deferred.is_some() {
+            // It was woken for another reason.
             return false;
         }
         let after = match moved {
@@ -220,15 +221,18 @@ impl Pair {
             [up, _] if up.written > 0 => Some(After::Up),
             _ => None,
         };
-        if let Some(after) = after
-            && self.plan(after)
-        {
-            self.last = after;
-            cx.waker().wake_by_ref();
-            return false;
+        if let Some(after) = after {
+            let sockets = [(&self.client, &self.up), (&self.upstream, &self.down)]
+                .map(|(stream, half)| (!half.ended && !is_watched(stream)).then(|| stream.fd()));
+            let deferred = self.active.deferred();
+            self.deferred = deferred.add(sockets, after, self.looks, cx.waker());
+            if self.deferred.is_some() {
+                self.client.is_not_read();
+                self.upstream.is_not_read();
+                return false;
+            }
         }
-        self.client.set_reading(Reading::Watched);
-        self.upstream.set_reading(Reading::Watched);
+        self.watch();
         true
     }
 
@@ -248,6 +252,7 @@ impl Pair {
     fn not_connected(&mut self, error: io::Error) -> Step {
         match next(&self.active, &mut self.tried, self.up.flow.holds()).unwrap_or(Err(error)) {
             Ok(upstream) => {
+                self.deferred = None;
                 self.upstream = upstream;
                 self.clock = None;
                 Step::On
@@ -277,7 +282,6 @@ impl Pair {
     /// Moves the bytes that are available, in both directions.
     fn relay(&mut self, cx: &mut Context<'_>, moved: &mut [Moved; 2]) -> Poll<Step> {
         if !self.up.ended {
-            let reading = self.client.reading();
             match self.up.flow.poll(cx, &self.client, &self.upstream, &mut moved[0]) {
                 Poll::Ready(Ok(())) => self.up.ended = true,
                 Poll::Ready(Err(broken)) => {
@@ -286,14 +290,11 @@ impl Pair {
                 }
                 Poll::Pending => {}
             }
-            let ended = self.up.flow.has_ended();
-            self.learn(Side::Client, reading, moved[0].read > 0, ended);
             if self.connecting && moved[0].written > 0 {
                 self.is_connected();
             }
         }
         if !self.down.ended {
-            let reading = self.upstream.reading();
             match self.down.flow.poll(cx, &self.upstream, &self.client, &mut moved[1]) {
                 Poll::Ready(Ok(())) => self.down.ended = true,
                 Poll::Ready(Err(broken)) => {
@@ -302,8 +303,6 @@ impl Pair {
                 }
                 Poll::Pending => {}
             }
-            let ended = self.down.flow.has_ended();
-            self.learn(Side::Upstream, reading, moved[1].read > 0, ended);
             if self.connecting && (moved[1].read > 0 || self.down.ended) {
                 self.is_connected();
             }
@@ -386,6 +385,7 @@ impl Pair {
 impl Pair {
     /// Goes on until the pair has to wait; ready when the pair is over.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.end_deferral();
         loop {
             let mut moved = <[Moved; 2]>::default();
             let ends = self.ends();
@@ -397,9 +397,12 @@ impl Pair {
             {
                 clock.active = Instant::now();
             }
+            let ended = self.ends() > ends;
+            if ended || (up.read | up.written | down.read | down.written) > 0 {
+                self.active.deferred().note_progress();
+            }
             if step.is_pending() {
-                let ended = self.ends() > ends;
-                if self.look_again(cx, &moved, ended) {
+                if self.defer(cx, &moved, ended) {
                     continue;
                 }
                 step = self.watch_time(cx);

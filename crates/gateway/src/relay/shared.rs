@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::concurrency_limit::Permit;
+use super::deferred::DeferredPairs;
 use super::flow::Moved;
-use super::read_predictor::ReadPredictor;
 use crate::address::Address;
 use crate::connection_limits::{ConnectionLimits, ConnectionPermit};
 use crate::proxy_protocol::ProxyVersion;
@@ -318,7 +318,8 @@ pub(super) struct Local {
     pub shared: Arc<Shared>,
     version: u64,
     settings: Arc<Settings>,
-    predictor: ReadPredictor,
+    /// The pairs of all settings.
+    deferred: Rc<DeferredPairs>,
     watching_costs: bool,
 }
 
@@ -326,13 +327,17 @@ impl Local {
     /// `watching_costs` says that a system call is needed to watch a descriptor.
     pub(super) fn new(shared: Arc<Shared>, watching_costs: bool) -> Local {
         let (version, settings) = shared.current();
-        Local { shared, version, settings, predictor: ReadPredictor::new(), watching_costs }
+        let deferred = Rc::new(DeferredPairs::new());
+        Local { shared, version, settings, deferred, watching_costs }
     }
 
     /// Returns a new [`Local`] with the current settings, if this one's settings are outdated.
     pub(super) fn renewed(&self) -> Option<Local> {
         let is_current = self.version == self.shared.version.load(Ordering::Acquire);
-        (!is_current).then(|| Local::new(self.shared.clone(), self.watching_costs))
+        (!is_current).then(|| Local {
+            deferred: self.deferred.clone(),
+            ..Local::new(self.shared.clone(), self.watching_costs)
+        })
     }
 
     pub(super) fn settings(&self) -> &Settings {
@@ -386,13 +391,13 @@ impl ActivePair {
         self.local.shared.not_connected(&self.local.settings.to, error);
     }
 
-    /// The predictor of reads, which learns on this engine.
-    pub(super) fn predictor(&self) -> &ReadPredictor {
-        &self.local.predictor
+    /// The pairs of this engine that are not watched yet.
+    pub(super) fn deferred(&self) -> &Rc<DeferredPairs> {
+        &self.local.deferred
     }
 
-    /// Whether the relay looks at a descriptor again before it watches the descriptor.
-    pub(super) fn looks_again(&self) -> bool {
+    /// Whether the relay may put off watching a descriptor.
+    pub(super) fn defers(&self) -> bool {
         self.local.watching_costs && self.options().speculative
     }
 }

@@ -24,6 +24,7 @@ use superpoll::call;
 use superpoll_rt::{AsyncFd, Direction, ShortCounts};
 
 use super::calls::{Call, count};
+use super::deferred::Seen;
 use crate::transport::Socket;
 
 /// The end that a direction reads from or writes to.
@@ -142,22 +143,23 @@ pub(super) enum Reading {
     Watched,
     /// Not in this turn.
     Later,
-    /// The read is tried without watching the stream; it is tried twice if there may be more bytes
-    /// behind the first.
-    Tried { twice: bool },
+    /// The read is tried without watching the stream.
+    Tried,
 }
 
 /// A stream socket.
 pub(super) struct Stream {
     kind: Kind,
     reading: Cell<Reading>,
+    /// The end was seen while the stream was not watched.
+    saw_eof: Cell<bool>,
 }
 
 impl From<std::net::TcpStream> for Stream {
     /// Takes a stream that does not block.
     fn from(socket: std::net::TcpStream) -> Stream {
         let kind = Kind::Tcp(AsyncFd::detecting_eof(Tcp(socket, Closing)));
-        Stream { kind, reading: Cell::new(Reading::Watched) }
+        Stream::new(kind)
     }
 }
 
@@ -165,7 +167,7 @@ impl From<std::os::unix::net::UnixStream> for Stream {
     /// Takes a stream that does not block.
     fn from(socket: std::os::unix::net::UnixStream) -> Stream {
         let kind = Kind::Unix(AsyncFd::nonblocking(Unix(socket, Closing)));
-        Stream { kind, reading: Cell::new(Reading::Watched) }
+        Stream::new(kind)
     }
 }
 
@@ -190,6 +192,10 @@ macro_rules! either {
 }
 
 impl Stream {
+    fn new(kind: Kind) -> Stream {
+        Stream { kind, reading: Cell::new(Reading::Watched), saw_eof: Cell::new(false) }
+    }
+
     /// Begins to connect by TCP. If there are bytes to send at once, the kernel does not
     /// acknowledge the connection on its own before them, which spares a packet.
     pub(super) fn begin(address: SocketAddr, sends: bool) -> io::Result<Stream> {
@@ -233,6 +239,26 @@ impl Stream {
         if self.reading.replace(reading) != Reading::Watched && reading == Reading::Watched {
             self.doubt(Direction::Read);
         }
+    }
+
+    /// Applies what was seen of the stream, which is not watched.
+    pub(super) fn apply(&self, seen: Seen) {
+        if self.reading() != Reading::Watched {
+            self.reading.set(if seen.readable { Reading::Tried } else { Reading::Later });
+            self.saw_eof.set(seen.has_eof);
+        }
+    }
+
+    /// Notes that the stream, unless it is watched, is not read until it was seen.
+    pub(super) fn is_not_read(&self) {
+        if self.reading() != Reading::Watched {
+            self.reading.set(Reading::Later);
+        }
+    }
+
+    /// Returns the descriptor.
+    pub(super) fn fd(&self) -> BorrowedFd<'_> {
+        either!(self, stream => stream.as_fd())
     }
 
     /// Reads the bytes that are available now.
@@ -327,15 +353,14 @@ impl End for Stream {
                 either!(self, stream => Pin::new(&mut &*stream).poll_read(cx, room))
             }
             Reading::Later => Poll::Pending,
-            Reading::Tried { twice } => match self.try_read(room) {
+            Reading::Tried => match self.try_read(room) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.reading.set(Reading::Later);
                     Poll::Pending
                 }
                 outcome => {
                     if outcome.as_ref().is_ok_and(|count| *count < room.len()) {
-                        let again = Reading::Tried { twice: false };
-                        self.reading.set(if twice { again } else { Reading::Later });
+                        self.reading.set(Reading::Later);
                     }
                     Poll::Ready(outcome)
                 }
@@ -387,7 +412,7 @@ impl End for Stream {
 
     #[inline]
     fn has_all(&self) -> bool {
-        matches!(&self.kind, Kind::Tcp(stream) if stream.has_eof())
+        matches!(&self.kind, Kind::Tcp(stream) if self.saw_eof.get() || stream.has_eof())
     }
 
     fn set_nodelay(&self) {
