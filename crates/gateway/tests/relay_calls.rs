@@ -6,12 +6,13 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Mutex;
 
 use superpoll_gateway::relay::{Options, Relay, calls};
 use superpoll_rt::{BackendKind, Runtime, next_turn};
 
-/// Connections at a time.
-const AT_A_TIME: usize = 32;
+/// Connections at a time, where there are many.
+const MANY: usize = 32;
 
 const REQUEST: &[u8] = &[b'q'; 100];
 const ANSWER: &[u8] = &[b'a'; 200];
@@ -19,6 +20,7 @@ const ANSWER: &[u8] = &[b'a'; 200];
 /// Clients and an upstream that closes a connection with its answer.
 struct Load {
     relay: String,
+    at_a_time: usize,
     listener: TcpListener,
     clients: Vec<(TcpStream, Vec<u8>)>,
     upstreams: Vec<(TcpStream, Vec<u8>)>,
@@ -58,7 +60,7 @@ impl Load {
             self.done += 1;
             false
         });
-        while self.clients.len() < AT_A_TIME {
+        while self.clients.len() < self.at_a_time {
             let mut stream = TcpStream::connect(&self.relay).unwrap();
             stream.write_all(REQUEST).unwrap();
             stream.set_nonblocking(true).unwrap();
@@ -72,6 +74,7 @@ impl Load {
 struct PerConnection {
     total: f64,
     epoll_ctl: f64,
+    poll: f64,
 }
 
 struct Stage {
@@ -81,7 +84,7 @@ struct Stage {
 }
 
 impl Stage {
-    fn new(backend: BackendKind) -> Stage {
+    fn new(backend: BackendKind, at_a_time: usize) -> Stage {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let runtime = Runtime::builder().backend(backend).build().unwrap();
@@ -90,6 +93,7 @@ impl Stage {
         let relay = Relay::start(&runtime, &listen, &to, Options::default(), |_| {}).unwrap();
         let load = Load {
             relay: relay.listening().to_string(),
+            at_a_time,
             listener,
             clients: Vec::new(),
             upstreams: Vec::new(),
@@ -98,15 +102,15 @@ impl Stage {
         Stage { runtime, relay, load }
     }
 
-    /// Returns all calls so far, and those that watch a descriptor.
-    fn calls(&self) -> [u64; 2] {
+    /// Returns all calls so far, those that watch a descriptor, and the looks at several.
+    fn calls(&self) -> [u64; 3] {
         let poller = self.runtime.stats()[0].poller.calls;
         let (mut all, mut epoll_ctl) = (calls().total(), 0);
         for (name, count) in poller.by_name() {
             all += count;
             epoll_ctl += if name.starts_with("epoll_ctl") { count } else { 0 };
         }
-        [all, epoll_ctl]
+        [all, epoll_ctl, calls().poll]
     }
 
     /// Relays connections, with so many turns of the relay to each of the others.
@@ -123,9 +127,9 @@ impl Stage {
         }
         let connections = (self.load.done - done) as f64;
         let after = self.calls();
-        let [total, epoll_ctl] =
-            [0, 1].map(|index| (after[index] - before[index]) as f64 / connections);
-        PerConnection { total, epoll_ctl }
+        let [total, epoll_ctl, poll] =
+            [0, 1, 2].map(|index| (after[index] - before[index]) as f64 / connections);
+        PerConnection { total, epoll_ctl, poll }
     }
 }
 
@@ -143,10 +147,14 @@ fn early_in(percent: usize) -> impl Fn(usize) -> usize {
     }
 }
 
+/// Held by each test: the counters are the process's.
+static ALONE: Mutex<()> = Mutex::new(());
+
 #[test]
 fn the_calls_of_a_connection_follow_the_mood_and_come_back_with_it() {
+    let _alone = ALONE.lock();
     for backend in [BackendKind::Epoll, BackendKind::Adaptive] {
-        let mut stage = Stage::new(backend);
+        let mut stage = Stage::new(backend, MANY);
         // The mood, and the most calls of a connection, in all and to watch its sockets.
         let moods = [("early", 100, 11.5, 0.1), ("late", 0, 13.5, 2.05)];
         let mixed = [("nine in ten", 90, 12.0, 0.7), ("six in ten", 60, 13.0, 1.6)];
@@ -160,5 +168,18 @@ fn the_calls_of_a_connection_follow_the_mood_and_come_back_with_it() {
         stage.run(1000, early_in(100));
         let calls = stage.run(1000, early_in(100));
         assert!(calls.total <= 11.5 && calls.epoll_ctl <= 0.1, "{backend:?}: {calls:?}");
+    }
+}
+
+#[test]
+fn a_lone_connection_is_watched_because_looks_cost_more() {
+    let _alone = ALONE.lock();
+    for backend in [BackendKind::Epoll, BackendKind::Adaptive] {
+        let mut stage = Stage::new(backend, 1);
+        for percent in [100, 0, 60] {
+            stage.run(500, early_in(percent));
+            let calls = stage.run(1000, early_in(percent));
+            assert!(calls.poll <= 0.2, "{backend:?}, {percent} % early: {calls:?}");
+        }
     }
 }

@@ -30,6 +30,10 @@ use crate::sys;
 /// twelfth of adding them to epoll.
 const LOOKS: u8 = 12;
 
+/// The number of pairs from which on a look pays: it takes a wait that does not block, and a call of
+/// its own, and a pair needs two or three looks. Watching a pair takes two calls.
+const COMPANY: usize = 4;
+
 /// The state of a socket that was looked at.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(super) struct Seen {
@@ -143,6 +147,7 @@ impl DeferredPairs {
         count(Call::Poll);
         let failed = sys::poll_now(&mut request).is_err();
         let is_idle = self.progress.get() == self.seen.replace(self.progress.get());
+        let pays = request.len() / 2 >= COMPANY;
         let mut found = request.chunks_exact(2);
         let (mut left, mut any) = (false, false);
         for (_, entry) in entries.iter_mut().filter(|(_, entry)| entry.outcome.is_none()) {
@@ -158,7 +163,7 @@ impl DeferredPairs {
                 left = true;
                 continue;
             }
-            self.deferral.record(entry.after, entry.outcome != Some(Outcome::Watch));
+            self.deferral.record(entry.after, pays && entry.outcome != Some(Outcome::Watch));
             entry.waker.wake_by_ref();
         }
         if is_idle && !any {
