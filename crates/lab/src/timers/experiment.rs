@@ -42,6 +42,9 @@ impl Experiment for Timers {
             |row| ours(row) && row.insert_ns_median.is_some(),
             |row| row.to_tokio.headline(),
         );
+        let name = "timers that end: CPU / tokio";
+        let ends = |row: &Row| row.subject == "superpoll-rt" && row.late_ns_p50.is_some();
+        targets.add(name, 1.1, ends, |row| row.to_tokio.headline());
         targets.all
     }
 
