@@ -134,6 +134,7 @@ impl Plain {
             // More follows, so that the head does not travel alone.
             let flags = SendFlags::MORE | SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
             match send(self, part, flags) {
+                Ok(count) if count < part.len() => return Poll::Ready(Ok(Some(sent + count))),
                 Ok(count) => sent += count,
                 Err(error) if sent == 0 && error != Errno::AGAIN => {
                     return Poll::Ready(Err(error.into()));

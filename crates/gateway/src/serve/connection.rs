@@ -82,7 +82,7 @@ impl ListenerContext {
         let mut before = Bytes::new();
         let counters = &self.worker.counters;
         if self.is_behind_proxy() {
-            match timeout_at(until, proxy_protocol::read(&mut plain)).await {
+            match Box::pin(timeout_at(until, proxy_protocol::read(&mut plain))).await {
                 Ok(Ok(header)) => {
                     before = header.rest;
                     if let Some((client, local)) = header.addresses {
@@ -107,7 +107,9 @@ impl ListenerContext {
             is_challenge = session.alpn_protocol() == Some(ACME_TLS);
             shown = ClientCertificate::shown(session.peer_certificates());
         };
-        let accepted = timeout_at(until, tls::accept(tls, plain, before, notice)).await;
+        // A connection without encryption has a smaller future.
+        let handshake = Box::pin(timeout_at(until, tls::accept(tls, plain, before, notice)));
+        let accepted = handshake.await;
         peer.certificate = shown.map(Box::new);
         match accepted {
             // The handshake was all that the certificate authority wanted.

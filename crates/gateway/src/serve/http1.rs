@@ -115,7 +115,13 @@ pub(super) async fn serve(
         if can_park && !std::mem::take(&mut answers_first) && may_pass {
             let mut io = Watched { transport, before, io_activity: state.io_activity.clone() };
             // Most connections have no lane, and a smaller future.
-            let ended = Box::pin(lane::run(&state, &mut io, &mut check)).await;
+            let mut passing = Box::pin(lane::run(&state, &mut io, &mut check));
+            let ended = poll_fn(|cx| {
+                state.io_activity.begin_turn();
+                passing.as_mut().poll(cx)
+            })
+            .await;
+            drop(passing);
             Watched { transport, before, .. } = io;
             match ended {
                 LaneEnd::Irregular => {}
@@ -193,7 +199,9 @@ pub(super) async fn serve(
             }
             (ExitReason::Waits, below) if below.can_park() => {
                 let Some(Plan::Wait(then)) = state.plan.take() else { return };
-                let Some((stream, before)) = settle(below, read, &context).await else { return };
+                // Rare cases are kept out of the future that each connection has.
+                let settled = Box::pin(settle(below, read, &context)).await;
+                let Some((stream, before)) = settled else { return };
                 let before = (!before.is_empty()).then(|| Box::new(before));
                 let mut entry = state.entry.take();
                 entry.iter_mut().for_each(|entry| entry.detach());
@@ -243,7 +251,7 @@ pub(super) async fn serve(
             (ExitReason::TooSlow, below) => {
                 context.worker.counters.timed_out.add(1);
                 state.refused(408, &read);
-                return too_slow(below, &context, &active).await;
+                return Box::pin(too_slow(below, &context, &active)).await;
             }
             (ExitReason::Stalled, _) => return context.worker.counters.timed_out.add(1),
             (ExitReason::Closed | ExitReason::Waits, below) => {

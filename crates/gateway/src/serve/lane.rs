@@ -24,8 +24,8 @@ use crate::files::Representation;
 use crate::reply::Additions;
 use crate::upstream::Forwarder;
 use crate::upstream::lane::{
-    ClientFacts, Length, LimitTimer, Parsed, Passed, Progress, ReadBuffer, Sent, WriteBuffer,
-    parse, pass_file, room,
+    ClientFacts, LimitTimer, Parsed, Passed, Progress, ReadBuffer, Sent, WriteBuffer, parse,
+    pass_file, room,
 };
 
 /// How long the lane waits for the rest of a request's body. hyper need not have all of it before the
@@ -89,7 +89,8 @@ pub(super) async fn run(
         }
         let is_head = method == Method::HEAD;
         let passed = {
-            let answering = async {
+            // Moved once, since it is large.
+            let mut answering = pin!(async {
                 match &work {
                     Work::Proxy(forwarder, sent) => {
                         let way = (sent, &additions, &progress);
@@ -100,10 +101,9 @@ pub(super) async fn run(
                         pass_file(content, &additions, &progress, io).await
                     }
                 }
-            };
-            let (mut answering, mut is_counted) = (pin!(answering), false);
+            });
+            let mut is_counted = false;
             poll_fn(|cx| {
-                state.io_activity.begin_turn();
                 progress.is_last.set(is_last());
                 let passed = answering.as_mut().poll(cx);
                 if progress.status.get() > 0 && !is_counted {
@@ -154,7 +154,7 @@ pub(super) async fn run(
             }
             false => counters.broken.add(1),
         }
-        if !is_whole || progress.is_last.get() {
+        if !is_whole || progress.says_close.get() {
             state.io_activity.unused.set(!read.is_empty() || !io.before.is_empty());
             break LaneEnd::Exit(ExitReason::Closed);
         }
@@ -186,7 +186,6 @@ async fn next(
     // For bodies only, which come later than their heads.
     let mut limit: Option<Pin<Box<Sleep>>> = None;
     poll_fn(|cx| {
-        state.io_activity.begin_turn();
         loop {
             if has_new {
                 has_new = false;
@@ -248,14 +247,9 @@ fn take(state: &ConnectionState, read: &ReadBuffer, facts: &ClientFacts) -> Take
         _ => return Take::Irregular,
     };
     let (worker, peer) = (&state.context.worker, &state.peer);
-    if let Length::Known(length) = head.length
-        && length > worker.limits.get().body_bytes
-    {
-        return Take::Irregular;
-    }
     let route = worker.router().lane_for(&head, peer, &state.context.address);
     let Some((route, additions)) = route else { return Take::Irregular };
-    let behind = &bytes[head.len..];
+    let behind = (&bytes[head.len..], worker.limits.get().body_bytes);
     let (work, body) = match route {
         LaneRoute::File(file) => (Work::File(file), 0),
         LaneRoute::Proxy(forwarder) => {

@@ -63,6 +63,8 @@ struct DriverIo {
     /// Bytes that were read before.
     before: Bytes,
     replay: Rc<Cell<Replay>>,
+    /// The rest of the request that was sent before hyper had the connection, from a position on.
+    unsent: Option<(Vec<u8>, usize)>,
     /// hyper has nothing more to write, and all that it has written was flushed.
     is_flushed: Rc<Cell<bool>>,
 }
@@ -88,6 +90,28 @@ impl DriverIo {
 }
 
 impl DriverIo {
+    /// Sends the rest of the request that hyper's stands for.
+    fn send_along(&mut self) {
+        let Some((rest, mut at)) = self.unsent.take() else { return };
+        let (stream, task) = (&mut self.stream, self.task.borrow());
+        let cx = &mut Context::from_waker(&task);
+        let outcome = loop {
+            if at == rest.len() {
+                break Write::poll_flush(Pin::new(&mut *stream), cx);
+            }
+            match Write::poll_write(Pin::new(&mut *stream), cx, &rest[at..]) {
+                Poll::Ready(Ok(count @ 1..)) => at += count,
+                outcome => break outcome.map_ok(|_| ()),
+            }
+        };
+        match outcome {
+            Poll::Ready(Ok(())) if at == rest.len() => self.is_flushed.set(true),
+            Poll::Pending => self.unsent = Some((rest, at)),
+            // A server that reads no more may still answer, but gets no other request.
+            Poll::Ready(_) => {}
+        }
+    }
+
     /// Whether bytes of hyper are not sent. The first of them make hyper read.
     fn swallows(&self, cx: &Context<'_>) -> bool {
         if self.replay.get() == Replay::Waits {
@@ -107,6 +131,7 @@ impl Read for DriverIo {
         if self.replay.get() == Replay::Waits {
             return Poll::Pending;
         }
+        self.send_along();
         let before = &mut self.as_mut().get_mut().before;
         if !before.is_empty() {
             let count = before.len().min(room.remaining());
@@ -148,9 +173,11 @@ impl Write for DriverIo {
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         // hyper flushes the stream when its own buffer is empty.
-        let is_flushed = self.is_flushed.clone();
+        let (is_flushed, swallows) = (self.is_flushed.clone(), self.replay.get() != Replay::No);
         let outcome = self.poll(Write::poll_flush);
-        is_flushed.set(matches!(outcome, Poll::Ready(Ok(()))));
+        if !swallows {
+            is_flushed.set(matches!(outcome, Poll::Ready(Ok(()))));
+        }
         outcome
     }
 
@@ -272,22 +299,28 @@ impl Driver {
 impl Http1Connection {
     /// Speaks HTTP/1.1 over a stream.
     pub(super) async fn open(stream: Upstream) -> hyper::Result<Http1Connection> {
-        Http1Connection::over(stream, Bytes::new(), Replay::No).await
+        Http1Connection::over(stream, Bytes::new(), Replay::No, None).await
     }
 
     /// Reads the response to a request that was sent already, of which some bytes were read. The next
-    /// request stands for that one, and is not sent; those behind it are.
-    pub(super) async fn replay(stream: Upstream, before: Bytes) -> hyper::Result<Http1Connection> {
-        Http1Connection::over(stream, before, Replay::Waits).await
+    /// request stands for that one, and is not sent; those behind it are. `unsent` is the rest of the
+    /// request that is still to be sent, if there is one.
+    pub(super) async fn replay(
+        stream: Upstream,
+        before: Bytes,
+        unsent: Option<Vec<u8>>,
+    ) -> hyper::Result<Http1Connection> {
+        Http1Connection::over(stream, before, Replay::Waits, unsent).await
     }
 
     async fn over(
         stream: Upstream,
         before: Bytes,
         replay: Replay,
+        unsent: Option<Vec<u8>>,
     ) -> hyper::Result<Http1Connection> {
         let task = Rc::new(RefCell::new(Waker::noop().clone()));
-        let is_flushed = Rc::new(Cell::new(true));
+        let is_flushed = Rc::new(Cell::new(unsent.is_none()));
         let flushed = is_flushed.clone();
         let replay = Rc::new(Cell::new(replay));
         let below = DriverIo {
@@ -295,6 +328,7 @@ impl Http1Connection {
             task: task.clone(),
             before,
             replay: replay.clone(),
+            unsent: unsent.map(|rest| (rest, 0)),
             is_flushed: flushed,
         };
         let mut builder = Builder::new();
@@ -343,7 +377,8 @@ impl Http1Connection {
     /// Whether another request can be sent, as far as is known.
     pub(super) fn is_reusable(&mut self) -> bool {
         let _: Poll<()> = self.driver.poll(Waker::noop(), |_| Poll::Pending);
-        let is_ready = !self.driver.is_over && self.sender.is_ready();
+        let is_sent = self.driver.replay.get() == Replay::No || self.is_flushed();
+        let is_ready = !self.driver.is_over && self.sender.is_ready() && is_sent;
         // hyper has written the request that stands for another one, and read the response.
         if is_ready && self.driver.replay.get() == Replay::Yes {
             self.driver.replay.set(Replay::No);
@@ -362,5 +397,53 @@ impl Http1Connection {
     pub(super) fn into_stream(self) -> Option<(Upstream, Bytes)> {
         let parts = self.driver.connection?.into_parts();
         Some((parts.io.stream, parts.read_buf))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::os::unix::net::UnixStream;
+
+    use http::header::HOST;
+    use http_body::Body as _;
+    use superpoll_rt::Runtime;
+
+    use super::*;
+    use crate::transport::{Plain, Socket};
+
+    /// The response to a request that was sent in part is there at once, and the rest of the request is
+    /// sent before another one.
+    #[test]
+    fn no_request_follows_one_that_was_sent_in_part() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        socket2::SockRef::from(&ours).set_send_buffer_size(1).unwrap();
+        ours.set_nonblocking(true).unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        let rest: Vec<u8> = (0..200_000_u32).map(|at| (at * 7 >> 3) as u8).collect();
+        Runtime::new().unwrap().block_on(async {
+            let plain = Plain::new(Socket::Unix(ours)).unwrap();
+            let answer = Bytes::from_static(b"HTTP/1.1 299 Own\r\nContent-Length: 3\r\n\r\nabc");
+            let unsent = Some(rest.clone());
+            let opened = Http1Connection::replay(Upstream::Plain(plain), answer, unsent).await;
+            let mut connection = opened.unwrap();
+            let request = Request::builder().header(HOST, "a").body(Outgoing::empty());
+            let response = connection.send(&mut request.ok(), Duration::MAX).await;
+            let mut body = response.ok().unwrap().into_body();
+            let frame =
+                poll_fn(|cx| connection.poll(cx.waker(), |cx| Pin::new(&mut body).poll_frame(cx)));
+            assert_eq!(frame.await.unwrap().unwrap().into_data().unwrap(), "abc");
+            let (mut seen, mut room) = (Vec::new(), [0; 3000]);
+            while !connection.is_reusable() {
+                if let Ok(count) = theirs.read(&mut room) {
+                    seen.extend_from_slice(&room[..count]);
+                }
+                superpoll_rt::next_turn().await;
+            }
+            while let Ok(count @ 1..) = theirs.read(&mut room) {
+                seen.extend_from_slice(&room[..count]);
+            }
+            assert!(seen == rest, "{} of {} bytes", seen.len(), rest.len());
+        });
     }
 }

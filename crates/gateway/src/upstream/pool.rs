@@ -66,9 +66,10 @@ impl Idle {
         match self {
             Idle::Hyper(connection) => Some(connection),
             Idle::Raw(raw) => {
-                let (stream, read) = raw.into_parts();
+                let (stream, read, unsent) = raw.into_parts();
+                let is_at_rest = read.is_empty() && unsent.is_none();
                 let connection = Http1Connection::open(stream).await.ok();
-                connection.filter(|_| read.is_empty()).map(Box::new)
+                connection.filter(|_| is_at_rest).map(Box::new)
             }
         }
     }

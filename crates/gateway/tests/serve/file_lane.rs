@@ -140,3 +140,49 @@ fn an_answer_has_one_version_of_a_file() {
         assert_eq!(exchange(&mut slow, request).1.len(), LENGTH);
     }
 }
+
+/// Heads and files follow one another without a gap, whatever room a client leaves in its socket.
+#[test]
+fn files_come_whole_to_a_client_that_reads_slowly() {
+    const LENGTH: usize = 40_000;
+    const REQUESTS: usize = 1_000;
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("large.bin"), vec![b'~'; LENGTH]).unwrap();
+    for is_lane in [true, false] {
+        let stage = serve(superpoll_rt::BackendKind::Epoll, folder.path(), is_lane);
+        let request = "GET /f/large.bin HTTP/1.1\r\nHost: a\r\n\r\n";
+        let usual = exchange(&mut stage.connect(), request).0;
+        for round in 0..4_usize {
+            let mut slow = stage.connect();
+            let mut sender = slow.0.get_ref().try_clone().unwrap();
+            let sending = std::thread::spawn(move || {
+                (0..REQUESTS).for_each(|_| {
+                    std::io::Write::write_all(&mut sender, request.as_bytes()).unwrap();
+                });
+            });
+            let (mut seen, mut room, mut at) = (Vec::new(), vec![0; 300_000], round * 77);
+            for number in 0..REQUESTS {
+                let whole = |seen: &[u8]| {
+                    let end = seen.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
+                    (seen.len() >= end + LENGTH).then_some(end)
+                };
+                let end = loop {
+                    if let Some(end) = whole(&seen) {
+                        break end;
+                    }
+                    at = at.wrapping_mul(31).wrapping_add(round + 17);
+                    let most = 1 + at % [1_000, 9_001, 70_003, 300_000][round % 4];
+                    let count = slow.0.read(&mut room[..most]).unwrap();
+                    assert!(count > 0, "{is_lane} {number}");
+                    seen.extend_from_slice(&room[..count]);
+                };
+                let head = String::from_utf8_lossy(&seen[..end]).to_lowercase();
+                assert!(head.starts_with(&usual[0]), "{is_lane} {round} {number} {head:?}");
+                let body = &seen[end..end + LENGTH];
+                assert!(body.iter().all(|byte| *byte == b'~'), "{is_lane} {round} {number}");
+                seen.drain(..end + LENGTH);
+            }
+            sending.join().unwrap();
+        }
+    }
+}

@@ -471,3 +471,147 @@ fn long_bodies_come_whole_and_alone() {
         assert!(lane() - before >= 3 * LENGTHS.len() as u64, "{backend:?}");
     }
 }
+
+/// The body of a request that is larger than it may be is refused, also if it does not say so before.
+#[test]
+fn a_body_in_chunks_that_is_too_large_is_refused() {
+    for proxy in [", lane = false", ""] {
+        let origin = Origin::echo();
+        let text = config(&[&origin.address], "", proxy) + "[limits]\nbody_bytes = 100\n";
+        let gateway = Gateway::start(BackendKind::Epoll, &text);
+        let mut client = Client::connect(&gateway.address);
+        client.send(format!(
+            "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nc8\r\n{}\r\n0\r\n\r\n",
+            "x".repeat(200)
+        ));
+        assert_eq!(client.reply().status, 413, "{proxy}");
+        assert!(origin.seen().is_empty(), "{proxy}");
+    }
+}
+
+/// The changes of a route that has a path.
+#[test]
+fn a_path_is_taken_off_as_by_hyper() {
+    const FIELDS: [&str; 3] =
+        ["", "X-Forwarded-Prefix: /b\r\n", "X-Forwarded-Prefix: /b\r\nX-Forwarded-Prefix: /c\r\n"];
+    for options in [", strip_path = true", ", strip_path = true, trust_forwarded = true"] {
+        for path in ["/ab/9", "/ab/9?a=/ab/b", "/ab", "/ab?c", "/ab//e.example/9", "/ab/ab/9"] {
+            for fields in FIELDS {
+                let seen = |lane: &str| {
+                    let origin = Origin::echo();
+                    let text = config(&[&origin.address], "", &format!("{options}{lane}"))
+                        .replace("[[hosts.routes]]\n", "[[hosts.routes]]\npath = \"/ab\"\n");
+                    let gateway = Gateway::start(BackendKind::Epoll, &text);
+                    let mut client = Client::connect(&gateway.address);
+                    client.send(format!("GET {path} HTTP/1.1\r\nHost: a.example\r\n{fields}\r\n"));
+                    assert_eq!(client.reply().status, 200);
+                    lines(&origin.seen()[0].head)
+                };
+                assert_eq!(seen(""), seen(", lane = false"), "{options} {path} {fields}");
+            }
+        }
+    }
+}
+
+/// A request that has come before the server is told to end is answered, and its answer says that it
+/// is the last one.
+#[test]
+fn a_request_behind_a_response_is_answered_before_the_end() {
+    for proxy in [", lane = false", ""] {
+        let stopped: Arc<AtomicUsize> = Arc::default();
+        let goes_on = stopped.clone();
+        let origin = Origin::start(move |line| {
+            loop {
+                let seen = line.request()?;
+                if seen.line().contains("slow") {
+                    line.send("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nabc")?;
+                    wait(|| goes_on.load(Ordering::SeqCst) > 0);
+                    line.send("def")?;
+                } else {
+                    line.answer("behind")?;
+                }
+            }
+        });
+        let gateway = Gateway::start(BackendKind::Epoll, &config(&[&origin.address], "", proxy));
+        let mut client = Client::connect(&gateway.address);
+        client.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\nPOST /next HTTP/1.1\r\nHost: a\r\n\r\n");
+        let head = client.head().unwrap();
+        assert_eq!(head.field("connection"), None);
+        gateway.call(|_, server| server.stop());
+        stopped.store(1, Ordering::SeqCst);
+        let mut body = [0; 6];
+        client.reader.read_exact(&mut body).unwrap();
+        assert_eq!(&body, b"abcdef");
+        let behind = client.reply_to("POST");
+        let behind = behind.unwrap_or_else(|error| panic!("{proxy:?}: no answer: {error}"));
+        assert_eq!(behind.text(), "behind");
+        assert_eq!(behind.field("connection").unwrap(), "close");
+    }
+}
+
+/// Fields of requests in a response.
+#[test]
+fn fields_of_requests_in_responses_are_passed_on_as_by_hyper() {
+    const ANSWERS: [&[Answer]; 2] = [
+        &[("HTTP/1.1 200 OK\r\nContent-Length: 3\r\nHost: b\r\n\r\nabc", false)],
+        &[("HTTP/1.1 200 OK\r\nContent-Length: 3\r\nCookie: a=b\r\nCookie: c=d\r\n\r\nabc", false)],
+    ];
+    let mut wrong = Vec::new();
+    for answers in ANSWERS {
+        let lane = exchange(BackendKind::Epoll, "", &[FIRST], answers).0;
+        let hyper = exchange(BackendKind::Epoll, ", lane = false", &[FIRST], answers).0;
+        if lane != hyper {
+            wrong.push((lane.replies, hyper.replies));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// A request that fails on a connection that was idle before is sent as often as by hyper.
+#[test]
+fn a_body_in_chunks_is_sent_as_often_as_by_hyper() {
+    const ANSWERS: &[Answer] = &[("", true)];
+    for request in [
+        "POST /0 HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc",
+        "POST /0 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+        "PATCH /0 HTTP/1.1\r\nHost: a\r\n\r\n",
+        "PUT /0 HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc",
+        "PUT /0 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
+    ] {
+        compared(&[PLAIN, request], ANSWERS);
+    }
+}
+
+/// A response that hyper reads and that cannot be passed on is a failure like others.
+#[test]
+fn refused_responses_count_as_failures() {
+    for proxy in [", lane = false", ""] {
+        let origin = Origin::start(|line| {
+            if line.request()?.line().contains("coded") {
+                line.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n")?;
+            }
+            Ok(())
+        });
+        let gateway = Gateway::start(BackendKind::Epoll, &config(&[&origin.address], "", proxy));
+        for path in ["/coded", "/closed", "/closed"] {
+            assert_eq!(Client::connect(&gateway.address).get(path).status, 502);
+        }
+        let told = gateway.told();
+        assert!(told.iter().any(|(kind, ..)| *kind == "upstream-down"), "{proxy:?} {told:?}");
+    }
+}
+
+/// Bytes behind a response that hyper reads reach nobody, however the reads of hyper divide them.
+#[test]
+fn bytes_behind_an_irregular_response_reach_nobody() {
+    for length in [100, 8_000, 8_192, 8_193, 10_000, 16_000] {
+        let head = |length: usize| format!("HTTP/1.1 299 Own\r\nContent-Length: {length}\r\n\r\n");
+        let body = length - head(length).len();
+        let forged = "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged";
+        let answer: &str =
+            Box::leak(format!("{}{}{forged}", head(body), "x".repeat(body)).into_boxed_str());
+        let answers: &'static [Answer] = Box::leak(Box::new([(answer, false)]));
+        compared(&[FIRST, PLAIN, PLAIN], answers);
+        compared(&["HEAD /0 HTTP/1.1\r\nHost: a\r\n\r\n", PLAIN], answers);
+    }
+}

@@ -27,9 +27,10 @@ impl RawConnection {
         RawConnection { stream, read: ReadBuffer::default(), unsent: None }
     }
 
-    /// Returns the stream, and the bytes that were read of it.
-    pub(crate) fn into_parts(self) -> (Upstream, ReadBuffer) {
-        (self.stream, self.read)
+    /// Returns the stream, the bytes that were read of it, and the rest of a request that is still to be
+    /// sent.
+    pub(crate) fn into_parts(self) -> (Upstream, ReadBuffer, Option<Vec<u8>>) {
+        (self.stream, self.read, self.unsent.map(|(rest, at)| rest[at..].to_vec()))
     }
 
     /// Whether the last request was sent whole, and no byte is unused.

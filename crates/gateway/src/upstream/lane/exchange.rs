@@ -64,8 +64,10 @@ pub(crate) struct Sent {
 /// The state of an answer on its way to the client.
 #[derive(Default)]
 pub(crate) struct Progress {
-    /// The client's connection ends with the response.
+    /// The client's connection is to end with the response.
     pub(crate) is_last: Cell<bool>,
+    /// The head of the response says so.
+    pub(crate) says_close: Cell<bool>,
     /// The status of the response that is on its way to the client, or 0.
     pub(crate) status: Cell<u16>,
     /// The bytes of its body so far.
@@ -120,24 +122,26 @@ impl LimitTimer {
 }
 
 impl Forwarder {
-    /// Prepares a regular request, with its body at the beginning of `behind`. Returns the length of the
-    /// body there, too.
+    /// Prepares a regular request, with its body of at most `most` bytes at the beginning of `behind`.
+    /// Returns the length of the body there, too.
     pub(crate) fn prepare(
         &self,
         head: &RequestHead<'_, '_>,
-        behind: &[u8],
+        (behind, most): (&[u8], u64),
         client: &ClientFacts,
         io_activity: &Rc<IoActivity>,
     ) -> Parsed<(Sent, usize)> {
         let mut size = 0;
         let taken = match head.length {
-            Length::Known(length) if length > (SIZE - head.len) as u64 => return Parsed::Irregular,
+            Length::Known(length) if length > most.min((SIZE - head.len) as u64) => {
+                return Parsed::Irregular;
+            }
             length => body::whole(length, behind, |data| size += data.len()),
         };
         let taken = match taken {
-            Parsed::Regular(taken) => taken,
-            Parsed::Partial => return Parsed::Partial,
-            Parsed::Irregular => return Parsed::Irregular,
+            Parsed::Regular(taken) if size as u64 <= most => taken,
+            Parsed::Partial if size as u64 <= most => return Parsed::Partial,
+            _ => return Parsed::Irregular,
         };
         let mut bytes = Vec::with_capacity(head.len + size + 256);
         heads::request(head, client, self.changes(), &mut bytes);
@@ -155,7 +159,8 @@ impl Forwarder {
         let sent = Sent {
             bytes,
             is_head: head.method == Method::HEAD,
-            repeats: is_idempotent(&head.method),
+            // As through hyper, where a body without a length is not kept.
+            repeats: is_idempotent(&head.method) && head.length != Length::Chunked,
             io_activity: io_activity.clone(),
         };
         Parsed::Regular((sent, taken))
@@ -190,12 +195,9 @@ impl Forwarder {
                 Err(Missed::ClientGone) => return Passed::Cut,
                 Err(Missed::Failed(failed, is_sent)) => (failed, is_sent),
                 Err(Missed::Irregular(was_idle, left)) => {
-                    let passed = self.pass_irregular(lease, sent.is_head, was_idle, left);
+                    let passed = Box::pin(self.pass_irregular(lease, sent.is_head, was_idle, left));
                     match unless_gone(client, passed).await {
-                        Some(Ok(response)) => {
-                            group.worked(index);
-                            return Passed::Answered(response);
-                        }
+                        Some(Ok(response)) => return Passed::Answered(response),
                         Some(Err(failed)) => (failed, true),
                         None => return Passed::Cut,
                     }
@@ -277,18 +279,21 @@ impl Forwarder {
                     let is_full = connection.read.is_full();
                     match begin(connection, (sent, additions, progress), out) {
                         Parsed::Regular(mut begun) => {
+                            begun.stays &= matches!(written, Poll::Ready(Ok(())));
                             if written.is_pending() {
                                 connection.send_along(&sent.bytes[at..]);
-                                begun.stays = false;
                             }
                             return Poll::Ready(Ok(begun));
                         }
-                        Parsed::Irregular if written.is_ready() || is_full => {
+                        Parsed::Partial if !is_full => {}
+                        Parsed::Irregular | Parsed::Partial => {
+                            // Behind a failure there is no rest to send, and no other request.
+                            if !matches!(written, Poll::Ready(Ok(()))) {
+                                connection.send_along(&sent.bytes[at..]);
+                            }
                             let left = due.saturating_duration_since(Instant::now());
                             return Poll::Ready(Err(Missed::Irregular(was_idle, left)));
                         }
-                        Parsed::Irregular => break,
-                        Parsed::Partial => {}
                     }
                 }
                 match connection.poll_read(cx) {
@@ -406,11 +411,12 @@ impl Forwarder {
         let raw = lease.raw.take().ok_or_else(|| lost(SendFailure::Unsent))?;
         let method = if is_head { Method::HEAD } else { Method::GET };
         let request = Request::builder().method(method).header(HOST, "a").body(Outgoing::empty());
-        let (stream, read) = raw.into_parts();
+        let (stream, read, unsent) = raw.into_parts();
         let before = Bytes::copy_from_slice(read.bytes());
-        let opened = Http1Connection::replay(stream, before).await;
+        let opened = Http1Connection::replay(stream, before, unsent).await;
         let mut connection = Box::new(opened.map_err(|_| lost(SendFailure::Unsent))?);
         let response = connection.send(&mut request.ok(), left).await.map_err(lost)?;
+        lease.pool.group.worked(lease.index);
         lease.connection = Some(connection);
         let mut answered = Some((response, lease));
         let passed = poll_fn(|cx| match answered.take() {
@@ -451,6 +457,7 @@ fn begin(
         Parsed::Partial => return Parsed::Partial,
         Parsed::Irregular => return Parsed::Irregular,
     };
+    progress.says_close.set(progress.is_last.get());
     heads::response(&head, additions, progress.is_last.get(), out);
     let begun = Begun { status: head.status, length: head.length, stays: !head.closes };
     let len = head.len;
@@ -507,6 +514,7 @@ pub(crate) async fn pass_file(
     client: &mut impl Client,
 ) -> Passed {
     let mut out = WriteBuffer::new();
+    progress.says_close.set(progress.is_last.get());
     heads::file(lines, additions, progress.is_last.get(), &mut out.0);
     progress.status.set(200);
     let (head, bytes) = (&out.0, bytes.map_or(&[][..], |bytes| bytes));

@@ -76,8 +76,14 @@ struct Believed {
 
 impl Believed {
     /// Looks at a field, and returns whether it is passed on as it is.
-    fn passes(&mut self, name: &[u8], value: &[u8], client: &ClientFacts) -> bool {
+    fn passes(
+        &mut self,
+        name: &[u8],
+        value: &[u8],
+        (client, changes): (&ClientFacts, Changes<'_>),
+    ) -> bool {
         match name {
+            b"x-forwarded-prefix" if changes.prefix.is_some() => return false,
             b"x-forwarded-for" if client.address.is_some() => {
                 // A value that is no text is left out.
                 if value.iter().all(|byte| matches!(byte, b'\t' | b' '..=b'~')) {
@@ -119,7 +125,7 @@ pub(crate) fn request(
         // The host is there already, and the length follows.
         let passes = match about(name) {
             About::Cookie | About::Other => true,
-            About::Asker => changes.trusts && believed.passes(name, value, client),
+            About::Asker => changes.trusts && believed.passes(name, value, (client, changes)),
             _ => false,
         };
         if passes {

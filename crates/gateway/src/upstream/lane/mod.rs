@@ -51,7 +51,6 @@ mod splice;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use body::Length;
 pub(crate) use buffer::{ReadBuffer, WriteBuffer};
 pub(super) use connection::RawConnection;
 pub(crate) use exchange::{LimitTimer, Passed, Progress, Sent, pass_file};

@@ -54,12 +54,15 @@ pub(crate) fn parse<'h, 'b>(
         return Parsed::Irregular;
     }
     let fields: &'h [Header<'b>] = response.headers;
-    let (mut said, mut is_chunked, mut closes, mut has_date) = (None, false, false, false);
+    let (mut said, mut is_chunked, mut closes) = (None, false, false);
+    let (mut has_date, mut has_cookie) = (false, false);
     let names = lines.names;
     for field in fields {
         let value = field.value;
         match about(names.lower(field), value, &lines) {
-            About::Nothing | About::Host | About::Cookie | About::MaxForwards => {}
+            About::Nothing | About::MaxForwards => {}
+            // hyper joins several.
+            About::Cookie if !has_cookie => has_cookie = true,
             About::Length(length) if said.is_none() => said = Some((length, value)),
             About::Chunked if !is_chunked => is_chunked = true,
             About::Closes => closes = true,
