@@ -158,10 +158,18 @@ impl Chunks {
     }
 }
 
+/// Takes blanks off both ends. HTTP has two of them, fewer than ASCII (RFC 9110, section 5.6.3).
+fn without_blanks(text: &[u8]) -> &[u8] {
+    let is_text = |byte: &u8| !matches!(byte, b' ' | b'\t');
+    let Some(start) = text.iter().position(is_text) else { return b"" };
+    let end = text.iter().rposition(is_text).map_or(start, |last| last + 1);
+    &text[start..end]
+}
+
 /// Whether a line is a field with a name and a value.
 fn is_field(line: &[u8]) -> bool {
     let Some(colon) = memchr(b':', line) else { return false };
-    let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
+    let (name, value) = (&line[..colon], without_blanks(&line[colon + 1..]));
     HeaderName::from_bytes(name).is_ok() && HeaderValue::from_bytes(value).is_ok()
 }
 
@@ -174,7 +182,7 @@ fn size(line: &[u8]) -> Option<(u64, usize)> {
         return None;
     }
     let extension = &line[digits..];
-    let is_fit = match extension.trim_ascii_start() {
+    let is_fit = match without_blanks(extension) {
         [] => true,
         [first, ..] => *first == b';',
     };
