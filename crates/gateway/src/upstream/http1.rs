@@ -420,7 +420,7 @@ mod tests {
         socket2::SockRef::from(&ours).set_send_buffer_size(1).unwrap();
         ours.set_nonblocking(true).unwrap();
         theirs.set_nonblocking(true).unwrap();
-        let rest: Vec<u8> = (0..200_000_u32).map(|at| (at * 7 >> 3) as u8).collect();
+        let rest: Vec<u8> = (0..200_000_u32).map(|at| ((at * 7) >> 3) as u8).collect();
         Runtime::new().unwrap().block_on(async {
             let plain = Plain::new(Socket::Unix(ours)).unwrap();
             let answer = Bytes::from_static(b"HTTP/1.1 299 Own\r\nContent-Length: 3\r\n\r\nabc");

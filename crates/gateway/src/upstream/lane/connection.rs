@@ -119,7 +119,7 @@ mod tests {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         socket2::SockRef::from(&ours).set_send_buffer_size(1).unwrap();
         ours.set_nonblocking(true).unwrap();
-        let request: Vec<u8> = (0..200_000_u32).map(|at| (at * 7 >> 3) as u8).collect();
+        let request: Vec<u8> = (0..200_000_u32).map(|at| ((at * 7) >> 3) as u8).collect();
         Runtime::new().unwrap().block_on(async {
             let plain = Plain::new(Socket::Unix(ours)).unwrap();
             let mut connection = RawConnection::new(Upstream::Plain(plain));
