@@ -71,8 +71,8 @@ impl<T: AsFd> AsyncFd<T> {
     /// give nothing is unnecessary. This holds for TCP, and for reads that begin after this call.
     ///
     /// Returns false where the answer is not known: for a descriptor that was not [made for
-    /// it](AsyncFd::detecting_eof) or has not been waited for, on `select`, which does not report it,
-    /// and on `uring`, which cannot tell an urgent byte from any other.
+    /// it](AsyncFd::detecting_eof) or has not been waited for, and on `select`, which does not
+    /// report it.
     pub fn has_eof(&self) -> bool {
         self.registration.has_eof()
     }
@@ -207,8 +207,9 @@ impl<T: AsFd> AsyncFd<T> {
         direction: Direction,
         mut operation: impl FnMut(&T) -> io::Result<R>,
     ) -> io::Result<R> {
-        self.registration
-            .try_io(direction, || operation(&self.io).map(|result| (result, IoState::Ready)))
+        self.registration.try_io(self.io.as_fd(), direction, || {
+            operation(&self.io).map(|result| (result, IoState::Ready))
+        })
     }
 
     pub(crate) fn registration(&self) -> &IoRegistration {

@@ -38,12 +38,10 @@ use crate::timer_wheel::{DEFAULT_SLACK, Wheel};
 use crate::trace;
 
 mod current;
-mod marks;
 mod read_ahead;
 mod shrink;
 
 pub(crate) use current::{owned as current, with};
-use marks::UncheckedStreams;
 use shrink::ShrinkChecks;
 
 /// The settings of an engine at its start.
@@ -114,8 +112,6 @@ pub(crate) struct Engine {
     /// The sources whose bytes can be read before their tasks are woken, and memory for that.
     read_ahead_queue: RefCell<VecDeque<Key>>,
     pool: RefCell<Vec<Vec<u8>>>,
-    /// The streams that may have been read up to an urgent byte.
-    unchecked: UncheckedStreams,
     /// The operations that are under way for tasks.
     pub operations: Operations,
 }
@@ -153,7 +149,6 @@ impl Engine {
             waits_first: settings.waits_first,
             read_ahead_queue: RefCell::default(),
             pool: RefCell::default(),
-            unchecked: UncheckedStreams::default(),
             operations: Operations::default(),
         })
     }
@@ -360,10 +355,7 @@ impl Engine {
         }
         for event in &*events {
             let effects = self.sources.borrow_mut().report(event);
-            let Some(effects) = effects else {
-                self.handle_check_timer(event.key());
-                continue;
-            };
+            let Some(effects) = effects else { continue };
             if let Some(interest) = effects.narrowed {
                 // Refused only for a stale key, of which there are no events.
                 let _ = self.modify(event.key(), interest);
@@ -476,10 +468,7 @@ impl Engine {
         self.take_messages();
         self.run_tasks();
         self.counters.begin_wait();
-        let mut timeout = self.timeout();
-        if self.check_marks_before_wait(timeout != Some(Duration::ZERO)) {
-            timeout = self.timeout();
-        }
+        let timeout = self.timeout();
         let outcome = if timeout == Some(Duration::ZERO) || !self.spin.borrow().is_on() {
             self.poll(timeout).map(drop)
         } else {

@@ -183,7 +183,8 @@ where
     }
 
     pub(crate) fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.registration().try_io(Direction::Read, || read_from(self.get_ref(), buffer))
+        self.registration()
+            .try_io(self.get_ref().as_fd(), Direction::Read, || read_from(self.get_ref(), buffer))
     }
 
     pub(crate) fn poll_read_vectored(
@@ -217,7 +218,8 @@ where
     }
 
     pub(crate) fn try_write(&self, buffer: &[u8]) -> io::Result<usize> {
-        self.registration().try_io(Direction::Write, || write_to(self.get_ref(), buffer))
+        self.registration()
+            .try_io(self.get_ref().as_fd(), Direction::Write, || write_to(self.get_ref(), buffer))
     }
 
     pub(crate) fn poll_write_vectored(

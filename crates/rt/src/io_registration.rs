@@ -153,16 +153,10 @@ impl IoRegistration {
         self.flags.set(self.flags.get() | flag);
     }
 
-    /// Returns the interest that is watched together with a direction. On a ring each arrival looks
-    /// like an urgent byte, and the poller would have to ask the kernel each time.
-    fn extra_interest(&self, engine: &Engine, direction: Direction) -> Interest {
+    /// Returns the interest that is watched together with a direction.
+    fn extra_interest(&self, direction: Direction) -> Interest {
         match direction {
-            Direction::Read
-                if self.flags.get() & DETECTS_EOF != 0
-                    && engine.short_reads != ShortReads::Checked =>
-            {
-                Interest::PRIORITY
-            }
+            Direction::Read if self.flags.get() & DETECTS_EOF != 0 => Interest::PRIORITY,
             _ => Interest::NONE,
         }
     }
@@ -216,7 +210,7 @@ impl IoRegistration {
         loop {
             match operation() {
                 Ok((result, after)) => {
-                    self.finish(direction, tick, after);
+                    self.finish(fd, direction, tick, after);
                     return Poll::Ready(Ok(result));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -232,6 +226,7 @@ impl IoRegistration {
     /// remembered: a direction without waiters need not be watched.
     pub(crate) fn try_io<R>(
         &self,
+        fd: BorrowedFd<'_>,
         direction: Direction,
         mut operation: impl FnMut() -> io::Result<(R, IoState)>,
     ) -> io::Result<R> {
@@ -252,7 +247,7 @@ impl IoRegistration {
         loop {
             match operation() {
                 Ok((result, after)) => {
-                    self.finish(direction, tick, after);
+                    self.finish(fd, direction, tick, after);
                     return Ok(result);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -499,9 +494,7 @@ impl IoRegistration {
             self.request_read_ahead(engine, key, direction, source);
             // Where the poller has to be called anyway.
             interest.map_or(WaitState::Watched, |_| {
-                WaitState::NeedsInterest(
-                    source.add_interest(self.extra_interest(engine, direction)),
-                )
+                WaitState::NeedsInterest(source.add_interest(self.extra_interest(direction)))
             })
         });
         match known {
@@ -531,8 +524,8 @@ impl IoRegistration {
     ) -> io::Result<()> {
         let mode = self.mode(engine);
         let drained = self.drained.take() | direction.bit();
-        let interest = (direction.interest() | self.extra_interest(engine, direction) | urgent)
-            & allowed(mode);
+        let interest =
+            (direction.interest() | self.extra_interest(direction) | urgent) & allowed(mode);
         let ready = IoRegistration::ready_at_first(engine, drained);
         let key = engine.register(fd, interest, mode, ready)?;
         self.set_engine_key(engine, key);

@@ -44,8 +44,7 @@ pub(crate) enum ShortReads {
     /// which costs nothing, and reports an urgent byte. Pipes are watched with a level trigger.
     Watched,
     /// The poller cannot report an urgent byte: each arrival looks like one. So the engine asks the
-    /// sockets that were read, together and [some time later](crate::engine), and reads a pipe until
-    /// it would block.
+    /// socket (`SIOCATMARK`), and reads a pipe until it would block.
     Checked,
 }
 

@@ -140,10 +140,6 @@ const HAS_MARK: u8 = 2;
 /// In a source's flags: the engine is going to read.
 const QUEUED: u8 = 4;
 
-/// In a source's flags: a read has given less than it had room for, and the engine has not checked
-/// since whether that was because of an urgent byte.
-const UNCHECKED: u8 = 8;
-
 /// One registered descriptor.
 #[derive(Debug)]
 pub(crate) struct Source {
@@ -156,7 +152,7 @@ pub(crate) struct Source {
     ready: u8,
     /// Directions in which nothing will ever block again.
     closed: u8,
-    /// [`HAS_EOF`] and the flags that follow it, in one byte: each idle connection pays for the
+    /// [`HAS_EOF`], [`HAS_MARK`] and [`QUEUED`], in one byte: each idle connection pays for the
     /// size of a source.
     flags: u8,
     tick: u32,
@@ -362,21 +358,6 @@ impl Source {
         if self.tick == tick {
             self.ready &= !direction.bit() | self.closed;
         }
-    }
-
-    /// Notes that a read may have ended at an urgent byte. Returns whether the engine does not know
-    /// of that yet.
-    #[inline]
-    pub(crate) fn begin_check(&mut self) -> bool {
-        let is_new = !self.is(UNCHECKED);
-        self.flags |= UNCHECKED;
-        is_new
-    }
-
-    /// Ends that. Returns the descriptor to check, unless the source will be read in any case.
-    pub(crate) fn end_check(&mut self) -> Option<RawFd> {
-        self.flags &= !UNCHECKED;
-        (self.ready & Direction::Read.bit() == 0).then_some(self.fd)
     }
 
     /// Notes that an operation would have blocked. A condition that was taken for the end, such as

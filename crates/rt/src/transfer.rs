@@ -90,8 +90,18 @@ pub fn poll_splice(
                 source_registration.mark_used();
                 target_registration.mark_used();
                 if moved > 0 {
-                    source_registration.finish(Direction::Read, source_tick, IoState::Ready);
-                    target_registration.finish(Direction::Write, target_tick, IoState::Ready);
+                    source_registration.finish(
+                        source,
+                        Direction::Read,
+                        source_tick,
+                        IoState::Ready,
+                    );
+                    target_registration.finish(
+                        target,
+                        Direction::Write,
+                        target_tick,
+                        IoState::Ready,
+                    );
                 }
                 return Poll::Ready(Ok(moved));
             }

@@ -202,7 +202,7 @@ impl<T: Write> AsyncWrite for FuturesIo<T> {
 }
 
 macro_rules! read_straight {
-    ($($type:ty: |$stream:ident| $fd:expr, ahead: $ahead:expr;)*) => {$(
+    ($($type:ty: |$stream:ident| $fd:expr),* $(,)?) => {$(
         impl Read for $type {
             fn poll_read(
                 self: Pin<&mut Self>,
@@ -216,14 +216,11 @@ macro_rules! read_straight {
                     });
                 }
                 let requested = buffer.remaining();
-                $fd.registration().allow_read_ahead(if $ahead { requested } else { 0 });
-                let outcome = $fd.poll_with(cx, Direction::Read, |io| {
+                $fd.poll_with(cx, Direction::Read, |io| {
                     count(Call::Read);
                     let done = sys::buffer::read_to_cursor(io.as_fd(), &mut buffer)?;
                     Ok(((), IoState::after(done, requested)))
-                });
-                $fd.registration().allow_read_ahead(0);
-                outcome
+                })
             }
         }
     )*};
@@ -280,9 +277,8 @@ macro_rules! write_through {
 }
 
 read_straight! {
-    net::TcpStream: |stream| stream.async_fd(), ahead: true;
-    // The descriptor may be exchanged for another.
-    AsyncFd<TcpStream>: |stream| stream, ahead: false;
+    net::TcpStream: |stream| stream.async_fd(),
+    AsyncFd<TcpStream>: |stream| stream,
 }
 
 // Only these streams' own reading can interpret a short read: descriptors may come along.

@@ -165,7 +165,7 @@ impl<T: AsyncWrite> futures_io::AsyncWrite for Compat<T> {
 }
 
 macro_rules! read_straight {
-    ($($type:ty: |$stream:ident| $fd:expr, ahead: $ahead:expr;)*) => {$(
+    ($($type:ty: |$stream:ident| $fd:expr),* $(,)?) => {$(
         impl AsyncRead for $type {
             fn poll_read(
                 self: Pin<&mut Self>,
@@ -181,13 +181,10 @@ macro_rules! read_straight {
                     }
                 }
                 let requested = buffer.remaining();
-                $fd.registration().allow_read_ahead(if $ahead { requested } else { 0 });
-                let outcome = $fd.poll_with(cx, Direction::Read, |io| {
+                $fd.poll_with(cx, Direction::Read, |io| {
                     let done = sys::buffer::read_to_buf(io.as_fd(), buffer)?;
                     Ok(((), IoState::after(done, requested)))
-                });
-                $fd.registration().allow_read_ahead(0);
-                outcome
+                })
             }
         }
     )*};
@@ -245,9 +242,8 @@ macro_rules! write_through {
 }
 
 read_straight! {
-    net::TcpStream: |stream| stream.async_fd(), ahead: true;
-    // The descriptor may be exchanged for another.
-    AsyncFd<TcpStream>: |stream| stream, ahead: false;
+    net::TcpStream: |stream| stream.async_fd(),
+    AsyncFd<TcpStream>: |stream| stream,
 }
 
 // Only these streams' own reading can interpret a short read: descriptors may come along.

@@ -1,7 +1,9 @@
 //! The end of an operation: what a read that gave less than requested, or a write that took less
 //! than offered, means for the descriptor; [`short_reads`](crate::short_reads) says why.
 
-use superpoll::Interest;
+use std::os::fd::BorrowedFd;
+
+use superpoll::{Interest, call};
 
 use super::{IoRegistration, PACKETS, URGENT};
 use crate::engine::{self, Engine};
@@ -22,9 +24,9 @@ impl IoRegistration {
     }
 
     /// Returns whether a read that gave less than was asked for may have left bytes that the source
-    /// does not know about, and that nothing reports later.
+    /// does not know about.
     #[inline]
-    fn may_leave_more(&self, engine: &Engine, after: IoState) -> bool {
+    fn may_leave_more(&self, engine: &Engine, fd: BorrowedFd<'_>, after: IoState) -> bool {
         let is_packet = after == IoState::DrainedOrPacket;
         match engine.short_reads {
             ShortReads::Reported => false,
@@ -35,29 +37,29 @@ impl IoRegistration {
                 self.set_flag(URGENT);
                 false
             }
-            ShortReads::Checked => is_packet,
+            ShortReads::Checked => is_packet || call::is_at_mark(fd),
         }
     }
 
     /// Notes that an operation was done.
     #[inline]
-    pub(crate) fn finish(&self, direction: Direction, tick: u32, after: IoState) {
+    pub(crate) fn finish(
+        &self,
+        fd: BorrowedFd<'_>,
+        direction: Direction,
+        tick: u32,
+        after: IoState,
+    ) {
         if after != IoState::Ready {
             engine::with(|engine| match self.key_on(engine) {
                 Some(key) => {
                     let is_read = direction == Direction::Read;
-                    let marks = is_read && self.may_leave_more(engine, after);
-                    let is_unchecked = is_read && engine.short_reads == ShortReads::Checked;
-                    let is_new = engine.source(key, |source| {
-                        if marks || is_read && source.has_mark() {
-                            return false;
+                    let marks = is_read && self.may_leave_more(engine, fd, after);
+                    engine.source(key, |source| {
+                        if !(marks || is_read && source.has_mark()) {
+                            source.mark_drained(direction, tick);
                         }
-                        source.mark_drained(direction, tick);
-                        is_unchecked && source.begin_check()
                     });
-                    if is_new == Some(true) {
-                        engine.check_mark_later(key);
-                    }
                 }
                 // The poller checks when it learns of the descriptor, and reports the remaining
                 // bytes.

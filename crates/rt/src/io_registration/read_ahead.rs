@@ -38,18 +38,10 @@ impl IoRegistration {
         if let Some(read_ahead) = self.read_ahead() {
             return self.poll_from_read_ahead(cx, read_ahead, room);
         }
-        self.allow_read_ahead(room.len());
+        self.requested.set(room.len().min(READ_AHEAD_BYTES) as u16);
         let outcome = self.poll(cx, fd, Direction::Read, || read(room));
-        self.allow_read_ahead(0);
+        self.requested.set(0);
         outcome
-    }
-
-    /// Lets the engine read up to `bytes` bytes for the wait that may begin now, until the next call
-    /// with 0. As with [`poll_read`](IoRegistration::poll_read), every read of the stream has to check
-    /// for the bytes.
-    #[inline]
-    pub(crate) fn allow_read_ahead(&self, bytes: usize) {
-        self.requested.set(bytes.min(READ_AHEAD_BYTES) as u16);
     }
 
     fn poll_from_read_ahead(

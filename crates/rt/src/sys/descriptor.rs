@@ -2,9 +2,9 @@
 
 use std::io;
 use std::mem;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 #[cfg(feature = "tokio-context")]
-use std::os::fd::FromRawFd;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{FromRawFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Set when the kernel does not have `close_range(2)` (before Linux 5.9), or a filter of system
@@ -44,30 +44,6 @@ pub(crate) fn duplicate(number: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(duplicate) })
 }
 
-/// Returns for each stream socket whether the next byte is an urgent one (`SIOCATMARK`), by a single
-/// call unless some of them have bytes. A number that is not open, or means another file by now, may
-/// count as such a socket.
-pub(crate) fn are_at_mark(fds: &[RawFd]) -> Vec<bool> {
-    const SIOCATMARK: libc::c_ulong = 0x8905;
-    let events = libc::POLLIN | libc::POLLPRI;
-    let mut slots: Vec<libc::pollfd> =
-        fds.iter().map(|&fd| libc::pollfd { fd, events, revents: 0 }).collect();
-    // SAFETY: the kernel reads and writes this many entries, which outlive the call.
-    let found = unsafe { libc::poll(slots.as_mut_ptr(), slots.len() as libc::nfds_t, 0) };
-    let is_at_mark = |slot: &libc::pollfd| {
-        // If the call has failed, each socket has to be asked.
-        if found >= 0 && slot.revents & events == 0 {
-            return false;
-        }
-        let mut is_there: libc::c_int = 0;
-        // SAFETY: the kernel writes one integer, which outlives the call; a descriptor without marks
-        // is refused.
-        unsafe { libc::ioctl(slot.fd, SIOCATMARK as _, &raw mut is_there) };
-        is_there != 0
-    };
-    slots.iter().map(is_at_mark).collect()
-}
-
 /// Sets `O_NONBLOCK` on the open file, unless it is set.
 pub(crate) fn set_nonblocking(fd: impl AsFd) -> io::Result<()> {
     let fd = fd.as_fd().as_raw_fd();
@@ -90,32 +66,7 @@ pub(crate) fn set_nonblocking(fd: impl AsFd) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
-
-    #[test]
-    fn only_sockets_that_stand_before_an_urgent_byte_are_at_a_mark() {
-        let pair = || {
-            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-            let client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-            client.set_nodelay(true).unwrap();
-            (listener.accept().unwrap().0, client)
-        };
-        let (mut reader, mut writer) = pair();
-        let (idle, _peer) = pair();
-        let (full, mut other) = pair();
-        other.write_all(b"abc").unwrap();
-        writer.write_all(b"abc").unwrap();
-        socket2::SockRef::from(&writer).send_out_of_band(b"!").unwrap();
-        writer.write_all(b"def").unwrap();
-        let fds = [idle.as_raw_fd(), reader.as_raw_fd(), -1, full.as_raw_fd()];
-        assert_eq!(are_at_mark(&fds), [false; 4]);
-        let mut room = [0; 10];
-        assert_eq!(reader.read(&mut room).unwrap(), 3, "the read ends at the byte");
-        assert_eq!(are_at_mark(&fds), [false, true, false, false]);
-        assert_eq!(reader.read(&mut room).unwrap(), 3);
-        assert_eq!(are_at_mark(&fds), [false; 4]);
-        assert!(are_at_mark(&[]).is_empty());
-    }
+    use std::io::{PipeReader, PipeWriter, Read, pipe};
 
     fn is_over(mut reader: PipeReader) -> bool {
         matches!(reader.read(&mut [0]), Ok(0))

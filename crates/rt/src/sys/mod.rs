@@ -10,5 +10,4 @@ pub(crate) mod process;
 pub(crate) mod run_queue;
 pub(crate) mod signal;
 pub(crate) mod thread_slot;
-pub(crate) mod timer;
 pub(crate) mod transfer;

@@ -204,7 +204,7 @@ impl UnixStream {
             return outcome;
         }
         let requested = buffer.len();
-        self.fd.registration().try_io(Direction::Read, || {
+        self.fd.registration().try_io(self.fd.as_fd(), Direction::Read, || {
             read(self.fd.get_ref(), &mut [IoSliceMut::new(buffer)], requested)
         })
     }
@@ -215,7 +215,9 @@ impl UnixStream {
     ///
     /// `WouldBlock` if there is no room, or any error of `send(2)`.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        self.fd.registration().try_io(Direction::Write, || write(self.fd.get_ref(), bytes))
+        self.fd
+            .registration()
+            .try_io(self.fd.as_fd(), Direction::Write, || write(self.fd.get_ref(), bytes))
     }
 
     passing!(drains: true, "bytes, perhaps only a part,");
