@@ -191,7 +191,7 @@ fn no_more_is_read_than_was_asked_for() {
     let Some(runtime) = runtime() else { return };
     runtime
         .block_on(async {
-            for (stream, _client) in cancelled_reads(6, b"hello world", 3).await? {
+            for (stream, _client) in cancelled_reads(12, b"hello world", 3).await? {
                 let (mut socket, rest) = stream.into_parts();
                 assert_eq!(rest, b"hel");
                 let mut text = [0; 20];
@@ -207,7 +207,7 @@ fn nothing_is_read_ahead_for_a_wait_for_readiness() {
     let Some(runtime) = runtime() else { return };
     runtime
         .block_on(async {
-            let mut list = connections(6).await?;
+            let mut list = connections(12).await?;
             for (stream, _) in &mut list {
                 let mut buffer = [0; 8];
                 assert!(poll_once(stream.read(&mut buffer)).await.is_none());

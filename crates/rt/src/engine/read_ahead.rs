@@ -6,6 +6,7 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::task::Waker;
 
 use superpoll::backend::{Backend, Context, Deadline, Lengths, Lifecycle, Memory, Status, Synced};
+use superpoll::batch::MIN_BATCH;
 use superpoll::operation::{Gain, Operation, Progress};
 use superpoll::{Error, Events, Key, Poller, Watch};
 
@@ -14,9 +15,6 @@ use crate::callbacks;
 use crate::counters::count;
 use crate::operations;
 use crate::sources::Source;
-
-/// Fewer reads than this are left to their tasks, for which a call each costs less.
-const MIN_BATCH: usize = 4;
 
 /// How many reads are made for tasks with one wait. Their bytes, and the sockets in the kernel, are still in the
 /// processor's caches when the tasks run.

@@ -9,6 +9,7 @@ mod chat;
 mod curl;
 mod example;
 mod http;
+mod mixed_reads;
 mod options;
 mod tcp;
 mod tls;
