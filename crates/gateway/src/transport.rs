@@ -355,6 +355,32 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for Layered<T> {
     }
 }
 
+/// Writes all bytes behind the position `at`, which it moves, and flushes them.
+pub(crate) fn poll_write_all(
+    stream: &mut (impl hyper::rt::Write + Unpin),
+    cx: &mut Context<'_>,
+    bytes: &[u8],
+    at: &mut usize,
+) -> Poll<io::Result<()>> {
+    while *at < bytes.len() {
+        match ready!(Pin::new(&mut *stream).poll_write(cx, &bytes[*at..]))? {
+            0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+            count => *at += count,
+        }
+    }
+    Pin::new(stream).poll_flush(cx)
+}
+
+/// Returns a stream whose socket takes few bytes at a time, and its other end; neither blocks.
+#[cfg(test)]
+pub(crate) fn narrow() -> (Plain, std::os::unix::net::UnixStream) {
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    socket2::SockRef::from(&ours).set_send_buffer_size(1).unwrap();
+    ours.set_nonblocking(true).unwrap();
+    theirs.set_nonblocking(true).unwrap();
+    (Plain::new(Socket::Unix(ours)).unwrap(), theirs)
+}
+
 impl Transport {
     /// Whether it can be parked as such.
     pub(crate) fn can_park(&self) -> bool {

@@ -62,11 +62,11 @@
 //! `tokio` has tokio's I/O traits; `tokio-context` has a tokio runtime for libraries that need one;
 //! `tracing` reports events. The `futures-io` traits are always there.
 //!
-//! # What is left to other crates
+//! # Left to other crates
 //!
 //! `select` and `join` (futures-lite), cancellation (tokio-util), channels and locks (async-channel,
 //! async-lock, or tokio's) and files (async-fs) work as they are. [`coming_from_tokio`] and
-//! [`coming_from_smol`] show each of them, and what to type instead of what.
+//! [`coming_from_smol`] show each of them, next to the lines that it takes the place of.
 //!
 //! # Libraries that need tokio
 //!

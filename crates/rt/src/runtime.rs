@@ -140,7 +140,7 @@ impl Builder {
     /// `tokio::spawn` run there; tasks of [`spawn`](crate::spawn) stay on their engines.
     ///
     /// A task must not block its engine's thread on something that tokio does: before the tokio
-    /// thread has started, the engine is what starts it.
+    /// thread has started, the engine starts it.
     #[cfg(feature = "tokio-context")]
     #[must_use]
     pub fn tokio(mut self, has_tokio: bool) -> Builder {
@@ -295,7 +295,7 @@ impl Runtime {
 
     /// Ends in order: lets the tasks of all engines finish, for at most `patience`, then ends the
     /// remaining tasks and waits for the threads, however long a future takes that does not give
-    /// way. Returns how many tasks had to be ended.
+    /// way. Returns how many tasks were ended so.
     ///
     /// # Errors
     ///

@@ -165,7 +165,7 @@ pub struct Host {
     /// The listeners on which the host is served, by their addresses. Default: none, which stands
     /// for all listeners.
     pub listeners: Vec<Address>,
-    /// What becomes of requests that are not encrypted, and what browsers are told. Default: both
+    /// The treatment of requests that are not encrypted, and the rule for browsers. Default: both
     /// kinds of requests are served alike.
     pub https: Option<Https>,
     /// The routes, by path.

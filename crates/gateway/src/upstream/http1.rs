@@ -32,7 +32,7 @@ use hyper::rt::{Read, ReadBufCursor, Write};
 use superpoll_rt::time::{Sleep, sleep};
 
 use super::outgoing::{Outgoing, UploadProgress};
-use crate::transport::Upstream;
+use crate::transport::{Upstream, poll_write_all};
 
 /// How often the parts of a connection may wake each other before other tasks have their turn.
 const ROUNDS: usize = 16;
@@ -93,22 +93,13 @@ impl DriverIo {
     /// Sends the rest of the request that hyper's stands for.
     fn send_along(&mut self) {
         let Some((rest, mut at)) = self.unsent.take() else { return };
-        let (stream, task) = (&mut self.stream, self.task.borrow());
+        let task = self.task.borrow();
         let cx = &mut Context::from_waker(&task);
-        let outcome = loop {
-            if at == rest.len() {
-                break Write::poll_flush(Pin::new(&mut *stream), cx);
-            }
-            match Write::poll_write(Pin::new(&mut *stream), cx, &rest[at..]) {
-                Poll::Ready(Ok(count @ 1..)) => at += count,
-                outcome => break outcome.map_ok(|_| ()),
-            }
-        };
-        match outcome {
-            Poll::Ready(Ok(())) if at == rest.len() => self.is_flushed.set(true),
+        match poll_write_all(&mut self.stream, cx, &rest, &mut at) {
+            Poll::Ready(Ok(())) => self.is_flushed.set(true),
             Poll::Pending => self.unsent = Some((rest, at)),
             // A server that reads no more may still answer, but gets no other request.
-            Poll::Ready(_) => {}
+            Poll::Ready(Err(_)) => {}
         }
     }
 
@@ -403,26 +394,21 @@ impl Http1Connection {
 #[cfg(test)]
 mod tests {
     use std::io::Read as _;
-    use std::os::unix::net::UnixStream;
 
     use http::header::HOST;
     use http_body::Body as _;
     use superpoll_rt::Runtime;
 
     use super::*;
-    use crate::transport::{Plain, Socket};
+    use crate::transport::narrow;
 
     /// The response to a request that was sent in part is there at once, and the rest of the request is
     /// sent before another one.
     #[test]
     fn no_request_follows_one_that_was_sent_in_part() {
-        let (ours, mut theirs) = UnixStream::pair().unwrap();
-        socket2::SockRef::from(&ours).set_send_buffer_size(1).unwrap();
-        ours.set_nonblocking(true).unwrap();
-        theirs.set_nonblocking(true).unwrap();
         let rest: Vec<u8> = (0..200_000_u32).map(|at| ((at * 7) >> 3) as u8).collect();
         Runtime::new().unwrap().block_on(async {
-            let plain = Plain::new(Socket::Unix(ours)).unwrap();
+            let (plain, mut theirs) = narrow();
             let answer = Bytes::from_static(b"HTTP/1.1 299 Own\r\nContent-Length: 3\r\n\r\nabc");
             let unsent = Some(rest.clone());
             let opened = Http1Connection::replay(Upstream::Plain(plain), answer, unsent).await;

@@ -27,7 +27,7 @@ fn lines(head: &str) -> Head {
     (first, fields.filter(|field| !field.starts_with("date: ")).collect())
 }
 
-/// What clients and servers have seen.
+/// The messages that clients and servers have seen.
 #[derive(PartialEq, Eq, Debug)]
 struct Outcome {
     /// Heads, bodies and trailers; `None` behind the last one that has come whole.
@@ -403,7 +403,7 @@ fn bytes_behind_a_response_reach_nobody() {
     compared(&[head, PLAIN], HEAD);
 }
 
-/// Bytes of which each position has its own.
+/// Bytes that depend on their place.
 fn pattern(length: usize, seed: usize) -> Vec<u8> {
     let byte = |at: usize| (at.wrapping_mul(0x9e37_79b9).wrapping_add(seed * 7) >> 11) as u8;
     (0..length).map(byte).collect()

@@ -2,16 +2,16 @@
 
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
-use futures_io::{AsyncRead, AsyncWrite};
+use futures_io::AsyncRead;
 
 use superpoll_rt::pipe::PipeWriter;
 use superpoll_rt::transfer::poll_splice;
 
 use super::buffer::ReadBuffer;
 use super::splice::{self, Client};
-use crate::transport::{Plain, Upstream};
+use crate::transport::{Plain, Upstream, poll_write_all};
 
 /// A connection to a server.
 pub(crate) struct RawConnection {
@@ -84,20 +84,14 @@ impl RawConnection {
         }
     }
 
-    /// Sends bytes from the position `at` on, which it moves.
+    /// Sends bytes from the position `at` on, which it moves; see [`poll_write_all`].
     pub(super) fn poll_send(
         &mut self,
         cx: &mut Context<'_>,
         bytes: &[u8],
         at: &mut usize,
     ) -> Poll<io::Result<()>> {
-        while *at < bytes.len() {
-            match ready!(Pin::new(&mut self.stream).poll_write(cx, &bytes[*at..]))? {
-                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                count => *at += count,
-            }
-        }
-        Pin::new(&mut self.stream).poll_flush(cx)
+        poll_write_all(&mut self.stream, cx, bytes, at)
     }
 }
 
@@ -105,30 +99,25 @@ impl RawConnection {
 mod tests {
     use std::future::poll_fn;
     use std::io::{Read, Write};
-    use std::os::unix::net::UnixStream;
 
     use superpoll_rt::Runtime;
 
     use super::*;
-    use crate::transport::Socket;
+    use crate::transport::narrow;
 
     /// A server may answer a request before it has read all of it: the rest is sent while the response
     /// is read, and no other request is sent before that.
     #[test]
     fn an_early_response_leaves_nothing_of_its_request_behind() {
-        let (ours, mut theirs) = UnixStream::pair().unwrap();
-        socket2::SockRef::from(&ours).set_send_buffer_size(1).unwrap();
-        ours.set_nonblocking(true).unwrap();
         let request: Vec<u8> = (0..200_000_u32).map(|at| ((at * 7) >> 3) as u8).collect();
         Runtime::new().unwrap().block_on(async {
-            let plain = Plain::new(Socket::Unix(ours)).unwrap();
+            let (plain, mut theirs) = narrow();
             let mut connection = RawConnection::new(Upstream::Plain(plain));
             let mut at = 0;
             let sent = poll_fn(|cx| Poll::Ready(connection.poll_send(cx, &request, &mut at))).await;
             assert!(sent.is_pending() && at < request.len(), "{at}");
             theirs.write_all(b"early").unwrap();
             connection.send_along(&request[at..]);
-            theirs.set_nonblocking(true).unwrap();
             let (mut seen, mut room) = (Vec::new(), [0; 3000]);
             poll_fn(|cx| {
                 while connection.poll_read(cx).is_ready() {}

@@ -28,6 +28,7 @@ use super::splice::{self, Client};
 use crate::body::Body;
 use crate::io_activity::IoActivity;
 use crate::reply::{self, Additions};
+use crate::transport::poll_write_all;
 use crate::upstream::dial::dial;
 use crate::upstream::fault::Outcome;
 use crate::upstream::forwarder::{FailedAttempt, Forwarder, RequestContext, is_idempotent};
@@ -543,15 +544,7 @@ pub(crate) async fn pass_file(
 }
 
 /// Writes bytes to a client.
-async fn write_all(client: &mut impl Client, mut bytes: &[u8]) -> io::Result<()> {
-    poll_fn(|cx| {
-        while !bytes.is_empty() {
-            match ready!(Pin::new(&mut *client).poll_write(cx, bytes))? {
-                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
-                count => bytes = &bytes[count..],
-            }
-        }
-        Pin::new(&mut *client).poll_flush(cx)
-    })
-    .await
+async fn write_all(client: &mut impl Client, bytes: &[u8]) -> io::Result<()> {
+    let mut at = 0;
+    poll_fn(|cx| poll_write_all(client, cx, bytes, &mut at)).await
 }
