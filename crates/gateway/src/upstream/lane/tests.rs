@@ -400,6 +400,18 @@ const USUAL: [&str; 8] = [
     "",
 ];
 
+/// Trailers, of which some are no fields.
+const TRAILERS: [&str; 8] = [
+    "",
+    "x: y\r\n",
+    "x:\t y \r\nServer-Timing: a\r\n",
+    "x: \u{e4}\r\n",
+    "x\r\n",
+    "x : y\r\n",
+    ": y\r\n",
+    "x: y\u{c}\r\n",
+];
+
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
     let end = prop_oneof![60 => Just("\r\n"), 1 => Just("\n"), 1 => Just("\r"), 1 => Just("")];
     // Most lines are usual ones, so that many heads are.
@@ -408,12 +420,13 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
     let change = (any::<prop::sample::Index>(), any::<u8>(), 0..3_u8);
     let first = prop::sample::select(&LINES[..16]);
     let parts = (
-        first,
+        (first, prop::sample::select(&TRAILERS)),
         any::<bool>(),
         prop::collection::vec(line, 0..6),
         prop::collection::vec(change, 0..2),
     );
-    parts.prop_map(|(first, is_chunked, lines, changes)| {
+    parts.prop_map(|((first, trailer), is_chunked, lines, changes)| {
+        let chunked = format!("3;a\r\nabc\r\n00a\r\n0123456789\r\n0\r\n{trailer}\r\nX");
         let (own, body) = match (first.starts_with("HTTP"), is_chunked) {
             (false, false) if first.starts_with('P') => {
                 ("Host: a\r\nContent-Length: 3", "abcGET /b HTTP/1.1\r\n")
@@ -424,10 +437,7 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
             ),
             (false, _) => ("Host: a", "GET /b HTTP/1.1\r\n"),
             (true, false) => ("Content-Length: 3", "abcHTTP/1.1 200 OK\r\n"),
-            (true, true) => (
-                "Transfer-Encoding: chunked",
-                "3;a\r\nabc\r\n00a\r\n0123456789\r\n0\r\nx: y\r\n\r\nX",
-            ),
+            (true, true) => ("Transfer-Encoding: chunked", &*chunked),
         };
         let lines = lines.concat();
         let mut bytes = format!("{first}\r\n{own}\r\n{lines}\r\n{body}").into_bytes();
