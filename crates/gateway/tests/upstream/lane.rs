@@ -423,7 +423,7 @@ fn long_bodies_come_whole_and_alone() {
                     seen.line().split(['/', ' ']).flat_map(str::parse).collect();
                 let [length, seed, upto, piece] = numbers[..4] else { panic!("{}", seen.line()) };
                 line.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n"))?;
-                let body = pattern(length, seed);
+                let body = pattern(length.max(upto), seed);
                 body[..upto].chunks(piece).try_for_each(|piece| line.send(piece))?;
                 if upto < length {
                     return Ok(());
@@ -467,6 +467,13 @@ fn long_bodies_come_whole_and_alone() {
                 let _ = other.reader.read_to_end(&mut body);
                 assert!(body == pattern(length, seed + 100)[..upto], "{backend:?} {length} {upto}");
             }
+            // Bytes behind the body are nobody's.
+            let mut other = Client::connect(&gateway.address);
+            let more = length + 50_000;
+            other.send(format!("GET /{length}/{seed}/{more}/{more}/ HTTP/1.1\r\nHost: a\r\n\r\n"));
+            assert!(other.reply().body == pattern(length, seed), "{backend:?} {length} {more}");
+            other.send("GET /10/1/10/10/ HTTP/1.1\r\nHost: a\r\n\r\n");
+            assert_eq!(other.reply().body, pattern(10, 1), "{backend:?} {length}");
         }
         assert!(lane() - before >= 3 * LENGTHS.len() as u64, "{backend:?}");
     }
