@@ -76,4 +76,12 @@ fn an_order_of_a_server_that_was_killed_goes_on_with_its_key() {
     assert!(!record.exists());
     server.signal("TERM");
     assert!(server.ended().0.success());
+    // A server that was killed between the certificate and the end of the record leaves both.
+    fs::write(&record, before).unwrap();
+    fs::set_permissions(&record, Permissions::from_mode(0o600)).unwrap();
+    let server = Server::of(authority.command("a.example.org"), 2);
+    until("the record is removed", || !record.exists());
+    assert_eq!(authority.orders.lock().unwrap().len(), 1, "it was ordered twice");
+    server.signal("TERM");
+    assert!(server.ended().0.success());
 }

@@ -13,7 +13,8 @@
 //! The record is written before anything depends on it, so a server that was killed at any moment
 //! goes on with the order, and the key in the record fits the certificate that it gets. Between the
 //! order and its record lies one write; a server that is killed there orders again, which does no
-//! harm.
+//! harm. One that is killed between the certificate and the end of the record leaves both, and the
+//! next one removes the record: a renewal that went on with it would get the same certificate.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -190,6 +191,26 @@ fn record_file(name: &str) -> String {
     format!("{name}.order.json")
 }
 
+/// Removes the record of an order whose certificate is stored. The caller has the lock of the name.
+pub(super) fn remove_finished(storage: &Storage, name: &str) -> Result<(), StorageError> {
+    let Some(record) = OrderRecord::read(storage, name)? else { return Ok(()) };
+    match storage.read(&file(name))? {
+        Some(stored) if stored.starts_with(&record.key) => storage.remove(&record_file(name)),
+        _ => Ok(()),
+    }
+}
+
+impl OrderRecord {
+    /// Reads the record of a name.
+    fn read(storage: &Storage, name: &str) -> Result<Option<OrderRecord>, StorageError> {
+        let file = record_file(name);
+        let Some(text) = storage.read(&file)? else { return Ok(None) };
+        let record = serde_json::from_str(&text);
+        let no_record = |error| StorageError::no_json(&storage.path(&file), "order", &error);
+        record.map(Some).map_err(no_record)
+    }
+}
+
 impl Ordering<'_> {
     fn failed<'a>(&'a self, step: &'a str) -> impl Fn(Error) -> Failure + 'a {
         move |error| Failure::of(step, &error, self.client)
@@ -217,10 +238,7 @@ impl Ordering<'_> {
 
     /// Returns the order that an earlier process has begun, or an earlier attempt.
     async fn resumed(&self) -> Result<Option<(Order, OrderRecord)>, Failure> {
-        let file = record_file(self.name);
-        let Some(text) = self.storage.read(&file)? else { return Ok(None) };
-        let record: OrderRecord = serde_json::from_str(&text)
-            .map_err(|error| StorageError::no_json(&self.storage.path(&file), "order", &error))?;
+        let Some(record) = OrderRecord::read(self.storage, self.name)? else { return Ok(None) };
         match with_nonce!(self.account.order(record.url.clone())) {
             Ok(mut order) => {
                 if order.state().status != OrderStatus::Invalid {
@@ -231,7 +249,7 @@ impl Ordering<'_> {
             Err(error) => return Err(self.failed("asking for the order under way")(error)),
         }
         // Nothing can come of the order any more.
-        self.storage.remove(&file)?;
+        self.storage.remove(&record_file(self.name))?;
         Ok(None)
     }
 

@@ -18,7 +18,7 @@ use superpoll_rt::{Handle, JoinHandle, JoinSet, time};
 use super::certificate::Certificate;
 use super::challenges::Challenges;
 use super::http::{self, CaClient};
-use super::order::{Failure, Ordering as Order, file};
+use super::order::{self, Failure, Ordering as Order, file};
 use super::schedule::{self, FailureKind};
 use super::storage::{self, Storage};
 use super::{LOCK_PAUSE, RenewalCounters, account, jitter};
@@ -115,6 +115,7 @@ impl Plan {
             {
                 let count = WORKERS.min(self.names.len());
                 let renewals = Rc::new(Renewals::new(self, report, counters));
+                renewals.remove_finished_orders();
                 for _ in 0..count {
                     tasks.spawn(renewals.clone().work());
                 }
@@ -123,6 +124,11 @@ impl Plan {
         })?;
         Ok(Running(task))
     }
+}
+
+/// Tries to get the lock of a name's orders.
+fn lock(storage: &Storage, name: &str) -> Result<Option<storage::Lock>, storage::StorageError> {
+    storage.try_lock(&format!("{name}.order"))
 }
 
 /// Reads the certificate of a name that is stored.
@@ -212,6 +218,17 @@ impl Renewals {
         Renewals { acme, storage, tls, store, challenges, entries, report, counters }
     }
 
+    /// Removes what a server that was killed has left of orders that are over. An error is that of
+    /// the next renewal as well, which reports it.
+    fn remove_finished_orders(&self) {
+        for entry in self.entries.borrow().iter().filter(|entry| entry.certificate.is_some()) {
+            // Another process that has the lock removes its record itself.
+            if let Ok(Some(_lock)) = lock(&self.storage, &entry.name) {
+                let _ = order::remove_finished(&self.storage, &entry.name);
+            }
+        }
+    }
+
     /// Takes the name that is due, or returns the time until one is.
     fn take(&self, now: SystemTime) -> Result<(usize, Work), Duration> {
         let mut entries = self.entries.borrow_mut();
@@ -263,11 +280,12 @@ impl Renewals {
     /// Makes an attempt for a name. The certificate is not new if another process has got it.
     async fn attempt(&self, index: usize, name: &str) -> Result<(Certificate, bool), Failure> {
         let _lock = loop {
-            match self.storage.try_lock(&format!("{name}.order"))? {
+            match lock(&self.storage, name)? {
                 Some(lock) => break lock,
                 None => time::sleep(LOCK_PAUSE).await,
             }
         };
+        order::remove_finished(&self.storage, name)?;
         let current = {
             let entries = self.entries.borrow();
             entries[index].certificate.as_ref().map(|one| (one.validity, one.identifier.clone()))
