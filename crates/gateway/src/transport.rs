@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -115,6 +115,20 @@ macro_rules! of {
 }
 
 impl Plain {
+    /// Sends bytes, and with the last one the end of the sending side: the kernel keeps the bytes
+    /// for more to come, and `shutdown(2)` sends both in one packet. Returns how many it took; `None`
+    /// if the usual way has to wait, or to report an error.
+    pub(crate) fn send_last(&self, bytes: &[u8]) -> Option<usize> {
+        let Plain::Tcp(stream) = self else { return None };
+        let flags = SendFlags::MORE | SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        let count = send(stream, bytes, flags).ok()?;
+        if count == bytes.len() {
+            // It fails only if the client is gone.
+            let _ = stream.shutdown(Shutdown::Write);
+        }
+        Some(count)
+    }
+
     /// Sends the first parts as usual, and the part behind them, if it is a file region, without a
     /// copy. Ready with `None` if there is no region among them.
     fn poll_send_region(
@@ -448,5 +462,45 @@ impl Transport {
         let Some(plain) = self.plain() else { return false };
         let mut polled = [PollFd::new(plain, PollFlags::empty())];
         poll(&mut polled, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|count| count > 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::net::{TcpListener, TcpStream};
+
+    use superpoll_rt::Runtime;
+
+    use super::*;
+
+    #[test]
+    fn the_end_is_sent_behind_the_last_byte_only() {
+        let bytes: Vec<u8> = (0..3_000_000_u32).map(|at| ((at * 7) >> 3) as u8).collect();
+        Runtime::new().unwrap().block_on(async {
+            let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+            let ours = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+            let mut theirs = listener.accept().unwrap().0;
+            socket2::SockRef::from(&ours).set_send_buffer_size(1).unwrap();
+            ours.set_nonblocking(true).unwrap();
+            theirs.set_nonblocking(true).unwrap();
+            let plain = Plain::new(Socket::Tcp(ours)).unwrap();
+            let (mut at, mut seen, mut room, mut pieces) = (0, Vec::new(), [0; 10_000], 0);
+            while at < bytes.len() {
+                match plain.send_last(&bytes[at..]) {
+                    Some(count) => (at, pieces) = (at + count, pieces + 1),
+                    None => {
+                        let Ok(count) = theirs.read(&mut room) else { continue };
+                        assert!(count > 0, "the end is behind {} bytes", seen.len());
+                        seen.extend_from_slice(&room[..count]);
+                    }
+                }
+            }
+            assert!(pieces > 1);
+            // The stream is still open: the end was sent with the last byte.
+            theirs.set_nonblocking(false).unwrap();
+            theirs.read_to_end(&mut seen).unwrap();
+            assert!(seen == bytes, "{} of {} bytes", seen.len(), bytes.len());
+        });
     }
 }

@@ -22,6 +22,7 @@ use super::watched::Watched;
 use crate::body::Body;
 use crate::files::Representation;
 use crate::reply::Additions;
+use crate::transport::Transport;
 use crate::upstream::Forwarder;
 use crate::upstream::lane::{
     ClientFacts, LimitTimer, Parsed, Passed, Progress, ReadBuffer, Sent, WriteBuffer, parse,
@@ -83,9 +84,13 @@ pub(super) async fn run(
         let (running, progress) = (Running::again(state), Progress::default());
         let is_last = || closes || state.is_last(state.requests().wrapping_add(1));
         progress.is_last.set(is_last());
-        let aborts = matches!(&work, Work::Proxy(forwarder, _) if forwarder.aborts);
-        if aborts {
-            state.io_activity.ends_with_client.set(true);
+        let mut aborts = false;
+        if let Work::Proxy(forwarder, sent) = &work
+            && forwarder.aborts
+        {
+            aborts = true;
+            let is_new = state.requests() == 0 && matches!(io.transport, Transport::Plain(_));
+            sent.end_with_client(is_new);
         }
         let is_head = method == Method::HEAD;
         let passed = {

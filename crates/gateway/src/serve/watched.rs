@@ -33,7 +33,7 @@ use superpoll_rt::transfer::poll_splice;
 
 use crate::io_activity::IoActivity;
 use crate::sys;
-use crate::transport::{Plain, Transport};
+use crate::transport::{Plain, Transport, poll_write_all};
 use crate::upstream::lane::Client;
 
 /// A transport, the bytes that were read of it before, and the events on it.
@@ -207,6 +207,28 @@ impl Client for Watched {
         self.io_activity.wrote(&outcome);
         self.look_at_queue(&outcome);
         outcome
+    }
+
+    fn poll_write_last(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+        at: &mut usize,
+    ) -> Poll<io::Result<()>> {
+        while let Transport::Plain(plain) = &self.transport {
+            if self.io_activity.has_written_enough(cx) {
+                return Poll::Pending;
+            }
+            let Some(count) = plain.send_last(&bytes[*at..]) else { break };
+            *at += count;
+            self.io_activity.wrote(&Poll::Ready(Ok(count)));
+            if *at == bytes.len() {
+                // Flushing would find that both sides have ended, which is no failure here.
+                self.io_activity.flushed(&Poll::Ready(Ok(())));
+                return Poll::Ready(Ok(()));
+            }
+        }
+        poll_write_all(self, cx, bytes, at)
     }
 }
 

@@ -53,6 +53,35 @@ fn bodies_of_all_sizes_come_back() {
 }
 
 #[test]
+fn the_last_response_of_a_connection_comes_whole() {
+    for backend in all() {
+        let origin = Origin::start(|line| {
+            loop {
+                let seen = line.request()?;
+                let length = seen.line().split(['/', ' ']).nth(2).unwrap().parse().unwrap();
+                line.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n"))?;
+                line.send(noise(length))?;
+            }
+        });
+        let gateway = Gateway::start(backend, &config(&[&origin.address], "", ""));
+        for length in [0, 1, 200, 16_000, 17_000, 70_000, 5_000_000] {
+            for others in [0, 2] {
+                let mut client = Client::connect(&gateway.address);
+                for _ in 0..others {
+                    client.send(format!("GET /{length} HTTP/1.1\r\nHost: a\r\n\r\n"));
+                    assert!(client.reply().body == noise(length), "{backend:?} {length}");
+                }
+                client.send(format!(
+                    "GET /{length} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+                ));
+                assert!(client.reply().body == noise(length), "{backend:?} {length}, the last");
+                assert!(client.is_closed(), "{backend:?} {length}");
+            }
+        }
+    }
+}
+
+#[test]
 fn chunks_come_as_they_are_sent() {
     for backend in all() {
         let (go, gone) = std::sync::mpsc::channel::<()>();

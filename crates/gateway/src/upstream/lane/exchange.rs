@@ -39,6 +39,10 @@ use crate::upstream::pool::Lease;
 /// The bytes of a response that are gathered before they are written.
 const PIECE: usize = 16 << 10;
 
+/// How long the end of a client's side goes unseen where watching for it would register the
+/// connection with the poller. Most responses come sooner, and many connections have one request.
+const UNWATCHED: Duration = Duration::from_millis(10);
+
 /// The outcome of a request.
 pub(crate) enum Passed {
     /// Its response was passed on, to the end.
@@ -60,6 +64,26 @@ pub(crate) struct Sent {
     repeats: bool,
     /// The events on the client's connection.
     io_activity: Rc<IoActivity>,
+    /// The request ends with the client's side, which is not watched yet.
+    is_unwatched: Cell<bool>,
+}
+
+impl Sent {
+    /// Makes the request end with the client's side. On a new connection that is watched only when
+    /// the response takes long.
+    pub(crate) fn end_with_client(&self, is_new: bool) {
+        match is_new {
+            true => self.is_unwatched.set(true),
+            false => self.io_activity.ends_with_client.set(true),
+        }
+    }
+
+    /// Watches the client's side from now on, if the request ends with it.
+    fn watch(&self) {
+        if self.is_unwatched.take() {
+            self.io_activity.ends_with_client.set(true);
+        }
+    }
 }
 
 /// The state of an answer on its way to the client.
@@ -163,6 +187,7 @@ impl Forwarder {
             // As through hyper, where a body without a length is not kept.
             repeats: is_idempotent(&head.method) && head.length != Length::Chunked,
             io_activity: io_activity.clone(),
+            is_unwatched: Cell::new(false),
         };
         Parsed::Regular((sent, taken))
     }
@@ -196,6 +221,7 @@ impl Forwarder {
                 Err(Missed::ClientGone) => return Passed::Cut,
                 Err(Missed::Failed(failed, is_sent)) => (failed, is_sent),
                 Err(Missed::Irregular(was_idle, left)) => {
+                    sent.watch();
                     let passed = Box::pin(self.pass_irregular(lease, sent.is_head, was_idle, left));
                     match unless_gone(client, passed).await {
                         Some(Ok(response)) => return Passed::Answered(response),
@@ -247,6 +273,7 @@ impl Forwarder {
                 return self.ask_raw(connection, true, way, client, (out, timer)).await;
             }
         }
+        way.0.watch();
         // Rare cases are kept out of the future that each request has.
         let dialled = Box::pin(dial(&lease.pool.group, lease.index, None, self.connect));
         let dialled = unless_gone(client, dialled).await.ok_or(Missed::ClientGone)?;
@@ -265,8 +292,8 @@ impl Forwarder {
         (out, timer): (&mut Vec<u8>, &mut LimitTimer),
     ) -> Result<Begun, Missed> {
         let limit = self.response;
-        let due = Instant::now() + limit;
-        let mut at = 0;
+        let begun = Instant::now();
+        let (due, mut at) = (begun + limit, 0);
         poll_fn(|cx| {
             let lost = |lost, at| {
                 let failed = FailedAttempt::lost(lost, was_idle, limit);
@@ -310,6 +337,10 @@ impl Forwarder {
             if let Poll::Ready(Err(error)) = written {
                 return broken(error, at);
             }
+            if sent.is_unwatched.get() {
+                ready!(timer.poll(cx, due.min(begun + UNWATCHED)));
+                sent.watch();
+            }
             if let Poll::Ready(Err(_)) = Pin::new(&mut *client).poll_flush(cx) {
                 return Poll::Ready(Err(Missed::ClientGone));
             }
@@ -337,6 +368,9 @@ impl Forwarder {
         let lost = loop {
             let Some(connection) = &mut lease.raw else { break Lost::Client };
             let step = rest.take(&mut connection.read, out, PIECE, &progress.body);
+            if step != Step::Over {
+                sent.watch();
+            }
             match step {
                 Step::Over => {
                     progress.status.set(status);
@@ -348,7 +382,12 @@ impl Forwarder {
                     lease.end();
                     // A client that ends its side now has all that it asked for.
                     sent.io_activity.ends_with_client.set(false);
-                    return match write_all(client, out).await {
+                    let (is_last, mut at) = (progress.says_close.get(), 0);
+                    let written = poll_fn(|cx| match is_last {
+                        true => client.poll_write_last(cx, out, &mut at),
+                        false => poll_write_all(client, cx, out, &mut at),
+                    });
+                    return match written.await {
                         Ok(()) => Passed::Whole,
                         Err(_) => Passed::Cut,
                     };

@@ -84,6 +84,15 @@ pub(crate) trait Client: Write + Unpin {
         from: &PipeReader,
         length: usize,
     ) -> Poll<io::Result<usize>>;
+
+    /// Writes the last bytes of a connection behind the position `at`, which it moves. The end of the
+    /// sending side goes with the last byte, where one packet can have both.
+    fn poll_write_last(
+        &mut self,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+        at: &mut usize,
+    ) -> Poll<io::Result<()>>;
 }
 
 /// Passes the rest of a body on, of which `left` bytes have not come. They are all copied instead if
