@@ -11,8 +11,6 @@ use futures_io::{AsyncRead, AsyncWrite};
 use futures_rustls::client;
 use hyper::rt::ReadBufCursor;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use rustix::net::{SendFlags, send};
 use superpoll_rt::hyper::FuturesIo;
 use superpoll_rt::net::TcpStream;
 use superpoll_rt::net::unix::UnixStream;
@@ -120,8 +118,7 @@ impl Plain {
     /// if the usual way has to wait, or to report an error.
     pub(crate) fn send_last(&self, bytes: &[u8]) -> Option<usize> {
         let Plain::Tcp(stream) = self else { return None };
-        let flags = SendFlags::MORE | SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-        let count = send(stream, bytes, flags).ok()?;
+        let count = stream.try_write_more(bytes).ok()?;
         if count == bytes.len() {
             // It fails only if the client is gone.
             let _ = stream.shutdown(Shutdown::Write);
@@ -146,12 +143,15 @@ impl Plain {
         let mut sent = 0;
         for part in &parts[..index] {
             // More follows, so that the head does not travel alone.
-            let flags = SendFlags::MORE | SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-            match send(self, part, flags) {
+            let outcome = match self {
+                Plain::Tcp(stream) => stream.try_write_more(part),
+                Plain::Unix(stream) => stream.try_write(part),
+            };
+            match outcome {
                 Ok(count) if count < part.len() => return Poll::Ready(Ok(Some(sent + count))),
                 Ok(count) => sent += count,
-                Err(error) if sent == 0 && error != Errno::AGAIN => {
-                    return Poll::Ready(Err(error.into()));
+                Err(error) if sent == 0 && error.kind() != io::ErrorKind::WouldBlock => {
+                    return Poll::Ready(Err(error));
                 }
                 // The usual way waits for room, and reports the error.
                 Err(_) if sent == 0 => return Poll::Ready(Ok(None)),

@@ -15,6 +15,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use futures_io::{AsyncRead, AsyncWrite};
+use socket2::SockRef;
 use superpoll::call;
 
 use crate::async_fd::AsyncFd;
@@ -143,6 +144,16 @@ impl<T: AsFd> AsyncFd<T> {
         self.poll_with(cx, Direction::Write, |socket| {
             count(Call::SendParts);
             call::send_vectored(socket, buffers).map(|done| (done, IoState::after(done, requested)))
+        })
+    }
+
+    /// Sends to a stream socket, without waiting; more bytes follow.
+    pub(crate) fn try_send_more(&self, buffer: &[u8]) -> io::Result<usize> {
+        let flags = libc::MSG_MORE | libc::MSG_NOSIGNAL;
+        self.registration().try_io(self.get_ref().as_fd(), Direction::Write, || {
+            count(Call::Send);
+            let sent = SockRef::from(self.get_ref()).send_with_flags(buffer, flags);
+            sent.map(|done| (done, IoState::after(done, buffer.len())))
         })
     }
 }

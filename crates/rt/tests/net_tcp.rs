@@ -59,9 +59,15 @@ fn calls_on_sockets_are_counted_by_name() {
         assert_eq!(after.sendto - before.sendto, 1);
         // The engine may have read for the task.
         assert!(after.read - before.read <= 2, "{after:?}");
+        assert_eq!(server.try_write_more(b"ans")?, 3);
+        assert_eq!(server.try_write_more(b"wer")?, 3);
+        assert_eq!(calls().sendto - after.sendto, 2);
         server.set_nodelay(true)?;
         server.shutdown(Shutdown::Write)?;
         drop(server);
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await?;
+        assert_eq!(answer, "answer");
         let socket = client.into_std();
         let end = calls();
         let differences = [

@@ -337,6 +337,17 @@ impl TcpStream {
         self.fd.try_write(buffer)
     }
 
+    /// Like [`try_write`](TcpStream::try_write), for bytes that others follow (`MSG_MORE`): the kernel
+    /// keeps those that fill no packet, until the next write, the [end](TcpStream::shutdown) of the
+    /// direction, which travels in the same packet then, or 200 ms have gone by.
+    ///
+    /// # Errors
+    ///
+    /// `WouldBlock` if there is no room, or any error of `send(2)`.
+    pub fn try_write_more(&self, buffer: &[u8]) -> io::Result<usize> {
+        self.fd.try_send_more(buffer)
+    }
+
     /// Borrows the two directions of the stream.
     pub fn split(&mut self) -> (ReadHalf<'_, TcpStream>, WriteHalf<'_, TcpStream>) {
         split::borrowed(self)
