@@ -145,8 +145,7 @@ pub(super) fn a_quiet_loop_waits_in_epoll_only(bench: &Bench) -> Outcome {
     }
     let stats = rig.stats();
     if stats.handoffs > handoffs && stats.hot.len == 0 && !bench.capabilities().moves_at_random {
-        // A wait goes on if the kernel ends it a moment before its time, by the process's clock. That
-        // is rare.
+        // A wait that is interrupted goes on with another call, which is rare.
         let mut waits = Vec::new();
         for _ in 0..5 {
             let before = rig.stats().calls;
@@ -158,7 +157,8 @@ pub(super) fn a_quiet_loop_waits_in_epoll_only(bench: &Bench) -> Outcome {
             );
             waits.push(calls.waits());
         }
-        ensure!(waits.contains(&1), "after a hand-off a wait is one epoll call: {waits:?}");
+        let single = waits.iter().filter(|&&calls| calls == 1).count();
+        ensure!(single >= 4, "after a hand-off a wait is one epoll call: {waits:?}");
     }
     // The moves lose no event.
     for (key, reader, writer) in &mut all {

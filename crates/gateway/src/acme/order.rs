@@ -191,6 +191,11 @@ fn record_file(name: &str) -> String {
     format!("{name}.order.json")
 }
 
+/// Whether there is a record of an order, which may be over.
+pub(super) fn has_record(storage: &Storage, name: &str) -> bool {
+    storage.path(&record_file(name)).exists()
+}
+
 /// Removes the record of an order whose certificate is stored. The caller has the lock of the name.
 pub(super) fn remove_finished(storage: &Storage, name: &str) -> Result<(), StorageError> {
     let Some(record) = OrderRecord::read(storage, name)? else { return Ok(()) };
@@ -238,6 +243,7 @@ impl Ordering<'_> {
 
     /// Returns the order that an earlier process has begun, or an earlier attempt.
     async fn resumed(&self) -> Result<Option<(Order, OrderRecord)>, Failure> {
+        remove_finished(self.storage, self.name)?;
         let Some(record) = OrderRecord::read(self.storage, self.name)? else { return Ok(None) };
         match with_nonce!(self.account.order(record.url.clone())) {
             Ok(mut order) => {

@@ -223,7 +223,9 @@ impl Renewals {
     fn remove_finished_orders(&self) {
         for entry in self.entries.borrow().iter().filter(|entry| entry.certificate.is_some()) {
             // Another process that has the lock removes its record itself.
-            if let Ok(Some(_lock)) = lock(&self.storage, &entry.name) {
+            if order::has_record(&self.storage, &entry.name)
+                && let Ok(Some(_lock)) = lock(&self.storage, &entry.name)
+            {
                 let _ = order::remove_finished(&self.storage, &entry.name);
             }
         }
@@ -285,7 +287,6 @@ impl Renewals {
                 None => time::sleep(LOCK_PAUSE).await,
             }
         };
-        order::remove_finished(&self.storage, name)?;
         let current = {
             let entries = self.entries.borrow();
             entries[index].certificate.as_ref().map(|one| (one.validity, one.identifier.clone()))
