@@ -41,6 +41,7 @@ mod acme;
 mod address;
 mod authority;
 mod body;
+mod broker;
 mod certificates;
 pub mod channel;
 pub mod config;

@@ -78,7 +78,12 @@ impl ChannelEngine {
             delivery.broadcast = Broadcast::next(&mut delivery.messages, &hub.options());
             delivery.from = 0;
         }
-        let Some(broadcast) = &mut delivery.broadcast else { return false };
+        let Some(broadcast) = &mut delivery.broadcast else {
+            if hub.is_replaced() {
+                subscribers.move_on();
+            }
+            return false;
+        };
         match subscribers.deliver_some(broadcast, delivery.from, room) {
             Some(next) => delivery.from = next,
             None => {

@@ -26,7 +26,7 @@ pub struct Since {
     pub messages: Vec<Message>,
     /// Whether there were messages before them that are not kept any more.
     pub missed: bool,
-    /// The last message so far.
+    /// The last message so far; the one that was asked for, if that one is still to come here.
     pub last: u64,
 }
 
@@ -60,6 +60,8 @@ pub(super) struct History {
     last_offsets: [Offsets; 2],
     /// Where the bytes of the messages in the log count.
     budget: Arc<Budget>,
+    /// Other servers have the messages as well, perhaps further ones.
+    is_shared: bool,
 }
 
 /// The time until the subscribers of another server are all here.
@@ -92,10 +94,21 @@ impl History {
             offsets: VecDeque::new(),
             last_offsets: Default::default(),
             budget,
+            is_shared: false,
         };
         messages.iter().for_each(|message| history.enter_names(message));
         history.log = messages.into();
         history
+    }
+
+    /// Begins behind the message with this number, before any message is there.
+    pub(super) fn begin_after(&mut self, last: u64) {
+        self.last = last;
+    }
+
+    /// Notes that other servers have the messages as well, perhaps further ones.
+    pub(super) fn follow(&mut self) {
+        self.is_shared = true;
     }
 
     /// Makes a message known by its names.
@@ -341,6 +354,10 @@ impl History {
         let Some(Cursor { id, epoch: of }) = after else {
             return Since { messages: Vec::new(), missed: false, last };
         };
+        if self.is_shared && of == Some(epoch) && id > last {
+            // It comes from a server that is ahead. What is missing here it has had.
+            return Since { messages: Vec::new(), missed: false, last: id };
+        }
         // The ids of another epoch have no meaning in this one.
         let is_ours = of.is_none_or(|of| of == epoch) && id <= last;
         let read = if is_ours { id } else { 0 };

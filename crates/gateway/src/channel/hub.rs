@@ -1,18 +1,20 @@
 //! The channel itself, which all engines share.
 
+mod log;
+mod records;
+
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
-use superpoll_rt::time;
 
 use super::budget::Budget;
 use super::cursor::Cursor;
-use super::form::{Form, Offsets};
+use super::form::Offsets;
 use super::history::{History, Since};
 use super::inbox::Inbox;
 use super::json_frame::Source;
@@ -20,13 +22,9 @@ use super::mercure::{EARLIEST, update};
 use super::message::{Draft, Message, NameKind, cost};
 use super::presence::{self, Presence};
 use super::publisher_queue::{PublishTurn, PublisherQueue, QUEUE_FACTOR, QueueFull};
+use super::shared::SharedChannel;
+use crate::broker::Unpublished;
 use crate::config::{Channel, Slow};
-use crate::succession::records::RecordStore;
-
-/// How long a publisher waits at most for a keeper that is behind, and the time between two
-/// checks.
-const SAFE: Duration = Duration::from_secs(1);
-const NAP: Duration = Duration::from_millis(1);
 
 /// The least time between two signs of life, whatever the configuration says.
 const SHORTEST: Duration = Duration::from_millis(10);
@@ -51,7 +49,7 @@ pub(super) fn now() -> u32 {
 }
 
 /// The reason for which a message was not published.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum NotPublished {
     /// Another server goes on with the channel: the message has to be published there.
     HandedOver,
@@ -61,12 +59,16 @@ pub(super) enum NotPublished {
     OtherWithKey,
     /// The type of the event is one of those that tell who is there.
     Reserved,
+    /// The broker has not taken it, or that is not known.
+    Unshared(Unpublished),
 }
 
 /// A message that is published.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Published {
     pub id: u64,
+    /// The epoch that the id belongs to.
+    pub epoch: u64,
     /// It had been published before, with the same key.
     pub is_repeated: bool,
 }
@@ -105,6 +107,8 @@ pub(super) struct State {
     publisher_queue: PublisherQueue,
     /// Whether another server goes on with the channel.
     pub is_closed: bool,
+    /// Whether another channel is in its place, as the log of the messages is another one.
+    is_replaced: bool,
     /// The subscribers that were told of, if there were any.
     pub presence: Option<Box<Presence>>,
 }
@@ -117,6 +121,8 @@ pub struct Hub {
     used: AtomicU32,
     state: Mutex<State>,
     counters: Counters,
+    /// The log of its messages, if other servers have it as well.
+    shared: OnceLock<Arc<SharedChannel>>,
 }
 
 impl Hub {
@@ -160,17 +166,6 @@ impl Hub {
         hub
     }
 
-    /// Returns the offset behind a message in a form, if it is known.
-    pub(super) fn offset(&self, id: u64, form: Form) -> Option<u64> {
-        self.state().history.offset(id, form)
-    }
-
-    /// Returns the number of the last message of another server, as long as its subscribers are
-    /// still to come.
-    pub(super) fn inherited(&self) -> Option<u64> {
-        self.state().history.inherited()
-    }
-
     fn with(name: Arc<str>, options: Arc<Channel>, epoch: u64, history: History) -> Arc<Hub> {
         let state = State {
             options,
@@ -178,10 +173,12 @@ impl Hub {
             queues: Vec::new(),
             publisher_queue: PublisherQueue::default(),
             is_closed: false,
+            is_replaced: false,
             presence: None,
         };
         let (state, counters) = (Mutex::new(state), Counters::default());
-        Arc::new(Hub { name, epoch, used: AtomicU32::new(now()), state, counters })
+        let (used, shared) = (AtomicU32::new(now()), OnceLock::new());
+        Arc::new(Hub { name, epoch, used, state, counters, shared })
     }
 
     /// Returns the name of the channel, which is its path.
@@ -207,42 +204,13 @@ impl Hub {
         self.used.load(Ordering::Relaxed)
     }
 
-    fn note_use(&self) {
+    pub(super) fn note_use(&self) {
         self.used.store(now(), Ordering::Relaxed);
     }
 
     /// Counts the bytes of the messages that are kept in the budget of a route.
     pub(super) fn count_in(&self, budget: &Arc<Budget>) {
         self.state().history.count_in(budget);
-    }
-
-    /// Records messages in a space of the record store from now on, and the existing ones at once.
-    pub(crate) fn record_in(&self, records: Arc<dyn RecordStore>, space: u64) {
-        self.state().history.record_in(records, space);
-    }
-
-    /// The same for existing messages that come from that space.
-    pub(crate) fn continue_in(&self, records: Arc<dyn RecordStore>, space: u64) {
-        self.state().history.continue_in(records, space);
-    }
-
-    /// Records no messages any more, and returns the space.
-    pub(crate) fn stop_recording(&self) -> Option<u64> {
-        self.state().history.stop_recording()
-    }
-
-    /// Waits until the published messages are available to a successor, at most for a moment.
-    pub(super) async fn wait_until_recorded(&self) {
-        let Some(records) = self.state().history.records() else { return };
-        let end = Instant::now() + SAFE;
-        while !records.has_room() && Instant::now() < end {
-            time::sleep(NAP).await;
-        }
-    }
-
-    /// Returns the number of the space in which the channel is recorded.
-    pub(crate) fn space(&self) -> Option<u64> {
-        self.state().history.space()
     }
 
     /// Takes no more messages: another server goes on with the channel.
@@ -359,7 +327,7 @@ impl Hub {
             && let Some(known) = state_now.history.with_name(NameKind::Key, key)
         {
             return match known.is_of(&draft) {
-                true => Ok(Published { id: known.id, is_repeated: true }),
+                true => Ok(Published { id: known.id, epoch: self.epoch, is_repeated: true }),
                 false => Err(NotPublished::OtherWithKey),
             };
         }
@@ -370,7 +338,7 @@ impl Hub {
         let id = state_now.append(draft, &mut wakers);
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
-        Ok(Published { id, is_repeated: false })
+        Ok(Published { id, epoch: self.epoch, is_repeated: false })
     }
 
     /// Waits until the messages on their way to each engine are less than `queue_bytes`.
@@ -550,6 +518,17 @@ impl State {
     /// Gives a message that there is room for its number, and a place in the queue of each engine.
     /// Returns its number, and adds the tasks that have to be woken.
     pub(super) fn append(&mut self, draft: Draft, wakers: &mut Vec<Waker>) -> u64 {
+        let length = self.options.history;
+        self.append_and_keep(draft, length, wakers)
+    }
+
+    /// The same, if another number of messages is kept than the configuration says.
+    pub(super) fn append_and_keep(
+        &mut self,
+        draft: Draft,
+        length: usize,
+        wakers: &mut Vec<Waker>,
+    ) -> u64 {
         let message = self.history.number(draft);
         let id = message.id;
         for queue in &mut self.queues {
@@ -561,14 +540,19 @@ impl State {
                 }
             }
         }
-        self.history.keep(message, self.options.history);
+        self.history.keep(message, length);
         id
     }
 
     /// Counts a subscriber in.
     pub(super) fn count_in(&mut self, queue_id: u64) {
+        let is_replaced = self.is_replaced;
         if let Some(queue) = self.queue(queue_id) {
             queue.subscribers += 1;
+            if is_replaced && !std::mem::replace(&mut queue.is_listed, true) {
+                // It came too late: the engine moves it on.
+                queue.inbox.list(queue_id).into_iter().for_each(Waker::wake);
+            }
         }
     }
 

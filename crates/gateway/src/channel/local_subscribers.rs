@@ -134,6 +134,13 @@ impl LocalSubscribers {
         Cursor { id: last, epoch: Some(self.hub.epoch()) }
     }
 
+    /// Returns the engine's part of the channel that is in the place of this one.
+    pub(super) fn successor(&self) -> Option<Rc<LocalSubscribers>> {
+        let route = self.route.upgrade()?;
+        let hub = route.channels.find(self.hub.name())?;
+        (!Arc::ptr_eq(&hub, &self.hub)).then(|| route.subscribers(&hub))
+    }
+
     /// Returns a client as a publisher, as long as there is a route to it.
     pub(super) fn publisher(&self, peer: &Peer) -> Option<PublisherLimit> {
         self.route.upgrade().map(|route| route.publisher(peer))

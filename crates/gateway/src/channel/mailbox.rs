@@ -20,6 +20,8 @@ pub(super) enum EndReason {
     Expired,
     /// The rights of the channel have changed.
     Changed,
+    /// Another channel is in the place of this one, as the log of its messages is another one.
+    Replaced,
 }
 
 /// The most bytes of the history that are taken over at a time.

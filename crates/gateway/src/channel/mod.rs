@@ -53,6 +53,7 @@ mod local_subscribers;
 mod mailbox;
 pub(crate) mod mercure;
 pub(crate) mod message;
+mod moved;
 mod parked;
 pub(crate) mod pattern;
 mod poll;
@@ -69,6 +70,7 @@ mod route;
 mod send_queue;
 mod session;
 mod several;
+mod shared;
 mod socket;
 mod unread;
 

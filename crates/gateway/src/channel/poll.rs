@@ -99,7 +99,7 @@ impl LocalSubscribers {
     }
 
     /// Answers with the messages that are there.
-    fn respond_since(&self, since: &Since) -> Response<Body> {
+    pub(super) fn respond_since(&self, since: &Since) -> Response<Body> {
         if replay::is_large(&since.messages) {
             return json_response(Body::stream(Replay::of(&self.hub, since)));
         }

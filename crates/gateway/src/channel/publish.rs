@@ -19,8 +19,9 @@ use super::presence::RESERVED;
 use super::publication::{self, Wanted};
 use super::publish_limits::{PublisherLimit, TooFast};
 use super::publisher_queue::PublishTurn;
-use super::request::empty_response;
+use super::request::empty_response_at;
 use crate::body::Body;
+use crate::broker::Unpublished;
 use crate::reply;
 use crate::upload::{Upload, UploadError};
 
@@ -74,6 +75,32 @@ fn handed_over() -> Response<Body> {
     response
 }
 
+/// Returns the answer to a request whose channel has a log that could not be used.
+pub(super) fn unshared(why: &Unpublished) -> Response<Body> {
+    let text = match why {
+        Unpublished::Away => "the message log of this channel is away; nothing was published\n",
+        Unpublished::Unknown => {
+            "the message log of this channel did not answer in time; this message may be published \
+             or not: with an Idempotency-Key it can be sent again safely\n"
+        }
+        Unpublished::Busy => {
+            "messages come faster than the message log takes them; this one was not published\n"
+        }
+        Unpublished::Full => {
+            "the message log of this channel has no memory left; this message was not published\n"
+        }
+        Unpublished::NotReplicated => {
+            "too few copies of the message log have this message; it may be lost: with an \
+             Idempotency-Key it can be sent again safely\n"
+        }
+        Unpublished::Refused(_) => {
+            "the message log of this channel refuses the message; this message was not published\n"
+        }
+    };
+    let seconds = if *why == Unpublished::Full { "10" } else { "1" };
+    unavailable(text, seconds)
+}
+
 pub(super) fn too_large(limit: u64) -> Response<Body> {
     reply::text(StatusCode::PAYLOAD_TOO_LARGE, publication::too_large(limit) + "\n")
 }
@@ -108,16 +135,17 @@ pub(super) async fn publish(hub: &Arc<Hub>, head: &Parts, body: Upload) -> Respo
         Ok(meta) => meta,
         Err(what) => return reply::text(StatusCode::BAD_REQUEST, what + "\n"),
     };
-    let Published { id, is_repeated } = match publish_in_turn(hub, Draft { meta, ..draft }).await {
-        Ok(published) => published,
-        Err(response) => return response,
-    };
+    let Published { id, epoch, is_repeated } =
+        match publish_in_turn(hub, Draft { meta, ..draft }).await {
+            Ok(published) => published,
+            Err(response) => return response,
+        };
     let (status, repeated) = match is_repeated {
         false => (StatusCode::CREATED, ""),
         true => (StatusCode::OK, ",\"repeated\":true"),
     };
-    let json = format!("{{\"id\":{id},\"epoch\":\"{:x}\"{repeated}}}\n", hub.epoch());
-    let mut response = empty_response(hub, status, id);
+    let json = format!("{{\"id\":{id},\"epoch\":\"{epoch:x}\"{repeated}}}\n");
+    let mut response = empty_response_at(status, id, epoch);
     *response.body_mut() = json.into();
     let json = HeaderValue::from_static("application/json");
     response.headers_mut().insert(CONTENT_TYPE, json);
@@ -151,13 +179,21 @@ pub(super) async fn publish_in_turn(
     draft: Draft,
 ) -> Result<Published, Response<Body>> {
     until_room(hub, draft.data.len() as u64).await?;
-    let published = hub.publish_as(draft).map_err(|why| match why {
+    let published = match hub.shared() {
+        Some(shared) => shared.begin(draft).await,
+        None => hub.publish_as(draft),
+    };
+    let published = published.map_err(|why| match why {
         NotPublished::OtherWithKey => {
             let text = "another message was published with this Idempotency-Key\n";
             reply::text(StatusCode::UNPROCESSABLE_ENTITY, text)
         }
         NotPublished::Reserved => reply::text(StatusCode::BAD_REQUEST, format!("{RESERVED}\n")),
         NotPublished::HandedOver => handed_over(),
+        NotPublished::Unshared(why) => {
+            hub.counters().refused.fetch_add(1, Ordering::Relaxed);
+            unshared(&why)
+        }
         NotPublished::Full => {
             hub.counters().refused.fetch_add(1, Ordering::Relaxed);
             full()

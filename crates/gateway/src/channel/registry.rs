@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use super::hub::Hub;
 use super::pattern::Pattern;
-use super::route::Channels;
+use super::route::{Channels, SharedRoute};
+use crate::broker::Broker;
 use crate::config::{Action, Config, Host};
 use crate::succession::{self, Succession};
 
@@ -24,6 +25,8 @@ pub(crate) struct RouteState {
     pub subscribers: usize,
     /// Messages that were refused because their client publishes too fast.
     pub refused: u64,
+    /// Messages that the logs of its channels are known to have, and that are not read yet.
+    pub lag: u64,
 }
 
 /// The channels of a configuration, by their route's host and path.
@@ -32,6 +35,8 @@ pub(crate) struct Registry {
     routes: HashMap<(String, String), Arc<Channels>>,
     /// Channels of another server that no route has taken up yet.
     restored: Vec<Restored>,
+    /// The engine that keeps the messages of channels that other servers have as well.
+    broker: Option<Arc<Broker>>,
 }
 
 /// A channel of another server.
@@ -64,7 +69,23 @@ impl Registry {
             let hosts = channel.names.into_iter().map(|(host, _)| host).collect();
             restored.push(Restored { hosts, is_hub: channel.is_hub, hub });
         }
-        Registry { routes: HashMap::new(), restored }
+        Registry { restored, ..Registry::default() }
+    }
+
+    /// Keeps the messages of channels there that other servers have as well, in the channels of the
+    /// next configuration.
+    pub(crate) fn use_broker(&mut self, broker: Option<Arc<Broker>>) {
+        self.broker = broker;
+    }
+
+    /// Returns the engine that keeps the messages of channels that other servers have as well.
+    pub(crate) fn broker(&self) -> Option<&Arc<Broker>> {
+        self.broker.as_ref()
+    }
+
+    /// Whether the logs of all channels are read that are always there.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.routes.values().all(|channels| channels.is_ready())
     }
 
     /// Notes that all subscribers that another server had are here.
@@ -116,18 +137,23 @@ impl Registry {
     /// stay the same. A channel and a hub of Mercure have nothing in common: a subscriber of a channel
     /// gets all of it.
     pub(crate) fn next(&self, config: &Config) -> Registry {
-        let mut next = Registry::default();
+        let mut next = Registry { broker: self.broker.clone(), ..Registry::default() };
         for host in &config.hosts {
             for route in &host.routes {
                 let Action::Channel(options) = &route.action else { continue };
                 let is_hub = options.mercure.is_some();
                 let known = names(host).find_map(|name| self.route(name, &route.path));
-                let kept = known.filter(|channels| channels.is_hub() == is_hub);
+                let host_name = host.names.first().cloned().unwrap_or_default();
+                let shared = self.broker.clone().filter(|_| options.broker);
+                let shared = shared.map(|broker| SharedRoute { broker, host: host_name });
+                let kept = known.filter(|channels| {
+                    channels.is_hub() == is_hub && channels.are_shared_like(shared.as_ref())
+                });
                 let channels = kept.cloned().or_else(|| {
                     // The check of the configuration has accepted the pattern.
                     let pattern = Pattern::parse(&route.path).ok()?;
                     let restored = self.restored_for(host, &pattern, is_hub);
-                    Some(Arc::new(Channels::new(pattern, options.clone(), restored)))
+                    Some(Channels::new(pattern, options.clone(), restored, shared.clone()))
                 });
                 let Some(channels) = channels else { continue };
                 for name in names(host) {
@@ -186,7 +212,9 @@ impl Registry {
             let hubs = channels.all();
             let subscribers = hubs.iter().map(|hub| hub.subscribers()).sum();
             let (host, refused) = (hosts.join(","), channels.publish_limits().refused());
-            states.push(RouteState { host, path, channels: hubs.len(), subscribers, refused });
+            let lags = hubs.iter().filter_map(|hub| hub.shared()).map(|shared| shared.lag());
+            let (channels, lag) = (hubs.len(), lags.sum());
+            states.push(RouteState { host, path, channels, subscribers, refused, lag });
         }
         states.sort_unstable_by(|one, next| (&one.host, &one.path).cmp(&(&next.host, &next.path)));
         states

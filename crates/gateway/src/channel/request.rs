@@ -15,7 +15,7 @@ use super::hub::Hub;
 use super::local_route::LocalRoute;
 use super::pattern::NameError;
 use super::rights::Use;
-use super::route::TooMany;
+use super::route::{NoChannel, TooMany};
 use super::several::Also;
 use super::unread::Unread;
 use super::{events, poll, publish, socket};
@@ -132,9 +132,9 @@ impl LocalRoute {
             if let Err(response) = publish::check_rate(&publisher, &name, known) {
                 return *response;
             }
-            return match self.channels.channel(&name) {
+            return match self.channels.locate(&name).await {
                 Ok(hub) => publish::publish(&hub, &head, body).await,
-                Err(error) => too_many(error),
+                Err(error) => no_channel(error),
             };
         }
         let asked = match SubscribeRequest::read(&head.uri, &head.headers) {
@@ -148,9 +148,9 @@ impl LocalRoute {
                 None => reply::status(StatusCode::NOT_FOUND),
             };
         }
-        let subscribers = match self.channels.channel(&name) {
+        let subscribers = match self.channels.locate(&name).await {
             Ok(hub) => self.subscribers(&hub),
-            Err(error) => return too_many(error),
+            Err(error) => return no_channel(error),
         };
         if is_socket {
             return subscribers.accept(&head.headers, &asked, exchange, grant, sub);
@@ -175,23 +175,28 @@ fn info(hub: &Hub, is_head: bool) -> Response<Body> {
         true => Response::new(Body::empty()),
         false => poll::json_response(format!("{}\n", hub.info(last, subscribers))),
     };
-    add_position(hub, response.headers_mut(), last);
+    add_position(response.headers_mut(), last, hub.epoch());
     response.headers_mut().insert(SUBSCRIBERS, subscribers.into());
     response
 }
 
 /// Returns a response without a body that names its reader's place in a channel.
 pub(super) fn empty_response(hub: &Hub, status: StatusCode, last: u64) -> Response<Body> {
+    empty_response_at(status, last, hub.epoch())
+}
+
+/// The same, for a place in an epoch.
+pub(super) fn empty_response_at(status: StatusCode, last: u64, epoch: u64) -> Response<Body> {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = status;
-    add_position(hub, response.headers_mut(), last);
+    add_position(response.headers_mut(), last, epoch);
     response
 }
 
 /// Adds the fields that name a reader's place in a channel.
-fn add_position(hub: &Hub, headers: &mut HeaderMap, last: u64) {
+fn add_position(headers: &mut HeaderMap, last: u64, epoch: u64) {
     headers.insert(NEXT, last.into());
-    if let Ok(epoch) = HeaderValue::from_str(&format!("{:x}", hub.epoch())) {
+    if let Ok(epoch) = HeaderValue::from_str(&format!("{epoch:x}")) {
         headers.insert(EPOCH, epoch);
     }
 }
@@ -229,8 +234,16 @@ pub(super) fn preflight() -> Response<Body> {
     response
 }
 
+/// Returns the answer for a channel that there is not.
+pub(super) fn no_channel(error: NoChannel) -> Response<Body> {
+    match error {
+        NoChannel::TooMany(most) => too_many(most),
+        NoChannel::Unshared(why) => publish::unshared(&why),
+    }
+}
+
 /// Returns the answer for a new channel that there is no room for.
-pub(super) fn too_many(TooMany(most): TooMany) -> Response<Body> {
+fn too_many(TooMany(most): TooMany) -> Response<Body> {
     let text = format!(
         "there are {most} channels here, and no more may be; try again when some have been idle\n"
     );

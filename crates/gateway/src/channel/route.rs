@@ -12,16 +12,20 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
+use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 use std::time::Duration;
 
-use superpoll_rt::time;
+use superpoll_rt::time::{self, timeout};
 
 use super::budget::Budget;
 use super::hub::{self, Hub};
 use super::mercure::subscriptions::Subscriptions;
 use super::pattern::{NameError, Pattern};
 use super::publish_limits::PublishLimits;
+use super::shared::SharedChannel;
+use crate::broker::{Broker, LogOptions, Looked, Place, Position, Unpublished};
 use crate::config::Channel;
 use crate::succession::Succession;
 use crate::succession::records::ChannelRecord;
@@ -36,6 +40,22 @@ const LONGEST_NAP: Duration = Duration::from_secs(1);
 /// The route has as many channels as it may.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TooMany(pub(crate) usize);
+
+/// The reason for which there is no channel.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum NoChannel {
+    TooMany(TooMany),
+    /// Its log cannot be read.
+    Unshared(Unpublished),
+}
+
+/// The logs that the channels of a route have in common with other servers.
+#[derive(Clone)]
+pub(super) struct SharedRoute {
+    pub broker: Arc<Broker>,
+    /// The first name of the route's host.
+    pub host: String,
+}
 
 /// Where channels are recorded for a successor.
 struct Recording {
@@ -80,17 +100,20 @@ pub(crate) struct Channels {
     /// The active subscriptions, where they are reported.
     pub(super) subscriptions: Subscriptions,
     publish_limits: Arc<PublishLimits>,
+    /// `None`: their messages are those of this server alone.
+    shared: Option<SharedRoute>,
     state: Mutex<State>,
 }
 
 impl Channels {
-    /// Creates the channels of a route. A path without parameters has its channel at once, and
-    /// keeps it; `restored` are channels that another server had.
+    /// Creates the channels of a route. A path without parameters has its channel at once, unless
+    /// its log has to be read first, and keeps it; `restored` are channels that another server had.
     pub(super) fn new(
         pattern: Pattern,
         options: Channel,
         restored: impl IntoIterator<Item = Arc<Hub>>,
-    ) -> Channels {
+        shared: Option<SharedRoute>,
+    ) -> Arc<Channels> {
         let budget = Arc::new(Budget::new(most_bytes(&pattern, &options)));
         let publish_limits = Arc::new(PublishLimits::new(options.publish_rate));
         let options = Arc::new(options);
@@ -108,14 +131,148 @@ impl Channels {
             state.looks.push_back((hub::now(), hub.name().clone()));
             state.hubs.insert(hub.name().clone(), hub);
         }
-        if !pattern.has_parameters() {
+        if !pattern.has_parameters() && shared.is_none() {
             let name: Arc<str> = pattern.text().into();
             let new = || Hub::in_route(name.clone(), options, budget.clone());
             state.hubs.entry(name.clone()).or_insert_with(new);
+        }
+        if !pattern.has_parameters() {
             state.looks.clear();
         }
         let (subscriptions, state) = (Subscriptions::default(), Mutex::new(state));
-        Channels { pattern, budget, subscriptions, publish_limits, state }
+        let channels = Channels { pattern, budget, subscriptions, publish_limits, shared, state };
+        let channels = Arc::new(channels);
+        for hub in channels.all() {
+            let at = Position { epoch: hub.epoch(), id: hub.last() };
+            channels.share(&hub, at, at);
+        }
+        channels
+    }
+
+    /// Makes the messages of a channel those of its log, which it has up to a position, and reads
+    /// the log from there on.
+    fn share(self: &Arc<Channels>, hub: &Arc<Hub>, at: Position, target: Position) {
+        let Some(SharedRoute { broker, host }) = &self.shared else { return };
+        let key = broker.key(host, hub.name());
+        let place = (Place { at, token: None }, target);
+        let shared = SharedChannel::new(broker.clone(), key, hub, Arc::downgrade(self), place);
+        hub.share(shared.clone());
+        shared.follow(hub.options().message_bytes);
+    }
+
+    /// Whether the channels have the same logs.
+    pub(super) fn are_shared_like(&self, other: Option<&SharedRoute>) -> bool {
+        match (&self.shared, other) {
+            (None, None) => true,
+            (Some(one), Some(other)) => {
+                Arc::ptr_eq(&one.broker, &other.broker) && one.host == other.host
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether there is a channel for each name.
+    pub(super) fn has_names(&self) -> bool {
+        self.pattern.has_parameters()
+    }
+
+    /// Returns the channel of a name as [`channel`](Channels::channel) does. If it has a log, that
+    /// is read first.
+    ///
+    /// # Errors
+    ///
+    /// If there are as many channels as there may be, or if the log cannot be read.
+    pub(crate) async fn locate(
+        self: &Arc<Channels>,
+        name: &Arc<str>,
+    ) -> Result<Arc<Hub>, NoChannel> {
+        let Some(SharedRoute { broker, host }) = &self.shared else {
+            return self.channel(name).map_err(NoChannel::TooMany);
+        };
+        let limit = broker.config().publish;
+        if self.find(name).is_none() {
+            let options = self.options();
+            self.has_room(&self.state()).map_err(NoChannel::TooMany)?;
+            let idle = self.has_names().then_some(options.idle * 2);
+            let (key, history) = (broker.key(host, name), options.history as u64);
+            let looked = SharedChannel::look(broker, LogOptions { key, history, idle }).await;
+            self.open(name, &looked.map_err(NoChannel::Unshared)?)?;
+        }
+        let caught_up = poll_fn(|cx| match self.find(name) {
+            // It was idle for so long meanwhile, or it is another server's now.
+            None => Poll::Ready(None),
+            Some(hub) => match hub.shared() {
+                Some(shared) if !hub.is_closed() => shared.poll_caught_up(cx).map(|()| Some(hub)),
+                _ => Poll::Ready(Some(hub)),
+            },
+        });
+        match timeout(limit, caught_up).await {
+            Ok(Some(hub)) => Ok(hub),
+            _ => Err(NoChannel::Unshared(Unpublished::Away)),
+        }
+    }
+
+    /// Creates the channel of a log, unless it is there already.
+    fn open(self: &Arc<Channels>, name: &Arc<str>, looked: &Looked) -> Result<(), NoChannel> {
+        let mut state = self.state();
+        if state.hubs.contains_key(name) {
+            return Ok(());
+        }
+        self.has_room(&state).map_err(NoChannel::TooMany)?;
+        let Looked { last, first, .. } = *looked;
+        let history = state.options.history as u64;
+        let after = (first.saturating_sub(1)).max(last.id.saturating_sub(history));
+        let hub = self.enter(&mut state, name, (last.epoch, after));
+        drop(state);
+        self.share(&hub, Position { id: after, ..last }, last);
+        Ok(())
+    }
+
+    /// Enters a channel of a log whose messages follow the one with this number.
+    fn enter(&self, state: &mut State, name: &Arc<str>, place: (u64, u64)) -> Arc<Hub> {
+        let options = state.options.clone();
+        let hub = Hub::of_log(name.clone(), options, self.budget.clone(), place);
+        if state.is_closed {
+            hub.hand_over();
+        }
+        if let Some(recording) = &state.recording {
+            recording.record(&hub);
+        }
+        state.hubs.insert(name.clone(), hub.clone());
+        if self.pattern.has_parameters() {
+            state.looks.push_back((hub::now(), name.clone()));
+        }
+        hub
+    }
+
+    /// Puts another hub in the place of a channel's, behind a message of an epoch. `None` if the
+    /// channel is not here any more.
+    pub(super) fn replace(&self, old: &Arc<Hub>, place: (u64, u64)) -> Option<Arc<Hub>> {
+        let mut state = self.state();
+        let is_here = state.hubs.get(old.name()).is_some_and(|known| Arc::ptr_eq(known, old));
+        if !is_here || state.is_closed {
+            return None;
+        }
+        if let (Some(recording), Some(space)) = (&state.recording, old.stop_recording()) {
+            recording.by.forget_channel(space);
+        }
+        state.looks.retain(|(_, name)| name != old.name());
+        let hub = self.enter(&mut state, old.name(), place);
+        drop(state);
+        if let Some(shared) = old.shared() {
+            hub.share(shared.clone());
+        }
+        old.replace();
+        Some(hub)
+    }
+
+    /// Whether another channel may be made.
+    fn has_room(&self, state: &State) -> Result<(), TooMany> {
+        let most = state.options.max_channels.get();
+        match !self.pattern.has_parameters() || state.hubs.len() < most {
+            true => Ok(()),
+            false => Err(TooMany(most)),
+        }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -158,10 +315,7 @@ impl Channels {
         if let Some(hub) = state.hubs.get(name) {
             return Ok(hub.clone());
         }
-        let most = state.options.max_channels.get();
-        if state.hubs.len() >= most {
-            return Err(TooMany(most));
-        }
+        self.has_room(&state)?;
         let hub = Hub::in_route(name.clone(), state.options.clone(), self.budget.clone());
         if state.is_closed {
             hub.hand_over();
@@ -189,6 +343,9 @@ impl Channels {
         let options = Arc::new(options);
         self.budget.change(most_bytes(&self.pattern, &options));
         self.publish_limits.change(options.publish_rate);
+        if let Some(SharedRoute { broker, .. }) = &self.shared {
+            broker.allow(options.message_bytes);
+        }
         let mut state = self.state();
         state.options = options.clone();
         let hubs: Vec<_> = state.hubs.values().cloned().collect();
@@ -254,9 +411,34 @@ impl Channels {
         }
     }
 
-    /// Looks for idle channels as long as the route exists. The second call for a route does
-    /// nothing.
+    /// Whether the log of a channel that is always there is read, if it has one.
+    pub(super) fn is_ready(&self) -> bool {
+        if self.shared.is_none() || self.has_names() {
+            return true;
+        }
+        let hub = self.find(self.pattern.text());
+        hub.is_some_and(|hub| hub.shared().is_some_and(|shared| shared.is_caught_up()))
+    }
+
+    /// Reads the log of a channel that is always there, for the first time.
+    async fn read_log(self: Arc<Channels>) {
+        let (name, route): (Arc<str>, _) = (self.pattern.text().into(), Arc::downgrade(&self));
+        drop(self);
+        while let Some(channels) = route.upgrade() {
+            if channels.state().is_closed || channels.locate(&name).await.is_ok() {
+                return;
+            }
+            drop(channels);
+            time::sleep(LONGEST_NAP).await;
+        }
+    }
+
+    /// Reads the log of a channel that is always there, or looks for idle channels as long as the
+    /// route exists. The second call for a route does nothing.
     pub(crate) async fn sweep(self: Arc<Channels>) {
+        if self.shared.is_some() && !self.has_names() {
+            return self.read_log().await;
+        }
         if !self.pattern.has_parameters() || std::mem::replace(&mut self.state().is_swept, true) {
             return;
         }
@@ -293,8 +475,8 @@ mod tests {
 
     use super::*;
 
-    fn channels(options: Channel) -> Channels {
-        Channels::new(Pattern::parse("/rooms/{room}").unwrap(), options, [])
+    fn channels(options: Channel) -> Arc<Channels> {
+        Channels::new(Pattern::parse("/rooms/{room}").unwrap(), options, [], None)
     }
 
     fn options(idle: u64, max_channels: usize) -> Channel {
@@ -342,7 +524,7 @@ mod tests {
     #[test]
     fn one_channel_alone_is_always_there() {
         let pattern = Pattern::parse("/news").unwrap();
-        let channels = Channels::new(pattern, options(1, 1), []);
+        let channels = Channels::new(pattern, options(1, 1), [], None);
         assert_eq!(&**channels.find("/news").unwrap().name(), "/news");
         channels.drop_idle(hub::now() + 100);
         assert!(channels.find("/news").is_some());

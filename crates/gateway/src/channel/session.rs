@@ -5,7 +5,10 @@
 //! or not, moves the bytes.
 
 use std::collections::VecDeque;
+use std::future::Future;
 use std::io::{self, IoSlice, Read, Write};
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
@@ -17,12 +20,13 @@ use tungstenite::{Error, Message};
 
 use super::form::Form;
 use super::frames::{self, Track};
-use super::hub::{Hub, NotPublished};
+use super::hub::{Hub, NotPublished, Published};
 use super::json_frame::{self, Source};
 use super::message::{self, Draft};
 use super::presence::RESERVED;
 use super::publication;
 use super::publish_limits::PublisherLimit;
+use super::shared::Publishing;
 
 /// tungstenite's buffer, which is made with each session.
 const READ_BUFFER: usize = 4096;
@@ -99,6 +103,9 @@ pub(super) struct Session {
     is_publisher: bool,
     /// How much it may publish.
     publisher: Option<PublisherLimit>,
+    /// The client's last message, on its way to the log that other servers have as well, with the
+    /// key that its publication has.
+    publishing: Option<Box<(Publishing, Option<String>)>>,
     /// The client's next message, if it came sooner than it may, and how long it waits.
     early: Option<Draft>,
     pause: Option<Duration>,
@@ -125,6 +132,7 @@ impl Session {
             json,
             is_publisher,
             publisher: None,
+            publishing: None,
             early: None,
             pause: None,
         }
@@ -148,6 +156,7 @@ impl Session {
         let memory = self.socket.get_ref();
         self.state == SessionState::Open
             && !self.is_held_up
+            && self.publishing.is_none()
             && memory.pieces.is_empty()
             && memory.input.is_empty()
             && !memory.has_ended
@@ -179,7 +188,8 @@ impl Session {
         self.is_held_up = false;
         self.pause = None;
         while self.state != SessionState::Over {
-            if self.pause.is_some() || (!std::mem::take(&mut may_publish) && !hub.has_room()) {
+            let waits = self.pause.is_some() || self.publishing.is_some();
+            if waits || (!std::mem::take(&mut may_publish) && !hub.has_room()) {
                 self.is_held_up = true;
                 return;
             }
@@ -266,14 +276,41 @@ impl Session {
             (self.early, self.pause) = (Some(draft), Some(error.wait));
             return;
         }
-        let meta = draft.meta.clone();
-        let key = meta.as_ref().and_then(|meta| meta.key.as_deref());
-        // The client learns that its last message was not published.
-        match hub.publish_as(draft) {
+        let key = draft.meta.as_ref().and_then(|meta| meta.key.clone());
+        match hub.shared() {
+            None => self.published(key.as_deref(), hub.publish_as(draft)),
+            Some(shared) => self.publishing = Some(Box::new((shared.begin(draft), key))),
+        }
+    }
+
+    /// Whether a message of the client is on its way. The next ones wait for it, so that they stay
+    /// in order.
+    pub(super) fn is_publishing(&self) -> bool {
+        self.publishing.is_some()
+    }
+
+    /// Ready when no message of the client is on its way any more.
+    pub(super) fn poll_publishing(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Some(under_way) = &mut self.publishing else { return Poll::Ready(()) };
+        let outcome = ready!(Pin::new(&mut under_way.0).poll(cx));
+        let key = self.publishing.take().and_then(|under_way| under_way.1);
+        self.published(key.as_deref(), outcome);
+        Poll::Ready(())
+    }
+
+    /// Tells the client whether its last message was published.
+    fn published(&mut self, key: Option<&str>, outcome: Result<Published, NotPublished>) {
+        match outcome {
             Ok(published) => {
                 if let (Some(key), SessionState::Open) = (key, self.state) {
                     json_frame::published(published.id, key, &mut self.memory().output);
                 }
+            }
+            Err(NotPublished::Unshared(_)) if self.json.is_some() => {
+                self.refuse("the message log of this channel did not answer; the message may not be published");
+            }
+            Err(NotPublished::Unshared(_)) => {
+                self.close(CloseCode::Again, "the message log of this channel did not answer");
             }
             Err(NotPublished::OtherWithKey) => {
                 self.refuse("another message was published with this key");

@@ -45,6 +45,9 @@ use crate::transport::Transport;
 /// wait.
 pub(super) const OUTPUT: usize = 64 << 10;
 
+/// Tells a client that its channel began anew.
+pub(super) const REPLACED: &str = "messages of this channel are lost; connect again";
+
 /// The field that says that some messages that were asked for are not kept any more.
 const MISSED: HeaderName = HeaderName::from_static("channel-missed");
 
@@ -395,6 +398,9 @@ impl SocketSession {
                     let reason = "the rights of this channel have changed; connect again";
                     self.session.close(CloseCode::Restart, reason);
                 }
+                (None, Some(EndReason::Replaced)) => {
+                    self.session.close(CloseCode::Restart, REPLACED);
+                }
             }
         }
     }
@@ -429,6 +435,13 @@ impl SocketSession {
         if !self.session.is_held_up() || self.session.state() == SessionState::Over {
             (self.turn, self.pause) = (None, None);
             return false;
+        }
+        if self.session.is_publishing() {
+            if self.session.poll_publishing(cx).is_pending() {
+                return false;
+            }
+            self.session.go_on(&self.subscription.local_subscribers.hub, false);
+            return true;
         }
         if let Some(wait) = self.session.pause() {
             let pause = self.pause.get_or_insert_with(|| Box::new(sleep(wait)));

@@ -46,10 +46,12 @@ pub(super) struct Check<'a> {
     pub(super) holes: &'a BTreeSet<usize>,
     /// The folder that relative paths are relative to; `None` if paths are not checked.
     base: Option<&'a Path>,
-    /// The path of the counters, normalized like the paths of routes.
-    metrics: Option<String>,
+    /// The paths of the counters and of readiness, normalized like the paths of routes.
+    metrics: Vec<String>,
     /// Whether the live page takes its path.
     has_page: bool,
+    /// Whether there is a broker.
+    pub(super) has_broker: bool,
     /// The first listener of HTTP that clients on other machines, or a proxy, can use.
     open: Option<Address>,
     /// The places of the listeners whose certificates come by ACME.
@@ -73,8 +75,9 @@ impl<'a> Check<'a> {
             upstreams,
             holes,
             base,
-            metrics: None,
+            metrics: Vec::new(),
             has_page: true,
+            has_broker: false,
             open: None,
             acme: Vec::new(),
             found,
@@ -115,7 +118,7 @@ impl<'a> Check<'a> {
     }
 
     /// Checks the file that a path names, if files are checked.
-    fn on_disk(
+    pub(super) fn on_disk(
         &mut self,
         place: Range<usize>,
         path: &Path,
@@ -157,7 +160,11 @@ impl<'a> Check<'a> {
             self.missing(host.span(), what);
         }
         self.has_page = raw.server.page != Some(false);
-        self.metrics = raw.metrics.as_ref().map(|metrics| same(&metrics.get_ref().path));
+        self.has_broker = raw.broker.is_some();
+        if let Some(metrics) = raw.metrics.as_ref().map(Spanned::get_ref) {
+            self.metrics.push(same(&metrics.path));
+            self.metrics.extend(metrics.ready.as_deref().map(same));
+        }
         let mut seen: Vec<Address> = Vec::new();
         let mut listeners = Vec::new();
         for listener in raw.listeners {
@@ -192,6 +199,15 @@ impl<'a> Check<'a> {
         }
         if let Some(metrics) = &raw.metrics {
             self.path(metrics.span(), &metrics.get_ref().path);
+            if let Some(ready) = &metrics.get_ref().ready {
+                self.path(metrics.span(), ready);
+            }
+            if let [path, ready] = &self.metrics[..]
+                && path == ready
+            {
+                let what = format!("the path {path:?} is that of the metrics and of readiness");
+                self.wrong(metrics.span(), format!("{what}, expected two"));
+            }
         }
         Config {
             server: self.process(raw.server),
@@ -212,6 +228,7 @@ impl<'a> Check<'a> {
             }),
             metrics: raw.metrics.map(Spanned::into_inner),
             keeper: raw.keeper.map(|keeper| self.keeper(keeper)),
+            broker: raw.broker.and_then(|broker| self.broker(broker)),
             warnings: Vec::new(),
         }
     }
@@ -293,7 +310,7 @@ impl<'a> Check<'a> {
             }
             // `/a` and `/a/` stand for the same requests except one.
             let same = same(&path);
-            if self.metrics.as_ref() == Some(&same) {
+            if self.metrics.contains(&same) {
                 let what = format!("the path {path:?} is that of the metrics");
                 self.wrong(path_place.clone(), format!("{what}, expected another here or there"));
             }
@@ -338,6 +355,9 @@ impl<'a> Check<'a> {
         let channel = route.channel.map(|channel| {
             let (place, mut channel) = (channel.span(), channel.into_inner());
             self.rights(&place, path, &mut channel);
+            if channel.broker {
+                self.shared_channel(&place, channel.presence);
+            }
             Action::Channel(channel)
         });
         let hub = route.mercure.map(|hub| {

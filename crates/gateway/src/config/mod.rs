@@ -11,6 +11,7 @@
 //! columns in characters.
 
 mod acme;
+mod broker;
 mod check;
 mod disk;
 mod encryption;
@@ -36,6 +37,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 pub use self::acme::{Acme, Automatic, ChallengeKind, ExternalAccount, Internal, is_local};
+pub use self::broker::Broker;
 use self::check::{Check, LocatedMistake};
 pub use self::encryption::{CertificateFiles, ClientCertificates, Https, Tls, TlsVersion};
 pub use self::model::{
@@ -49,6 +51,7 @@ pub(crate) use self::rights::is_private;
 pub use self::rights::{AuthorizeRule, KeySource, Right, TokenRule};
 pub use self::scalar::check_workers;
 use crate::address::Address;
+pub use crate::broker::BrokerUrl;
 pub use crate::proxy_protocol::ProxyVersion;
 
 /// The most mistakes of one file that are reported, as each costs another reading of the whole.
@@ -235,6 +238,7 @@ impl Config {
             access_log: None,
             metrics: None,
             keeper: None,
+            broker: None,
             warnings: Vec::new(),
         }
     }

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use superpoll::backend::{Profile, Tuning};
 use superpoll_rt::BackendKind;
 
+use super::broker::Broker;
 use super::encryption::{Https, Tls};
 use super::origins::Origins;
 use super::publish_rate::{self, PublishRate};
@@ -43,6 +44,9 @@ pub struct Config {
     /// The keeper, which watches idle connections in the server's place. Default: the server
     /// itself watches them.
     pub keeper: Option<Keeper>,
+    /// The engine that keeps the messages of channels for several servers. Default: none, each
+    /// server has its own.
+    pub broker: Option<Broker>,
     /// Settings that are valid and probably not meant, as `FILE:LINE:COLUMN: what is expected`.
     pub warnings: Vec<String>,
 }
@@ -309,6 +313,8 @@ pub struct Channel {
     /// the channels of the route, with a burst of one second's messages. Default: no limit.
     #[serde(deserialize_with = "publish_rate::some")]
     pub publish_rate: Option<PublishRate>,
+    /// Whether the messages are those of the broker, which other servers have as well. Default: no.
+    pub broker: bool,
     /// Whether messages of the types `join` and `leave` tell the subscribers who comes and goes.
     /// Default: no.
     pub presence: bool,
@@ -353,6 +359,7 @@ impl Default for Channel {
             max_bytes: 256 << 20,
             idle: Duration::from_secs(600),
             publish_rate: None,
+            broker: false,
             presence: false,
             publish: None,
             subscribe: Right::Anyone,
@@ -609,10 +616,21 @@ pub struct Metrics {
     pub path: String,
     /// Whether all clients may read the counters. Default: no, only programs on this machine.
     pub public: bool,
+    /// The path that tells load balancers whether the server is ready: 200, or 503 while it is
+    /// about to end, while the broker is away, or before its channels are read. The same on each
+    /// host, for all clients. Default: none.
+    pub ready: Option<String>,
+}
+
+impl Metrics {
+    /// Whether a path is one of these.
+    pub(crate) fn has(&self, path: &str) -> bool {
+        self.path == path || self.ready.as_deref() == Some(path)
+    }
 }
 
 impl Default for Metrics {
     fn default() -> Metrics {
-        Metrics { path: "/metrics".to_owned(), public: false }
+        Metrics { path: "/metrics".to_owned(), public: false, ready: None }
     }
 }

@@ -14,6 +14,7 @@ use superpoll::backend::Profile;
 use toml::Spanned;
 
 use super::acme::{ChallengeKind, ExternalAccount};
+use super::broker::RawBroker;
 use super::encryption::TlsVersion;
 use super::mercure::Mercure;
 use super::model::{
@@ -34,6 +35,7 @@ pub(super) struct Config {
     pub(super) access_log: Option<Spanned<AccessLog>>,
     pub(super) metrics: Option<Spanned<Metrics>>,
     pub(super) keeper: Option<Keeper>,
+    pub(super) broker: Option<Spanned<RawBroker>>,
 }
 
 #[derive(Deserialize)]

@@ -13,6 +13,7 @@
 mod accepting;
 mod adoption;
 mod answer;
+mod broker;
 mod clock;
 mod connection;
 mod extended_connect;
@@ -49,6 +50,7 @@ use superpoll_rt::{Handle, Runtime, spawn, time};
 
 use crate::acme::Automatic;
 use crate::address::Address;
+use crate::broker::Broker;
 use crate::certificates::{CertificateStore, TicketSecrets, Watch};
 use crate::channel::{ChannelEngine, Hub, Registry, SharedRights};
 use crate::config::{self, Config};
@@ -148,6 +150,8 @@ pub struct Server {
     /// The watch over the files of certificates.
     watch: Option<Watch>,
     automatic: Automatic,
+    /// The engine that keeps the messages of channels that other servers have as well.
+    broker: Option<Arc<Broker>>,
     report: Report,
 }
 
@@ -250,9 +254,11 @@ impl Server {
             inherited: RefCell::new(inherited),
             watch: None,
             automatic,
+            broker: None,
             report,
         };
         // Another server may be about to end for this one, which then has to be able to go on.
+        let broker = server.open_broker(config)?;
         let prepared = server.prepare(runtime, config)?;
         server.inherited.borrow().all_used().map_err(failed)?;
         let predecessor = match &server.succession {
@@ -267,7 +273,7 @@ impl Server {
             }
             None => Predecessor { connections: Vec::new(), lost: 0, is_orderly: true },
         };
-        if let Err(error) = server.apply_configuration(config, prepared) {
+        if let Err(error) = server.apply_configuration(config, prepared, broker) {
             // The connections that the server was given wait for the next server.
             server.has_yielded = true;
             return Err(error);
@@ -283,12 +289,19 @@ impl Server {
     ///
     /// As [`start`](Server::start).
     pub fn change(&mut self, runtime: &Runtime, config: &Config) -> Result<(), Error> {
+        let broker = self.open_broker(config)?;
         let prepared = self.prepare(runtime, config)?;
-        self.apply_configuration(config, prepared)
+        self.apply_configuration(config, prepared, broker)
     }
 
     /// Makes the engines apply a configuration.
-    fn apply_configuration(&mut self, config: &Config, prepared: Prepared) -> Result<(), Error> {
+    fn apply_configuration(
+        &mut self,
+        config: &Config,
+        prepared: Prepared,
+        broker: Option<Arc<Broker>>,
+    ) -> Result<(), Error> {
+        self.use_broker(broker)?;
         let Prepared { groups, rights, parts, engines, fronts, relayed, plans, log, mut watch } =
             prepared;
         let shared = Arc::new(config.clone());
@@ -565,6 +578,10 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop();
+        // Until here messages that were under way could still be published.
+        if let Some(broker) = self.broker.take() {
+            broker.end();
+        }
     }
 }
 

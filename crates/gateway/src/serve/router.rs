@@ -363,7 +363,7 @@ impl Router {
     ) -> Option<(LaneRoute, Additions)> {
         let path = head.path();
         let is_own = path.starts_with(PAGE)
-            || self.metrics.as_ref().is_some_and(|metrics| metrics.path == path)
+            || self.metrics.as_ref().is_some_and(|metrics| metrics.has(path))
             || self.challenges.answer(path).is_some();
         if is_own {
             return None;
@@ -434,6 +434,12 @@ impl Router {
         }
         if let Some(answer) = self.challenges.answer(path) {
             return Reply::Now(reply::text(StatusCode::OK, answer));
+        }
+        if self.metrics.as_ref().is_some_and(|metrics| metrics.ready.as_deref() == Some(path)) {
+            return match *request.method() {
+                Method::GET | Method::HEAD => Reply::Now(self.overview.readiness()),
+                _ => Reply::Now(reply::not_allowed("GET, HEAD")),
+            };
         }
         let metrics = self.metrics.as_ref().filter(|metrics| metrics.path == path);
         let is_page = path.starts_with(PAGE) && self.page != Some(false);

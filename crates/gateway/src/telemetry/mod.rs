@@ -9,6 +9,7 @@
 //! | `guard` | whether a request comes from a program on this machine and may see the page |
 //! | `socket` | the statistics socket, which `superpoll top` reads |
 
+mod broker;
 pub mod counters;
 pub(crate) mod guard;
 pub(crate) mod overview;

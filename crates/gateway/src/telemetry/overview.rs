@@ -12,6 +12,7 @@ use serde::Serialize;
 use superpoll::diagnostics::{Costs, Kind};
 use superpoll_rt::{Handle, Stats};
 
+use super::broker::BrokerState;
 use super::counters::EngineCounters;
 use crate::acme::RenewalCounters;
 use crate::certificates::CertificateStatus;
@@ -28,7 +29,7 @@ pub(crate) struct Overview {
     engines: Vec<Arc<EngineCounters>>,
     connection_limits: Arc<ConnectionLimits>,
     renewals: Arc<RenewalCounters>,
-    channels: Mutex<Registry>,
+    pub(super) channels: Mutex<Registry>,
     certificates: Arc<CertificateStatus>,
     started: Instant,
     since: SystemTime,
@@ -111,6 +112,8 @@ pub(super) struct Snapshot {
     pub(super) renewals: [(&'static str, u64); 2],
     #[serde(skip)]
     pub(super) channels: Vec<RouteState>,
+    #[serde(skip)]
+    pub(super) broker: Option<BrokerState>,
     /// The end of each certificate in seconds since 1970, by name.
     #[serde(skip)]
     pub(super) certificate_ends: BTreeMap<String, u64>,
@@ -257,6 +260,7 @@ impl Overview {
             engines,
             renewals: self.renewals.by_result(),
             channels: channels.states(),
+            broker: channels.broker().map(|broker| BrokerState::of(broker)),
             certificate_ends: self.certificates.ends(),
             certificate_failures: self.certificates.failures(),
             prices: costs.as_ref().map(prices),

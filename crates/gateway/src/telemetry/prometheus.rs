@@ -150,7 +150,15 @@ impl PrometheusCollector {
                 }
             }
         }
-        let of_routes: [OfRoute; 2] = [
+        if let Some(broker) = &self.0.broker {
+            broker.write(encoder)?;
+        }
+        let of_routes: [OfRoute; 3] = [
+            (
+                "channel_lag",
+                "Messages in the logs of a route's channels that are not read",
+                |route| i64::try_from(route.lag).unwrap_or(i64::MAX),
+            ),
             ("channels", "Channels of a route", |route| route.channels as i64),
             ("channel_subscribers", "Subscribers of a route's channels", |route| {
                 route.subscribers as i64

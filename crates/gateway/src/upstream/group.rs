@@ -17,6 +17,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -337,12 +338,18 @@ impl Group {
     }
 }
 
-fn connector(tls: &UpstreamTls, h2: bool) -> Result<Tls, String> {
+/// Returns what encrypts connections to servers that prove who they are by a certificate of the
+/// authorities in a file.
+///
+/// # Errors
+///
+/// The mistake in words.
+pub(crate) fn client_tls(ca: &Path, protocols: &[&[u8]]) -> Result<TlsConnector, String> {
     let failed = |what: &dyn fmt::Display| {
-        format!("reading the certificates that vouch for servers, {}: {what}", tls.ca.display())
+        format!("reading the certificates that vouch for servers, {}: {what}", ca.display())
     };
     let mut roots = RootCertStore::empty();
-    let certificates = CertificateDer::pem_file_iter(&tls.ca).map_err(|error| failed(&error))?;
+    let certificates = CertificateDer::pem_file_iter(ca).map_err(|error| failed(&error))?;
     for certificate in certificates {
         let certificate = certificate.map_err(|error| failed(&error))?;
         roots.add(certificate).map_err(|error| failed(&error))?;
@@ -355,13 +362,16 @@ fn connector(tls: &UpstreamTls, h2: bool) -> Result<Tls, String> {
         .map_err(|error| failed(&error))?
         .with_root_certificates(roots)
         .with_no_client_auth();
-    config.alpn_protocols = match h2 {
-        true => vec![b"h2".to_vec(), b"http/1.1".to_vec()],
-        false => vec![b"http/1.1".to_vec()],
-    };
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
+    Ok(TlsConnector::from(Arc::new(config)))
+}
+
+fn connector(tls: &UpstreamTls, h2: bool) -> Result<Tls, String> {
+    let protocols: &[&[u8]] = if h2 { &[b"h2", b"http/1.1"] } else { &[b"http/1.1"] };
+    let connector = client_tls(&tls.ca, protocols)?;
     let name = tls.server_name.clone().map(ServerName::try_from).transpose();
-    let name = name.map_err(|error| failed(&error))?;
-    Ok(Tls { connector: TlsConnector::from(Arc::new(config)), name })
+    let name = name.map_err(|error| format!("the name of a server, {error}"))?;
+    Ok(Tls { connector, name })
 }
 
 impl fmt::Debug for Group {

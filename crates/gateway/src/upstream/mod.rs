@@ -35,8 +35,8 @@ mod retry_copy;
 mod strict;
 mod tunnel;
 
-#[cfg(feature = "acme")]
 pub(crate) use dial::connect;
 pub(crate) use forwarder::Forwarder;
+pub(crate) use group::client_tls;
 pub use group::{Group, GroupServer};
 pub(crate) use health::watch;

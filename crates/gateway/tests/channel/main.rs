@@ -4,6 +4,7 @@
 mod alive;
 mod authorize;
 mod clients;
+mod cluster;
 mod ending;
 mod events;
 mod expiry;

@@ -9,7 +9,7 @@ use percent_encoding::percent_decode_str;
 use super::super::events;
 use super::super::local_route::LocalRoute;
 use super::super::pattern::NameError;
-use super::super::request::{ForeignPage, too_many};
+use super::super::request::{ForeignPage, no_channel};
 use super::super::rights::Use;
 use super::super::socket;
 use super::super::unread::Unread;
@@ -105,9 +105,9 @@ impl LocalRoute {
         // A client that lacks one of the rights does not even make a channel.
         let mut invitations = Vec::with_capacity(admitted.len());
         for ((route, name, grant, sub), after) in admitted.into_iter().zip(starts) {
-            let hub = match route.channels.channel(&name) {
+            let hub = match route.channels.locate(&name).await {
                 Ok(hub) => hub,
-                Err(error) => return too_many(error),
+                Err(error) => return no_channel(error),
             };
             let subscribers = route.subscribers(&hub);
             if subscribers.is_retired() {

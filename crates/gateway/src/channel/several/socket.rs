@@ -27,7 +27,7 @@ use super::super::publication;
 use super::super::publisher_queue::PublishTurn;
 use super::super::send_queue::SendQueue;
 use super::super::session::{NO_PUBLISHER, Session, SessionState};
-use super::super::socket::{OUTPUT, handshake, write_out};
+use super::super::socket::{OUTPUT, REPLACED, handshake, write_out};
 use super::{Invitation, Several};
 use crate::body::Body;
 use crate::exchange::Exchange;
@@ -155,6 +155,7 @@ impl SeveralSocket {
             EndReason::Changed => {
                 (CloseCode::Restart, "the rights of a channel have changed; connect again")
             }
+            EndReason::Replaced => (CloseCode::Restart, REPLACED),
         };
         self.session.close(code, reason);
     }
@@ -216,9 +217,17 @@ impl SeveralSocket {
 
     /// Publishes the messages that the client has sent, as far as their channels have room.
     /// Returns whether there were any.
-    fn publish(&mut self, cx: &Context<'_>) -> bool {
+    fn publish(&mut self, cx: &mut Context<'_>) -> bool {
         let mut has_published = false;
-        while let Some((index, draft)) = self.waiting.take().or_else(|| self.next_draft()) {
+        if self.session.is_publishing() {
+            if self.session.poll_publishing(cx).is_pending() {
+                return false;
+            }
+            has_published = true;
+        }
+        while !self.session.is_publishing()
+            && let Some((index, draft)) = self.waiting.take().or_else(|| self.next_draft())
+        {
             let hub = self.several.members[index].hub().clone();
             if self.turn.is_some() || !hub.has_room() {
                 // The memory that it holds is bounded like that of any connection.
@@ -276,7 +285,8 @@ impl SeveralSocket {
             }
             let reads = self.session.state() != SessionState::Over
                 && self.session.left() < OUTPUT
-                && self.waiting.is_none();
+                && self.waiting.is_none()
+                && !self.session.is_publishing();
             let came = match reads.then(|| self.read(cx, transport)) {
                 Some(Err(_)) => return Poll::Ready(End::Gone),
                 Some(Ok(came)) => came,
@@ -324,7 +334,8 @@ impl SeveralSocket {
             Some(plain) => self.sends.has_moved(plain),
             None => self.has_waited && self.has_written,
         };
-        self.heard || self.waiting.is_some() || takes
+        let publishes = self.waiting.is_some() || self.session.is_publishing();
+        self.heard || publishes || takes
     }
 
     fn ping(&mut self, transport: &Transport) {

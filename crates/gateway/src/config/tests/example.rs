@@ -29,6 +29,7 @@ fn the_example_has_every_key_and_its_true_default() {
     for table in [
         "zzz = 1\n",
         "[server]\nzzz = 1",
+        "[broker]\nzzz = 1",
         "[[listeners]]\nzzz = 1",
         "[[listeners]]\ntls = { zzz = 1 }",
         "[[listeners]]\nrelay = { zzz = 1 }",

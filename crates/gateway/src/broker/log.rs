@@ -1,0 +1,205 @@
+//! The log of a channel, wherever it is: the trait that an engine for messages implements, and what
+//! goes to it and comes back.
+//!
+//! An entry has a [`Position`]: the epoch of the log, then an id from 1 without gaps. A log that
+//! begins anew, because its entries are gone, has a greater epoch. So positions only grow, and a
+//! reader that waits behind any of them sees what comes, whatever has happened to the log.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+/// A place in a log.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub(crate) struct Position {
+    /// When the log began, in microseconds since 1970; zero: never.
+    pub epoch: u64,
+    /// The number of an entry, from 1; zero: before the first.
+    pub id: u64,
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.epoch, self.id)
+    }
+}
+
+/// Names one publication, whose repetitions have the same.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Token(pub u128);
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+/// The last entry that a reader has. A log that has another one there is not the log that it was.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct Place {
+    pub at: Position,
+    /// `None`: not known, or there is no entry at that position.
+    pub token: Option<Token>,
+}
+
+/// A log, and how it is kept.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct LogOptions {
+    pub key: Arc<str>,
+    /// The number of entries that are kept, as far as this server is concerned.
+    pub history: u64,
+    /// A log without publications and readers is removed after this time; `None`: never.
+    pub idle: Option<Duration>,
+}
+
+/// What a publisher has sent.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Payload {
+    pub data: Bytes,
+    pub is_text: bool,
+    /// What else the publisher has said, in JSON.
+    pub meta: Option<Bytes>,
+}
+
+/// The content of an entry.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Content {
+    /// The log began here.
+    Begin,
+    Message(Payload),
+    /// No server has written this.
+    Unreadable,
+}
+
+/// An entry of a log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Entry {
+    pub at: Position,
+    pub token: Option<Token>,
+    pub content: Content,
+}
+
+/// A message that is to be appended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Append {
+    pub log: LogOptions,
+    /// What the server has of the log.
+    pub place: Place,
+    pub token: Token,
+    /// The publisher's key: no two publications with the same one are appended.
+    pub key: Option<String>,
+    pub payload: Payload,
+}
+
+/// A message that is in the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Appended {
+    /// By this publication, now or when it was tried before.
+    Here(Position),
+    /// By another publication with the same key and content.
+    Before(Position),
+    /// The key belongs to another message.
+    OtherWithKey,
+}
+
+/// A log that a server looks at.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Look {
+    pub log: LogOptions,
+    /// What the server has of it, if it has anything. If the log is not that log any more, it
+    /// begins anew.
+    pub place: Option<Place>,
+}
+
+/// The state of a log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Looked {
+    /// The last entry.
+    pub last: Position,
+    /// The first entry of the same epoch that is kept; the next one, if none is.
+    pub first: u64,
+    /// The number of entries that are kept, by the server that keeps the most.
+    pub history: u64,
+}
+
+/// The reason for which a log refuses something. The connection is in order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Refusal {
+    /// It has no memory left.
+    Full,
+    /// It may be possible soon.
+    Later(String),
+    /// The message is in the log, and not yet in as many copies of it as it has to be.
+    NotReplicated,
+    /// Something is wrong with this log, or with the rights of the server.
+    Wrong(String),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::Full => f.write_str("its memory is full"),
+            Refusal::NotReplicated => f.write_str("too few replicas have the message"),
+            Refusal::Later(what) | Refusal::Wrong(what) => f.write_str(what),
+        }
+    }
+}
+
+/// The reason for which a connection cannot be used, or not any more.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Failure {
+    pub what: String,
+    /// Waiting does not help: someone has to change something.
+    pub is_lasting: bool,
+}
+
+impl Failure {
+    /// Returns a failure that may be over soon.
+    pub(crate) fn passing(what: impl Into<String>) -> Failure {
+        Failure { what: what.into(), is_lasting: false }
+    }
+
+    /// Returns a failure that is over only when someone has changed something.
+    pub(crate) fn lasting(what: impl Into<String>) -> Failure {
+        Failure { what: what.into(), is_lasting: true }
+    }
+}
+
+/// A connection to an engine that keeps logs. After an error it is not used again.
+pub(crate) trait Log: 'static {
+    /// Appends messages in order. After a failure any of them may have been appended.
+    async fn append(&self, messages: &[Append]) -> Result<Vec<Result<Appended, Refusal>>, Failure>;
+
+    /// Looks at logs. One that there is not yet begins.
+    async fn look(&self, looks: &[Look]) -> Result<Vec<Result<Looked, Refusal>>, Failure>;
+
+    /// Reads the entries behind positions, in order and at most `count` of each log, with the
+    /// numbers of their logs. Waits for a while if there are none.
+    async fn read(
+        &self,
+        places: &[(Arc<str>, Position)],
+        count: usize,
+    ) -> Result<Vec<(usize, Vec<Entry>)>, Failure>;
+
+    /// Returns how long to wait before messages are appended or read. After a change of the engine's
+    /// process its logs may lack their last entries, and every server is to look at them first.
+    async fn settling(&self) -> Result<Duration, Failure>;
+
+    /// Returns the name by which [`interrupt`](Log::interrupt) knows the connection.
+    fn name(&self) -> i64;
+
+    /// Ends the wait of another connection's [`read`](Log::read), if it waits.
+    async fn interrupt(&self, name: i64) -> Result<(), Failure>;
+
+    /// Ready when the connection is closed.
+    async fn closed(&self);
+}
+
+/// Opens connections.
+pub(crate) trait Connect: 'static {
+    type Log: Log;
+
+    async fn connect(&self) -> Result<Self::Log, Failure>;
+}

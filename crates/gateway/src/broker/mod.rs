@@ -1,0 +1,318 @@
+//! Messages that several servers share: the logs of channels in an engine that exists already.
+//!
+//! A channel whose route says `broker = true` has its log in Redis or Valkey, and every server is a
+//! reader of it. The engine numbers the messages. A server publishes by one call that appends to the
+//! log, and learns of the message as of any other: when it reads it. So all servers have the same
+//! messages in the same order, and the path from the log to a subscriber is the one that a server
+//! alone has (`channel/hub.rs`).
+//!
+//! ```text
+//!   POST, WebSocket --> queue --> publisher ==> log ==> reader --> follower --> hub --> subscribers
+//!   (all engines)                 (engine 0)            (engine 0, one by shard)
+//! ```
+//!
+//! [`log`] is what an engine has to offer, `redis` offers it. The [`publisher`] has one connection
+//! for messages and questions. Each [`shard`] of logs has one for reading ([`reader`]). All of them
+//! run on the first engine of the runtime, as tasks. A connection that fails is opened anew without
+//! end; the first failure of a time is reported, and that all is well again.
+//!
+//! While the broker is away, subscribers stay and publishing fails. Nothing is accepted here to be
+//! appended later: it would be behind messages that other servers have published meanwhile, and its
+//! publisher would know neither its number nor whether it is safe.
+
+mod log;
+mod publisher;
+mod queue;
+mod reader;
+mod redis;
+mod shard;
+#[cfg(test)]
+pub(crate) mod toy;
+mod url;
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Instant;
+
+use futures_channel::oneshot;
+use ring::rand::{SecureRandom, SystemRandom};
+use superpoll_rt::{Handle, spawn};
+
+pub(crate) use self::log::{
+    Append, Appended, Content, Entry, LogOptions, Look, Looked, Payload, Place, Position, Token,
+};
+use self::log::{Connect, Failure};
+pub(crate) use self::queue::Unpublished;
+use self::queue::{Command, Question, Queue};
+pub(crate) use self::shard::Follower;
+use self::shard::{LOGS, Shard};
+pub use self::url::BrokerUrl;
+use crate::log::{Event, Level, Report};
+use crate::{config, upstream};
+
+/// The most connections that read.
+const MOST_SHARDS: usize = 16;
+
+/// What has happened since the start.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    /// Messages that this server has appended.
+    pub published: AtomicU64,
+    /// Messages that were not published, or for which that is not known.
+    pub failed: AtomicU64,
+    /// Entries that were read.
+    pub read: AtomicU64,
+    /// Entries that no server has written.
+    pub unreadable: AtomicU64,
+    /// Times a log was not the one that was known, or lacked entries.
+    pub restarts: AtomicU64,
+    /// Connections that failed.
+    pub failures: AtomicU64,
+}
+
+/// Begins to read a shard.
+type Begin = Box<dyn Fn(Arc<Shard>) + Send>;
+
+/// Opens connections on any thread.
+pub(crate) trait Connector: Connect + Send + Sync {}
+
+impl<C: Connect + Send + Sync> Connector for C {}
+
+/// The engine that keeps the messages, as a server sees it.
+pub(crate) struct Broker {
+    config: config::Broker,
+    queue: Queue,
+    shards: Mutex<Vec<Arc<Shard>>>,
+    /// Begins to read a shard, once there is a runtime.
+    begin: Mutex<Option<Begin>>,
+    report: Report,
+    counters: Counters,
+    is_connected: AtomicBool,
+    /// The failure of this time was reported.
+    is_reported: AtomicBool,
+    /// The largest message of the channels here, in bytes.
+    largest: AtomicU64,
+    /// The random half of the tokens of this server, and how many there were.
+    tokens: (u64, AtomicU64),
+}
+
+impl Broker {
+    pub(crate) fn new(config: &config::Broker, report: Report) -> Arc<Broker> {
+        let mut random = [0; 8];
+        // Without it tokens of two servers are the same only if they start in the same nanosecond.
+        if SystemRandom::new().fill(&mut random).is_err() {
+            let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+            let nanos = now.map_or(0, |now| now.as_nanos());
+            random = u64::try_from(nanos).unwrap_or(u64::MAX).to_le_bytes();
+        }
+        Arc::new(Broker {
+            config: config.clone(),
+            queue: Queue::default(),
+            shards: Mutex::default(),
+            begin: Mutex::default(),
+            report,
+            counters: Counters::default(),
+            is_connected: AtomicBool::new(false),
+            is_reported: AtomicBool::new(false),
+            largest: AtomicU64::new(1),
+            tokens: (u64::from_le_bytes(random), AtomicU64::new(0)),
+        })
+    }
+
+    /// Returns what opens connections as a configuration says.
+    ///
+    /// # Errors
+    ///
+    /// The mistake in words, if the certificates cannot be read.
+    pub(crate) fn connector(config: &config::Broker) -> Result<redis::Connector, String> {
+        let tls = config.ca.as_deref().map(|ca| upstream::client_tls(ca, &[])).transpose()?;
+        let (url, prefix) = (config.url.clone(), config.prefix.clone());
+        Ok(redis::Connector { url, tls, replicas: config.replicas, prefix })
+    }
+
+    /// Connects once, to find out whether the broker can be used. A broker that is away is no error.
+    ///
+    /// # Errors
+    ///
+    /// What someone has to change, in words.
+    pub(crate) async fn check(config: &config::Broker) -> Result<(), String> {
+        let connector = Broker::connector(config)?;
+        match publisher::connect(&connector, publisher::CONNECT).await {
+            Err(failure) if failure.is_lasting => {
+                Err(format!("the broker {}: {}", config.url, failure.what))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    pub(crate) fn config(&self) -> &config::Broker {
+        &self.config
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Begins to work on the first engine of a runtime.
+    ///
+    /// # Errors
+    ///
+    /// If the runtime has ended.
+    pub(crate) fn start<C: Connector>(
+        self: &Arc<Broker>,
+        handle: &Handle,
+        connector: C,
+    ) -> superpoll_rt::Result<()> {
+        let connector = Arc::new(connector);
+        let (broker, again, reader) = (self.clone(), connector.clone(), handle.clone());
+        handle.call_on(0, move || spawn(publisher::run(broker, connector)).detach())?;
+        let by = Arc::downgrade(self);
+        let begin = move |shard: Arc<Shard>| {
+            let (by, connector) = (by.clone(), again.clone());
+            // An engine that has ended reads nothing.
+            let _ = reader.call_on(0, move || {
+                if let Some(by) = by.upgrade() {
+                    spawn(reader::run(by, shard, connector)).detach();
+                }
+            });
+        };
+        let shards = self.shards();
+        shards.iter().cloned().for_each(&begin);
+        *self.begin.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(begin));
+        drop(shards);
+        Ok(())
+    }
+
+    fn shards(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Shard>>> {
+        // No code that can panic runs under the lock.
+        self.shards.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the key of a channel's log.
+    pub(crate) fn key(&self, host: &str, name: &str) -> Arc<str> {
+        format!("{}{{{host}{name}}}", self.config.prefix).into()
+    }
+
+    /// Returns a token that no other publication has.
+    pub(crate) fn token(&self) -> Token {
+        let number = self.tokens.1.fetch_add(1, Ordering::Relaxed);
+        Token(u128::from(self.tokens.0) << 64 | u128::from(number))
+    }
+
+    /// Appends a message. The outcome comes within the time that the configuration gives to a
+    /// publication, give or take an attempt; not at all if the server ends before.
+    pub(crate) fn publish(
+        &self,
+        append: Append,
+    ) -> oneshot::Receiver<Result<Appended, Unpublished>> {
+        self.queue.publish(append, Instant::now() + self.config.publish)
+    }
+
+    /// Looks at a log, which begins if there is none.
+    ///
+    /// # Errors
+    ///
+    /// If the broker is away, or refuses it.
+    pub(crate) async fn look(&self, look: Look) -> Result<Looked, Unpublished> {
+        let (answer, looked) = oneshot::channel();
+        let until = Instant::now() + self.config.publish;
+        self.queue.push(Command::Look(Question { look, until, answer }));
+        looked.await.unwrap_or(Err(Unpublished::Away))
+    }
+
+    /// Reads a log from now on, as long as its follower is there. Messages of its channel have at
+    /// most this many bytes.
+    pub(crate) fn follow(&self, follower: Weak<dyn Follower>, largest: u64) {
+        self.allow(largest);
+        let mut shards = self.shards();
+        let with_room = shards.iter().find(|shard| shard.len() < LOGS);
+        let shard = match with_room {
+            Some(shard) => shard.clone(),
+            None if shards.len() < MOST_SHARDS => {
+                let shard: Arc<Shard> = Arc::default();
+                shards.push(shard.clone());
+                let begin = self.begin.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(begin) = &*begin {
+                    begin(shard.clone());
+                }
+                shard
+            }
+            None => match shards.iter().min_by_key(|shard| shard.len()) {
+                Some(shard) => shard.clone(),
+                None => return,
+            },
+        };
+        drop(shards);
+        if shard.add(follower) {
+            self.queue.push(Command::Interrupt(shard));
+        }
+    }
+
+    /// Expects messages of at most this many bytes.
+    pub(crate) fn allow(&self, largest: u64) {
+        self.largest.fetch_max(largest, Ordering::Relaxed);
+    }
+
+    fn largest(&self) -> u64 {
+        self.largest.load(Ordering::Relaxed)
+    }
+
+    /// Whether messages can be published, and all logs are read.
+    pub(crate) fn is_up(&self) -> bool {
+        self.is_connected.load(Ordering::Relaxed)
+            && self.shards().iter().all(|shard| shard.is_up() || shard.len() == 0)
+    }
+
+    /// Ends the connections, and with them everything that waits for an answer.
+    pub(crate) fn end(&self) {
+        self.queue.close();
+        self.shards().iter().for_each(|shard| shard.close());
+    }
+
+    fn is_connected(&self, is_connected: bool) {
+        self.is_connected.store(is_connected, Ordering::Relaxed);
+        if is_connected && self.is_reported.swap(false, Ordering::Relaxed) {
+            let text = format!("the broker {} is back", self.config.url);
+            (self.report)(&Event::new(Level::Notice, "broker-up", text));
+        }
+    }
+
+    /// Notes that a connection failed. The first failure of a time is reported.
+    fn failed(&self, doing: &str, failure: &Failure) {
+        self.counters.failures.fetch_add(1, Ordering::Relaxed);
+        if doing == "publishing" {
+            self.is_connected(false);
+        }
+        if !self.is_reported.swap(true, Ordering::Relaxed) {
+            let Failure { what, .. } = failure;
+            let text = format!(
+                "the broker {}, {doing}: {what}; trying again, and until then nothing is published",
+                self.config.url
+            );
+            (self.report)(&Event::new(Level::Warning, "broker-down", text));
+        }
+    }
+
+    /// Reports something that is wrong with a log.
+    pub(crate) fn warn(&self, text: String) {
+        (self.report)(&Event::new(Level::Warning, "broker-log", text));
+    }
+
+    fn count(&self, outcome: &Result<Appended, Unpublished>) {
+        let counter = match outcome {
+            Ok(_) => &self.counters.published,
+            Err(_) => &self.counters.failed,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl fmt::Debug for Broker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Broker")
+            .field("url", &self.config.url)
+            .field("is_up", &self.is_up())
+            .finish_non_exhaustive()
+    }
+}

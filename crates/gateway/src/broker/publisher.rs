@@ -1,0 +1,220 @@
+//! The task that takes commands to the broker, many at a time, on one connection.
+//!
+//! What could not be sent, or was sent and not answered, is tried again, in its order and with the
+//! same token, so that the log has it once. Until a publication is answered or its time is over, it
+//! stays at the front. A publication whose time is over before it was sent was not published; one
+//! that was sent may have been, and its publisher is told so.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_lite::future;
+use superpoll_rt::time::{sleep, timeout};
+
+use super::Broker;
+use super::log::{Append, Connect, Failure, Log, Look, Refusal};
+use super::queue::{Command, Publication, Question, Unpublished};
+use super::shard::Shard;
+
+/// The most commands that are sent at a time, and their bytes.
+const BATCH: usize = 256;
+const BATCH_BYTES: u64 = 1 << 20;
+
+/// How long the broker may take to answer them.
+const ATTEMPT: Duration = Duration::from_secs(3);
+
+/// How long a connection may take to be there and checked.
+pub(super) const CONNECT: Duration = Duration::from_secs(5);
+
+/// The time between two attempts, which doubles.
+const PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// The time between two interruptions of the same read.
+const AGAIN: Duration = Duration::from_millis(5);
+
+/// The time between two attempts after which a connection fails, which doubles.
+pub(super) struct Pause(Duration);
+
+impl Pause {
+    pub(super) fn new() -> Pause {
+        Pause(PAUSE)
+    }
+
+    pub(super) fn reset(&mut self) {
+        self.0 = PAUSE;
+    }
+
+    pub(super) async fn wait(&mut self) {
+        sleep(self.0).await;
+        self.0 = (self.0 * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Opens a connection.
+pub(super) async fn connect<C: Connect>(connector: &C, limit: Duration) -> Result<C::Log, Failure> {
+    match timeout(limit, connector.connect()).await {
+        Ok(connected) => connected,
+        Err(_) => Err(Failure::passing(format!("no answer within {limit:?}"))),
+    }
+}
+
+/// What is under way.
+#[derive(Default)]
+struct Work {
+    publications: Vec<Publication>,
+    questions: Vec<Question>,
+    behind: Vec<Arc<Shard>>,
+    /// Before this nothing is appended.
+    settled: Option<Instant>,
+}
+
+impl Work {
+    fn is_empty(&self) -> bool {
+        self.publications.is_empty() && self.questions.is_empty() && self.behind.is_empty()
+    }
+
+    /// Returns how many wait for an answer.
+    fn waiting(&self) -> usize {
+        self.publications.len() + self.questions.len()
+    }
+
+    fn add(&mut self, commands: Vec<Command>) {
+        for command in commands {
+            match command {
+                Command::Publish(publication) => self.publications.push(publication),
+                Command::Look(question) => self.questions.push(question),
+                Command::Interrupt(shard) => self.behind.push(shard),
+            }
+        }
+    }
+
+    /// Answers what has no time left.
+    fn expire(&mut self, broker: &Broker) {
+        let now = Instant::now();
+        for publication in self.publications.extract_if(.., |one| one.until <= now) {
+            let why = match publication.was_sent {
+                true => Unpublished::Unknown,
+                false => Unpublished::Away,
+            };
+            broker.queue.answer(publication, Err(why));
+        }
+        for question in self.questions.extract_if(.., |one| one.until <= now) {
+            // Who asked may have gone.
+            let _ = question.answer.send(Err(Unpublished::Away));
+        }
+    }
+
+    /// Returns the time that is left for the first of them, at most this much.
+    fn limit(&self, most: Duration) -> Duration {
+        let publications = self.publications.iter().map(|one| one.until);
+        let first = publications.chain(self.questions.iter().map(|one| one.until)).min();
+        first.map_or(most, |until| most.min(until.saturating_duration_since(Instant::now())))
+    }
+
+    /// Sends all of it once. What is answered is gone afterwards.
+    async fn send<L: Log>(&mut self, log: &L, broker: &Broker) -> Result<(), Failure> {
+        self.behind.retain(|shard| shard.is_behind().is_some());
+        for shard in &self.behind {
+            if let Some(name) = shard.is_behind() {
+                log.interrupt(name).await?;
+            }
+        }
+        if !self.questions.is_empty() {
+            let looks: Vec<Look> = self.questions.iter().map(|one| one.look.clone()).collect();
+            let looked = log.look(&looks).await?;
+            for (question, looked) in self.questions.drain(..).zip(looked) {
+                let refused = |refusal: Refusal| Unpublished::Refused(refusal.to_string());
+                // As above.
+                let _ = question.answer.send(looked.map_err(refused));
+            }
+        }
+        if self.settled.is_none() {
+            self.settled = Some(Instant::now() + log.settling().await?);
+        }
+        if self.publications.is_empty() || self.settled > Some(Instant::now()) {
+            return Ok(());
+        }
+        self.publications.iter_mut().for_each(|one| one.was_sent = true);
+        let messages: Vec<Append> =
+            self.publications.iter().map(|one| one.append.clone()).collect();
+        let outcomes = log.append(&messages).await?;
+        let mut again = Vec::new();
+        for (publication, outcome) in self.publications.drain(..).zip(outcomes) {
+            let outcome = match outcome {
+                Ok(appended) => Ok(appended),
+                Err(Refusal::Full) => Err(Unpublished::Full),
+                Err(Refusal::Wrong(what)) => Err(Unpublished::Refused(what)),
+                Err(Refusal::Later(_)) => {
+                    again.push(publication);
+                    continue;
+                }
+                Err(Refusal::NotReplicated) if publication.until > Instant::now() => {
+                    again.push(publication);
+                    continue;
+                }
+                Err(Refusal::NotReplicated) => Err(Unpublished::NotReplicated),
+            };
+            broker.count(&outcome);
+            broker.queue.answer(publication, outcome);
+        }
+        self.publications = again;
+        Ok(())
+    }
+}
+
+/// Takes commands to the broker until there is no more need.
+pub(super) async fn run<C: Connect>(broker: Arc<Broker>, connector: Arc<C>) {
+    let mut work = Work::default();
+    let mut log: Option<C::Log> = None;
+    let mut pause = Pause::new();
+    while !broker.queue.is_closed() {
+        work.expire(&broker);
+        let room = BATCH.saturating_sub(work.waiting());
+        work.add(broker.queue.take(room, BATCH_BYTES));
+        let Some(connection) = &log else {
+            match connect(&*connector, work.limit(CONNECT)).await {
+                Ok(connected) => {
+                    broker.is_connected(true);
+                    pause.reset();
+                    log = Some(connected);
+                }
+                Err(failure) => {
+                    broker.failed("publishing", &failure);
+                    pause.wait().await;
+                }
+            }
+            continue;
+        };
+        if work.is_empty() {
+            let closed = async {
+                connection.closed().await;
+                true
+            };
+            let filled = async {
+                broker.queue.filled().await;
+                false
+            };
+            if future::or(closed, filled).await {
+                broker.failed("publishing", &Failure::passing("the connection was closed"));
+                (log, work.settled) = (None, None);
+            }
+            continue;
+        }
+        let limit = work.limit(ATTEMPT);
+        let sent = match timeout(limit, work.send(connection, &broker)).await {
+            Ok(sent) => sent,
+            Err(_) => Err(Failure::passing(format!("no answer within {limit:?}"))),
+        };
+        match sent {
+            Ok(()) if work.is_empty() => pause.reset(),
+            // A read that is to be interrupted, or something that may be possible soon.
+            Ok(()) if work.waiting() == 0 => sleep(AGAIN).await,
+            Ok(()) => pause.wait().await,
+            Err(failure) => {
+                broker.failed("publishing", &failure);
+                (log, work.settled) = (None, None);
+            }
+        }
+    }
+}

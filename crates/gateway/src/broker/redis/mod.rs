@@ -1,0 +1,301 @@
+//! Logs in Redis or Valkey: a stream for each channel.
+//!
+//! The id of an entry in the stream is its position. Redis gives ids out by its clock unless it is
+//! told one, and compares them as two numbers, which is what a [`Position`] needs: a reader that is
+//! blocked behind the last entry of a stream that is then removed and written anew sees the first
+//! entry of the new one. Both scripts take the next position from the last entry, so nothing else
+//! has to be kept in step with the stream.
+//!
+//! A server that has restarted, or a replica that was promoted, may lack the last entries of a stream.
+//! Each of our servers notices when it looks, as long as no other one has appended in their place. So
+//! whoever connects first to another process of Redis notes the time, and for a moment from then on
+//! all servers only look (`settle.lua`).
+//!
+//! Beside the stream `PREFIX{NAME}` there are `PREFIX{NAME}:history`, the number of entries that
+//! the server wants that wants the most, and `PREFIX{NAME}:KEY` for each publication of the last
+//! minutes, with its position: a repeated one is found there. The braces put all of them in one
+//! slot of a cluster.
+//!
+//! The connection is that of the crate `redis`, on our streams by tokio's I/O traits. Limits on time
+//! are ours: the crate's need a runtime of tokio.
+
+mod connect;
+mod reply;
+
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Context;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{Cmd, Pipeline, RedisError, ServerErrorKind, Value, cmd};
+use ring::digest::{SHA256, digest};
+use superpoll_rt::JoinHandle;
+
+use super::log::{
+    Append, Appended, Entry, Failure, Log, LogOptions, Look, Looked, Payload, Place, Position,
+    Refusal,
+};
+pub(crate) use connect::Connector;
+
+const APPEND: &str = concat!(include_str!("common.lua"), include_str!("append.lua"));
+const SETTLE: &str = include_str!("settle.lua");
+const LOOK: &str = concat!(include_str!("common.lua"), include_str!("look.lua"));
+
+/// How long a publication is known by its key: longer than it may be tried.
+const KNOWN: Duration = Duration::from_secs(300);
+
+/// How long the number of entries that a server wants counts. Servers say it anew in less time.
+const WANTED: Duration = Duration::from_secs(60);
+
+/// How long a read waits for an entry.
+pub(super) const BLOCK: Duration = Duration::from_secs(5);
+
+/// How long all servers have to look at the logs before any of them goes on, after the process of
+/// Redis has changed. They try to connect twice in this time at least.
+const GRACE: Duration = Duration::from_millis(1500);
+
+/// How long replicas may take to have a message.
+const REPLICATION: Duration = Duration::from_secs(1);
+
+/// The scripts, which a connection loads.
+#[derive(Clone, Debug)]
+struct Scripts {
+    append: String,
+    look: String,
+    settle: String,
+}
+
+/// A connection to a server of Redis or Valkey.
+pub(crate) struct RedisLog {
+    connection: MultiplexedConnection,
+    /// Moves the bytes as long as the connection is used.
+    driver: RefCell<JoinHandle<()>>,
+    scripts: Scripts,
+    name: i64,
+    replicas: u32,
+    /// The process of the server.
+    run: String,
+    /// The keys of the process that was there last, and of when it came.
+    keys: (String, String),
+}
+
+impl Drop for RedisLog {
+    fn drop(&mut self) {
+        self.driver.get_mut().abort();
+    }
+}
+
+fn millis(time: Option<Duration>) -> u64 {
+    time.map_or(0, |time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1))
+}
+
+/// Adds what the server knows of a log.
+fn add_place(command: &mut Cmd, place: Place) {
+    let token = place.token.map_or(String::new(), |token| token.to_string());
+    command.arg(place.at.epoch).arg(place.at.id).arg(token);
+}
+
+/// Returns the key of the number of entries that are kept.
+fn length_key(log: &LogOptions) -> String {
+    format!("{}:history", log.key)
+}
+
+/// Returns what tells messages with the same key apart.
+fn digest_of(payload: &Payload) -> String {
+    let mut all = vec![u8::from(payload.is_text)];
+    let meta = payload.meta.as_deref().unwrap_or(&[]);
+    all.extend_from_slice(&(meta.len() as u64).to_le_bytes());
+    all.extend_from_slice(meta);
+    all.extend_from_slice(&payload.data);
+    data_encoding::HEXLOWER.encode(&digest(&SHA256, &all).as_ref()[..16])
+}
+
+/// Returns a failure of a connection.
+fn broken(error: &RedisError) -> Failure {
+    Failure::passing(reply::words(error))
+}
+
+impl RedisLog {
+    async fn all(&self, pipeline: &Pipeline) -> Result<Vec<Value>, Failure> {
+        let mut connection = self.connection.clone();
+        let replies = connection.send_packed_commands(pipeline, 0, pipeline.len()).await;
+        replies.map_err(|error| broken(&error))
+    }
+
+    async fn one(&self, command: &Cmd) -> Result<Value, Failure> {
+        let mut connection = self.connection.clone();
+        connection.send_packed_command(command).await.map_err(|error| broken(&error))
+    }
+
+    fn append_command(&self, message: &Append) -> Cmd {
+        let Append { log, place, token, key, payload } = message;
+        let record = match key {
+            // A client's key and a token are never the same.
+            Some(key) => format!("{}:key:{key}", log.key),
+            None => format!("{}:{token}", log.key),
+        };
+        let digest = key.as_ref().map_or(String::new(), |_| digest_of(payload));
+        let mut command = cmd("EVALSHA");
+        command.arg(&self.scripts.append).arg(3);
+        command.arg(&*log.key).arg(record).arg(length_key(log));
+        command.arg(log.history.max(1)).arg(millis(log.idle)).arg(millis(Some(KNOWN)));
+        command.arg(token.to_string()).arg(digest);
+        add_place(&mut command, *place);
+        command.arg("d").arg(&payload.data[..]).arg("k").arg(token.to_string());
+        if payload.is_text {
+            command.arg("t").arg(1);
+        }
+        if let Some(meta) = &payload.meta {
+            command.arg("m").arg(&meta[..]);
+        }
+        command
+    }
+}
+
+/// Returns the reply to a script, or why it was refused.
+///
+/// # Errors
+///
+/// A server that has forgotten the scripts, or is a replica now, is of no use any more.
+fn checked(reply: Value) -> Result<Result<Vec<Value>, Refusal>, Failure> {
+    let error = match reply {
+        Value::Array(values) => return Ok(Ok(values)),
+        Value::ServerError(error) => error,
+        other => return Err(Failure::passing(format!("an answer of another kind: {other:?}"))),
+    };
+    let details = error.details().unwrap_or("").to_owned();
+    let what = format!("{} {details}", error.code()).trim_end().to_owned();
+    if error.code() == "OOM" || details.contains("OOM ") {
+        return Ok(Err(Refusal::Full));
+    }
+    match error.kind() {
+        Some(
+            ServerErrorKind::NoScript
+            | ServerErrorKind::ReadOnly
+            | ServerErrorKind::MasterDown
+            | ServerErrorKind::BusyLoading,
+        ) => Err(Failure::passing(what)),
+        // A script reports an error of a command by its own.
+        _ if details.contains("READONLY") || error.code() == "UNBLOCKED" => {
+            Err(Failure::passing(what))
+        }
+        _ if ["BUSY", "MISCONF", "NOREPLICAS", "TRYAGAIN", "CLUSTERDOWN"]
+            .contains(&error.code()) =>
+        {
+            Ok(Err(Refusal::Later(what)))
+        }
+        _ => Ok(Err(Refusal::Wrong(what))),
+    }
+}
+
+impl Log for RedisLog {
+    async fn append(&self, messages: &[Append]) -> Result<Vec<Result<Appended, Refusal>>, Failure> {
+        let mut pipeline = Pipeline::with_capacity(messages.len() + 1);
+        for message in messages {
+            pipeline.add_command(self.append_command(message));
+        }
+        if self.replicas > 0 {
+            pipeline.cmd("WAIT").arg(self.replicas).arg(millis(Some(REPLICATION)));
+        }
+        let mut replies = self.all(&pipeline).await?.into_iter();
+        let mut outcomes = Vec::with_capacity(messages.len());
+        for reply in replies.by_ref().take(messages.len()) {
+            outcomes.push(match checked(reply)? {
+                Ok(values) => Ok(reply::appended(&values)?),
+                Err(refusal) => Err(refusal),
+            });
+        }
+        if self.replicas > 0 {
+            let copies = match replies.next() {
+                Some(Value::Int(copies)) => copies,
+                other => return Err(Failure::passing(format!("the answer to WAIT: {other:?}"))),
+            };
+            if copies < i64::from(self.replicas) {
+                for outcome in outcomes.iter_mut().filter(|outcome| outcome.is_ok()) {
+                    *outcome = Err(Refusal::NotReplicated);
+                }
+            }
+        }
+        Ok(outcomes)
+    }
+
+    async fn look(&self, looks: &[Look]) -> Result<Vec<Result<Looked, Refusal>>, Failure> {
+        let mut pipeline = Pipeline::with_capacity(looks.len());
+        for Look { log, place } in looks {
+            let mut command = cmd("EVALSHA");
+            command.arg(&self.scripts.look).arg(2).arg(&*log.key).arg(length_key(log));
+            command.arg(log.history.max(1)).arg(millis(log.idle)).arg(millis(Some(WANTED)));
+            add_place(&mut command, place.unwrap_or_default());
+            pipeline.add_command(command);
+        }
+        let mut outcomes = Vec::with_capacity(looks.len());
+        for reply in self.all(&pipeline).await? {
+            outcomes.push(match checked(reply)? {
+                Ok(values) => Ok(reply::looked(&values)?),
+                Err(refusal) => Err(refusal),
+            });
+        }
+        Ok(outcomes)
+    }
+
+    async fn read(
+        &self,
+        places: &[(Arc<str>, Position)],
+        count: usize,
+    ) -> Result<Vec<(usize, Vec<Entry>)>, Failure> {
+        let mut command = cmd("XREAD");
+        command.arg("COUNT").arg(count).arg("BLOCK").arg(millis(Some(BLOCK))).arg("STREAMS");
+        for (key, _) in places {
+            command.arg(&**key);
+        }
+        for (_, position) in places {
+            command.arg(position.to_string());
+        }
+        match self.one(&command).await? {
+            Value::Nil => Ok(Vec::new()),
+            Value::Array(streams) => reply::entries(streams, places),
+            Value::ServerError(error) => {
+                Err(Failure::passing(format!("{} {}", error.code(), error.details().unwrap_or(""))))
+            }
+            other => Err(Failure::passing(format!("an answer of another kind: {other:?}"))),
+        }
+    }
+
+    async fn settling(&self) -> Result<Duration, Failure> {
+        let mut command = cmd("EVALSHA");
+        command.arg(&self.scripts.settle).arg(2).arg(&self.keys.0).arg(&self.keys.1);
+        command.arg(&self.run);
+        let values = match checked(self.one(&command).await?)? {
+            Ok(values) => values,
+            Err(refusal) => return Err(Failure::passing(refusal.to_string())),
+        };
+        let since = Duration::from_micros(reply::number(values.first())?);
+        Ok(GRACE.saturating_sub(since))
+    }
+
+    fn name(&self) -> i64 {
+        self.name
+    }
+
+    async fn interrupt(&self, name: i64) -> Result<(), Failure> {
+        let mut command = cmd("CLIENT");
+        command.arg("UNBLOCK").arg(name);
+        match self.one(&command).await? {
+            Value::ServerError(error) => Err(Failure::passing(format!(
+                "CLIENT UNBLOCK: {} {}",
+                error.code(),
+                error.details().unwrap_or("")
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    async fn closed(&self) {
+        let ended = |cx: &mut Context<'_>| Pin::new(&mut *self.driver.borrow_mut()).poll(cx);
+        // Whether it has panicked makes no difference.
+        let _ = poll_fn(ended).await;
+    }
+}

@@ -1,0 +1,299 @@
+//! A channel whose messages are in a log that several servers read.
+//!
+//! The hub of such a channel is a copy of the end of the log: it has the log's epoch, and its
+//! messages have the log's numbers. Only the reader of the log appends to it, each message once and
+//! in order. Publishers append to the log, and their message comes back as everybody's.
+//!
+//! ```text
+//!                 next number            +------------------+
+//!   entry ------------------------------>| hub of the epoch |--> subscribers
+//!     |                                  +------------------+
+//!     | another epoch, or a gap                  | replaced: its subscribers move on
+//!     |                                  +------------------+
+//!     +--------------------------------->| a new hub        |  those that lack messages are told
+//!                                        +------------------+
+//! ```
+//!
+//! A log begins anew when its messages are gone: its database was emptied, or a copy without its
+//! last entries has taken over. Its epoch is another one then, so is the hub, and the subscribers of
+//! the old hub learn that they have missed something. The same happens if the log has dropped
+//! messages before they were read.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::{Context, Poll, Waker};
+
+use bytes::Bytes;
+use futures_channel::oneshot;
+
+use super::hub::{Hub, NotPublished, Published};
+use super::message::{Draft, Meta};
+use super::route::Channels;
+use crate::broker::{
+    Append, Appended, Broker, Content, Entry, Follower, LogOptions, Look, Looked, Payload, Place,
+    Position, Unpublished,
+};
+
+/// A channel's log, and how far it was read.
+pub(crate) struct SharedChannel {
+    broker: Arc<Broker>,
+    key: Arc<str>,
+    name: Arc<str>,
+    route: Weak<Channels>,
+    state: Mutex<State>,
+    /// Something that is wrong was reported, and nothing else was looked at since.
+    is_reported: AtomicBool,
+}
+
+struct State {
+    hub: Weak<Hub>,
+    place: Place,
+    /// The last entry that the log is known to have.
+    target: Position,
+    /// Who waits until everything up to there is read.
+    waiting: Vec<Waker>,
+}
+
+/// A publication under way.
+pub(super) struct Publishing(oneshot::Receiver<Result<Appended, Unpublished>>);
+
+impl Future for Publishing {
+    type Output = Result<Published, NotPublished>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let outcome = match Pin::new(&mut self.0).poll(cx) {
+            Poll::Pending => return Poll::Pending,
+            Poll::Ready(outcome) => outcome,
+        };
+        let published =
+            |at: Position, is_repeated| Ok(Published { id: at.id, epoch: at.epoch, is_repeated });
+        Poll::Ready(match outcome {
+            Ok(Ok(Appended::Here(at))) => published(at, false),
+            Ok(Ok(Appended::Before(at))) => published(at, true),
+            Ok(Ok(Appended::OtherWithKey)) => Err(NotPublished::OtherWithKey),
+            Ok(Err(why)) => Err(NotPublished::Unshared(why)),
+            // The server ends, and may have sent it.
+            Err(oneshot::Canceled) => Err(NotPublished::Unshared(Unpublished::Unknown)),
+        })
+    }
+}
+
+/// Returns a message as its publisher has sent it.
+fn draft(payload: Payload) -> Option<Draft> {
+    let Payload { data, is_text, meta } = payload;
+    let meta = match meta {
+        None => None,
+        Some(json) => serde_json::from_slice::<Meta>(&json).ok()?.shared(),
+    };
+    Some(Draft { data, is_text, meta })
+}
+
+fn payload(draft: Draft) -> Payload {
+    let Draft { data, is_text, meta } = draft;
+    // Texts and numbers can always be written.
+    let meta = meta.and_then(|meta| serde_json::to_vec(&*meta).ok()).map(Bytes::from);
+    Payload { data, is_text, meta }
+}
+
+impl SharedChannel {
+    /// Returns the log of a channel that has read it up to a place. It is read from there on with
+    /// [`follow`](SharedChannel::follow).
+    pub(super) fn new(
+        broker: Arc<Broker>,
+        key: Arc<str>,
+        hub: &Arc<Hub>,
+        route: Weak<Channels>,
+        (place, target): (Place, Position),
+    ) -> Arc<SharedChannel> {
+        let name = hub.name().clone();
+        let state = State { hub: Arc::downgrade(hub), place, target, waiting: Vec::new() };
+        let (state, is_reported) = (Mutex::new(state), AtomicBool::new(false));
+        Arc::new(SharedChannel { broker, key, name, route, state, is_reported })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // No code that can panic runs under the lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads the log from now on, as long as there is a hub.
+    pub(super) fn follow(self: &Arc<SharedChannel>, largest: u64) {
+        let follower: Weak<SharedChannel> = Arc::downgrade(self);
+        self.broker.follow(follower, largest);
+    }
+
+    /// Begins to publish a message.
+    pub(super) fn begin(&self, draft: Draft) -> Publishing {
+        let log = self.options();
+        let key = draft.meta.as_ref().and_then(|meta| meta.key.clone());
+        let (place, token) = (self.state().place, self.broker.token());
+        let payload = payload(draft);
+        Publishing(self.broker.publish(Append { log, place, token, key, payload }))
+    }
+
+    /// Whether everything is read that the log is known to have.
+    pub(super) fn is_caught_up(&self) -> bool {
+        let state = self.state();
+        state.place.at >= state.target
+    }
+
+    /// Returns how many messages the log is known to have that are not read yet.
+    pub(super) fn lag(&self) -> u64 {
+        let State { place, target, .. } = &*self.state();
+        match target.epoch == place.at.epoch {
+            true => target.id.saturating_sub(place.at.id),
+            false if target.epoch > place.at.epoch => target.id,
+            false => 0,
+        }
+    }
+
+    /// Ready when everything is read that the log is known to have.
+    pub(super) fn poll_caught_up(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut state = self.state();
+        if state.place.at >= state.target {
+            return Poll::Ready(());
+        }
+        state.waiting.retain(|waker| !waker.will_wake(cx.waker()));
+        state.waiting.push(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// Looks at the log of a channel that is not here yet.
+    pub(super) async fn look(broker: &Broker, log: LogOptions) -> Result<Looked, Unpublished> {
+        broker.look(Look { log, place: None }).await
+    }
+
+    /// Puts another hub in the place of the one that there is.
+    fn restart(&self, hub: &Arc<Hub>, at: Position) -> Option<Arc<Hub>> {
+        self.broker.counters().restarts.fetch_add(1, Ordering::Relaxed);
+        self.route.upgrade()?.replace(hub, (at.epoch, at.id))
+    }
+
+    /// Takes one entry; `None` if the channel takes no more.
+    fn take_one(&self, hub: Arc<Hub>, place: &mut Place, entry: Entry) -> Option<Arc<Hub>> {
+        let Entry { at, token, content } = entry;
+        let is_beginning = content == Content::Begin && at.id == 0;
+        let message = match content {
+            Content::Message(payload) => draft(payload),
+            Content::Begin | Content::Unreadable => None,
+        };
+        let hub = match message {
+            None => {
+                if !is_beginning {
+                    self.broker.counters().unreadable.fetch_add(1, Ordering::Relaxed);
+                    self.report(&format!(
+                        "its entry {at} was written by no server; it is left out"
+                    ));
+                }
+                // Whoever is behind has missed whatever it was.
+                self.restart(&hub, at)?
+            }
+            Some(draft) => {
+                let next = Position { epoch: place.at.epoch, id: place.at.id + 1 };
+                let before = Position { id: at.id.saturating_sub(1), ..at };
+                let hub = if at == next { hub } else { self.restart(&hub, before)? };
+                if !hub.apply(draft) {
+                    return None;
+                }
+                hub
+            }
+        };
+        *place = Place { at, token };
+        Some(hub)
+    }
+
+    /// Reports something that is wrong with the log, once until all is well again.
+    fn report(&self, what: &str) {
+        if !self.is_reported.swap(true, Ordering::Relaxed) {
+            self.broker.warn(format!("the log {} of the channel {}: {what}", self.key, self.name));
+        }
+    }
+}
+
+impl Follower for SharedChannel {
+    fn options(&self) -> LogOptions {
+        let options = self.state().hub.upgrade().map(|hub| hub.options());
+        let (history, idle) = match (options, self.route.upgrade()) {
+            (Some(options), Some(route)) => {
+                let idle = route.has_names().then_some(options.idle * 2);
+                (options.history as u64, idle)
+            }
+            _ => (0, None),
+        };
+        LogOptions { key: self.key.clone(), history, idle }
+    }
+
+    fn place(&self) -> Option<Place> {
+        let state = self.state();
+        let hub = state.hub.upgrade()?;
+        let place = state.place;
+        drop(state);
+        (!hub.is_closed()).then_some(place)
+    }
+
+    fn room(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+        let hub = self.state().hub.upgrade();
+        Box::pin(async move {
+            if let Some(hub) = hub.filter(|hub| !hub.has_room()) {
+                hub.room().await;
+            }
+        })
+    }
+
+    fn take(&self, entries: Vec<Entry>) {
+        let (hub, mut place) = {
+            let state = self.state();
+            (state.hub.upgrade(), state.place)
+        };
+        self.broker.counters().read.fetch_add(entries.len() as u64, Ordering::Relaxed);
+        let mut hub = hub;
+        for entry in entries {
+            let Some(here) = hub.take() else { break };
+            hub = self.take_one(here, &mut place, entry);
+        }
+        let mut state = self.state();
+        state.place = place;
+        if let Some(hub) = &hub {
+            state.hub = Arc::downgrade(hub);
+        }
+        let is_caught_up = state.place.at >= state.target;
+        let waiting = if is_caught_up { std::mem::take(&mut state.waiting) } else { Vec::new() };
+        drop(state);
+        waiting.into_iter().for_each(Waker::wake);
+    }
+
+    fn note(&self, looked: &Looked) {
+        let mut state = self.state();
+        // A log that begins anew has a greater epoch. Until it is read, this channel is not ready.
+        state.target = looked.last;
+        let own = state.hub.upgrade().map(|hub| hub.options().history as u64);
+        drop(state);
+        match own {
+            Some(own) if own.max(1) < looked.history => self.report(&format!(
+                "another server keeps {} messages and this one {own}; the log keeps the larger \
+                 number",
+                looked.history
+            )),
+            _ => self.is_reported.store(false, Ordering::Relaxed),
+        }
+    }
+
+    fn refuse(&self, what: &str) {
+        self.report(&format!("{what}; it is not read"));
+    }
+}
+
+#[cfg(test)]
+mod tests;
+
+impl fmt::Debug for SharedChannel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SharedChannel")
+            .field("key", &self.key)
+            .field("at", &self.state().place.at)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,78 @@
+//! The state of the broker: its figures, and whether the server is ready without it.
+
+use std::fmt;
+use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use http::{Response, StatusCode};
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+
+use super::overview::Overview;
+use crate::body::Body;
+use crate::broker::{Broker, Counters};
+use crate::reply;
+
+/// A counter, which only grows.
+type Counter = (&'static str, &'static str, fn(&Counters) -> &AtomicU64);
+
+const COUNTERS: &[Counter] = &[
+    ("broker_published", "Messages that this server has appended to logs", |all| &all.published),
+    ("broker_publish_failures", "Messages that were not appended, as far as is known", |all| {
+        &all.failed
+    }),
+    ("broker_entries_read", "Entries of logs that were read", |all| &all.read),
+    ("broker_entries_unreadable", "Entries of logs that no server has written", |all| {
+        &all.unreadable
+    }),
+    (
+        "broker_log_restarts",
+        "Times a log began anew, or lacked entries before they were read",
+        |all| &all.restarts,
+    ),
+    ("broker_connection_failures", "Connections to the broker that failed", |all| &all.failures),
+];
+
+/// The state of the broker at one moment.
+#[derive(Debug)]
+pub(super) struct BrokerState {
+    is_up: bool,
+    counts: Vec<u64>,
+}
+
+impl BrokerState {
+    pub(super) fn of(broker: &Broker) -> BrokerState {
+        let count = |(_, _, of): &Counter| of(broker.counters()).load(Ordering::Relaxed);
+        BrokerState { is_up: broker.is_up(), counts: COUNTERS.iter().map(count).collect() }
+    }
+
+    pub(super) fn write(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let help = "Whether messages can be appended to all logs, and all logs are read";
+        encoder
+            .encode_descriptor("broker_up", help, None, MetricType::Gauge)?
+            .encode_gauge(&i64::from(self.is_up))?;
+        for ((name, help, _), count) in COUNTERS.iter().zip(&self.counts) {
+            encoder
+                .encode_descriptor(name, help, None, MetricType::Counter)?
+                .encode_counter::<NoLabelSet, _, u64>(count, None)?;
+        }
+        Ok(())
+    }
+}
+
+impl Overview {
+    /// Answers whether the server is ready for requests: 200, or 503 and why not.
+    pub(crate) fn readiness(&self) -> Response<Body> {
+        let channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
+        let what = if self.is_ending() {
+            "the server is about to end\n"
+        } else if channels.broker().is_some_and(|broker| !broker.is_up()) {
+            "the broker is away: channels get no messages and take none\n"
+        } else if !channels.is_ready() {
+            "the messages of some channels are still to be read\n"
+        } else {
+            return reply::text(StatusCode::OK, "ready\n");
+        };
+        reply::text(StatusCode::SERVICE_UNAVAILABLE, what)
+    }
+}
