@@ -272,7 +272,12 @@ impl Broker {
 
     fn is_connected(&self, is_connected: bool) {
         self.is_connected.store(is_connected, Ordering::Relaxed);
-        if is_connected && self.is_reported.swap(false, Ordering::Relaxed) {
+        self.recovers();
+    }
+
+    /// Reports that all is well again, if it was not.
+    fn recovers(&self) {
+        if self.is_up() && self.is_reported.swap(false, Ordering::Relaxed) {
             let text = format!("the broker {} is back", self.config.url);
             (self.report)(&Event::new(Level::Notice, "broker-up", text));
         }

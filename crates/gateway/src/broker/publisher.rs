@@ -115,9 +115,16 @@ impl Work {
     /// Sends all of it once. What is answered is gone afterwards.
     async fn send<L: Log>(&mut self, log: &L, broker: &Broker) -> Result<(), Failure> {
         self.behind.retain(|shard| shard.is_behind().is_some());
-        for shard in &self.behind {
-            if let Some(name) = shard.is_behind() {
-                log.interrupt(name).await?;
+        let names: Vec<i64> = self.behind.iter().filter_map(|shard| shard.is_behind()).collect();
+        for name in names {
+            if let Err(failure) = log.interrupt(name).await {
+                if !failure.is_lasting {
+                    return Err(failure);
+                }
+                // The read ends by itself in a few seconds.
+                broker.warn(format!("a new channel is read only after a while: {}", failure.what));
+                self.behind.clear();
+                break;
             }
         }
         if !self.questions.is_empty() {

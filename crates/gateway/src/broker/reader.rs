@@ -76,28 +76,29 @@ async fn read<L: Log>(
     let mut looked: Option<(u64, Instant)> = None;
     let mut readable: Vec<Arc<dyn Follower>> = Vec::new();
     while !shard.is_closed() {
-        let (generation, followers) = shard.followers();
+        let mut generation = shard.generation();
         let is_due = looked.is_none_or(|(of, at)| of != generation || at.elapsed() >= LOOK);
         if is_due {
-            readable = look(log, &followers).await?;
+            let all;
+            (generation, all) = shard.followers();
+            readable = look(log, &all).await?;
             looked = Some((generation, Instant::now()));
             shard.set_up(true);
+            broker.recovers();
             pause.reset();
         }
-        drop(followers);
         if !settling.is_zero() {
             sleep(std::mem::take(&mut settling)).await;
             continue;
         }
-        readable.retain(|follower| follower.place().is_some());
-        let places: Vec<(Arc<str>, Position)> = readable
-            .iter()
-            .filter_map(|follower| Some((follower.options().key, follower.place()?.at)))
-            .collect();
-        if places.len() < readable.len() {
-            // One of them has ended meanwhile.
-            continue;
-        }
+        let mut places: Vec<(Arc<str>, Position)> = Vec::with_capacity(readable.len());
+        readable.retain(|follower| match follower.place() {
+            Some(place) => {
+                places.push((follower.key().clone(), place.at));
+                true
+            }
+            None => false,
+        });
         if places.is_empty() {
             // The wait ends for the next look, too: a log may be readable again.
             let _ = timeout(LOOK, shard.grown(generation)).await;

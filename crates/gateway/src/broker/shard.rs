@@ -17,6 +17,8 @@ pub(super) const LOGS: usize = 64;
 
 /// A reader of one log.
 pub(crate) trait Follower: Send + Sync {
+    fn key(&self) -> &Arc<str>;
+
     fn options(&self) -> LogOptions;
 
     /// Returns the last entry that it has; `None` if it reads no more.
@@ -78,14 +80,16 @@ impl Shard {
         is_reading
     }
 
+    /// Returns a number that grows with each follower.
+    pub(super) fn generation(&self) -> u64 {
+        self.state().generation
+    }
+
     /// Returns the followers that still read, and their generation.
     pub(super) fn followers(&self) -> (u64, Vec<Arc<dyn Follower>>) {
         let mut state = self.state();
-        let all: Vec<_> = state.followers.iter().filter_map(Weak::upgrade).collect();
-        let generation = state.generation;
-        // Their places are asked for without the lock: that takes locks of theirs.
-        drop(std::mem::replace(&mut state.followers, all.iter().map(Arc::downgrade).collect()));
-        (generation, all)
+        state.followers.retain(|follower| follower.strong_count() > 0);
+        (state.generation, state.followers.iter().filter_map(Weak::upgrade).collect())
     }
 
     /// Ready when there is a follower behind this generation, or when the shard is closed.

@@ -25,7 +25,7 @@ use super::mercure::subscriptions::Subscriptions;
 use super::pattern::{NameError, Pattern};
 use super::publish_limits::PublishLimits;
 use super::shared::SharedChannel;
-use crate::broker::{Broker, LogOptions, Looked, Place, Position, Unpublished};
+use crate::broker::{Broker, Look, LogOptions, Looked, Place, Position, Unpublished};
 use crate::config::Channel;
 use crate::succession::Succession;
 use crate::succession::records::ChannelRecord;
@@ -171,8 +171,15 @@ impl Channels {
         }
     }
 
+    /// Returns how the log of a channel is kept.
+    pub(super) fn log_options(&self, key: &Arc<str>) -> LogOptions {
+        let options = self.options();
+        let idle = self.has_names().then_some(options.idle * 2);
+        LogOptions { key: key.clone(), history: options.history as u64, idle }
+    }
+
     /// Whether there is a channel for each name.
-    pub(super) fn has_names(&self) -> bool {
+    fn has_names(&self) -> bool {
         self.pattern.has_parameters()
     }
 
@@ -191,11 +198,9 @@ impl Channels {
         };
         let limit = broker.config().publish;
         if self.find(name).is_none() {
-            let options = self.options();
             self.has_room(&self.state()).map_err(NoChannel::TooMany)?;
-            let idle = self.has_names().then_some(options.idle * 2);
-            let (key, history) = (broker.key(host, name), options.history as u64);
-            let looked = SharedChannel::look(broker, LogOptions { key, history, idle }).await;
+            let log = self.log_options(&broker.key(host, name));
+            let looked = broker.look(Look { log, place: None }).await;
             self.open(name, &looked.map_err(NoChannel::Unshared)?)?;
         }
         let caught_up = poll_fn(|cx| match self.find(name) {

@@ -33,8 +33,8 @@ use super::hub::{Hub, NotPublished, Published};
 use super::message::{Draft, Meta};
 use super::route::Channels;
 use crate::broker::{
-    Append, Appended, Broker, Content, Entry, Follower, LogOptions, Look, Looked, Payload, Place,
-    Position, Unpublished,
+    Append, Appended, Broker, Content, Entry, Follower, LogOptions, Looked, Payload, Place, Position,
+    Unpublished,
 };
 
 /// A channel's log, and how far it was read.
@@ -50,6 +50,8 @@ pub(crate) struct SharedChannel {
 
 struct State {
     hub: Weak<Hub>,
+    /// As the route had them when it was asked last.
+    options: LogOptions,
     place: Place,
     /// The last entry that the log is known to have.
     target: Position,
@@ -109,7 +111,10 @@ impl SharedChannel {
         (place, target): (Place, Position),
     ) -> Arc<SharedChannel> {
         let name = hub.name().clone();
-        let state = State { hub: Arc::downgrade(hub), place, target, waiting: Vec::new() };
+        let history = hub.options().history as u64;
+        let options = LogOptions { key: key.clone(), history, idle: None };
+        let hub = Arc::downgrade(hub);
+        let state = State { hub, options, place, target, waiting: Vec::new() };
         let (state, is_reported) = (Mutex::new(state), AtomicBool::new(false));
         Arc::new(SharedChannel { broker, key, name, route, state, is_reported })
     }
@@ -161,15 +166,12 @@ impl SharedChannel {
         Poll::Pending
     }
 
-    /// Looks at the log of a channel that is not here yet.
-    pub(super) async fn look(broker: &Broker, log: LogOptions) -> Result<Looked, Unpublished> {
-        broker.look(Look { log, place: None }).await
-    }
-
     /// Puts another hub in the place of the one that there is.
     fn restart(&self, hub: &Arc<Hub>, at: Position) -> Option<Arc<Hub>> {
         self.broker.counters().restarts.fetch_add(1, Ordering::Relaxed);
-        self.route.upgrade()?.replace(hub, (at.epoch, at.id))
+        let new = self.route.upgrade()?.replace(hub, (at.epoch, at.id))?;
+        self.state().hub = Arc::downgrade(&new);
+        Some(new)
     }
 
     /// Takes one entry; `None` if the channel takes no more.
@@ -214,16 +216,17 @@ impl SharedChannel {
 }
 
 impl Follower for SharedChannel {
+    fn key(&self) -> &Arc<str> {
+        &self.key
+    }
+
     fn options(&self) -> LogOptions {
-        let options = self.state().hub.upgrade().map(|hub| hub.options());
-        let (history, idle) = match (options, self.route.upgrade()) {
-            (Some(options), Some(route)) => {
-                let idle = route.has_names().then_some(options.idle * 2);
-                (options.history as u64, idle)
-            }
-            _ => (0, None),
-        };
-        LogOptions { key: self.key.clone(), history, idle }
+        let known = self.route.upgrade().map(|route| route.log_options(&self.key));
+        let mut state = self.state();
+        if let Some(known) = known {
+            state.options = known;
+        }
+        state.options.clone()
     }
 
     fn place(&self) -> Option<Place> {
@@ -244,21 +247,17 @@ impl Follower for SharedChannel {
     }
 
     fn take(&self, entries: Vec<Entry>) {
-        let (hub, mut place) = {
+        let (mut hub, mut place) = {
             let state = self.state();
             (state.hub.upgrade(), state.place)
         };
         self.broker.counters().read.fetch_add(entries.len() as u64, Ordering::Relaxed);
-        let mut hub = hub;
         for entry in entries {
             let Some(here) = hub.take() else { break };
             hub = self.take_one(here, &mut place, entry);
         }
         let mut state = self.state();
         state.place = place;
-        if let Some(hub) = &hub {
-            state.hub = Arc::downgrade(hub);
-        }
         let is_caught_up = state.place.at >= state.target;
         let waiting = if is_caught_up { std::mem::take(&mut state.waiting) } else { Vec::new() };
         drop(state);
@@ -269,16 +268,16 @@ impl Follower for SharedChannel {
         let mut state = self.state();
         // A log that begins anew has a greater epoch. Until it is read, this channel is not ready.
         state.target = looked.last;
-        let own = state.hub.upgrade().map(|hub| hub.options().history as u64);
+        let own = state.options.history;
         drop(state);
-        match own {
-            Some(own) if own.max(1) < looked.history => self.report(&format!(
+        if own.max(1) < looked.history {
+            return self.report(&format!(
                 "another server keeps {} messages and this one {own}; the log keeps the larger \
                  number",
                 looked.history
-            )),
-            _ => self.is_reported.store(false, Ordering::Relaxed),
+            ));
         }
+        self.is_reported.store(false, Ordering::Relaxed);
     }
 
     fn refuse(&self, what: &str) {

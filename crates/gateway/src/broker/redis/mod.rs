@@ -284,7 +284,7 @@ impl Log for RedisLog {
         let mut command = cmd("CLIENT");
         command.arg("UNBLOCK").arg(name);
         match self.one(&command).await? {
-            Value::ServerError(error) => Err(Failure::passing(format!(
+            Value::ServerError(error) => Err(Failure::lasting(format!(
                 "CLIENT UNBLOCK: {} {}",
                 error.code(),
                 error.details().unwrap_or("")
