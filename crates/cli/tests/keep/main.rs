@@ -1,6 +1,7 @@
 //! The built commands `superpoll keep` and `superpoll serve`: connections that outlive an upgrade
 //! or a crash of a server.
 
+mod broker;
 mod crowd;
 mod encrypted;
 mod mercure;

@@ -46,7 +46,7 @@ impl Nursery {
     }
 
     /// Creates one whose channel has further options.
-    fn with_channel(channel: &str, options: &str) -> Nursery {
+    pub(crate) fn with_channel(channel: &str, options: &str) -> Nursery {
         Nursery::of(Stdio::null(), channel, options, false)
     }
 
@@ -269,10 +269,14 @@ pub(crate) fn rounds() -> usize {
 
 #[test]
 fn subscribers_go_on_through_many_upgrades_and_crashes() {
+    subscribers_go_on(&Nursery::new(""));
+}
+
+/// Publishes all along, while one server follows another.
+pub(crate) fn subscribers_go_on(nursery: &Nursery) {
     const SUBSCRIBERS: usize = 40;
-    let nursery = Nursery::new("");
     let mut server = nursery.server(&[]);
-    let crowd = Crowd::new(&nursery, SUBSCRIBERS);
+    let crowd = Crowd::new(nursery, SUBSCRIBERS);
     let publisher = Publisher::start(nursery.at());
     let mut doubtful = Vec::new();
     for round in 0..2 * rounds() {
