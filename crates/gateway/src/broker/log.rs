@@ -1,9 +1,9 @@
-//! The log of a channel, wherever it is: the trait that an engine for messages implements, and what
-//! goes to it and comes back.
+//! The log of a channel, wherever it is: the trait that an engine for messages implements, its
+//! requests and its answers.
 //!
 //! An entry has a [`Position`]: the epoch of the log, then an id from 1 without gaps. A log that
 //! begins anew, because its entries are gone, has a greater epoch. So positions only grow, and a
-//! reader that waits behind any of them sees what comes, whatever has happened to the log.
+//! reader that waits behind any of them sees each new entry, whatever has happened to the log.
 
 use std::fmt;
 use std::sync::Arc;
@@ -54,12 +54,12 @@ pub(crate) struct LogOptions {
     pub idle: Option<Duration>,
 }
 
-/// What a publisher has sent.
+/// A message as its publisher has sent it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Payload {
     pub data: Bytes,
     pub is_text: bool,
-    /// What else the publisher has said, in JSON.
+    /// The message's type, key and time to live, in JSON.
     pub meta: Option<Bytes>,
 }
 
@@ -81,11 +81,11 @@ pub(crate) struct Entry {
     pub content: Content,
 }
 
-/// A message that is to be appended.
+/// A message for the end of a log.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Append {
     pub log: LogOptions,
-    /// What the server has of the log.
+    /// The last entry that the server has.
     pub place: Place,
     pub token: Token,
     /// The publisher's key: no two publications with the same one are appended.
@@ -108,7 +108,7 @@ pub(crate) enum Appended {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Look {
     pub log: LogOptions,
-    /// What the server has of it, if it has anything. If the log is not that log any more, it
+    /// The last entry that the server has, if it has any. If the log is not that log any more, it
     /// begins anew.
     pub place: Option<Place>,
 }
@@ -131,7 +131,7 @@ pub(crate) enum Refusal {
     Full,
     /// It may be possible soon.
     Later(String),
-    /// The message is in the log, and not yet in as many copies of it as it has to be.
+    /// The message is in the log, and not yet in enough of its copies.
     NotReplicated,
     /// Something is wrong with this log, or with the rights of the server.
     Wrong(String),

@@ -11,7 +11,7 @@
 //!   (all engines)                 (engine 0)            (engine 0, one by shard)
 //! ```
 //!
-//! [`log`] is what an engine has to offer, `redis` offers it. The [`publisher`] has one connection
+//! [`log`] is the interface of an engine, `redis` implements it. The [`publisher`] has one connection
 //! for messages and questions. Each [`shard`] of logs has one for reading ([`reader`]). All of them
 //! run on the first engine of the runtime, as tasks. A connection that fails is opened anew without
 //! end; the first failure of a time is reported, and that all is well again.
@@ -54,7 +54,7 @@ use crate::{config, upstream};
 /// The most connections that read.
 const MOST_SHARDS: usize = 16;
 
-/// What has happened since the start.
+/// The counters since the start.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     /// Messages that this server has appended.
@@ -120,7 +120,7 @@ impl Broker {
         })
     }
 
-    /// Returns what opens connections as a configuration says.
+    /// Returns the connector of a configuration.
     ///
     /// # Errors
     ///
@@ -135,7 +135,7 @@ impl Broker {
     ///
     /// # Errors
     ///
-    /// What someone has to change, in words.
+    /// The setting that has to change, in words.
     pub(crate) async fn check(config: &config::Broker) -> Result<(), String> {
         let connector = Broker::connector(config)?;
         match publisher::connect(&connector, publisher::CONNECT).await {

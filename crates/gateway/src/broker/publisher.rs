@@ -1,6 +1,6 @@
 //! The task that takes commands to the broker, many at a time, on one connection.
 //!
-//! What could not be sent, or was sent and not answered, is tried again, in its order and with the
+//! A publication that could not be sent, or was sent and not answered, is tried again, in its order and with the
 //! same token, so that the log has it once. Until a publication is answered or its time is over, it
 //! stays at the front. A publication whose time is over before it was sent was not published; one
 //! that was sent may have been, and its publisher is told so.
@@ -59,7 +59,7 @@ pub(super) async fn connect<C: Connect>(connector: &C, limit: Duration) -> Resul
     }
 }
 
-/// What is under way.
+/// The commands under way.
 #[derive(Default)]
 struct Work {
     publications: Vec<Publication>,
@@ -89,7 +89,7 @@ impl Work {
         }
     }
 
-    /// Answers what has no time left.
+    /// Answers everything whose time is over.
     fn expire(&mut self, broker: &Broker) {
         let now = Instant::now();
         for publication in self.publications.extract_if(.., |one| one.until <= now) {
@@ -112,7 +112,7 @@ impl Work {
         first.map_or(most, |until| most.min(until.saturating_duration_since(Instant::now())))
     }
 
-    /// Sends all of it once. What is answered is gone afterwards.
+    /// Sends all of it once, and removes everything that was answered.
     async fn send<L: Log>(&mut self, log: &L, broker: &Broker) -> Result<(), Failure> {
         self.behind.retain(|shard| shard.is_behind().is_some());
         let names: Vec<i64> = self.behind.iter().filter_map(|shard| shard.is_behind()).collect();

@@ -1,4 +1,4 @@
-//! What is on its way to the broker: messages, questions and interruptions, from all engines to the
+//! Commands for the broker: messages, questions and interruptions, from all engines to the
 //! task that publishes.
 //!
 //! The queue holds at most [`MOST`] publications and [`MOST_BYTES`] bytes of them. Beyond that a

@@ -1,7 +1,7 @@
 //! The task that reads the logs of a shard, on a connection of its own.
 //!
-//! The same call is there to catch up and to wait for what comes, and each log is read behind the
-//! last entry that its follower has. So nothing can be lost or doubled when a connection breaks,
+//! The same call catches up and waits for new entries, and each log is read behind the last entry
+//! that its follower has. So nothing can be lost or doubled when a connection breaks,
 //! and entries are fetched no faster than followers take them.
 //!
 //! Before the first read of a connection, and every few seconds, the logs are looked at. A log that

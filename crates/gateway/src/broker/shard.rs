@@ -69,7 +69,7 @@ impl Shard {
         state.followers.len()
     }
 
-    /// Adds a log. Returns whether a read has to be interrupted for it.
+    /// Adds a log. Returns whether a read is under way that lacks it.
     pub(super) fn add(&self, follower: Weak<dyn Follower>) -> bool {
         let mut state = self.state();
         state.followers.push(follower);

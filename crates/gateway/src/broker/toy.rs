@@ -35,7 +35,7 @@ impl Stream {
 #[derive(Clone, Default)]
 struct Data {
     streams: HashMap<Arc<str>, Stream>,
-    /// What is known of each publication.
+    /// Each known publication.
     records: HashMap<String, (Position, Token, Vec<u8>)>,
 }
 
@@ -228,8 +228,8 @@ impl Connect for Toy {
     }
 }
 
-/// Connections to a broker that fail now and then: before a call, or after it, so that nobody knows
-/// whether it was carried out.
+/// Connections to a broker that fail now and then: before a call, or after it, so that its
+/// outcome is unknown.
 pub(crate) struct Faulty<C> {
     pub inner: C,
     /// Of a thousand calls so many fail.

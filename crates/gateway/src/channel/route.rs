@@ -25,7 +25,7 @@ use super::mercure::subscriptions::Subscriptions;
 use super::pattern::{NameError, Pattern};
 use super::publish_limits::PublishLimits;
 use super::shared::SharedChannel;
-use crate::broker::{Broker, Look, LogOptions, Looked, Place, Position, Unpublished};
+use crate::broker::{Broker, LogOptions, Look, Looked, Place, Position, Unpublished};
 use crate::config::Channel;
 use crate::succession::Succession;
 use crate::succession::records::ChannelRecord;

@@ -2,7 +2,7 @@
 //!
 //! The hub of such a channel is a copy of the end of the log: it has the log's epoch, and its
 //! messages have the log's numbers. Only the reader of the log appends to it, each message once and
-//! in order. Publishers append to the log, and their message comes back as everybody's.
+//! in order. Publishers append to the log, and their message comes back as all messages do.
 //!
 //! ```text
 //!                 next number            +------------------+
@@ -33,8 +33,8 @@ use super::hub::{Hub, NotPublished, Published};
 use super::message::{Draft, Meta};
 use super::route::Channels;
 use crate::broker::{
-    Append, Appended, Broker, Content, Entry, Follower, LogOptions, Looked, Payload, Place, Position,
-    Unpublished,
+    Append, Appended, Broker, Content, Entry, Follower, LogOptions, Looked, Payload, Place,
+    Position, Unpublished,
 };
 
 /// A channel's log, and how far it was read.
@@ -55,7 +55,7 @@ struct State {
     place: Place,
     /// The last entry that the log is known to have.
     target: Position,
-    /// Who waits until everything up to there is read.
+    /// Tasks that wait until everything up to there is read.
     waiting: Vec<Waker>,
 }
 

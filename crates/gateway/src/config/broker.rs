@@ -22,7 +22,7 @@ pub struct Broker {
     /// A PEM file with the certificates of the authorities that issue the broker's certificate;
     /// needed with `rediss`.
     pub ca: Option<PathBuf>,
-    /// What all names in the database begin with. Servers with the same prefix have the same
+    /// The beginning of all names in the database. Servers with the same prefix have the same
     /// messages. Default: `superpoll:`.
     pub prefix: String,
     /// How many replicas have to have a message before its publisher is told that it is published.
@@ -100,16 +100,16 @@ impl Check<'_> {
         Some(Broker { url, ca, prefix: prefix.into_inner(), replicas, publish })
     }
 
-    /// Checks a channel whose messages are the broker's.
-    pub(super) fn shared_channel(&mut self, place: &Range<usize>, has_presence: bool) {
-        let at = self.within(place, &["channel", "broker"]);
+    /// Checks a channel whose messages are the broker's, in a table. It may not also have the setting
+    /// that tells subscribers of each other.
+    pub(super) fn shared_channel(&mut self, place: &Range<usize>, other: &str, has_other: bool) {
+        let at = self.within(place, &["broker"]);
         if !self.has_broker {
             self.wrong(at.clone(), "there is no broker, expected [broker] with url = ADDRESS");
         }
-        if has_presence {
-            let what = "a server knows only its own subscribers, expected presence or broker, not \
-                        both";
-            self.wrong(at, what);
+        if has_other {
+            let what = "a server knows only its own subscribers, expected";
+            self.wrong(at, format!("{what} {other} or broker, not both"));
         }
     }
 }

@@ -356,7 +356,7 @@ impl<'a> Check<'a> {
             let (place, mut channel) = (channel.span(), channel.into_inner());
             self.rights(&place, path, &mut channel);
             if channel.broker {
-                self.shared_channel(&place, channel.presence);
+                self.shared_channel(&place, "presence", channel.presence);
             }
             Action::Channel(channel)
         });

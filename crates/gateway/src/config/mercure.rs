@@ -45,6 +45,8 @@ pub(super) struct Mercure {
     #[serde(deserialize_with = "rights::shared")]
     authorize: Option<Arc<AuthorizeRule>>,
     /// Default: `false`.
+    broker: bool,
+    /// Default: `false`.
     subscriptions: bool,
     /// Default: `true`.
     discovery: bool,
@@ -79,6 +81,7 @@ impl Default for Mercure {
             subscribe,
             token,
             authorize,
+            broker: false,
             subscriptions: false,
             discovery: true,
         }
@@ -109,6 +112,7 @@ impl From<Mercure> for Channel {
             subscribe: hub.subscribe,
             token: hub.token.map(with_cookie),
             authorize: hub.authorize,
+            broker: hub.broker,
             mercure: Some(HubOptions { subscriptions, discovery }),
             origins: hub.origins,
             ..Channel::default()
@@ -122,6 +126,9 @@ impl Check<'_> {
         if path != PATH {
             let what = format!("a hub of Mercure at {path:?}");
             self.wrong(place.clone(), format!("{what}, expected path = {PATH:?}"));
+        }
+        if hub.broker {
+            self.shared_channel(place, "subscriptions", hub.subscriptions);
         }
         let mut channel = Channel::from(hub);
         self.rights(place, path, &mut channel);

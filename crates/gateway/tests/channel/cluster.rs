@@ -368,3 +368,38 @@ fn a_full_broker_is_told_to_publishers() {
     redis.call(&["CONFIG", "SET", "maxmemory", "0"]);
     assert_eq!(publish(&stage, "y"), 2);
 }
+
+/// Hubs of Mercure, too: an update of one is an update of all.
+#[test]
+fn hubs_of_mercure_share_their_updates() {
+    let Some(redis) = Redis::start(&[]) else { return };
+    let text = redis.text("").replace(
+        "path = \"/c\"\nchannel = { broker = true,  }",
+        "path = \"/.well-known/mercure\"\nmercure = { broker = true, publish = \"anyone\" }",
+    );
+    let [one, other] = [(); 2].map(|()| Stage::new(BackendKind::Epoll, 1, &text));
+    until_ready(&one, 200);
+    until_ready(&other, 200);
+    let mut client = other.connect();
+    client.send(
+        "GET /.well-known/mercure?topic=t HTTP/1.1\r\nhost: a\r\naccept: text/event-stream\r\n\r\n",
+    );
+    let (mut events, _) = Events::answered(client);
+    other.until(|engine| &engine.parked, 1);
+    for (number, topic) in ["t", "u", "t"].into_iter().enumerate() {
+        let form = format!("topic={topic}&data=update+{number}&id=urn%3A{number}&type=kind");
+        let mut client = one.connect();
+        client.send(format!(
+            "POST /.well-known/mercure HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\
+             content-type: application/x-www-form-urlencoded\r\n\r\n{form}",
+            form.len()
+        ));
+        let answer = client.answer();
+        assert_eq!((answer.status, &answer.body[..]), (200, format!("urn:{number}").as_bytes()));
+    }
+    for number in [0, 2] {
+        let event = events.next().unwrap();
+        assert_eq!((event.kind.as_str(), event.id), ("kind", format!("urn:{number}")));
+        assert_eq!(event.data, format!("update {number}"));
+    }
+}

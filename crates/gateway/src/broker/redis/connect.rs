@@ -30,7 +30,7 @@ pub(crate) struct Connector {
     /// With the authorities that vouch for the server, if the connection is encrypted.
     pub tls: Option<TlsConnector>,
     pub replicas: u32,
-    /// What all keys begin with.
+    /// The beginning of all keys.
     pub prefix: String,
 }
 
@@ -72,7 +72,7 @@ fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
 
-/// Whether a version is old enough to lack what the scripts use.
+/// Whether a version is too old for the scripts.
 fn is_too_old(version: &str) -> bool {
     let mut parts = version.split('.').map(|part| part.parse().unwrap_or(0));
     (parts.next().unwrap_or(0), parts.next().unwrap_or(0)) < OLDEST
@@ -83,7 +83,7 @@ impl Connector {
         Failure::passing(format!("connecting to {address}: {error}"))
     }
 
-    /// Opens a connection and says who we are.
+    /// Opens a connection and logs in.
     async fn open(&self, address: &Address, info: &RedisConnectionInfo) -> Result<Raw, Failure> {
         let plain = upstream::connect(address, DIAL).await;
         let plain = plain.map_err(|error| Connector::failed(address, error))?;

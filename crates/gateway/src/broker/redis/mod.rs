@@ -1,17 +1,17 @@
 //! Logs in Redis or Valkey: a stream for each channel.
 //!
 //! The id of an entry in the stream is its position. Redis gives ids out by its clock unless it is
-//! told one, and compares them as two numbers, which is what a [`Position`] needs: a reader that is
+//! told one, and compares them as two numbers, as positions are compared: a reader that is
 //! blocked behind the last entry of a stream that is then removed and written anew sees the first
-//! entry of the new one. Both scripts take the next position from the last entry, so nothing else
-//! has to be kept in step with the stream.
+//! entry of the new one. Both scripts take the next position from the last entry, so no other key
+//! has to keep step with the stream.
 //!
 //! A server that has restarted, or a replica that was promoted, may lack the last entries of a stream.
 //! Each of our servers notices when it looks, as long as no other one has appended in their place. So
-//! whoever connects first to another process of Redis notes the time, and for a moment from then on
-//! all servers only look (`settle.lua`).
+//! the first server that connects to another process of Redis notes the time, and for a moment from
+//! then on all servers only look (`settle.lua`).
 //!
-//! Beside the stream `PREFIX{NAME}` there are `PREFIX{NAME}:history`, the number of entries that
+//! Next to the stream `PREFIX{NAME}` there are `PREFIX{NAME}:history`, the number of entries that
 //! the server wants that wants the most, and `PREFIX{NAME}:KEY` for each publication of the last
 //! minutes, with its position: a repeated one is found there. The braces put all of them in one
 //! slot of a cluster.
@@ -53,8 +53,8 @@ const WANTED: Duration = Duration::from_secs(60);
 /// How long a read waits for an entry.
 pub(super) const BLOCK: Duration = Duration::from_secs(5);
 
-/// How long all servers have to look at the logs before any of them goes on, after the process of
-/// Redis has changed. They try to connect twice in this time at least.
+/// The time in which all servers look at the logs before any of them appends or reads, after the
+/// process of Redis has changed. They try to connect at least twice in it.
 const GRACE: Duration = Duration::from_millis(1500);
 
 /// How long replicas may take to have a message.
@@ -92,7 +92,7 @@ fn millis(time: Option<Duration>) -> u64 {
     time.map_or(0, |time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1))
 }
 
-/// Adds what the server knows of a log.
+/// Adds the last entry that the server has.
 fn add_place(command: &mut Cmd, place: Place) {
     let token = place.token.map_or(String::new(), |token| token.to_string());
     command.arg(place.at.epoch).arg(place.at.id).arg(token);
@@ -103,7 +103,7 @@ fn length_key(log: &LogOptions) -> String {
     format!("{}:history", log.key)
 }
 
-/// Returns what tells messages with the same key apart.
+/// Returns a digest by which messages with the same key are told apart.
 fn digest_of(payload: &Payload) -> String {
     let mut all = vec![u8::from(payload.is_text)];
     let meta = payload.meta.as_deref().unwrap_or(&[]);

@@ -20,7 +20,7 @@ use crate::channel::events::{LAST_EVENT_ID, MercureRequest, StreamRequest};
 use crate::channel::hub::Hub;
 use crate::channel::local_route::LocalRoute;
 use crate::channel::publish;
-use crate::channel::request::{ForeignPage, preflight};
+use crate::channel::request::{ForeignPage, no_channel, preflight};
 use crate::channel::rights::{Grant, Use};
 use crate::channel::unread::Unread;
 use crate::exchange::Exchange;
@@ -60,8 +60,9 @@ impl LocalRoute {
     ) -> Response<Body> {
         let path = request.uri().path();
         let below = path.strip_prefix(PATH).unwrap_or(path).to_owned();
-        let Some(hub) = self.channels.find(PATH) else {
-            return reply::status(StatusCode::NOT_FOUND);
+        let hub = match self.channels.locate(&PATH.into()).await {
+            Ok(hub) => hub,
+            Err(error) => return no_channel(error),
         };
         let is_hub = matches!(below.as_str(), "" | "/");
         let mut response = match *request.method() {
@@ -160,7 +161,7 @@ impl LocalRoute {
         let own_id = draft.meta.as_ref().and_then(|meta| meta.update.as_ref()?.id.clone());
         match publish::publish_in_turn(hub, draft).await {
             Ok(published) => {
-                let place = Cursor { id: published.id, epoch: Some(hub.epoch()) };
+                let place = Cursor { id: published.id, epoch: Some(published.epoch) };
                 let id = own_id.unwrap_or_else(|| update::place(place));
                 reply::text(StatusCode::OK, id)
             }

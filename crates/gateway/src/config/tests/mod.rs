@@ -1,6 +1,7 @@
 //! Configurations, the values that are read from them, and their mistakes.
 
 mod automatic;
+mod broker;
 mod disk;
 mod example;
 mod rights;
