@@ -33,7 +33,7 @@ mod url;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use futures_channel::oneshot;
 use ring::rand::{SecureRandom, SystemRandom};
@@ -48,7 +48,7 @@ use self::queue::{Command, Question, Queue};
 pub(crate) use self::shard::Follower;
 use self::shard::{LOGS, Shard};
 pub use self::url::BrokerUrl;
-use crate::log::{Event, Level, Report};
+use crate::log::{Event, Level, RateLimited, Report, others};
 use crate::{config, upstream};
 
 /// The most connections that read.
@@ -128,7 +128,8 @@ impl Broker {
     pub(crate) fn connector(config: &config::Broker) -> Result<redis::Connector, String> {
         let tls = config.ca.as_deref().map(|ca| upstream::client_tls(ca, &[])).transpose()?;
         let (url, prefix) = (config.url.clone(), config.prefix.clone());
-        Ok(redis::Connector { url, tls, replicas: config.replicas, prefix })
+        let (replicas, publish) = (config.replicas, config.publish);
+        Ok(redis::Connector { url, tls, replicas, publish, prefix })
     }
 
     /// Connects once, to find out whether the broker can be used. A broker that is away is no error.
@@ -304,12 +305,24 @@ impl Broker {
         (self.report)(&Event::new(Level::Warning, "broker-log", text));
     }
 
-    fn count(&self, outcome: &Result<Appended, Unpublished>) {
-        let counter = match outcome {
-            Ok(_) => &self.counters.published,
-            Err(_) => &self.counters.failed,
+    /// Counts the outcome of a publication, and reports a refusal now and then.
+    fn count(&self, key: &str, outcome: &Result<Appended, Unpublished>) {
+        static REFUSALS: RateLimited = RateLimited::new(Duration::from_secs(10));
+        let Err(why) = outcome else {
+            self.counters.published.fetch_add(1, Ordering::Relaxed);
+            return;
         };
-        counter.fetch_add(1, Ordering::Relaxed);
+        self.counters.failed.fetch_add(1, Ordering::Relaxed);
+        let what = match why {
+            Unpublished::Full => "the broker has no memory left",
+            Unpublished::Refused(what) => what,
+            Unpublished::NotReplicated => "too few replicas have it in time",
+            Unpublished::Away | Unpublished::Unknown | Unpublished::Busy => return,
+        };
+        if let Some(left_out) = REFUSALS.admit() {
+            let more = others(left_out);
+            self.warn(format!("a message for the log {key} was not published: {what}{more}"));
+        }
     }
 }
 

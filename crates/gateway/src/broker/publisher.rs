@@ -97,7 +97,9 @@ impl Work {
                 true => Unpublished::Unknown,
                 false => Unpublished::Away,
             };
-            broker.queue.answer(publication, Err(why));
+            let outcome = Err(why);
+            broker.count(&publication.append.log.key, &outcome);
+            broker.queue.answer(publication, outcome);
         }
         for question in self.questions.extract_if(.., |one| one.until <= now) {
             // Who asked may have gone.
@@ -162,7 +164,7 @@ impl Work {
                 }
                 Err(Refusal::NotReplicated) => Err(Unpublished::NotReplicated),
             };
-            broker.count(&outcome);
+            broker.count(&publication.append.log.key, &outcome);
             broker.queue.answer(publication, outcome);
         }
         self.publications = again;

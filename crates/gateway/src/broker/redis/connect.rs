@@ -12,7 +12,7 @@ use superpoll_rt::spawn;
 use superpoll_rt::tokio::Compat;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::{APPEND, LOOK, RedisLog, SETTLE, Scripts, reply};
+use super::{APPEND, LATE, LOOK, RedisLog, SETTLE, Scripts, reply};
 use crate::address::Address;
 use crate::broker::log::{Connect, Failure};
 use crate::broker::url::{BrokerUrl, Target};
@@ -30,6 +30,8 @@ pub(crate) struct Connector {
     /// With the authorities that vouch for the server, if the connection is encrypted.
     pub tls: Option<TlsConnector>,
     pub replicas: u32,
+    /// How long a publication is tried.
+    pub publish: Duration,
     /// The beginning of all keys.
     pub prefix: String,
 }
@@ -224,7 +226,8 @@ impl Connect for Connector {
         // In one slot of a cluster.
         let key = |name: &str| format!("{}{{servers}}:{name}", self.prefix);
         let keys = (key("run"), key("since"));
-        Ok(RedisLog { connection, driver, scripts, name, replicas, run, keys })
+        let retried = self.publish + LATE;
+        Ok(RedisLog { connection, driver, scripts, name, replicas, retried, run, keys })
     }
 }
 

@@ -44,8 +44,11 @@ const APPEND: &str = concat!(include_str!("common.lua"), include_str!("append.lu
 const SETTLE: &str = include_str!("settle.lua");
 const LOOK: &str = concat!(include_str!("common.lua"), include_str!("look.lua"));
 
-/// How long a publication is known by its key: longer than it may be tried.
+/// How long a publication is known by its client's key.
 const KNOWN: Duration = Duration::from_secs(300);
+
+/// How much longer than it is tried a publication without a key is known.
+const LATE: Duration = Duration::from_secs(10);
 
 /// How long the number of entries that a server wants counts. Servers say it anew in less time.
 const WANTED: Duration = Duration::from_secs(60);
@@ -76,6 +79,8 @@ pub(crate) struct RedisLog {
     scripts: Scripts,
     name: i64,
     replicas: u32,
+    /// How long a publication without a key is known.
+    retried: Duration,
     /// The process of the server.
     run: String,
     /// The keys of the process that was there last, and of when it came.
@@ -110,7 +115,12 @@ fn digest_of(payload: &Payload) -> String {
     all.extend_from_slice(&(meta.len() as u64).to_le_bytes());
     all.extend_from_slice(meta);
     all.extend_from_slice(&payload.data);
-    data_encoding::HEXLOWER.encode(&digest(&SHA256, &all).as_ref()[..16])
+    hex(&all)
+}
+
+/// Returns the first half of the SHA-256 of some bytes, in hexadecimal digits.
+fn hex(bytes: &[u8]) -> String {
+    data_encoding::HEXLOWER.encode(&digest(&SHA256, bytes).as_ref()[..16])
 }
 
 /// Returns a failure of a connection.
@@ -132,16 +142,16 @@ impl RedisLog {
 
     fn append_command(&self, message: &Append) -> Cmd {
         let Append { log, place, token, key, payload } = message;
-        let record = match key {
-            // A client's key and a token are never the same.
-            Some(key) => format!("{}:key:{key}", log.key),
-            None => format!("{}:{token}", log.key),
+        // A client's key may have any character, and no stream has a name that ends in a digest.
+        let (record, known) = match key {
+            Some(key) => (format!("{}:key:{}", log.key, hex(key.as_bytes())), KNOWN),
+            None => (format!("{}:{token}", log.key), self.retried),
         };
         let digest = key.as_ref().map_or(String::new(), |_| digest_of(payload));
         let mut command = cmd("EVALSHA");
         command.arg(&self.scripts.append).arg(3);
         command.arg(&*log.key).arg(record).arg(length_key(log));
-        command.arg(log.history.max(1)).arg(millis(log.idle)).arg(millis(Some(KNOWN)));
+        command.arg(log.history.max(1)).arg(millis(log.idle)).arg(millis(Some(known)));
         command.arg(token.to_string()).arg(digest);
         add_place(&mut command, *place);
         command.arg("d").arg(&payload.data[..]).arg("k").arg(token.to_string());
