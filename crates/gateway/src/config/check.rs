@@ -15,9 +15,10 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::DeTable;
 
+use super::logs::Log;
 use super::model::{
-    Action, Config, Keeper, KeeperKind, Listener, Log, Process, Proxy, Redirect, Relay, Route,
-    Server, Upstream,
+    Action, Config, Keeper, KeeperKind, Listener, Process, Proxy, Redirect, Relay, Route, Server,
+    Upstream,
 };
 use super::overlap::overlap;
 use super::{disk, place, raw};

@@ -15,6 +15,7 @@ mod broker;
 mod check;
 mod disk;
 mod encryption;
+mod logs;
 mod mercure;
 mod model;
 mod origins;
@@ -40,10 +41,11 @@ pub use self::acme::{Acme, Automatic, ChallengeKind, ExternalAccount, Internal, 
 pub use self::broker::Broker;
 use self::check::{Check, LocatedMistake};
 pub use self::encryption::{CertificateFiles, ClientCertificates, Https, Tls, TlsVersion};
+pub use self::logs::{AccessLog, Log, LogFormat, MessageFormat, Metrics};
 pub use self::model::{
-    AccessLog, Action, Balance, Channel, Config, Files, Health, Host, HubOptions, Keeper,
-    KeeperKind, Limits, Listener, Log, LogFormat, MessageFormat, Metrics, Process, Proxy, Redirect,
-    Relay, Route, Server, Slow, Timeouts, Upstream, UpstreamTls,
+    Action, Balance, Channel, Config, Files, Health, Host, HubOptions, Keeper, KeeperKind, Limits,
+    Listener, Process, Proxy, Redirect, Relay, Route, Server, Slow, Timeouts, Upstream,
+    UpstreamTls,
 };
 pub use self::origins::Origins;
 pub use self::publish_rate::PublishRate;

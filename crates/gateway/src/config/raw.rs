@@ -16,10 +16,9 @@ use toml::Spanned;
 use super::acme::{ChallengeKind, ExternalAccount};
 use super::broker::RawBroker;
 use super::encryption::TlsVersion;
+use super::logs::{AccessLog, Log, Metrics};
 use super::mercure::Mercure;
-use super::model::{
-    AccessLog, Balance, Channel, Files, Health, Limits, Log, Metrics, Process, Timeouts,
-};
+use super::model::{Balance, Channel, Files, Health, Limits, Process, Timeouts};
 use super::scalar::{self, AddressText, HstsText, ModeText, ProxyProtocol};
 
 #[derive(Default, Deserialize)]

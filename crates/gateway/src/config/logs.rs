@@ -1,0 +1,87 @@
+//! The part of the configuration about logs and counters.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+/// The format of a line in the server's own log.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MessageFormat {
+    /// Text, which on standard error leaves out the time and messages that all is well. The
+    /// default.
+    #[default]
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// The log of events in the server.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Log {
+    /// A file, or `stderr`. Default: `stderr`.
+    pub path: PathBuf,
+    /// The format of a line. Default: `text`.
+    pub format: MessageFormat,
+}
+
+impl Default for Log {
+    fn default() -> Log {
+        Log { path: "stderr".into(), format: MessageFormat::Text }
+    }
+}
+
+/// The format of a line in the access log.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LogFormat {
+    /// The Combined Log Format that analysers of logs read. The default.
+    #[default]
+    Combined,
+    /// One JSON object a line.
+    Json,
+}
+
+/// The log of requests.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct AccessLog {
+    /// A file, or `stderr`. Default: `stderr`.
+    pub path: PathBuf,
+    /// The format of a line. Default: `combined`.
+    pub format: LogFormat,
+}
+
+impl Default for AccessLog {
+    fn default() -> AccessLog {
+        AccessLog { path: "stderr".into(), format: LogFormat::Combined }
+    }
+}
+
+/// The counters, in the format of Prometheus.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Metrics {
+    /// The path, the same on each host. Default: `/metrics`.
+    pub path: String,
+    /// Whether all clients may read the counters. Default: no, only programs on this machine.
+    pub public: bool,
+    /// The path that tells load balancers whether the server is ready: 200, or 503 while it is
+    /// about to end, while the broker is away, or before its channels are read. The same on each
+    /// host, for all clients. Default: none.
+    pub ready: Option<String>,
+}
+
+impl Metrics {
+    /// Whether a path is one of these.
+    pub(crate) fn has(&self, path: &str) -> bool {
+        self.path == path || self.ready.as_deref() == Some(path)
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Metrics {
+        Metrics { path: "/metrics".to_owned(), public: false, ready: None }
+    }
+}
