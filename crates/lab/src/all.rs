@@ -160,7 +160,7 @@ fn chosen(options: &Options) -> Result<Vec<&'static Listed>> {
         options.only.as_deref().unwrap_or("all"),
         &all,
         |one| one.name,
-        |_| true,
+        |one| one.is_in_all,
         "no experiment",
     )
 }
@@ -257,5 +257,24 @@ async fn keep_last(
         if !line.is_empty() {
             kept.push_back(line);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn experiments_that_need_a_rare_program_run_only_by_name() {
+        let of = |only: Option<&str>| {
+            let only = only.map(str::to_owned);
+            let report = PathBuf::new();
+            let options = Options { quick: true, only, fresh: false, report, limit: None };
+            let chosen = chosen(&options).unwrap();
+            chosen.into_iter().map(|one| one.name).collect::<Vec<_>>()
+        };
+        let all = of(None);
+        assert!(all.contains(&"sit") && !all.contains(&"cluster"), "{all:?}");
+        assert_eq!(of(Some("cluster")), ["cluster"]);
     }
 }

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::atr::experiment::Atr;
+use crate::cluster::experiment::Cluster;
 use crate::echo::experiment::Echo;
 use crate::error::Doing;
 use crate::fanout::experiment::Fanout;
@@ -27,8 +28,8 @@ use crate::timers::experiment::Timers;
 use crate::wake::experiment::Wake;
 use crate::zombies::experiment::Zombies;
 use crate::{
-    Error, Result, all, atr, citation, comparison, echo, fanout, files, gate, herd, http, idle,
-    keep, mix, models, output, png, registrations, relay, ring, statistics, targets, threads,
+    Error, Result, all, atr, citation, cluster, comparison, echo, fanout, files, gate, herd, http,
+    idle, keep, mix, models, output, png, registrations, relay, ring, statistics, targets, threads,
     timers, verify, wake, zombies,
 };
 
@@ -83,6 +84,9 @@ enum Command {
     /// upgrade and a crash
     #[command(visible_alias = "sit")]
     Keep(keep::Options),
+    /// Three servers with the messages of one Redis, and subscribers that check every message while a
+    /// part fails
+    Cluster(cluster::Options),
     /// Checks whether an operation of a core path takes more instructions or system calls than
     /// stored
     Gate(gate::Options),
@@ -149,6 +153,7 @@ fn run(command: Command) -> Result<()> {
         Command::Idle(options) => present::<Idle>(&options),
         Command::Fanout(options) => present::<Fanout>(&options),
         Command::Keep(options) => present::<Keep>(&options),
+        Command::Cluster(options) => present::<Cluster>(&options),
         Command::Gate(options) => gate::run(&options),
         Command::Targets(options) => {
             let record = targets::run(&options, |what| note(&format!("measuring {what}")))?;

@@ -25,6 +25,8 @@ pub(crate) struct Listed {
     pub quick: &'static str,
     /// See [`Experiment::FULL`].
     pub full: &'static str,
+    /// See [`Experiment::IS_IN_ALL`].
+    pub is_in_all: bool,
     /// Returns the machine and the parameters of the run, if there is a record.
     pub origin: fn(&Records) -> Option<Origin<'_>>,
     /// Its tables, plots and targets.
@@ -96,6 +98,7 @@ macro_rules! listed {
             method: <$experiment>::METHOD,
             quick: <$experiment>::QUICK,
             full: <$experiment>::FULL,
+            is_in_all: <$experiment>::IS_IN_ALL,
             origin: |records| {
                 let record = records.$field.as_ref()?;
                 Some(Origin { environment: &record.environment, parameters: &record.parameters })
@@ -134,10 +137,11 @@ experiments! {
     idle_ramp: idle::ramp::experiment::IdleRamp as "idle-ramp",
     fanout: fanout::experiment::Fanout as "fanout",
     sit: keep::experiment::Keep as "sit",
+    cluster: cluster::experiment::Cluster as "cluster",
 }
 
 crate::options::commands! {
-    atr echo fanout files herd http idle keep mix models registrations relay ring threads timers wake zombies
+    atr cluster echo fanout files herd http idle keep mix models registrations relay ring threads timers wake zombies
 }
 
 /// Returns the rows of a record; none if its experiment was not run.

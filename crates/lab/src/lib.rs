@@ -30,6 +30,7 @@ mod cgroup;
 mod channel;
 mod citation;
 mod claims;
+mod cluster;
 mod command;
 mod comparison;
 mod document;

@@ -36,7 +36,7 @@ mod service;
 pub(crate) mod subject;
 pub(crate) mod table;
 mod trial;
-mod wire;
+pub(crate) mod wire;
 
 crate::by_name::named! {
     /// The protocol of a subscriber.

@@ -42,6 +42,11 @@ fn next_to(program: &Path) -> Result<PathBuf> {
     )))
 }
 
+/// Returns the path of the command `superpoll`.
+pub(crate) fn command() -> Result<PathBuf> {
+    next_to(&std::env::current_exe().doing("finding this program")?)
+}
+
 /// Starts the command `superpoll` and waits until it prints its port.
 pub(crate) fn superpoll(
     name: &'static str,

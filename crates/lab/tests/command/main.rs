@@ -2,6 +2,7 @@
 
 mod all;
 mod atr;
+mod cluster;
 mod compare;
 mod echo;
 mod fanout;

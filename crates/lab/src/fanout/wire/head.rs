@@ -5,7 +5,7 @@ const MOST_FIELDS: usize = 32;
 
 /// The fields of an answer's head that matter to a subscriber or a publisher.
 #[derive(Debug, Default)]
-pub(in crate::fanout) struct Head<'a> {
+pub(crate) struct Head<'a> {
     /// The length of the head.
     pub end: usize,
     /// The status.
@@ -28,7 +28,7 @@ pub(in crate::fanout) struct Head<'a> {
 
 impl<'a> Head<'a> {
     /// Parses a head; `None` if it is not complete.
-    pub(in crate::fanout) fn parse(bytes: &'a [u8]) -> Result<Option<Head<'a>>, String> {
+    pub(crate) fn parse(bytes: &'a [u8]) -> Result<Option<Head<'a>>, String> {
         let mut fields = [httparse::EMPTY_HEADER; MOST_FIELDS];
         let mut answer = httparse::Response::new(&mut fields);
         let end = match answer.parse(bytes) {
@@ -63,7 +63,7 @@ impl<'a> Head<'a> {
 
 /// Returns the data of the chunk at the beginning of some bytes, and the length of the chunk;
 /// `None` if it is not complete.
-pub(super) fn chunk(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, String> {
+pub(crate) fn chunk(bytes: &[u8]) -> Result<Option<(&[u8], usize)>, String> {
     let (begin, size) = match httparse::parse_chunk_size(bytes) {
         Ok(httparse::Status::Complete(found)) => found,
         Ok(httparse::Status::Partial) => return Ok(None),

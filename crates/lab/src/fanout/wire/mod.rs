@@ -12,15 +12,16 @@ mod poll;
 mod websocket;
 
 use events::Events;
-pub(super) use head::Head;
+pub(crate) use head::{Head, chunk};
 pub(super) use poll::Form;
 use poll::LongPoll;
+pub(crate) use websocket::{FIELDS, check, frame};
 
 /// The longest unit of which only a part has arrived.
 const LONGEST: usize = 1 << 17;
 
 /// A function that takes the text of a message.
-pub(super) type Hear<'a> = dyn FnMut(&[u8]) -> Result<(), String> + 'a;
+pub(crate) type Hear<'a> = dyn FnMut(&[u8]) -> Result<(), String> + 'a;
 
 /// The request that begins a subscription, and the form of the messages that follow.
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,7 @@ use super::Hear;
 use super::head::Head;
 
 /// The fields of the handshake of RFC 6455, section 1.3.
-pub(super) const FIELDS: &str = "upgrade: websocket\r\nconnection: Upgrade\r\n\
+pub(crate) const FIELDS: &str = "upgrade: websocket\r\nconnection: Upgrade\r\n\
      sec-websocket-version: 13\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
 
 /// The answer to the key of these fields.
@@ -16,7 +16,7 @@ const PING: u8 = 9;
 const PONG: u8 = 10;
 
 /// Checks the answer to the handshake.
-pub(super) fn check(head: &Head<'_>) -> Result<(), String> {
+pub(crate) fn check(head: &Head<'_>) -> Result<(), String> {
     if (head.code, head.accept) == (101, ACCEPTED) {
         return Ok(());
     }
@@ -25,7 +25,7 @@ pub(super) fn check(head: &Head<'_>) -> Result<(), String> {
 
 /// Takes the frame at the beginning of some bytes and returns its length; zero if the frame is not
 /// complete.
-pub(super) fn frame(
+pub(crate) fn frame(
     bytes: &[u8],
     hear: &mut Hear<'_>,
     reply: &mut Vec<u8>,

@@ -1,0 +1,154 @@
+//! A server of Redis, with a connection for commands.
+
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::error::{Doing, Error, Result};
+use crate::server::{ProcessOptions, Server, program};
+use crate::sys::process;
+
+/// The program, and the package of Debian's that has it.
+pub(super) const PROGRAM: &str = "redis-server";
+pub(super) const PACKAGE: &str = "redis-server";
+
+/// How long it may take to start.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How long a command may take.
+const ANSWER: Duration = Duration::from_secs(5);
+
+pub(super) const PROCESS: ProcessOptions = ProcessOptions { processor: None, second_thread: false };
+
+/// A server of Redis.
+#[derive(Debug)]
+pub(super) struct Redis {
+    /// Its port.
+    pub port: u16,
+    folder: PathBuf,
+    server: Option<Server>,
+}
+
+impl Redis {
+    /// Starts a server with its files in a folder of its own below this one. It writes each message
+    /// to the disk before it confirms it. `arguments` are further ones.
+    pub(super) fn start(folder: &Path, arguments: &[&str]) -> Result<Redis> {
+        let port = program::free_port()?;
+        let folder = folder.join(format!("redis-{port}"));
+        std::fs::create_dir(&folder).doing("making a folder for Redis")?;
+        let mut redis = Redis { port, folder, server: None };
+        redis.start_again(arguments)?;
+        Ok(redis)
+    }
+
+    /// Starts it again on its port, with its data.
+    pub(super) fn start_again(&mut self, arguments: &[&str]) -> Result<()> {
+        let (port, folder) = (self.port.to_string(), self.folder.to_string_lossy().into_owned());
+        let own = ["--port", &port, "--dir", &folder, "--save", "", "--appendonly", "yes"];
+        let further = ["--appendfsync", "always", "--protected-mode", "no", "--bind", "127.0.0.1"];
+        let all = [&own[..], &further, arguments].concat();
+        self.server = Some(program::begin("Redis", PROCESS, PROGRAM, &all)?.0);
+        until("Redis does not answer", PATIENCE, || {
+            Ok(self.call(&["PING"]).is_ok_and(|answer| answer == "PONG"))
+        })
+    }
+
+    /// Sends a command on a connection of its own, and returns the answer as text: the elements of
+    /// a list in a line each.
+    pub(super) fn call(&self, words: &[&str]) -> io::Result<String> {
+        call(self.port, words)
+    }
+
+    /// Kills it, and waits until it has ended.
+    pub(super) fn kill(&mut self) {
+        self.server = None;
+    }
+
+    /// Stops it, or lets it continue.
+    pub(super) fn stop(&self, is_stopped: bool) -> Result<()> {
+        let Some(server) = &self.server else { return Ok(()) };
+        let signal = if is_stopped { Signal::SIGSTOP } else { Signal::SIGCONT };
+        // It has not been waited for, so the number cannot mean another process.
+        kill(Pid::from_raw(server.pid()), signal)
+            .map_err(io::Error::from)
+            .doing("stopping Redis, or letting it continue")
+    }
+}
+
+/// Sends a command to the server at this port of the loopback address.
+pub(super) fn call(port: u16, words: &[&str]) -> io::Result<String> {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+    stream.set_read_timeout(Some(ANSWER))?;
+    let mut command = format!("*{}\r\n", words.len());
+    for word in words {
+        command += &format!("${}\r\n{word}\r\n", word.len());
+    }
+    stream.write_all(command.as_bytes())?;
+    reply(&mut BufReader::new(stream))
+}
+
+/// Reads an answer.
+fn reply(from: &mut impl BufRead) -> io::Result<String> {
+    let mut line = String::new();
+    from.read_line(&mut line)?;
+    let line = line.trim_end();
+    let rest = line.get(1..).unwrap_or_default();
+    let length = || rest.parse::<i64>().map_err(io::Error::other);
+    match line.chars().next() {
+        Some('+' | ':') => Ok(rest.to_owned()),
+        Some('$') => {
+            let Ok(length) = usize::try_from(length()?) else { return Ok(String::new()) };
+            let mut text = vec![0; length + 2];
+            from.read_exact(&mut text)?;
+            text.truncate(length);
+            Ok(String::from_utf8_lossy(&text).into_owned())
+        }
+        Some('*') => {
+            let each = (0..length()?).map(|_| reply(from));
+            Ok(each.collect::<io::Result<Vec<String>>>()?.join("\n"))
+        }
+        _ => Err(io::Error::other(format!("Redis answers {line:?}"))),
+    }
+}
+
+/// Waits until something is so.
+pub(super) fn until(
+    otherwise: &str,
+    patience: Duration,
+    mut is_so: impl FnMut() -> Result<bool>,
+) -> Result<()> {
+    let begun = Instant::now();
+    while !is_so()? {
+        if begun.elapsed() > patience {
+            return Err(Error::usage(format!("{otherwise} within {} s", patience.as_secs())));
+        }
+        process::sleep(10_000_000);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_of_each_kind_are_read() {
+        for (answer, expected) in [
+            ("+PONG\r\n", "PONG"),
+            (":12\r\n", "12"),
+            ("$2\r\nhi\r\n", "hi"),
+            ("$-1\r\n", ""),
+            ("*2\r\n$1\r\na\r\n:2\r\n", "a\n2"),
+            ("*-1\r\n", ""),
+        ] {
+            assert_eq!(reply(&mut answer.as_bytes()).unwrap(), expected, "{answer:?}");
+        }
+        for wrong in ["-ERR no\r\n", "", "$3\r\na"] {
+            assert!(reply(&mut wrong.as_bytes()).is_err(), "{wrong:?}");
+        }
+    }
+}
