@@ -2,14 +2,19 @@
 
 use crate::cluster::crowd::{self, Report};
 use crate::cluster::findings::Named;
+use crate::cluster::gateway::Gateway;
 use crate::cluster::publisher::{Load, Order};
 use crate::cluster::site::Site;
 use crate::cluster::{CHANNEL, LOCAL};
 use crate::error::{Error, Result};
 use crate::statistics;
 
-/// The milliseconds from one message to the next while delays are measured: all have it by then.
+/// The milliseconds from one message to the next while delays are measured, at least.
 const PERIOD_MS: u64 = 200;
+
+/// Subscribers that receive a message in a millisecond, at least: so all of them have a message
+/// before the next.
+const RECEIVERS: usize = 8;
 
 /// The name of the message after the last that is measured.
 const END: &str = "end-of-delay";
@@ -19,18 +24,23 @@ const BLOCK: u64 = 100;
 
 impl Site {
     /// Returns the time from the beginning of a publication at the first server until the last
-    /// subscriber of the other servers has the message.
-    pub(super) fn delay(&mut self, messages: u64) -> Result<[Named; 2]> {
+    /// subscriber of the other servers has the message, and the processor time that all servers and
+    /// all subscribers spend on a message.
+    pub(super) fn delay(&mut self, messages: u64, subscribers: usize) -> Result<[Named; 4]> {
         for crowd in &mut self.crowds {
             crowd.order(&crowd::Order::Follow(END.to_owned()))?;
         }
+        let period_ms = PERIOD_MS.max(subscribers.div_ceil(RECEIVERS) as u64);
+        let before = self.servers_time()?;
         let published =
-            self.publishers.ask(&Order::Series(load(CHANNEL, "delay", PERIOD_MS), messages))?;
+            self.publishers.ask(&Order::Series(load(CHANNEL, "delay", period_ms), messages))?;
         self.publishers.ask(&Order::One(END.to_owned()))?;
         let mut reports = Vec::new();
         for crowd in &mut self.crowds {
             reports.push(crowd.answer::<Report>()?);
         }
+        let spent = (self.servers_time()? - before) as f64;
+        let load: u64 = reports.iter().map(|report| report.cpu_ns).sum();
         let delays: Vec<f64> = published
             .confirmed
             .iter()
@@ -50,7 +60,18 @@ impl Site {
             });
         }
         let of = |share| statistics::quantile(&delays, share);
-        Ok([("p50", "ns", of(0.5)), ("p99", "ns", of(0.99))])
+        let each = |time: f64| time / messages as f64;
+        Ok([
+            ("p50", "ns", of(0.5)),
+            ("p99", "ns", of(0.99)),
+            ("servers", "ns", each(spent)),
+            ("subscribers", "ns", each(load as f64)),
+        ])
+    }
+
+    /// Returns the processor time that all servers have used, in nanoseconds.
+    fn servers_time(&self) -> Result<u64> {
+        self.gateways.iter().map(Gateway::processor_time).sum()
     }
 
     /// Returns the processor time of the first server for a publication, with the log in Redis and

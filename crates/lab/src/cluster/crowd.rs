@@ -55,6 +55,8 @@ pub(super) struct Report {
     pub missed: u64,
     /// Connections that were lost.
     pub reconnects: u64,
+    /// The processor time of the process.
+    pub cpu_ns: u64,
     /// The longest silence of a subscriber.
     pub silence_ns: u64,
     /// Examples of mistakes.
@@ -139,7 +141,7 @@ impl Crowd {
     fn follow(&mut self, end: String) -> Result<Report> {
         let shared = &self.shared;
         let first = shared.ledger.borrow().count();
-        let now = process::now();
+        let (now, cpu) = (process::now(), process::processor_time());
         shared.readers.borrow_mut().iter_mut().for_each(|reader| reader.begin(now));
         shared.reasons.borrow_mut().clear();
         shared.end.replace(end);
@@ -164,6 +166,7 @@ impl Crowd {
             messages: shared.ledger.borrow().since(first).to_vec(),
             reconnects: reasons.values().sum(),
             reasons,
+            cpu_ns: process::processor_time() - cpu,
             ..Report::default()
         };
         for reader in &*shared.readers.borrow() {

@@ -7,7 +7,10 @@ use crate::table::{self, Table};
 pub(crate) fn parts(rows: &[Row]) -> Vec<(&'static str, Table)> {
     let headings = [
         ("fault", "subscribers of three servers while a part fails"),
-        ("delay", "time from a publication at one server to the last subscriber of the others"),
+        (
+            "delay",
+            "time from a publication at one server to the last subscriber of the others; processor time for it",
+        ),
         ("processor", "processor time of a server for a publication, without subscribers"),
     ];
     let part = |(part, heading): (&'static str, &'static str)| {

@@ -156,7 +156,7 @@ impl Run<'_> {
         site.connect(plan.subscribers)?;
         if fault == Fault::None {
             self.frame.progress.step("delay".to_owned());
-            let figures = site.delay(plan.delays)?;
+            let figures = site.delay(plan.delays, plan.subscribers)?;
             self.findings.note(("delay", "to the last subscriber", plan.subscribers), &figures);
         }
         while self.frame.budget.round() {
