@@ -14,8 +14,8 @@ use std::fs;
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::ptr;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -36,6 +36,11 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The queues of this process.
 static QUEUES: AtomicUsize = AtomicUsize::new(0);
+
+/// Held during each call of `kqueue`. The first one begins a thread under a lock, and waits for it with
+/// the lock given up for a moment. A call of another thread that takes the lock then would wait for the
+/// first one to end, which waits for the lock.
+static CALLING: Mutex<()> = Mutex::new(());
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -134,8 +139,10 @@ impl Queue {
             udata: ptr::null_mut(),
         };
         QUEUES.fetch_add(1, Ordering::SeqCst);
+        let calling = CALLING.lock().unwrap_or_else(PoisonError::into_inner);
         // SAFETY: the call takes nothing.
         let created = named_as_library(|| Errno::result(unsafe { (library.kqueue)() }));
+        drop(calling);
         let raw = created.inspect_err(|_| {
             QUEUES.fetch_sub(1, Ordering::SeqCst);
         })?;
