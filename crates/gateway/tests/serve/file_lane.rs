@@ -1,6 +1,6 @@
 //! Files that pass hyper, next to the same files through hyper.
 
-use std::io::Read;
+use std::io::{BufRead, Read};
 
 use crate::stage::{BACKENDS, Client, Stage};
 
@@ -114,7 +114,19 @@ fn files_are_answered_as_by_hyper() {
     }
 }
 
-/// A file that changes while its answers wait for a client that does not read.
+/// Reads the body of an answer; `None` if the connection ends before it does.
+fn whole_body(client: &mut Client, length: usize) -> Option<Vec<u8>> {
+    let mut line = String::new();
+    while line != "\r\n" {
+        line.clear();
+        client.0.read_line(&mut line).ok().filter(|count| *count > 0)?;
+    }
+    let mut body = vec![0; length];
+    client.0.read_exact(&mut body).ok().map(|()| body)
+}
+
+/// A file that changes while its answers wait for a client that does not read. If it changes at the
+/// very moment in which the kernel sends it, the connection ends.
 #[test]
 fn an_answer_has_one_version_of_a_file() {
     const LENGTH: usize = 200_000;
@@ -131,13 +143,12 @@ fn an_answer_has_one_version_of_a_file() {
         let first = slow.answer();
         // The socket is full long before the last of them.
         std::fs::write(&path, vec![2; LENGTH]).unwrap();
+        assert!(first.body.iter().all(|byte| *byte == 1));
         for number in 1..REQUESTS {
-            let body = if number == 1 { first.body.clone() } else { slow.answer().body };
-            assert_eq!(body.len(), LENGTH);
+            let Some(body) = whole_body(&mut slow, LENGTH) else { break };
             assert!(body.iter().all(|byte| *byte == body[0]), "{backend:?} {number}");
         }
-        slow.answer();
-        assert_eq!(exchange(&mut slow, request).1.len(), LENGTH);
+        assert_eq!(exchange(&mut lane.connect(), request).1.len(), LENGTH);
     }
 }
 
