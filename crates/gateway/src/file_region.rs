@@ -100,8 +100,17 @@ pub(crate) fn find(slice: &[u8]) -> Option<(Arc<FileRegion>, u64)> {
 
 impl FileRegion {
     /// Whether the file is still the one that was read.
-    pub(crate) fn is_same(&self) -> bool {
+    fn is_same(&self) -> bool {
         fstat(&self.file).is_ok_and(|stat| stamp(&stat) == self.stamp)
+    }
+
+    /// Whether the file still has the contents that were read. A file that gets another name, or
+    /// other rights, has them.
+    pub(crate) fn has_same_contents(&self) -> bool {
+        let (size, seconds, nanoseconds, ..) = self.stamp;
+        fstat(&self.file).is_ok_and(|stat| {
+            (stat.st_size, stat.st_mtime, stat.st_mtime_nsec) == (size, seconds, nanoseconds)
+        })
     }
 
     /// Returns the file.

@@ -166,7 +166,7 @@ impl Plain {
         match outcome {
             // The file has become shorter just now: the bytes are still there.
             Poll::Ready(Ok(0)) if sent == 0 => Poll::Ready(Ok(None)),
-            Poll::Ready(Ok(count)) if count > 0 && !region.is_same() => {
+            Poll::Ready(Ok(count)) if count > 0 && !region.has_same_contents() => {
                 Poll::Ready(Err(io::Error::other("the file has changed while it was sent")))
             }
             Poll::Ready(Ok(count)) => Poll::Ready(Ok(Some(sent + count))),

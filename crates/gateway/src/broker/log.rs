@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use ring::digest::{Context, SHA256};
 
 /// A place in a log.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
@@ -89,8 +90,26 @@ pub(crate) struct Append {
     pub place: Place,
     pub token: Token,
     /// The publisher's key: no two publications with the same one are appended.
-    pub key: Option<String>,
+    pub key: Option<Key>,
     pub payload: Payload,
+}
+
+/// The key of a publication, and a digest of everything that a repetition has as well.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Key {
+    pub text: String,
+    /// Hexadecimal digits.
+    pub content: String,
+}
+
+/// Returns a digest of some parts in hexadecimal digits: the first half of their SHA-256.
+pub(crate) fn digest(parts: &[&[u8]]) -> String {
+    let mut all = Context::new(&SHA256);
+    for part in parts {
+        all.update(&(part.len() as u64).to_le_bytes());
+        all.update(part);
+    }
+    data_encoding::HEXLOWER.encode(&all.finish().as_ref()[..16])
 }
 
 /// A message that is in the log.

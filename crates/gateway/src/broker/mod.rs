@@ -40,7 +40,8 @@ use ring::rand::{SecureRandom, SystemRandom};
 use superpoll_rt::{Handle, spawn};
 
 pub(crate) use self::log::{
-    Append, Appended, Content, Entry, LogOptions, Look, Looked, Payload, Place, Position, Token,
+    Append, Appended, Content, Entry, Key, LogOptions, Look, Looked, Payload, Place, Position,
+    Token, digest,
 };
 use self::log::{Connect, Failure};
 pub(crate) use self::queue::Unpublished;

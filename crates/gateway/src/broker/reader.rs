@@ -47,7 +47,7 @@ pub(super) async fn run<C: Connect>(broker: Arc<Broker>, shard: Arc<Shard>, conn
             },
             Err(failure) => failure,
         };
-        shard.reads(None);
+        shard.end_read();
         shard.set_up(false);
         broker.failed("reading", &failure);
         pause.wait().await;
@@ -105,10 +105,12 @@ async fn read<L: Log>(
             continue;
         }
         let count = (BYTES / broker.largest() / places.len() as u64).clamp(1, ENTRIES);
-        shard.reads(Some((generation, log.name())));
         let count = usize::try_from(count).unwrap_or(usize::MAX);
+        if !shard.begin_read(generation, log.name()) {
+            continue;
+        }
         let read = within(BLOCK + SLACK, log.read(&places, count)).await;
-        shard.reads(None);
+        shard.end_read();
         for (index, entries) in read? {
             let follower = &readable[index];
             follower.room().await;

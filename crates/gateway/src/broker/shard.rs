@@ -105,9 +105,18 @@ impl Shard {
         .await;
     }
 
-    /// Notes that a read begins, or that it has ended.
-    pub(super) fn reads(&self, reading: Option<(u64, i64)>) {
-        self.state().reading = reading;
+    /// Notes that a read of the logs of a generation begins, on the connection of a name. `false` if a
+    /// log was added meanwhile: nobody would interrupt the read for it.
+    pub(super) fn begin_read(&self, generation: u64, name: i64) -> bool {
+        let mut state = self.state();
+        let is_complete = state.generation == generation;
+        state.reading = is_complete.then_some((generation, name));
+        is_complete
+    }
+
+    /// Notes that no read is under way.
+    pub(super) fn end_read(&self) {
+        self.state().reading = None;
     }
 
     /// Returns the name of the connection whose read lacks a log, if there is one.
@@ -134,5 +143,59 @@ impl Shard {
 
     pub(super) fn is_closed(&self) -> bool {
         self.state().is_closed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Nothing(Arc<str>);
+
+    impl Follower for Nothing {
+        fn key(&self) -> &Arc<str> {
+            &self.0
+        }
+
+        fn options(&self) -> LogOptions {
+            LogOptions { key: self.0.clone(), history: 1, idle: None }
+        }
+
+        fn place(&self) -> Option<Place> {
+            None
+        }
+
+        fn room(&self) -> Pin<Box<dyn Future<Output = ()> + Send + '_>> {
+            Box::pin(async {})
+        }
+
+        fn take(&self, _: Vec<Entry>) {}
+
+        fn note(&self, _: &Looked) {}
+
+        fn refuse(&self, _: &str) {}
+    }
+
+    /// Whenever a log is added, its first entries are not waited for: either the read does not begin
+    /// without it, or it is interrupted.
+    #[test]
+    fn a_log_that_is_added_before_or_during_a_read_is_read() {
+        let (shard, follower) = (Shard::default(), Arc::new(Nothing("a".into())));
+        let add = || {
+            let follower: Weak<Nothing> = Arc::downgrade(&follower);
+            shard.add(follower)
+        };
+        let (generation, _) = shard.followers();
+        assert!(!add());
+        assert!(!shard.begin_read(generation, 7), "the log came before the read");
+        assert_eq!(shard.is_behind(), None);
+        let (generation, followers) = shard.followers();
+        assert_eq!(followers.len(), 1);
+        assert!(shard.begin_read(generation, 7));
+        assert_eq!(shard.is_behind(), None);
+        assert!(add(), "the read has to be interrupted");
+        assert_eq!(shard.is_behind(), Some(7));
+        shard.end_read();
+        assert_eq!(shard.is_behind(), None);
     }
 }

@@ -36,7 +36,7 @@ impl Stream {
 struct Data {
     streams: HashMap<Arc<str>, Stream>,
     /// Each known publication.
-    records: HashMap<String, (Position, Token, Vec<u8>)>,
+    records: HashMap<String, (Position, Token, String)>,
 }
 
 #[derive(Default)]
@@ -115,19 +115,20 @@ impl World {
     fn append(&mut self, message: &Append) -> Appended {
         let Append { log, place, token, key, payload } = message;
         let record = match key {
-            Some(key) => format!("{} {key}", log.key),
+            Some(key) => format!("{} {}", log.key, key.text),
             None => format!("{} {token}", log.key),
         };
-        if let Some((at, by, data)) = self.data.records.get(&record) {
+        let content = key.as_ref().map_or(String::new(), |key| key.content.clone());
+        if let Some((at, by, known)) = self.data.records.get(&record) {
             return match () {
                 () if by == token => Appended::Here(*at),
-                () if data == &payload.data => Appended::Before(*at),
+                () if *known == content => Appended::Before(*at),
                 () => Appended::OtherWithKey,
             };
         }
         let (last, _) = self.last(log, *place);
         let at = Position { id: last.id + 1, ..last };
-        self.data.records.insert(record, (at, *token, payload.data.to_vec()));
+        self.data.records.insert(record, (at, *token, content));
         let content = Content::Message(payload.clone());
         self.add(log, Entry { at, token: Some(*token), content });
         Appended::Here(at)

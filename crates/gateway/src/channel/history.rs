@@ -19,6 +19,9 @@ const TRIMMED_EVERY: u64 = 32;
 /// that were not taken over yet.
 const GATHERED: u64 = 16 << 20;
 
+/// The greatest number of a message in a log that several servers have (adr 0049).
+const MOST_ID: u64 = 1 << 53;
+
 /// The messages after a place in a channel.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Since {
@@ -354,7 +357,7 @@ impl History {
         let Some(Cursor { id, epoch: of }) = after else {
             return Since { messages: Vec::new(), missed: false, last };
         };
-        if self.is_shared && of == Some(epoch) && id > last {
+        if self.is_shared && of == Some(epoch) && id > last && id <= MOST_ID {
             // It comes from a server that is ahead. What is missing here it has had.
             return Since { messages: Vec::new(), missed: false, last: id };
         }

@@ -72,12 +72,6 @@ impl Registry {
         Registry { restored, ..Registry::default() }
     }
 
-    /// Keeps the messages of channels there that other servers have as well, in the channels of the
-    /// next configuration.
-    pub(crate) fn use_broker(&mut self, broker: Option<Arc<Broker>>) {
-        self.broker = broker;
-    }
-
     /// Returns the engine that keeps the messages of channels that other servers have as well.
     pub(crate) fn broker(&self) -> Option<&Arc<Broker>> {
         self.broker.as_ref()
@@ -136,15 +130,15 @@ impl Registry {
     /// Returns the channels of another configuration; those that it has in common with this one
     /// stay the same. A channel and a hub of Mercure have nothing in common: a subscriber of a channel
     /// gets all of it.
-    pub(crate) fn next(&self, config: &Config) -> Registry {
-        let mut next = Registry { broker: self.broker.clone(), ..Registry::default() };
+    pub(crate) fn next_with(&self, config: &Config, broker: Option<Arc<Broker>>) -> Registry {
+        let mut next = Registry { broker, ..Registry::default() };
         for host in &config.hosts {
             for route in &host.routes {
                 let Action::Channel(options) = &route.action else { continue };
                 let is_hub = options.mercure.is_some();
                 let known = names(host).find_map(|name| self.route(name, &route.path));
                 let host_name = host.names.first().cloned().unwrap_or_default();
-                let shared = self.broker.clone().filter(|_| options.broker);
+                let shared = next.broker.clone().filter(|_| options.broker);
                 let shared = shared.map(|broker| SharedRoute { broker, host: host_name });
                 let kept = known.filter(|channels| {
                     channels.is_hub() == is_hub && channels.are_shared_like(shared.as_ref())
@@ -162,6 +156,12 @@ impl Registry {
             }
         }
         next
+    }
+
+    /// The same without a broker.
+    #[cfg(test)]
+    fn next(&self, config: &Config) -> Registry {
+        self.next_with(config, None)
     }
 
     /// Returns the channels of another server that belong to a route.

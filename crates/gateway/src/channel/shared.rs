@@ -33,8 +33,8 @@ use super::hub::{Hub, NotPublished, Published};
 use super::message::{Draft, Meta};
 use super::route::Channels;
 use crate::broker::{
-    Append, Appended, Broker, Content, Entry, Follower, LogOptions, Looked, Payload, Place,
-    Position, Unpublished,
+    Append, Appended, Broker, Content, Entry, Follower, Key, LogOptions, Looked, Payload, Place,
+    Position, Unpublished, digest,
 };
 
 /// A channel's log, and how far it was read.
@@ -133,7 +133,13 @@ impl SharedChannel {
     /// Begins to publish a message.
     pub(super) fn begin(&self, draft: Draft) -> Publishing {
         let log = self.options();
-        let key = draft.meta.as_ref().and_then(|meta| meta.key.clone());
+        let meta = draft.meta.as_deref();
+        let key = meta.and_then(|meta| meta.key.clone()).map(|text| {
+            // As `Message::is_of` compares: the time to live begins with each repetition.
+            let event = meta.and_then(|meta| meta.event.as_deref()).unwrap_or("");
+            let parts = [&[u8::from(draft.is_text)][..], event.as_bytes(), &draft.data];
+            Key { text, content: digest(&parts) }
+        });
         let (place, token) = (self.state().place, self.broker.token());
         let payload = payload(draft);
         Publishing(self.broker.publish(Append { log, place, token, key, payload }))

@@ -32,8 +32,8 @@ impl Server {
         Ok(Some(Broker::new(wanted, self.report.clone())))
     }
 
-    /// Takes on the broker of a configuration.
-    pub(super) fn use_broker(&mut self, broker: Option<Arc<Broker>>) -> Result<(), Error> {
+    /// Begins to work with the broker of a configuration, and ends the one before.
+    pub(super) fn take_on_broker(&mut self, broker: Option<Arc<Broker>>) -> Result<(), Error> {
         let is_same = match (&self.broker, &broker) {
             (Some(one), Some(other)) => Arc::ptr_eq(one, other),
             (None, None) => true,
@@ -51,7 +51,6 @@ impl Server {
         if let Some(before) = std::mem::replace(&mut self.broker, broker) {
             before.end();
         }
-        self.channels.use_broker(self.broker.clone());
         Ok(())
     }
 }

@@ -301,11 +301,10 @@ impl Server {
         prepared: Prepared,
         broker: Option<Arc<Broker>>,
     ) -> Result<(), Error> {
-        self.use_broker(broker)?;
         let Prepared { groups, rights, parts, engines, fronts, relayed, plans, log, mut watch } =
             prepared;
         let shared = Arc::new(config.clone());
-        let channels = self.channels.next(config);
+        let channels = self.channels.next_with(config, broker.clone());
         let encrypted: Vec<_> = fronts.iter().filter_map(Frontend::encrypted_port).collect();
         let blueprint = || {
             let challenges = self.automatic.challenges();
@@ -322,6 +321,7 @@ impl Server {
                     .map_err(|error| failed(format!("starting a relay: {error}")))?,
             }
         }
+        self.take_on_broker(broker)?;
         channels.apply(config);
         if let Some(succession) = &self.succession {
             channels.record_in(&self.channels, succession);

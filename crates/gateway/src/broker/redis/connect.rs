@@ -12,7 +12,7 @@ use superpoll_rt::spawn;
 use superpoll_rt::tokio::Compat;
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::{APPEND, LATE, LOOK, RedisLog, SETTLE, Scripts, reply};
+use super::{APPEND, Driver, LATE, LOOK, RedisLog, SETTLE, Scripts, reply};
 use crate::address::Address;
 use crate::broker::log::{Connect, Failure};
 use crate::broker::url::{BrokerUrl, Target};
@@ -39,7 +39,7 @@ pub(crate) struct Connector {
 /// A connection that is not checked yet.
 struct Raw {
     connection: MultiplexedConnection,
-    driver: superpoll_rt::JoinHandle<()>,
+    driver: Driver,
 }
 
 impl Raw {
@@ -122,7 +122,8 @@ impl Connector {
             };
             Failure { what, is_lasting }
         })?;
-        Ok(Raw { connection, driver: spawn(driver) })
+        let driver = Driver(RefCell::new(spawn(driver)));
+        Ok(Raw { connection, driver })
     }
 
     /// Asks the sentinels in turn for the address of the master.
@@ -130,7 +131,7 @@ impl Connector {
         let mut last = Failure::passing("no sentinel");
         for sentinel in sentinels {
             let info = RedisConnectionInfo::default();
-            let mut raw = match self.open(sentinel, &info).await {
+            let raw = match self.open(sentinel, &info).await {
                 Ok(raw) => raw,
                 Err(failure) => {
                     last = failure;
@@ -138,7 +139,6 @@ impl Connector {
                 }
             };
             let answer = raw.call(&["SENTINEL", "GET-MASTER-ADDR-BY-NAME", name]).await;
-            raw.driver.abort();
             let parts: Vec<String> = match answer {
                 Ok(Value::Array(parts)) => parts
                     .into_iter()
@@ -173,6 +173,12 @@ impl Connector {
             let (major, minor) = OLDEST;
             return Err(Failure::lasting(format!(
                 "{address} has version {version} of Redis, expected {major}.{minor} or later"
+            )));
+        }
+        if field(&info, "redis_mode") == Some("cluster") {
+            return Err(Failure::lasting(format!(
+                "{address} is a node of Redis Cluster, where one call cannot read several channels; \
+                 expected a server alone, or sentinels"
             )));
         }
         let run = field(&info, "run_id").unwrap_or("").to_owned();
@@ -221,7 +227,7 @@ impl Connect for Connector {
         let look = raw.text(&["SCRIPT", "LOAD", LOOK]).await?;
         let settle = raw.text(&["SCRIPT", "LOAD", SETTLE]).await?;
         let Raw { connection, driver } = raw;
-        let (driver, replicas) = (RefCell::new(driver), self.replicas);
+        let replicas = self.replicas;
         let scripts = Scripts { append, look, settle };
         // In one slot of a cluster.
         let key = |name: &str| format!("{}{{servers}}:{name}", self.prefix);

@@ -31,12 +31,11 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, ServerErrorKind, Value, cmd};
-use ring::digest::{SHA256, digest};
 use superpoll_rt::JoinHandle;
 
 use super::log::{
-    Append, Appended, Entry, Failure, Log, LogOptions, Look, Looked, Payload, Place, Position,
-    Refusal,
+    Append, Appended, Entry, Failure, Log, LogOptions, Look, Looked, Place, Position, Refusal,
+    digest,
 };
 pub(crate) use connect::Connector;
 
@@ -75,7 +74,7 @@ struct Scripts {
 pub(crate) struct RedisLog {
     connection: MultiplexedConnection,
     /// Moves the bytes as long as the connection is used.
-    driver: RefCell<JoinHandle<()>>,
+    driver: Driver,
     scripts: Scripts,
     name: i64,
     replicas: u32,
@@ -87,9 +86,13 @@ pub(crate) struct RedisLog {
     keys: (String, String),
 }
 
-impl Drop for RedisLog {
+/// The task that moves the bytes of a connection. It ends with the connection, even if an answer is
+/// still to come.
+struct Driver(RefCell<JoinHandle<()>>);
+
+impl Drop for Driver {
     fn drop(&mut self) {
-        self.driver.get_mut().abort();
+        self.0.get_mut().abort();
     }
 }
 
@@ -106,21 +109,6 @@ fn add_place(command: &mut Cmd, place: Place) {
 /// Returns the key of the number of entries that are kept.
 fn length_key(log: &LogOptions) -> String {
     format!("{}:history", log.key)
-}
-
-/// Returns a digest by which messages with the same key are told apart.
-fn digest_of(payload: &Payload) -> String {
-    let mut all = vec![u8::from(payload.is_text)];
-    let meta = payload.meta.as_deref().unwrap_or(&[]);
-    all.extend_from_slice(&(meta.len() as u64).to_le_bytes());
-    all.extend_from_slice(meta);
-    all.extend_from_slice(&payload.data);
-    hex(&all)
-}
-
-/// Returns the first half of the SHA-256 of some bytes, in hexadecimal digits.
-fn hex(bytes: &[u8]) -> String {
-    data_encoding::HEXLOWER.encode(&digest(&SHA256, bytes).as_ref()[..16])
 }
 
 /// Returns a failure of a connection.
@@ -144,15 +132,15 @@ impl RedisLog {
         let Append { log, place, token, key, payload } = message;
         // A client's key may have any character, and no stream has a name that ends in a digest.
         let (record, known) = match key {
-            Some(key) => (format!("{}:key:{}", log.key, hex(key.as_bytes())), KNOWN),
+            Some(key) => (format!("{}:key:{}", log.key, digest(&[key.text.as_bytes()])), KNOWN),
             None => (format!("{}:{token}", log.key), self.retried),
         };
-        let digest = key.as_ref().map_or(String::new(), |_| digest_of(payload));
+        let content = key.as_ref().map_or("", |key| &key.content);
         let mut command = cmd("EVALSHA");
         command.arg(&self.scripts.append).arg(3);
         command.arg(&*log.key).arg(record).arg(length_key(log));
         command.arg(log.history.max(1)).arg(millis(log.idle)).arg(millis(Some(known)));
-        command.arg(token.to_string()).arg(digest);
+        command.arg(token.to_string()).arg(content);
         add_place(&mut command, *place);
         command.arg("d").arg(&payload.data[..]).arg("k").arg(token.to_string());
         if payload.is_text {
@@ -304,7 +292,7 @@ impl Log for RedisLog {
     }
 
     async fn closed(&self) {
-        let ended = |cx: &mut Context<'_>| Pin::new(&mut *self.driver.borrow_mut()).poll(cx);
+        let ended = |cx: &mut Context<'_>| Pin::new(&mut *self.driver.0.borrow_mut()).poll(cx);
         // Whether it has panicked makes no difference.
         let _ = poll_fn(ended).await;
     }

@@ -1,6 +1,5 @@
 //! Reading the answers of Redis.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -89,19 +88,19 @@ fn content(fields: Value) -> (Option<Token>, Content) {
     (token, content)
 }
 
-/// Reads the entries of some streams, with the numbers of these.
+/// Reads the entries of some streams, with the numbers of these. The streams are in the order in which
+/// they were asked for, without those that have nothing new. A stream may have been asked for twice, by two
+/// hubs of one server: each answer then belongs to the first of them that lacks its first entry.
 pub(super) fn entries(
     streams: Vec<Value>,
     places: &[(Arc<str>, Position)],
 ) -> Result<Vec<(usize, Vec<Entry>)>, Failure> {
-    let numbers: HashMap<&[u8], usize> =
-        places.iter().enumerate().map(|(index, (key, _))| (key.as_bytes(), index)).collect();
+    let mut next = 0;
     let mut read = Vec::with_capacity(streams.len());
     for stream in streams {
         let Value::Array(pair) = stream else { return Err(odd("a stream", stream)) };
         let mut pair = pair.into_iter();
         let key = pair.next().and_then(bytes).unwrap_or_default();
-        let Some(&index) = numbers.get(&key[..]) else { return Err(odd("a stream", key)) };
         let Some(Value::Array(found)) = pair.next() else { return Err(odd("entries", key)) };
         let mut entries = Vec::with_capacity(found.len());
         for entry in found {
@@ -112,7 +111,13 @@ pub(super) fn entries(
             let (token, content) = content(pair.next().unwrap_or_default());
             entries.push(Entry { at, token, content });
         }
-        read.push((index, entries));
+        let Some(first) = entries.first().map(|entry: &Entry| entry.at) else { continue };
+        let lacks = |(of, at): &(Arc<str>, Position)| of.as_bytes() == key && *at < first;
+        let Some(found) = places[next..].iter().position(lacks) else {
+            return Err(odd("a stream", key));
+        };
+        next += found + 1;
+        read.push((next - 1, entries));
     }
     Ok(read)
 }
@@ -172,5 +177,20 @@ mod tests {
         let read = entries(vec![stream.clone()], &places).unwrap();
         assert_eq!((read[0].0, read[0].1[0].at), (1, Position { epoch: 5, id: 1 }));
         assert!(entries(vec![stream], &places[..1]).is_err());
+        // Two hubs of one log, one of which has read further.
+        let entry = |id: &&str| Value::Array(vec![text(id), fields(&["d", "x"])]);
+        let answer = |ids: &[&str]| {
+            Value::Array(vec![text("a"), Value::Array(ids.iter().map(entry).collect())])
+        };
+        let at = |id| ("a".into(), Position { epoch: 5, id });
+        for (places, answers, expected) in [
+            ([at(1), at(2)], vec![answer(&["5-2"])], vec![0]),
+            ([at(2), at(1)], vec![answer(&["5-2"])], vec![1]),
+            ([at(1), at(2)], vec![answer(&["5-2", "5-3"]), answer(&["5-3"])], vec![0, 1]),
+            ([at(2), at(1)], vec![answer(&["5-3"]), answer(&["5-2", "5-3"])], vec![0, 1]),
+        ] {
+            let read = entries(answers, &places).unwrap();
+            assert_eq!(read.iter().map(|one| one.0).collect::<Vec<_>>(), expected);
+        }
     }
 }
