@@ -338,8 +338,8 @@ impl Group {
     }
 }
 
-/// Returns what encrypts connections to servers that prove who they are by a certificate of the
-/// authorities in a file.
+/// Returns the encryption of connections to servers with a certificate of the authorities in a
+/// file.
 ///
 /// # Errors
 ///

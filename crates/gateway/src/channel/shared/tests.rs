@@ -25,7 +25,7 @@ use crate::config::{self, Channel};
 
 const NAME: &str = "/news";
 
-/// What can happen to a broker.
+/// Ways in which a broker fails.
 trait Disaster {
     fn flush(&self);
     fn save(&self);
@@ -100,7 +100,7 @@ struct Truth {
 }
 
 impl Truth {
-    /// Learns from a log what follows what.
+    /// Learns the order of messages from a log.
     fn learn(&mut self, log: &[(Position, String)]) {
         for (index, (at, text)) in log.iter().enumerate() {
             let before = index.checked_sub(1).map(|before| &log[before]);
@@ -159,7 +159,7 @@ impl Client {
     }
 }
 
-/// What a run of the test does.
+/// The steps of a run.
 struct Plan {
     seed: u64,
     steps: usize,
