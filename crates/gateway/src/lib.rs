@@ -70,12 +70,14 @@ pub mod fuzzing {
 }
 mod http2_stream;
 mod io_activity;
+mod ipc;
 mod listen;
 mod log;
 mod memory;
 mod parked_stream;
 mod parking_lot;
 mod peer;
+pub mod processes;
 mod proxy_protocol;
 mod redirect;
 pub mod relay;

@@ -6,6 +6,7 @@ use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -16,6 +17,7 @@ use superpoll_rt::net::unix::UnixListener;
 use superpoll_rt::net::{ListenOptions, TcpListener};
 
 use crate::address::Address;
+use crate::processes::Link;
 use crate::transport::{Plain, Socket};
 
 /// How long a listener that has ended is kept open; its engine's poller waits at least once in that
@@ -42,6 +44,18 @@ pub(crate) struct SocketFile {
 pub(crate) enum Listener {
     Tcp(TcpListener),
     Unix(UnixListener),
+}
+
+/// Returns the error of an address on which it cannot be listened, and what to do.
+pub(crate) fn cannot_listen(address: &Address, error: &io::Error) -> String {
+    let advice = match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "; choose another address, or end the program that listens there"
+        }
+        io::ErrorKind::PermissionDenied => "; choose another address, or get the permission",
+        _ => "",
+    };
+    format!("listening on {address}: {error}{advice}")
 }
 
 /// Returns the addresses of a name; without a name, all addresses of this machine.
@@ -137,7 +151,7 @@ impl Bound {
 
     /// Takes a listener that another server has as well; `has_file` says whether that server has
     /// made the socket's file.
-    fn left(listener: OwnedFd, has_file: bool) -> io::Result<Bound> {
+    pub(crate) fn left(listener: OwnedFd, has_file: bool) -> io::Result<Bound> {
         if !SockRef::from(&listener).local_addr()?.is_unix() {
             return Bound::of_tcp(listener.into());
         }
@@ -189,9 +203,14 @@ impl Drop for SocketFile {
     }
 }
 
-/// Sockets that listen already, as a service manager passes them on (`sd_listen_fds(3)`).
+/// Sockets that listen already, as a service manager (`sd_listen_fds(3)`), another server or a
+/// supervisor passes them on.
 #[derive(Debug, Default)]
 pub struct Inherited {
+    /// The sockets of a supervisor, by their addresses in the configuration.
+    given: Vec<(Address, Bound)>,
+    /// The connection to it.
+    worker: Option<Arc<Link>>,
     /// The sockets from the service manager that are not used yet.
     passed: Vec<Bound>,
     /// The sockets that another server has as well.
@@ -226,6 +245,36 @@ impl Inherited {
             all.extend(bound);
         }
         Ok(Inherited { passed: all, ..Inherited::default() })
+    }
+
+    /// Returns the sockets of a supervisor.
+    pub(crate) fn by_supervisor(
+        sockets: Vec<(Address, OwnedFd)>,
+        worker: Arc<Link>,
+    ) -> io::Result<Inherited> {
+        let mut inherited = Inherited { worker: Some(worker), ..Inherited::default() };
+        inherited.give(sockets)?;
+        Ok(inherited)
+    }
+
+    /// Takes the sockets of a supervisor, in the place of those that it has given before.
+    pub(crate) fn give(&mut self, sockets: Vec<(Address, OwnedFd)>) -> io::Result<()> {
+        self.given.clear();
+        for (address, socket) in sockets {
+            // Its file is the supervisor's.
+            self.given.push((address, Bound::left(socket, false)?));
+        }
+        Ok(())
+    }
+
+    /// Closes the sockets of a supervisor that are not used.
+    pub(crate) fn close_given(&mut self) {
+        self.given.clear();
+    }
+
+    /// Returns the connection to the supervisor, if there is one.
+    pub(crate) fn worker(&self) -> Option<&Arc<Link>> {
+        self.worker.as_ref()
     }
 
     /// Returns the same sockets for a server that takes over from one that is at work, with a
@@ -288,6 +337,9 @@ impl Inherited {
 
     /// Takes the socket that listens on an address.
     pub(crate) fn at(&mut self, address: &Address) -> Option<Bound> {
+        if let Some(index) = self.given.iter().position(|(known, _)| known == address) {
+            return Some(self.given.remove(index).1);
+        }
         [&mut self.passed, &mut self.left].into_iter().find_map(|all| {
             let index = all.iter().position(|bound| bound.is(address))?;
             Some(all.swap_remove(index))

@@ -3,7 +3,7 @@
 pub(crate) mod send_ring;
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::task::Poll;
 
 use hyper::rt::{ReadBuf, ReadBufCursor};
@@ -31,6 +31,21 @@ pub(crate) fn poll_now(descriptors: &mut [libc::pollfd]) -> io::Result<()> {
     // SAFETY: the kernel reads and writes `count` entries, which are the slice's.
     let done = unsafe { libc::poll(descriptors.as_mut_ptr(), count, 0) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Takes a descriptor that the program before has left open in this process.
+///
+/// # Errors
+///
+/// If there is no descriptor of this number.
+pub(crate) fn inherited(number: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: the call takes a number, and fails if it is no descriptor's.
+    if unsafe { libc::fcntl(number, libc::F_GETFD) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is open. Nobody else has it: its number was chosen by the program
+    // before, which ended when it ran this one, and is taken once.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
 /// Returns the bytes of a page of memory.

@@ -168,6 +168,7 @@ pub(super) mod tests {
             };
             Engine {
                 number,
+                process: None,
                 answers: number != 7,
                 at_ns: seconds * 1_000_000_000,
                 waits: 1000 * busy,

@@ -11,9 +11,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ring::digest::{Context, SHA256};
+use serde::{Deserialize, Serialize};
 
 /// A place in a log.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug, Serialize, Deserialize,
+)]
 pub(crate) struct Position {
     /// When the log began, in microseconds since 1970; zero: never.
     pub epoch: u64,
@@ -28,7 +31,7 @@ impl fmt::Display for Position {
 }
 
 /// Names one publication, whose repetitions have the same.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Token(pub u128);
 
 impl fmt::Display for Token {
@@ -38,7 +41,7 @@ impl fmt::Display for Token {
 }
 
 /// The last entry that a reader has. A log that has another one there is not the log that it was.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
 pub(crate) struct Place {
     pub at: Position,
     /// `None`: not known, or there is no entry at that position.
@@ -46,7 +49,7 @@ pub(crate) struct Place {
 }
 
 /// A log, and how it is kept.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct LogOptions {
     pub key: Arc<str>,
     /// The number of entries that are kept, as far as this server is concerned.
@@ -56,7 +59,7 @@ pub(crate) struct LogOptions {
 }
 
 /// A message as its publisher has sent it.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Payload {
     pub data: Bytes,
     pub is_text: bool,
@@ -65,7 +68,7 @@ pub(crate) struct Payload {
 }
 
 /// The content of an entry.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Content {
     /// The log began here.
     Begin,
@@ -75,7 +78,7 @@ pub(crate) enum Content {
 }
 
 /// An entry of a log.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Entry {
     pub at: Position,
     pub token: Option<Token>,
@@ -83,7 +86,7 @@ pub(crate) struct Entry {
 }
 
 /// A message for the end of a log.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Append {
     pub log: LogOptions,
     /// The last entry that the server has.
@@ -95,7 +98,7 @@ pub(crate) struct Append {
 }
 
 /// The key of a publication, and a digest of everything that a repetition has as well.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Key {
     pub text: String,
     /// Hexadecimal digits.
@@ -113,7 +116,7 @@ pub(crate) fn digest(parts: &[&[u8]]) -> String {
 }
 
 /// A message that is in the log.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Appended {
     /// By this publication, now or when it was tried before.
     Here(Position),
@@ -124,7 +127,7 @@ pub(crate) enum Appended {
 }
 
 /// A log that a server looks at.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Look {
     pub log: LogOptions,
     /// The last entry that the server has, if it has any. If the log is not that log any more, it
@@ -133,7 +136,7 @@ pub(crate) struct Look {
 }
 
 /// The state of a log.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct Looked {
     /// The last entry.
     pub last: Position,
@@ -144,7 +147,7 @@ pub(crate) struct Looked {
 }
 
 /// The reason for which a log refuses something. The connection is in order.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Refusal {
     /// It has no memory left.
     Full,

@@ -11,7 +11,8 @@
 //!   (all engines)                 (engine 0)            (engine 0, one by shard)
 //! ```
 //!
-//! [`log`] is the interface of an engine, `redis` implements it. The [`publisher`] has one connection
+//! [`log`] is the interface of an engine, `redis` implements it, and so does [`local`] for the processes
+//! of one server. The [`publisher`] has one connection
 //! for messages and questions. Each [`shard`] of logs has one for reading ([`reader`]). All of them
 //! run on the first engine of the runtime, as tasks. A connection that fails is opened anew without
 //! end; the first failure of a time is reported, and that all is well again.
@@ -20,6 +21,7 @@
 //! appended later: it would be behind messages that other servers have published meanwhile, and its
 //! publisher would know neither its number nor whether it is safe.
 
+pub(crate) mod local;
 mod log;
 mod publisher;
 mod queue;
@@ -49,6 +51,7 @@ use self::queue::{Command, Question, Queue};
 pub(crate) use self::shard::Follower;
 use self::shard::{LOGS, Shard};
 pub use self::url::BrokerUrl;
+use crate::config::Channel;
 use crate::log::{Event, Level, RateLimited, Report, others};
 use crate::{config, upstream};
 
@@ -80,9 +83,45 @@ pub(crate) trait Connector: Connect + Send + Sync {}
 
 impl<C: Connect + Send + Sync> Connector for C {}
 
+/// Where the logs of a server are.
+#[derive(Clone, Debug)]
+pub(crate) enum Engine {
+    /// In an engine for several machines.
+    Redis(config::Broker),
+    /// In the supervisor of this process and others.
+    Supervisor(local::Connector),
+}
+
+/// The engines of a server.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Brokers {
+    /// That of the configuration, which other machines use as well.
+    pub shared: Option<Arc<Broker>>,
+    /// That of the processes of this server, if there are several.
+    pub local: Option<Arc<Broker>>,
+}
+
+impl Brokers {
+    /// Returns the engine that has the messages of a channel; `None`: this process has them alone.
+    pub(crate) fn of(&self, channel: &Channel) -> Option<&Arc<Broker>> {
+        match channel.broker {
+            true => self.shared.as_ref(),
+            false => self.local.as_ref(),
+        }
+    }
+
+    /// Returns all of them.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<Broker>> {
+        self.shared.iter().chain(&self.local)
+    }
+}
+
+/// How long a publication is tried with a supervisor, which may be about to be replaced.
+const LOCAL_PUBLISH: Duration = Duration::from_secs(5);
+
 /// The engine that keeps the messages, as a server sees it.
 pub(crate) struct Broker {
-    config: config::Broker,
+    engine: Engine,
     queue: Queue,
     shards: Mutex<Vec<Arc<Shard>>>,
     /// Begins to read a shard, once there is a runtime.
@@ -99,7 +138,7 @@ pub(crate) struct Broker {
 }
 
 impl Broker {
-    pub(crate) fn new(config: &config::Broker, report: Report) -> Arc<Broker> {
+    pub(crate) fn new(engine: Engine, report: Report) -> Arc<Broker> {
         let mut random = [0; 8];
         // Without it tokens of two servers are the same only if they start in the same nanosecond.
         if SystemRandom::new().fill(&mut random).is_err() {
@@ -108,7 +147,7 @@ impl Broker {
             random = u64::try_from(nanos).unwrap_or(u64::MAX).to_le_bytes();
         }
         Arc::new(Broker {
-            config: config.clone(),
+            engine,
             queue: Queue::default(),
             shards: Mutex::default(),
             begin: Mutex::default(),
@@ -148,8 +187,30 @@ impl Broker {
         }
     }
 
-    pub(crate) fn config(&self) -> &config::Broker {
-        &self.config
+    /// Returns the settings of Redis or Valkey, if that is the engine.
+    pub(crate) fn config(&self) -> Option<&config::Broker> {
+        match &self.engine {
+            Engine::Redis(config) => Some(config),
+            Engine::Supervisor(_) => None,
+        }
+    }
+
+    /// Returns how long a publication is tried.
+    pub(crate) fn patience(&self) -> Duration {
+        self.config().map_or(LOCAL_PUBLISH, |config| config.publish)
+    }
+
+    /// Begins to work with the engine, as [`start`](Broker::start) does.
+    ///
+    /// # Errors
+    ///
+    /// The mistake in words; or the runtime has ended.
+    pub(crate) fn open(self: &Arc<Broker>, handle: &Handle) -> Result<(), String> {
+        let started = match &self.engine {
+            Engine::Redis(config) => self.start(handle, Broker::connector(config)?),
+            Engine::Supervisor(connector) => self.start(handle, connector.clone()),
+        };
+        started.map_err(|error| format!("starting to read from {self}: {error}"))
     }
 
     pub(crate) fn counters(&self) -> &Counters {
@@ -193,7 +254,8 @@ impl Broker {
 
     /// Returns the key of a channel's log.
     pub(crate) fn key(&self, host: &str, name: &str) -> Arc<str> {
-        format!("{}{{{host}{name}}}", self.config.prefix).into()
+        let prefix = self.config().map_or("", |config| &config.prefix);
+        format!("{prefix}{{{host}{name}}}").into()
     }
 
     /// Returns a token that no other publication has.
@@ -208,7 +270,7 @@ impl Broker {
         &self,
         append: Append,
     ) -> oneshot::Receiver<Result<Appended, Unpublished>> {
-        self.queue.publish(append, Instant::now() + self.config.publish)
+        self.queue.publish(append, Instant::now() + self.patience())
     }
 
     /// Looks at a log, which begins if there is none.
@@ -218,7 +280,7 @@ impl Broker {
     /// If the broker is away, or refuses it.
     pub(crate) async fn look(&self, look: Look) -> Result<Looked, Unpublished> {
         let (answer, looked) = oneshot::channel();
-        let until = Instant::now() + self.config.publish;
+        let until = Instant::now() + self.patience();
         self.queue.push(Command::Look(Question { look, until, answer }));
         looked.await.unwrap_or(Err(Unpublished::Away))
     }
@@ -280,7 +342,7 @@ impl Broker {
     /// Reports that all is well again, if it was not.
     fn recovers(&self) {
         if self.is_up() && self.is_reported.swap(false, Ordering::Relaxed) {
-            let text = format!("the broker {} is back", self.config.url);
+            let text = format!("{self} is back");
             (self.report)(&Event::new(Level::Notice, "broker-up", text));
         }
     }
@@ -294,8 +356,7 @@ impl Broker {
         if !self.is_reported.swap(true, Ordering::Relaxed) {
             let Failure { what, .. } = failure;
             let text = format!(
-                "the broker {}, {doing}: {what}; trying again, and until then nothing is published",
-                self.config.url
+                "{self}, {doing}: {what}; trying again, and until then nothing is published"
             );
             (self.report)(&Event::new(Level::Warning, "broker-down", text));
         }
@@ -327,10 +388,19 @@ impl Broker {
     }
 }
 
+impl fmt::Display for Broker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.engine {
+            Engine::Redis(config) => write!(f, "the broker {}", config.url),
+            Engine::Supervisor(_) => f.write_str("the log of the processes"),
+        }
+    }
+}
+
 impl fmt::Debug for Broker {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Broker")
-            .field("url", &self.config.url)
+            .field("engine", &self.engine)
             .field("is_up", &self.is_up())
             .finish_non_exhaustive()
     }

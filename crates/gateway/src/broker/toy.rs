@@ -77,6 +77,16 @@ impl Toy {
         (world.run, world.since) = (world.run + 1, Some(Instant::now()));
     }
 
+    /// Appends a message.
+    pub(crate) fn append(&self, message: &Append) -> Appended {
+        self.world().append(message)
+    }
+
+    /// Looks at a log.
+    pub(crate) fn look(&self, look: &Look) -> Looked {
+        self.world().look(look)
+    }
+
     /// Returns the messages of a log.
     pub(crate) fn entries(&self, key: &str) -> Vec<Entry> {
         self.world().data.streams.get(key).map_or(Vec::new(), |stream| stream.entries.clone())

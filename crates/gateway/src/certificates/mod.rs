@@ -41,5 +41,5 @@ pub(crate) use server_config::server_config;
 pub(crate) use store::CertificateStore;
 #[cfg(feature = "acme")]
 pub(crate) use store::Issue;
-pub(crate) use tickets::TicketSecrets;
+pub(crate) use tickets::{TicketSecrets, is_newer};
 pub(crate) use watch::{CertificateStatus, Watch};

@@ -55,6 +55,8 @@ struct State {
     /// How often they have changed.
     changes: u64,
     keep: Option<Keep>,
+    /// Gives them to the other processes of the server.
+    share: Option<Keep>,
 }
 
 /// The secrets of a server, which all its listeners share.
@@ -83,8 +85,8 @@ impl State {
 
     fn changed(&mut self) {
         self.changes += 1;
-        if let Some(keep) = &self.keep {
-            keep(&self.record());
+        for takes in self.keep.iter().chain(&self.share) {
+            takes(&self.record());
         }
     }
 
@@ -96,6 +98,16 @@ impl State {
         }
         record
     }
+}
+
+/// Whether the newest secret of a record is newer than that of another.
+pub(crate) fn is_newer(record: &[u8], than: &[u8]) -> bool {
+    let newest = |record: &[u8]| {
+        let (entries, _) = record.as_chunks::<ENTRY>();
+        let since = |entry: &[u8; ENTRY]| Some(u64::from_le_bytes(*entry.first_chunk()?));
+        entries.iter().filter_map(since).max()
+    };
+    newest(record) > newest(than)
 }
 
 impl TicketSecrets {
@@ -128,6 +140,18 @@ impl TicketSecrets {
             .collect();
         state.secrets.sort_by_key(|secret| secret.since);
         state.changes += 1;
+        if let Some(keep) = &state.keep {
+            keep(&state.record());
+        }
+    }
+
+    /// Gives them to the other processes of the server from now on, when this one makes new ones.
+    pub(crate) fn share_by(&self, share: impl Fn(&[u8]) + Send + Sync + 'static) {
+        let mut state = self.state();
+        if !state.secrets.is_empty() {
+            share(&state.record());
+        }
+        state.share = Some(Box::new(share));
     }
 
     /// Keeps the secrets for the next server from now on.
@@ -315,6 +339,28 @@ mod tests {
         }
         assert_eq!(one.decrypt_at(NOW, &vec![0; LONGEST + 1]), None);
         assert_eq!(one.encrypt_at(NOW, &vec![0; LONGEST]), None);
+    }
+
+    #[test]
+    fn processes_that_share_secrets_open_the_tickets_of_each_other() {
+        let (first, second) = (Arc::<TicketSecrets>::default(), Arc::<TicketSecrets>::default());
+        let (one, other) = (ticketer(&first, "one"), ticketer(&second, "one"));
+        let shared: Arc<Mutex<Vec<u8>>> = Arc::default();
+        let records = shared.clone();
+        first.share_by(move |record| *records.lock().unwrap() = record.to_vec());
+        let ticket = one.encrypt_at(NOW, b"session").unwrap();
+        assert_eq!(other.decrypt_at(NOW, &ticket), None);
+        let before = shared.lock().unwrap().clone();
+        assert!(is_newer(&before, &[]) && !is_newer(&before, &before));
+        second.adopt_at(NOW, &before);
+        assert_eq!(other.decrypt_at(NOW, &ticket).as_deref(), Some(&b"session"[..]));
+        // Those that are made later are shared, too, and open the tickets of before.
+        let later = one.encrypt_at(NOW + MAKES, b"later").unwrap();
+        let after = shared.lock().unwrap().clone();
+        assert!(is_newer(&after, &before) && !is_newer(&before, &after));
+        second.adopt_at(NOW + MAKES, &after);
+        assert_eq!(other.decrypt_at(NOW + MAKES, &later).as_deref(), Some(&b"later"[..]));
+        assert!(other.decrypt_at(NOW + MAKES, &ticket).is_some());
     }
 
     #[test]

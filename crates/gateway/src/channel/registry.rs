@@ -4,10 +4,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use super::hub::Hub;
 use super::pattern::Pattern;
 use super::route::{Channels, SharedRoute};
-use crate::broker::Broker;
+use crate::broker::Brokers;
 use crate::config::{Action, Config, Host};
 use crate::succession::{self, Succession};
 
@@ -15,7 +17,7 @@ use crate::succession::{self, Succession};
 pub(crate) type LocatedChannel = (Arc<Channels>, Arc<Hub>);
 
 /// How a route of channels is used.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct RouteState {
     /// The host's names, separated by commas.
     pub host: String,
@@ -35,8 +37,8 @@ pub(crate) struct Registry {
     routes: HashMap<(String, String), Arc<Channels>>,
     /// Channels of another server that no route has taken up yet.
     restored: Vec<Restored>,
-    /// The engine that keeps the messages of channels that other servers have as well.
-    broker: Option<Arc<Broker>>,
+    /// The engines that keep the messages of channels that other processes have as well.
+    brokers: Brokers,
 }
 
 /// A channel of another server.
@@ -72,9 +74,9 @@ impl Registry {
         Registry { restored, ..Registry::default() }
     }
 
-    /// Returns the engine that keeps the messages of channels that other servers have as well.
-    pub(crate) fn broker(&self) -> Option<&Arc<Broker>> {
-        self.broker.as_ref()
+    /// Returns the engines that keep the messages of channels that other processes have as well.
+    pub(crate) fn brokers(&self) -> &Brokers {
+        &self.brokers
     }
 
     /// Whether the logs of all channels are read that are always there.
@@ -130,15 +132,15 @@ impl Registry {
     /// Returns the channels of another configuration; those that it has in common with this one
     /// stay the same. A channel and a hub of Mercure have nothing in common: a subscriber of a channel
     /// gets all of it.
-    pub(crate) fn next_with(&self, config: &Config, broker: Option<Arc<Broker>>) -> Registry {
-        let mut next = Registry { broker, ..Registry::default() };
+    pub(crate) fn next_with(&self, config: &Config, brokers: Brokers) -> Registry {
+        let mut next = Registry { brokers, ..Registry::default() };
         for host in &config.hosts {
             for route in &host.routes {
                 let Action::Channel(options) = &route.action else { continue };
                 let is_hub = options.mercure.is_some();
                 let known = names(host).find_map(|name| self.route(name, &route.path));
                 let host_name = host.names.first().cloned().unwrap_or_default();
-                let shared = next.broker.clone().filter(|_| options.broker);
+                let shared = next.brokers.of(options).cloned();
                 let shared = shared.map(|broker| SharedRoute { broker, host: host_name });
                 let kept = known.filter(|channels| {
                     channels.is_hub() == is_hub && channels.are_shared_like(shared.as_ref())
@@ -161,7 +163,7 @@ impl Registry {
     /// The same without a broker.
     #[cfg(test)]
     fn next(&self, config: &Config) -> Registry {
-        self.next_with(config, None)
+        self.next_with(config, Brokers::default())
     }
 
     /// Returns the channels of another server that belong to a route.

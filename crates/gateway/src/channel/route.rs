@@ -196,7 +196,7 @@ impl Channels {
         let Some(SharedRoute { broker, host }) = &self.shared else {
             return self.channel(name).map_err(NoChannel::TooMany);
         };
-        let limit = broker.config().publish;
+        let limit = broker.patience();
         if self.find(name).is_none() {
             self.has_room(&self.state()).map_err(NoChannel::TooMany)?;
             let log = self.log_options(&broker.key(host, name));

@@ -102,9 +102,11 @@ impl Server {
     }
 
     /// Leaves the listeners with the keeper, so that no client is refused however this server
-    /// ends.
+    /// ends. A supervisor has them in any case.
     pub(super) fn hold(&self, fronts: &[Frontend]) {
-        let Some(succession) = &self.succession else { return };
+        let Some(succession) = self.succession.as_ref().filter(|_| self.worker.is_none()) else {
+            return;
+        };
         // A key for each position in the configuration.
         for key in fronts.len()..self.fronts.len() {
             succession.release(key as u64);

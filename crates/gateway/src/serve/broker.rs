@@ -1,11 +1,11 @@
-//! The broker of a server, which another configuration may change.
+//! The engines that keep the messages of a server, which another configuration may change.
 
 use std::sync::Arc;
 
 use superpoll_rt::{BackendKind, Runtime};
 
 use super::{Error, Server, failed};
-use crate::broker::Broker;
+use crate::broker::{Broker, Brokers, Engine};
 use crate::config::{self, Config};
 
 /// Finds out whether a broker can be used. This takes a runtime of its own: the caller may be a task of
@@ -21,36 +21,31 @@ fn check(wanted: &config::Broker) -> Result<(), String> {
 }
 
 impl Server {
-    /// Returns the broker of a configuration, which is the one that there is if nothing about it
-    /// changes. A broker that cannot be used at all is an error; one that is away is none.
-    pub(super) fn open_broker(&self, config: &Config) -> Result<Option<Arc<Broker>>, Error> {
-        let Some(wanted) = &config.broker else { return Ok(None) };
-        if let Some(broker) = self.broker.as_ref().filter(|broker| broker.config() == wanted) {
-            return Ok(Some(broker.clone()));
+    /// Returns the engines of a configuration: those that there are, where nothing changes. A
+    /// broker that cannot be used at all is an error; one that is away is none.
+    pub(super) fn open_brokers(&self, config: &Config) -> Result<Brokers, Error> {
+        let local = self.brokers.local.clone().or_else(|| {
+            let engine = Engine::Supervisor(self.worker.as_ref()?.log());
+            Some(Broker::new(engine, self.report.clone()))
+        });
+        let Some(wanted) = &config.broker else { return Ok(Brokers { shared: None, local }) };
+        let known = self.brokers.shared.as_ref();
+        if let Some(broker) = known.filter(|broker| broker.config() == Some(wanted)) {
+            return Ok(Brokers { shared: Some(broker.clone()), local });
         }
         check(wanted).map_err(failed)?;
-        Ok(Some(Broker::new(wanted, self.report.clone())))
+        let broker = Broker::new(Engine::Redis(wanted.clone()), self.report.clone());
+        Ok(Brokers { shared: Some(broker), local })
     }
 
-    /// Begins to work with the broker of a configuration, and ends the one before.
-    pub(super) fn take_on_broker(&mut self, broker: Option<Arc<Broker>>) -> Result<(), Error> {
-        let is_same = match (&self.broker, &broker) {
-            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
-            (None, None) => true,
-            _ => false,
-        };
-        if is_same {
-            return Ok(());
+    /// Begins to work with the engines of a configuration, and ends those before.
+    pub(super) fn take_on_brokers(&mut self, brokers: Brokers) -> Result<(), Error> {
+        let has = |all: &Brokers, one: &Arc<Broker>| all.all().any(|it| Arc::ptr_eq(it, one));
+        for broker in brokers.all().filter(|broker| !has(&self.brokers, broker)) {
+            broker.open(&self.handle).map_err(failed)?;
         }
-        if let Some(broker) = &broker {
-            let connector = Broker::connector(broker.config()).map_err(failed)?;
-            broker
-                .start(&self.handle, connector)
-                .map_err(|error| failed(format!("starting to read from the broker: {error}")))?;
-        }
-        if let Some(before) = std::mem::replace(&mut self.broker, broker) {
-            before.end();
-        }
+        let before = std::mem::replace(&mut self.brokers, brokers);
+        before.all().filter(|broker| !has(&self.brokers, broker)).for_each(|broker| broker.end());
         Ok(())
     }
 }

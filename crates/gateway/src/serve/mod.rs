@@ -39,8 +39,10 @@ use adoption::Predecessor;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -50,7 +52,7 @@ use superpoll_rt::{Handle, Runtime, spawn, time};
 
 use crate::acme::Automatic;
 use crate::address::Address;
-use crate::broker::Broker;
+use crate::broker::Brokers;
 use crate::certificates::{CertificateStore, TicketSecrets, Watch};
 use crate::channel::{ChannelEngine, Hub, Registry, SharedRights};
 use crate::config::{self, Config};
@@ -59,6 +61,7 @@ use crate::descriptors;
 use crate::listen::{Bound, Inherited};
 use crate::log::{AccessLogWriter, Event, Level, Report};
 use crate::parking_lot::ParkingLot;
+use crate::processes::{Link, Sources};
 use crate::relay::Relay;
 use crate::succession::{PredecessorState, Succession};
 use crate::telemetry::counters::EngineCounters;
@@ -85,7 +88,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-fn failed(what: impl Into<String>) -> Error {
+pub(crate) fn failed(what: impl Into<String>) -> Error {
     Error { what: what.into() }
 }
 
@@ -150,8 +153,10 @@ pub struct Server {
     /// The watch over the files of certificates.
     watch: Option<Watch>,
     automatic: Automatic,
-    /// The engine that keeps the messages of channels that other servers have as well.
-    broker: Option<Arc<Broker>>,
+    /// The engines that keep the messages of channels that other processes have as well.
+    brokers: Brokers,
+    /// The connection to the supervisor, if this process is one of several.
+    worker: Option<Arc<Link>>,
     report: Report,
 }
 
@@ -236,6 +241,7 @@ impl Server {
             inherited.add(succession.listeners().map_err(lost)?);
         }
         let upgrades = inherited.upgrades();
+        let worker = inherited.worker().cloned();
         let mut server = Server {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             handle,
@@ -254,11 +260,12 @@ impl Server {
             inherited: RefCell::new(inherited),
             watch: None,
             automatic,
-            broker: None,
+            brokers: Brokers::default(),
+            worker: worker.clone(),
             report,
         };
         // Another server may be about to end for this one, which then has to be able to go on.
-        let broker = server.open_broker(config)?;
+        let brokers = server.open_brokers(config)?;
         let prepared = server.prepare(runtime, config)?;
         server.inherited.borrow().all_used().map_err(failed)?;
         let predecessor = match &server.succession {
@@ -273,13 +280,24 @@ impl Server {
             }
             None => Predecessor { connections: Vec::new(), lost: 0, is_orderly: true },
         };
-        if let Err(error) = server.apply_configuration(config, prepared, broker) {
+        if let Err(error) = server.apply_configuration(config, prepared, brokers) {
             // The connections that the server was given wait for the next server.
             server.has_yielded = true;
             return Err(error);
         }
         server.adopt(predecessor);
+        if let Some(worker) = &server.worker {
+            server.overview.join(worker);
+            let (overview, tickets) = (server.overview.clone(), server.tickets.clone());
+            let statistics = Arc::new(server.subject());
+            worker.answer_by(Sources { overview, tickets, statistics });
+        }
         Ok(server)
+    }
+
+    /// Takes the listeners of a supervisor for the next [`change`](Server::change).
+    pub(crate) fn give(&self, sockets: Vec<(Address, OwnedFd)>) -> io::Result<()> {
+        self.inherited.borrow_mut().give(sockets)
     }
 
     /// Takes on another configuration without closing a connection. If the configuration has any
@@ -289,9 +307,9 @@ impl Server {
     ///
     /// As [`start`](Server::start).
     pub fn change(&mut self, runtime: &Runtime, config: &Config) -> Result<(), Error> {
-        let broker = self.open_broker(config)?;
+        let brokers = self.open_brokers(config)?;
         let prepared = self.prepare(runtime, config)?;
-        self.apply_configuration(config, prepared, broker)
+        self.apply_configuration(config, prepared, brokers)
     }
 
     /// Makes the engines apply a configuration.
@@ -299,12 +317,12 @@ impl Server {
         &mut self,
         config: &Config,
         prepared: Prepared,
-        broker: Option<Arc<Broker>>,
+        brokers: Brokers,
     ) -> Result<(), Error> {
         let Prepared { groups, rights, parts, engines, fronts, relayed, plans, log, mut watch } =
             prepared;
         let shared = Arc::new(config.clone());
-        let channels = self.channels.next_with(config, broker.clone());
+        let channels = self.channels.next_with(config, brokers.clone());
         let encrypted: Vec<_> = fronts.iter().filter_map(Frontend::encrypted_port).collect();
         let blueprint = || {
             let challenges = self.automatic.challenges();
@@ -321,7 +339,7 @@ impl Server {
                     .map_err(|error| failed(format!("starting a relay: {error}")))?,
             }
         }
-        self.take_on_broker(broker)?;
+        self.take_on_brokers(brokers)?;
         channels.apply(config);
         if let Some(succession) = &self.succession {
             channels.record_in(&self.channels, succession);
@@ -418,6 +436,7 @@ impl Server {
         started.map_err(|error| failed(format!("starting to get certificates: {error}")))?;
         self.hold(&fronts);
         self.fronts = fronts;
+        self.inherited.borrow_mut().close_given();
         let before = std::mem::replace(&mut self.groups, groups);
         for (name, group) in &self.groups {
             if !before.get(name).is_some_and(|known| Arc::ptr_eq(known, group)) {
@@ -579,9 +598,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.stop();
         // Until here messages that were under way could still be published.
-        if let Some(broker) = self.broker.take() {
-            broker.end();
-        }
+        self.brokers.all().for_each(|broker| broker.end());
     }
 }
 

@@ -2,7 +2,6 @@
 //! it is available, or nothing happens.
 
 use std::collections::BTreeMap;
-use std::io;
 use std::sync::Arc;
 
 use futures_rustls::rustls::ServerConfig;
@@ -14,7 +13,7 @@ use crate::address::Address;
 use crate::certificates::{self, CertificateStore, ChallengeCertificates, TicketSecrets, Watch};
 use crate::channel::SharedRights;
 use crate::config::{self, Config};
-use crate::listen::{Bound, Listener};
+use crate::listen::{self, Bound, Listener};
 use crate::log::{Event, Level, Log, LogFailure};
 use crate::parking_lot;
 use crate::relay::{self, Relay};
@@ -82,7 +81,7 @@ impl Server {
         for asked in &config.listeners {
             let mut front = self.front(config, asked, &engines, &mut relayed)?;
             if let Kind::Http(bound) = &front.kind {
-                let cannot = |error| cannot_listen(&asked.address, error);
+                let cannot = |error| failed(listen::cannot_listen(&asked.address, &error));
                 let tls = match &asked.tls {
                     Some(tls) => {
                         let (store, acceptor) = match &tls.automatic {
@@ -103,7 +102,8 @@ impl Server {
                 let client = asked.tls.as_ref().and_then(|tls| tls.client.as_ref());
                 let requires_certificate = client.is_some_and(|client| client.is_required);
                 for part in &mut parts {
-                    let exclusive = self.engines.len() > 1 && self.on_epoll;
+                    let is_shared = self.engines.len() > 1 || self.worker.is_some();
+                    let exclusive = is_shared && self.on_epoll;
                     part.openings.push(Opening {
                         listener: bound.listener(exclusive).map_err(cannot)?,
                         on: front.listening.clone(),
@@ -154,7 +154,7 @@ impl Server {
         relayed: &mut Vec<Relayed>,
     ) -> Result<Frontend, Error> {
         let address = &asked.address;
-        let cannot = |error| cannot_listen(address, error);
+        let cannot = |error| failed(listen::cannot_listen(address, &error));
         let kept = self.fronts.iter().find(|front| {
             // A port that the kernel has chosen may be asked for by its number.
             [&front.asked.address, &front.listening].contains(&address)
@@ -238,15 +238,4 @@ fn parameters(
 ) -> Result<Arc<ServerConfig>, Error> {
     let parameters = certificates::server_config(tls, store, secrets);
     Ok(Arc::new(parameters.map_err(|error| failed(error.to_string()))?))
-}
-
-fn cannot_listen(address: &Address, error: io::Error) -> Error {
-    let advice = match error.kind() {
-        io::ErrorKind::AddrInUse => {
-            "; choose another address, or end the program that listens there"
-        }
-        io::ErrorKind::PermissionDenied => "; choose another address, or get the permission",
-        _ => "",
-    };
-    failed(format!("listening on {address}: {error}{advice}"))
 }

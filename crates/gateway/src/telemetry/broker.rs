@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use http::{Response, StatusCode};
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
+use serde::{Deserialize, Serialize};
 
 use super::overview::Overview;
 use crate::body::Body;
-use crate::broker::{Broker, Counters};
+use crate::broker::{Broker, Brokers, Counters};
 use crate::reply;
 
 /// A counter, which only grows.
@@ -34,16 +35,25 @@ const COUNTERS: &[Counter] = &[
 ];
 
 /// The state of the broker at one moment.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct BrokerState {
     is_up: bool,
     counts: Vec<u64>,
 }
 
 impl BrokerState {
-    pub(super) fn of(broker: &Broker) -> BrokerState {
+    /// Returns the state of the engine that other machines use, or else of that of the processes.
+    pub(super) fn of(brokers: &Brokers) -> Option<BrokerState> {
+        let broker: &Broker = brokers.all().next()?;
         let count = |(_, _, of): &Counter| of(broker.counters()).load(Ordering::Relaxed);
-        BrokerState { is_up: broker.is_up(), counts: COUNTERS.iter().map(count).collect() }
+        let counts = COUNTERS.iter().map(count).collect();
+        Some(BrokerState { is_up: broker.is_up(), counts })
+    }
+
+    /// Adds the state that another process has.
+    pub(super) fn add(&mut self, other: &BrokerState) {
+        self.is_up &= other.is_up;
+        self.counts.iter_mut().zip(&other.counts).for_each(|(count, more)| *count += more);
     }
 
     pub(super) fn write(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -66,7 +76,7 @@ impl Overview {
         let channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
         let what = if self.is_ending() {
             "the server is about to end\n"
-        } else if channels.broker().is_some_and(|broker| !broker.is_up()) {
+        } else if channels.brokers().all().any(|broker| !broker.is_up()) {
             "the broker is away: channels get no messages and take none\n"
         } else if !channels.is_ready() {
             "the messages of some channels are still to be read\n"

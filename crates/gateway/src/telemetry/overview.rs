@@ -3,12 +3,13 @@
 //! A task on each engine reads that engine's counters, so that no other thread reads the values
 //! that the engine writes. An overview costs each engine one task, and no thread takes a lock.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::{Instant, SystemTime};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use superpoll::diagnostics::{Costs, Kind};
 use superpoll_rt::{Handle, Stats};
 
@@ -18,6 +19,7 @@ use crate::acme::RenewalCounters;
 use crate::certificates::CertificateStatus;
 use crate::channel::{Registry, RouteState};
 use crate::connection_limits::ConnectionLimits;
+use crate::processes::Link;
 
 /// Where the page is.
 pub(crate) const PAGE: &str = "/_superpoll/";
@@ -34,11 +36,15 @@ pub(crate) struct Overview {
     started: Instant,
     since: SystemTime,
     ending: AtomicBool,
+    /// The connection to the supervisor, if this process is one of several.
+    link: OnceLock<Weak<Link>>,
 }
 
 /// The work of everything that watches descriptors on one engine.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct EngineState {
+    /// The place of its process among the workers, if there are several.
+    pub(super) process: Option<u32>,
     pub(super) accepted: u64,
     pub(super) refused: u64,
     pub(super) active: u64,
@@ -71,10 +77,10 @@ pub(super) struct EngineState {
     pub(super) hot: SetState,
     pub(super) cold: SetState,
     /// System calls of the poller, by name.
-    pub(super) calls: Vec<(&'static str, u64)>,
+    pub(super) calls: Vec<(Cow<'static, str>, u64)>,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct SetState {
     pub(super) len: usize,
     pub(super) watched: u64,
@@ -98,30 +104,70 @@ pub(super) struct Price {
     pub(super) break_even_with_writers: f32,
 }
 
-/// The status at one moment.
-#[derive(Debug, Serialize)]
-pub(super) struct Snapshot {
-    pub(super) version: &'static str,
-    pub(super) backend: &'static str,
+/// The status of a process at one moment, as far as it differs among the workers of a server.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Counts {
     pub(super) started_seconds: u64,
     pub(super) uptime_seconds: f64,
     pub(super) connections: u32,
     pub(super) engines: Vec<EngineState>,
     /// Attempts to get a certificate, by outcome.
-    #[serde(skip)]
-    pub(super) renewals: [(&'static str, u64); 2],
-    #[serde(skip)]
+    pub(super) renewals: [(Cow<'static, str>, u64); 2],
     pub(super) channels: Vec<RouteState>,
-    #[serde(skip)]
     pub(super) broker: Option<BrokerState>,
     /// The end of each certificate in seconds since 1970, by name.
-    #[serde(skip)]
     pub(super) certificate_ends: BTreeMap<String, u64>,
-    #[serde(skip)]
     pub(super) certificate_failures: u64,
+}
+
+/// The status at one moment, as the live page gets it.
+#[derive(Debug, Serialize)]
+pub(super) struct Snapshot<'a> {
+    version: &'static str,
+    backend: &'static str,
+    started_seconds: u64,
+    uptime_seconds: f64,
+    connections: u32,
+    engines: &'a [EngineState],
     /// `None` if the back-end does not know costs.
-    pub(super) prices: Option<Vec<Price>>,
-    pub(super) measured: bool,
+    prices: Option<Vec<Price>>,
+    measured: bool,
+}
+
+impl Counts {
+    /// Adds the counts of another process of the server.
+    fn add(&mut self, other: Counts) {
+        self.started_seconds = self.started_seconds.min(other.started_seconds);
+        self.uptime_seconds = self.uptime_seconds.max(other.uptime_seconds);
+        self.connections += other.connections;
+        self.engines.extend(other.engines);
+        for ((_, count), (_, more)) in self.renewals.iter_mut().zip(other.renewals) {
+            *count += more;
+        }
+        for route in other.channels {
+            let is_it =
+                |known: &&mut RouteState| (&known.host, &known.path) == (&route.host, &route.path);
+            match self.channels.iter_mut().find(is_it) {
+                Some(known) => {
+                    // Each process has the channels that it has subscribers of.
+                    known.channels = known.channels.max(route.channels);
+                    known.subscribers += route.subscribers;
+                    known.refused += route.refused;
+                    known.lag += route.lag;
+                }
+                None => self.channels.push(route),
+            }
+        }
+        match (&mut self.broker, &other.broker) {
+            (Some(broker), Some(other)) => broker.add(other),
+            (broker, _) => *broker = broker.take().or(other.broker),
+        }
+        for (name, end) in other.certificate_ends {
+            let known = self.certificate_ends.entry(name).or_insert(end);
+            *known = (*known).min(end);
+        }
+        self.certificate_failures += other.certificate_failures;
+    }
 }
 
 fn prices(costs: &Costs) -> Vec<Price> {
@@ -154,6 +200,7 @@ impl EngineState {
             active: set.active,
         };
         EngineState {
+            process: None,
             accepted: engine.accepted.get(),
             refused: engine.refused.get(),
             active: engine.active.get(),
@@ -185,7 +232,12 @@ impl EngineState {
             handoffs: poller.handoffs,
             hot: set(&poller.hot),
             cold: set(&poller.cold),
-            calls: poller.calls.by_name().filter(|(_, count)| *count > 0).collect(),
+            calls: poller
+                .calls
+                .by_name()
+                .filter(|(_, count)| *count > 0)
+                .map(|(name, count)| (name.into(), count))
+                .collect(),
         }
     }
 }
@@ -212,6 +264,7 @@ impl Overview {
             started,
             since,
             ending,
+            link: OnceLock::new(),
         }
     }
 
@@ -234,8 +287,54 @@ impl Overview {
         self.ending.load(Ordering::Relaxed)
     }
 
-    /// Asks all engines.
-    pub(super) async fn collect(&self) -> Snapshot {
+    /// Lets other processes of the server be asked, too.
+    pub(crate) fn join(&self, link: &Arc<Link>) {
+        // A server joins one supervisor, once.
+        let _ = self.link.set(Arc::downgrade(link));
+    }
+
+    /// Asks all engines of all processes.
+    pub(super) async fn collect(&self) -> Counts {
+        let Some(link) = self.link.get().and_then(Weak::upgrade) else {
+            return self.count().await.0;
+        };
+        let all = link.collect().await.unwrap_or_default();
+        let mut all = all.iter().filter_map(|bytes| postcard::from_bytes::<Counts>(bytes).ok());
+        let Some(mut counts) = all.next() else { return self.count().await.0 };
+        all.for_each(|other| counts.add(other));
+        counts
+    }
+
+    /// Returns the counts of this process for the other ones, in bytes.
+    pub(crate) async fn encoded(&self) -> Option<Vec<u8>> {
+        let (mut counts, _) = self.count().await;
+        let slot = self.link.get().and_then(Weak::upgrade).map(|link| link.slot());
+        counts.engines.iter_mut().for_each(|engine| engine.process = slot);
+        postcard::to_allocvec(&counts).ok()
+    }
+
+    /// Returns the status for the live page, in JSON.
+    pub(super) async fn page_text(&self) -> Option<String> {
+        let (own, costs) = self.count().await;
+        let counts = match self.link.get() {
+            Some(_) => self.collect().await,
+            None => own,
+        };
+        let snapshot = Snapshot {
+            version: env!("CARGO_PKG_VERSION"),
+            backend: self.backend,
+            started_seconds: counts.started_seconds,
+            uptime_seconds: counts.uptime_seconds,
+            connections: counts.connections,
+            engines: &counts.engines,
+            prices: costs.as_ref().map(prices),
+            measured: costs.is_some_and(|costs| costs.measured),
+        };
+        serde_json::to_string(&snapshot).ok()
+    }
+
+    /// Asks all engines of this process.
+    async fn count(&self) -> (Counts, Option<Costs>) {
         let mut asked = Vec::new();
         for engine in 0..self.engines.len() {
             asked.push(self.handle.spawn_on(engine, async { Stats::current() }));
@@ -251,20 +350,17 @@ impl Overview {
         }
         let channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let epoch = self.since.duration_since(SystemTime::UNIX_EPOCH);
-        Snapshot {
-            version: env!("CARGO_PKG_VERSION"),
-            backend: self.backend,
+        let counts = Counts {
             started_seconds: epoch.map_or(0, |epoch| epoch.as_secs()),
             uptime_seconds: self.started.elapsed().as_secs_f64(),
             connections: self.connection_limits.in_use(),
             engines,
-            renewals: self.renewals.by_result(),
+            renewals: self.renewals.by_result().map(|(name, count)| (name.into(), count)),
             channels: channels.states(),
-            broker: channels.broker().map(|broker| BrokerState::of(broker)),
+            broker: BrokerState::of(channels.brokers()),
             certificate_ends: self.certificates.ends(),
             certificate_failures: self.certificates.failures(),
-            prices: costs.as_ref().map(prices),
-            measured: costs.is_some_and(|costs| costs.measured),
-        }
+        };
+        (counts, costs)
     }
 }

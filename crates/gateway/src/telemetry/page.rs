@@ -109,8 +109,7 @@ async fn send_snapshots(
     )
     .await;
     loop {
-        let snapshot = overview.collect().await;
-        let Ok(text) = serde_json::to_string(&snapshot) else { return Ok(()) };
+        let Some(text) = overview.page_text().await else { return Ok(()) };
         socket.send(Message::text(text)).await?;
         let mut rest = Box::pin(sleep(PERIOD));
         loop {

@@ -12,7 +12,7 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::overview::{EngineState, Overview, SetState, Snapshot};
+use super::overview::{Counts, EngineState, Overview, SetState};
 use crate::accept;
 use crate::body::Body;
 use crate::channel::RouteState;
@@ -83,12 +83,24 @@ type OfRoute = (&'static str, &'static str, fn(&RouteState) -> i64);
 
 /// The status at one moment, as the registry takes it.
 #[derive(Debug)]
-struct PrometheusCollector(Snapshot);
+struct PrometheusCollector(Counts);
 
 impl PrometheusCollector {
+    /// Returns the engines with their labels. Those of several processes have the process' place in
+    /// their names.
     fn engines(&self) -> impl Iterator<Item = ([(&'static str, String); 1], &EngineState)> {
-        let engines = self.0.engines.iter().enumerate();
-        engines.map(|(index, engine)| ([("engine", index.to_string())], engine))
+        let mut before = (None, 0);
+        self.0.engines.iter().map(move |engine| {
+            before = match before {
+                (process, index) if process == Some(engine.process) => (process, index + 1),
+                _ => (Some(engine.process), 0),
+            };
+            let name = match engine.process {
+                Some(process) => format!("{process}.{}", before.1),
+                None => before.1.to_string(),
+            };
+            ([("engine", name)], engine)
+        })
     }
 
     fn write(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
@@ -124,7 +136,7 @@ impl PrometheusCollector {
             encoder.encode_descriptor("system_calls", help, None, MetricType::Counter)?;
         for ([(_, index)], engine) in self.engines() {
             for (name, count) in &engine.calls {
-                let labels = [("engine", index.clone()), ("name", (*name).to_owned())];
+                let labels = [("engine", index.clone()), ("name", name.to_string())];
                 family.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(count, None)?;
             }
         }
@@ -183,10 +195,10 @@ impl PrometheusCollector {
         let help = "Attempts to get a certificate by ACME";
         let name = "acme_renewals";
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for (result, count) in self.0.renewals {
-            let labels = [("result", result)];
+        for (result, count) in &self.0.renewals {
+            let labels = [("result", result.to_string())];
             let mut family = family.encode_family(&labels)?;
-            family.encode_counter::<NoLabelSet, _, u64>(&count, None)?;
+            family.encode_counter::<NoLabelSet, _, u64>(count, None)?;
         }
         let help = "When the server was started, in seconds since 1970";
         let started = self.0.started_seconds as i64;
@@ -262,9 +274,9 @@ impl Overview {
 }
 
 /// Returns the counters of one moment.
-fn response(snapshot: Snapshot, is_open: bool) -> Response<Body> {
+fn response(counts: Counts, is_open: bool) -> Response<Body> {
     let mut registry = Registry::with_prefix("superpoll");
-    registry.register_collector(Box::new(PrometheusCollector(snapshot)));
+    registry.register_collector(Box::new(PrometheusCollector(counts)));
     let mut text = String::new();
     if encode(&mut text, &registry).is_err() {
         return reply::status(StatusCode::INTERNAL_SERVER_ERROR);

@@ -11,6 +11,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use superpoll_rt::net::unix::UnixListener;
 use superpoll_rt::time::sleep;
 use superpoll_rt::{Runtime, spawn};
 
@@ -19,9 +20,13 @@ use super::super::message::Draft;
 use super::super::pattern::Pattern;
 use super::super::route::{Channels, SharedRoute};
 use super::*;
-use crate::broker::Position;
+use crate::broker::local;
+use crate::broker::local::service::LogService;
+use crate::broker::local::store::Store;
 use crate::broker::toy::{Faulty, Toy, next};
+use crate::broker::{Engine, Position};
 use crate::config::{self, Channel};
+use crate::ipc;
 
 const NAME: &str = "/news";
 
@@ -48,14 +53,18 @@ impl Disaster for Toy {
     }
 
     fn log(&self, key: &str) -> Vec<(Position, String)> {
-        let messages = self.entries(key).into_iter().filter_map(|entry| match entry.content {
-            Content::Message(payload) => {
-                Some((entry.at, String::from_utf8(payload.data.to_vec()).unwrap()))
-            }
-            _ => None,
-        });
-        messages.collect()
+        messages_of(self.entries(key))
     }
+}
+
+fn messages_of(entries: Vec<Entry>) -> Vec<(Position, String)> {
+    let messages = entries.into_iter().filter_map(|entry| match entry.content {
+        Content::Message(payload) => {
+            Some((entry.at, String::from_utf8(payload.data.to_vec()).unwrap()))
+        }
+        _ => None,
+    });
+    messages.collect()
 }
 
 fn broker_config() -> config::Broker {
@@ -81,7 +90,7 @@ impl Node {
                 eprintln!("{event:?}");
             }
         };
-        let broker = Broker::new(&broker_config(), Arc::new(report));
+        let broker = Broker::new(Engine::Redis(broker_config()), Arc::new(report));
         let options = Channel { history, broker: true, ..Channel::default() };
         let shared = SharedRoute { broker: broker.clone(), host: String::new() };
         let pattern = Pattern::parse(NAME).unwrap();
@@ -355,6 +364,76 @@ fn run_on_toys(plan: &Plan) {
     let toy = Toy::default();
     let connectors = vec![toy.clone(), toy.clone(), toy.clone()];
     runtime.block_on(run(plan, connectors, &toy, runtime.handle()));
+}
+
+/// The log of a supervisor, which answers on a socket as one does.
+struct Local(std::rc::Rc<LogService>);
+
+impl Local {
+    /// Begins to answer, from a task.
+    fn start(name: &str) -> Local {
+        let log = std::rc::Rc::new(LogService::new(Store::new(u64::MAX)));
+        let door = UnixListener::bind_addr(&ipc::address(name).unwrap()).unwrap();
+        let service = log.clone();
+        let accepts = async move {
+            while let Ok((stream, _)) = door.accept().await {
+                let service = service.clone();
+                let serves = async move {
+                    assert_eq!(ipc::welcome(&stream).await.unwrap(), Some(ipc::Purpose::Log));
+                    // A worker that breaks its connection is part of the test.
+                    let _ = service.serve(stream).await;
+                };
+                spawn(serves).detach();
+            }
+        };
+        spawn(accepts).detach();
+        Local(log)
+    }
+}
+
+impl Disaster for Local {
+    fn flush(&self) {
+        self.0.with_store(|store| *store = Store::new(u64::MAX));
+    }
+
+    fn save(&self) {}
+
+    /// A supervisor has all messages of the one before, or none.
+    fn go_back(&self) {
+        self.flush();
+    }
+
+    fn log(&self, key: &str) -> Vec<(Position, String)> {
+        messages_of(self.0.with_store(|store| store.entries(key)))
+    }
+}
+
+fn run_on_local(plan: &Plan, test: &str) {
+    let name = format!("superpoll-test-{}-{test}-{}", std::process::id(), plan.seed);
+    let runtime = Runtime::new().unwrap();
+    let handle = runtime.handle();
+    runtime.block_on(async {
+        let log = Local::start(&name);
+        let connectors = vec![local::Connector { name: name.as_str().into() }; 3];
+        run(plan, connectors, &log, handle).await;
+    });
+}
+
+#[test]
+fn nothing_is_lost_or_doubled_in_the_log_of_a_supervisor() {
+    for seed in seeds(4) {
+        let plan = |history| Plan { seed, steps: 600, history, faults: 30, loses: false };
+        run_on_local(&plan(1000), "long");
+        run_on_local(&plan(3), "short");
+    }
+}
+
+#[test]
+fn a_supervisor_that_has_lost_its_log_says_what_is_missed() {
+    for seed in seeds(4) {
+        let plan = Plan { seed, steps: 1500, history: 2000, faults: 10, loses: true };
+        run_on_local(&plan, "loses");
+    }
 }
 
 /// A server of Redis, for one test.

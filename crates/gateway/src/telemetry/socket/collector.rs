@@ -1,15 +1,21 @@
 //! Asking the engines.
 
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use superpoll_rt::{JoinHandle, Stats, TurnWatch, time};
+use superpoll_rt::{JoinHandle, Stats, TurnWatch, spawn, time};
 
 use super::snapshot::{Engine, Snapshot};
-use super::subject::Subject;
+use super::subject::{Engines, Subject};
+use crate::processes::Kind;
 
 /// How long engines may take to answer.
 const PATIENCE: Duration = Duration::from_millis(500);
+
+/// How long engines go on timing their turns precisely after a supervisor has asked.
+const WATCHED: Duration = Duration::from_secs(5);
 
 /// The answer of an engine, and its time.
 type Answer = JoinHandle<Option<(Stats, Instant)>>;
@@ -33,6 +39,28 @@ impl Collector {
 
     /// Asks all engines.
     pub(super) async fn take(&mut self) -> Snapshot {
+        let subject = self.subject.clone();
+        let mut snapshot =
+            Snapshot::new(subject.program, subject.backend, subject.started.elapsed());
+        match &subject.engines {
+            Engines::Here { counters, connections } => {
+                self.ask(counters).await;
+                snapshot.engines = self.last.iter().flatten().cloned().collect();
+                snapshot.connections = connections();
+            }
+            Engines::There(workers) => {
+                let all = workers.ask(Kind::Statistics).await;
+                let read = |(slot, bytes): (u32, Vec<u8>)| {
+                    Some((slot, postcard::from_bytes(&bytes).ok()?))
+                };
+                snapshot.add_all(all.into_iter().filter_map(read).collect());
+            }
+        }
+        snapshot
+    }
+
+    /// Asks the engines of this process.
+    async fn ask(&mut self, counters: &[Arc<super::EngineCounters>]) {
         let Collector { subject, asked, last, .. } = self;
         let answer = || Stats::current().ok().map(|stats| (stats, Instant::now()));
         for (number, asked) in asked.iter_mut().enumerate() {
@@ -51,14 +79,43 @@ impl Collector {
             *slot = None;
             if let Ok(Some((stats, at))) = outcome {
                 let at = at.saturating_duration_since(subject.started);
-                let counters = subject.counters.get(number).map(|counters| &**counters);
+                let counters = counters.get(number).map(|counters| &**counters);
                 last[number] = Some(Engine::new(number, at, &stats, counters));
             }
         }
-        let mut snapshot =
-            Snapshot::new(subject.program, subject.backend, subject.started.elapsed());
-        snapshot.connections = (subject.connections)();
-        snapshot.engines = last.iter().flatten().cloned().collect();
+    }
+}
+
+/// A collector that is kept for as long as a supervisor asks now and then.
+#[derive(Default)]
+pub(crate) struct Kept {
+    collector: RefCell<Option<Collector>>,
+    asked: Cell<Option<Instant>>,
+    is_watched: Cell<bool>,
+}
+
+impl Kept {
+    /// Asks all engines of this process.
+    pub(crate) async fn take(self: &Rc<Kept>, subject: Arc<Subject>) -> Snapshot {
+        self.asked.set(Some(Instant::now()));
+        if !self.is_watched.replace(true) {
+            let kept = self.clone();
+            spawn(async move { kept.drop_later().await }).detach();
+        }
+        let taken = self.collector.borrow_mut().take();
+        let mut collector = taken.unwrap_or_else(|| Collector::new(subject));
+        let snapshot = collector.take().await;
+        *self.collector.borrow_mut() = Some(collector);
         snapshot
+    }
+
+    async fn drop_later(&self) {
+        while let Some(asked) = self.asked.get()
+            && asked.elapsed() < WATCHED
+        {
+            time::sleep_until(asked + WATCHED).await;
+        }
+        self.is_watched.set(false);
+        self.collector.borrow_mut().take();
     }
 }

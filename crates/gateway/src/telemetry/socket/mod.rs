@@ -39,10 +39,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use super::counters::EngineCounters;
 use superpoll_rt::net::unix::UnixListener;
 use superpoll_rt::{spawn, time};
 
 pub use client::CLIENTS;
+pub(crate) use collector::Kept;
 pub use path::{ProcessSocket, SocketPath, list, of_process};
 pub use snapshot::{
     Connections, Costs, Engine, Failure, INTERVALS, PlacementCosts, Request, SCHEMA, Set, Snapshot,

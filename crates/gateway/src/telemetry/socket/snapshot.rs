@@ -61,6 +61,9 @@ pub struct Snapshot {
 pub struct Engine {
     /// The engine's number, from zero.
     pub number: usize,
+    /// The number of its process, where a server has several.
+    #[serde(default)]
+    pub process: Option<u32>,
     /// Whether the engine has answered in time. If not, the other fields are from its last answer.
     pub answers: bool,
     /// When the engine answered, in nanoseconds since the start of the process.
@@ -236,6 +239,28 @@ impl Snapshot {
             engines: Vec::new(),
         }
     }
+
+    /// Adds the engines of worker processes, by their places: those of a worker have the same numbers
+    /// as those of the process before it in its place.
+    pub(super) fn add_all(&mut self, all: Vec<(u32, Snapshot)>) {
+        let stride = all.iter().map(|(_, one)| one.engines.len()).max().unwrap_or(0);
+        let mut places: BTreeMap<u32, Snapshot> = BTreeMap::new();
+        for (place, one) in all {
+            self.connections += one.connections;
+            // Of two in one place the earlier one is about to end.
+            let is_later = places.get(&place).is_none_or(|known| known.uptime_ns > one.uptime_ns);
+            if is_later {
+                places.insert(place, one);
+            }
+        }
+        for (place, one) in places {
+            for mut engine in one.engines {
+                engine.number += place as usize * stride;
+                engine.process = Some(one.process);
+                self.engines.push(engine);
+            }
+        }
+    }
 }
 
 impl Engine {
@@ -248,6 +273,7 @@ impl Engine {
         let poller = &stats.poller;
         Engine {
             number,
+            process: None,
             answers: true,
             at_ns: nanos(at),
             waits: poller.waits,

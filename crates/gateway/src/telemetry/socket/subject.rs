@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use superpoll_rt::Handle;
 
+use crate::processes::Workers;
 use crate::telemetry::counters::EngineCounters;
 
 /// The engines that statistics are about, and further facts about their process.
@@ -14,9 +15,19 @@ pub struct Subject {
     pub(super) backend: &'static str,
     pub(super) handle: Handle,
     pub(super) started: Instant,
-    /// The gateway's counters on each engine; empty for a program that does not count by engine.
-    pub(super) counters: Vec<Arc<EngineCounters>>,
-    pub(super) connections: Box<dyn Fn() -> u64 + Send + Sync>,
+    pub(super) engines: Engines,
+}
+
+/// Where the engines are.
+pub(super) enum Engines {
+    /// In this process.
+    Here {
+        /// The gateway's counters on each engine; empty for a program that does not count by engine.
+        counters: Vec<Arc<EngineCounters>>,
+        connections: Box<dyn Fn() -> u64 + Send + Sync>,
+    },
+    /// In the processes of workers.
+    There(Workers),
 }
 
 impl Subject {
@@ -27,8 +38,19 @@ impl Subject {
         counters: Vec<Arc<EngineCounters>>,
         connections: impl Fn() -> u64 + Send + Sync + 'static,
     ) -> Subject {
-        let started = Instant::now();
-        Subject { program, backend, handle, started, counters, connections: Box::new(connections) }
+        let engines = Engines::Here { counters, connections: Box::new(connections) };
+        Subject { program, backend, handle, started: Instant::now(), engines }
+    }
+
+    /// Creates the subject of a supervisor: the engines of its workers.
+    pub(crate) fn of_workers(
+        program: &'static str,
+        backend: &'static str,
+        handle: Handle,
+        workers: Workers,
+    ) -> Subject {
+        let engines = Engines::There(workers);
+        Subject { program, backend, handle, started: Instant::now(), engines }
     }
 }
 

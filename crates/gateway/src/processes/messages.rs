@@ -1,0 +1,47 @@
+//! The messages between a worker and its supervisor.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// What a worker says.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum FromWorker {
+    /// It serves these addresses, and clients are to trust these files.
+    Ready { fronts: Vec<String>, roots: Vec<PathBuf> },
+    /// It has taken on another configuration, or says why not.
+    Reloaded(Result<(), String>),
+    /// It asks for the counters of all workers.
+    Collect { id: u64 },
+    /// Its own counters, as it was asked.
+    Counters { id: u64, bytes: Vec<u8> },
+    /// Its secrets of tickets have changed.
+    Tickets(Vec<u8>),
+}
+
+/// What it is told.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum ToWorker {
+    /// Its own counters are asked for.
+    Count { id: u64, kind: Kind },
+    /// The counters of all workers, as it asked.
+    Collected { id: u64, all: Vec<Vec<u8>> },
+    /// The secrets of tickets that all workers have.
+    Tickets(Vec<u8>),
+}
+
+/// The counters for someone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum Kind {
+    /// For metrics and the live page.
+    Overview,
+    /// For the statistics socket.
+    Statistics,
+}
+
+/// The head of the message with which a listener comes.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct ListenerHead {
+    /// The address as the configuration has it; `None`: there are no more.
+    pub address: Option<String>,
+}

@@ -1,0 +1,517 @@
+//! The supervisor's side: it answers its workers. Whoever uses it starts and ends their processes.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use futures_channel::{mpsc, oneshot};
+use futures_lite::{StreamExt, future};
+use ring::rand::{SecureRandom, SystemRandom};
+use superpoll_rt::net::unix::{UnixListener, UnixStream};
+use superpoll_rt::{Handle, spawn, time};
+use zeroize::Zeroizing;
+
+use super::left::{Leave, Leaving, Left};
+use super::messages::{FromWorker, Kind, ListenerHead, ToWorker};
+use super::worker::WorkerPlace;
+use crate::address::Address;
+use crate::broker::local::service::LogService;
+use crate::broker::local::store::Store;
+use crate::certificates;
+use crate::config::{Action, Config};
+use crate::ipc::{self, Purpose};
+use crate::listen::{self, Bound, Inherited};
+use crate::serve::{Error, failed};
+use crate::telemetry::socket::Subject;
+
+/// How long workers may take to answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The most questions that a worker has not answered; it is asked no more until it answers.
+const UNANSWERED: u32 = 64;
+
+/// The time between two looks for logs that are not used any more.
+const SWEEP: Duration = Duration::from_secs(10);
+
+/// How long to wait before accepting again after accepting has failed.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A message about a worker.
+#[derive(Debug)]
+pub enum WorkerEvent {
+    /// It serves.
+    Ready {
+        /// Its place among the workers.
+        slot: u32,
+        /// The number of its process.
+        process: u32,
+        /// The addresses that are served, as users write them.
+        fronts: Vec<String>,
+        /// The files of certificates that clients are to trust.
+        roots: Vec<PathBuf>,
+    },
+    /// It cannot serve, and its process is about to end.
+    Failed {
+        /// The number of its process.
+        process: u32,
+        /// The reason, in one line.
+        error: String,
+    },
+    /// It has read the configuration anew.
+    Reloaded {
+        /// The number of its process.
+        process: u32,
+        /// The mistake, if it goes on with the configuration before.
+        outcome: Result<(), String>,
+    },
+}
+
+/// A question for the workers, from any thread.
+type Question = (Kind, oneshot::Sender<Answers>);
+
+/// Counters by the places of their workers.
+type Answers = Vec<(u32, Vec<u8>)>;
+
+/// The workers, for those who want their counters.
+#[derive(Clone, Debug)]
+pub(crate) struct Workers(mpsc::UnboundedSender<Question>);
+
+impl Workers {
+    /// Returns the counters of all workers, in the order of their places. A worker that does not
+    /// answer in time is left out.
+    pub(crate) async fn ask(&self, kind: Kind) -> Answers {
+        let (answer, answered) = oneshot::channel();
+        // A supervisor that is about to end answers nothing.
+        let _ = self.0.unbounded_send((kind, answer));
+        answered.await.unwrap_or_default()
+    }
+}
+
+/// A worker that is connected.
+struct Member {
+    slot: u32,
+    process: u32,
+    outgoing: mpsc::UnboundedSender<ToWorker>,
+    unanswered: Cell<u32>,
+}
+
+/// A question to all workers, and the answers until now.
+struct Asked {
+    /// The connections of those that have not answered.
+    missing: Vec<u64>,
+    answers: Answers,
+    waker: Option<oneshot::Sender<()>>,
+}
+
+/// A supervisor. It belongs to the first engine of a runtime.
+pub struct Supervisor {
+    name: String,
+    door: std::os::unix::net::UnixListener,
+    listeners: RefCell<Vec<(Address, Bound)>>,
+    inherited: RefCell<Inherited>,
+    log: Rc<LogService>,
+    /// The workers by the numbers of their connections.
+    members: RefCell<HashMap<u64, Member>>,
+    asked: RefCell<HashMap<u64, Asked>>,
+    next: Cell<u64>,
+    /// The secrets of tickets that all workers have.
+    tickets: RefCell<Zeroizing<Vec<u8>>>,
+    told: mpsc::UnboundedSender<WorkerEvent>,
+    events: RefCell<mpsc::UnboundedReceiver<WorkerEvent>>,
+    questions: RefCell<Option<mpsc::UnboundedReceiver<Question>>>,
+    workers: Workers,
+}
+
+impl fmt::Debug for Supervisor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Supervisor")
+            .field("name", &self.name)
+            .field("members", &self.members.borrow().len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Returns a name that no other supervisor has.
+fn name() -> Result<String, Error> {
+    let mut random = [0; 8];
+    let filled = SystemRandom::new().fill(&mut random);
+    filled.map_err(|_| failed("the system gives no random bytes"))?;
+    let random = data_encoding::HEXLOWER.encode(&random);
+    Ok(format!("superpoll-{}-{random}", std::process::id()))
+}
+
+/// Returns how many bytes the logs of a configuration's channels may have.
+fn most_bytes(config: &Config) -> u64 {
+    let routes = config.hosts.iter().flat_map(|host| &host.routes);
+    let channels = routes.filter_map(|route| match &route.action {
+        Action::Channel(channel) if !channel.broker => Some((channel, &route.path)),
+        _ => None,
+    });
+    let bytes = channels.map(|(channel, path)| match path.contains('{') {
+        true => channel.max_bytes,
+        // One more than it keeps, with the descriptions of messages.
+        false => (channel.history as u64 + 1).saturating_mul(2 * channel.message_bytes + 4096),
+    });
+    bytes.fold(0, u64::saturating_add)
+}
+
+impl Supervisor {
+    /// Listens on the addresses of a configuration, on `inherited` sockets where there are some.
+    ///
+    /// # Errors
+    ///
+    /// If an address is not available; if a socket was passed on whose address no listener has.
+    pub fn new(config: &Config, inherited: Inherited, left: Option<Left>) -> Result<Self, Error> {
+        let (told, events) = mpsc::unbounded();
+        let (ask, questions) = mpsc::unbounded();
+        let cannot = |error: io::Error| failed(format!("listening for workers: {error}"));
+        let (name, door, listeners, store, tickets) = match left {
+            Some(left) => {
+                let listeners: io::Result<Vec<_>> = left
+                    .listeners
+                    .into_iter()
+                    .map(|(address, socket, has_file)| {
+                        Ok((address, Bound::left(socket, has_file)?))
+                    })
+                    .collect();
+                let listeners = listeners.map_err(cannot)?;
+                listeners.iter().for_each(|(_, bound)| bound.own(true));
+                (left.name, left.door.into(), listeners, left.log, left.tickets.into())
+            }
+            None => {
+                let name = name()?;
+                let address = ipc::address(&name).map_err(cannot)?;
+                let door = std::os::unix::net::UnixListener::bind_addr(&address).map_err(cannot)?;
+                (name, door, Vec::new(), Store::new(0), Zeroizing::default())
+            }
+        };
+        door.set_nonblocking(true).map_err(cannot)?;
+        let supervisor = Supervisor {
+            name,
+            door,
+            listeners: RefCell::new(listeners),
+            inherited: RefCell::new(inherited),
+            log: Rc::new(LogService::new(store)),
+            members: RefCell::default(),
+            asked: RefCell::default(),
+            next: Cell::new(0),
+            tickets: RefCell::new(tickets),
+            told,
+            events: RefCell::new(events),
+            questions: RefCell::new(Some(questions)),
+            workers: Workers(ask),
+        };
+        supervisor.change(config)?;
+        supervisor.inherited.borrow().all_used().map_err(failed)?;
+        Ok(supervisor)
+    }
+
+    /// Listens on the addresses of another configuration, and no longer on those that only the one
+    /// before has. If an address is not available, all stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Supervisor::new).
+    pub fn change(&self, config: &Config) -> Result<(), Error> {
+        let mut before = self.listeners.borrow_mut();
+        let mut opened = Vec::new();
+        for asked in &config.listeners {
+            let address = &asked.address;
+            let is_known = before.iter().any(|(known, _)| known == address);
+            if is_known || opened.iter().any(|(known, _)| known == address) {
+                continue;
+            }
+            let given = self.inherited.borrow_mut().at(address);
+            let bound = match given {
+                Some(bound) => bound,
+                None => Bound::new(address, asked.mode)
+                    .map_err(|error| failed(listen::cannot_listen(address, &error)))?,
+            };
+            opened.push((address.clone(), bound));
+        }
+        before.retain(|(known, _)| config.listeners.iter().any(|asked| asked.address == *known));
+        before.extend(opened);
+        self.log.with_store(|store| store.limit(most_bytes(config)));
+        Ok(())
+    }
+
+    /// Returns the addresses that it listens on, in no order, with the ports that the kernel has chosen.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<Address> {
+        let listeners = self.listeners.borrow();
+        let address = |(asked, bound): &(Address, Bound)| bound.address(asked).ok();
+        listeners.iter().filter_map(address).collect()
+    }
+
+    /// Returns the place of a worker, which its process needs to know.
+    #[must_use]
+    pub fn place(&self, slot: u32) -> WorkerPlace {
+        WorkerPlace { name: self.name.clone(), slot }
+    }
+
+    /// Begins to answer workers, from a task of the first engine.
+    ///
+    /// # Errors
+    ///
+    /// The system's error, if the socket for workers cannot be watched.
+    pub fn start(self: &Rc<Supervisor>) -> io::Result<()> {
+        let door = UnixListener::from_std(self.door.try_clone()?)?;
+        let accepting = self.clone();
+        let accepts = async move {
+            loop {
+                match door.accept().await {
+                    Ok((stream, _)) if ipc::is_own(&stream) => {
+                        let supervisor = accepting.clone();
+                        spawn(async move {
+                            // A worker that has gone is no failure of the supervisor.
+                            let _ = supervisor.answer(stream).await;
+                        })
+                        .detach();
+                    }
+                    Ok(_) => {}
+                    Err(_) => time::sleep(PAUSE).await,
+                }
+            }
+        };
+        spawn(accepts).detach();
+        if let Some(mut questions) = self.questions.borrow_mut().take() {
+            let asked = self.clone();
+            let answers = async move {
+                while let Some((kind, answer)) = questions.next().await {
+                    let supervisor = asked.clone();
+                    // Who asked may have gone.
+                    spawn(async move { drop(answer.send(supervisor.collect(kind).await)) })
+                        .detach();
+                }
+            };
+            spawn(answers).detach();
+        }
+        let log = self.log.clone();
+        let sweeps = async move {
+            loop {
+                time::sleep(SWEEP).await;
+                log.with_store(Store::sweep);
+            }
+        };
+        spawn(sweeps).detach();
+        Ok(())
+    }
+
+    /// Returns the next message about a worker.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancelling loses nothing.
+    pub async fn event(&self) -> WorkerEvent {
+        poll_fn(|cx| match self.events.borrow_mut().poll_next(cx) {
+            Poll::Ready(Some(event)) => Poll::Ready(event),
+            // The sender lives as long as this does.
+            Poll::Ready(None) | Poll::Pending => Poll::Pending,
+        })
+        .await
+    }
+
+    /// Returns the subject for a statistics socket: the engines of all workers.
+    #[must_use]
+    pub fn subject(&self, backend: &'static str, handle: Handle) -> Subject {
+        Subject::of_workers("serve", backend, handle, self.workers.clone())
+    }
+
+    /// Returns how many workers are connected.
+    #[must_use]
+    pub fn members(&self) -> usize {
+        self.members.borrow().len()
+    }
+
+    /// Writes down the state for the program that takes this one's place in the process. The
+    /// workers are given by their places and the numbers of their processes.
+    ///
+    /// # Errors
+    ///
+    /// The system's error.
+    pub fn leave(&self, workers: Vec<(u32, u32)>) -> io::Result<Leave> {
+        let listeners = self.listeners.borrow();
+        let tickets = self.tickets.borrow();
+        let state = listeners
+            .iter()
+            .map(|(address, bound)| (address.to_string(), bound.as_fd(), bound.has_file()));
+        self.log.with_store(|store| {
+            Leave::new(Leaving {
+                name: &self.name,
+                door: self.door.as_fd(),
+                listeners: state.collect(),
+                log: store,
+                tickets: &tickets,
+                workers,
+            })
+        })
+    }
+
+    async fn answer(self: Rc<Supervisor>, stream: UnixStream) -> io::Result<()> {
+        match ipc::welcome(&stream).await? {
+            Some(Purpose::Worker { slot, process }) => self.attend(&stream, slot, process).await,
+            Some(Purpose::Failed { process, error }) => {
+                self.tell(WorkerEvent::Failed { process, error });
+                Ok(())
+            }
+            Some(Purpose::Listeners) => self.pass_listeners(&stream).await,
+            Some(Purpose::Log) => self.log.clone().serve(stream).await,
+            None => Ok(()),
+        }
+    }
+
+    fn tell(&self, event: WorkerEvent) {
+        // The receiver lives as long as this does.
+        let _ = self.told.unbounded_send(event);
+    }
+
+    async fn pass_listeners(&self, stream: &UnixStream) -> io::Result<()> {
+        // The list may change meanwhile.
+        let all: io::Result<Vec<_>> = self
+            .listeners
+            .borrow()
+            .iter()
+            .map(|(address, bound)| Ok((address.clone(), bound.as_fd().try_clone_to_owned()?)))
+            .collect();
+        let encode = |head: &ListenerHead| postcard::to_allocvec(head).map_err(io::Error::other);
+        for (address, socket) in all? {
+            let _: Option<()> = ipc::receive(stream).await?;
+            let head = encode(&ListenerHead { address: Some(address.to_string()) })?;
+            stream.send_with_fds(&head, &[socket.as_fd()]).await?;
+        }
+        let _: Option<()> = ipc::receive(stream).await?;
+        stream.send_with_fds(&encode(&ListenerHead { address: None })?, &[]).await?;
+        Ok(())
+    }
+
+    /// Exchanges messages with a worker until one of both ends.
+    async fn attend(&self, stream: &UnixStream, slot: u32, process: u32) -> io::Result<()> {
+        let (outgoing, mut messages) = mpsc::unbounded();
+        let tickets = self.tickets.borrow().to_vec();
+        if !tickets.is_empty() {
+            // It is there, and empty.
+            let _ = outgoing.unbounded_send(ToWorker::Tickets(tickets));
+        }
+        let id = self.next_id();
+        self.members
+            .borrow_mut()
+            .insert(id, Member { slot, process, outgoing, unanswered: Cell::new(0) });
+        let reads = async {
+            while let Some(message) = ipc::receive(stream).await? {
+                self.take(id, message);
+            }
+            Ok(())
+        };
+        let writes = async {
+            while let Some(message) = messages.next().await {
+                ipc::send(stream, &message).await?;
+            }
+            Ok(())
+        };
+        let outcome = future::or(reads, writes).await;
+        self.members.borrow_mut().remove(&id);
+        // Nobody waits for its answers.
+        let questions: Vec<u64> = self.asked.borrow().keys().copied().collect();
+        questions.into_iter().for_each(|question| self.answered(question, id, None));
+        outcome
+    }
+
+    fn next_id(&self) -> u64 {
+        self.next.replace(self.next.get() + 1)
+    }
+
+    /// Takes a message from the worker of a connection.
+    fn take(&self, member: u64, message: FromWorker) {
+        let members = self.members.borrow();
+        let Some(known) = members.get(&member) else { return };
+        let Member { slot, process, outgoing, unanswered } = known;
+        let (slot, process) = (*slot, *process);
+        match message {
+            FromWorker::Ready { fronts, roots } => {
+                self.tell(WorkerEvent::Ready { slot, process, fronts, roots });
+            }
+            FromWorker::Reloaded(outcome) => self.tell(WorkerEvent::Reloaded { process, outcome }),
+            FromWorker::Counters { id, bytes } => {
+                unanswered.set(unanswered.get().saturating_sub(1));
+                self.answered(id, member, Some((slot, bytes)));
+            }
+            FromWorker::Collect { id } => {
+                let (workers, outgoing) = (self.workers.clone(), outgoing.clone());
+                spawn(async move {
+                    let all = workers.ask(Kind::Overview).await;
+                    let all = all.into_iter().map(|(_, bytes)| bytes).collect();
+                    // It may have gone.
+                    let _ = outgoing.unbounded_send(ToWorker::Collected { id, all });
+                })
+                .detach();
+            }
+            FromWorker::Tickets(record) => self.share_tickets(member, record),
+        }
+    }
+
+    /// Makes the secrets of one worker those of all. The first one of two that have made new ones at
+    /// the same time wins: the other one is told.
+    fn share_tickets(&self, from: u64, record: Vec<u8>) {
+        let mut tickets = self.tickets.borrow_mut();
+        let is_newer = certificates::is_newer(&record, &tickets);
+        if is_newer {
+            *tickets = record.into();
+        }
+        for (id, member) in self.members.borrow().iter() {
+            // All others get the new ones, or this one those that there are.
+            if (*id == from) != is_newer {
+                // It may be about to go.
+                let _ = member.outgoing.unbounded_send(ToWorker::Tickets(tickets.to_vec()));
+            }
+        }
+    }
+
+    /// Notes the answer of a worker with its place, or that there will be none.
+    fn answered(&self, id: u64, member: u64, answer: Option<(u32, Vec<u8>)>) {
+        let mut asked = self.asked.borrow_mut();
+        let Some(question) = asked.get_mut(&id) else { return };
+        let Some(index) = question.missing.iter().position(|other| *other == member) else {
+            return;
+        };
+        question.missing.swap_remove(index);
+        question.answers.extend(answer);
+        if question.missing.is_empty()
+            && let Some(waker) = question.waker.take()
+        {
+            // Who waits may have given up.
+            let _ = waker.send(());
+        }
+    }
+
+    /// Asks all workers, and returns the answers in the order of their places.
+    async fn collect(&self, kind: Kind) -> Answers {
+        let id = self.next_id();
+        let (waker, done) = oneshot::channel();
+        let mut missing = Vec::new();
+        for (connection, member) in self.members.borrow().iter() {
+            let is_asked = member.unanswered.get() < UNANSWERED
+                && member.outgoing.unbounded_send(ToWorker::Count { id, kind }).is_ok();
+            if is_asked {
+                member.unanswered.set(member.unanswered.get() + 1);
+                missing.push(*connection);
+            }
+        }
+        if missing.is_empty() {
+            return Vec::new();
+        }
+        let question = Asked { missing, answers: Vec::new(), waker: Some(waker) };
+        self.asked.borrow_mut().insert(id, question);
+        let _ = time::timeout(PATIENCE, done).await;
+        let answers = self.asked.borrow_mut().remove(&id).map(|question| question.answers);
+        let mut answers = answers.unwrap_or_default();
+        answers.sort_by_key(|(slot, _)| *slot);
+        answers
+    }
+}
