@@ -16,6 +16,7 @@ use crate::idle::experiment::Idle;
 use crate::idle::ramp::experiment::IdleRamp;
 use crate::keep::experiment::Keep;
 use crate::latency::experiment::{AtrLatency, MixLatency};
+use crate::million::experiment::Million;
 use crate::mix::experiment::Mix;
 use crate::models::experiment::Models;
 use crate::output::present;
@@ -29,8 +30,8 @@ use crate::wake::experiment::Wake;
 use crate::zombies::experiment::Zombies;
 use crate::{
     Error, Result, all, atr, citation, cluster, comparison, echo, fanout, files, gate, herd, http,
-    idle, keep, mix, models, output, png, registrations, relay, ring, statistics, targets, threads,
-    timers, verify, wake, zombies,
+    idle, keep, million, mix, models, output, png, registrations, relay, ring, statistics, targets,
+    threads, timers, verify, wake, zombies,
 };
 
 /// The laboratory of superpoll: experiments that compare ways to watch descriptors, on this
@@ -87,6 +88,9 @@ enum Command {
     /// Three servers with the messages of one Redis, and subscribers that check every message while a
     /// part fails
     Cluster(cluster::Options),
+    /// As many idle connections at once as the machine allows, over many processes: memory, a message to
+    /// all, and a crash
+    Million(million::Options),
     /// Checks whether an operation of a core path takes more instructions or system calls than
     /// stored
     Gate(gate::Options),
@@ -154,6 +158,7 @@ fn run(command: Command) -> Result<()> {
         Command::Fanout(options) => present::<Fanout>(&options),
         Command::Keep(options) => present::<Keep>(&options),
         Command::Cluster(options) => present::<Cluster>(&options),
+        Command::Million(options) => present::<Million>(&options),
         Command::Gate(options) => gate::run(&options),
         Command::Targets(options) => {
             let record = targets::run(&options, |what| note(&format!("measuring {what}")))?;

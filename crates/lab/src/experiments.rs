@@ -138,10 +138,11 @@ experiments! {
     fanout: fanout::experiment::Fanout as "fanout",
     sit: keep::experiment::Keep as "sit",
     cluster: cluster::experiment::Cluster as "cluster",
+    million: million::experiment::Million as "million",
 }
 
 crate::options::commands! {
-    atr cluster echo fanout files herd http idle keep mix models registrations relay ring threads timers wake zombies
+    atr cluster echo fanout files herd http idle keep million mix models registrations relay ring threads timers wake zombies
 }
 
 /// Returns the rows of a record; none if its experiment was not run.

@@ -55,6 +55,7 @@ mod latency;
 mod limits;
 mod load;
 mod measure;
+mod million;
 mod mix;
 mod models;
 mod options;

@@ -27,17 +27,22 @@ pub(crate) struct Memory {
 /// Waits until the memory of these processes no longer changes, for at least `least_ns`, and reads
 /// it.
 pub(crate) fn at_rest(pids: &[i32], least_ns: u64) -> Result<Memory> {
+    let user = settled(least_ns, || pids.iter().map(|&pid| own(pid)).sum())?;
+    Ok(Memory { user, ..of_machine()? })
+}
+
+/// Waits for at least `least_ns`, until a size no longer changes, and returns it.
+pub(crate) fn settled(least_ns: u64, size: impl Fn() -> Result<u64>) -> Result<u64> {
     process::sleep(least_ns);
     let begun = process::now();
-    let all = || pids.iter().map(|&pid| own(pid)).sum::<Result<u64>>();
-    let (mut same, mut last) = (0, all()?);
+    let (mut same, mut last) = (0, size()?);
     while same < LOOKS && process::now() - begun < PATIENCE_NS {
         process::sleep(PAUSE_NS);
-        let now = all()?;
+        let now = size()?;
         same = if now == last { same + 1 } else { 0 };
         last = now;
     }
-    Ok(Memory { user: last, ..of_machine()? })
+    Ok(last)
 }
 
 /// Waits for at least `least_ns`, until the memory of no group of processes changes any more, and
@@ -65,6 +70,11 @@ pub(crate) fn shares_at_rest(groups: &[Vec<i32>], least_ns: u64) -> Vec<Result<u
 pub(crate) fn of_machine() -> Result<Memory> {
     let slab = field(&record::read("/proc/meminfo")?, "Slab:").unwrap_or(0);
     Ok(Memory { user: 0, slab, sockets: pages(&record::read("/proc/net/sockstat")?) * 4096 })
+}
+
+/// Returns the memory of a process that is no file's, in bytes: heap, stacks, and written data.
+pub(crate) fn anonymous(pid: i32) -> Result<u64> {
+    of_process(pid, "Anonymous:")
 }
 
 fn own(pid: i32) -> Result<u64> {

@@ -14,6 +14,7 @@ mod idle;
 mod interrupt;
 mod keep;
 mod latency;
+mod million;
 mod mix;
 mod models;
 #[path = "../program/mod.rs"]

@@ -1,0 +1,304 @@
+//! The processes of the server, each with a keeper: `superpoll serve` and `superpoll keep`, as a user
+//! starts them.
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use superpoll_keeper::KeeperLink;
+use tempfile::TempDir;
+
+use crate::error::{Doing, Error, Result};
+use crate::http::BODY;
+use crate::million::CHANNEL;
+use crate::record::write;
+use crate::server::{ProcessOptions, Server, memory, program};
+use crate::sys::process;
+
+/// How long a keeper may take to listen, and connections to be parked.
+const STARTING: Duration = Duration::from_secs(10);
+const PARKING: Duration = Duration::from_secs(120);
+
+/// How long an answer may take; a publication is answered after the server has begun to send the
+/// message to thousands of subscribers.
+const ANSWERING: Duration = Duration::from_secs(60);
+
+/// How long a connection is silent before it is parked.
+const PARK: &str = "100ms";
+
+const NAME: &str = "superpoll serve";
+
+const PROCESS: ProcessOptions = ProcessOptions { processor: None, second_thread: false };
+
+/// Anonymous memory, in bytes, or processor time, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Use {
+    /// That of all servers.
+    pub servers: u64,
+    /// That of all keepers.
+    pub keepers: u64,
+}
+
+impl Use {
+    /// Returns the growth since a time before, over a number of things.
+    pub(super) fn since(self, before: Use, count: usize) -> (f64, f64) {
+        let each = |now: u64, before: u64| (now as f64 - before as f64) / count.max(1) as f64;
+        (each(self.servers, before.servers), each(self.keepers, before.keepers))
+    }
+}
+
+#[derive(Debug)]
+struct Member {
+    port: u16,
+    /// The processor time of its processes that have been killed.
+    spent_ns: u64,
+    server: Option<Server>,
+    keeper: Option<Server>,
+}
+
+/// All processes of the server.
+#[derive(Debug)]
+pub(super) struct Fleet {
+    members: Vec<Member>,
+    has_keepers: bool,
+    folder: TempDir,
+}
+
+impl Fleet {
+    /// Chooses the ports of so many servers, and starts none.
+    pub(super) fn new(processes: usize, has_keepers: bool) -> Result<Fleet> {
+        let folder = program::folder("million")?;
+        let root = folder.path().join("root");
+        std::fs::create_dir(&root)
+            .and_then(|()| std::fs::write(root.join("index.html"), BODY))
+            .doing(format_args!("writing into {}", root.display()))?;
+        let member =
+            |_| Ok(Member { port: program::free_port()?, spent_ns: 0, server: None, keeper: None });
+        let members = (0..processes).map(member).collect::<Result<_>>()?;
+        Ok(Fleet { members, has_keepers, folder })
+    }
+
+    /// Returns the port to which the clients of this number connect.
+    pub(super) fn port(&self, clients: usize) -> u16 {
+        self.members[clients % self.members.len()].port
+    }
+
+    /// Starts all processes.
+    pub(super) fn start(&mut self) -> Result<()> {
+        for number in 0..self.members.len() {
+            if self.has_keepers {
+                self.members[number].keeper = Some(start_keeper(&self.keeper_path(number))?);
+            }
+            self.start_server(number)?;
+        }
+        Ok(())
+    }
+
+    fn keeper_path(&self, number: usize) -> PathBuf {
+        self.folder.path().join(format!("keeper.{number}"))
+    }
+
+    fn start_server(&mut self, number: usize) -> Result<()> {
+        let port = self.members[number].port;
+        let file = self.folder.path().join(format!("server-{number}.toml"));
+        write(&file, &configuration(port, &self.folder.path().join("root")))?;
+        let (file, keeper) = (text(&file), text(&self.keeper_path(number)));
+        // Statistics sockets of killed servers would be left in a folder of the user's.
+        let mut arguments = vec!["serve", "-c", &file, "--stats", "off"];
+        if self.has_keepers {
+            arguments.extend(["--keeper", &keeper]);
+        }
+        let (server, _) = program::superpoll(NAME, PROCESS, &arguments)?;
+        self.members[number].server = Some(server);
+        Ok(())
+    }
+
+    /// Kills the first server and starts another one in its place. Returns the nanoseconds from the
+    /// kill until that has answered a request.
+    pub(super) fn crash(&mut self) -> Result<u64> {
+        let begun = process::now();
+        let first = &mut self.members[0];
+        if let Some(server) = first.server.take() {
+            first.spent_ns += server.processor_time()?;
+            // Dropping kills it, and waits for its end.
+            drop(server);
+        }
+        self.start_server(0)?;
+        get(self.members[0].port, "/")?;
+        Ok(process::now() - begun)
+    }
+
+    /// Publishes a message at every server. The channels are each server's own.
+    pub(super) fn publish(&self, message: &str) -> Result<()> {
+        let failed = |e: io::Error| wrong(format!("a publication failed: {e}"));
+        let request = format!(
+            "POST {CHANNEL} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\
+             content-length: {}\r\n\r\n{message}",
+            message.len()
+        );
+        let mut streams = Vec::new();
+        for member in &self.members {
+            streams.push(connect(member.port).map_err(failed)?);
+        }
+        for stream in &mut streams {
+            stream.write_all(request.as_bytes()).map_err(failed)?;
+        }
+        for mut stream in streams {
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).map_err(failed)?;
+            if !answer.starts_with("HTTP/1.1 201 ") {
+                return Err(wrong(format!("a publication was answered {answer:?}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until so many connections are parked, and watched by a keeper if there are any.
+    pub(super) fn until_parked(&self, connections: usize) -> Result<()> {
+        let name = if self.has_keepers { "connections_away" } else { "connections_parked" };
+        let begun = Instant::now();
+        loop {
+            let mut parked = 0;
+            for member in &self.members {
+                parked += gauge(&get(member.port, "/metrics")?, name);
+            }
+            if parked >= connections {
+                return Ok(());
+            }
+            if begun.elapsed() > PARKING {
+                let found = format!("{parked} of {connections} idle connections were parked");
+                return Err(wrong(found));
+            }
+            process::sleep(500_000_000);
+        }
+    }
+
+    /// Returns the anonymous memory when it no longer changes, in bytes.
+    pub(super) fn memory(&self, least_ns: u64) -> Result<Use> {
+        memory::settled(least_ns, || self.sum(memory_of).map(|all| all.servers + all.keepers))?;
+        self.sum(memory_of)
+    }
+
+    /// Returns the processor time so far, in nanoseconds.
+    pub(super) fn processor_time(&self) -> Result<Use> {
+        let mut all = self.sum(Server::processor_time)?;
+        all.servers += self.members.iter().map(|member| member.spent_ns).sum::<u64>();
+        Ok(all)
+    }
+
+    fn sum(&self, of: fn(&Server) -> Result<u64>) -> Result<Use> {
+        let mut all = Use::default();
+        for member in &self.members {
+            all.servers += member.server.as_ref().map_or(Ok(0), of)?;
+            all.keepers += member.keeper.as_ref().map_or(Ok(0), of)?;
+        }
+        Ok(all)
+    }
+}
+
+fn memory_of(server: &Server) -> Result<u64> {
+    memory::anonymous(server.pid())
+}
+
+fn wrong(found: impl Into<String>) -> Error {
+    Error::Work { subject: NAME, found: found.into() }
+}
+
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+fn configuration(port: u16, root: &Path) -> String {
+    let mut all = String::new();
+    // Writing to a string succeeds. Nothing but silence may end a connection, nor wake one up.
+    let _ = write!(
+        all,
+        "[[listeners]]\naddress = \"127.0.0.1:{port}\"\n[[hosts]]\n\
+         [[hosts.routes]]\nfiles = {{ root = {:?} }}\n\
+         [[hosts.routes]]\npath = \"{CHANNEL}\"\nchannel = {{ history = 10, poll = \"24h\" }}\n\
+         [timeouts]\npark = \"{PARK}\"\nidle = \"24h\"\nheader = \"24h\"\n[metrics]\n",
+        text(root)
+    );
+    all
+}
+
+fn start_keeper(path: &Path) -> Result<Server> {
+    let command = text(&program::command()?);
+    let (keeper, mut errors) =
+        program::begin("superpoll keep", PROCESS, &command, &["keep", "--listen", &text(path)])?;
+    let begun = Instant::now();
+    while KeeperLink::connect(path).is_err() {
+        if begun.elapsed() > STARTING || keeper.has_ended() {
+            return Err(Error::usage(format!(
+                "superpoll keep did not start: {}",
+                said(&mut errors)
+            )));
+        }
+        process::sleep(2_000_000);
+    }
+    Ok(keeper)
+}
+
+/// Returns the last line of a log.
+fn said(errors: &mut File) -> String {
+    let mut all = String::new();
+    // A log that cannot be read tells nothing.
+    let _ = errors.rewind().and_then(|()| errors.read_to_string(&mut all));
+    all.lines().last().unwrap_or("it said nothing").to_owned()
+}
+
+fn connect(port: u16) -> io::Result<TcpStream> {
+    let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+    stream.set_read_timeout(Some(ANSWERING))?;
+    Ok(stream)
+}
+
+/// Returns the answer to a request on a connection of its own.
+fn get(port: u16, path: &str) -> Result<String> {
+    let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
+    let answer = connect(port).and_then(|mut stream| {
+        stream.write_all(request.as_bytes())?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).map(|_| answer)
+    });
+    match answer {
+        Ok(answer) if answer.starts_with("HTTP/1.1 200 ") => Ok(answer),
+        Ok(answer) => Err(wrong(format!("GET {path} was answered {answer:?}"))),
+        Err(error) => Err(wrong(format!("GET {path} was not answered: {error}"))),
+    }
+}
+
+/// Returns a gauge of the server's metrics, the sum over its workers.
+fn gauge(metrics: &str, name: &str) -> usize {
+    let values = metrics.lines().filter_map(|line| {
+        let rest = line.strip_prefix("superpoll_")?.strip_prefix(name)?;
+        let is_this = rest.starts_with(['{', ' ']);
+        is_this.then(|| rest.rsplit(' ').next()?.parse::<f64>().ok())?
+    });
+    values.sum::<f64>() as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gauges_are_summed_over_workers() {
+        let text = "HTTP/1.1 200 OK\r\n\r\n# HELP superpoll_connections_away x 9\n\
+                    superpoll_connections_away{worker=\"0\"} 20\n\
+                    superpoll_connections_away{worker=\"1\"} 3.0\n\
+                    superpoll_connections_away_more 5\nsuperpoll_connections_parked 7\n";
+        assert_eq!(gauge(text, "connections_away"), 23);
+        assert_eq!(gauge(text, "connections_parked"), 7);
+        assert_eq!(gauge(text, "absent"), 0);
+    }
+
+    #[test]
+    fn growth_is_counted_apart() {
+        let now = Use { servers: 700, keepers: 90 };
+        assert_eq!(now.since(Use { servers: 100, keepers: 100 }, 10), (60.0, -1.0));
+    }
+}
