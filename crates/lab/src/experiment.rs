@@ -34,7 +34,8 @@ pub(crate) trait Experiment: Sized {
     const QUICK: &'static str;
     /// The words after `superpoll-lab` of a run that takes its time.
     const FULL: &'static str;
-    /// Whether `superpoll-lab all` runs it: not if it needs a program that few machines have.
+    /// Whether `superpoll-lab all` runs it: not if it needs a program that few machines have, or
+    /// the whole machine.
     const IS_IN_ALL: bool = true;
     /// The measured quantity, in a line above the printed tables; empty where the tables name it.
     const MEASURED: &'static str = "";

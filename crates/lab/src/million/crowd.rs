@@ -29,7 +29,7 @@ const EVENTS: usize = 512;
 pub(super) enum Order {
     /// Open connections.
     Open(Opening),
-    /// Count the open connections, all of which have to be silent.
+    /// Count the open connections. All of them must be silent.
     Count,
     /// Send a request on each connection, with at most this many under way.
     Ask(usize),
@@ -52,7 +52,7 @@ pub(super) struct Opening {
     pub in_flight: usize,
 }
 
-/// What became of an order.
+/// The outcome of an order.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct Report {
     /// Connections that are open now.
@@ -317,7 +317,7 @@ impl Crowd {
         }
     }
 
-    /// Waits for events, and returns how many came. `expected` is what connections wait for.
+    /// Waits for events, and returns their number. Connections wait for the bytes `expected`.
     fn turn(&mut self, expected: Option<&Expected>, milliseconds: i32) -> Result<usize> {
         let mut events = [epoll::Raw { events: 0, u64: 0 }; EVENTS];
         let ready = epoll::wait_for(self.set.as_raw_fd(), &mut events, milliseconds);

@@ -8,7 +8,7 @@
 //!
 //! When all connections are parked, memory and processor time are read. Then a message is published to
 //! all subscribers, a server is killed and started again with the same keeper, and every connection
-//! has to answer or to receive another message, once. The folder `/proc/PID/fd` is never read: a look
+//! must answer, or receive another message, once. The folder `/proc/PID/fd` is never read: a look
 //! there makes the kernel hold memory for each descriptor.
 //!
 //! `plan.rs` checks the options and finds the limit, `fleet.rs` has the servers and their keepers,
@@ -71,7 +71,7 @@ pub(crate) struct Row {
     pub kind: String,
     /// Connections that were open at once.
     pub connections: usize,
-    /// Connections that were to be opened.
+    /// The number of connections that the run asked for.
     pub asked: usize,
     /// Why there were no more: `asked`, `memory`, `files`, `processes`, `watches`, `descriptors`,
     /// `time`, `interrupted` or `refused`.

@@ -39,7 +39,7 @@ pub(super) struct Stage<'a> {
     open: Vec<usize>,
     messages: usize,
     row: Row,
-    /// What went wrong.
+    /// Failures, in words.
     pub complaints: Vec<String>,
 }
 
