@@ -24,7 +24,7 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve files, channels and other servers by HTTP, to idle and busy connections
-    Serve(serve::Options),
+    Serve(Box<serve::Options>),
     /// Relay connections from one address to another, TCP or Unix
     Proxy(proxy::Options),
     /// Keep idle connections while servers come and go

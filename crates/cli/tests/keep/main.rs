@@ -8,6 +8,7 @@ mod mercure;
 mod mishaps;
 mod names;
 mod presence;
+mod processes;
 #[path = "../program/mod.rs"]
 mod program;
 mod publication;

@@ -11,6 +11,7 @@ mod load;
 mod logs;
 mod pauses;
 mod peers;
+mod processes;
 #[path = "../program/mod.rs"]
 mod program;
 mod refusals;

@@ -45,6 +45,34 @@ pub(crate) fn signal(child: &Child, name: &str) {
     assert!(status.unwrap().success());
 }
 
+/// Returns the state of a process and the number of its parent; `None`: there is no such process.
+fn state(process: u32) -> Option<(String, u32)> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    let mut fields = stat.rsplit(')').next()?.split_whitespace();
+    Some((fields.next()?.to_owned(), fields.next()?.parse().ok()?))
+}
+
+/// Whether a process has ended, awaited or not.
+pub(crate) fn has_ended(process: u32) -> bool {
+    state(process).is_none_or(|(state, _)| state == "Z" || state == "X")
+}
+
+/// Returns the numbers of the processes that a process has started and that have not ended.
+pub(crate) fn children(process: u32) -> Vec<u32> {
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let is_child = |number: &u32| {
+        !has_ended(*number) && state(*number).is_some_and(|(_, parent)| parent == process)
+    };
+    let mut found: Vec<u32> = numbers.filter(is_child).collect();
+    found.sort_unstable();
+    found
+}
+
+pub(crate) fn kill(process: u32, name: &str) {
+    run(Command::new("kill").args([&format!("-{name}"), &process.to_string()]));
+}
+
 /// Runs a program that must succeed, and returns its output.
 pub(crate) fn run(command: &mut Command) -> String {
     let output = command.output().unwrap();
@@ -151,6 +179,16 @@ impl Server {
 
     pub(crate) fn child(&self) -> &Child {
         &self.child.0
+    }
+
+    /// Returns the numbers of its workers, once there are so many.
+    pub(crate) fn workers(&self, count: usize) -> Vec<u32> {
+        let mut found = Vec::new();
+        until("it has so many workers", || {
+            found = children(self.child().id());
+            found.len() == count
+        });
+        found
     }
 
     /// Returns its standard error so far.

@@ -210,7 +210,7 @@ impl<'a> Check<'a> {
                 self.wrong(metrics.span(), format!("{what}, expected two"));
             }
         }
-        Config {
+        let config = Config {
             server: self.process(raw.server),
             listeners,
             hosts,
@@ -231,7 +231,14 @@ impl<'a> Check<'a> {
             keeper: raw.keeper.map(|keeper| self.keeper(keeper)),
             broker: raw.broker.and_then(|broker| self.broker(broker)),
             warnings: Vec::new(),
+        };
+        if config.server.processes.get() > 1
+            && let Some(what) = config.conflict_with_processes()
+        {
+            let place = place::of(self.tree, &["server", "processes"]);
+            self.wrong(place, what);
         }
+        config
     }
 
     fn keeper(&mut self, raw: raw::Keeper) -> Keeper {

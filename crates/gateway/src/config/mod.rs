@@ -21,6 +21,7 @@ mod model;
 mod origins;
 mod overlap;
 mod place;
+mod processes;
 mod publish_rate;
 mod raw;
 mod rights;
@@ -48,6 +49,7 @@ pub use self::model::{
     UpstreamTls,
 };
 pub use self::origins::Origins;
+pub use self::processes::parse_processes;
 pub use self::publish_rate::PublishRate;
 pub(crate) use self::rights::is_private;
 pub use self::rights::{AuthorizeRule, KeySource, Right, TokenRule};

@@ -14,6 +14,7 @@ use super::broker::Broker;
 use super::encryption::{Https, Tls};
 use super::logs::{AccessLog, Log, Metrics};
 use super::origins::Origins;
+use super::processes;
 use super::publish_rate::{self, PublishRate};
 use super::rights::{self, AuthorizeRule, Right, TokenRule};
 use super::scalar;
@@ -94,6 +95,10 @@ pub struct Process {
     /// Default: 1.
     #[serde(deserialize_with = "scalar::workers")]
     pub workers: NonZeroUsize,
+    /// The number of processes that are this one server, each with its own workers; at most 1024.
+    /// Only the command `superpoll serve` looks at it. Default: 1.
+    #[serde(deserialize_with = "processes::processes")]
+    pub processes: NonZeroUsize,
     /// The back-end that watches the connections: `select`, `poll`, `epoll`, `adaptive`, `uring` or
     /// `auto`. Default: the value of `SUPERPOLL_BACKEND`, else `adaptive`.
     #[serde(deserialize_with = "scalar::some_backend")]
@@ -110,6 +115,7 @@ impl Default for Process {
     fn default() -> Process {
         Process {
             workers: NonZeroUsize::MIN,
+            processes: NonZeroUsize::MIN,
             backend: None,
             page: None,
             stats: socket::SocketPath::Default,

@@ -13,6 +13,12 @@ pub(super) fn within(tree: &DeTable<'_>, table: &Range<usize>, keys: &[&str]) ->
     value.map_or_else(|| table.clone(), Spanned::span)
 }
 
+/// Returns the place of a value that the text has.
+pub(super) fn of(tree: &DeTable<'_>, keys: &[&str]) -> Range<usize> {
+    let [first, others @ ..] = keys else { return 0..0 };
+    tree.get(*first).map_or(0..0, |value| within(tree, &value.span(), others))
+}
+
 /// Returns the value at a place.
 fn find<'a>(table: &'a DeTable<'a>, place: &Range<usize>) -> Option<&'a Spanned<DeValue<'a>>> {
     table.values().find_map(|value| find_in(value, place))

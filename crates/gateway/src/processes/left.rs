@@ -1,7 +1,7 @@
 //! The state of a supervisor across the replacement of its program, in a file in memory.
 //!
 //! Descriptors stay open and keep their numbers, which are in the file, and so is the log. The
-//! number of the file's own descriptor is in the environment, in [`VARIABLE`].
+//! number of the file's own descriptor is in the environment, in [`Left::VARIABLE`].
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
@@ -14,9 +14,6 @@ use serde::{Deserialize, Serialize};
 use crate::address::Address;
 use crate::broker::local::store::Store;
 use crate::sys;
-
-/// The variable with the number of the file's descriptor.
-const VARIABLE: &str = "SUPERPOLL_SUPERVISOR";
 
 /// The same in numbers and texts.
 #[derive(Serialize, Deserialize)]
@@ -107,7 +104,7 @@ impl Leave {
     /// Returns the variable that the next program finds the file by, and its value.
     #[must_use]
     pub fn variable(&self) -> (&'static str, String) {
-        (VARIABLE, self.file.as_fd().as_raw_fd().to_string())
+        (Left::VARIABLE, self.file.as_fd().as_raw_fd().to_string())
     }
 }
 
@@ -117,15 +114,19 @@ fn wrong(what: String) -> io::Error {
 }
 
 impl Left {
+    /// The variable with the number of the file's descriptor. It is for the supervisor alone.
+    pub const VARIABLE: &str = "SUPERPOLL_SUPERVISOR";
+
     /// Takes the state that the program before has left in this process, if it has.
     ///
     /// # Errors
     ///
     /// If the file cannot be read.
     pub fn take() -> io::Result<Option<Left>> {
-        let Some(number) = std::env::var_os(VARIABLE) else { return Ok(None) };
+        let Some(number) = std::env::var_os(Left::VARIABLE) else { return Ok(None) };
         let number = number.to_str().and_then(|number| number.parse::<RawFd>().ok());
-        Left::of(number.ok_or_else(|| wrong(format!("{VARIABLE} has no number")))?).map(Some)
+        Left::of(number.ok_or_else(|| wrong(format!("{} has no number", Left::VARIABLE)))?)
+            .map(Some)
     }
 
     /// Takes the state in the file of a descriptor.
@@ -176,18 +177,19 @@ mod tests {
             socket.display()
         );
         let config = Config::parse("test.toml", &text).unwrap();
-        let before = Supervisor::new(&config, Inherited::default(), None).unwrap();
+        let before = Supervisor::new(&config, Inherited::default()).unwrap();
         let [tcp, _] = &before.addresses()[..] else { panic!("two listeners") };
         let tcp = tcp.clone();
         let leave = before.leave(vec![(0, 7), (1, 8)]).unwrap();
         let (name, number) = leave.variable();
-        assert_eq!(name, VARIABLE);
+        assert_eq!(name, Left::VARIABLE);
         // As if the program was replaced: nothing is closed, and nothing runs.
         let place = before.place(3);
         std::mem::forget((before, leave));
         let left = Left::of(number.parse().unwrap()).unwrap();
         assert_eq!(left.workers, [(0, 7), (1, 8)]);
-        let after = Supervisor::new(&config, Inherited::default(), Some(left)).unwrap();
+        let after = Supervisor::resume(left).unwrap();
+        after.change(&config).unwrap();
         assert_eq!(after.place(3), place);
         assert_eq!(after.addresses()[0], tcp);
         let Address::Tcp { host: Some(host), port } = tcp else { panic!("it is TCP") };

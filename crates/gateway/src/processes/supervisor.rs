@@ -162,43 +162,61 @@ fn most_bytes(config: &Config) -> u64 {
     bytes.fold(0, u64::saturating_add)
 }
 
+fn cannot(error: io::Error) -> Error {
+    failed(format!("listening for workers: {error}"))
+}
+
 impl Supervisor {
     /// Listens on the addresses of a configuration, on `inherited` sockets where there are some.
     ///
     /// # Errors
     ///
     /// If an address is not available; if a socket was passed on whose address no listener has.
-    pub fn new(config: &Config, inherited: Inherited, left: Option<Left>) -> Result<Self, Error> {
+    pub fn new(config: &Config, inherited: Inherited) -> Result<Self, Error> {
+        let name = name()?;
+        let address = ipc::address(&name).map_err(cannot)?;
+        let door = std::os::unix::net::UnixListener::bind_addr(&address).map_err(cannot)?;
+        let supervisor =
+            Supervisor::of(name, door, Vec::new(), Store::new(0), Zeroizing::default())?;
+        supervisor.inherited.replace(inherited);
+        supervisor.change(config)?;
+        supervisor.inherited.borrow().all_used().map_err(failed)?;
+        Ok(supervisor)
+    }
+
+    /// Goes on with the state that the program before has left in this process. Call
+    /// [`change`](Supervisor::change) next, as the configuration may be another one.
+    ///
+    /// # Errors
+    ///
+    /// The system's error.
+    pub fn resume(left: Left) -> Result<Self, Error> {
+        let listeners: io::Result<Vec<_>> = left
+            .listeners
+            .into_iter()
+            .map(|(address, socket, has_file)| Ok((address, Bound::left(socket, has_file)?)))
+            .collect();
+        let listeners = listeners.map_err(cannot)?;
+        listeners.iter().for_each(|(_, bound)| bound.own(true));
+        Supervisor::of(left.name, left.door.into(), listeners, left.log, left.tickets.into())
+    }
+
+    fn of(
+        name: String,
+        door: std::os::unix::net::UnixListener,
+        listeners: Vec<(Address, Bound)>,
+        log: Store,
+        tickets: Zeroizing<Vec<u8>>,
+    ) -> Result<Self, Error> {
+        door.set_nonblocking(true).map_err(cannot)?;
         let (told, events) = mpsc::unbounded();
         let (ask, questions) = mpsc::unbounded();
-        let cannot = |error: io::Error| failed(format!("listening for workers: {error}"));
-        let (name, door, listeners, store, tickets) = match left {
-            Some(left) => {
-                let listeners: io::Result<Vec<_>> = left
-                    .listeners
-                    .into_iter()
-                    .map(|(address, socket, has_file)| {
-                        Ok((address, Bound::left(socket, has_file)?))
-                    })
-                    .collect();
-                let listeners = listeners.map_err(cannot)?;
-                listeners.iter().for_each(|(_, bound)| bound.own(true));
-                (left.name, left.door.into(), listeners, left.log, left.tickets.into())
-            }
-            None => {
-                let name = name()?;
-                let address = ipc::address(&name).map_err(cannot)?;
-                let door = std::os::unix::net::UnixListener::bind_addr(&address).map_err(cannot)?;
-                (name, door, Vec::new(), Store::new(0), Zeroizing::default())
-            }
-        };
-        door.set_nonblocking(true).map_err(cannot)?;
-        let supervisor = Supervisor {
+        Ok(Supervisor {
             name,
             door,
             listeners: RefCell::new(listeners),
-            inherited: RefCell::new(inherited),
-            log: Rc::new(LogService::new(store)),
+            inherited: RefCell::default(),
+            log: Rc::new(LogService::new(log)),
             members: RefCell::default(),
             asked: RefCell::default(),
             next: Cell::new(0),
@@ -207,10 +225,7 @@ impl Supervisor {
             events: RefCell::new(events),
             questions: RefCell::new(Some(questions)),
             workers: Workers(ask),
-        };
-        supervisor.change(config)?;
-        supervisor.inherited.borrow().all_used().map_err(failed)?;
-        Ok(supervisor)
+        })
     }
 
     /// Listens on the addresses of another configuration, and no longer on those that only the one

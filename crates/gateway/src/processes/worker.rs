@@ -257,6 +257,11 @@ async fn introduce(place: &WorkerPlace) -> io::Result<UnixStream> {
     ipc::connect(&place.name, purpose).await
 }
 
+/// Whether an error says that there is no supervisor, and will not be one.
+fn is_end(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::ConnectionRefused
+}
+
 /// Exchanges messages with the supervisor as long as there is one.
 async fn talk(
     link: Arc<Link>,
@@ -285,7 +290,8 @@ async fn talk(
         stream = loop {
             match introduce(&link.place).await {
                 Ok(stream) => break stream,
-                Err(_) if Instant::now() < end => time::sleep(AGAIN).await,
+                // Its socket stays open while its program is replaced: if nobody listens, it has ended.
+                Err(error) if !is_end(&error) && Instant::now() < end => time::sleep(AGAIN).await,
                 Err(_) => {
                     // A process that is about to end does not listen any more.
                     let _ = lose.send(());

@@ -81,7 +81,7 @@ impl Boss {
         let (placed, place) = mpsc::channel();
         let run = move |ends: Arc<AtomicBool>| {
             let runtime = Runtime::builder().backend(BackendKind::Epoll).build().unwrap();
-            let supervisor = Supervisor::new(&config, Inherited::default(), None).unwrap();
+            let supervisor = Supervisor::new(&config, Inherited::default()).unwrap();
             let supervisor = Rc::new(supervisor);
             placed.send(supervisor.place(0)).unwrap();
             runtime.block_on(async {

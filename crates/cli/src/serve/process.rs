@@ -1,0 +1,302 @@
+//! A process that serves: the only one, or a worker of a supervisor.
+
+use std::error::Error;
+use std::future::pending;
+use std::process::{Child, Command};
+use std::sync::Arc;
+
+use futures_lite::future::or;
+use sd_notify::NotifyState;
+use superpoll::{BackendKind, limits};
+use superpoll_gateway::config::KeeperKind;
+use superpoll_gateway::processes::{Worker, WorkerPlace};
+use superpoll_gateway::serve::Server;
+use superpoll_gateway::telemetry::socket::SocketPath;
+use superpoll_gateway::{Config, ErrorLog, Event, Inherited, Level};
+use superpoll_rt::Runtime;
+use superpoll_rt::signal::{SignalKind, signal};
+
+use super::{
+    Options, announce, called_program, change_log, hide_keys, keeper_of_worker, keeper_socket,
+    notify, notify_reloading, raise_limit, reloaded, report_warnings, runtime, statistics_stay,
+};
+use crate::{keep, stats};
+
+/// The request that a signal, a successor or the supervisor has made of the process.
+enum Asked {
+    End,
+    Change,
+    Upgrade,
+    Yield,
+    /// There is no supervisor any more.
+    Orphaned,
+}
+
+/// Tells the supervisor why this worker ends.
+pub(super) fn report_failure(place: &WorkerPlace, error: &str) {
+    // Without a runtime the supervisor sees only that the process has ended.
+    if let Ok(runtime) = Runtime::builder().backend(BackendKind::Epoll).build() {
+        let _ = runtime.try_block_on(Worker::report_failure(place, error));
+    }
+}
+
+/// Starts the program that will take over, which may be another version by now.
+fn start_successor() -> Result<Child, Box<dyn Error>> {
+    let program = called_program()?;
+    let mut command = Command::new(&program);
+    command.args(std::env::args_os().skip(1).filter(|argument| argument != "--upgrade"));
+    // Sockets that a service manager has passed on belong to this process, which leaves them with
+    // the keeper.
+    command.arg("--upgrade").env_remove("LISTEN_FDS").env_remove("LISTEN_PID");
+    let started = command.spawn();
+    started.map_err(|error| format!("starting {}: {error}", program.display()).into())
+}
+
+/// Logs an error if a successor ends before this process does, which then has no successor.
+fn await_end(mut child: Child, error_log: Arc<ErrorLog>) {
+    let number = child.id();
+    let waits = move || {
+        let status =
+            child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
+        let message = format!("process {number}, which was to take over, has ended: {status}");
+        error_log.write(&Event::new(Level::Error, "upgrade-failed", message));
+    };
+    // Without a thread to spare the end is not reported.
+    let _ = std::thread::Builder::new().name("successor".to_owned()).spawn(waits);
+}
+
+/// Starts a keeper, if the configuration has one of its own process and none is there.
+fn start_keeper(
+    options: &Options,
+    config: &Config,
+    error_log: &ErrorLog,
+) -> Result<(), Box<dyn Error>> {
+    if let Some(socket) = keeper_socket(config)
+        && keep::start(socket, options.dumpable)?
+    {
+        let message = format!("started a keeper at {}", socket.display());
+        error_log.write(&Event::new(Level::Notice, "keeper-started", message));
+    }
+    Ok(())
+}
+
+/// Gives a worker a keeper of its own.
+fn share_keeper(config: &mut Config, place: &WorkerPlace) -> Result<(), String> {
+    if let Some(keeper) = &mut config.keeper
+        && let KeeperKind::Process { socket } = &mut keeper.kind
+    {
+        *socket = keeper_of_worker(socket, place.slot)?;
+    }
+    Ok(())
+}
+
+/// Serves until SIGTERM or SIGINT, until a successor has taken over, or until the supervisor has
+/// ended.
+pub(super) fn run(
+    options: &Options,
+    config: &mut Config,
+    mut inherited: Inherited,
+    error_log: &Arc<ErrorLog>,
+) -> Result<(), Box<dyn Error>> {
+    if let Some(place) = &options.worker {
+        share_keeper(config, place)?;
+        // The supervisor reports a low limit.
+        let _ = limits::raise_descriptors();
+    } else {
+        raise_limit(error_log);
+    }
+    let config = &*config;
+    let runtime = runtime(options, config, options.workers.unwrap_or(config.server.workers))?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hang_up = signal(SignalKind::hangup())?;
+    let mut upgrade = signal(SignalKind::user_defined2())?;
+    let mut worker = None;
+    if let Some(place) = &options.worker {
+        let joined = runtime.try_block_on(Worker::join(place))?;
+        let joined = joined.map_err(|error| format!("joining the supervisor: {error}"))?;
+        worker = Some(joined.0);
+        inherited = joined.1;
+    }
+    let (told, slot) = (error_log.clone(), options.worker.as_ref().map(|place| place.slot));
+    let report = move |event: &Event| match slot {
+        Some(slot) => told.write(&event.clone().with("worker", slot)),
+        None => told.write(event),
+    };
+    start_keeper(options, config, error_log)?;
+    if options.upgrade {
+        inherited = inherited.by_upgrade();
+    }
+    let warn = |what: String| error_log.write(&Event::new(Level::Warning, "no-statistics", what));
+    let place_of = |config: &Config| match &options.worker {
+        // The supervisor's shows all workers.
+        Some(_) => SocketPath::Off,
+        None => options.stats.as_ref().unwrap_or(&config.server.stats).clone(),
+    };
+    let place = place_of(config);
+    let socket = stats::bind(&place, options.upgrade, warn)?;
+    let mut server = Server::start_with(&runtime, config, inherited, report.clone())?;
+    let statistics = stats::open(socket, server.subject(), warn);
+    let mut statistics = stats::Kept::new(place, statistics);
+    match &worker {
+        Some(worker) => worker.report_ready(&server),
+        None => {
+            announce(error_log, server.fronts(), server.roots())?;
+            report_warnings(error_log, config);
+        }
+    }
+    let mut drain = config.timeouts.drain;
+    let left = runtime.try_block_on(async {
+        notify(error_log, &[NotifyState::Ready]);
+        if options.upgrade {
+            // The service manager knows the process from which this one has taken over.
+            notify(error_log, &[NotifyState::MainPid(std::process::id())]);
+        }
+        let (mut successor, mut has_yielded) = (None, false);
+        loop {
+            let ends = async {
+                or(terminate.recv(), interrupt.recv()).await?;
+                std::io::Result::Ok(Asked::End)
+            };
+            let changes = async {
+                hang_up.recv().await?;
+                Ok(Asked::Change)
+            };
+            let upgrades = async {
+                upgrade.recv().await?;
+                Ok(Asked::Upgrade)
+            };
+            let yields = async {
+                server.asked_to_yield().await;
+                Ok(Asked::Yield)
+            };
+            let orphaned = async {
+                match &mut worker {
+                    Some(worker) => worker.lost().await,
+                    None => pending().await,
+                }
+                Ok(Asked::Orphaned)
+            };
+            match or(or(or(ends, changes), or(upgrades, yields)), orphaned).await? {
+                Asked::End => break,
+                Asked::Change => {
+                    let Some(path) = &options.config else { continue };
+                    notify_reloading(error_log);
+                    let outcome = Config::read(path).map_err(|error| error.to_string());
+                    let outcome = match (outcome, &worker) {
+                        (Ok(config), Some(worker)) => {
+                            let given = worker.refresh(&server).await;
+                            given.map(|()| config).map_err(|error| {
+                                format!("taking the listeners of the supervisor: {error}")
+                            })
+                        }
+                        (outcome, _) => outcome,
+                    };
+                    let outcome = outcome.and_then(|config| {
+                        hide_keys(options, &config)?;
+                        let changed = server.change(&runtime, &config);
+                        changed.map_err(|error| error.to_string()).map(|()| config)
+                    });
+                    notify(error_log, &[NotifyState::Ready]);
+                    if let Ok(config) = &outcome {
+                        change_log(error_log, config);
+                        drain = config.timeouts.drain;
+                        if let Err(error) = statistics.change(place_of(config), server.subject()) {
+                            error_log.write(&statistics_stay(&*error));
+                        }
+                    }
+                    if let (Ok(config), None) = (&outcome, &worker) {
+                        report_warnings(error_log, config);
+                        warn_of_processes(options, config, error_log);
+                    }
+                    let outcome = outcome.map(drop);
+                    match &worker {
+                        Some(worker) => worker.report_reload(outcome),
+                        None => error_log.write(&reloaded(path, &outcome)),
+                    }
+                }
+                Asked::Upgrade if worker.is_some() => {
+                    let why = "not upgrading: this process is one of several; send SIGUSR2 to their supervisor";
+                    report(&Event::new(Level::Error, "upgrade-refused", why));
+                }
+                Asked::Upgrade if keeper_socket(config).is_none() => {
+                    let why = "not upgrading: there is no keeper process; \
+                               name one with --keeper, or in [keeper] of the configuration";
+                    error_log.write(&Event::new(Level::Error, "upgrade-refused", why));
+                }
+                Asked::Upgrade => match start_successor() {
+                    Ok(child) => {
+                        let message = format!("upgrading: process {} is to take over", child.id());
+                        error_log.write(&Event::new(Level::Notice, "upgrading", message));
+                        successor = Some(child.id());
+                        await_end(child, error_log.clone());
+                    }
+                    Err(error) => {
+                        let event = Event::new(Level::Error, "upgrade-failed", error.to_string());
+                        error_log.write(&event);
+                    }
+                },
+                Asked::Yield => {
+                    has_yielded = true;
+                    // The manager might look for the process before the successor has named it.
+                    if let Some(number) = successor {
+                        notify(error_log, &[NotifyState::MainPid(number)]);
+                    }
+                    hand_over(&mut server, "another server takes over", &report).await;
+                    break;
+                }
+                Asked::Orphaned => {
+                    if keeper_socket(config).is_some() {
+                        let why = "the supervisor has ended, and idle connections wait for the next one";
+                        hand_over(&mut server, why, &report).await;
+                    } else {
+                        let why = "the supervisor has ended, and so does this worker";
+                        report(&Event::new(Level::Error, "supervisor-lost", why));
+                    }
+                    break;
+                }
+            }
+        }
+        // For a service manager, a server that a successor continues has not stopped.
+        if !has_yielded {
+            notify(error_log, &[NotifyState::Stopping]);
+        }
+        let open = server.connections();
+        let message = format!("draining: asked to end, {open} connections are open");
+        report(&Event::new(Level::Info, "draining", message).with("connections", open));
+        server.stop();
+        // A second signal ends the process at once.
+        let asked = async {
+            let _ = or(terminate.recv(), interrupt.recv()).await;
+            server.connections()
+        };
+        std::io::Result::Ok(or(server.drained(drain), asked).await)
+    })??;
+    let event = match left {
+        0 => Event::new(Level::Info, "ended", "ended, and so have all connections"),
+        left => {
+            let message = format!("closing {left} connections that did not end in time");
+            Event::new(Level::Warning, "ended", message)
+        }
+    };
+    report(&event.with("connections", left));
+    Ok(())
+}
+
+/// Leaves idle connections with the keeper, and logs how many go on with the next server.
+async fn hand_over(server: &mut Server, why: &str, report: &impl Fn(&Event)) {
+    let handed = server.hand_over().await;
+    let (elsewhere, here) = (handed.elsewhere, handed.here);
+    let message = format!("{why}: {elsewhere} connections go on there, {here} end here");
+    let event = Event::new(Level::Notice, "handed-over", message);
+    report(&event.with("connections", here).with("elsewhere", elsewhere));
+}
+
+/// Logs a note if a configuration wants several processes of a server that has one.
+fn warn_of_processes(options: &Options, config: &Config, error_log: &ErrorLog) {
+    if options.processes.unwrap_or(config.server.processes).get() > 1 {
+        let message =
+            "processes: a server of one process goes on as one; end it and start it for several";
+        error_log.write(&Event::new(Level::Warning, "configuration-warning", message));
+    }
+}

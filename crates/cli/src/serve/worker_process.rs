@@ -1,0 +1,152 @@
+//! The processes of workers, as their supervisor starts, signals and awaits them.
+//!
+//! A process is known by its number alone, since the program that replaces a supervisor's has the
+//! children of the one before. The number stays the child's until it is awaited.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
+use superpoll_gateway::Address;
+use superpoll_gateway::processes::{Left, WorkerPlace};
+use superpoll_rt::{AsyncFd, process, time};
+
+use super::called_program;
+
+/// The program that runs here, also if its file was replaced.
+const RUNNING: &str = "/proc/self/exe";
+
+/// How long the check of another program may take.
+const CHECK: Duration = Duration::from_secs(30);
+
+/// The variables of a service manager that are for the supervisor alone.
+const OF_MANAGER: [&str; 2] = ["NOTIFY_SOCKET", "WATCHDOG_USEC"];
+
+/// The variables about its sockets, which are for the first program of a process alone.
+const OF_SOCKETS: [&str; 3] = ["LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"];
+
+/// Returns the path of the program that runs here. Workers are to be of the same version as their
+/// supervisor.
+fn running_program() -> PathBuf {
+    let path = std::env::current_exe().unwrap_or_default();
+    let file = |path: &Path| path.metadata().map(|found| (found.dev(), found.ino())).ok();
+    // By its own path it has its own name in lists of processes.
+    if file(&path).is_some_and(|found| file(Path::new(RUNNING)) == Some(found)) {
+        return path;
+    }
+    PathBuf::from(RUNNING)
+}
+
+fn remove(command: &mut Command, variables: &[&str]) {
+    for variable in variables {
+        command.env_remove(variable);
+    }
+}
+
+fn arguments() -> impl Iterator<Item = OsString> {
+    std::env::args_os().skip(1)
+}
+
+/// Keeps what is for the supervisor alone from a child.
+fn hide_from_child(command: &mut Command) {
+    remove(command, &OF_MANAGER);
+    remove(command, &OF_SOCKETS);
+    remove(command, &[Left::VARIABLE]);
+}
+
+/// Adds the addresses of sockets that a service manager has passed on, unless the arguments have
+/// them.
+fn add_passed(command: &mut Command, passed: &[Address]) {
+    if !arguments().any(|argument| argument == "--passed") {
+        for address in passed {
+            command.arg("--passed").arg(address.to_string());
+        }
+    }
+}
+
+/// Starts a worker, and returns the number of its process.
+///
+/// # Errors
+///
+/// The errors of `fork(2)` and `execve(2)`.
+pub(super) fn start(place: &WorkerPlace, passed: &[Address], upgrades: bool) -> io::Result<u32> {
+    let mut command = Command::new(running_program());
+    if let Ok(name) = called_program() {
+        command.arg0(name);
+    }
+    command.args(arguments()).arg("--worker").arg(place.to_string());
+    if upgrades {
+        command.arg("--upgrade");
+    }
+    add_passed(&mut command, passed);
+    hide_from_child(&mut command);
+    // A signal of the terminal is for the supervisor, which passes it on.
+    command.process_group(0).stdin(Stdio::null());
+    command.spawn().map(|child| child.id())
+}
+
+/// Returns the program that is to replace this one in its process.
+pub(super) fn replacement(passed: &[Address]) -> Result<Command, &'static str> {
+    let mut command = Command::new(called_program()?);
+    command.args(arguments());
+    add_passed(&mut command, passed);
+    // The sockets of the service manager are among those that are left.
+    remove(&mut command, &OF_SOCKETS);
+    Ok(command)
+}
+
+/// Lets the program that is to replace this one check the configuration.
+///
+/// # Errors
+///
+/// The reason for which it would not begin.
+pub(super) async fn check_replacement(passed: &[Address]) -> Result<(), String> {
+    let mut command = replacement(passed)?;
+    let program = command.get_program().display().to_string();
+    command.arg("--check").stdin(Stdio::null());
+    hide_from_child(&mut command);
+    let output = match time::timeout(CHECK, process::output(&mut command)).await {
+        Ok(output) => output.map_err(|error| format!("running {program}: {error}"))?,
+        Err(_) => return Err(format!("{program} --check takes longer than {} s", CHECK.as_secs())),
+    };
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let said = said.trim();
+    let said = said.strip_prefix("superpoll: ").unwrap_or(said);
+    Err(format!("{program} --check: {}: {said}", output.status))
+}
+
+fn pid(process: u32) -> io::Result<Pid> {
+    let number = i32::try_from(process).ok().and_then(Pid::from_raw);
+    number.ok_or_else(|| io::ErrorKind::InvalidInput.into())
+}
+
+/// Waits until a child has ended. Afterwards its number may be another process'.
+///
+/// # Errors
+///
+/// The errors of `pidfd_open(2)` and `waitpid(2)`.
+pub(super) async fn ended(process: u32) -> io::Result<ExitStatus> {
+    let pid = pid(process)?;
+    let watched = AsyncFd::nonblocking(pidfd_open(pid, PidfdFlags::empty())?);
+    loop {
+        let ready = watched.readable().await?;
+        if let Some((_, status)) = waitpid(Some(pid), WaitOptions::NOHANG)? {
+            return Ok(ExitStatus::from_raw(status.as_raw()));
+        }
+        ready.clear();
+    }
+}
+
+/// Sends a signal to a child that was not awaited yet.
+pub(super) fn signal(process: u32, signal: Signal) {
+    // It may have ended, which is what its supervisor waits for.
+    let _ = pid(process).and_then(|pid| Ok(kill_process(pid, signal)?));
+}
