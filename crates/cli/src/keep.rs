@@ -21,6 +21,7 @@ use superpoll_rt::signal::{Signal, SignalKind, signal};
 
 mod log;
 
+use crate::running_program::running_program;
 use crate::secrecy;
 use log::{Log, Stream};
 
@@ -140,11 +141,14 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Ignores a signal, except for a line on standard error.
-async fn pass_over(hang_up: &mut Signal, log: &Log) -> io::Result<()> {
+/// Ignores signals for servers, which `systemctl kill` sends to all processes of a unit, except for a
+/// line on standard error.
+async fn pass_over(hang_up: &mut Signal, user: &mut Signal, log: &Log) -> io::Result<()> {
     loop {
-        hang_up.recv().await?;
-        log.say(Stream::Errors, "SIGHUP changes nothing here");
+        let hung_up = async { hang_up.recv().await.map(|()| "SIGHUP") };
+        let asked = async { user.recv().await.map(|()| "SIGUSR2") };
+        let name = or(hung_up, asked).await?;
+        log.say(Stream::Errors, format_args!("{name} changes nothing here"));
     }
 }
 
@@ -166,11 +170,16 @@ fn end_on_signals(
             let mut terminate = signal(SignalKind::terminate())?;
             let mut interrupt = signal(SignalKind::interrupt())?;
             let mut hang_up = signal(SignalKind::hangup())?;
+            let mut user = signal(SignalKind::user_defined2())?;
             // The receiver is still waiting for the message.
             let _ = told.send(Ok(()));
             runtime
                 .try_block_on(async {
-                    or(or(terminate.recv(), interrupt.recv()), pass_over(&mut hang_up, &log)).await
+                    or(
+                        or(terminate.recv(), interrupt.recv()),
+                        pass_over(&mut hang_up, &mut user, &log),
+                    )
+                    .await
                 })
                 .map_err(io::Error::other)?
         };
@@ -223,7 +232,7 @@ pub(crate) fn start(path: &Path, is_dumpable: bool) -> Result<bool, Box<dyn Erro
             return Err(format!("connecting to the keeper at {at}: {error}; {advice}").into());
         }
     }
-    let program = std::env::current_exe()?;
+    let program = running_program();
     let mut command = Command::new(&program);
     command.arg("keep").arg("--end").arg("--listen").arg(path);
     if is_dumpable {

@@ -9,4 +9,4 @@ mod refusal;
 mod sys;
 
 pub use refusal::refuse;
-pub use sys::end_on_closed_output;
+pub use sys::{block_signals, end_on_closed_output};

@@ -3,6 +3,7 @@
 mod doctor;
 mod keep;
 mod proxy;
+mod running_program;
 mod secrecy;
 mod serve;
 mod stats;

@@ -10,6 +10,22 @@ pub fn end_on_closed_output() {
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
 }
 
+/// Lets the signals that a server takes (SIGTERM, SIGINT, SIGHUP, SIGUSR2) wait, or no longer, in this thread and in the
+/// program that replaces this one (`pthread_sigmask(3)`). Returns whether that succeeded; if not, one of them ends the
+/// process as by default while nobody takes it.
+pub fn block_signals(is_blocked: bool) -> bool {
+    let how = if is_blocked { libc::SIG_BLOCK } else { libc::SIG_UNBLOCK };
+    // SAFETY: the set is plain memory, is initialized by sigemptyset before it is used, and outlives the calls.
+    unsafe {
+        let mut set = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGUSR2] {
+            libc::sigaddset(&raw mut set, signal);
+        }
+        libc::pthread_sigmask(how, &raw const set, std::ptr::null_mut()) == 0
+    }
+}
+
 /// Tries `epoll_pwait2`, the wait with a nanosecond timeout, on an epoll set.
 pub(crate) fn try_pwait2(set: &OwnedFd) -> io::Result<()> {
     let mut event = libc::epoll_event { events: 0, u64: 0 };

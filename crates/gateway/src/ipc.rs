@@ -2,8 +2,8 @@
 //!
 //! The processes are one program, so the form is the one that serde gives to the types (postcard):
 //! four bytes with the length, then the message. The first message of a connection is a greeting
-//! with the version, and the first answer says whether it is the same: the types of another one may
-//! differ. Messages come from processes of the same user only ([`is_own`]); a length above
+//! with the number of the protocol, and the first answer says whether it is the same: the types of
+//! another one differ. Messages come from processes of the same user only ([`is_own`]); a length above
 //! [`LARGEST`] ends the connection.
 
 use std::io;
@@ -19,13 +19,14 @@ use superpoll_rt::net::unix::UnixStream;
 /// The most bytes of a message.
 const LARGEST: usize = 256 << 20;
 
-/// The version of the messages.
-const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// The number of the protocol, and of the form in which a supervisor leaves its state. It grows with
+/// each change of a type that is sent between processes, or left for the next program.
+pub(crate) const PROTOCOL: u32 = 1;
 
 /// The first message of a connection to the supervisor.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 struct Greeting {
-    version: String,
+    protocol: u32,
     purpose: Purpose,
 }
 
@@ -46,6 +47,8 @@ pub(crate) enum Purpose {
     },
     /// A worker process cannot serve, and ends.
     Failed { process: u32, error: String },
+    /// It asks for the configuration that is in use.
+    Configuration,
     /// It asks for the listeners.
     Listeners,
     /// It uses the log of the channels.
@@ -74,10 +77,12 @@ pub(crate) async fn connect(name: &str, purpose: Purpose) -> io::Result<UnixStre
         let what = "the supervisor is another user's process";
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
     }
-    send(&stream, &Greeting { version: VERSION.to_owned(), purpose }).await?;
+    send(&stream, &Greeting { protocol: PROTOCOL, purpose }).await?;
     match receive(&stream).await? {
         Some(Welcome { is_same: true }) => Ok(stream),
-        Some(Welcome { is_same: false }) => Err(invalid("the supervisor is of another version")),
+        Some(Welcome { is_same: false }) => {
+            Err(invalid("the supervisor has another protocol: it is of another version"))
+        }
         None => Err(io::ErrorKind::UnexpectedEof.into()),
     }
 }
@@ -89,7 +94,7 @@ pub(crate) async fn connect(name: &str, purpose: Purpose) -> io::Result<UnixStre
 /// As [`receive`].
 pub(crate) async fn welcome(stream: &UnixStream) -> io::Result<Option<Purpose>> {
     let Some(greeting) = receive::<Greeting>(stream).await? else { return Ok(None) };
-    let is_same = greeting.version == VERSION;
+    let is_same = greeting.protocol == PROTOCOL;
     send(stream, &Welcome { is_same }).await?;
     Ok(is_same.then_some(greeting.purpose))
 }
@@ -150,9 +155,9 @@ mod tests {
     #[test]
     fn another_version_is_told_that_it_is_one() {
         Runtime::new().unwrap().block_on(async {
-            for (version, expected) in [(VERSION, Some(Purpose::Log)), ("0.0.0-other", None)] {
+            for (protocol, expected) in [(PROTOCOL, Some(Purpose::Log)), (PROTOCOL + 1, None)] {
                 let (one, other) = UnixStream::pair().unwrap();
-                let greeting = Greeting { version: version.to_owned(), purpose: Purpose::Log };
+                let greeting = Greeting { protocol, purpose: Purpose::Log };
                 send(&one, &greeting).await.unwrap();
                 assert_eq!(welcome(&other).await.unwrap(), expected);
                 let is_same = expected.is_some();
@@ -166,7 +171,7 @@ mod tests {
         Runtime::new().unwrap().block_on(async {
             let (one, other) = UnixStream::pair().unwrap();
             let greeting = |slot| Greeting {
-                version: VERSION.to_owned(),
+                protocol: PROTOCOL,
                 purpose: Purpose::Worker { slot, process: 7 },
             };
             for slot in 0..3 {

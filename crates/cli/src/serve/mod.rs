@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use sd_notify::NotifyState;
 use superpoll::limits;
-use superpoll_gateway::config::KeeperKind;
+use superpoll_gateway::config::{KeeperKind, Log};
 use superpoll_gateway::processes::Left;
 use superpoll_gateway::serve::Server;
 use superpoll_gateway::{Config, ErrorLog, Event, Inherited, Level};
@@ -100,9 +100,21 @@ fn begin(options: &Options) -> Result<(), Box<dyn Error>> {
     let inherited = Inherited::take()?;
     let mut addresses = inherited.addresses()?;
     addresses.extend(options.passed.iter().cloned());
-    let mut config = options.read(&addresses)?;
+    let text = match (&options.config, &options.worker) {
+        (Some(path), None) => Some(Config::read_text(path)?),
+        // The file may have changed since the supervisor read it.
+        (Some(_), Some(place)) => Some(process::configuration(place)?),
+        (None, _) => None,
+    };
+    let mut config = options.read(&addresses, text.as_deref())?;
     options.set_keeper(&mut config)?;
     let processes = options.processes(&config)?;
+    check_keeper(&config, processes)?;
+    if options.takes_over.is_some_and(|form| form != Left::PROTOCOL) {
+        let why =
+            "it cannot take over the state of the program that runs; end that and start this one";
+        return Err(why.into());
+    }
     if options.check {
         return check(&config);
     }
@@ -118,19 +130,45 @@ fn begin(options: &Options) -> Result<(), Box<dyn Error>> {
         let why = "--upgrade is for a server of one process; several are replaced by SIGUSR2 to their supervisor";
         return Err(why.into());
     }
-    let path = config.log.path.display();
-    let error_log =
-        ErrorLog::open(&config.log).map_err(|error| format!("opening the log {path}: {error}"))?;
-    let error_log = Arc::new(error_log);
+    let error_log = Arc::new(open_log(&config, left.is_some())?);
     let outcome = hide_keys(options, &config).map_err(Into::into).and_then(|()| {
         if is_supervisor {
-            return supervisor::run(options, config, processes, inherited, left, &error_log);
+            return supervisor::run(
+                options,
+                (config, text),
+                processes,
+                inherited,
+                left,
+                &error_log,
+            );
         }
         process::run(options, &mut config, inherited, &error_log)
     });
     // Engines that are still at work may hold the log, and the process does not wait for those.
     error_log.close();
     outcome
+}
+
+/// Opens the log. One that takes over from another program goes on without its log, rather than to end a server at work.
+fn open_log(config: &Config, takes_over: bool) -> Result<ErrorLog, Box<dyn Error>> {
+    let cannot =
+        |error: std::io::Error| format!("opening the log {}: {error}", config.log.path.display());
+    match ErrorLog::open(&config.log).map_err(cannot) {
+        Err(error) if takes_over => {
+            let log = ErrorLog::open(&Log::default())?;
+            log.write(&Event::new(Level::Error, "log-failed", error));
+            Ok(log)
+        }
+        outcome => Ok(outcome?),
+    }
+}
+
+/// Checks whether each worker can have a keeper of its own.
+fn check_keeper(config: &Config, processes: NonZeroUsize) -> Result<(), String> {
+    match keeper_socket(config) {
+        Some(socket) if processes > NonZeroUsize::MIN => keeper_of_worker(socket, 0).map(drop),
+        _ => Ok(()),
+    }
 }
 
 /// Checks a configuration, and prints what is to be known about it.

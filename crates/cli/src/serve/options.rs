@@ -74,6 +74,9 @@ pub(crate) struct Options {
     /// An address on which the service manager listens for the server; a supervisor sets it
     #[arg(long, hide = true, value_name = "ADDRESS")]
     pub passed: Vec<Address>,
+    /// With --check: the form of the state that the program leaves from which this one is to take over
+    #[arg(long, hide = true, value_name = "NUMBER")]
+    pub takes_over: Option<u32>,
 }
 
 /// Options of `serve --https`.
@@ -151,10 +154,14 @@ impl Options {
     }
 
     /// Returns the configuration to serve. `inherited` are the addresses on which a service manager
-    /// listens for this process.
-    pub(super) fn read(&self, inherited: &[Address]) -> Result<Config, Box<dyn Error>> {
+    /// listens for this process, and `text` is what the file has.
+    pub(super) fn read(
+        &self,
+        inherited: &[Address],
+        text: Option<&str>,
+    ) -> Result<Config, Box<dyn Error>> {
         let mut config = match (&self.config, &self.folder) {
-            (Some(path), _) => return Ok(Config::read(path)?),
+            (Some(path), _) => return Ok(Config::parse_file(path, text.unwrap_or_default())?),
             (None, Some(folder)) => Config::folder(folder),
             (None, None) => Config::demo(),
         };

@@ -2,6 +2,8 @@
 
 use std::error::Error;
 use std::future::pending;
+use std::io;
+use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::Arc;
 
@@ -37,6 +39,34 @@ pub(super) fn report_failure(place: &WorkerPlace, error: &str) {
     // Without a runtime the supervisor sees only that the process has ended.
     if let Ok(runtime) = Runtime::builder().backend(BackendKind::Epoll).build() {
         let _ = runtime.try_block_on(Worker::report_failure(place, error));
+    }
+}
+
+/// Returns the text of the configuration that the supervisor has read.
+pub(super) fn configuration(place: &WorkerPlace) -> Result<String, Box<dyn Error>> {
+    let runtime = Runtime::builder().backend(BackendKind::Epoll).build()?;
+    let told = runtime.try_block_on(Worker::configuration(place))?;
+    Ok(told.map_err(|error| format!("joining the supervisor: {error}"))?.1)
+}
+
+/// Reads the configuration anew, with the listeners of the supervisor, if there is one. Returns its number, too.
+async fn read_anew(
+    path: &Path,
+    worker: Option<(&Worker, &WorkerPlace)>,
+    server: &Server,
+) -> (u64, Result<Config, String>) {
+    let Some((worker, place)) = worker else {
+        return (0, Config::read(path).map_err(|error| error.to_string()));
+    };
+    let cannot = |error: io::Error| format!("asking the supervisor: {error}");
+    match Worker::configuration(place).await {
+        Ok((number, text)) => {
+            let given = worker.refresh(server).await.map_err(cannot);
+            let config = given
+                .and_then(|()| Config::parse_file(path, &text).map_err(|error| error.to_string()));
+            (number, config)
+        }
+        Err(error) => (0, Err(cannot(error))),
     }
 }
 
@@ -182,16 +212,8 @@ pub(super) fn run(
                 Asked::Change => {
                     let Some(path) = &options.config else { continue };
                     notify_reloading(error_log);
-                    let outcome = Config::read(path).map_err(|error| error.to_string());
-                    let outcome = match (outcome, &worker) {
-                        (Ok(config), Some(worker)) => {
-                            let given = worker.refresh(&server).await;
-                            given.map(|()| config).map_err(|error| {
-                                format!("taking the listeners of the supervisor: {error}")
-                            })
-                        }
-                        (outcome, _) => outcome,
-                    };
+                    let joined = worker.as_ref().zip(options.worker.as_ref());
+                    let (number, outcome) = read_anew(path, joined, &server).await;
                     let outcome = outcome.and_then(|config| {
                         hide_keys(options, &config)?;
                         let changed = server.change(&runtime, &config);
@@ -211,7 +233,7 @@ pub(super) fn run(
                     }
                     let outcome = outcome.map(drop);
                     match &worker {
-                        Some(worker) => worker.report_reload(outcome),
+                        Some(worker) => worker.report_reload(number, outcome),
                         None => error_log.write(&reloaded(path, &outcome)),
                     }
                 }
@@ -265,9 +287,13 @@ pub(super) fn run(
         let message = format!("draining: asked to end, {open} connections are open");
         report(&Event::new(Level::Info, "draining", message).with("connections", open));
         server.stop();
-        // A second signal ends the process at once.
+        // A second signal ends the process at once. A worker gets SIGTERM from its supervisor and from a service
+        // manager, which may send it to all processes.
         let asked = async {
-            let _ = or(terminate.recv(), interrupt.recv()).await;
+            let _ = match worker {
+                Some(_) => interrupt.recv().await,
+                None => or(terminate.recv(), interrupt.recv()).await,
+            };
             server.connections()
         };
         std::io::Result::Ok(or(server.drained(drain), asked).await)

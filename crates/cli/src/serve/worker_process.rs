@@ -5,9 +5,7 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -17,30 +15,19 @@ use superpoll_gateway::processes::{Left, WorkerPlace};
 use superpoll_rt::{AsyncFd, process, time};
 
 use super::called_program;
-
-/// The program that runs here, also if its file was replaced.
-const RUNNING: &str = "/proc/self/exe";
+use crate::running_program::running_program;
 
 /// How long the check of another program may take.
 const CHECK: Duration = Duration::from_secs(30);
+
+/// The time between two looks at a child that cannot be watched.
+const LOOK: Duration = Duration::from_millis(200);
 
 /// The variables of a service manager that are for the supervisor alone.
 const OF_MANAGER: [&str; 2] = ["NOTIFY_SOCKET", "WATCHDOG_USEC"];
 
 /// The variables about its sockets, which are for the first program of a process alone.
 const OF_SOCKETS: [&str; 3] = ["LISTEN_FDS", "LISTEN_PID", "LISTEN_FDNAMES"];
-
-/// Returns the path of the program that runs here. Workers are to be of the same version as their
-/// supervisor.
-fn running_program() -> PathBuf {
-    let path = std::env::current_exe().unwrap_or_default();
-    let file = |path: &Path| path.metadata().map(|found| (found.dev(), found.ino())).ok();
-    // By its own path it has its own name in lists of processes.
-    if file(&path).is_some_and(|found| file(Path::new(RUNNING)) == Some(found)) {
-        return path;
-    }
-    PathBuf::from(RUNNING)
-}
 
 fn remove(command: &mut Command, variables: &[&str]) {
     for variable in variables {
@@ -108,7 +95,7 @@ pub(super) fn replacement(passed: &[Address]) -> Result<Command, &'static str> {
 pub(super) async fn check_replacement(passed: &[Address]) -> Result<(), String> {
     let mut command = replacement(passed)?;
     let program = command.get_program().display().to_string();
-    command.arg("--check").stdin(Stdio::null());
+    command.arg("--check").arg("--takes-over").arg(Left::PROTOCOL.to_string()).stdin(Stdio::null());
     hide_from_child(&mut command);
     let output = match time::timeout(CHECK, process::output(&mut command)).await {
         Ok(output) => output.map_err(|error| format!("running {program}: {error}"))?,
@@ -132,16 +119,23 @@ fn pid(process: u32) -> io::Result<Pid> {
 ///
 /// # Errors
 ///
-/// The errors of `pidfd_open(2)` and `waitpid(2)`.
+/// The errors of `waitpid(2)`.
 pub(super) async fn ended(process: u32) -> io::Result<ExitStatus> {
     let pid = pid(process)?;
-    let watched = AsyncFd::nonblocking(pidfd_open(pid, PidfdFlags::empty())?);
+    let watched = pidfd_open(pid, PidfdFlags::empty()).map(AsyncFd::nonblocking);
     loop {
-        let ready = watched.readable().await?;
         if let Some((_, status)) = waitpid(Some(pid), WaitOptions::NOHANG)? {
             return Ok(ExitStatus::from_raw(status.as_raw()));
         }
-        ready.clear();
+        let ready = match &watched {
+            Ok(watched) => watched.readable().await.ok(),
+            Err(_) => None,
+        };
+        match ready {
+            Some(ready) => ready.clear(),
+            // There is no descriptor for it, or no place in the poller.
+            None => time::sleep(LOOK).await,
+        }
     }
 }
 

@@ -103,6 +103,12 @@ fn idle_connections_outlive_killed_workers_and_upgrades() {
     let server = family.start();
     let at = family.at();
     let crowd = Crowd::new(&family);
+    // A signal for the server may be sent to its keepers as well.
+    for worker in server.workers(PROCESSES) {
+        let keepers = children(worker);
+        assert_eq!(keepers.len(), 1);
+        keepers.iter().for_each(|keeper| kill(*keeper, "USR2"));
+    }
     let publisher = Publisher::start(at);
     let mut doubtful = Vec::new();
     for round in 0..2 * rounds() {

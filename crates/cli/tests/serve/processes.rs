@@ -192,6 +192,10 @@ fn a_reload_reaches_all_workers_and_changes_their_number() {
     assert!(server.errors().contains("server.toml:2:"), "{}", server.errors());
     assert_eq!(server.workers(4), after);
     assert!(get(&mut idle, "/small").starts_with("HTTP/1.1 308"));
+    // The next worker has the configuration that is in use, whatever the file has by then.
+    kill(after[1], "KILL");
+    until("the worker is gone", || has_ended(after[1]));
+    until("all workers are counted", || engines(&site.path("stats")) == 4);
 
     site.write("server.toml", &text("adaptive", 1, &[port], ""));
     server.signal("HUP");
@@ -217,7 +221,11 @@ fn signals_end_all_workers_and_a_second_one_at_once() {
         slow.write_all(b"GET /small HTTP/1.1\r\nHost: localhost\r\n").unwrap();
         server.signal(name);
         // Its head is not complete: its worker waits for it, and the other one ends.
-        server.workers(1);
+        let [slowest] = server.workers(1)[..] else { unreachable!("there is one") };
+        // A service manager may send it to all processes.
+        kill(slowest, "TERM");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        assert!(!has_ended(slowest));
         server.signal(name);
         let (status, errors) = server.ended();
         assert!(status.success(), "{status}: {errors}");
@@ -250,6 +258,8 @@ fn an_upgrade_replaces_all_programs_and_keeps_process_addresses_and_messages() {
         let before = server.workers(2);
         server.signal("USR2");
         until("all workers are new", || {
+            // Signals wait while the program is replaced.
+            server.signal("HUP");
             let now = children(server.child().id());
             now.len() == 2 && now.iter().all(|worker| !before.contains(worker))
         });
@@ -280,6 +290,7 @@ fn an_upgrade_replaces_all_programs_and_keeps_process_addresses_and_messages() {
     site.write("server.toml", &good);
     server.signal("HUP");
     server.says("reloaded the configuration");
+    assert!(publish(at, "at the end").starts_with("HTTP/1.1 201"));
     server.signal("TERM");
     let (status, errors) = server.ended();
     assert!(status.success(), "{status}: {errors}");

@@ -125,10 +125,28 @@ impl Config {
     /// The file cannot be read, or it has mistakes.
     pub fn read(path: impl AsRef<Path>) -> Result<Config, ConfigError> {
         let path = path.as_ref();
-        let text = read_text(path)
-            .map_err(|error| ConfigError::Unreadable { path: path.to_path_buf(), error })?;
+        Config::parse_file(path, &Config::read_text(path)?)
+    }
+
+    /// Reads the text of a configuration from a file, for [`parse_file`](Config::parse_file).
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read.
+    pub fn read_text(path: impl AsRef<Path>) -> Result<String, ConfigError> {
+        let path = path.as_ref();
+        read_text(path).map_err(|error| ConfigError::Unreadable { path: path.to_path_buf(), error })
+    }
+
+    /// As [`read`](Config::read), with the text that the file had.
+    ///
+    /// # Errors
+    ///
+    /// All mistakes in the text.
+    pub fn parse_file(path: impl AsRef<Path>, text: &str) -> Result<Config, ConfigError> {
+        let path = path.as_ref();
         let base = path.parent().unwrap_or(Path::new(""));
-        Config::parse_in(&path.display().to_string(), &text, Some(base))
+        Config::parse_in(&path.display().to_string(), text, Some(base))
     }
 
     /// Reads a configuration from a text; errors call it `name`. Paths in it stay as they are

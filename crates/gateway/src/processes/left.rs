@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::address::Address;
 use crate::broker::local::store::Store;
-use crate::sys;
+use crate::{ipc, sys};
 
 /// The same in numbers and texts.
 #[derive(Serialize, Deserialize)]
@@ -96,6 +96,7 @@ impl Leave {
         };
         let bytes = postcard::to_allocvec(&record).map_err(io::Error::other)?;
         let mut file = File::from(rustix::fs::memfd_create("supervisor", MemfdFlags::empty())?);
+        file.write_all(&ipc::PROTOCOL.to_le_bytes())?;
         file.write_all(&bytes)?;
         file.rewind()?;
         Ok(Leave { file, kept })
@@ -117,6 +118,9 @@ impl Left {
     /// The variable with the number of the file's descriptor. It is for the supervisor alone.
     pub const VARIABLE: &str = "SUPERPOLL_SUPERVISOR";
 
+    /// The form of the state. A program can take over only from one with the same number.
+    pub const PROTOCOL: u32 = ipc::PROTOCOL;
+
     /// Takes the state that the program before has left in this process, if it has.
     ///
     /// # Errors
@@ -133,8 +137,12 @@ impl Left {
     fn of(number: RawFd) -> io::Result<Left> {
         let mut bytes = Vec::new();
         File::from(own(number)?).read_to_end(&mut bytes)?;
+        let record = match bytes.split_first_chunk() {
+            Some((protocol, record)) if u32::from_le_bytes(*protocol) == Left::PROTOCOL => record,
+            _ => return Err(wrong("it is of another version".to_owned())),
+        };
         let record: Record =
-            postcard::from_bytes(&bytes).map_err(|error| wrong(error.to_string()))?;
+            postcard::from_bytes(record).map_err(|error| wrong(error.to_string()))?;
         let mut listeners = Vec::new();
         for (address, number, has_file) in record.listeners {
             let address = address.parse().map_err(|_| wrong(format!("the address {address}")))?;
@@ -200,11 +208,18 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_is_no_file_is_an_error() {
+    fn a_number_that_is_no_file_and_a_state_of_another_form_are_errors() {
         assert!(Left::of(RawFd::MAX).is_err());
-        let file = File::from(rustix::fs::memfd_create("x", MemfdFlags::empty()).unwrap());
-        let number = std::os::fd::IntoRawFd::into_raw_fd(file);
-        let error = Left::of(number).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{error}");
+        for protocol in [None, Some(Left::PROTOCOL), Some(Left::PROTOCOL + 1)] {
+            let mut file = File::from(rustix::fs::memfd_create("x", MemfdFlags::empty()).unwrap());
+            file.write_all(&protocol.map_or_else(Vec::new, |one| one.to_le_bytes().to_vec()))
+                .unwrap();
+            file.rewind().unwrap();
+            let number = std::os::fd::IntoRawFd::into_raw_fd(file);
+            let error = Left::of(number).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{error}");
+            let is_other = error.to_string().contains("another version");
+            assert_eq!(is_other, protocol != Some(Left::PROTOCOL), "{error}");
+        }
     }
 }

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 pub(super) enum FromWorker {
     /// It serves these addresses, and clients are to trust these files.
     Ready { fronts: Vec<String>, roots: Vec<PathBuf> },
-    /// It has taken on another configuration, or says why not.
-    Reloaded(Result<(), String>),
+    /// It has taken on the configuration of that number, or says why not.
+    Reloaded { number: u64, outcome: Result<(), String> },
     /// It asks for the counters of all workers.
     Collect { id: u64 },
     /// Its own counters, as it was asked.
@@ -28,6 +28,13 @@ pub(super) enum ToWorker {
     Collected { id: u64, all: Vec<Vec<u8>> },
     /// The secrets of tickets that all workers have.
     Tickets(Vec<u8>),
+}
+
+/// The text of a configuration, and its number. There is none if the server has no file.
+#[derive(Clone, Default, Debug, Serialize, Deserialize)]
+pub(super) struct Configuration {
+    pub number: u64,
+    pub text: String,
 }
 
 /// The counters for someone.

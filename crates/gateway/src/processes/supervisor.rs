@@ -19,7 +19,7 @@ use superpoll_rt::{Handle, spawn, time};
 use zeroize::Zeroizing;
 
 use super::left::{Leave, Leaving, Left};
-use super::messages::{FromWorker, Kind, ListenerHead, ToWorker};
+use super::messages::{Configuration, FromWorker, Kind, ListenerHead, ToWorker};
 use super::worker::WorkerPlace;
 use crate::address::Address;
 use crate::broker::local::service::LogService;
@@ -68,6 +68,8 @@ pub enum WorkerEvent {
     Reloaded {
         /// The number of its process.
         process: u32,
+        /// The number of the configuration.
+        number: u64,
         /// The mistake, if it goes on with the configuration before.
         outcome: Result<(), String>,
     },
@@ -117,6 +119,7 @@ pub struct Supervisor {
     listeners: RefCell<Vec<(Address, Bound)>>,
     inherited: RefCell<Inherited>,
     log: Rc<LogService>,
+    configuration: RefCell<Configuration>,
     /// The workers by the numbers of their connections.
     members: RefCell<HashMap<u64, Member>>,
     asked: RefCell<HashMap<u64, Asked>>,
@@ -217,6 +220,7 @@ impl Supervisor {
             listeners: RefCell::new(listeners),
             inherited: RefCell::default(),
             log: Rc::new(LogService::new(log)),
+            configuration: RefCell::default(),
             members: RefCell::default(),
             asked: RefCell::default(),
             next: Cell::new(0),
@@ -255,6 +259,14 @@ impl Supervisor {
         before.extend(opened);
         self.log.with_store(|store| store.limit(most_bytes(config)));
         Ok(())
+    }
+
+    /// Sets the text of the configuration that workers are to read from now on, and returns its
+    /// number. They do not read the file, which may change at any time.
+    pub fn set_configuration(&self, text: String) -> u64 {
+        let mut configuration = self.configuration.borrow_mut();
+        *configuration = Configuration { number: configuration.number + 1, text };
+        configuration.number
     }
 
     /// Returns the addresses that it listens on, in no order, with the ports that the kernel has chosen.
@@ -376,6 +388,10 @@ impl Supervisor {
                 self.tell(WorkerEvent::Failed { process, error });
                 Ok(())
             }
+            Some(Purpose::Configuration) => {
+                let configuration = self.configuration.borrow().clone();
+                ipc::send(&stream, &configuration).await
+            }
             Some(Purpose::Listeners) => self.pass_listeners(&stream).await,
             Some(Purpose::Log) => self.log.clone().serve(stream).await,
             None => Ok(()),
@@ -452,7 +468,9 @@ impl Supervisor {
             FromWorker::Ready { fronts, roots } => {
                 self.tell(WorkerEvent::Ready { slot, process, fronts, roots });
             }
-            FromWorker::Reloaded(outcome) => self.tell(WorkerEvent::Reloaded { process, outcome }),
+            FromWorker::Reloaded { number, outcome } => {
+                self.tell(WorkerEvent::Reloaded { process, number, outcome });
+            }
             FromWorker::Counters { id, bytes } => {
                 unanswered.set(unanswered.get().saturating_sub(1));
                 self.answered(id, member, Some((slot, bytes)));

@@ -14,8 +14,9 @@ use futures_channel::{mpsc, oneshot};
 use futures_lite::{StreamExt, future};
 use superpoll_rt::net::unix::UnixStream;
 use superpoll_rt::{spawn, time};
+use zeroize::Zeroizing;
 
-use super::messages::{FromWorker, Kind, ListenerHead, ToWorker};
+use super::messages::{Configuration, FromWorker, Kind, ListenerHead, ToWorker};
 use crate::address::Address;
 use crate::broker::local;
 use crate::certificates::TicketSecrets;
@@ -95,11 +96,24 @@ impl Worker {
             next: AtomicU64::new(0),
             sources: Mutex::default(),
             early_tickets: Mutex::default(),
+            told_tickets: Mutex::default(),
         });
         spawn(talk(link.clone(), stream, messages, lose)).detach();
         let listeners = take_listeners(place).await?;
         let inherited = Inherited::by_supervisor(listeners, link.clone())?;
         Ok((Worker { link, lost }, inherited))
+    }
+
+    /// Returns the text of the configuration that is in use, and its number.
+    ///
+    /// # Errors
+    ///
+    /// If the supervisor cannot be reached, or is another version.
+    pub async fn configuration(place: &WorkerPlace) -> io::Result<(u64, String)> {
+        let stream = ipc::connect(&place.name, Purpose::Configuration).await?;
+        let told: Option<Configuration> = ipc::receive(&stream).await?;
+        let Configuration { number, text } = told.ok_or(io::ErrorKind::UnexpectedEof)?;
+        Ok((number, text))
     }
 
     /// Takes the listeners of another configuration.
@@ -124,9 +138,9 @@ impl Worker {
         let _ = ipc::connect(&place.name, Purpose::Failed { process, error }).await;
     }
 
-    /// Says whether another configuration is in use now.
-    pub fn report_reload(&self, outcome: Result<(), String>) {
-        self.link.say(FromWorker::Reloaded(outcome));
+    /// Says whether the configuration of a number is in use now.
+    pub fn report_reload(&self, number: u64, outcome: Result<(), String>) {
+        self.link.say(FromWorker::Reloaded { number, outcome });
     }
 
     /// Ready when there is no supervisor any more.
@@ -146,6 +160,8 @@ pub(crate) struct Link {
     sources: Mutex<Option<Sources>>,
     /// The secrets of tickets that came before there was a server.
     early_tickets: Mutex<Vec<u8>>,
+    /// Those that the supervisor was told of last.
+    told_tickets: Mutex<Zeroizing<Vec<u8>>>,
 }
 
 /// The parts of a server that the supervisor asks about.
@@ -193,6 +209,7 @@ impl Link {
         let link = Arc::downgrade(self);
         sources.tickets.share_by(move |record| {
             if let Some(link) = link.upgrade() {
+                *lock(&link.told_tickets) = record.to_vec().into();
                 link.say(FromWorker::Tickets(record.to_vec()));
             }
         });
@@ -270,6 +287,8 @@ async fn talk(
     lose: oneshot::Sender<()>,
 ) {
     let statistics = Rc::new(Kept::default());
+    // Not known to be sent.
+    let mut unsent = None;
     loop {
         let reads = async {
             while let Ok(Some(message)) = ipc::receive(&stream).await {
@@ -277,15 +296,25 @@ async fn talk(
             }
         };
         let writes = async {
-            while let Some(message) = messages.next().await {
-                if ipc::send(&stream, &message).await.is_err() {
+            loop {
+                if unsent.is_none() {
+                    unsent = messages.next().await;
+                }
+                let Some(message) = &unsent else { break };
+                if ipc::send(&stream, message).await.is_err() {
                     break;
                 }
+                unsent = None;
             }
         };
         future::or(reads, writes).await;
         // Who waits for an answer gets none.
         lock(&link.asked).clear();
+        // They may have been on their way.
+        let tickets = lock(&link.told_tickets).to_vec();
+        if !tickets.is_empty() {
+            link.say(FromWorker::Tickets(tickets));
+        }
         let end = Instant::now() + AWAY;
         stream = loop {
             match introduce(&link.place).await {

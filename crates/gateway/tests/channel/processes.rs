@@ -132,7 +132,7 @@ impl Boss {
                     if let Ok(config) = changed.try_recv() {
                         worker.refresh(&server).await.unwrap();
                         let outcome = server.change(&runtime, &config);
-                        worker.report_reload(outcome.map_err(|error| error.to_string()));
+                        worker.report_reload(0, outcome.map_err(|error| error.to_string()));
                     }
                 }
             });

@@ -17,12 +17,14 @@
 //! - SIGUSR2: the program is replaced by execve(2), with the listeners and the log of channels. The
 //!   new one replaces the workers, one after the other. If a new one fails, the one before stays.
 
+mod reload;
+mod upgrade;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::error::Error;
 use std::future::pending;
 use std::io;
 use std::num::NonZeroUsize;
-use std::os::unix::process::CommandExt;
 use std::process::ExitStatus;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -32,16 +34,12 @@ use futures_lite::future::or;
 use rustix::process::Signal;
 use sd_notify::NotifyState;
 use superpoll_gateway::processes::{Left, Supervisor, WorkerEvent};
-use superpoll_gateway::serve::Server;
 use superpoll_gateway::{Address, Config, ErrorLog, Event, Inherited, Level};
 use superpoll_rt::signal::{SignalKind, signal};
-use superpoll_rt::{JoinSet, time};
+use superpoll_rt::{BackendKind, Handle, JoinSet, Runtime, time};
 
-use super::worker_process::{self, replacement};
-use super::{
-    Options, announce, change_log, hide_keys, keeper_of_worker, keeper_socket, notify,
-    notify_reloading, raise_limit, reloaded, report_warnings, runtime, statistics_stay,
-};
+use super::worker_process;
+use super::{Options, announce, notify, raise_limit, report_warnings, runtime};
 use crate::stats;
 
 /// A worker that has served for that long is replaced at once when it ends.
@@ -56,8 +54,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 /// How much longer than its connections may take to end a worker may take.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// How long workers may take to read a configuration.
-const RELOAD: Duration = Duration::from_secs(30);
+/// How long a worker may take to begin.
+const START: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
@@ -89,6 +87,8 @@ enum Happening {
     Ended(u32, io::Result<ExitStatus>),
     /// The pause of a slot is over.
     Due(u32),
+    /// A process has had its time to begin.
+    Hung(u32),
     /// A process that was asked to end has had its time.
     Late(u32),
     /// The workers have had their time to read the configuration of that number.
@@ -118,7 +118,7 @@ struct Supervision<'a> {
     happenings: JoinSet<Happening>,
     statistics: stats::Kept,
     backend: &'static str,
-    handle: superpoll_rt::Handle,
+    handle: Handle,
     /// A worker has served.
     has_served: bool,
     is_ending: bool,
@@ -126,28 +126,32 @@ struct Supervision<'a> {
     /// The slots whose workers are still of the program before.
     to_replace: VecDeque<u32>,
     reload: Option<Reload>,
-    reloads: u64,
+    /// The number of the configuration.
+    number: u64,
 }
 
 /// Supervises until SIGTERM or SIGINT.
 pub(super) fn run(
     options: &Options,
-    config: Config,
+    (config, text): (Config, Option<String>),
     processes: NonZeroUsize,
     inherited: Inherited,
     mut left: Option<Left>,
     error_log: &Arc<ErrorLog>,
 ) -> Result<(), Box<dyn Error>> {
     raise_limit(error_log);
-    if let Some(socket) = keeper_socket(&config) {
-        keeper_of_worker(socket, 0)?;
-    }
     // It only answers workers. The back-end is theirs, so that statistics name it.
-    let runtime = runtime(options, &config, NonZeroUsize::MIN)?;
+    let runtime = match runtime(options, &config, NonZeroUsize::MIN) {
+        // The workers of the program before go on.
+        Err(_) if left.is_some() => Runtime::builder().backend(BackendKind::Epoll).build()?,
+        outcome => outcome?,
+    };
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut hang_up = signal(SignalKind::hangup())?;
     let mut user = signal(SignalKind::user_defined2())?;
+    // Since the program before was replaced.
+    superpoll_cli::block_signals(false);
     let mut passed = options.passed.clone();
     passed.extend(inherited.addresses()?);
     let before = left.as_mut().map(|left| std::mem::take(&mut left.workers));
@@ -164,9 +168,16 @@ pub(super) fn run(
         None => Supervisor::new(&config, inherited)?,
     };
     let supervisor = Rc::new(supervisor);
+    let number = text.map_or(0, |text| supervisor.set_configuration(text));
     let warn = |what: String| error_log.write(&Event::new(Level::Warning, "no-statistics", what));
     let place = options.stats.as_ref().unwrap_or(&config.server.stats).clone();
-    let socket = stats::bind(&place, before.is_some(), warn)?;
+    let socket = match stats::bind(&place, before.is_some(), warn) {
+        Err(error) if before.is_some() => {
+            warn(error.to_string());
+            None
+        }
+        outcome => outcome?,
+    };
     let (backend, handle) = (runtime.backend(), runtime.handle());
     let statistics = stats::open(socket, supervisor.subject(backend, handle.clone()), warn);
     let mut supervision = Supervision {
@@ -187,7 +198,7 @@ pub(super) fn run(
         is_upgrading: false,
         to_replace: VecDeque::new(),
         reload: None,
-        reloads: 0,
+        number,
     };
     runtime.try_block_on(async move {
         supervisor.start()?;
@@ -232,10 +243,16 @@ impl Supervision<'_> {
     /// Starts the first worker, or goes on with those of the program before.
     fn begin(&mut self, before: Option<Vec<(u32, u32)>>) {
         let Some(before) = before else { return self.start(0) };
+        // The program before may have been about to read a configuration.
+        notify(self.error_log, &[NotifyState::Ready]);
         for (slot, process) in before {
             // Of two in a slot, the second has replaced the first.
-            let earlier = self.children.iter_mut().filter(|child| child.slot == slot);
-            earlier.for_each(|child| child.state = State::Leaving);
+            for index in 0..self.children.len() {
+                if self.children[index].slot == slot && self.children[index].state != State::Leaving
+                {
+                    self.dismiss(index);
+                }
+            }
             self.watch(slot, process, State::Serving);
         }
         for slot in 0..self.slots {
@@ -269,11 +286,19 @@ impl Supervision<'_> {
     fn start_with(&mut self, slot: u32, upgrades: bool) {
         let place = self.supervisor.place(slot);
         match worker_process::start(&place, &self.passed, upgrades) {
-            Ok(process) => self.watch(slot, process, State::Starting),
+            Ok(process) => {
+                self.watch(slot, process, State::Starting);
+                self.later(START, Happening::Hung(process));
+            }
             Err(error) => {
                 let message = format!("starting the process of worker {slot}: {error}");
                 self.log(Level::Error, "worker-failed", message);
-                self.start_later(slot);
+                if self.to_replace.front() == Some(&slot) {
+                    self.give_up_upgrade(slot, "it was not started");
+                }
+                if !self.has_worker(slot) {
+                    self.start_later(slot);
+                }
             }
         }
     }
@@ -296,6 +321,10 @@ impl Supervision<'_> {
             Happening::End => self.end(),
             Happening::Reload => self.reload(),
             Happening::Upgrade => self.check_upgrade(),
+            // A worker that starts does not listen to signals yet.
+            Happening::Checked(Ok(())) if self.is_busy() => {
+                self.later(PAUSE, Happening::Checked(Ok(())));
+            }
             Happening::Checked(outcome) => {
                 self.is_upgrading = false;
                 let failed = outcome.and_then(|()| self.upgrade());
@@ -308,6 +337,15 @@ impl Supervision<'_> {
             Happening::Due(slot) => {
                 if !self.is_ending && slot < self.slots && !self.has_worker(slot) {
                     self.start(slot);
+                }
+            }
+            Happening::Hung(process) => {
+                let mut starting =
+                    self.children.iter_mut().filter(|child| child.state == State::Starting);
+                if let Some(child) = starting.find(|child| child.process == process) {
+                    let what = || format!("it does not serve within {} s", START.as_secs());
+                    child.error.get_or_insert_with(what);
+                    worker_process::signal(process, Signal::KILL);
                 }
             }
             Happening::Late(process) => {
@@ -325,7 +363,9 @@ impl Supervision<'_> {
             Happening::ReloadLate(number) => {
                 if let Some(reload) = self.reload.take_if(|reload| reload.number == number) {
                     let late: Vec<String> = reload.waits_for.iter().map(u32::to_string).collect();
-                    let what = format!("no answer of process {}", late.join(", "));
+                    let what =
+                        format!("process {} does not read the configuration", late.join(", "));
+                    self.log(Level::Error, "reload-refused", what.as_str());
                     self.finish_reload(Reload { refusal: Some(what), ..reload });
                 }
             }
@@ -333,18 +373,20 @@ impl Supervision<'_> {
         Ok(())
     }
 
-    /// Asks all workers to end.
+    /// Asks all workers to end; the second time, to end at once.
     fn end(&mut self) {
-        if !self.is_ending {
-            notify(self.error_log, &[NotifyState::Stopping]);
+        if self.is_ending {
+            let all = self.children.iter();
+            return all.for_each(|child| worker_process::signal(child.process, Signal::INT));
         }
         self.is_ending = true;
+        notify(self.error_log, &[NotifyState::Stopping]);
         for index in 0..self.children.len() {
             self.dismiss(index);
         }
     }
 
-    /// Asks a worker to end; one that was asked before, to end at once.
+    /// Asks a worker to drain and end. One that drains already takes no notice.
     fn dismiss(&mut self, index: usize) {
         let child = &mut self.children[index];
         child.state = State::Leaving;
@@ -377,7 +419,9 @@ impl Supervision<'_> {
         let Some(child) = found else { return Ok(()) };
         match event {
             WorkerEvent::Failed { error, .. } => child.error = Some(error),
-            WorkerEvent::Reloaded { outcome, .. } => self.has_reloaded(process, outcome),
+            WorkerEvent::Reloaded { number, outcome, .. } => {
+                self.has_reloaded(process, number, outcome)
+            }
             WorkerEvent::Ready { .. } if child.state != State::Starting => {}
             WorkerEvent::Ready { fronts, roots, .. } => {
                 child.state = State::Serving;
@@ -402,41 +446,6 @@ impl Supervision<'_> {
         Ok(())
     }
 
-    /// Ends the worker before in a slot, whose successor serves.
-    fn replaced(&mut self, slot: u32, by: u32) {
-        let leaves_to_keeper = keeper_socket(&self.config).is_some();
-        for index in 0..self.children.len() {
-            let child = &mut self.children[index];
-            if child.slot != slot || child.process == by || child.state == State::Leaving {
-                continue;
-            }
-            if leaves_to_keeper {
-                // It has yielded, and ends by itself. A signal would end its busy connections.
-                child.state = State::Leaving;
-                let process = child.process;
-                self.await_end(process);
-            } else {
-                self.dismiss(index);
-            }
-        }
-        if self.to_replace.front() == Some(&slot) {
-            self.to_replace.pop_front();
-            if self.to_replace.is_empty() {
-                let message = "upgraded: all workers are of the new program";
-                self.log(Level::Notice, "upgraded", message);
-            }
-            self.replace_next();
-        }
-    }
-
-    /// Starts a worker in the place of one of the program before.
-    fn replace_next(&mut self) {
-        let has_keeper = keeper_socket(&self.config).is_some();
-        if let (Some(&slot), false) = (self.to_replace.front(), self.is_ending) {
-            self.start_with(slot, has_keeper);
-        }
-    }
-
     fn ended(
         &mut self,
         process: u32,
@@ -445,7 +454,7 @@ impl Supervision<'_> {
         let index = self.children.iter().position(|child| child.process == process);
         let Some(index) = index else { return Ok(()) };
         let Child { slot, state, since, error, .. } = self.children.swap_remove(index);
-        self.has_reloaded(process, Ok(()));
+        self.has_reloaded(process, self.number, Ok(()));
         let is_success = status.as_ref().is_ok_and(ExitStatus::success);
         let status = status.map_or_else(|error| error.to_string(), |status| status.to_string());
         let why = error.unwrap_or_else(|| format!("it has ended: {status}"));
@@ -461,9 +470,7 @@ impl Supervision<'_> {
         }
         let is_replacing = self.to_replace.front() == Some(&slot);
         if state == State::Starting && is_replacing {
-            self.to_replace.clear();
-            let message = format!("worker {slot}: {why}; the workers before go on");
-            self.log(Level::Error, "upgrade-failed", message);
+            self.give_up_upgrade(slot, &why);
             if self.has_worker(slot) {
                 return Ok(());
             }
@@ -485,135 +492,5 @@ impl Supervision<'_> {
             self.start_later(slot);
         }
         Ok(())
-    }
-
-    /// Checks the configuration, opens its listeners, and makes the workers read it.
-    fn reload(&mut self) {
-        let Some(path) = &self.options.config else { return };
-        if self.is_ending {
-            return;
-        }
-        notify_reloading(self.error_log);
-        let outcome =
-            Config::read(path).map_err(|error| error.to_string()).and_then(|mut config| {
-                self.options.set_keeper(&mut config)?;
-                let processes = self.options.processes(&config)?;
-                Server::check(&config).map_err(|error| error.to_string())?;
-                hide_keys(self.options, &config)?;
-                self.supervisor.change(&config).map_err(|error| error.to_string())?;
-                Ok((config, processes))
-            });
-        self.reloads += 1;
-        let mut reload = Reload { number: self.reloads, waits_for: Vec::new(), refusal: None };
-        let (config, processes) = match outcome {
-            Ok(read) => read,
-            Err(error) => return self.finish_reload(Reload { refusal: Some(error), ..reload }),
-        };
-        change_log(self.error_log, &config);
-        report_warnings(self.error_log, &config);
-        let place = self.options.stats.as_ref().unwrap_or(&config.server.stats).clone();
-        let subject = self.supervisor.subject(self.backend, self.handle.clone());
-        if let Err(error) = self.statistics.change(place, subject) {
-            self.error_log.write(&statistics_stay(&*error));
-        }
-        self.config = config;
-        for child in &mut self.children {
-            match child.state {
-                // It does not listen to signals yet, and may have read the file before.
-                State::Starting => child.is_stale = true,
-                State::Serving => {
-                    worker_process::signal(child.process, Signal::HUP);
-                    reload.waits_for.push(child.process);
-                }
-                State::Leaving => {}
-            }
-        }
-        self.later(RELOAD, Happening::ReloadLate(reload.number));
-        self.set_slots(u32::try_from(processes.get()).unwrap_or(u32::MAX));
-        // An answer to a reload before counts for this one, which the worker has read as well.
-        self.reload = Some(reload);
-        self.has_reloaded(0, Ok(()));
-    }
-
-    /// Starts or ends workers until there are so many.
-    fn set_slots(&mut self, slots: u32) {
-        let more = self.slots..slots;
-        self.slots = slots;
-        let replacing = self.to_replace.front().copied();
-        self.to_replace.retain(|slot| *slot < slots);
-        if self.to_replace.front() != replacing.as_ref() {
-            self.replace_next();
-        }
-        if self.has_served {
-            for slot in more {
-                if !self.has_worker(slot) {
-                    self.start(slot);
-                }
-            }
-        }
-        self.end_superfluous();
-    }
-
-    /// Notes that a process has read the configuration, or has ended.
-    fn has_reloaded(&mut self, process: u32, outcome: Result<(), String>) {
-        let Some(reload) = &mut self.reload else {
-            // One that was late.
-            if let (Err(_), Some(path)) = (&outcome, &self.options.config) {
-                self.error_log.write(&reloaded(path, &outcome));
-            }
-            return;
-        };
-        if let Err(error) = outcome {
-            reload.refusal = Some(error);
-        }
-        reload.waits_for.retain(|other| *other != process);
-        if let Some(reload) = self.reload.take_if(|reload| reload.waits_for.is_empty()) {
-            self.finish_reload(reload);
-        }
-    }
-
-    fn finish_reload(&mut self, reload: Reload) {
-        notify(self.error_log, &[NotifyState::Ready]);
-        if let Some(path) = &self.options.config {
-            let outcome = reload.refusal.map_or(Ok(()), Err);
-            self.error_log.write(&reloaded(path, &outcome));
-        }
-    }
-
-    /// Checks whether the program can be replaced.
-    fn check_upgrade(&mut self) {
-        if self.is_ending {
-            return;
-        }
-        if self.is_upgrading || !self.to_replace.is_empty() {
-            let why = "not upgrading: an upgrade is under way";
-            return self.log(Level::Error, "upgrade-refused", why);
-        }
-        self.is_upgrading = true;
-        let passed = self.passed.clone();
-        let checks =
-            async move { Happening::Checked(worker_process::check_replacement(&passed).await) };
-        self.happenings.spawn(checks);
-    }
-
-    /// Replaces the program in this process. Returns only if that fails.
-    fn upgrade(&self) -> Result<(), String> {
-        if self.is_ending {
-            return Ok(());
-        }
-        let mut command = replacement(&self.passed)?;
-        let program = command.get_program().display().to_string();
-        let mut workers: Vec<&Child> = self.children.iter().collect();
-        workers.sort_by_key(|child| child.state != State::Leaving);
-        let workers = workers.into_iter().map(|child| (child.slot, child.process)).collect();
-        let left = self.supervisor.leave(workers);
-        let left = left.map_err(|error| format!("writing down what stays: {error}"))?;
-        let (name, value) = left.variable();
-        self.log(Level::Notice, "upgrading", format!("upgrading: {program} takes over"));
-        // The thread that writes the log ends with the program.
-        self.error_log.close();
-        let error = command.env(name, value).exec();
-        change_log(self.error_log, &self.config);
-        Err(format!("running {program}: {error}"))
     }
 }

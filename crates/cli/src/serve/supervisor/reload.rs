@@ -1,0 +1,119 @@
+//! SIGHUP: the configuration is read once, and the workers get its text.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use sd_notify::NotifyState;
+use superpoll_gateway::serve::Server;
+use superpoll_gateway::{Config, Level};
+
+use super::super::{
+    change_log, check_keeper, hide_keys, notify, notify_reloading, reloaded, report_warnings,
+    statistics_stay, worker_process,
+};
+use super::{Happening, Reload, State, Supervision};
+
+/// How long workers may take to read a configuration.
+const RELOAD: Duration = Duration::from_secs(30);
+
+impl Supervision<'_> {
+    /// Checks the configuration, opens its listeners, and makes the workers read it.
+    pub(super) fn reload(&mut self) {
+        let Some(path) = &self.options.config else { return };
+        if self.is_ending {
+            return;
+        }
+        notify_reloading(self.error_log);
+        let read = || {
+            let text = Config::read_text(path)?;
+            Config::parse_file(path, &text).map(|config| (config, text))
+        };
+        let outcome = read().map_err(|error| error.to_string()).and_then(|(mut config, text)| {
+            self.options.set_keeper(&mut config)?;
+            let processes = self.options.processes(&config)?;
+            check_keeper(&config, processes)?;
+            Server::check(&config).map_err(|error| error.to_string())?;
+            hide_keys(self.options, &config)?;
+            self.supervisor.change(&config).map_err(|error| error.to_string())?;
+            self.number = self.supervisor.set_configuration(text);
+            Ok((config, processes))
+        });
+        let mut reload = Reload { number: self.number, waits_for: Vec::new(), refusal: None };
+        let (config, processes) = match outcome {
+            Ok(read) => read,
+            Err(error) => {
+                notify(self.error_log, &[NotifyState::Ready]);
+                return self.error_log.write(&reloaded(path, &Err(error)));
+            }
+        };
+        change_log(self.error_log, &config);
+        report_warnings(self.error_log, &config);
+        let place = self.options.stats.as_ref().unwrap_or(&config.server.stats).clone();
+        let subject = self.supervisor.subject(self.backend, self.handle.clone());
+        if let Err(error) = self.statistics.change(place, subject) {
+            self.error_log.write(&statistics_stay(&*error));
+        }
+        self.config = config;
+        for child in &mut self.children {
+            match child.state {
+                // It does not listen to signals yet, and may have read the file before.
+                State::Starting => child.is_stale = true,
+                State::Serving => {
+                    worker_process::signal(child.process, Signal::HUP);
+                    reload.waits_for.push(child.process);
+                }
+                State::Leaving => {}
+            }
+        }
+        self.later(RELOAD, Happening::ReloadLate(reload.number));
+        self.set_slots(u32::try_from(processes.get()).unwrap_or(u32::MAX));
+        self.reload = Some(reload);
+        self.has_reloaded(0, self.number, Ok(()));
+    }
+
+    /// Starts or ends workers until there are so many.
+    pub(super) fn set_slots(&mut self, slots: u32) {
+        let more = self.slots..slots;
+        self.slots = slots;
+        let replacing = self.to_replace.front().copied();
+        self.to_replace.retain(|slot| *slot < slots);
+        if self.to_replace.front() != replacing.as_ref() {
+            self.replace_next();
+        }
+        if self.has_served {
+            for slot in more {
+                if !self.has_worker(slot) {
+                    self.start(slot);
+                }
+            }
+        }
+        self.end_superfluous();
+    }
+
+    /// Notes that a process has read the configuration of a number, or has ended.
+    pub(super) fn has_reloaded(&mut self, process: u32, number: u64, outcome: Result<(), String>) {
+        if let Err(error) = &outcome {
+            let message =
+                format!("process {process}: {error}\nit goes on with the previous configuration");
+            self.log(Level::Error, "reload-refused", message);
+        }
+        let Some(reload) = self.reload.as_mut().filter(|reload| reload.number == number) else {
+            return;
+        };
+        if reload.waits_for.contains(&process) {
+            reload.waits_for.retain(|other| *other != process);
+            reload.refusal = reload.refusal.take().or(outcome.err());
+        }
+        if let Some(reload) = self.reload.take_if(|reload| reload.waits_for.is_empty()) {
+            self.finish_reload(reload);
+        }
+    }
+
+    pub(super) fn finish_reload(&mut self, reload: Reload) {
+        notify(self.error_log, &[NotifyState::Ready]);
+        // A refusal was logged when it came.
+        if let (Some(path), None) = (&self.options.config, reload.refusal) {
+            self.error_log.write(&reloaded(path, &Ok(())));
+        }
+    }
+}
