@@ -20,6 +20,9 @@ use super::shard::Shard;
 const BATCH: usize = 256;
 const BATCH_BYTES: u64 = 1 << 20;
 
+/// The time that is left when a publication is not tried again whose replicas do not have it.
+pub(super) const LAST_ATTEMPT: Duration = Duration::from_millis(500);
+
 /// How long the broker may take to answer them.
 const ATTEMPT: Duration = Duration::from_secs(3);
 
@@ -92,8 +95,14 @@ impl Work {
     /// Answers everything whose time is over.
     fn expire(&mut self, broker: &Broker) {
         let now = Instant::now();
-        for publication in self.publications.extract_if(.., |one| one.until <= now) {
+        let is_over = |one: &mut Publication| match one.lacks_copies {
+            // Another attempt would be cut off, and the connection with it.
+            true => one.until <= now + LAST_ATTEMPT,
+            false => one.until <= now,
+        };
+        for publication in self.publications.extract_if(.., is_over) {
             let why = match publication.was_sent {
+                true if publication.lacks_copies => Unpublished::NotReplicated,
                 true => Unpublished::Unknown,
                 false => Unpublished::Away,
             };
@@ -149,7 +158,7 @@ impl Work {
             self.publications.iter().map(|one| one.append.clone()).collect();
         let outcomes = log.append(&messages).await?;
         let mut again = Vec::new();
-        for (publication, outcome) in self.publications.drain(..).zip(outcomes) {
+        for (mut publication, outcome) in self.publications.drain(..).zip(outcomes) {
             let outcome = match outcome {
                 Ok(appended) => Ok(appended),
                 Err(Refusal::Full) => Err(Unpublished::Full),
@@ -158,11 +167,11 @@ impl Work {
                     again.push(publication);
                     continue;
                 }
-                Err(Refusal::NotReplicated) if publication.until > Instant::now() => {
+                Err(Refusal::NotReplicated) => {
+                    publication.lacks_copies = true;
                     again.push(publication);
                     continue;
                 }
-                Err(Refusal::NotReplicated) => Err(Unpublished::NotReplicated),
             };
             broker.count(&publication.append.log.key, &outcome);
             broker.queue.answer(publication, outcome);

@@ -45,6 +45,8 @@ pub(super) struct Publication {
     pub until: Instant,
     /// It was sent at least once.
     pub was_sent: bool,
+    /// The broker has it, and too few of its replicas.
+    pub lacks_copies: bool,
     pub answer: oneshot::Sender<Result<Appended, Unpublished>>,
 }
 
@@ -120,7 +122,13 @@ impl Queue {
             (state.publications, state.bytes) = (state.publications + 1, state.bytes + bytes);
         }
         drop(state);
-        self.push(Command::Publish(Publication { append, until, was_sent: false, answer }));
+        self.push(Command::Publish(Publication {
+            append,
+            until,
+            was_sent: false,
+            lacks_copies: false,
+            answer,
+        }));
         outcome
     }
 

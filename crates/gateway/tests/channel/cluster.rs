@@ -79,6 +79,20 @@ impl Redis {
         self.until_ready();
     }
 
+    /// Starts a server that listens on a port, too, and returns the port.
+    fn on_port(options: &[&'static str]) -> Option<(Redis, &'static str)> {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port: &str = free.local_addr().unwrap().port().to_string().leak();
+        drop(free);
+        let all = [&["--bind", "127.0.0.1", "--port", port], options].concat();
+        Some((Redis::start(&all)?, port))
+    }
+
+    fn signal(&self, name: &str) {
+        let number = self.process.id().to_string();
+        assert!(Command::new("kill").args([name, &number]).status().unwrap().success());
+    }
+
     /// A configuration with a channel at `/c` that has further options.
     fn text(&self, options: &str) -> String {
         self.text_with("", options)
@@ -373,6 +387,96 @@ fn a_full_broker_is_told_to_publishers() {
 }
 
 /// Hubs of Mercure, too: an update of one is an update of all.
+/// Publishes a message with a key, and returns the answer.
+fn publish_once(stage: &Stage, key: &str) -> Answer {
+    let mut client = stage.connect();
+    client.send(format!(
+        "POST /c HTTP/1.1\r\nhost: a\r\nidempotency-key: {key}\r\ncontent-length: 1\r\n\r\nx"
+    ));
+    client.answer()
+}
+
+#[test]
+fn a_message_is_confirmed_when_replicas_have_it() {
+    let Some((master, port)) = Redis::on_port(&[]) else { return };
+    let text = master.text("").replace("publish = \"2s\"", "publish = \"2s\"\nreplicas = 1");
+    let stage = Stage::new(BackendKind::Epoll, 1, &text);
+    until_ready(&stage, 200);
+    let is_short = |answer: Answer| {
+        let said = String::from_utf8_lossy(&answer.body).into_owned();
+        assert!(answer.status == 503 && said.contains("too few copies"), "{answer:?}");
+    };
+    is_short(publish_once(&stage, "first"));
+    let Some(replica) = Redis::start(&["--replicaof", "127.0.0.1", port]) else { return };
+    let end = Instant::now() + PATIENCE;
+    // It is there once, whatever its publisher was told.
+    loop {
+        let answer = publish_once(&stage, "first");
+        if answer.status == 200 {
+            assert_eq!(field(&answer, "channel-next"), "1");
+            break;
+        }
+        is_short(answer);
+        assert!(Instant::now() < end, "the replica gets nothing");
+    }
+    assert_eq!(publish_once(&stage, "second").status, 201);
+    replica.signal("-STOP");
+    is_short(publish_once(&stage, "third"));
+    replica.signal("-CONT");
+    let answer = publish_once(&stage, "third");
+    assert_eq!((answer.status, field(&answer, "channel-next")), (200, "3"));
+}
+
+#[test]
+fn a_broker_with_tls() {
+    let folder = tempfile::tempdir().unwrap();
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let write = |name: &str, text: &str| -> &'static str {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned().leak()
+    };
+    let certificate = write("cert.pem", &made.cert.pem());
+    let key = write("cert.key", &made.signing_key.serialize_pem());
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port: &str = free.local_addr().unwrap().port().to_string().leak();
+    drop(free);
+    let options = [
+        "--bind",
+        "127.0.0.1",
+        "--tls-port",
+        port,
+        "--tls-cert-file",
+        certificate,
+        "--tls-key-file",
+        key,
+        "--tls-ca-cert-file",
+        certificate,
+        "--tls-auth-clients",
+        "no",
+    ];
+    let Some(redis) = Redis::start(&options) else { return };
+    let unix = format!("redis+unix://{}", redis.socket().display());
+    let tls = |ca: &str| {
+        let url = format!("rediss://localhost:{port}\"\nca = \"{ca}");
+        redis.text("").replace(&unix, &url)
+    };
+    for backend in BACKENDS {
+        redis.call(&["FLUSHALL"]);
+        let [one, other] = [(); 2].map(|()| Stage::new(backend, 1, &tls(certificate)));
+        until_ready(&other, 200);
+        let (mut events, _) = Events::new(&other, "", "");
+        assert_eq!(publish(&one, "first"), 1);
+        assert_eq!(events.message(), (1, "first".to_owned()), "{backend:?}");
+    }
+    let stranger = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let wrong = tls(write("other.pem", &stranger.cert.pem()));
+    let config = Config::parse("test.toml", &wrong).unwrap();
+    let runtime = Runtime::builder().backend(BackendKind::Epoll).build().unwrap();
+    let error = Server::start(&runtime, &config, |_| {}).unwrap_err().to_string();
+    assert!(error.contains("certificate") && !error.contains('\n'), "{error}");
+}
+
 #[test]
 fn hubs_of_mercure_share_their_updates() {
     let Some(redis) = Redis::start(&[]) else { return };

@@ -59,8 +59,9 @@ pub(super) const BLOCK: Duration = Duration::from_secs(5);
 /// process of Redis has changed. They try to connect at least twice in it.
 const GRACE: Duration = Duration::from_millis(1500);
 
-/// How long replicas may take to have a message.
-const REPLICATION: Duration = Duration::from_secs(1);
+/// How long an attempt waits for replicas to have a message; less than
+/// [`LAST_ATTEMPT`](super::publisher::LAST_ATTEMPT).
+const REPLICATION: Duration = Duration::from_millis(200);
 
 /// The scripts, which a connection loads.
 #[derive(Clone, Debug)]
