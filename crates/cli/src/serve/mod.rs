@@ -171,7 +171,7 @@ fn check_keeper(config: &Config, processes: NonZeroUsize) -> Result<(), String> 
     }
 }
 
-/// Checks a configuration, and prints what is to be known about it.
+/// Checks a configuration, and prints notes about it.
 fn check(config: &Config) -> Result<(), Box<dyn Error>> {
     Server::check(config)?;
     // The server raises its limit as far as it may.
@@ -276,6 +276,14 @@ fn keeper_of_worker(socket: &Path, slot: u32) -> Result<PathBuf, String> {
     let mut path = socket.as_os_str().to_owned();
     path.push(format!(".{slot}"));
     Ok(path.into())
+}
+
+/// Returns the arguments of this process with more options, which come before all others: an argument behind `--` is no
+/// option.
+fn arguments_with(options: &[OsString]) -> Vec<OsString> {
+    let mut own = std::env::args_os().skip(1);
+    let command = own.next();
+    command.into_iter().chain(options.iter().cloned()).chain(own).collect()
 }
 
 /// Returns this program as it was called, which may be another version by now.

@@ -154,7 +154,7 @@ impl Options {
     }
 
     /// Returns the configuration to serve. `inherited` are the addresses on which a service manager
-    /// listens for this process, and `text` is what the file has.
+    /// listens for this process, and `text` is the content of the file.
     pub(super) fn read(
         &self,
         inherited: &[Address],

@@ -19,8 +19,9 @@ use superpoll_rt::Runtime;
 use superpoll_rt::signal::{SignalKind, signal};
 
 use super::{
-    Options, announce, called_program, change_log, hide_keys, keeper_of_worker, keeper_socket,
-    notify, notify_reloading, raise_limit, reloaded, report_warnings, runtime, statistics_stay,
+    Options, announce, arguments_with, called_program, change_log, hide_keys, keeper_of_worker,
+    keeper_socket, notify, notify_reloading, raise_limit, reloaded, report_warnings, runtime,
+    statistics_stay,
 };
 use crate::{keep, stats};
 
@@ -74,10 +75,13 @@ async fn read_anew(
 fn start_successor() -> Result<Child, Box<dyn Error>> {
     let program = called_program()?;
     let mut command = Command::new(&program);
-    command.args(std::env::args_os().skip(1).filter(|argument| argument != "--upgrade"));
+    let mut arguments = arguments_with(&[]);
+    if !arguments.iter().any(|argument| argument == "--upgrade") {
+        arguments = arguments_with(&["--upgrade".into()]);
+    }
     // Sockets that a service manager has passed on belong to this process, which leaves them with
     // the keeper.
-    command.arg("--upgrade").env_remove("LISTEN_FDS").env_remove("LISTEN_PID");
+    command.args(arguments).env_remove("LISTEN_FDS").env_remove("LISTEN_PID");
     let started = command.spawn();
     started.map_err(|error| format!("starting {}: {error}", program.display()).into())
 }

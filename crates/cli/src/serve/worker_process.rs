@@ -14,7 +14,7 @@ use superpoll_gateway::Address;
 use superpoll_gateway::processes::{Left, WorkerPlace};
 use superpoll_rt::{AsyncFd, process, time};
 
-use super::called_program;
+use super::{arguments_with, called_program};
 use crate::running_program::running_program;
 
 /// How long the check of another program may take.
@@ -35,25 +35,22 @@ fn remove(command: &mut Command, variables: &[&str]) {
     }
 }
 
-fn arguments() -> impl Iterator<Item = OsString> {
-    std::env::args_os().skip(1)
-}
-
-/// Keeps what is for the supervisor alone from a child.
+/// Hides the supervisor's own variables from a child.
 fn hide_from_child(command: &mut Command) {
     remove(command, &OF_MANAGER);
     remove(command, &OF_SOCKETS);
     remove(command, &[Left::VARIABLE]);
 }
 
-/// Adds the addresses of sockets that a service manager has passed on, unless the arguments have
-/// them.
-fn add_passed(command: &mut Command, passed: &[Address]) {
-    if !arguments().any(|argument| argument == "--passed") {
+/// Adds the arguments of this process, more options, and the addresses of sockets that a service
+/// manager has passed on, unless the arguments have them.
+fn add_arguments(command: &mut Command, mut options: Vec<OsString>, passed: &[Address]) {
+    if !std::env::args_os().any(|argument| argument == "--passed") {
         for address in passed {
-            command.arg("--passed").arg(address.to_string());
+            options.extend(["--passed".into(), address.to_string().into()]);
         }
     }
+    command.args(arguments_with(&options));
 }
 
 /// Starts a worker, and returns the number of its process.
@@ -66,22 +63,24 @@ pub(super) fn start(place: &WorkerPlace, passed: &[Address], upgrades: bool) -> 
     if let Ok(name) = called_program() {
         command.arg0(name);
     }
-    command.args(arguments()).arg("--worker").arg(place.to_string());
+    let mut options = vec!["--worker".into(), place.to_string().into()];
     if upgrades {
-        command.arg("--upgrade");
+        options.push("--upgrade".into());
     }
-    add_passed(&mut command, passed);
+    add_arguments(&mut command, options, passed);
     hide_from_child(&mut command);
     // A signal of the terminal is for the supervisor, which passes it on.
     command.process_group(0).stdin(Stdio::null());
     command.spawn().map(|child| child.id())
 }
 
-/// Returns the program that is to replace this one in its process.
-pub(super) fn replacement(passed: &[Address]) -> Result<Command, &'static str> {
+/// Returns the program that is to replace this one in its process, with more options.
+pub(super) fn replacement(
+    options: Vec<OsString>,
+    passed: &[Address],
+) -> Result<Command, &'static str> {
     let mut command = Command::new(called_program()?);
-    command.args(arguments());
-    add_passed(&mut command, passed);
+    add_arguments(&mut command, options, passed);
     // The sockets of the service manager are among those that are left.
     remove(&mut command, &OF_SOCKETS);
     Ok(command)
@@ -93,9 +92,11 @@ pub(super) fn replacement(passed: &[Address]) -> Result<Command, &'static str> {
 ///
 /// The reason for which it would not begin.
 pub(super) async fn check_replacement(passed: &[Address]) -> Result<(), String> {
-    let mut command = replacement(passed)?;
+    let form = Left::PROTOCOL.to_string();
+    let options = vec!["--check".into(), "--takes-over".into(), form.into()];
+    let mut command = replacement(options, passed)?;
     let program = command.get_program().display().to_string();
-    command.arg("--check").arg("--takes-over").arg(Left::PROTOCOL.to_string()).stdin(Stdio::null());
+    command.stdin(Stdio::null());
     hide_from_child(&mut command);
     let output = match time::timeout(CHECK, process::output(&mut command)).await {
         Ok(output) => output.map_err(|error| format!("running {program}: {error}"))?,

@@ -327,6 +327,21 @@ fn sockets_of_a_service_manager_are_shared_by_all_workers() {
     assert!(server.ended().0.success());
 }
 
+#[test]
+fn arguments_behind_two_dashes_are_those_of_all_processes() {
+    let site = Site::new();
+    let www = site.www();
+    let options = ["--processes", "2", "--listen", "127.0.0.1:0", "--stats", "off", "--"];
+    let server = Server::start(&[&options[..], &[www.to_str().unwrap()]].concat());
+    server.workers(2);
+    assert!(get(&mut server.connect(), "/small").ends_with("0123456789"));
+    server.signal("USR2");
+    server.says("all workers are of the new program");
+    assert!(get(&mut server.connect(), "/small").ends_with("0123456789"));
+    server.signal("TERM");
+    assert!(server.ended().0.success());
+}
+
 /// Runs the command, which must refuse, and returns its one line.
 fn refused(arguments: &[&str]) -> String {
     let output = superpoll().arg("serve").args(arguments).output().unwrap();
@@ -365,6 +380,9 @@ fn what_several_processes_cannot_have_is_refused_in_one_line() {
     let arguments = ["--listen", "127.0.0.1:0", "--processes", "2", "--keeper"];
     let line = refused(&[&[www], &arguments[..], &[absent.to_str().unwrap()]].concat());
     assert!(line.contains("does not exist: make it, or choose another path"), "{line}");
+    // A program that cannot read the state of the one at work says so before it replaces that.
+    let line = refused(&[www, "--check", "--takes-over", "0"]);
+    assert!(line.contains("cannot take over the state"), "{line}");
     let long = format!("/tmp/{}", "x".repeat(100));
     let line = refused(&[&[www], &arguments[..], &[&long]].concat());
     assert!(line.contains("expected at most 102 bytes"), "{line}");

@@ -77,7 +77,7 @@ struct Child {
     error: Option<String>,
 }
 
-/// What the supervisor waits for.
+/// An event that the supervisor waits for.
 enum Happening {
     End,
     Reload,
@@ -101,7 +101,8 @@ enum Happening {
 struct Reload {
     number: u64,
     waits_for: Vec<u32>,
-    refusal: Option<String>,
+    /// A worker has refused it, or does not answer.
+    is_refused: bool,
 }
 
 struct Supervision<'a> {
@@ -365,8 +366,8 @@ impl Supervision<'_> {
                     let late: Vec<String> = reload.waits_for.iter().map(u32::to_string).collect();
                     let what =
                         format!("process {} does not read the configuration", late.join(", "));
-                    self.log(Level::Error, "reload-refused", what.as_str());
-                    self.finish_reload(Reload { refusal: Some(what), ..reload });
+                    self.log(Level::Error, "reload-refused", what);
+                    self.finish_reload(Reload { is_refused: true, ..reload });
                 }
             }
         }

@@ -38,7 +38,7 @@ impl Supervision<'_> {
             self.number = self.supervisor.set_configuration(text);
             Ok((config, processes))
         });
-        let mut reload = Reload { number: self.number, waits_for: Vec::new(), refusal: None };
+        let mut reload = Reload { number: self.number, waits_for: Vec::new(), is_refused: false };
         let (config, processes) = match outcome {
             Ok(read) => read,
             Err(error) => {
@@ -56,7 +56,7 @@ impl Supervision<'_> {
         self.config = config;
         for child in &mut self.children {
             match child.state {
-                // It does not listen to signals yet, and may have read the file before.
+                // It does not listen to signals yet, and may have the text before.
                 State::Starting => child.is_stale = true,
                 State::Serving => {
                     worker_process::signal(child.process, Signal::HUP);
@@ -102,7 +102,7 @@ impl Supervision<'_> {
         };
         if reload.waits_for.contains(&process) {
             reload.waits_for.retain(|other| *other != process);
-            reload.refusal = reload.refusal.take().or(outcome.err());
+            reload.is_refused |= outcome.is_err();
         }
         if let Some(reload) = self.reload.take_if(|reload| reload.waits_for.is_empty()) {
             self.finish_reload(reload);
@@ -112,7 +112,7 @@ impl Supervision<'_> {
     pub(super) fn finish_reload(&mut self, reload: Reload) {
         notify(self.error_log, &[NotifyState::Ready]);
         // A refusal was logged when it came.
-        if let (Some(path), None) = (&self.options.config, reload.refusal) {
+        if let (Some(path), false) = (&self.options.config, reload.is_refused) {
             self.error_log.write(&reloaded(path, &Ok(())));
         }
     }

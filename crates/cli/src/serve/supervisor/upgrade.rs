@@ -68,7 +68,7 @@ impl Supervision<'_> {
         if self.is_ending {
             return Ok(());
         }
-        let mut command = replacement(&self.passed)?;
+        let mut command = replacement(Vec::new(), &self.passed)?;
         let program = command.get_program().display().to_string();
         let mut workers: Vec<&Child> = self.children.iter().collect();
         workers.sort_by_key(|child| child.state != State::Leaving);
