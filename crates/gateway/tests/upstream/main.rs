@@ -7,6 +7,7 @@ mod gateway;
 mod heads;
 mod http2;
 mod lane;
+mod lane_bodies;
 mod origin;
 mod streams;
 #[path = "../serve/websocket2.rs"]

@@ -1,0 +1,101 @@
+//! Bodies that pass hyper come whole, and none is larger than it may be.
+
+use std::io::Read;
+
+use superpoll_rt::BackendKind;
+
+use crate::gateway::{Gateway, all, config};
+use crate::origin::{Client, Origin};
+
+/// Bytes that depend on their place.
+fn pattern(length: usize, seed: usize) -> Vec<u8> {
+    let byte = |at: usize| (at.wrapping_mul(0x9e37_79b9).wrapping_add(seed * 7) >> 11) as u8;
+    (0..length).map(byte).collect()
+}
+
+/// Long bodies are spliced: they come whole, however the server sends and the client reads, and one
+/// that breaks off leaves nothing behind for the next.
+#[test]
+fn long_bodies_come_whole_and_alone() {
+    const LENGTHS: [usize; 7] = [65_535, 65_536, 70_000, 81_919, 100_000, 1 << 20, 3_000_001];
+    for backend in all() {
+        // The path says which body, how much of it the server sends, and in which pieces.
+        let origin = Origin::start(|line| {
+            loop {
+                let seen = line.request()?;
+                let numbers: Vec<usize> =
+                    seen.line().split(['/', ' ']).flat_map(str::parse).collect();
+                let [length, seed, upto, piece] = numbers[..4] else { panic!("{}", seen.line()) };
+                line.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n"))?;
+                let body = pattern(length.max(upto), seed);
+                body[..upto].chunks(piece).try_for_each(|piece| line.send(piece))?;
+                if upto < length {
+                    return Ok(());
+                }
+            }
+        });
+        let gateway = Gateway::start(backend, &config(&[&origin.address], "", ""));
+        let lane =
+            || gateway.call(|_, server| server.engines().iter().map(|one| one.lane.get()).sum());
+        let before: u64 = lane();
+        let mut client = Client::connect(&gateway.address);
+        for (seed, length) in LENGTHS.into_iter().enumerate() {
+            for piece in [1_460, 50_000, 4 << 20] {
+                client.send(format!(
+                    "GET /{length}/{seed}/{length}/{piece}/ HTTP/1.1\r\nHost: a\r\n\r\n"
+                ));
+                let head = client.head().unwrap();
+                assert_eq!(head.field("content-length").unwrap(), length.to_string());
+                // A slow client, whose socket is full most of the time.
+                let (mut body, mut room) = (Vec::new(), vec![0; 1 + (piece * 7) % 90_001]);
+                while body.len() < length {
+                    let most = room.len().min(length - body.len());
+                    let count = client.reader.read(&mut room[..most]).unwrap();
+                    assert!(count > 0, "{backend:?} {length} {piece}");
+                    body.extend_from_slice(&room[..count]);
+                }
+                assert!(body == pattern(length, seed), "{backend:?} {length} {piece}");
+            }
+            // A server that breaks off, and a client that goes with bytes under way.
+            for (upto, leaves) in [(length - 1, false), (length / 2, false), (length, true)] {
+                let mut other = Client::connect(&gateway.address);
+                other.send(format!(
+                    "GET /{length}/{}/{upto}/9000/ HTTP/1.1\r\nHost: a\r\n\r\n",
+                    seed + 100
+                ));
+                other.head().unwrap();
+                if leaves {
+                    continue;
+                }
+                let mut body = Vec::new();
+                let _ = other.reader.read_to_end(&mut body);
+                assert!(body == pattern(length, seed + 100)[..upto], "{backend:?} {length} {upto}");
+            }
+            // Bytes behind the body are nobody's.
+            let mut other = Client::connect(&gateway.address);
+            let more = length + 50_000;
+            other.send(format!("GET /{length}/{seed}/{more}/{more}/ HTTP/1.1\r\nHost: a\r\n\r\n"));
+            assert!(other.reply().body == pattern(length, seed), "{backend:?} {length} {more}");
+            other.send("GET /10/1/10/10/ HTTP/1.1\r\nHost: a\r\n\r\n");
+            assert_eq!(other.reply().body, pattern(10, 1), "{backend:?} {length}");
+        }
+        assert!(lane() - before >= 3 * LENGTHS.len() as u64, "{backend:?}");
+    }
+}
+
+/// The body of a request that is larger than it may be is refused, also if it does not say so before.
+#[test]
+fn a_body_in_chunks_that_is_too_large_is_refused() {
+    for proxy in [", lane = false", ""] {
+        let origin = Origin::echo();
+        let text = config(&[&origin.address], "", proxy) + "[limits]\nbody_bytes = 100\n";
+        let gateway = Gateway::start(BackendKind::Epoll, &text);
+        let mut client = Client::connect(&gateway.address);
+        client.send(format!(
+            "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nc8\r\n{}\r\n0\r\n\r\n",
+            "x".repeat(200)
+        ));
+        assert_eq!(client.reply().status, 413, "{proxy}");
+        assert!(origin.seen().is_empty(), "{proxy}");
+    }
+}
