@@ -264,6 +264,9 @@ pub(super) fn run(
                 },
                 Asked::Yield => {
                     has_yielded = true;
+                    if let Some(worker) = &worker {
+                        worker.report_yield();
+                    }
                     // The manager might look for the process before the successor has named it.
                     if let Some(number) = successor {
                         notify(error_log, &[NotifyState::MainPid(number)]);

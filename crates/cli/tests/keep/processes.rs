@@ -1,10 +1,11 @@
 //! Several processes with keepers: idle connections outlive each of them, and their supervisor.
 
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use crate::crowd::{Publisher, Subscriber, check, publish};
 use crate::program::superpoll;
-use crate::stage::{Server, Site, children, connect, free_port, get, kill, until};
+use crate::stage::{Server, Site, children, connect, free_port, get, has_ended, kill, until};
 use crate::succession::{AT_REST_SOON, rounds};
 
 const PROCESSES: usize = 2;
@@ -52,6 +53,18 @@ impl Family {
         command.args(["serve", "--stats", "off", "-c"]).arg(self.site.path("server.toml"));
         command.arg("--keeper").arg(self.site.path("keeper"));
         Server::of(command, 1)
+    }
+
+    /// Returns connections that have become idle, so that keepers watch them.
+    fn idle(&self) -> Vec<TcpStream> {
+        let connections = (0..CLIENTS).map(|_| {
+            let mut stream = connect(self.at());
+            assert!(get(&mut stream, "/small").ends_with("0123456789"));
+            stream
+        });
+        let idle = connections.collect();
+        self.until_away(CLIENTS);
+        idle
     }
 
     /// Waits until keepers watch that many connections.
@@ -142,19 +155,50 @@ fn idle_connections_outlive_killed_workers_and_upgrades() {
     assert!(status.success(), "{status}: {errors}");
 }
 
+/// One that yields only drains, and may take long to end. Other servers take the keepers here and
+/// end, as successors may before they serve.
+#[test]
+fn a_worker_that_yields_is_replaced_while_it_drains() {
+    let family = Family::new();
+    let server = family.start();
+    // More than the kernel takes for a client that does not read: its worker waits for it.
+    family.site.write("www/large", &"x".repeat(64 << 20));
+    let mut slow = connect(family.at());
+    slow.write_all(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    slow.read_exact(&mut [0]).unwrap();
+    let before = server.workers(PROCESSES);
+    let file = family.site.write(
+        "other.toml",
+        "[[listeners]]\naddress = \"127.0.0.1:0\"\n[[hosts]]\n[[hosts.routes]]\n\
+         files = { root = \"www\" }\n",
+    );
+    let others = (0..PROCESSES).map(|slot| {
+        let mut command = superpoll();
+        command.args(["serve", "--upgrade", "--stats", "off", "-c"]).arg(&file);
+        command.arg("--keeper").arg(family.site.path(&format!("keeper.{slot}")));
+        Server::of(command, 1)
+    });
+    for other in others.collect::<Vec<Server>>() {
+        other.signal("KILL");
+        other.ended();
+    }
+    until("other workers are there", || {
+        let now = children(server.child().id());
+        now.iter().filter(|worker| !before.contains(worker)).count() == PROCESSES
+    });
+    assert!(get(&mut connect(family.at()), "/small").ends_with("0123456789"));
+    assert!(before.iter().any(|worker| !has_ended(*worker)));
+    drop(slow);
+    server.signal("TERM");
+    let (status, errors) = server.ended();
+    assert!(status.success(), "{status}: {errors}");
+}
+
 #[test]
 fn idle_connections_outlive_a_supervisor_that_is_killed() {
     let family = Family::new();
     let first = family.start();
-    let at = family.at();
-    let mut idle: Vec<TcpStream> = (0..CLIENTS)
-        .map(|_| {
-            let mut stream = connect(at);
-            assert!(get(&mut stream, "/small").ends_with("0123456789"));
-            stream
-        })
-        .collect();
-    family.until_away(CLIENTS);
+    let mut idle = family.idle();
     let workers = first.workers(PROCESSES);
     first.signal("KILL");
     // The workers have left their connections, and have ended.

@@ -296,6 +296,31 @@ fn an_upgrade_replaces_all_programs_and_keeps_process_addresses_and_messages() {
     assert!(status.success(), "{status}: {errors}");
 }
 
+/// A signal that the program before has taken and not acted on would be lost with it.
+#[test]
+fn a_signal_in_the_moment_of_an_upgrade_is_not_lost() {
+    const ROUNDS: u32 = 30;
+    let site = Site::new();
+    let mut moment = None;
+    for round in 0..ROUNDS {
+        let (server, _) = started(&site, "epoll", 2, free_port());
+        server.signal("USR2");
+        let begun = Instant::now();
+        match moment {
+            None => {
+                server.says("upgrading: ");
+                moment = Some(begun.elapsed());
+            }
+            // From a while before the program is replaced until a while after it.
+            Some(moment) => std::thread::sleep(moment * (ROUNDS / 2 + round) / ROUNDS),
+        }
+        server.signal("TERM");
+        until("it has ended", || has_ended(server.child().id()));
+        let (status, errors) = server.ended();
+        assert!(status.success(), "{status}: {errors}");
+    }
+}
+
 #[test]
 fn sockets_of_a_service_manager_are_shared_by_all_workers() {
     let site = Site::new();

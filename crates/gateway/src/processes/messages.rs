@@ -17,6 +17,8 @@ pub(super) enum FromWorker {
     Counters { id: u64, bytes: Vec<u8> },
     /// Its secrets of tickets have changed.
     Tickets(Vec<u8>),
+    /// Another process has taken over its keeper: it drains from now on.
+    Yields,
 }
 
 /// What it is told.

@@ -73,6 +73,11 @@ pub enum WorkerEvent {
         /// The mistake, if it goes on with the configuration before.
         outcome: Result<(), String>,
     },
+    /// Another process has taken over its keeper; it drains and ends.
+    Yielded {
+        /// The number of its process.
+        process: u32,
+    },
 }
 
 /// A question for the workers, from any thread.
@@ -471,6 +476,7 @@ impl Supervisor {
             FromWorker::Reloaded { number, outcome } => {
                 self.tell(WorkerEvent::Reloaded { process, number, outcome });
             }
+            FromWorker::Yields => self.tell(WorkerEvent::Yielded { process }),
             FromWorker::Counters { id, bytes } => {
                 unanswered.set(unanswered.get().saturating_sub(1));
                 self.answered(id, member, Some((slot, bytes)));

@@ -131,6 +131,11 @@ impl Worker {
         self.link.say(FromWorker::Ready { fronts: server.fronts().collect(), roots });
     }
 
+    /// Says that another process has taken over from the keeper, so that this one drains and ends.
+    pub fn report_yield(&self) {
+        self.link.say(FromWorker::Yields);
+    }
+
     /// Says that the process cannot serve and is about to end.
     pub async fn report_failure(place: &WorkerPlace, error: &str) {
         let (process, error) = (std::process::id(), error.to_owned());

@@ -18,6 +18,7 @@
 //!   new one replaces the workers, one after the other. If a new one fails, the one before stays.
 
 mod reload;
+mod signals;
 mod upgrade;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -35,8 +36,9 @@ use rustix::process::Signal;
 use sd_notify::NotifyState;
 use superpoll_gateway::processes::{Left, Supervisor, WorkerEvent};
 use superpoll_gateway::{Address, Config, ErrorLog, Event, Inherited, Level};
-use superpoll_rt::signal::{SignalKind, signal};
 use superpoll_rt::{BackendKind, Handle, JoinSet, Runtime, time};
+
+use signals::Signals;
 
 use super::worker_process;
 use super::{Options, announce, notify, raise_limit, report_warnings, runtime};
@@ -124,6 +126,8 @@ struct Supervision<'a> {
     has_served: bool,
     is_ending: bool,
     is_upgrading: bool,
+    /// The program for an upgrade is a good one, and is to replace this one now.
+    is_checked: bool,
     /// The slots whose workers are still of the program before.
     to_replace: VecDeque<u32>,
     reload: Option<Reload>,
@@ -147,10 +151,7 @@ pub(super) fn run(
         Err(_) if left.is_some() => Runtime::builder().backend(BackendKind::Epoll).build()?,
         outcome => outcome?,
     };
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut hang_up = signal(SignalKind::hangup())?;
-    let mut user = signal(SignalKind::user_defined2())?;
+    let mut signals = Signals::new()?;
     // Since the program before was replaced.
     superpoll_cli::block_signals(false);
     let mut passed = options.passed.clone();
@@ -197,6 +198,7 @@ pub(super) fn run(
         has_served: before.is_some(),
         is_ending: false,
         is_upgrading: false,
+        is_checked: false,
         to_replace: VecDeque::new(),
         reload: None,
         number,
@@ -205,19 +207,6 @@ pub(super) fn run(
         supervisor.start()?;
         supervision.begin(before);
         loop {
-            let ends = async {
-                or(terminate.recv(), interrupt.recv()).await?;
-                io::Result::Ok(Happening::End)
-            };
-            let reloads = async {
-                hang_up.recv().await?;
-                Ok(Happening::Reload)
-            };
-            let upgrades = async {
-                user.recv().await?;
-                Ok(Happening::Upgrade)
-            };
-            let signals = or(or(ends, reloads), upgrades);
             let workers = async { Ok(Happening::Worker(supervisor.event().await)) };
             let others = async {
                 match supervision.happenings.join_next().await {
@@ -227,8 +216,11 @@ pub(super) fn run(
                 }
             };
             // What a worker says comes before its end.
-            let happening = or(signals, or(workers, others)).await?;
+            let happening = or(signals.recv(), or(workers, others)).await?;
             supervision.take(happening)?;
+            if std::mem::take(&mut supervision.is_checked) {
+                supervision.upgrade(&mut signals).await?;
+            }
             if supervision.children.is_empty() && supervision.is_ending {
                 return Ok(());
             }
@@ -326,13 +318,8 @@ impl Supervision<'_> {
             Happening::Checked(Ok(())) if self.is_busy() => {
                 self.later(PAUSE, Happening::Checked(Ok(())));
             }
-            Happening::Checked(outcome) => {
-                self.is_upgrading = false;
-                let failed = outcome.and_then(|()| self.upgrade());
-                if let Err(error) = failed {
-                    self.log(Level::Error, "upgrade-failed", format!("not upgrading: {error}"));
-                }
-            }
+            Happening::Checked(Ok(())) => self.is_checked = true,
+            Happening::Checked(Err(error)) => self.upgrade_failed(&error),
             Happening::Worker(event) => self.heard(event)?,
             Happening::Ended(process, status) => self.ended(process, status)?,
             Happening::Due(slot) => {
@@ -414,7 +401,8 @@ impl Supervision<'_> {
     fn heard(&mut self, event: WorkerEvent) -> Result<(), Box<dyn Error>> {
         let (WorkerEvent::Ready { process, .. }
         | WorkerEvent::Failed { process, .. }
-        | WorkerEvent::Reloaded { process, .. }) = event;
+        | WorkerEvent::Reloaded { process, .. }
+        | WorkerEvent::Yielded { process }) = event;
         let found = self.children.iter_mut().find(|child| child.process == process);
         // A process that is none of its children is told nothing.
         let Some(child) = found else { return Ok(()) };
@@ -422,6 +410,16 @@ impl Supervision<'_> {
             WorkerEvent::Failed { error, .. } => child.error = Some(error),
             WorkerEvent::Reloaded { number, outcome, .. } => {
                 self.has_reloaded(process, number, outcome)
+            }
+            WorkerEvent::Yielded { .. } if child.state != State::Serving => {}
+            WorkerEvent::Yielded { .. } => {
+                child.state = State::Leaving;
+                let slot = child.slot;
+                self.await_end(process);
+                // The one that has taken over may have ended since.
+                if !self.is_ending && slot < self.slots && !self.has_worker(slot) {
+                    self.start(slot);
+                }
             }
             WorkerEvent::Ready { .. } if child.state != State::Starting => {}
             WorkerEvent::Ready { fronts, roots, .. } => {

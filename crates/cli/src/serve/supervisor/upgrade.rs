@@ -1,12 +1,21 @@
 //! SIGUSR2: the program is replaced in this process, and then the workers, one after the other.
 
+use std::error::Error;
 use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::time::Duration;
 
 use superpoll_gateway::Level;
+use superpoll_rt::time;
 
 use super::super::worker_process::{self, replacement};
 use super::super::{change_log, keeper_socket};
-use super::{Child, Happening, State, Supervision};
+use super::signals::Signals;
+use super::{Child, Happening, PAUSE, State, Supervision};
+
+/// How long the signals that were taken before an upgrade may take to be seen: one wait of the
+/// engine.
+const TAKEN: Duration = Duration::from_millis(1);
 
 impl Supervision<'_> {
     /// Ends the worker before in a slot, whose successor serves.
@@ -63,26 +72,57 @@ impl Supervision<'_> {
         self.happenings.spawn(checks);
     }
 
-    /// Replaces the program in this process. Returns only if that fails.
-    pub(super) fn upgrade(&self) -> Result<(), String> {
+    pub(super) fn upgrade_failed(&mut self, error: &str) {
+        self.is_upgrading = false;
+        self.log(Level::Error, "upgrade-failed", format!("not upgrading: {error}"));
+    }
+
+    /// Replaces the program in this process. Returns if that fails, or if there is a signal to be
+    /// taken first.
+    pub(super) async fn upgrade(&mut self, signals: &mut Signals) -> Result<(), Box<dyn Error>> {
         if self.is_ending {
             return Ok(());
         }
-        let mut command = replacement(Vec::new(), &self.passed)?;
-        let program = command.get_program().display().to_string();
+        let command = match replacement(Vec::new(), &self.passed) {
+            Ok(command) => command,
+            Err(error) => {
+                self.upgrade_failed(error);
+                return Ok(());
+            }
+        };
+        let program = command.get_program().display();
+        self.log(Level::Notice, "upgrading", format!("upgrading: {program} takes over"));
+        // From here on signals wait for the new program, in this thread: the one that writes the log
+        // has ended before. What the handlers have taken until now would be lost with this program.
+        self.error_log.close();
+        superpoll_cli::block_signals(true);
+        let outcome = match time::timeout(TAKEN, signals.recv()).await {
+            Ok(earlier) => Ok(earlier?),
+            Err(_) => Err(self.replace(command)),
+        };
+        superpoll_cli::block_signals(false);
+        change_log(self.error_log, &self.config);
+        match outcome {
+            Ok(earlier) => {
+                self.take(earlier)?;
+                self.later(PAUSE, Happening::Checked(Ok(())));
+            }
+            Err(error) => self.upgrade_failed(&error),
+        }
+        Ok(())
+    }
+
+    /// Returns why the program was not replaced.
+    fn replace(&self, mut command: Command) -> String {
         let mut workers: Vec<&Child> = self.children.iter().collect();
         workers.sort_by_key(|child| child.state != State::Leaving);
         let workers = workers.into_iter().map(|child| (child.slot, child.process)).collect();
-        let left = self.supervisor.leave(workers);
-        let left = left.map_err(|error| format!("writing down what stays: {error}"))?;
+        let left = match self.supervisor.leave(workers) {
+            Ok(left) => left,
+            Err(error) => return format!("writing down what stays: {error}"),
+        };
         let (name, value) = left.variable();
-        self.log(Level::Notice, "upgrading", format!("upgrading: {program} takes over"));
-        // The thread that writes the log ends with the program.
-        self.error_log.close();
-        superpoll_cli::block_signals(true);
         let error = command.env(name, value).exec();
-        superpoll_cli::block_signals(false);
-        change_log(self.error_log, &self.config);
-        Err(format!("running {program}: {error}"))
+        format!("running {}: {error}", command.get_program().display())
     }
 }
