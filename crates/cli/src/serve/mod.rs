@@ -5,6 +5,7 @@
 
 mod options;
 mod process;
+mod signals;
 mod supervisor;
 mod worker_process;
 

@@ -16,8 +16,8 @@ use superpoll_gateway::serve::Server;
 use superpoll_gateway::telemetry::socket::SocketPath;
 use superpoll_gateway::{Config, ErrorLog, Event, Inherited, Level};
 use superpoll_rt::Runtime;
-use superpoll_rt::signal::{SignalKind, signal};
 
+use super::signals::{Request, Signals};
 use super::{
     Options, announce, arguments_with, called_program, change_log, hide_keys, keeper_of_worker,
     keeper_socket, notify, notify_reloading, raise_limit, reloaded, report_warnings, runtime,
@@ -27,9 +27,7 @@ use crate::{keep, stats};
 
 /// The request that a signal, a successor or the supervisor has made of the process.
 enum Asked {
-    End,
-    Change,
-    Upgrade,
+    Signal(Request),
     Yield,
     /// There is no supervisor any more.
     Orphaned,
@@ -141,10 +139,7 @@ pub(super) fn run(
     }
     let config = &*config;
     let runtime = runtime(options, config, options.workers.unwrap_or(config.server.workers))?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut hang_up = signal(SignalKind::hangup())?;
-    let mut upgrade = signal(SignalKind::user_defined2())?;
+    let mut signals = Signals::new()?;
     let mut worker = None;
     if let Some(place) = &options.worker {
         let joined = runtime.try_block_on(Worker::join(place))?;
@@ -188,18 +183,7 @@ pub(super) fn run(
         }
         let (mut successor, mut has_yielded) = (None, false);
         loop {
-            let ends = async {
-                or(terminate.recv(), interrupt.recv()).await?;
-                std::io::Result::Ok(Asked::End)
-            };
-            let changes = async {
-                hang_up.recv().await?;
-                Ok(Asked::Change)
-            };
-            let upgrades = async {
-                upgrade.recv().await?;
-                Ok(Asked::Upgrade)
-            };
+            let signalled = async { io::Result::Ok(Asked::Signal(signals.recv().await?)) };
             let yields = async {
                 server.asked_to_yield().await;
                 Ok(Asked::Yield)
@@ -211,9 +195,9 @@ pub(super) fn run(
                 }
                 Ok(Asked::Orphaned)
             };
-            match or(or(or(ends, changes), or(upgrades, yields)), orphaned).await? {
-                Asked::End => break,
-                Asked::Change => {
+            match or(or(signalled, yields), orphaned).await? {
+                Asked::Signal(Request::End) => break,
+                Asked::Signal(Request::Reload) => {
                     let Some(path) = &options.config else { continue };
                     notify_reloading(error_log);
                     let joined = worker.as_ref().zip(options.worker.as_ref());
@@ -241,16 +225,16 @@ pub(super) fn run(
                         None => error_log.write(&reloaded(path, &outcome)),
                     }
                 }
-                Asked::Upgrade if worker.is_some() => {
+                Asked::Signal(Request::Upgrade) if worker.is_some() => {
                     let why = "not upgrading: this process is one of several; send SIGUSR2 to their supervisor";
                     report(&Event::new(Level::Error, "upgrade-refused", why));
                 }
-                Asked::Upgrade if keeper_socket(config).is_none() => {
+                Asked::Signal(Request::Upgrade) if keeper_socket(config).is_none() => {
                     let why = "not upgrading: there is no keeper process; \
                                name one with --keeper, or in [keeper] of the configuration";
                     error_log.write(&Event::new(Level::Error, "upgrade-refused", why));
                 }
-                Asked::Upgrade => match start_successor() {
+                Asked::Signal(Request::Upgrade) => match start_successor() {
                     Ok(child) => {
                         let message = format!("upgrading: process {} is to take over", child.id());
                         error_log.write(&Event::new(Level::Notice, "upgrading", message));
@@ -298,12 +282,12 @@ pub(super) fn run(
         // manager, which may send it to all processes.
         let asked = async {
             let _ = match worker {
-                Some(_) => interrupt.recv().await,
-                None => or(terminate.recv(), interrupt.recv()).await,
+                Some(_) => signals.interrupt().await,
+                None => signals.end().await,
             };
             server.connections()
         };
-        std::io::Result::Ok(or(server.drained(drain), asked).await)
+        io::Result::Ok(or(server.drained(drain), asked).await)
     })??;
     let event = match left {
         0 => Event::new(Level::Info, "ended", "ended, and so have all connections"),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// What a worker says.
+/// From a worker to its supervisor.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum FromWorker {
     /// It serves these addresses, and clients are to trust these files.
@@ -21,7 +21,7 @@ pub(super) enum FromWorker {
     Yields,
 }
 
-/// What it is told.
+/// From the supervisor to a worker.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum ToWorker {
     /// Its own counters are asked for.

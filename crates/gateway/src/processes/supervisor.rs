@@ -1,4 +1,4 @@
-//! The supervisor's side: it answers its workers. Whoever uses it starts and ends their processes.
+//! The supervisor's side: it answers its workers. Their processes are started and ended by its user.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;

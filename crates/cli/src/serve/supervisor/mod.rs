@@ -4,7 +4,7 @@
 //! Each worker has a place, its slot. A slot has one worker, or two while one replaces the other:
 //!
 //! ```text
-//!          start           Ready                  asked to end, or replaced
+//!          start           Ready            asked to end, replaced, or yields
 //! (none) --------> Starting -----> Serving ----------------------> Leaving ---> (none)
 //!    ^                |               |                                ends
 //!    |  ends          |  ends         |
@@ -18,7 +18,6 @@
 //!   new one replaces the workers, one after the other. If a new one fails, the one before stays.
 
 mod reload;
-mod signals;
 mod upgrade;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -38,8 +37,7 @@ use superpoll_gateway::processes::{Left, Supervisor, WorkerEvent};
 use superpoll_gateway::{Address, Config, ErrorLog, Event, Inherited, Level};
 use superpoll_rt::{BackendKind, Handle, JoinSet, Runtime, time};
 
-use signals::Signals;
-
+use super::signals::{Request, Signals};
 use super::worker_process;
 use super::{Options, announce, notify, raise_limit, report_warnings, runtime};
 use crate::stats;
@@ -81,9 +79,7 @@ struct Child {
 
 /// An event that the supervisor waits for.
 enum Happening {
-    End,
-    Reload,
-    Upgrade,
+    Signal(Request),
     Worker(WorkerEvent),
     /// A process has ended.
     Ended(u32, io::Result<ExitStatus>),
@@ -207,16 +203,7 @@ pub(super) fn run(
         supervisor.start()?;
         supervision.begin(before);
         loop {
-            let workers = async { Ok(Happening::Worker(supervisor.event().await)) };
-            let others = async {
-                match supervision.happenings.join_next().await {
-                    Some(Ok(happening)) => Ok(happening),
-                    Some(Err(error)) => Err(io::Error::other(error)),
-                    None => pending().await,
-                }
-            };
-            // What a worker says comes before its end.
-            let happening = or(signals.recv(), or(workers, others)).await?;
+            let happening = supervision.next(&mut signals).await?;
             supervision.take(happening)?;
             if std::mem::take(&mut supervision.is_checked) {
                 supervision.upgrade(&mut signals).await?;
@@ -229,6 +216,21 @@ pub(super) fn run(
 }
 
 impl Supervision<'_> {
+    /// Waits for the next event. Dropped before it is ready, it has taken none.
+    async fn next(&mut self, signals: &mut Signals) -> io::Result<Happening> {
+        let signalled = async { Ok(Happening::Signal(signals.recv().await?)) };
+        let workers = async { Ok(Happening::Worker(self.supervisor.event().await)) };
+        let others = async {
+            match self.happenings.join_next().await {
+                Some(Ok(happening)) => Ok(happening),
+                Some(Err(error)) => Err(io::Error::other(error)),
+                None => pending().await,
+            }
+        };
+        // What a worker says comes before its end.
+        or(signalled, or(workers, others)).await
+    }
+
     fn log(&self, level: Level, name: &'static str, message: impl Into<String>) {
         self.error_log.write(&Event::new(level, name, message));
     }
@@ -311,9 +313,9 @@ impl Supervision<'_> {
 
     fn take(&mut self, happening: Happening) -> Result<(), Box<dyn Error>> {
         match happening {
-            Happening::End => self.end(),
-            Happening::Reload => self.reload(),
-            Happening::Upgrade => self.check_upgrade(),
+            Happening::Signal(Request::End) => self.end(),
+            Happening::Signal(Request::Reload) => self.reload(),
+            Happening::Signal(Request::Upgrade) => self.check_upgrade(),
             // A worker that starts does not listen to signals yet.
             Happening::Checked(Ok(())) if self.is_busy() => {
                 self.later(PAUSE, Happening::Checked(Ok(())));

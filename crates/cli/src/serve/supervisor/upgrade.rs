@@ -8,14 +8,13 @@ use std::time::Duration;
 use superpoll_gateway::Level;
 use superpoll_rt::time;
 
+use super::super::signals::Signals;
 use super::super::worker_process::{self, replacement};
 use super::super::{change_log, keeper_socket};
-use super::signals::Signals;
-use super::{Child, Happening, PAUSE, State, Supervision};
+use super::{Child, Happening, State, Supervision};
 
-/// How long the signals that were taken before an upgrade may take to be seen: one wait of the
-/// engine.
-const TAKEN: Duration = Duration::from_millis(1);
+/// How long events from before an upgrade may take to be seen: one wait of the engine.
+const EARLIER: Duration = Duration::from_millis(1);
 
 impl Supervision<'_> {
     /// Ends the worker before in a slot, whose successor serves.
@@ -77,8 +76,8 @@ impl Supervision<'_> {
         self.log(Level::Error, "upgrade-failed", format!("not upgrading: {error}"));
     }
 
-    /// Replaces the program in this process. Returns if that fails, or if there is a signal to be
-    /// taken first.
+    /// Replaces the program in this process. Returns if that fails, or if something else was first,
+    /// after which the check of the program begins anew.
     pub(super) async fn upgrade(&mut self, signals: &mut Signals) -> Result<(), Box<dyn Error>> {
         if self.is_ending {
             return Ok(());
@@ -93,10 +92,10 @@ impl Supervision<'_> {
         let program = command.get_program().display();
         self.log(Level::Notice, "upgrading", format!("upgrading: {program} takes over"));
         // From here on signals wait for the new program, in this thread: the one that writes the log
-        // has ended before. What the handlers have taken until now would be lost with this program.
+        // has ended before. What has happened until now would be lost with this program.
         self.error_log.close();
         superpoll_cli::block_signals(true);
-        let outcome = match time::timeout(TAKEN, signals.recv()).await {
+        let outcome = match time::timeout(EARLIER, self.next(signals)).await {
             Ok(earlier) => Ok(earlier?),
             Err(_) => Err(self.replace(command)),
         };
@@ -105,7 +104,8 @@ impl Supervision<'_> {
         match outcome {
             Ok(earlier) => {
                 self.take(earlier)?;
-                self.later(PAUSE, Happening::Checked(Ok(())));
+                self.is_upgrading = false;
+                self.check_upgrade();
             }
             Err(error) => self.upgrade_failed(&error),
         }

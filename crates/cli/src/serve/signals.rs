@@ -1,11 +1,19 @@
-//! The signals that a supervisor takes.
+//! The signals that a server takes.
 
 use std::io;
 
 use futures_lite::future::or;
 use superpoll_rt::signal::{Signal, SignalKind, signal};
 
-use super::Happening;
+/// The request that a signal makes.
+pub(super) enum Request {
+    /// SIGTERM or SIGINT.
+    End,
+    /// SIGHUP: read the configuration anew.
+    Reload,
+    /// SIGUSR2: let another program take over.
+    Upgrade,
+}
 
 /// All of them, from the moment that it was made.
 pub(super) struct Signals {
@@ -25,21 +33,31 @@ impl Signals {
         })
     }
 
-    /// Waits for the next one. Dropped before it is ready, it has taken none.
-    pub(super) async fn recv(&mut self) -> io::Result<Happening> {
+    /// Waits for the next one. Dropped before it is ready, it has taken none, and so with the others.
+    pub(super) async fn recv(&mut self) -> io::Result<Request> {
         let Signals { terminate, interrupt, hang_up, user } = self;
         let ends = async {
             or(terminate.recv(), interrupt.recv()).await?;
-            io::Result::Ok(Happening::End)
+            io::Result::Ok(Request::End)
         };
         let reloads = async {
             hang_up.recv().await?;
-            Ok(Happening::Reload)
+            Ok(Request::Reload)
         };
         let upgrades = async {
             user.recv().await?;
-            Ok(Happening::Upgrade)
+            Ok(Request::Upgrade)
         };
         or(or(ends, reloads), upgrades).await
+    }
+
+    /// Waits for SIGTERM or SIGINT.
+    pub(super) async fn end(&mut self) -> io::Result<()> {
+        or(self.terminate.recv(), self.interrupt.recv()).await
+    }
+
+    /// Waits for SIGINT.
+    pub(super) async fn interrupt(&mut self) -> io::Result<()> {
+        self.interrupt.recv().await
     }
 }
