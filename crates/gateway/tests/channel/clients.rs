@@ -222,7 +222,8 @@ impl Events {
             assert!(self.text.ends_with("\n\n"), "{}", self.text);
         }
         let end = self.text.find("\n\n").map_or(0, |end| end + 2);
-        self.text.drain(..end).collect()
+        let rest = self.text.split_off(end);
+        std::mem::replace(&mut self.text, rest)
     }
 
     /// Returns the next event, read as the standard requires; `None` at the end.

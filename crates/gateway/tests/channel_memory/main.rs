@@ -56,13 +56,16 @@ fn skip_head(stream: &TcpStream) {
     skip(stream, *b"\r\n\r\n");
 }
 
-/// Reads up to four bytes without a heap.
+/// Reads up to four bytes without a heap, and nothing behind them.
 fn skip(mut stream: &TcpStream, to: [u8; 4]) {
-    let (mut last, mut byte) = ([0; 4], [0]);
-    while last != to {
-        stream.read_exact(&mut byte).unwrap();
-        last.rotate_left(1);
-        last[3] = byte[0];
+    let mut room = [0; 2048];
+    loop {
+        let count = stream.peek(&mut room).unwrap();
+        if let Some(start) = room[..count].windows(4).position(|four| four == to) {
+            return stream.read_exact(&mut room[..start + 4]).unwrap();
+        }
+        assert!(0 < count && count < room.len(), "{}", room[..count].escape_ascii());
+        std::thread::yield_now();
     }
 }
 
