@@ -23,6 +23,10 @@ const KNOWN: u64 = 5 * 60 * 1000;
 /// The most publications that are known.
 const RECORDS: usize = 1 << 20;
 
+/// How long the log of a channel without a time to live stays that no worker uses. Workers look at the
+/// logs of their channels every few seconds, so that the configuration has no such channel any more.
+const UNUSED: Duration = Duration::from_secs(60 * 60);
+
 /// About the memory that an entry takes beside its bytes.
 const ENTRY: u64 = 128;
 
@@ -199,8 +203,9 @@ impl Store {
         let time = millis();
         let bytes = &mut self.bytes;
         self.streams.retain(|_, stream| {
-            let idle = stream.idle.map(|idle| u64::try_from(idle.as_millis()).unwrap_or(u64::MAX));
-            let is_idle = idle.is_some_and(|idle| stream.used.saturating_add(idle) < time);
+            let idle = stream.idle.unwrap_or(UNUSED).as_millis();
+            let idle = u64::try_from(idle).unwrap_or(u64::MAX);
+            let is_idle = stream.used.saturating_add(idle) < time;
             if is_idle {
                 *bytes -= stream.entries.iter().map(cost).sum::<u64>();
             }
@@ -324,6 +329,19 @@ mod tests {
         one.token = Token(2);
         let Ok(Appended::Here(again)) = store.append(&one) else { panic!("not appended") };
         assert!(again.epoch > at.epoch && again.id == 1);
+    }
+
+    #[test]
+    fn a_log_without_a_time_to_live_goes_when_no_worker_has_its_channel() {
+        let mut store = Store::new(10_000);
+        assert!(store.append(&message(9, 1, 1)).is_ok());
+        let unused = u64::try_from(UNUSED.as_millis()).unwrap();
+        for (since, expected) in [(unused - 60_000, 1), (unused + 60_000, 0)] {
+            store.streams.get_mut("a").unwrap().used = millis() - since;
+            store.sweep();
+            assert_eq!(store.streams.len(), expected, "after {since} ms");
+        }
+        assert_eq!(store.bytes, 0);
     }
 
     proptest! {
