@@ -220,6 +220,7 @@ pub(super) fn run(
                         warn_of_processes(options, config, error_log);
                     }
                     let outcome = outcome.map(drop);
+                    server.note_reload(outcome.is_ok());
                     match &worker {
                         Some(worker) => worker.report_reload(number, outcome),
                         None => error_log.write(&reloaded(path, &outcome)),

@@ -1,6 +1,5 @@
-//! The access log, and the counters that Prometheus reads.
+//! The access log.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -215,69 +214,5 @@ fn a_request_that_its_client_did_not_wait_for_is_written_down() {
     assert_eq!((&line["target"], &line["status"]), (&json!("/api/x"), &json!(499)));
     assert_eq!(line["complete"], json!(false));
     drop(held);
-    server.finish();
-}
-
-/// Parses names, labels and values of the exposition format, which must be well-formed.
-fn parse(body: &str) -> BTreeMap<String, f64> {
-    let mut found = BTreeMap::new();
-    let mut kinds = BTreeMap::new();
-    for line in body.lines() {
-        if let Some(comment) = line.strip_prefix("# ") {
-            let parts: Vec<&str> = comment.splitn(3, ' ').collect();
-            assert!(matches!(parts[0], "HELP" | "TYPE"), "{line}");
-            if parts[0] == "TYPE" {
-                kinds.insert(parts[1].to_owned(), parts[2].to_owned());
-            }
-            continue;
-        }
-        let (name, value) = line.rsplit_once(' ').unwrap_or_else(|| panic!("{line:?}"));
-        let value: f64 = value.parse().unwrap_or_else(|_| panic!("{line:?} has no value"));
-        let family = name.split('{').next().unwrap();
-        let is_known = kinds.keys().any(|kind| family.starts_with(kind.as_str()));
-        assert!(is_known && family.starts_with("superpoll_"), "{line} has no type");
-        assert!(found.insert(name.to_owned(), value).is_none(), "{name} occurs twice");
-    }
-    assert!(body.ends_with('\n'), "{body}");
-    found
-}
-
-#[test]
-fn the_counters_count() {
-    let site = Site::new();
-    let server = Server::configured(&site.write("metrics.toml", &text("path = \"log\"")), 1);
-    let mut stream = server.connect();
-    let mut scrape = || {
-        let answer = get(&mut stream, "/metrics");
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        assert!(head.starts_with("HTTP/1.1 200"), "{head}");
-        assert!(head.contains("content-type: text/plain; version=0.0.4"), "{head}");
-        parse(body)
-    };
-    let sum = |all: &BTreeMap<String, f64>, name: &str, label: &str| -> f64 {
-        let fits = |found: &&String| found.starts_with(name) && found.contains(label);
-        let found: Vec<&String> = all.keys().filter(fits).collect();
-        assert!(!found.is_empty(), "there is no {name} with {label} in {:?}", all.keys());
-        found.into_iter().map(|name| all[name]).sum()
-    };
-    let before = scrape();
-    let mut other = server.connect();
-    for _ in 0..7 {
-        get(&mut other, "/small");
-    }
-    for _ in 0..3 {
-        get(&mut other, "/nothing");
-    }
-    let after = scrape();
-    let grown = |name, label| sum(&after, name, label) - sum(&before, name, label);
-    assert_eq!(grown("superpoll_responses_total", "class=\"4xx\""), 3.0);
-    // The first request for the metrics is one of the good answers.
-    assert_eq!(grown("superpoll_responses_total", "class=\"2xx\""), 8.0);
-    for (name, value) in &after {
-        if name.contains("_total") {
-            assert!(before.get(name).is_none_or(|before| before <= value), "{name} went back");
-        }
-    }
-    drop((stream, other));
     server.finish();
 }

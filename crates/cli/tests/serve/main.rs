@@ -9,6 +9,7 @@ mod descriptors;
 mod ending;
 mod load;
 mod logs;
+mod metrics;
 mod pauses;
 mod peers;
 mod processes;

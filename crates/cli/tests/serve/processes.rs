@@ -96,6 +96,13 @@ fn metric(at: SocketAddr, name: &str) -> (f64, BTreeMap<String, f64>) {
     (values.values().sum(), values)
 }
 
+/// Whether all workers say that the last reload was a success, or that it was none.
+fn says_reload(at: SocketAddr, is_successful: bool) -> bool {
+    let name = "superpoll_config_last_reload_successful";
+    let expected = format!("\n{name} {}\n", u8::from(is_successful));
+    get(&mut connect(at), "/metrics").contains(&expected)
+}
+
 #[test]
 fn workers_have_one_channel_one_sum_of_counters_and_one_page_for_top() {
     let site = Site::new();
@@ -175,6 +182,7 @@ fn a_reload_reaches_all_workers_and_changes_their_number() {
     server.signal("HUP");
     server.says("reloaded the configuration ");
     let after = server.workers(4);
+    assert!(says_reload(server.at(0), true));
     assert!(before.iter().all(|worker| after.contains(worker)), "{before:?} {after:?}");
     until("all workers are counted", || engines(&site.path("stats")) == 4);
     assert!(get(&mut idle, "/small").starts_with("HTTP/1.1 308"));
@@ -192,15 +200,18 @@ fn a_reload_reaches_all_workers_and_changes_their_number() {
     assert!(server.errors().contains("server.toml:2:"), "{}", server.errors());
     assert_eq!(server.workers(4), after);
     assert!(get(&mut idle, "/small").starts_with("HTTP/1.1 308"));
+    until("the mistake is in the metrics", || says_reload(server.at(0), false));
     // The next worker has the configuration that is in use, whatever the file has by then.
     kill(after[1], "KILL");
     until("the worker is gone", || has_ended(after[1]));
     until("all workers are counted", || engines(&site.path("stats")) == 4);
+    assert!(says_reload(server.at(0), false), "the new worker does not know of the mistake");
 
     site.write("server.toml", &text("adaptive", 1, &[port], ""));
     server.signal("HUP");
     server.workers(1);
     until("one engine is left", || engines(&site.path("stats")) == 1);
+    until("the success is in the metrics", || says_reload(server.at(0), true));
     until("the other address is closed", || TcpStream::connect(("127.0.0.1", other)).is_err());
     assert!(get(&mut server.connect(), "/small").starts_with("HTTP/1.1 200"));
     drop((idle, path));

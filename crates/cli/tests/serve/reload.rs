@@ -12,6 +12,7 @@ fn text(backend: &str, port: u16, more: &str) -> String {
         workers = 2
         [[listeners]]
         address = \"127.0.0.1:{port}\"
+        [metrics]
         [[hosts]]
         {more}
         [[hosts.routes]]
@@ -106,6 +107,12 @@ fn a_wrong_configuration_changes_nothing_and_is_reported() {
     let path = site.write("reload.toml", &text("adaptive", 0, ""));
     let server = Server::configured(&path, 1);
     let mut stream = server.connect();
+    let mut says_reload = |is_successful: bool| {
+        let name = "superpoll_config_last_reload_successful";
+        let expected = format!("\n{name} {}\n", u8::from(is_successful));
+        get(&mut stream, "/metrics").contains(&expected)
+    };
+    assert!(says_reload(true));
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = taken.local_addr().map(|at| (taken, at.port())).unwrap();
     let cases = [
@@ -125,12 +132,15 @@ fn a_wrong_configuration_changes_nothing_and_is_reported() {
         });
         let told = server.errors()[before..].to_owned();
         assert_eq!(told.lines().count(), 2, "{told}");
-        assert!(get(&mut stream, "/small").starts_with("HTTP/1.1 200"));
+        assert!(says_reload(false), "{told}");
         assert!(get(&mut server.connect(), "/small").starts_with("HTTP/1.1 200"));
     }
     std::fs::remove_file(&path).unwrap();
     server.signal("HUP");
     server.says("cannot read the configuration");
+    site.write("reload.toml", &text("adaptive", 0, ""));
+    server.signal("HUP");
+    crate::stage::until("the right one is taken on", || says_reload(true));
     // A server without a configuration has nothing to read again, and goes on.
     let plain = Server::folder(&site.www(), &[]);
     plain.signal("HUP");

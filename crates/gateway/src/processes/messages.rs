@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::telemetry::reload::ReloadState;
+
 /// From a worker to its supervisor.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum FromWorker {
@@ -30,6 +32,8 @@ pub(super) enum ToWorker {
     Collected { id: u64, all: Vec<Vec<u8>> },
     /// The secrets of tickets that all workers have.
     Tickets(Vec<u8>),
+    /// The outcome of the last attempt to take on a configuration.
+    Reload(ReloadState),
 }
 
 /// The text of a configuration, and its number. There is none if the server has no file.

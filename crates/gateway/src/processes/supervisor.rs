@@ -29,6 +29,7 @@ use crate::config::{Action, Config};
 use crate::ipc::{self, Purpose};
 use crate::listen::{self, Bound, Inherited};
 use crate::serve::{Error, failed};
+use crate::telemetry::reload::ReloadState;
 use crate::telemetry::socket::Subject;
 
 /// How long workers may take to answer.
@@ -131,6 +132,7 @@ pub struct Supervisor {
     next: Cell<u64>,
     /// The secrets of tickets that all workers have.
     tickets: RefCell<Zeroizing<Vec<u8>>>,
+    reload: Cell<ReloadState>,
     told: mpsc::UnboundedSender<WorkerEvent>,
     events: RefCell<mpsc::UnboundedReceiver<WorkerEvent>>,
     questions: RefCell<Option<mpsc::UnboundedReceiver<Question>>>,
@@ -230,6 +232,7 @@ impl Supervisor {
             asked: RefCell::default(),
             next: Cell::new(0),
             tickets: RefCell::new(tickets),
+            reload: Cell::new(ReloadState::successful()),
             told,
             events: RefCell::new(events),
             questions: RefCell::new(Some(questions)),
@@ -272,6 +275,16 @@ impl Supervisor {
         let mut configuration = self.configuration.borrow_mut();
         *configuration = Configuration { number: configuration.number + 1, text };
         configuration.number
+    }
+
+    /// Notes the outcome of an attempt to take on another configuration, for the metrics.
+    pub fn note_reload(&self, is_successful: bool) {
+        let state = self.reload.get().after(is_successful);
+        self.reload.set(state);
+        for member in self.members.borrow().values() {
+            // It may be about to go.
+            let _ = member.outgoing.unbounded_send(ToWorker::Reload(state));
+        }
     }
 
     /// Returns the addresses that it listens on, in no order, with the ports that the kernel has chosen.
@@ -431,8 +444,9 @@ impl Supervisor {
     async fn attend(&self, stream: &UnixStream, slot: u32, process: u32) -> io::Result<()> {
         let (outgoing, mut messages) = mpsc::unbounded();
         let tickets = self.tickets.borrow().to_vec();
+        // The queue is there, and empty.
+        let _ = outgoing.unbounded_send(ToWorker::Reload(self.reload.get()));
         if !tickets.is_empty() {
-            // It is there, and empty.
             let _ = outgoing.unbounded_send(ToWorker::Tickets(tickets));
         }
         let id = self.next_id();

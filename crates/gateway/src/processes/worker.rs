@@ -24,6 +24,7 @@ use crate::ipc::{self, Purpose};
 use crate::listen::Inherited;
 use crate::serve::Server;
 use crate::telemetry::overview::Overview;
+use crate::telemetry::reload::ReloadState;
 use crate::telemetry::socket::{Kept, Subject};
 
 /// How long a supervisor may be away: about the time in which its program is replaced.
@@ -97,6 +98,7 @@ impl Worker {
             sources: Mutex::default(),
             early_tickets: Mutex::default(),
             told_tickets: Mutex::default(),
+            reload: Mutex::default(),
         });
         spawn(talk(link.clone(), stream, messages, lose)).detach();
         let listeners = take_listeners(place).await?;
@@ -167,6 +169,7 @@ pub(crate) struct Link {
     early_tickets: Mutex<Vec<u8>>,
     /// Those that the supervisor was told of last.
     told_tickets: Mutex<Zeroizing<Vec<u8>>>,
+    reload: Mutex<Option<ReloadState>>,
 }
 
 /// The parts of a server that the supervisor asks about.
@@ -197,6 +200,11 @@ impl Link {
     /// Returns the place of this process among the workers.
     pub(crate) fn slot(&self) -> u32 {
         self.place.slot
+    }
+
+    /// Returns the outcome of the last attempt of the supervisor to take on a configuration.
+    pub(crate) fn reload(&self) -> Option<ReloadState> {
+        *lock(&self.reload)
     }
 
     /// Returns the log of the supervisor.
@@ -253,6 +261,7 @@ impl Link {
                 Some(Sources { tickets, .. }) => tickets.adopt(&record),
                 None => *lock(&self.early_tickets) = record,
             },
+            ToWorker::Reload(state) => *lock(&self.reload) = Some(state),
             ToWorker::Count { id, kind } => {
                 // A server that has just begun has no counters. Every question is answered.
                 let Some(sources) = sources else {

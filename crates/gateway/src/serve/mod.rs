@@ -26,6 +26,7 @@ mod https;
 mod lane;
 mod linger;
 mod listener_context;
+mod observed;
 mod opening;
 mod route_table;
 mod router;
@@ -66,7 +67,6 @@ use crate::relay::Relay;
 use crate::succession::{PredecessorState, Succession};
 use crate::telemetry::counters::EngineCounters;
 use crate::telemetry::overview::Overview;
-use crate::telemetry::socket::Subject;
 use crate::upstream::{self, Group};
 use accepting::Accepting;
 use listener_context::ListenerContext;
@@ -346,7 +346,7 @@ impl Server {
             let keeps = config.keeper.as_ref().is_some_and(|keeper| keeper.tls);
             succession.keep_tickets(&self.tickets, keeps);
         }
-        self.overview.describe(channels.clone());
+        self.overview.describe(channels.clone(), groups.values().cloned().collect());
         self.channels = channels;
         self.limit(config);
         for (index, (part, blueprint)) in parts.into_iter().zip(blueprints).enumerate() {
@@ -465,12 +465,6 @@ impl Server {
         descriptors::excess(config, descriptors)
     }
 
-    /// Returns the groups of servers that requests are forwarded to, by name.
-    #[must_use]
-    pub fn upstreams(&self) -> &BTreeMap<String, Arc<Group>> {
-        &self.groups
-    }
-
     /// Checks that everything that a configuration names can be opened, without listening.
     ///
     /// # Errors
@@ -523,27 +517,6 @@ impl Server {
     #[must_use]
     pub fn channel(&self, host: &str, path: &str) -> Option<Arc<Hub>> {
         self.channels.find(host, path)
-    }
-
-    /// Returns the counters of each engine.
-    #[must_use]
-    pub fn engines(&self) -> &[Arc<EngineCounters>] {
-        &self.engines
-    }
-
-    /// Returns how many connections there are, parked ones included.
-    #[must_use]
-    pub fn connections(&self) -> u64 {
-        // Connections that are relayed have permits, too.
-        u64::from(self.connection_limits.in_use())
-    }
-
-    /// Returns the subject for a statistics socket.
-    #[must_use]
-    pub fn subject(&self) -> Subject {
-        let (handle, connection_limits) = (self.handle.clone(), self.connection_limits.clone());
-        let connections = move || u64::from(connection_limits.in_use());
-        Subject::new("serve", self.backend, handle, self.engines.clone(), connections)
     }
 
     /// Stops listening, closes idle connections, and closes busy connections as soon as they have

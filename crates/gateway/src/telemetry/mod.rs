@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `counters` | the counters of each engine, which everything else here reads |
 //! | `overview` | the counters of all engines and the statistics of their pollers, at one moment |
+//! | `upstreams`, `broker`, `process`, `reload` | the parts of the overview beside engines and channels |
 //! | `prometheus` | the overview as text for Prometheus, in the classic format or OpenMetrics |
 //! | `page` | the page at `/_superpoll/`, which shows the overview and refreshes it |
 //! | `guard` | whether a request comes from a program on this machine and may see the page |
@@ -14,5 +15,8 @@ pub mod counters;
 pub(crate) mod guard;
 pub(crate) mod overview;
 mod page;
+mod process;
 mod prometheus;
+pub(crate) mod reload;
 pub mod socket;
+mod upstreams;

@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Instant, SystemTime};
 
 use serde::{Deserialize, Serialize};
@@ -15,11 +15,15 @@ use superpoll_rt::{Handle, Stats};
 
 use super::broker::BrokerState;
 use super::counters::EngineCounters;
+use super::process::ProcessState;
+use super::reload::ReloadState;
+use super::upstreams::{self, ServerState};
 use crate::acme::RenewalCounters;
 use crate::certificates::CertificateStatus;
 use crate::channel::{Registry, RouteState};
 use crate::connection_limits::ConnectionLimits;
 use crate::processes::Link;
+use crate::upstream::Group;
 
 /// Where the page is.
 pub(crate) const PAGE: &str = "/_superpoll/";
@@ -32,6 +36,8 @@ pub(crate) struct Overview {
     connection_limits: Arc<ConnectionLimits>,
     renewals: Arc<RenewalCounters>,
     pub(super) channels: Mutex<Registry>,
+    upstreams: Mutex<Vec<Arc<Group>>>,
+    reload: Mutex<ReloadState>,
     certificates: Arc<CertificateStatus>,
     started: Instant,
     since: SystemTime,
@@ -114,7 +120,11 @@ pub(super) struct Counts {
     /// Attempts to get a certificate, by outcome.
     pub(super) renewals: [(Cow<'static, str>, u64); 2],
     pub(super) channels: Vec<RouteState>,
+    pub(super) upstreams: Vec<ServerState>,
     pub(super) broker: Option<BrokerState>,
+    pub(super) process: ProcessState,
+    pub(super) reload: ReloadState,
+    pub(super) backend: String,
     /// The end of each certificate in seconds since 1970, by name.
     pub(super) certificate_ends: BTreeMap<String, u64>,
     pub(super) certificate_failures: u64,
@@ -158,6 +168,9 @@ impl Counts {
                 None => self.channels.push(route),
             }
         }
+        upstreams::add(&mut self.upstreams, other.upstreams);
+        self.process.add(&other.process);
+        self.reload.add(other.reload);
         match (&mut self.broker, &other.broker) {
             (Some(broker), Some(other)) => broker.add(other),
             (broker, _) => *broker = broker.take().or(other.broker),
@@ -168,6 +181,11 @@ impl Counts {
         }
         self.certificate_failures += other.certificate_failures;
     }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // No code that can panic runs under these locks.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn prices(costs: &Costs) -> Vec<Price> {
@@ -253,6 +271,7 @@ impl Overview {
         let (started, since) = (Instant::now(), SystemTime::now());
         let ending = AtomicBool::new(false);
         let (channels, certificates) = (Mutex::default(), Arc::default());
+        let (upstreams, reload) = (Mutex::default(), Mutex::new(ReloadState::successful()));
         Overview {
             handle,
             backend,
@@ -260,6 +279,8 @@ impl Overview {
             connection_limits,
             renewals,
             channels,
+            upstreams,
+            reload,
             certificates,
             started,
             since,
@@ -268,9 +289,16 @@ impl Overview {
         }
     }
 
-    /// Replaces the channels that are described.
-    pub(crate) fn describe(&self, channels: Registry) {
-        *self.channels.lock().unwrap_or_else(PoisonError::into_inner) = channels;
+    /// Replaces the channels and the upstreams that are described.
+    pub(crate) fn describe(&self, channels: Registry, upstreams: Vec<Arc<Group>>) {
+        *lock(&self.channels) = channels;
+        *lock(&self.upstreams) = upstreams;
+    }
+
+    /// Notes the outcome of an attempt to take on another configuration.
+    pub(crate) fn note_reload(&self, is_successful: bool) {
+        let mut reload = lock(&self.reload);
+        *reload = reload.after(is_successful);
     }
 
     /// Returns the state of the certificates.
@@ -348,7 +376,8 @@ impl Overview {
             engines.push(EngineState::new(engine, &stats));
             costs = costs.or(stats.costs);
         }
-        let channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let channels = lock(&self.channels).clone();
+        let link = self.link.get().and_then(Weak::upgrade);
         let epoch = self.since.duration_since(SystemTime::UNIX_EPOCH);
         let counts = Counts {
             started_seconds: epoch.map_or(0, |epoch| epoch.as_secs()),
@@ -357,7 +386,12 @@ impl Overview {
             engines,
             renewals: self.renewals.by_result().map(|(name, count)| (name.into(), count)),
             channels: channels.states(),
+            upstreams: ServerState::all(&lock(&self.upstreams)),
             broker: BrokerState::of(channels.brokers()),
+            process: ProcessState::of_this(),
+            // The supervisor knows of files that it has refused.
+            reload: link.and_then(|link| link.reload()).unwrap_or(*lock(&self.reload)),
+            backend: self.backend.to_owned(),
             certificate_ends: self.certificates.ends(),
             certificate_failures: self.certificates.failures(),
         };

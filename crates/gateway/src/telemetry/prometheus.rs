@@ -7,12 +7,13 @@ use std::sync::Arc;
 use http::header::{CACHE_CONTROL, CONTENT_LENGTH, CONTENT_TYPE, VARY};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::overview::{Counts, EngineState, Overview, SetState};
+use super::upstreams;
 use crate::accept;
 use crate::body::Body;
 use crate::channel::RouteState;
@@ -81,11 +82,10 @@ type OfSet = (&'static str, &'static str, fn(&SetState) -> u64);
 /// A figure of a route of channels.
 type OfRoute = (&'static str, &'static str, fn(&RouteState) -> i64);
 
-/// The status at one moment, as the registry takes it.
-#[derive(Debug)]
-struct PrometheusCollector(Counts);
+/// The status at one moment, as families.
+struct Families<'a>(&'a Counts);
 
-impl PrometheusCollector {
+impl Families<'_> {
     /// Returns the engines with their labels. Those of several processes have the process' place in
     /// their names.
     fn engines(&self) -> impl Iterator<Item = ([(&'static str, String); 1], &EngineState)> {
@@ -162,6 +162,7 @@ impl PrometheusCollector {
                 }
             }
         }
+        upstreams::write(&self.0.upstreams, encoder)?;
         if let Some(broker) = &self.0.broker {
             broker.write(encoder)?;
         }
@@ -192,6 +193,7 @@ impl PrometheusCollector {
             family.encode_counter::<NoLabelSet, _, u64>(&route.refused, None)?;
         }
         self.write_certificates(encoder)?;
+        self.0.reload.write(encoder)?;
         let help = "Attempts to get a certificate by ACME";
         let name = "acme_renewals";
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
@@ -205,6 +207,12 @@ impl PrometheusCollector {
         encoder
             .encode_descriptor("start_time", help, Some(&Unit::Seconds), MetricType::Gauge)?
             .encode_gauge(&started)?;
+        let help = "The version of the server and the back-end of its engines";
+        let labels = [("version", env!("CARGO_PKG_VERSION")), ("backend", &*self.0.backend)];
+        encoder
+            .encode_descriptor("build_info", help, None, MetricType::Gauge)?
+            .encode_family(&labels)?
+            .encode_gauge(&1_i64)?;
         let help = "Connections of all kinds";
         encoder
             .encode_descriptor("connections", help, None, MetricType::Gauge)?
@@ -212,7 +220,7 @@ impl PrometheusCollector {
     }
 }
 
-impl PrometheusCollector {
+impl Families<'_> {
     fn write_certificates(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let (name, help) =
             ("tls_certificate_expiry_timestamp", "When a certificate of a listener ends");
@@ -230,10 +238,38 @@ impl PrometheusCollector {
     }
 }
 
-impl Collector for PrometheusCollector {
+/// The families of the server, whose names begin with its own.
+#[derive(Debug)]
+struct ServerCollector(Arc<Counts>);
+
+impl Collector for ServerCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        self.write(&mut encoder)
+        Families(&self.0).write(&mut encoder)
     }
+}
+
+/// The families that every process has.
+#[derive(Debug)]
+struct ProcessCollector(Arc<Counts>);
+
+impl Collector for ProcessCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        self.0.process.write(self.0.started_seconds, &mut encoder)
+    }
+}
+
+/// Returns the counters of one moment in OpenMetrics.
+fn open_metrics(counts: Counts) -> Result<String, fmt::Error> {
+    let counts = Arc::new(counts);
+    let mut server = Registry::with_prefix("superpoll");
+    server.register_collector(Box::new(ServerCollector(counts.clone())));
+    let mut process = Registry::default();
+    process.register_collector(Box::new(ProcessCollector(counts)));
+    let mut text = String::new();
+    encode_registry(&mut text, &server)?;
+    encode_registry(&mut text, &process)?;
+    encode_eof(&mut text)?;
+    Ok(text)
 }
 
 /// Whether a client prefers OpenMetrics.
@@ -275,12 +311,9 @@ impl Overview {
 
 /// Returns the counters of one moment.
 fn response(counts: Counts, is_open: bool) -> Response<Body> {
-    let mut registry = Registry::with_prefix("superpoll");
-    registry.register_collector(Box::new(PrometheusCollector(counts)));
-    let mut text = String::new();
-    if encode(&mut text, &registry).is_err() {
+    let Ok(mut text) = open_metrics(counts) else {
         return reply::status(StatusCode::INTERNAL_SERVER_ERROR);
-    }
+    };
     if !is_open {
         text = as_text(&text);
     }

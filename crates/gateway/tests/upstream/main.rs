@@ -8,6 +8,7 @@ mod heads;
 mod http2;
 mod lane;
 mod lane_bodies;
+mod metrics;
 mod origin;
 mod streams;
 #[path = "../serve/websocket2.rs"]

@@ -43,6 +43,7 @@ impl Supervision<'_> {
             Ok(read) => read,
             Err(error) => {
                 notify(self.error_log, &[NotifyState::Ready]);
+                self.supervisor.note_reload(false);
                 return self.error_log.write(&reloaded(path, &Err(error)));
             }
         };
@@ -111,6 +112,7 @@ impl Supervision<'_> {
 
     pub(super) fn finish_reload(&mut self, reload: Reload) {
         notify(self.error_log, &[NotifyState::Ready]);
+        self.supervisor.note_reload(!reload.is_refused);
         // A refusal was logged when it came.
         if let (Some(path), false) = (&self.options.config, reload.is_refused) {
             self.error_log.write(&reloaded(path, &Ok(())));

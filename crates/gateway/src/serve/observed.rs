@@ -1,0 +1,44 @@
+//! The parts of a server that its user can observe, and tells it for the metrics.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::Server;
+use crate::telemetry::counters::EngineCounters;
+use crate::telemetry::socket::Subject;
+use crate::upstream::Group;
+
+impl Server {
+    /// Returns the groups of servers that requests are forwarded to, by name.
+    #[must_use]
+    pub fn upstreams(&self) -> &BTreeMap<String, Arc<Group>> {
+        &self.groups
+    }
+
+    /// Returns the counters of each engine.
+    #[must_use]
+    pub fn engines(&self) -> &[Arc<EngineCounters>] {
+        &self.engines
+    }
+
+    /// Returns how many connections there are, parked ones included.
+    #[must_use]
+    pub fn connections(&self) -> u64 {
+        // Connections that are relayed have permits, too.
+        u64::from(self.connection_limits.in_use())
+    }
+
+    /// Returns the subject for a statistics socket.
+    #[must_use]
+    pub fn subject(&self) -> Subject {
+        let (handle, connection_limits) = (self.handle.clone(), self.connection_limits.clone());
+        let connections = move || u64::from(connection_limits.in_use());
+        Subject::new("serve", self.backend, handle, self.engines.clone(), connections)
+    }
+
+    /// Notes the outcome of an attempt to take on another configuration, for the metrics. A file
+    /// that cannot be read never comes to [`change`](Server::change), so its reader says so.
+    pub fn note_reload(&self, is_successful: bool) {
+        self.overview.note_reload(is_successful);
+    }
+}

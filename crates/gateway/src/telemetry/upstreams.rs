@@ -1,0 +1,132 @@
+//! The servers of upstreams: whether requests are forwarded to them, and how many.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use serde::{Deserialize, Serialize};
+
+use crate::upstream::Group;
+
+/// A server of an upstream at one moment.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub(super) struct ServerState {
+    upstream: String,
+    server: String,
+    is_up: bool,
+    requests: u64,
+    failures: u64,
+    active: u64,
+}
+
+impl ServerState {
+    /// Returns the states of all servers.
+    pub(super) fn all(groups: &[Arc<Group>]) -> Vec<ServerState> {
+        let of = |group: &Arc<Group>| {
+            let servers = group.members().iter().enumerate();
+            let states = servers.map(|(index, server)| ServerState {
+                upstream: group.name().to_owned(),
+                server: server.address.to_string(),
+                is_up: group.is_up(index),
+                requests: server.requests.load(Ordering::Relaxed),
+                failures: server.failures.load(Ordering::Relaxed),
+                active: server.active.load(Ordering::Relaxed),
+            });
+            states.collect::<Vec<_>>()
+        };
+        groups.iter().flat_map(of).collect()
+    }
+
+    fn labels(&self) -> [(&'static str, &str); 2] {
+        [("upstream", &self.upstream), ("server", &self.server)]
+    }
+}
+
+/// Adds the states that another process sees. A server is up if it is up for all of them.
+pub(super) fn add(all: &mut Vec<ServerState>, more: Vec<ServerState>) {
+    for state in more {
+        let known = all.iter_mut().find(|known| known.labels() == state.labels());
+        match known {
+            Some(known) => {
+                known.is_up &= state.is_up;
+                known.requests += state.requests;
+                known.failures += state.failures;
+                known.active += state.active;
+            }
+            None => all.push(state),
+        }
+    }
+}
+
+/// A counter of a server, which only grows.
+type Counter = (&'static str, &'static str, fn(&ServerState) -> u64);
+
+const COUNTERS: [Counter; 2] = [
+    (
+        "upstream_requests",
+        "Requests that were forwarded to a server, those that failed included",
+        |server| server.requests,
+    ),
+    (
+        "upstream_failures",
+        "Requests that failed on a server, those that were sent again included",
+        |server| server.failures,
+    ),
+];
+
+/// A gauge of a server, which goes up and down.
+type Gauge = (&'static str, &'static str, fn(&ServerState) -> i64);
+
+const GAUGES: [Gauge; 2] = [
+    ("upstream_up", "Whether requests are forwarded to a server", |server| i64::from(server.is_up)),
+    ("upstream_requests_active", "Requests under way on a server", |server| server.active as i64),
+];
+
+/// Writes the families, if there are upstreams.
+pub(super) fn write(servers: &[ServerState], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    if servers.is_empty() {
+        return Ok(());
+    }
+    for (name, help, of) in COUNTERS {
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for server in servers {
+            let labels = server.labels();
+            let mut family = family.encode_family(&labels)?;
+            family.encode_counter::<NoLabelSet, _, u64>(&of(server), None)?;
+        }
+    }
+    for (name, help, of) in GAUGES {
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for server in servers {
+            family.encode_family(&server.labels())?.encode_gauge(&of(server))?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_is_up_if_all_processes_say_so_and_its_requests_add_up() {
+        let state = |server: &str, is_up, requests| ServerState {
+            upstream: "app".to_owned(),
+            server: server.to_owned(),
+            is_up,
+            requests,
+            failures: 1,
+            active: 2,
+        };
+        let mut all = vec![state("a", true, 3), state("b", true, 4)];
+        add(&mut all, vec![state("b", false, 5), state("c", true, 6)]);
+        let found: Vec<_> = all
+            .iter()
+            .map(|one| (&*one.server, one.is_up, one.requests, one.failures, one.active))
+            .collect();
+        let expected = [("a", true, 3, 1, 2), ("b", false, 9, 2, 4), ("c", true, 6, 1, 2)];
+        assert_eq!(found, expected);
+    }
+}
