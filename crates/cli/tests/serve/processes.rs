@@ -185,6 +185,9 @@ fn a_reload_reaches_all_workers_and_changes_their_number() {
     assert!(says_reload(server.at(0), true));
     assert!(before.iter().all(|worker| after.contains(worker)), "{before:?} {after:?}");
     until("all workers are counted", || engines(&site.path("stats")) == 4);
+    let (_, by_process) = metric(server.at(0), "process_cpu_seconds_total");
+    let expected = [0, 1, 2, 3].map(|slot| format!("process=\"{slot}\""));
+    assert!(by_process.keys().eq(&expected), "{by_process:?}");
     assert!(get(&mut idle, "/small").starts_with("HTTP/1.1 308"));
     for at in [port, other] {
         for _ in 0..12 {
@@ -219,6 +222,27 @@ fn a_reload_reaches_all_workers_and_changes_their_number() {
     let (status, errors) = server.ended();
     assert!(status.success(), "{status}: {errors}");
     assert_eq!(errors.matches("reloaded the configuration").count(), 2, "{errors}");
+}
+
+#[test]
+fn a_mistake_counts_though_the_reload_before_it_is_over_only_later() {
+    let site = Site::new();
+    let (port, other) = (free_port(), free_port());
+    let (server, _) = started(&site, "epoll", 2, port);
+    let workers = server.workers(2);
+    kill(workers[0], "STOP");
+    site.write("server.toml", &text("epoll", 2, &[port, other], ""));
+    server.signal("HUP");
+    until("the supervisor has read it", || TcpStream::connect(("127.0.0.1", other)).is_ok());
+    site.write("server.toml", "[server]\nprocesses = 0\n");
+    server.signal("HUP");
+    server.says("still serving the previous configuration");
+    assert!(!server.errors().contains("reloaded the configuration"), "{}", server.errors());
+    kill(workers[0], "CONT");
+    server.says("reloaded the configuration ");
+    assert!(says_reload(server.at(0), false));
+    server.signal("TERM");
+    assert!(server.ended().0.success());
 }
 
 #[test]

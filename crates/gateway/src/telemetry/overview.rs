@@ -17,7 +17,7 @@ use super::broker::BrokerState;
 use super::counters::EngineCounters;
 use super::process::ProcessState;
 use super::reload::ReloadState;
-use super::upstreams::{self, ServerState};
+use super::upstreams::ServerState;
 use crate::acme::RenewalCounters;
 use crate::certificates::CertificateStatus;
 use crate::channel::{Registry, RouteState};
@@ -122,7 +122,7 @@ pub(super) struct Counts {
     pub(super) channels: Vec<RouteState>,
     pub(super) upstreams: Vec<ServerState>,
     pub(super) broker: Option<BrokerState>,
-    pub(super) process: ProcessState,
+    pub(super) processes: Vec<ProcessState>,
     pub(super) reload: ReloadState,
     pub(super) backend: String,
     /// The end of each certificate in seconds since 1970, by name.
@@ -168,8 +168,8 @@ impl Counts {
                 None => self.channels.push(route),
             }
         }
-        upstreams::add(&mut self.upstreams, other.upstreams);
-        self.process.add(&other.process);
+        self.upstreams.extend(other.upstreams);
+        self.processes.extend(other.processes);
         self.reload.add(other.reload);
         match (&mut self.broker, &other.broker) {
             (Some(broker), Some(other)) => broker.add(other),
@@ -379,16 +379,18 @@ impl Overview {
         let channels = lock(&self.channels).clone();
         let link = self.link.get().and_then(Weak::upgrade);
         let epoch = self.since.duration_since(SystemTime::UNIX_EPOCH);
+        let started_seconds = epoch.map_or(0, |epoch| epoch.as_secs());
+        let process = link.as_ref().map(|link| link.slot());
         let counts = Counts {
-            started_seconds: epoch.map_or(0, |epoch| epoch.as_secs()),
+            started_seconds,
             uptime_seconds: self.started.elapsed().as_secs_f64(),
             connections: self.connection_limits.in_use(),
             engines,
             renewals: self.renewals.by_result().map(|(name, count)| (name.into(), count)),
             channels: channels.states(),
-            upstreams: ServerState::all(&lock(&self.upstreams)),
+            upstreams: ServerState::all(&lock(&self.upstreams), process),
             broker: BrokerState::of(channels.brokers()),
-            process: ProcessState::of_this(),
+            processes: vec![ProcessState::of_this(process, started_seconds)],
             // The supervisor knows of files that it has refused.
             reload: link.and_then(|link| link.reload()).unwrap_or(*lock(&self.reload)),
             backend: self.backend.to_owned(),

@@ -13,7 +13,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::overview::{Counts, EngineState, Overview, SetState};
-use super::upstreams;
+use super::{process, upstreams};
 use crate::accept;
 use crate::body::Body;
 use crate::channel::RouteState;
@@ -254,7 +254,7 @@ struct ProcessCollector(Arc<Counts>);
 
 impl Collector for ProcessCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        self.0.process.write(self.0.started_seconds, &mut encoder)
+        process::write(&self.0.processes, &mut encoder)
     }
 }
 

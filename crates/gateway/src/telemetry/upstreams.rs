@@ -8,11 +8,14 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use serde::{Deserialize, Serialize};
 
+use super::process::process_label;
 use crate::upstream::Group;
 
 /// A server of an upstream at one moment.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct ServerState {
+    /// The place of the process that says so among the workers, if there are several.
+    process: Option<u32>,
     upstream: String,
     server: String,
     is_up: bool,
@@ -23,10 +26,11 @@ pub(super) struct ServerState {
 
 impl ServerState {
     /// Returns the states of all servers.
-    pub(super) fn all(groups: &[Arc<Group>]) -> Vec<ServerState> {
+    pub(super) fn all(groups: &[Arc<Group>], process: Option<u32>) -> Vec<ServerState> {
         let of = |group: &Arc<Group>| {
             let servers = group.members().iter().enumerate();
             let states = servers.map(|(index, server)| ServerState {
+                process,
                 upstream: group.name().to_owned(),
                 server: server.address.to_string(),
                 is_up: group.is_up(index),
@@ -39,24 +43,9 @@ impl ServerState {
         groups.iter().flat_map(of).collect()
     }
 
-    fn labels(&self) -> [(&'static str, &str); 2] {
-        [("upstream", &self.upstream), ("server", &self.server)]
-    }
-}
-
-/// Adds the states that another process sees. A server is up if it is up for all of them.
-pub(super) fn add(all: &mut Vec<ServerState>, more: Vec<ServerState>) {
-    for state in more {
-        let known = all.iter_mut().find(|known| known.labels() == state.labels());
-        match known {
-            Some(known) => {
-                known.is_up &= state.is_up;
-                known.requests += state.requests;
-                known.failures += state.failures;
-                known.active += state.active;
-            }
-            None => all.push(state),
-        }
+    fn labels(&self) -> Vec<(&'static str, String)> {
+        let own = [("upstream", self.upstream.clone()), ("server", self.server.clone())];
+        own.into_iter().chain(process_label(self.process)).collect()
     }
 }
 
@@ -104,29 +93,4 @@ pub(super) fn write(servers: &[ServerState], encoder: &mut DescriptorEncoder<'_>
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_server_is_up_if_all_processes_say_so_and_its_requests_add_up() {
-        let state = |server: &str, is_up, requests| ServerState {
-            upstream: "app".to_owned(),
-            server: server.to_owned(),
-            is_up,
-            requests,
-            failures: 1,
-            active: 2,
-        };
-        let mut all = vec![state("a", true, 3), state("b", true, 4)];
-        add(&mut all, vec![state("b", false, 5), state("c", true, 6)]);
-        let found: Vec<_> = all
-            .iter()
-            .map(|one| (&*one.server, one.is_up, one.requests, one.failures, one.active))
-            .collect();
-        let expected = [("a", true, 3, 1, 2), ("b", false, 9, 2, 4), ("c", true, 6, 1, 2)];
-        assert_eq!(found, expected);
-    }
 }

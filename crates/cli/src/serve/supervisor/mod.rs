@@ -101,6 +101,8 @@ struct Reload {
     waits_for: Vec<u32>,
     /// A worker has refused it, or does not answer.
     is_refused: bool,
+    /// Another one was refused meanwhile.
+    is_followed: bool,
 }
 
 struct Supervision<'a> {

@@ -38,12 +38,21 @@ impl Supervision<'_> {
             self.number = self.supervisor.set_configuration(text);
             Ok((config, processes))
         });
-        let mut reload = Reload { number: self.number, waits_for: Vec::new(), is_refused: false };
+        let mut reload = Reload {
+            number: self.number,
+            waits_for: Vec::new(),
+            is_refused: false,
+            is_followed: false,
+        };
         let (config, processes) = match outcome {
             Ok(read) => read,
             Err(error) => {
                 notify(self.error_log, &[NotifyState::Ready]);
                 self.supervisor.note_reload(false);
+                // The one that is still under way is not the last one any more.
+                if let Some(reload) = &mut self.reload {
+                    reload.is_followed = true;
+                }
                 return self.error_log.write(&reloaded(path, &Err(error)));
             }
         };
@@ -113,6 +122,9 @@ impl Supervision<'_> {
     pub(super) fn finish_reload(&mut self, reload: Reload) {
         notify(self.error_log, &[NotifyState::Ready]);
         self.supervisor.note_reload(!reload.is_refused);
+        if reload.is_followed {
+            self.supervisor.note_reload(false);
+        }
         // A refusal was logged when it came.
         if let (Some(path), false) = (&self.options.config, reload.is_refused) {
             self.error_log.write(&reloaded(path, &Ok(())));

@@ -10,6 +10,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 
 use crate::broker::log::{
@@ -47,7 +48,7 @@ struct Record {
     at: Position,
     token: Token,
     content: String,
-    /// In milliseconds since 1970.
+    /// In milliseconds, of the monotonic clock.
     until: u64,
 }
 
@@ -71,8 +72,11 @@ fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
+/// The monotonic clock, which the next program of the process has as well. A clock that is set must not
+/// make logs or publications look old.
 fn millis() -> u64 {
-    u64::try_from(now().as_millis()).unwrap_or(u64::MAX)
+    let time = clock_gettime(ClockId::Monotonic);
+    Duration::try_from(time).map_or(0, |time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }
 
 fn cost(entry: &Entry) -> u64 {
@@ -200,7 +204,10 @@ impl Store {
 
     /// Removes logs that are not used any more.
     pub(crate) fn sweep(&mut self) {
-        let time = millis();
+        self.sweep_at(millis());
+    }
+
+    fn sweep_at(&mut self, time: u64) {
         let bytes = &mut self.bytes;
         self.streams.retain(|_, stream| {
             let idle = stream.idle.unwrap_or(UNUSED).as_millis();
@@ -336,9 +343,9 @@ mod tests {
         let mut store = Store::new(10_000);
         assert!(store.append(&message(9, 1, 1)).is_ok());
         let unused = u64::try_from(UNUSED.as_millis()).unwrap();
-        for (since, expected) in [(unused - 60_000, 1), (unused + 60_000, 0)] {
-            store.streams.get_mut("a").unwrap().used = millis() - since;
-            store.sweep();
+        let used = store.streams["a"].used;
+        for (since, expected) in [(unused, 1), (unused + 1, 0)] {
+            store.sweep_at(used + since);
             assert_eq!(store.streams.len(), expected, "after {since} ms");
         }
         assert_eq!(store.bytes, 0);
