@@ -4,9 +4,12 @@ use std::path::PathBuf;
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    for (name, from) in [("LAB_TARGET", "TARGET"), ("LAB_PROFILE", "PROFILE")] {
-        println!("cargo::rustc-env={name}={}", std::env::var(from).unwrap_or_default());
-    }
+    let of_build = |name| std::env::var(name).unwrap_or_default();
+    println!("cargo::rustc-env=LAB_TARGET={}", of_build("TARGET"));
+    // The gate's build is one for debugging whose own crates are optimized (.cargo/gate.toml).
+    let gate = of_build("PROFILE") == "debug" && of_build("OPT_LEVEL") == "3";
+    let profile = if gate { "gate".to_owned() } else { of_build("PROFILE") };
+    println!("cargo::rustc-env=LAB_PROFILE={profile}");
     println!("cargo::rustc-env=LAB_CRATES={}", crates());
     #[cfg(feature = "rivals-c")]
     find_rivals();

@@ -13,6 +13,10 @@
 //! finds added work, not slower work; the experiments cover the rest. System calls are counted by
 //! the kernel (strace) and by our own counters.
 //!
+//! It counts in a build of its own (`.cargo/gate.toml`): our own crates are optimized, and the others' are as the tests have
+//! compiled them. An operation takes up to a fifth more instructions there than in a release build, where all crates
+//! are optimized together; but that build takes five times as long, and added work shows in both.
+//!
 //! `measure.rs` counts, in processes of this program (`child.rs`). `stored.rs` reads and writes the
 //! figures. `compare.rs` compares them. A figure that varies by itself is measured again before it
 //! counts as more expensive, and is not stored at all.
@@ -44,6 +48,10 @@ use measure::Tools;
 use paths::Path;
 use stored::{Figures, Made, Stored};
 
+/// How the gate is built: the tests' libraries, and our own crates optimized.
+const BUILD: &str = "cargo build --workspace --bins --example tcp_echo --config .cargo/gate.toml, then \
+                     target/debug/superpoll-lab gate";
+
 /// Instruction counts of runs that will be stored may differ by this share of the path's tolerance.
 const SPREAD: f64 = 0.25;
 
@@ -56,7 +64,7 @@ const AT_A_TIME: usize = 4;
 
 /// The advice for a path that has become more expensive.
 const ADVICE: &str = "find out where with valgrind --tool=callgrind or strace; if the change is worth it, run \
-                      superpoll-lab gate --update of a release build and say why in the commit message";
+                      superpoll-lab gate --update and say why in the commit message";
 
 /// Options of `superpoll-lab gate`.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -151,9 +159,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         return list(&chosen, &stored);
     }
     if cfg!(debug_assertions) && !options.any_build {
-        return Err(Error::usage(
-            "lab gate compares release builds: cargo run --release -p superpoll-lab -- gate",
-        ));
+        return Err(Error::usage(format!("lab gate counts in a build of its own: {BUILD}")));
     }
     let here = Made::here();
     let (tools, mut notes) = Tools::here()?;
@@ -311,7 +317,8 @@ fn compare(
     }
     if stored.made.profile != here.profile {
         return Err(Error::usage(format!(
-            "the stored figures are of a {} build, and this is a {} build",
+            "the stored figures are of a {} build, and this is a {} build: {BUILD}, or --stored FILE with figures of \
+             such a build",
             stored.made.profile, here.profile
         )));
     }

@@ -30,7 +30,7 @@ pub(super) struct Made {
     pub rustc: String,
     /// The target that it compiled for.
     pub target: String,
-    /// With or without optimization: `release` or `debug`.
+    /// The kind of build: `gate` (`.cargo/gate.toml`), `release` or `debug`.
     pub profile: String,
     /// The C library, whose `memcpy` and `malloc` are counted with ours.
     pub libc: String,
@@ -239,6 +239,6 @@ mod tests {
             assert!(stored.paths.contains_key(path.name), "{} is not in {PLACE}", path.name);
         }
         assert_eq!(stored.paths.len(), paths::ALL.len());
-        assert_eq!(stored.made.profile, "release");
+        assert_eq!(stored.made.profile, "gate");
     }
 }

@@ -91,8 +91,8 @@ fn lab_gate_fails_on_a_regression_and_passes_after_an_update() {
 #[test]
 fn lab_gate_refuses_incomparable_builds() {
     if cfg!(debug_assertions) {
-        assert!(refused(&["gate"]).contains("cargo run --release -p superpoll-lab"));
-        // The built-in figures are those of a release build.
+        assert!(refused(&["gate"]).contains("--config .cargo/gate.toml"));
+        // The built-in figures are those of the build that .cargo/gate.toml makes.
         assert!(refused(&["gate", "--any-build"]).contains("this is a debug build"));
     }
     for (arguments, about) in [
