@@ -33,6 +33,10 @@ pub(crate) enum Plan {
     Wait(Box<dyn FnOnce(WaitingRequest)>),
 }
 
+/// Marks a response that a request has waited for until there was news, which is no slowness.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waited;
+
 /// One request's hold on its connection. All clones share it.
 #[derive(Clone)]
 pub(crate) struct Exchange {

@@ -80,6 +80,11 @@ fn the_counters_count() {
     assert_eq!(grown("superpoll_responses_total", "class=\"4xx\""), 3.0);
     // The first request for the metrics is one of the good answers.
     assert_eq!(grown("superpoll_responses_total", "class=\"2xx\""), 8.0);
+    let requests = "superpoll_http_request_duration_seconds_count";
+    assert_eq!(sum(&after, requests, "route=\"/\",class=\"2xx\""), 7.0);
+    assert_eq!(sum(&after, requests, "route=\"/\",class=\"4xx\""), 3.0);
+    // The metrics belong to no route.
+    assert_eq!(sum(&after, requests, "route=\"\",class=\"2xx\""), 1.0);
     for (name, value) in &after {
         if name.contains("_total") {
             assert!(before.get(name).is_none_or(|before| before <= value), "{name} went back");

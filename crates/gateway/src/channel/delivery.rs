@@ -14,8 +14,8 @@ use bytes::Bytes;
 use superpoll::Key;
 
 use super::broadcast::Broadcast;
+use super::counters;
 use super::form::Form;
-use super::hub;
 use super::local_subscribers::{Delivery, LocalSubscribers};
 use super::mailbox::{EndReason, Mailbox};
 use super::parked::Backlog;
@@ -154,7 +154,7 @@ impl LocalSubscribers {
             // Looking is work, too.
             return true;
         }
-        hub::count(&self.hub.counters().delivered, count as u64);
+        counters::count(&self.hub.counters().delivered, count as u64);
         match &mut subscriber.delivery {
             Delivery::Poll(key) => {
                 let key = *key;

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 use bytes::Bytes;
 
 use super::budget::Budget;
+use super::counters::{self, Counters};
 use super::cursor::Cursor;
 use super::form::Offsets;
 use super::history::{History, Since};
@@ -28,19 +29,6 @@ use crate::config::{Channel, Slow};
 
 /// The least time between two signs of life, whatever the configuration says.
 const SHORTEST: Duration = Duration::from_millis(10);
-
-/// The counters of a channel.
-#[derive(Debug, Default)]
-pub struct Counters {
-    /// Messages given to subscribers, counted once for each.
-    pub delivered: AtomicU64,
-    /// Messages that subscribers did not get because they are slow.
-    pub left_out: AtomicU64,
-    /// Subscribers that were disconnected because they are slow.
-    pub disconnected: AtomicU64,
-    /// Messages that were refused because messages before them were not delivered in time.
-    pub refused: AtomicU64,
-}
 
 /// Returns the seconds since the first channel of this process.
 pub(super) fn now() -> u32 {
@@ -338,6 +326,7 @@ impl Hub {
         let id = state_now.append(draft, &mut wakers);
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
+        counters::count(&self.counters.published, 1);
         Ok(Published { id, epoch: self.epoch, is_repeated: false })
     }
 
@@ -582,11 +571,6 @@ impl State {
     pub(super) fn next_publisher(&self) -> Option<Waker> {
         self.publisher_queue.first().filter(|_| self.has_room())
     }
-}
-
-/// Adds to a counter.
-pub(super) fn count(counter: &AtomicU64, count: u64) {
-    counter.fetch_add(count, Ordering::Relaxed);
 }
 
 impl fmt::Debug for Hub {

@@ -10,10 +10,11 @@ use http::{Response, StatusCode};
 use slab::Slab;
 use superpoll::Key;
 
+use super::counters;
 use super::cursor::Cursor;
 use super::engine::ChannelEngine;
 use super::form::Form;
-use super::hub::{self, Hub};
+use super::hub::Hub;
 use super::local_route::LocalRoute;
 use super::mailbox::{EndReason, Mailbox};
 use super::mercure::reader::{Reader, ReaderRecord, Readers};
@@ -272,8 +273,8 @@ impl LocalSubscribers {
     pub(super) fn put(&self, mailbox: &Mailbox, message: &Message, options: &Channel) {
         let put = mailbox.put(message.clone(), options);
         let counters = self.hub.counters();
-        hub::count(&counters.left_out, put.left_out);
-        hub::count(&counters.disconnected, u64::from(put.disconnects));
+        counters::count(&counters.left_out, put.left_out);
+        counters::count(&counters.disconnected, u64::from(put.disconnects));
     }
 }
 

@@ -4,8 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::task::{Context, Waker};
 
+use super::counters;
 use super::history::Since;
-use super::hub::{self, Hub};
+use super::hub::Hub;
 use super::message::{Message, cost};
 use crate::config::{Channel, Slow};
 
@@ -120,10 +121,10 @@ impl Mailbox {
         let first = kept.messages.first().map_or(last + 1, |message| message.id);
         let next = kept.messages.last().map_or(last, |message| message.id) + 1;
         let counters = hub.counters();
-        hub::count(&counters.left_out, first - from);
+        counters::count(&counters.left_out, first - from);
         self.rest.set((next <= last).then_some((next, last)));
         if first > from && kept.slow == Slow::Disconnect {
-            hub::count(&counters.disconnected, 1);
+            counters::count(&counters.disconnected, 1);
             return self.end(EndReason::Slow);
         }
         if first > from {

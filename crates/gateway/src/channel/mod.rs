@@ -36,6 +36,7 @@
 
 mod broadcast;
 mod budget;
+mod counters;
 mod cursor;
 mod delivery;
 mod engine;

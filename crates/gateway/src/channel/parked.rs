@@ -20,9 +20,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_io::{AsyncRead, AsyncWrite};
 
+use super::counters;
 use super::form::{Encoded, Form};
 use super::history::Since;
-use super::hub;
 use super::local_subscribers::{Delivery, LocalSubscribers};
 use super::mailbox::{EndReason, Mailbox};
 use super::mercure::reader::ReaderRecord;
@@ -266,7 +266,7 @@ impl LocalSubscribers {
         } else if !self.have_given(grant) {
             mailbox.end(EndReason::Changed);
         } else if missed && options.slow == Slow::Disconnect {
-            hub::count(&self.hub.counters().disconnected, 1);
+            counters::count(&self.hub.counters().disconnected, 1);
             mailbox.end(EndReason::Slow);
         } else if missed {
             rest = form.missed(last, self.hub.source()).into();

@@ -21,7 +21,7 @@ use super::replay::{self, Replay};
 use super::rights::Grant;
 use super::unread::Unread;
 use crate::body::Body;
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, Waited};
 use crate::parking_lot::{ParkedConnection, ResumeReason, WaitingRequest, WakeOn};
 use crate::succession::state::Activity;
 
@@ -45,7 +45,7 @@ impl LocalSubscribers {
         self: Rc<LocalSubscribers>,
         asked: &SubscribeRequest,
         exchange: &Exchange,
-        mut unread: Unread,
+        unread: Unread,
         grant: Grant,
     ) -> Response<Body> {
         let since = self.hub.since(asked.after);
@@ -64,6 +64,19 @@ impl LocalSubscribers {
             return pending().await;
         }
         exchange.end_with_client();
+        let mut response = self.poll_in_task(last, wait, unread, grant).await;
+        response.extensions_mut().insert(Waited);
+        response
+    }
+
+    /// Waits for a message after `last` in the task of the request.
+    async fn poll_in_task(
+        self: Rc<LocalSubscribers>,
+        last: u64,
+        wait: Duration,
+        mut unread: Unread,
+        grant: Grant,
+    ) -> Response<Body> {
         let since = self.hub.join(self.queue_id, Some(self.cursor(last)));
         let mailbox = Rc::new(Mailbox::default());
         let subscription = self.add(since.last, grant, Delivery::Task(mailbox.clone()));

@@ -22,7 +22,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::hub::{self, Hub};
+use super::counters;
+use super::hub::Hub;
 use super::rights::Rights;
 use crate::config::PublishRate;
 use crate::connection_limits;
@@ -216,7 +217,7 @@ impl PublisherLimit {
     pub(super) fn count_refused(&self, hub: Option<&Hub>) {
         self.limits.refused.fetch_add(1, Ordering::Relaxed);
         if let Some(hub) = hub {
-            hub::count(&hub.counters().refused, 1);
+            counters::count(&hub.counters().refused, 1);
         }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::counters::Figures;
 use super::hub::Hub;
 use super::pattern::Pattern;
 use super::route::{Channels, SharedRoute};
@@ -19,6 +20,8 @@ pub(crate) type LocatedChannel = (Arc<Channels>, Arc<Hub>);
 /// How a route of channels is used.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) struct RouteState {
+    /// The place of the process that says so among the workers, if there are several.
+    pub process: Option<u32>,
     /// The host's names, separated by commas.
     pub host: String,
     /// The path as the configuration has it.
@@ -27,6 +30,8 @@ pub(crate) struct RouteState {
     pub subscribers: usize,
     /// Messages that were refused because their client publishes too fast.
     pub refused: u64,
+    /// What became of the other messages.
+    pub messages: Figures,
     /// Messages that the logs of its channels are known to have, and that are not read yet.
     pub lag: u64,
 }
@@ -204,7 +209,7 @@ impl Registry {
     }
 
     /// Returns how each of the routes is used, in the order of their hosts and paths.
-    pub(crate) fn states(&self) -> Vec<RouteState> {
+    pub(crate) fn states(&self, process: Option<u32>) -> Vec<RouteState> {
         let mut states = Vec::new();
         for channels in self.each() {
             let of = self.routes.iter().filter(|(_, other)| Arc::ptr_eq(other, channels));
@@ -215,8 +220,18 @@ impl Registry {
             let subscribers = hubs.iter().map(|hub| hub.subscribers()).sum();
             let (host, refused) = (hosts.join(","), channels.publish_limits().refused());
             let lags = hubs.iter().filter_map(|hub| hub.shared()).map(|shared| shared.lag());
-            let (channels, lag) = (hubs.len(), lags.sum());
-            states.push(RouteState { host, path, channels, subscribers, refused, lag });
+            let (messages, lag) = (channels.figures(), lags.sum());
+            let channels = hubs.len();
+            states.push(RouteState {
+                process,
+                host,
+                path,
+                channels,
+                subscribers,
+                refused,
+                messages,
+                lag,
+            });
         }
         states.sort_unstable_by(|one, next| (&one.host, &one.path).cmp(&(&next.host, &next.path)));
         states

@@ -20,6 +20,7 @@ use std::time::Duration;
 use superpoll_rt::time::{self, timeout};
 
 use super::budget::Budget;
+use super::counters::Figures;
 use super::hub::{self, Hub};
 use super::mercure::subscriptions::Subscriptions;
 use super::pattern::{NameError, Pattern};
@@ -84,6 +85,8 @@ impl Recording {
 struct State {
     options: Arc<Channel>,
     hubs: HashMap<Arc<str>, Arc<Hub>>,
+    /// The counts of channels that have ended.
+    ended: Figures,
     /// The named channels, each once, with the time of the last look at it.
     looks: VecDeque<(u32, Arc<str>)>,
     recording: Option<Recording>,
@@ -91,6 +94,21 @@ struct State {
     is_closed: bool,
     /// A task looks for idle channels.
     is_swept: bool,
+}
+
+impl State {
+    /// Keeps a channel, in the place of one of this name that ends.
+    fn keep(&mut self, name: &Arc<str>, hub: &Arc<Hub>) {
+        self.end(name);
+        self.hubs.insert(name.clone(), hub.clone());
+    }
+
+    /// Drops a channel, if there is one of this name, and keeps its counts.
+    fn end(&mut self, name: &Arc<str>) {
+        if let Some(hub) = self.hubs.remove(name) {
+            self.ended.add(hub.counters().figures());
+        }
+    }
 }
 
 /// The channels of a route.
@@ -120,6 +138,7 @@ impl Channels {
         let mut state = State {
             options: options.clone(),
             hubs: HashMap::new(),
+            ended: Figures::default(),
             looks: VecDeque::new(),
             recording: None,
             is_closed: false,
@@ -243,7 +262,7 @@ impl Channels {
         if let Some(recording) = &state.recording {
             recording.record(&hub);
         }
-        state.hubs.insert(name.clone(), hub.clone());
+        state.keep(name, &hub);
         if self.pattern.has_parameters() {
             state.looks.push_back((hub::now(), name.clone()));
         }
@@ -295,6 +314,14 @@ impl Channels {
         &self.publish_limits
     }
 
+    /// Returns the counts of the messages of all channels, those that have ended included.
+    pub(super) fn figures(&self) -> Figures {
+        let state = self.state();
+        let mut figures = state.ended;
+        state.hubs.values().for_each(|hub| figures.add(hub.counters().figures()));
+        figures
+    }
+
     /// Whether its channel is a hub of Mercure, which does not change.
     pub(super) fn is_hub(&self) -> bool {
         self.options().mercure.is_some()
@@ -329,7 +356,7 @@ impl Channels {
             recording.record(&hub);
         }
         state.looks.push_back((hub::now(), name.clone()));
-        state.hubs.insert(name.clone(), hub.clone());
+        state.keep(name, &hub);
         Ok(hub)
     }
 
@@ -411,7 +438,7 @@ impl Channels {
                 if let (Some(recording), Some(space)) = (&state.recording, hub.stop_recording()) {
                     recording.by.forget_channel(space);
                 }
-                state.hubs.remove(&name);
+                state.end(&name);
             }
         }
     }
@@ -523,7 +550,10 @@ mod tests {
         drop(a);
         channels.drop_idle(hub::now() + 9);
         assert_eq!(channels.budget.used(), 0);
+        // Its counts stay with the route.
+        assert_eq!(channels.figures().published, 2);
         assert_eq!(b.publish(vec![0; 600]), Some(1));
+        assert_eq!(channels.figures().published, 3);
     }
 
     #[test]

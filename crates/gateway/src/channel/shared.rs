@@ -29,6 +29,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use futures_channel::oneshot;
 
+use super::counters;
 use super::hub::{Hub, NotPublished, Published};
 use super::message::{Draft, Meta};
 use super::route::Channels;
@@ -60,20 +61,29 @@ struct State {
 }
 
 /// A publication under way.
-pub(super) struct Publishing(oneshot::Receiver<Result<Appended, Unpublished>>);
+pub(super) struct Publishing {
+    outcome: oneshot::Receiver<Result<Appended, Unpublished>>,
+    /// Counts the message.
+    hub: Weak<Hub>,
+}
 
 impl Future for Publishing {
     type Output = Result<Published, NotPublished>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let outcome = match Pin::new(&mut self.0).poll(cx) {
+        let outcome = match Pin::new(&mut self.outcome).poll(cx) {
             Poll::Pending => return Poll::Pending,
             Poll::Ready(outcome) => outcome,
         };
         let published =
             |at: Position, is_repeated| Ok(Published { id: at.id, epoch: at.epoch, is_repeated });
         Poll::Ready(match outcome {
-            Ok(Ok(Appended::Here(at))) => published(at, false),
+            Ok(Ok(Appended::Here(at))) => {
+                if let Some(hub) = self.hub.upgrade() {
+                    counters::count(&hub.counters().published, 1);
+                }
+                published(at, false)
+            }
             Ok(Ok(Appended::Before(at))) => published(at, true),
             Ok(Ok(Appended::OtherWithKey)) => Err(NotPublished::OtherWithKey),
             Ok(Err(why)) => Err(NotPublished::Unshared(why)),
@@ -142,7 +152,9 @@ impl SharedChannel {
         });
         let (place, token) = (self.state().place, self.broker.token());
         let payload = payload(draft);
-        Publishing(self.broker.publish(Append { log, place, token, key, payload }))
+        let hub = self.state().hub.clone();
+        let outcome = self.broker.publish(Append { log, place, token, key, payload });
+        Publishing { outcome, hub }
     }
 
     /// Whether everything is read that the log is known to have.

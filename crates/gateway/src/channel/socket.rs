@@ -20,10 +20,10 @@ use superpoll_rt::time::{Sleep, sleep, timeout};
 use tungstenite::handshake::derive_accept_key;
 use tungstenite::protocol::frame::coding::CloseCode;
 
+use super::counters;
 use super::cursor::SubscribeRequest;
 use super::form::Form;
 use super::frames::PING;
-use super::hub;
 use super::json_frame;
 use super::local_subscribers::{Delivery, LocalSubscribers, Subscription};
 use super::mailbox::{EndReason, Mailbox, Taken};
@@ -189,7 +189,7 @@ impl LocalSubscribers {
             mailbox.note_gap();
         }
         if missed && options.slow == Slow::Disconnect {
-            hub::count(&self.hub.counters().disconnected, 1);
+            counters::count(&self.hub.counters().disconnected, 1);
             mailbox.end(EndReason::Slow);
         }
         if self.is_retired() {

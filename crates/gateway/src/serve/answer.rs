@@ -22,12 +22,13 @@ use super::handshake::{self, Handshake};
 use super::listener_context::ListenerContext;
 use super::router::Reply;
 use crate::body::Body;
-use crate::exchange::{Exchange, LocalFuture, Plan};
+use crate::exchange::{Exchange, LocalFuture, Plan, Waited};
 use crate::io_activity::IoActivity;
 use crate::log::{AccessLogWriter, Record};
 use crate::parking_lot::ResponseEntry;
 use crate::peer::Peer;
 use crate::peer::RequestForm;
+use crate::telemetry::durations::RequestTimer;
 use crate::upload::Upload;
 use crate::upstream::lane::RequestHead;
 
@@ -438,6 +439,7 @@ pub(super) enum Serving {
 pub(super) struct Rest {
     running: Running,
     version: Version,
+    timer: RequestTimer,
     entry: Option<Box<Entry>>,
     /// The proof that belongs to the request, if it asks for a WebSocket on a stream.
     accept: Option<String>,
@@ -445,11 +447,15 @@ pub(super) struct Rest {
 
 impl Rest {
     fn finish(self, response: Response<Body>) -> Response<Answer> {
-        let Rest { running, version, entry, accept } = self;
+        let Rest { running, version, timer, entry, accept } = self;
         let response = match accept {
             Some(accept) => handshake::response(response, &accept),
             None => response,
         };
+        // How long a request waits for messages says nothing about the server.
+        if response.extensions().get::<Waited>().is_none() {
+            timer.answered(response.status().as_u16());
+        }
         let state = running.0.clone();
         state.finish(running, version, entry, response)
     }
@@ -525,8 +531,10 @@ pub(super) fn serve_one(
         (request.map(|body| Upload::new(body, limit, patience, io_activity)), exchange)
     };
     let accept = handshake.map(|handshake| handshake.accept.clone());
-    let reply = worker.router().respond(request, &state.peer, &state.context.address, prepare);
-    let rest = Rest { running, version, entry, accept };
+    let (router, on) = (worker.router(), &state.context.address);
+    let mut timer = router.timer();
+    let reply = router.respond(request, &state.peer, on, &mut timer, prepare);
+    let rest = Rest { running, version, timer, entry, accept };
     match reply {
         Reply::Now(response) => Serving::Now(Some(rest.finish(response))),
         Reply::Later(response) => Serving::Later { response, rest: Some(rest) },

@@ -22,6 +22,7 @@ use super::watched::Watched;
 use crate::body::Body;
 use crate::files::Representation;
 use crate::reply::Additions;
+use crate::telemetry::durations::RequestTimer;
 use crate::transport::Transport;
 use crate::upstream::Forwarder;
 use crate::upstream::lane::{
@@ -51,6 +52,7 @@ pub(super) enum LaneEnd {
 struct Taken {
     work: Work,
     additions: Additions,
+    begun: RequestTimer,
     entry: Option<Box<Entry>>,
     method: Method,
     closes: bool,
@@ -80,7 +82,7 @@ pub(super) async fn run(
             Ok(taken) => taken,
             Err(end) => break end,
         };
-        let Taken { work, additions, mut entry, method, closes, len } = taken;
+        let Taken { work, additions, begun, mut entry, method, closes, len } = taken;
         let (running, progress) = (Running::again(state), Progress::default());
         let is_last = || closes || state.is_last(state.requests().wrapping_add(1));
         progress.is_last.set(is_last());
@@ -114,6 +116,7 @@ pub(super) async fn run(
                 if progress.status.get() > 0 && !is_counted {
                     is_counted = true;
                     counters.count_response(progress.status.get());
+                    begun.answered(progress.status.get());
                 }
                 if let Poll::Ready(passed) = passed {
                     return Poll::Ready(Ok(passed));
@@ -132,6 +135,7 @@ pub(super) async fn run(
                 break LaneEnd::Irregular;
             }
             Ok(Passed::Answered(response)) => {
+                begun.answered(response.status().as_u16());
                 let response = additions.to(response);
                 read.consume(len);
                 state.aborts_first.set(aborts);
@@ -253,7 +257,7 @@ fn take(state: &ConnectionState, read: &ReadBuffer, facts: &ClientFacts) -> Take
     };
     let (worker, peer) = (&state.context.worker, &state.peer);
     let route = worker.router().lane_for(&head, peer, &state.context.address);
-    let Some((route, additions)) = route else { return Take::Irregular };
+    let Some((route, additions, durations)) = route else { return Take::Irregular };
     let behind = (&bytes[head.len..], worker.limits.get().body_bytes);
     let (work, body) = match route {
         LaneRoute::File(file) => (Work::File(file), 0),
@@ -272,5 +276,6 @@ fn take(state: &ConnectionState, read: &ReadBuffer, facts: &ClientFacts) -> Take
     let entry = worker.access_log();
     let entry = entry.map(|access_log| Box::new(Entry::of_lane(access_log, peer, &head)));
     let (method, closes, len) = (head.method, head.closes, head.len + body);
-    Take::Taken(Taken { work, additions, entry, method, closes, len })
+    let begun = RequestTimer::begin(&durations);
+    Take::Taken(Taken { work, additions, begun, entry, method, closes, len })
 }

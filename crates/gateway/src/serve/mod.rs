@@ -324,6 +324,7 @@ impl Server {
         let shared = Arc::new(config.clone());
         let channels = self.channels.next_with(config, brokers.clone());
         let encrypted: Vec<_> = fronts.iter().filter_map(Frontend::encrypted_port).collect();
+        let requests = self.overview.requests_of(config);
         let blueprint = || {
             let challenges = self.automatic.challenges();
             let (overview, shared) = (&self.overview, &shared);
@@ -346,7 +347,8 @@ impl Server {
             let keeps = config.keeper.as_ref().is_some_and(|keeper| keeper.tls);
             succession.keep_tickets(&self.tickets, keeps);
         }
-        self.overview.describe(channels.clone(), groups.values().cloned().collect());
+        let upstreams = groups.values().cloned().collect();
+        self.overview.describe(channels.clone(), upstreams, requests.clone());
         self.channels = channels;
         self.limit(config);
         for (index, (part, blueprint)) in parts.into_iter().zip(blueprints).enumerate() {
@@ -356,12 +358,14 @@ impl Server {
             let counters = self.engines[index].clone();
             let report = self.report.clone();
             let log = log.clone();
+            let durations = requests.of_engine(index);
             let begin = move || {
                 let access_log = log.map(AccessLogWriter::new);
                 let local = match local(number) {
                     Some(local) => {
                         let before = local.worker.router();
-                        let router = blueprint.build(&local.worker.channels, Some(&before));
+                        let router =
+                            blueprint.build(&local.worker.channels, durations, Some(&before));
                         local.worker.change(router, access_log, timeouts, limits);
                         local
                     }
@@ -370,7 +374,7 @@ impl Server {
                         let parking_lot =
                             ParkingLot::open(parking_lot, counters.clone(), report.clone());
                         let channels = ChannelEngine::new(parking_lot.clone());
-                        let router = blueprint.build(&channels, None);
+                        let router = blueprint.build(&channels, durations, None);
                         let worker = Worker::new(
                             parking_lot,
                             channels,

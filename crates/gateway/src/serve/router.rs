@@ -27,6 +27,7 @@ use crate::files::{Embedded, Folder, Representation, Site};
 use crate::peer::Peer;
 use crate::redirect::Destination;
 use crate::reply::{self, Additions};
+use crate::telemetry::durations::{RequestDurations, RequestTimer};
 use crate::telemetry::guard;
 use crate::telemetry::overview::{Overview, PAGE};
 use crate::upload::Upload;
@@ -111,6 +112,8 @@ pub(super) struct Router {
     client: Option<Rc<Embedded>>,
     /// Whether regular requests for some route pass hyper.
     has_lane: bool,
+    /// The durations of requests that no route answers.
+    durations: Arc<RequestDurations>,
 }
 
 impl Blueprint {
@@ -131,10 +134,19 @@ impl Blueprint {
     }
 
     /// Builds the routes, on the engine that they are for. Channels that `before` has as well go
-    /// on.
-    pub(super) fn build(self, engine: &Rc<ChannelEngine>, before: Option<&Router>) -> Router {
+    /// on. `durations` are those of the requests on the engine: for each route in the order of the
+    /// configuration, and last for requests without a route.
+    pub(super) fn build(
+        self,
+        engine: &Rc<ChannelEngine>,
+        mut durations: Vec<Arc<RequestDurations>>,
+        before: Option<&Router>,
+    ) -> Router {
         let mut folders = self.folders.into_iter();
         let mut rights = self.rights.iter();
+        // There is at least that of requests without a route.
+        let without_route = durations.pop().unwrap_or_default();
+        let mut durations = durations.into_iter();
         let mut router = Router {
             names: HashMap::new(),
             wildcards: Vec::new(),
@@ -150,10 +162,12 @@ impl Blueprint {
             // Making it cannot fail; without it there would be 404.
             client: Embedded::client().ok().map(Rc::new),
             has_lane: false,
+            durations: without_route,
         };
         for host in &self.config.hosts {
             let mut routes = Vec::new();
             for route in &host.routes {
+                let durations = durations.next().unwrap_or_default();
                 let handler = match &route.action {
                     config::Action::Files(files) => match folders.next() {
                         Some(folder) => {
@@ -195,7 +209,7 @@ impl Blueprint {
                         Handler::Proxy(Rc::new(Forwarder::new(group, proxy, path, timeouts)))
                     }
                 };
-                routes.push(Route { path: route.path.clone(), handler });
+                routes.push(Route { path: route.path.clone(), handler, durations });
             }
             let names_hub = host.routes.iter().any(|route| match &route.action {
                 config::Action::Channel(options) => {
@@ -360,7 +374,7 @@ impl Router {
         head: &RequestHead<'_, '_>,
         peer: &Peer,
         on: &Address,
-    ) -> Option<(LaneRoute, Additions)> {
+    ) -> Option<(LaneRoute, Additions, Arc<RequestDurations>)> {
         let path = head.path();
         let is_own = path.starts_with(PAGE)
             || self.metrics.as_ref().is_some_and(|metrics| metrics.has(path))
@@ -400,11 +414,17 @@ impl Router {
             additions.hsts = Authority::parse(head.host).and_then(|host| rule.hsts_of(&host));
         }
         additions.link = routes.names_hub.then_some(DISCOVERY);
+        let durations = route.durations.clone();
         if !is_known && !self.depends_on_listener {
             let field = HeaderValue::from_bytes(head.host).ok()?;
             self.last.replace(Some((field, routes)));
         }
-        Some((way, additions))
+        Some((way, additions, durations))
+    }
+
+    /// Begins to time a request, which has no route yet.
+    pub(super) fn timer(&self) -> RequestTimer {
+        RequestTimer::begin(&self.durations)
     }
 
     /// Whether there is a route for which regular requests pass hyper.
@@ -413,11 +433,13 @@ impl Router {
     }
 
     /// Answers a request. `prepare` is called if that needs the request's body or its connection.
+    /// The request counts for its route from then on.
     pub(super) fn respond(
         &self,
         request: Request<Incoming>,
         peer: &Peer,
         on: &Address,
+        timer: &mut RequestTimer,
         prepare: impl FnOnce(Request<Incoming>) -> (Request<Upload>, Exchange),
     ) -> Reply {
         // TRACE would show a page's script fields that only its server is to know, and a tunnel has
@@ -461,7 +483,7 @@ impl Router {
             return rule.redirect(&request);
         }
         let hsts = rule.filter(|_| peer.is_encrypted).and_then(|rule| rule.hsts_for(&request));
-        let reply = self.respond_as(request, routes.as_ref(), is_local, metrics, prepare);
+        let reply = self.respond_as(request, routes.as_ref(), is_local, metrics, timer, prepare);
         match hsts {
             Some(_) => reply.map(|response| Additions { hsts, link: None }.to(response)),
             None => reply,
@@ -475,6 +497,7 @@ impl Router {
         routes: Option<&Routes>,
         is_local: bool,
         metrics: Option<&config::Metrics>,
+        timer: &mut RequestTimer,
         prepare: impl FnOnce(Request<Incoming>) -> (Request<Upload>, Exchange),
     ) -> Reply {
         let path = request.uri().path();
@@ -504,6 +527,7 @@ impl Router {
         if routes.table.leads_elsewhere(route, path) {
             return StatusCode::BAD_REQUEST.into();
         }
+        timer.counts_in(&route.durations);
         let names_hub = routes.names_hub && !matches!(route.handler, Handler::Channels(_));
         let reply = Router::respond_by(&routes.table, route, request, prepare);
         match names_hub {

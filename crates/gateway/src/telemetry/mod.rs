@@ -3,15 +3,18 @@
 //! | module | purpose |
 //! |---|---|
 //! | `counters` | the counters of each engine, which everything else here reads |
+//! | `durations` | histograms of the durations of requests, by route and by server |
 //! | `overview` | the counters of all engines and the statistics of their pollers, at one moment |
-//! | `upstreams`, `broker`, `process`, `reload` | the parts of the overview beside engines and channels |
+//! | `upstreams`, `channels`, `broker`, `process`, `reload` | the parts of the overview beside engines and channels |
 //! | `prometheus` | the overview as text for Prometheus, in the classic format or OpenMetrics |
 //! | `page` | the page at `/_superpoll/`, which shows the overview and refreshes it |
 //! | `guard` | whether a request comes from a program on this machine and may see the page |
 //! | `socket` | the statistics socket, which `superpoll top` reads |
 
 mod broker;
+mod channels;
 pub mod counters;
+pub(crate) mod durations;
 pub(crate) mod guard;
 pub(crate) mod overview;
 mod page;

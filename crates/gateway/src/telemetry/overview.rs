@@ -15,12 +15,14 @@ use superpoll_rt::{Handle, Stats};
 
 use super::broker::BrokerState;
 use super::counters::EngineCounters;
+use super::durations::{RequestCounts, RouteDurations};
 use super::process::ProcessState;
 use super::reload::ReloadState;
 use super::upstreams::ServerState;
 use crate::acme::RenewalCounters;
 use crate::certificates::CertificateStatus;
 use crate::channel::{Registry, RouteState};
+use crate::config::Config;
 use crate::connection_limits::ConnectionLimits;
 use crate::processes::Link;
 use crate::upstream::Group;
@@ -37,6 +39,7 @@ pub(crate) struct Overview {
     renewals: Arc<RenewalCounters>,
     pub(super) channels: Mutex<Registry>,
     upstreams: Mutex<Vec<Arc<Group>>>,
+    requests: Mutex<RequestCounts>,
     reload: Mutex<ReloadState>,
     certificates: Arc<CertificateStatus>,
     started: Instant,
@@ -121,6 +124,7 @@ pub(super) struct Counts {
     pub(super) renewals: [(Cow<'static, str>, u64); 2],
     pub(super) channels: Vec<RouteState>,
     pub(super) upstreams: Vec<ServerState>,
+    pub(super) requests: Vec<RouteDurations>,
     pub(super) broker: Option<BrokerState>,
     pub(super) processes: Vec<ProcessState>,
     pub(super) reload: ReloadState,
@@ -154,21 +158,9 @@ impl Counts {
         for ((_, count), (_, more)) in self.renewals.iter_mut().zip(other.renewals) {
             *count += more;
         }
-        for route in other.channels {
-            let is_it =
-                |known: &&mut RouteState| (&known.host, &known.path) == (&route.host, &route.path);
-            match self.channels.iter_mut().find(is_it) {
-                Some(known) => {
-                    // Each process has the channels that it has subscribers of.
-                    known.channels = known.channels.max(route.channels);
-                    known.subscribers += route.subscribers;
-                    known.refused += route.refused;
-                    known.lag += route.lag;
-                }
-                None => self.channels.push(route),
-            }
-        }
+        self.channels.extend(other.channels);
         self.upstreams.extend(other.upstreams);
+        self.requests.extend(other.requests);
         self.processes.extend(other.processes);
         self.reload.add(other.reload);
         match (&mut self.broker, &other.broker) {
@@ -271,7 +263,8 @@ impl Overview {
         let (started, since) = (Instant::now(), SystemTime::now());
         let ending = AtomicBool::new(false);
         let (channels, certificates) = (Mutex::default(), Arc::default());
-        let (upstreams, reload) = (Mutex::default(), Mutex::new(ReloadState::successful()));
+        let (upstreams, requests) = (Mutex::default(), Mutex::default());
+        let reload = Mutex::new(ReloadState::successful());
         Overview {
             handle,
             backend,
@@ -280,6 +273,7 @@ impl Overview {
             renewals,
             channels,
             upstreams,
+            requests,
             reload,
             certificates,
             started,
@@ -289,10 +283,27 @@ impl Overview {
         }
     }
 
-    /// Replaces the channels and the upstreams that are described.
-    pub(crate) fn describe(&self, channels: Registry, upstreams: Vec<Arc<Group>>) {
+    /// Replaces the channels, the upstreams and the routes that are described.
+    pub(crate) fn describe(
+        &self,
+        channels: Registry,
+        upstreams: Vec<Arc<Group>>,
+        requests: RequestCounts,
+    ) {
         *lock(&self.channels) = channels;
         *lock(&self.upstreams) = upstreams;
+        *lock(&self.requests) = requests;
+    }
+
+    /// Returns the counts of requests for the routes of another configuration.
+    pub(crate) fn requests_of(&self, config: &Config) -> RequestCounts {
+        let routes = config.hosts.iter().flat_map(|host| {
+            let mut names = host.names.clone();
+            names.sort_unstable();
+            let names = names.join(",");
+            host.routes.iter().map(move |route| (names.clone(), route.path.as_str()))
+        });
+        RequestCounts::of(routes, self.engines.len(), &lock(&self.requests))
     }
 
     /// Notes the outcome of an attempt to take on another configuration.
@@ -387,8 +398,9 @@ impl Overview {
             connections: self.connection_limits.in_use(),
             engines,
             renewals: self.renewals.by_result().map(|(name, count)| (name.into(), count)),
-            channels: channels.states(),
+            channels: channels.states(process),
             upstreams: ServerState::all(&lock(&self.upstreams), process),
+            requests: lock(&self.requests).states(process),
             broker: BrokerState::of(channels.brokers()),
             processes: vec![ProcessState::of_this(process, started_seconds)],
             // The supervisor knows of files that it has refused.

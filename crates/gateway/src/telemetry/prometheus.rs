@@ -12,11 +12,11 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
+use super::durations::RouteDurations;
 use super::overview::{Counts, EngineState, Overview, SetState};
-use super::{process, upstreams};
+use super::{channels, process, upstreams};
 use crate::accept;
 use crate::body::Body;
-use crate::channel::RouteState;
 use crate::exchange::LocalFuture;
 use crate::reply;
 
@@ -78,9 +78,6 @@ const GAUGES: &[Gauge] = &[
 
 /// A figure of a set.
 type OfSet = (&'static str, &'static str, fn(&SetState) -> u64);
-
-/// A figure of a route of channels.
-type OfRoute = (&'static str, &'static str, fn(&RouteState) -> i64);
 
 /// The status at one moment, as families.
 struct Families<'a>(&'a Counts);
@@ -162,36 +159,12 @@ impl Families<'_> {
                 }
             }
         }
+        RouteDurations::write(&self.0.requests, encoder)?;
         upstreams::write(&self.0.upstreams, encoder)?;
         if let Some(broker) = &self.0.broker {
             broker.write(encoder)?;
         }
-        let of_routes: [OfRoute; 3] = [
-            (
-                "channel_lag",
-                "Messages in the logs of a route's channels that are not read",
-                |route| i64::try_from(route.lag).unwrap_or(i64::MAX),
-            ),
-            ("channels", "Channels of a route", |route| route.channels as i64),
-            ("channel_subscribers", "Subscribers of a route's channels", |route| {
-                route.subscribers as i64
-            }),
-        ];
-        for (name, help, of) in of_routes {
-            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-            for route in &self.0.channels {
-                let labels = [("host", route.host.clone()), ("route", route.path.clone())];
-                family.encode_family(&labels)?.encode_gauge(&of(route))?;
-            }
-        }
-        let help = "Messages refused as their client publishes more than publish_rate";
-        let name = "channel_messages_refused";
-        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
-        for route in &self.0.channels {
-            let labels = [("host", route.host.clone()), ("route", route.path.clone())];
-            let mut family = family.encode_family(&labels)?;
-            family.encode_counter::<NoLabelSet, _, u64>(&route.refused, None)?;
-        }
+        channels::write(&self.0.channels, encoder)?;
         self.write_certificates(encoder)?;
         self.0.reload.write(encoder)?;
         let help = "Attempts to get a certificate by ACME";

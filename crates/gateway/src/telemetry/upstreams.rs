@@ -8,6 +8,7 @@ use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use serde::{Deserialize, Serialize};
 
+use super::durations::{HistogramState, write_histograms};
 use super::process::process_label;
 use crate::upstream::Group;
 
@@ -22,6 +23,10 @@ pub(super) struct ServerState {
     requests: u64,
     failures: u64,
     active: u64,
+    retries: u64,
+    dials: u64,
+    idle: u64,
+    durations: HistogramState,
 }
 
 impl ServerState {
@@ -37,6 +42,10 @@ impl ServerState {
                 requests: server.requests.load(Ordering::Relaxed),
                 failures: server.failures.load(Ordering::Relaxed),
                 active: server.active.load(Ordering::Relaxed),
+                retries: server.retries.load(Ordering::Relaxed),
+                dials: server.dials.load(Ordering::Relaxed),
+                idle: server.idle.load(Ordering::Relaxed),
+                durations: server.durations.state(),
             });
             states.collect::<Vec<_>>()
         };
@@ -52,7 +61,7 @@ impl ServerState {
 /// A counter of a server, which only grows.
 type Counter = (&'static str, &'static str, fn(&ServerState) -> u64);
 
-const COUNTERS: [Counter; 2] = [
+const COUNTERS: [Counter; 4] = [
     (
         "upstream_requests",
         "Requests that were forwarded to a server, those that failed included",
@@ -63,14 +72,27 @@ const COUNTERS: [Counter; 2] = [
         "Requests that failed on a server, those that were sent again included",
         |server| server.failures,
     ),
+    (
+        "upstream_retries",
+        "Requests that failed on a server and were sent to another one",
+        |server| server.retries,
+    ),
+    (
+        "upstream_connections_opened",
+        "Connections to a server that were opened for requests",
+        |server| server.dials,
+    ),
 ];
 
 /// A gauge of a server, which goes up and down.
 type Gauge = (&'static str, &'static str, fn(&ServerState) -> i64);
 
-const GAUGES: [Gauge; 2] = [
+const GAUGES: [Gauge; 3] = [
     ("upstream_up", "Whether requests are forwarded to a server", |server| i64::from(server.is_up)),
     ("upstream_requests_active", "Requests under way on a server", |server| server.active as i64),
+    ("upstream_connections_idle", "Connections to a server that are kept for requests", |server| {
+        server.idle as i64
+    }),
 ];
 
 /// Writes the families, if there are upstreams.
@@ -92,5 +114,7 @@ pub(super) fn write(servers: &[ServerState], encoder: &mut DescriptorEncoder<'_>
             family.encode_family(&server.labels())?.encode_gauge(&of(server))?;
         }
     }
-    Ok(())
+    let help = "Time from a request to a server to the head of its response, connecting included";
+    let all = servers.iter().map(|server| (server.labels(), &server.durations));
+    write_histograms(("upstream_response_duration", help), all, encoder)
 }

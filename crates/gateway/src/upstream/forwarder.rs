@@ -294,7 +294,7 @@ impl Forwarder {
             let report = request.as_ref().and_then(|request| request.body().report());
             let failed = match self.attempt(index, request, context.addresses, must_dial).await {
                 Ok(answered) => {
-                    group.worked(index);
+                    answered.1.answered();
                     return Ok(answered);
                 }
                 Err(failed) => failed,
@@ -378,6 +378,7 @@ impl Forwarder {
                 Ok(dialled) => dialled,
                 Err(error) => return Err(FailedAttempt::unsent(error)),
             };
+        lease.dialled();
         let failed = |lost| FailedAttempt::lost(lost, false, self.response);
         if is_h2 {
             let opened = Http2Connection::open(stream).await;

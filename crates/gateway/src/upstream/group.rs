@@ -33,6 +33,7 @@ use super::fault::{Fault, KINDS, Outcome};
 use crate::address::Address;
 use crate::config::{Balance, Health, Upstream, UpstreamTls};
 use crate::log::{Event, Level, RateLimited, Report, others};
+use crate::telemetry::durations::Histogram;
 
 /// How long a server is left out after failures, without active checks.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -53,6 +54,14 @@ pub struct GroupServer {
     pub requests: AtomicU64,
     /// Requests that failed on it.
     pub failures: AtomicU64,
+    /// Requests that failed on it and were sent to another server.
+    pub retries: AtomicU64,
+    /// Connections to it that were opened for requests.
+    pub dials: AtomicU64,
+    /// Connections to it that are kept for further requests.
+    pub idle: AtomicU64,
+    /// The times from a request to the head of its response, connecting included.
+    pub(crate) durations: Histogram,
     /// Requests under way on it.
     pub active: AtomicU64,
     /// A key that is the same for the same address in all processes.
@@ -108,6 +117,10 @@ impl Group {
             weight: server.weight.get(),
             requests: AtomicU64::new(0),
             failures: AtomicU64::new(0),
+            retries: AtomicU64::new(0),
+            dials: AtomicU64::new(0),
+            idle: AtomicU64::new(0),
+            durations: Histogram::default(),
             active: AtomicU64::new(0),
             key: balance::hash(server.address.to_string().as_bytes()),
             down: AtomicBool::new(false),
@@ -219,6 +232,9 @@ impl Group {
         outcome: Outcome,
     ) {
         let member = &self.members[index];
+        if matches!(outcome, Outcome::Retried) {
+            member.retries.fetch_add(1, Ordering::Relaxed);
+        }
         let (number, kind) = fault.kind();
         let Some(left_out) = member.faults[number].admit() else { return };
         let (upstream, server) = (&self.name, member.address.to_string());

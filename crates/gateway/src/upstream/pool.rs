@@ -93,12 +93,33 @@ struct IdleConnection {
     connection: Idle,
     addresses: ClientAddresses,
     since: Instant,
+    _counted: IdleCount,
+}
+
+/// Counts an idle connection as long as it is one.
+struct IdleCount {
+    group: Arc<Group>,
+    index: usize,
+}
+
+impl IdleCount {
+    fn new(group: &Arc<Group>, index: usize) -> IdleCount {
+        group.members()[index].idle.fetch_add(1, Ordering::Relaxed);
+        IdleCount { group: group.clone(), index }
+    }
+}
+
+impl Drop for IdleCount {
+    fn drop(&mut self) {
+        self.group.members()[self.index].idle.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 struct SharedConnection {
     connection: Http2Connection,
     addresses: ClientAddresses,
     used: Instant,
+    _counted: IdleCount,
 }
 
 #[derive(Default)]
@@ -202,7 +223,9 @@ impl Pool {
         {
             let idle = &mut self.servers[index].borrow_mut().idle;
             oldest = (idle.len() >= most).then(|| idle.pop_front());
-            idle.push_back(IdleConnection { connection, addresses, since: Instant::now() });
+            let counted = IdleCount::new(&self.group, index);
+            let since = Instant::now();
+            idle.push_back(IdleConnection { connection, addresses, since, _counted: counted });
         }
         drop(oldest);
         self.watch();
@@ -231,8 +254,12 @@ impl Pool {
         if self.group.config().keep_alive == 0 || self.shared(index, addresses).is_some() {
             return;
         }
-        let shared =
-            SharedConnection { connection: connection.clone(), addresses, used: Instant::now() };
+        let shared = SharedConnection {
+            connection: connection.clone(),
+            addresses,
+            used: Instant::now(),
+            _counted: IdleCount::new(&self.group, index),
+        };
         self.servers[index].borrow_mut().shared.push(shared);
         self.watch();
     }
@@ -285,6 +312,7 @@ pub(super) struct Lease {
     pub connection: Option<Box<Http1Connection>>,
     /// The connection of a request that passes hyper.
     pub raw: Option<Box<RawConnection>>,
+    since: Instant,
 }
 
 impl Lease {
@@ -297,7 +325,20 @@ impl Lease {
         let member = &pool.group.members()[index];
         member.requests.fetch_add(1, Ordering::Relaxed);
         member.active.fetch_add(1, Ordering::Relaxed);
-        Lease { pool, index, addresses, route, connection: None, raw: None }
+        let since = Instant::now();
+        Lease { pool, index, addresses, route, connection: None, raw: None, since }
+    }
+
+    /// Notes that a connection was opened for the request.
+    pub(super) fn dialled(&self) {
+        self.pool.group.members()[self.index].dials.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Notes that the server has answered with the head of a response.
+    pub(super) fn answered(&self) {
+        let group = &self.pool.group;
+        group.members()[self.index].durations.count(self.since.elapsed());
+        group.worked(self.index);
     }
 
     /// Ends the hold: the response has broken off.

@@ -153,6 +153,10 @@ fn a_question_tells_how_many_subscribers_a_channel_has() {
     for line in [
         "superpoll_channels{host=\"\",route=\"/rooms/{room}\"} 2\n",
         "superpoll_channel_subscribers{host=\"\",route=\"/rooms/{room}\"} 4\n",
+        "superpoll_channel_messages_published_total{host=\"\",route=\"/rooms/{room}\"} 1\n",
+        "superpoll_channel_messages_delivered_total{host=\"\",route=\"/rooms/{room}\"} 1\n",
+        "superpoll_channel_messages_dropped_total{host=\"\",route=\"/rooms/{room}\"} 0\n",
+        "superpoll_channel_subscribers_disconnected_total{host=\"\",route=\"/rooms/{room}\"} 0\n",
     ] {
         assert!(metrics.contains(line), "{line} in {metrics}");
     }

@@ -2,8 +2,10 @@
 
 use superpoll_rt::BackendKind;
 
-use crate::clients::{ask, field, is_missed, messages, post, publish, stage, until_subscribers};
-use crate::stage::BACKENDS;
+use crate::clients::{
+    ask, field, is_missed, messages, post, publish, stage, text, until_subscribers,
+};
+use crate::stage::{BACKENDS, Stage};
 
 fn some(messages: &[(u64, &str)]) -> Vec<(u64, String)> {
     messages.iter().map(|(id, text)| (*id, (*text).to_owned())).collect()
@@ -187,4 +189,27 @@ fn a_hang_up_is_noticed_though_a_body_was_not_sent() {
         let again = client.get(&format!("/c?after={}", id - 1));
         assert_eq!(messages(&again), [(id, "hello".to_owned())], "{backend:?}");
     }
+}
+
+#[test]
+fn waiting_is_not_timed_as_slowness() {
+    let options = text("origins = [\"https://app.example\"]") + "[metrics]\n";
+    let stage = Stage::new(BACKENDS[3], 1, &options);
+    // The first is parked as it waits; the answer to a page of another site has a task.
+    for origin in ["", "origin: https://app.example\r\n"] {
+        let mut client = stage.connect();
+        client.send(format!("GET /c HTTP/1.1\r\nhost: a\r\n{origin}\r\n"));
+        until_subscribers(&stage, 1);
+        publish(&stage, "news");
+        assert_eq!(client.answer().status, 200);
+        until_subscribers(&stage, 0);
+    }
+    let mut client = stage.connect();
+    assert_eq!(client.get("/c?after=0&wait=0").status, 200);
+    client.send("GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    let metrics = String::from_utf8(client.answer().body).unwrap();
+    let count = "superpoll_http_request_duration_seconds_count";
+    // Both publications, and the request that does not wait.
+    let line = format!("{count}{{host=\"\",route=\"/c\",class=\"2xx\"}} 3\n");
+    assert!(metrics.contains(&line), "{metrics}");
 }

@@ -1,8 +1,10 @@
 //! The figures of servers and of the process, in the metrics.
 
+use std::time::Duration;
+
 use superpoll_rt::BackendKind;
 
-use crate::gateway::{Gateway, wait, whole};
+use crate::gateway::{Gateway, MOST, wait, whole};
 use crate::origin::{Client, Origin, refuses};
 
 /// The page that explains each family.
@@ -50,6 +52,149 @@ fn each_server_of_an_upstream_has_its_state_and_its_requests() {
     assert!(failures >= 2.0, "{text}");
     assert_eq!(of(&text, "requests_total", &bad), failures);
     assert_eq!(of(&text, "failures_total", &good.address), 0.0);
+    // Each of them was sent to the other server.
+    assert_eq!(
+        (of(&text, "retries_total", &bad), of(&text, "retries_total", &good.address)),
+        (failures, 0.0)
+    );
+    assert_eq!(of(&text, "response_duration_seconds_count", &good.address), 30.0);
+    // A server that has not answered has no durations.
+    assert!(
+        !text.contains(&format!("duration_seconds_count{{upstream=\"app\",server=\"{bad}\"}}")),
+        "{text}"
+    );
+    let opened = of(&text, "connections_opened_total", &good.address);
+    assert_eq!(opened, good.connections() as f64);
+    assert_eq!(of(&text, "connections_opened_total", &bad), 0.0);
+    assert!(of(&text, "connections_idle", &good.address) >= 1.0, "{text}");
+    assert!(of(&text, "connections_idle", &good.address) <= opened, "{text}");
+}
+
+/// Two routes, one of which passes hyper where it can, on a host with a name; and one that has a slow server.
+const ROUTES: &str = "
+    [[listeners]]
+    address = \"127.0.0.1:0\"
+    [metrics]
+    [[hosts]]
+    names = [\"b.example\", \"a.example\"]
+    [[hosts.routes]]
+    proxy = { upstream = \"app\" }
+    [[hosts.routes]]
+    path = \"/whole\"
+    proxy = { upstream = \"app\", lane = false }
+    [[hosts.routes]]
+    path = \"/slow\"
+    proxy = { upstream = \"slow\" }
+    [[hosts.routes]]
+    path = \"/gone\"
+    redirect = { to = \"/\", status = 301 }
+";
+
+/// Returns the buckets of a histogram by their bounds, the last of which is all.
+fn buckets(text: &str, labels: &str) -> Vec<(String, f64)> {
+    let name = "superpoll_http_request_duration_seconds_bucket{le=\"";
+    let lines = text.lines().filter_map(|line| line.strip_prefix(name)?.split_once("\","));
+    let fits = lines.filter_map(|(bound, rest)| {
+        let value = rest.strip_prefix(labels)?.strip_prefix("} ")?;
+        Some((bound.to_owned(), value.parse().unwrap()))
+    });
+    fits.collect()
+}
+
+#[test]
+fn requests_are_timed_by_host_route_and_class() {
+    let good = Origin::named("good");
+    let delay = Duration::from_millis(60);
+    let slow = Origin::start(move |line| {
+        while let Ok(seen) = line.request() {
+            line.note(&seen);
+            std::thread::sleep(delay);
+            line.answer("late")?;
+        }
+        Ok(())
+    });
+    let servers = format!(
+        "[upstreams.app]\nservers = [{{ address = \"{}\" }}]\n\
+         [upstreams.slow]\nservers = [{{ address = \"{}\" }}]\n",
+        good.address, slow.address
+    );
+    for backend in MOST {
+        let gateway = Gateway::start(backend, &format!("{ROUTES}{servers}"));
+        let mut client = Client::connect(&gateway.address);
+        let mut ask = |path: &str, host: &str| {
+            client.send(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+            client.reply().status
+        };
+        for (path, count, status) in
+            [("/", 5, 200), ("/whole/x", 4, 200), ("/slow", 3, 200), ("/gone/x", 2, 301)]
+        {
+            (0..count).for_each(|_| assert_eq!(ask(path, "a.example"), status, "{path}"));
+        }
+        assert_eq!(ask("/", "c.example"), 421);
+        let text = metrics(&gateway);
+        let of = |route: &str, class: &str| {
+            let labels =
+                format!("host=\"a.example,b.example\",route=\"{route}\",class=\"{class}\"");
+            let name = "superpoll_http_request_duration_seconds";
+            let all = sample(&text, &format!("{name}_count{{{labels}}}"))?;
+            let sum = sample(&text, &format!("{name}_sum{{{labels}}}")).unwrap();
+            let buckets = buckets(&text, &labels);
+            assert_eq!(buckets.len(), 15, "{text}");
+            assert!(buckets.is_sorted_by(|one, next| one.1 <= next.1), "{buckets:?}");
+            assert_eq!(buckets.last(), Some(&("+Inf".to_owned(), all)));
+            Some((all, sum, buckets))
+        };
+        for (route, class, count) in [
+            ("/", "2xx", 5.0),
+            ("/whole", "2xx", 4.0),
+            ("/slow", "2xx", 3.0),
+            ("/gone", "3xx", 2.0),
+        ] {
+            let (all, sum, _) = of(route, class).unwrap_or_else(|| panic!("{route}: {text}"));
+            assert_eq!(all, count, "{backend:?} {route}: {text}");
+            assert!(sum > 0.0);
+        }
+        assert!(of("/", "5xx").is_none() && of("/gone", "2xx").is_none(), "{text}");
+        let (_, sum, buckets) = of("/slow", "2xx").unwrap();
+        assert!(sum >= 3.0 * delay.as_secs_f64(), "{sum}");
+        let below = buckets.iter().find(|(bound, _)| bound == "0.05").unwrap();
+        assert_eq!(below.1, 0.0, "{text}");
+        let misdirected =
+            "superpoll_http_request_duration_seconds_count{host=\"\",route=\"\",class=\"4xx\"}";
+        assert_eq!(sample(&text, misdirected), Some(1.0), "{text}");
+    }
+}
+
+#[test]
+fn requests_count_for_their_route_across_reloads() {
+    let good = Origin::named("good");
+    let with = |path: &str| {
+        format!(
+            "[[listeners]]\naddress = \"127.0.0.1:0\"\n[metrics]\n[[hosts]]\n[[hosts.routes]]\n\
+             proxy = {{ upstream = \"app\" }}\n[[hosts.routes]]\npath = \"{path}\"\n\
+             redirect = {{ to = \"/\" }}\n[upstreams.app]\nservers = [{{ address = \"{}\" }}]\n",
+            good.address
+        )
+    };
+    let gateway = Gateway::start(BackendKind::Epoll, &with("/a"));
+    let address = gateway.address.clone();
+    let count = |route: &str, class: &str| {
+        let labels = format!("host=\"\",route=\"{route}\",class=\"{class}\"");
+        sample(
+            &metrics(&gateway),
+            &format!("superpoll_http_request_duration_seconds_count{{{labels}}}"),
+        )
+    };
+    let mut client = Client::connect(&address);
+    assert_eq!((client.get("/").status, client.get("/a").status), (200, 308));
+    assert_eq!((count("/", "2xx"), count("/a", "3xx")), (Some(1.0), Some(1.0)));
+    let next = with("/b").replace("127.0.0.1:0", &address);
+    gateway.call(move |runtime, server| {
+        server.change(runtime, &superpoll_gateway::Config::parse("test", &next).unwrap()).unwrap();
+    });
+    assert_eq!((client.get("/").status, client.get("/b").status), (200, 308));
+    assert_eq!((count("/", "2xx"), count("/b", "3xx")), (Some(2.0), Some(1.0)));
+    assert_eq!(count("/a", "3xx"), None);
 }
 
 #[test]
@@ -86,6 +231,29 @@ fn the_process_the_version_and_the_last_reload_are_there() {
     gateway.call(|_, server| server.note_reload(true));
     let text = metrics(&gateway);
     assert_eq!(sample(&text, "superpoll_config_last_reload_successful"), Some(1.0));
+}
+
+#[test]
+fn the_dashboard_asks_for_metrics_that_are_there() {
+    let dashboard: serde_json::Value =
+        serde_json::from_str(include_str!("../../../../docs/grafana/superpoll.json")).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let targets = panels.iter().filter_map(|panel| panel["targets"].as_array()).flatten();
+    let mut known = 0;
+    for target in targets {
+        let expression = target["expr"].as_str().unwrap();
+        let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+        for name in expression.split(|letter| !is_part(letter)) {
+            if !["superpoll_", "process_"].iter().any(|first| name.starts_with(first)) {
+                continue;
+            }
+            let family = ["_bucket", "_count"].iter().find_map(|end| name.strip_suffix(end));
+            let family = family.unwrap_or(name);
+            assert!(PAGE.contains(&format!("`{family}`")), "{expression}");
+            known += 1;
+        }
+    }
+    assert!(known > 30, "{known}");
 }
 
 /// The limit of descriptors, as the process may have it now.

@@ -25,8 +25,9 @@ use std::sync::Arc;
 use std::task::Context;
 use std::time::Duration;
 
+use super::counters;
 use super::history::Since;
-use super::hub::{self, Hub};
+use super::hub::Hub;
 use super::local_subscribers::{Delivery, LocalSubscribers, Subscription};
 use super::mailbox::{EndReason, Mailbox, Taken};
 use super::message::Message;
@@ -88,7 +89,7 @@ impl Member {
             // The history has moved on since the position was chosen.
             mailbox.note_gap();
             if options.slow == Slow::Disconnect {
-                hub::count(&hub.counters().disconnected, 1);
+                counters::count(&hub.counters().disconnected, 1);
                 mailbox.end(EndReason::Slow);
             }
         }

@@ -215,7 +215,7 @@ impl Forwarder {
             let attempt = self.attempt_raw(&mut lease, must_dial, way, client, outcome).await;
             let (failed, is_sent) = match attempt {
                 Ok(begun) => {
-                    group.worked(index);
+                    lease.answered();
                     return self.pass_body(way, lease, begun, (out, timer), client).await;
                 }
                 Err(Missed::ClientGone) => return Passed::Cut,
@@ -279,6 +279,7 @@ impl Forwarder {
         let dialled = unless_gone(client, dialled).await.ok_or(Missed::ClientGone)?;
         let unsent = |error| Missed::Failed(FailedAttempt::unsent(error), false);
         let stream = dialled.map_err(unsent)?.stream;
+        lease.dialled();
         let connection = lease.raw.insert(Box::new(RawConnection::new(stream)));
         self.ask_raw(connection, false, way, client, (out, timer)).await
     }
@@ -456,7 +457,7 @@ impl Forwarder {
         let opened = Http1Connection::replay(stream, before, unsent).await;
         let mut connection = Box::new(opened.map_err(|_| lost(SendFailure::Unsent))?);
         let response = connection.send(&mut request.ok(), left).await.map_err(lost)?;
-        lease.pool.group.worked(lease.index);
+        lease.answered();
         lease.connection = Some(connection);
         let mut answered = Some((response, lease));
         let passed = poll_fn(|cx| match answered.take() {
