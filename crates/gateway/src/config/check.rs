@@ -3,6 +3,7 @@
 
 mod automatic;
 mod hosts;
+mod redirects;
 mod tls;
 
 pub(super) use self::hosts::host_name;
@@ -55,6 +56,10 @@ pub(super) struct Check<'a> {
     pub(super) has_broker: bool,
     /// The first listener of HTTP that clients on other machines, or a proxy, can use.
     open: Option<Address>,
+    /// The places of the destinations of redirects, in their order.
+    redirects: Vec<Range<usize>>,
+    /// The upstreams that a route uses.
+    used: BTreeSet<String>,
     /// The places of the listeners whose certificates come by ACME.
     acme: Vec<Range<usize>>,
     /// The mistakes.
@@ -81,6 +86,8 @@ impl<'a> Check<'a> {
             has_broker: false,
             open: None,
             acme: Vec::new(),
+            redirects: Vec::new(),
+            used: BTreeSet::new(),
             found,
             warnings: Vec::new(),
         }
@@ -195,6 +202,11 @@ impl<'a> Check<'a> {
         self.automatic_names(&listeners, &hosts);
         let mut upstreams = BTreeMap::new();
         for (name, upstream) in raw.upstreams {
+            if !self.used.contains(name.get_ref()) {
+                let what =
+                    format!("no route forwards requests to the upstream {:?}", name.get_ref());
+                self.warn(name.span(), what);
+            }
             let upstream = self.upstream(&name, upstream);
             upstreams.insert(name.into_inner(), upstream);
         }
@@ -238,6 +250,7 @@ impl<'a> Check<'a> {
             let place = place::of(self.tree, &["server", "processes"]);
             self.wrong(place, what);
         }
+        self.redirects(&config.hosts);
         config
     }
 
@@ -416,6 +429,7 @@ impl<'a> Check<'a> {
             self.missing(place, "a redirect to nowhere, expected to = URL");
             return None;
         };
+        self.redirects.push(to.span());
         if let Err(what) = Destination::parse(to.get_ref()) {
             self.wrong(to.span(), what);
         }
@@ -449,6 +463,7 @@ impl<'a> Check<'a> {
 
     /// Checks that an upstream is defined.
     pub(super) fn known_upstream(&mut self, place: Range<usize>, upstream: &str) {
+        self.used.insert(upstream.to_owned());
         if !self.upstreams.contains(upstream) {
             let known: Vec<_> = self.upstreams.iter().map(String::as_str).collect();
             let known = match known.as_slice() {

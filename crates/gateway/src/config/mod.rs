@@ -26,8 +26,10 @@ mod publish_rate;
 mod raw;
 mod rights;
 mod scalar;
+mod suggestion;
 #[cfg(test)]
 mod tests;
+mod variables;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -54,6 +56,7 @@ pub use self::publish_rate::PublishRate;
 pub(crate) use self::rights::is_private;
 pub use self::rights::{AuthorizeRule, KeySource, Right, TokenRule};
 pub use self::scalar::check_workers;
+use self::variables::Expanded;
 use crate::address::Address;
 pub use crate::broker::BrokerUrl;
 pub use crate::proxy_protocol::ProxyVersion;
@@ -180,6 +183,12 @@ impl Config {
                 errors.map(|error| (error.span().unwrap_or(0..0), message_of(error))).collect(),
             );
         }
+        let mut found = Vec::new();
+        let expanded = Expanded::of(tree.get_ref(), &mut found);
+        if !found.is_empty() {
+            return wrong(found);
+        }
+        expanded.put_into(tree.get_mut());
         let upstreams = match tree.get_ref().get("upstreams").map(Spanned::get_ref) {
             Some(DeValue::Table(table)) => {
                 table.keys().map(|name| name.get_ref().to_string()).collect()
@@ -187,12 +196,14 @@ impl Config {
             _ => BTreeSet::new(),
         };
         let mut holes = BTreeSet::new();
-        let mut found = Vec::new();
         let raw = loop {
             match raw::Config::deserialize(toml::Deserializer::from(tree.clone())) {
                 Ok(raw) => break raw,
                 Err(error) => {
                     let place = error.span().unwrap_or(0..0);
+                    if expanded.read_as_scalar(tree.get_mut(), &place) {
+                        continue;
+                    }
                     found.push((place.clone(), message_of(&error)));
                     let hole = take_out(tree.get_mut(), &place, check::ROOT);
                     match hole {
@@ -391,7 +402,7 @@ fn message_of(error: &toml::de::Error) -> String {
     let renamed = unknown.and_then(|(key, _)| RENAMED_KEYS.iter().find(|(old, _)| *old == key));
     match renamed {
         Some((old, advice)) => format!("the key `{old}` {advice}"),
-        None => message,
+        None => suggestion::suggest(&message),
     }
 }
 

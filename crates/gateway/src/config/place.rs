@@ -19,6 +19,29 @@ pub(super) fn of(tree: &DeTable<'_>, keys: &[&str]) -> Range<usize> {
     tree.get(*first).map_or(0..0, |value| within(tree, &value.span(), others))
 }
 
+/// Returns the value at a place, to be changed.
+pub(super) fn find_mut<'t, 'a>(
+    table: &'t mut DeTable<'a>,
+    place: &Range<usize>,
+) -> Option<&'t mut DeValue<'a>> {
+    table.iter_mut().find_map(|(_, value)| find_in_mut(value, place))
+}
+
+fn find_in_mut<'t, 'a>(
+    value: &'t mut Spanned<DeValue<'a>>,
+    place: &Range<usize>,
+) -> Option<&'t mut DeValue<'a>> {
+    let is_it = value.span() == *place;
+    match value.get_mut() {
+        value if is_it => Some(value),
+        DeValue::Table(table) => find_mut(table, place),
+        DeValue::Array(array) => {
+            array.as_mut().iter_mut().find_map(|value| find_in_mut(value, place))
+        }
+        _ => None,
+    }
+}
+
 /// Returns the value at a place.
 fn find<'a>(table: &'a DeTable<'a>, place: &Range<usize>) -> Option<&'a Spanned<DeValue<'a>>> {
     table.values().find_map(|value| find_in(value, place))

@@ -127,7 +127,7 @@ fn an_expired_certificate_is_a_warning() {
     std::fs::write(root.join("a.pem"), params.self_signed(&key).unwrap().pem()).unwrap();
     std::fs::write(root.join("a.key"), key.serialize_pem()).unwrap();
     let text = "[[listeners]]\naddress = \":1\"\ntls = { certificate = \"a.pem\", key = \"a.key\" }\n\
-                [[hosts]]\nroutes = [{ redirect.to = \"/x\" }]\n";
+                [[hosts]]\nroutes = [{ redirect.to = \"//b.example\" }]\n";
     std::fs::write(root.join("x.toml"), text).unwrap();
     let config = Config::read(root.join("x.toml")).unwrap_or_else(|error| panic!("{error}"));
     let [warning] = &config.warnings[..] else { panic!("{:?}", config.warnings) };

@@ -4,8 +4,10 @@ mod automatic;
 mod broker;
 mod disk;
 mod example;
+mod redirects;
 mod rights;
 mod upstreams;
+mod variables;
 
 use proptest::prelude::*;
 
@@ -583,7 +585,7 @@ proptest! {
 fn a_host_that_redirects_what_a_proxy_decrypted_is_a_warning() {
     let text = "listeners = [{ address = \":1\", proxy_protocol = true }, \
                 { address = \":2\", tls = { certificate = \"c\", key = \"k\" } }]\n\
-                [[hosts]]\nhttps = \"always\"\nroutes = [{ redirect.to = \"/x\" }]\n";
+                [[hosts]]\nhttps = \"always\"\nroutes = [{ redirect.to = \"//b.example\" }]\n";
     let config = Config::parse("x", text).unwrap();
     let [warning] = &config.warnings[..] else { panic!("{:?}", config.warnings) };
     assert!(warning.starts_with("x:3:9: all requests to :1 are redirected"), "{warning}");

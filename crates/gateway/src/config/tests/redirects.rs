@@ -1,0 +1,48 @@
+//! Redirects that lead nowhere.
+
+use super::*;
+
+fn with(routes: &[(&str, &str)]) -> String {
+    let mut text = "[[listeners]]\naddress = \"127.0.0.1:80\"\n[[hosts]]\n".to_owned();
+    for (path, action) in routes {
+        text += &format!("[[hosts.routes]]\npath = \"{path}\"\n{action}\n");
+    }
+    text
+}
+
+fn to(to: &str) -> String {
+    format!("redirect = {{ to = \"{to}\" }}")
+}
+
+#[test]
+fn redirects_that_lead_back_are_warnings() {
+    for (routes, expected) in [
+        (vec![("/a", to("/a"))], "/a -> /a"),
+        (vec![("/a", to("/b")), ("/b", to("/a?again"))], "/a -> /b -> /a"),
+        (vec![("/", to("/x{path}"))], "/ -> /x/"),
+        (vec![("/a", to("/b/c")), ("/b", to("/b/d"))], "/a -> /b/c -> /b/d"),
+    ] {
+        let routes: Vec<_> = routes.iter().map(|(path, action)| (*path, action.as_str())).collect();
+        let warnings = Config::parse("x", &with(&routes)).unwrap().warnings;
+        let what = format!("x:6:19: the redirect leads back to itself: {expected}");
+        assert_eq!(warnings[0], what, "{warnings:?}");
+    }
+}
+
+#[test]
+fn other_redirects_are_not_warned_of() {
+    let files = "files = { root = \"/\" }".to_owned();
+    for routes in [
+        vec![("/", to("/new")), ("/new", files.clone())],
+        vec![("/a", to("/a/b")), ("/a/b", files.clone())],
+        vec![("/a", to("/b")), ("/b", to("/c"))],
+        // The other scheme and other hosts may have an answer.
+        vec![("/", to("https://{host}{path}{query}"))],
+        vec![("/", to("//other.example/"))],
+        vec![("/a", to("http://other.example/a"))],
+    ] {
+        let routes: Vec<_> = routes.iter().map(|(path, action)| (*path, action.as_str())).collect();
+        let config = Config::parse("x", &with(&routes)).unwrap();
+        assert!(config.warnings.is_empty(), "{:?}", config.warnings);
+    }
+}
