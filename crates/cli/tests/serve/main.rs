@@ -7,6 +7,7 @@ mod curl;
 mod demo;
 mod descriptors;
 mod ending;
+mod how_to;
 mod load;
 mod logs;
 mod metrics;
