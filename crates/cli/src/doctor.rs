@@ -5,12 +5,12 @@ use std::error::Error;
 use std::fmt::{self, Write as _};
 use std::io::Write as _;
 
+use crate::environment::Environment;
+use crate::probe;
+use crate::table::Table;
 use serde_json::{Map, Value, json};
 use superpoll::BackendKind;
 use superpoll::diagnostics::{Choice, Costs, Kind, KindCosts};
-use superpoll_cli::environment::Environment;
-use superpoll_cli::probe;
-use superpoll_cli::table::Table;
 
 mod auto;
 

@@ -1,12 +1,23 @@
-//! The parts of the `superpoll` command that the laboratory (`superpoll-lab`) uses too: the machine's description,
-//! tables for the terminal, and one-line refusals.
+//! The command `superpoll` as a library. Its public parts are the command line, from which manual pages are made, and
+//! the parts that the laboratory (`superpoll-lab`) uses too: the machine's description, tables for the terminal, and
+//! one-line refusals.
 
 pub mod environment;
 pub mod probe;
 pub mod table;
 
+mod command;
+mod doctor;
+mod keep;
+mod proxy;
 mod refusal;
+mod running_program;
+mod secrecy;
+mod serve;
+mod stats;
 mod sys;
+mod top;
 
+pub use command::{command, main};
 pub use refusal::refuse;
 pub use sys::{block_signals, end_on_closed_output};

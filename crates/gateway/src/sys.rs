@@ -61,7 +61,7 @@ pub(crate) fn free_memory() -> usize {
     #[cfg(target_env = "gnu")]
     let free = unsafe { libc::mallinfo() }.fordblks;
     #[cfg(not(target_env = "gnu"))]
-    let free = 0;
+    let free: libc::c_int = 0;
     // The number wraps at 4 GiB, so that it may be too small. `mallinfo2` does not wrap, but older
     // systems lack it.
     free.cast_unsigned() as usize

@@ -2,12 +2,12 @@
 
 use std::fmt::{self, Write};
 
+use crate::table::Table;
 use serde_json::{Map, Value, json};
 use superpoll::BackendKind;
 use superpoll::diagnostics::{
     Choice, Comparison, Estimate, Kind, Load, MARGIN, Reason, RingCosts, RingKindCosts, WORST,
 };
-use superpoll_cli::table::Table;
 
 /// Writes the chosen back-end, and the reason.
 pub(super) fn explain(out: &mut String, choice: &Choice) -> fmt::Result {

@@ -151,7 +151,7 @@ pub(super) fn run(
     };
     let mut signals = Signals::new()?;
     // Since the program before was replaced.
-    superpoll_cli::block_signals(false);
+    crate::block_signals(false);
     let mut passed = options.passed.clone();
     passed.extend(inherited.addresses()?);
     let before = left.as_mut().map(|left| std::mem::take(&mut left.workers));

@@ -94,12 +94,12 @@ impl Supervision<'_> {
         // From here on signals wait for the new program, in this thread: the one that writes the log
         // has ended before. What has happened until now would be lost with this program.
         self.error_log.close();
-        superpoll_cli::block_signals(true);
+        crate::block_signals(true);
         let outcome = match time::timeout(EARLIER, self.next(signals)).await {
             Ok(earlier) => Ok(earlier?),
             Err(_) => Err(self.replace(command)),
         };
-        superpoll_cli::block_signals(false);
+        crate::block_signals(false);
         change_log(self.error_log, &self.config);
         match outcome {
             Ok(earlier) => {

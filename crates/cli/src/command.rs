@@ -1,0 +1,98 @@
+//! The command line of `superpoll`.
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::{doctor, keep, proxy, refusal, serve, sys, top};
+
+/// The I/O engine that adapts: a web server and proxy, and a view of their work on this machine.
+#[derive(Debug, Parser)]
+#[command(name = "superpoll", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve files, channels and other servers by HTTP, to idle and busy connections
+    Serve(Box<serve::Options>),
+    /// Relay connections from one address to another, TCP or Unix
+    Proxy(proxy::Options),
+    /// Keep idle connections while servers come and go
+    #[command(visible_alias = "sit")]
+    Keep(keep::Options),
+    /// Show a running server or proxy: its sets, moves, system calls and slowest turns
+    Top(top::Options),
+    /// Try the back-ends on this machine, and measure the cost of watching here
+    Doctor(doctor::Options),
+    /// Experiments are a command of their own
+    #[command(hide = true, disable_help_flag = true)]
+    Lab(Moved),
+}
+
+/// The arguments of a command that is no longer part of this program.
+#[derive(Debug, clap::Args)]
+struct Moved {
+    #[arg(allow_hyphen_values = true, trailing_var_arg = true)]
+    arguments: Vec<String>,
+}
+
+impl Command {
+    /// Whether the signal of a broken pipe must not end the command: `serve`, `proxy` and `keep`
+    /// move bytes within the kernel (`splice(2)`, `sendfile(2)`) to clients that may be gone; `top`
+    /// has a terminal to give back.
+    fn outlives_pipes(&self) -> bool {
+        match self {
+            Command::Proxy(_) | Command::Serve(_) | Command::Keep(_) => true,
+            Command::Top(options) => !options.once,
+            Command::Doctor(_) | Command::Lab(_) => false,
+        }
+    }
+}
+
+/// Returns the command line with its subcommands and options. The manual pages and the completions of
+/// shells are made from it (`examples/manual.rs`).
+pub fn command() -> clap::Command {
+    Arguments::command()
+}
+
+/// Runs the command `superpoll` with the arguments of this process.
+pub fn main() -> ExitCode {
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => return refusal::refuse("superpoll", &error),
+    };
+    match run(arguments.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("superpoll: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<(), Box<dyn Error>> {
+    if !command.outlives_pipes() {
+        sys::end_on_closed_output();
+    }
+    match command {
+        Command::Doctor(options) => doctor::run(&options),
+        Command::Keep(options) => keep::run(&options),
+        Command::Lab(moved) => Err(elsewhere(&moved.arguments).into()),
+        Command::Proxy(options) => proxy::run(&options),
+        Command::Serve(options) => serve::run(&options),
+        Command::Top(options) => top::run(&options),
+    }
+}
+
+/// The error that names the command of the laboratory, with the same arguments.
+fn elsewhere(arguments: &[String]) -> String {
+    let words: String = arguments.iter().map(|word| format!(" {word}")).collect();
+    format!(
+        "experiments are a command of their own: superpoll-lab{words}; \
+         to build it: cargo build --release -p superpoll-lab"
+    )
+}
