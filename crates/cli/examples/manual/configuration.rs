@@ -1,8 +1,8 @@
 //! The manual page of the configuration, from the file that has every key.
 //!
 //! In that file a comment explains the lines that follow it. So each run of keys and tables becomes a list of terms, and
-//! the comment before it their text; the comment at the head is the description. Terms keep the `#` of defaults, as the
-//! description says what it means.
+//! the comment before it their text; the comment at the head is the description. Terms keep the `#` of defaults, which the
+//! description explains.
 
 use clap_mangen::roff::{Roff, bold, roman};
 

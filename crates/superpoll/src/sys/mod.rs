@@ -26,6 +26,10 @@ pub(crate) fn check(returned: libc::c_int) -> io::Result<libc::c_int> {
 }
 
 /// A duration as the kernel takes it, saturating.
+#[cfg_attr(
+    target_env = "musl",
+    allow(deprecated, reason = "libc calls time_t so for musl, where its size will change")
+)]
 pub(crate) fn timespec(duration: Duration) -> libc::timespec {
     libc::timespec {
         tv_sec: libc::time_t::try_from(duration.as_secs()).unwrap_or(libc::time_t::MAX),
