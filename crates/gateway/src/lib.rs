@@ -39,8 +39,10 @@ mod accept;
 #[cfg_attr(not(feature = "acme"), path = "without_acme.rs")]
 mod acme;
 mod address;
+mod answers;
 mod authority;
 mod body;
+mod bounded_file;
 mod broker;
 mod certificates;
 pub mod channel;
@@ -68,6 +70,7 @@ pub mod fuzzing {
         lane::compare_response(bytes, is_head, piece)
     }
 }
+mod htpasswd;
 mod http2_stream;
 mod io_activity;
 mod ipc;
@@ -76,12 +79,14 @@ mod log;
 mod memory;
 mod parked_stream;
 mod parking_lot;
+mod password;
 mod peer;
 pub mod processes;
 mod proxy_protocol;
 mod redirect;
 pub mod relay;
 mod reply;
+mod rules;
 pub mod serve;
 mod succession;
 mod sys;

@@ -1,31 +1,9 @@
 //! Responses that the gateway makes itself.
 
-use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE, LINK, STRICT_TRANSPORT_SECURITY};
+use http::header::{ALLOW, CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderValue, Response, StatusCode};
 
 use crate::body::Body;
-
-/// The fields that a host adds to all responses.
-#[derive(Clone, Default, Debug)]
-pub(crate) struct Additions {
-    /// `Strict-Transport-Security`, unless the server has its own.
-    pub(crate) hsts: Option<HeaderValue>,
-    pub(crate) link: Option<HeaderValue>,
-}
-
-impl Additions {
-    /// Adds the fields to a response.
-    pub(crate) fn to<B>(self, mut response: Response<B>) -> Response<B> {
-        let headers = response.headers_mut();
-        if let Some(link) = self.link {
-            headers.append(LINK, link);
-        }
-        if let Some(hsts) = self.hsts {
-            headers.entry(STRICT_TRANSPORT_SECURITY).or_insert(hsts);
-        }
-        response
-    }
-}
 
 /// Returns a status, with its text as the body.
 pub(crate) fn status(status: StatusCode) -> Response<Body> {

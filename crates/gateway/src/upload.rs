@@ -108,6 +108,11 @@ impl Upload {
         upload
     }
 
+    /// Sets another limit, before anything is read.
+    pub(crate) fn limit(&mut self, limit: u64) {
+        (self.limit, self.left) = (limit, limit);
+    }
+
     /// Notes that the bytes read so far were used.
     fn ended(&mut self) {
         if let Some(io_activity) = self.io_activity.take() {

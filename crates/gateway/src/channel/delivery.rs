@@ -161,10 +161,7 @@ impl LocalSubscribers {
                 drop(subscribers);
                 self.remove(index);
                 if let Some(parked) = self.parking_lot.take(key) {
-                    LocalSubscribers::answer_poll(
-                        parked,
-                        broadcast.answer(first, self.hub.epoch()),
-                    );
+                    self.answer_poll(parked, broadcast.answer(first, self.hub.epoch()));
                 }
             }
             Delivery::Parked { key, form, .. } => {

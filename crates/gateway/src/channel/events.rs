@@ -87,26 +87,6 @@ struct Beginning {
     fields: HeaderMap,
 }
 
-/// Returns the head of a response that hyper does not write, perhaps to the page of another site.
-fn head(mut fields: HeaderMap, page: Option<ForeignPage>) -> Vec<u8> {
-    fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    if let Some(page) = page {
-        page.allow(&mut fields);
-    }
-    let mut head = b"HTTP/1.1 200 OK\r\n".to_vec();
-    for (name, value) in &fields {
-        head.extend_from_slice(name.as_str().as_bytes());
-        head.extend_from_slice(b": ");
-        head.extend_from_slice(value.as_bytes());
-        head.extend_from_slice(b"\r\n");
-    }
-    // Writing to memory cannot fail.
-    let _ = write!(head, "date: {}\r\n", httpdate::fmt_http_date(SystemTime::now()));
-    // No request follows on the connection: requests that the client has sent already are dropped.
-    head.extend_from_slice(b"connection: close\r\ntransfer-encoding: chunked\r\n\r\n");
-    head
-}
-
 impl LocalSubscribers {
     /// Answers with messages as long as there are any, perhaps the page of another site.
     pub(super) async fn stream(
@@ -144,7 +124,8 @@ impl LocalSubscribers {
     /// Begins a stream without hyper.
     fn begin_events(self: Rc<LocalSubscribers>, waiting: WaitingRequest, mut asked: StreamRequest) {
         if self.is_retired() {
-            return waiting.answer(reply::status(StatusCode::SERVICE_UNAVAILABLE));
+            let response = reply::status(StatusCode::SERVICE_UNAVAILABLE);
+            return self.answer_waiting(waiting, response);
         }
         let mut parked = waiting.parked;
         let page = asked.page.take();
@@ -156,7 +137,28 @@ impl LocalSubscribers {
             self.entries.borrow_mut().insert(subscription.index, entry);
         }
         let session = EventsSession::new(subscription, parked.peer, form, backlog);
-        session.with_head(head(fields, page)).start(parked.stream);
+        session.with_head(self.head(fields, page)).start(parked.stream);
+    }
+
+    /// Returns the head of a response that hyper does not write, perhaps to the page of another site.
+    fn head(&self, mut fields: HeaderMap, page: Option<ForeignPage>) -> Vec<u8> {
+        fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if let Some(page) = page {
+            page.allow(&mut fields);
+        }
+        self.change_fields(&mut fields);
+        let mut head = b"HTTP/1.1 200 OK\r\n".to_vec();
+        for (name, value) in &fields {
+            head.extend_from_slice(name.as_str().as_bytes());
+            head.extend_from_slice(b": ");
+            head.extend_from_slice(value.as_bytes());
+            head.extend_from_slice(b"\r\n");
+        }
+        // Writing to memory cannot fail.
+        let _ = write!(head, "date: {}\r\n", httpdate::fmt_http_date(SystemTime::now()));
+        // No request follows on the connection: requests that the client has sent already are dropped.
+        head.extend_from_slice(b"connection: close\r\ntransfer-encoding: chunked\r\n\r\n");
+        head
     }
 
     /// Enters a subscriber, and returns the messages that it has missed, behind the event that

@@ -6,18 +6,23 @@ use std::fmt;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
+use http::HeaderMap;
+
 use super::engine::ChannelEngine;
 use super::hub::Hub;
 use super::local_subscribers::LocalSubscribers;
 use super::publish_limits::PublisherLimit;
 use super::rights::Rights;
 use super::route::Channels;
+use crate::answers::AnswerRules;
 use crate::peer::Peer;
 
 /// One engine's part of a route of channels.
 pub(crate) struct LocalRoute {
     pub(super) channels: Arc<Channels>,
     rights: RefCell<Rc<Rights>>,
+    /// The rules for the answers that the router does not see: those to parked subscribers.
+    answers: RefCell<Option<Arc<AnswerRules>>>,
     engine: Rc<ChannelEngine>,
     /// By the address of their channel, which they hold.
     subscribers: RefCell<HashMap<usize, Weak<LocalSubscribers>>>,
@@ -38,7 +43,8 @@ impl LocalRoute {
     ) -> Rc<LocalRoute> {
         let (subscribers, is_retired) = (RefCell::default(), Cell::new(false));
         let rights = RefCell::new(rights);
-        Rc::new(LocalRoute { channels, rights, engine, subscribers, is_retired })
+        let answers = RefCell::default();
+        Rc::new(LocalRoute { channels, rights, answers, engine, subscribers, is_retired })
     }
 
     /// Returns the rights of clients.
@@ -65,6 +71,18 @@ impl LocalRoute {
             let all: Vec<_> =
                 self.subscribers.borrow().values().filter_map(Weak::upgrade).collect();
             all.iter().for_each(LocalSubscribers::dismiss);
+        }
+    }
+
+    /// Changes the rules for answers.
+    pub(crate) fn change_answers(&self, answers: Option<Arc<AnswerRules>>) {
+        self.answers.replace(answers);
+    }
+
+    /// Changes the fields of an answer to a subscriber that was parked.
+    pub(super) fn change_fields(&self, headers: &mut HeaderMap) {
+        if let Some(answers) = &*self.answers.borrow() {
+            answers.change(headers);
         }
     }
 

@@ -6,7 +6,7 @@ use std::fmt;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use http::{Response, StatusCode};
+use http::{HeaderMap, Response, StatusCode};
 use slab::Slab;
 use superpoll::Key;
 
@@ -28,7 +28,7 @@ use super::send_queue::SendQueue;
 use crate::body::Body;
 use crate::config::Channel;
 use crate::parking_lot::{
-    ConnectionOwner, ParkedConnection, ParkingLot, ResponseEntry, ResumeReason,
+    ConnectionOwner, ParkedConnection, ParkingLot, ResponseEntry, ResumeReason, WaitingRequest,
 };
 use crate::peer::Peer;
 
@@ -128,6 +128,19 @@ impl LocalSubscribers {
     /// Returns a response without a body that names its reader's place.
     pub(super) fn empty_response(&self, status: StatusCode, last: u64) -> Response<Body> {
         request::empty_response(&self.hub, status, last)
+    }
+
+    /// Answers a request that has left the router behind, with the fields that its route adds.
+    pub(super) fn answer_waiting(&self, waiting: WaitingRequest, mut response: Response<Body>) {
+        self.change_fields(response.headers_mut());
+        waiting.answer(response);
+    }
+
+    /// Changes the fields of an answer as the route says.
+    pub(super) fn change_fields(&self, headers: &mut HeaderMap) {
+        if let Some(route) = self.route.upgrade() {
+            route.change_fields(headers);
+        }
     }
 
     /// Returns the place after a message, in full.

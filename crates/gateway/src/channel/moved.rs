@@ -32,7 +32,7 @@ impl LocalSubscribers {
                     let last = self.last_given(index);
                     self.remove(index);
                     let since = next.hub.since(Some(self.cursor(last)));
-                    WaitingRequest { parked }.answer(next.respond_since(&since));
+                    next.answer_waiting(WaitingRequest { parked }, next.respond_since(&since));
                 }
                 (Some(next), Some(form @ (Form::Events | Form::Json))) => {
                     self.pass_on(index, parked, form, next);

@@ -148,7 +148,7 @@ impl LocalSubscribers {
         let since = self.hub.join(self.queue_id, Some(self.cursor(last)));
         if since.missed || !since.messages.is_empty() {
             self.hub.leave(self.queue_id);
-            return WaitingRequest { parked }.answer(self.respond_since(&since));
+            return self.answer_waiting(WaitingRequest { parked }, self.respond_since(&since));
         }
         let index = self.subscribers.borrow().vacant_key();
         parked.token = u32::try_from(index).unwrap_or(u32::MAX);
@@ -175,8 +175,8 @@ impl LocalSubscribers {
     }
 
     /// Answers a request that was parked.
-    pub(super) fn answer_poll(parked: ParkedConnection, json: Bytes) {
-        WaitingRequest { parked }.answer(json_response(json));
+    pub(super) fn answer_poll(&self, parked: ParkedConnection, json: Bytes) {
+        self.answer_waiting(WaitingRequest { parked }, json_response(json));
     }
 
     /// Answers a parked request without a message. It counts as not having read messages that it
@@ -185,12 +185,14 @@ impl LocalSubscribers {
         match why {
             // The client has gone.
             ResumeReason::Ready => {}
-            ResumeReason::TimedOut => WaitingRequest { parked }.answer(self.no_content(last)),
+            ResumeReason::TimedOut => {
+                self.answer_waiting(WaitingRequest { parked }, self.no_content(last));
+            }
             ResumeReason::Draining => {
                 let mut response = self.no_content(last);
                 let close = HeaderValue::from_static("close");
                 response.headers_mut().insert(CONNECTION, close);
-                WaitingRequest { parked }.answer(response);
+                self.answer_waiting(WaitingRequest { parked }, response);
             }
         }
     }

@@ -4,6 +4,7 @@
 mod automatic;
 mod hosts;
 mod redirects;
+mod rules;
 mod tls;
 
 pub(super) use self::hosts::host_name;
@@ -344,8 +345,11 @@ impl<'a> Check<'a> {
                 let what = format!("the path {path:?} repeats that of another route of this host");
                 self.wrong(path_place, format!("{what}, expected each path once"));
             }
-            if let Some(action) = self.action(place, &path, route) {
-                routes.push(Route { path, action });
+            let rules = rules::take(&mut route);
+            let action = self.action(place, &path, route);
+            let rules = self.rules(rules, action.as_ref());
+            if let Some(action) = action {
+                routes.push(Route { path, action, rules });
             }
         }
         routes
@@ -401,6 +405,9 @@ impl<'a> Check<'a> {
         {
             let what = format!("the index file {name:?} is no name of a file");
             self.wrong(place.clone(), format!("{what}, expected one as \"index.html\""));
+        }
+        if let Some(fallback) = &files.fallback {
+            self.path(self.within(&place, &["fallback"]), fallback);
         }
         if !(1..=9).contains(&files.gzip_level) {
             let what = format!("gzip has no level {}, expected 1 to 9", files.gzip_level);
@@ -458,6 +465,8 @@ impl<'a> Check<'a> {
             trust_forwarded: proxy.trust_forwarded,
             abort_on_close: proxy.abort_on_close.unwrap_or(true),
             lane: proxy.lane.unwrap_or(true),
+            request_headers: self.headers(proxy.request_headers, rules::Of::Requests),
+            replace_errors: proxy.replace_errors,
         }))
     }
 

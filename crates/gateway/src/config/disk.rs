@@ -3,6 +3,9 @@
 use std::io;
 use std::path::Path;
 
+use super::rules::LARGEST_PAGE;
+use crate::bounded_file;
+
 /// Checks a folder; the error says why it is wrong.
 pub(super) fn folder(path: &Path) -> Result<(), String> {
     let wrong = |error| format!("cannot read the folder {}: {error}", path.display());
@@ -21,4 +24,10 @@ pub(super) fn log(path: &Path) -> Result<(), String> {
         }
         Err(error) => Err(wrong(error)),
     }
+}
+
+/// Checks a page for errors.
+pub(super) fn page(path: &Path) -> Result<(), String> {
+    let wrong = |error| format!("cannot read the page for errors {}: {error}", path.display());
+    bounded_file::read(path, LARGEST_PAGE).map(drop).map_err(wrong)
 }

@@ -24,7 +24,9 @@ mod place;
 mod processes;
 mod publish_rate;
 mod raw;
+mod raw_rules;
 mod rights;
+mod rules;
 mod scalar;
 mod suggestion;
 #[cfg(test)]
@@ -55,10 +57,16 @@ pub use self::processes::parse_processes;
 pub use self::publish_rate::PublishRate;
 pub(crate) use self::rights::is_private;
 pub use self::rights::{AuthorizeRule, KeySource, Right, TokenRule};
+pub(crate) use self::rules::LARGEST_PAGE;
+pub use self::rules::{
+    Access, BasicAuth, ClientRange, ErrorKind, ErrorPages, HeaderChanges, Rules,
+};
 pub use self::scalar::check_workers;
 use self::variables::Expanded;
 use crate::address::Address;
+use crate::bounded_file;
 pub use crate::broker::BrokerUrl;
+pub use crate::password::PasswordHash;
 pub use crate::proxy_protocol::ProxyVersion;
 
 /// The most mistakes of one file that are reported, as each costs another reading of the whole.
@@ -237,7 +245,11 @@ impl Config {
         // Whoever tries the demonstration from elsewhere is meant to chat.
         let open = Channel { publish: Some(Right::Anyone), ..Channel::default() };
         let action = Action::Channel(open);
-        config.hosts[0].routes.push(Route { path: "/demo/chat".to_owned(), action });
+        config.hosts[0].routes.push(Route {
+            path: "/demo/chat".to_owned(),
+            action,
+            rules: Rules::default(),
+        });
         config
     }
 
@@ -250,7 +262,7 @@ impl Config {
 
     fn of(action: Action) -> Config {
         let address = Address::Tcp { host: Some("127.0.0.1".to_owned()), port: 8080 };
-        let route = Route { path: "/".to_owned(), action };
+        let route = Route { path: "/".to_owned(), action, rules: Rules::default() };
         // A site whose name is made to resolve to this machine (DNS rebinding) has another name.
         let names = ["localhost", "*.localhost"].map(str::to_owned).into();
         Config {
@@ -262,6 +274,8 @@ impl Config {
                 addresses: true,
                 listeners: Vec::new(),
                 https: None,
+                headers: HeaderChanges::default(),
+                errors: ErrorPages::new(),
                 routes: vec![route],
             }],
             upstreams: std::collections::BTreeMap::new(),
@@ -375,14 +389,9 @@ impl Host {
 }
 
 fn read_text(path: &Path) -> std::io::Result<String> {
-    use std::io::{Error, ErrorKind, Read};
+    use std::io::{Error, ErrorKind};
 
-    let mut bytes = Vec::new();
-    std::fs::File::open(path)?.take(LARGEST + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > LARGEST {
-        return Err(Error::new(ErrorKind::FileTooLarge, "it has more than 16 MiB"));
-    }
-    String::from_utf8(bytes).map_err(|error| {
+    String::from_utf8(bounded_file::read(path, LARGEST)?).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         Error::new(ErrorKind::InvalidData, format!("byte {at} is not UTF-8"))
     })

@@ -17,6 +17,7 @@ use super::origins::Origins;
 use super::processes;
 use super::publish_rate::{self, PublishRate};
 use super::rights::{self, AuthorizeRule, Right, TokenRule};
+use super::rules::{ErrorPages, HeaderChanges, Rules};
 use super::scalar;
 use crate::address::Address;
 use crate::proxy_protocol::ProxyVersion;
@@ -179,6 +180,10 @@ pub struct Host {
     /// The treatment of requests that are not encrypted, and the rule for browsers. Default: both
     /// kinds of requests are served alike.
     pub https: Option<Https>,
+    /// The fields of all responses that are set, added and removed.
+    pub headers: HeaderChanges,
+    /// The pages for errors. Default: an error is a line of text.
+    pub errors: ErrorPages,
     /// The routes, by path.
     pub routes: Vec<Route>,
 }
@@ -190,6 +195,8 @@ pub struct Route {
     pub path: String,
     /// The action.
     pub action: Action,
+    /// The rules in addition to it.
+    pub rules: Rules,
 }
 
 /// The action of a route.
@@ -215,6 +222,9 @@ pub struct Files {
     pub root: PathBuf,
     /// The files that stand for a folder, the best first. Default: `index.html`.
     pub index: Vec<String>,
+    /// The path of the file that is sent for a path without a file, as `/index.html`. Default: none,
+    /// such a path is answered by 404.
+    pub fallback: Option<String>,
     /// Whether a folder without such a file is listed. Default: no.
     pub listing: bool,
     /// Whether `FILE.br` and `FILE.gz` are sent in place of `FILE` to clients that accept them.
@@ -247,6 +257,7 @@ impl Default for Files {
         Files {
             root: PathBuf::new(),
             index: vec!["index.html".to_owned()],
+            fallback: None,
             listing: false,
             precompressed: true,
             hidden: false,
@@ -398,6 +409,10 @@ pub struct Proxy {
     /// Whether requests and responses that are plainly regular take the fast way, which is the same
     /// to clients and servers. Default: yes.
     pub lane: bool,
+    /// The fields of requests that are set, added and removed on the way to a server.
+    pub request_headers: HeaderChanges,
+    /// Whether the pages for errors also take the place of errors of the servers. Default: no.
+    pub replace_errors: bool,
 }
 
 /// How a server is chosen.

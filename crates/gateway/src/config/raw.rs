@@ -19,7 +19,8 @@ use super::encryption::TlsVersion;
 use super::logs::{AccessLog, Log, Metrics};
 use super::mercure::Mercure;
 use super::model::{Balance, Channel, Files, Health, Limits, Process, Timeouts};
-use super::scalar::{self, AddressText, HstsText, ModeText, ProxyProtocol};
+use super::raw_rules::{BasicAuth, Headers, RawErrorPages};
+use super::scalar::{self, AddressText, HstsText, ModeText, ProxyProtocol, SizeText};
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -151,6 +152,8 @@ pub(super) struct Host {
     pub(super) listeners: Option<Spanned<Vec<Spanned<AddressText>>>>,
     pub(super) https: Option<Spanned<HttpsText>>,
     pub(super) hsts: Option<Spanned<HstsText>>,
+    pub(super) headers: Headers,
+    pub(super) errors: RawErrorPages,
     pub(super) routes: Vec<Spanned<Route>>,
 }
 
@@ -171,6 +174,12 @@ pub(super) struct Route {
     pub(super) channel: Option<Spanned<Channel>>,
     pub(super) mercure: Option<Spanned<Mercure>>,
     pub(super) proxy: Option<Spanned<Proxy>>,
+    pub(super) headers: Headers,
+    pub(super) errors: RawErrorPages,
+    pub(super) allow: Option<Spanned<Vec<Spanned<String>>>>,
+    pub(super) deny: Vec<Spanned<String>>,
+    pub(super) basic_auth: Option<Spanned<BasicAuth>>,
+    pub(super) body_bytes: Option<SizeText>,
 }
 
 #[derive(Default, Deserialize)]
@@ -190,6 +199,8 @@ pub(super) struct Proxy {
     pub(super) trust_forwarded: bool,
     pub(super) abort_on_close: Option<bool>,
     pub(super) lane: Option<bool>,
+    pub(super) request_headers: Headers,
+    pub(super) replace_errors: bool,
 }
 
 #[derive(Default, Deserialize)]

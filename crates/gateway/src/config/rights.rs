@@ -2,8 +2,6 @@
 //! part.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{Error, ErrorKind, Read};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,6 +13,7 @@ use super::check::Check;
 use super::model::{Channel, Listener};
 use super::scalar;
 use crate::address::Address;
+use crate::bounded_file;
 use crate::token::{LARGEST_FILE, Verifier};
 
 /// The clients that may publish to a channel, or subscribe to it.
@@ -125,15 +124,6 @@ pub(super) fn shared<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     T::deserialize(deserializer).map(|table| Some(Arc::new(table)))
 }
 
-fn read_file(path: &PathBuf) -> Result<Vec<u8>, Error> {
-    let mut bytes = Vec::new();
-    File::open(path)?.take(LARGEST_FILE + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > LARGEST_FILE {
-        return Err(Error::new(ErrorKind::FileTooLarge, "it has more than 1 MiB"));
-    }
-    Ok(bytes)
-}
-
 impl KeySource {
     /// Returns the key, and the words for its place.
     fn read(&self) -> Result<(Vec<u8>, String), String> {
@@ -141,8 +131,8 @@ impl KeySource {
             KeySource::Text(text) => return Ok((text.clone().into_bytes(), "key".to_owned())),
             KeySource::File(path) => {
                 let place = format!("the key in {}", path.display());
-                let key =
-                    read_file(path).map_err(|error| format!("cannot read {place}: {error}"))?;
+                let key = bounded_file::read(path, LARGEST_FILE)
+                    .map_err(|error| format!("cannot read {place}: {error}"))?;
                 (key, place)
             }
             KeySource::Variable(name) => {
@@ -166,7 +156,8 @@ impl TokenRule {
         let (audience, leeway) = (self.audience.as_deref(), self.leeway);
         if let Some(path) = &self.jwks {
             let place = format!("the set of keys {}", path.display());
-            let set = read_file(path).map_err(|error| format!("cannot read {place}: {error}"))?;
+            let set = bounded_file::read(path, LARGEST_FILE)
+                .map_err(|error| format!("cannot read {place}: {error}"))?;
             let read = Verifier::with_set(&set, audience, leeway);
             return read.map_err(|what| format!("{place} is {what}"));
         }

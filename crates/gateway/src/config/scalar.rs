@@ -51,9 +51,9 @@ impl Visitor<'_> for DurationText {
     }
 }
 
-struct SizeText;
+struct SizeVisitor;
 
-impl Visitor<'_> for SizeText {
+impl Visitor<'_> for SizeVisitor {
     type Value = u64;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -80,7 +80,16 @@ pub(super) fn some_duration<'de, D: Deserializer<'de>>(
 }
 
 pub(super) fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
-    deserializer.deserialize_any(SizeText)
+    deserializer.deserialize_any(SizeVisitor)
+}
+
+/// A size as a value of TOML.
+pub(super) struct SizeText(pub(super) u64);
+
+impl<'de> Deserialize<'de> for SizeText {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<SizeText, D::Error> {
+        size(deserializer).map(SizeText)
+    }
 }
 
 /// How long browsers insist on encrypted connections, or `"off"`.

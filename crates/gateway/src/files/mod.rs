@@ -43,3 +43,8 @@ pub use self::embedded::Embedded;
 pub use self::folder::Folder;
 pub(crate) use self::representation::Representation;
 pub use self::site::Site;
+
+/// Returns the media type of a file, by its name.
+pub(crate) fn media_type(name: &str) -> http::HeaderValue {
+    kind::Kind::of(name).field
+}

@@ -172,7 +172,7 @@ impl Site {
     async fn look_up(&self, head: &request::Parts, path: &str, now: Duration) -> Response<Body> {
         let place = match path::relative(path, self.options.hidden) {
             Err(Refusal::Malformed) => return plain(StatusCode::BAD_REQUEST, &head.method),
-            Err(Refusal::Hidden) => return plain(StatusCode::NOT_FOUND, &head.method),
+            Err(Refusal::Hidden) => Err(io::ErrorKind::NotFound.into()),
             Ok(relative) => self.locate(&relative).await,
         };
         // While the process lacks descriptors or memory, an outdated entry is better than no
@@ -194,7 +194,22 @@ impl Site {
             Ok(Resolved::Slashless) => Ok(to_folder(head)),
             Err(error) => Err(error),
         };
-        answer.unwrap_or_else(|error| plain(status_of(&error), &head.method))
+        let status = match answer {
+            Ok(response) => return response,
+            Err(error) => status_of(&error),
+        };
+        let fallback = self.options.fallback.as_deref();
+        match fallback.filter(|fallback| status == StatusCode::NOT_FOUND && *fallback != path) {
+            // Its resource is cached by its own path: there are countless paths without a file.
+            Some(fallback) => match Box::pin(self.answer_at(head, fallback, now)).await {
+                // It is a folder, and the redirect would be to a path without a file.
+                response if response.status() == StatusCode::PERMANENT_REDIRECT => {
+                    plain(status, &head.method)
+                }
+                response => response,
+            },
+            None => plain(status, &head.method),
+        }
     }
 
     async fn locate(&self, relative: &RelativePath) -> io::Result<Resolved> {

@@ -19,9 +19,9 @@ use super::answer::{ConnectionState, Entry, Running};
 use super::clock::ExitReason;
 use super::router::LaneRoute;
 use super::watched::Watched;
+use crate::answers::Additions;
 use crate::body::Body;
 use crate::files::Representation;
-use crate::reply::Additions;
 use crate::telemetry::durations::RequestTimer;
 use crate::transport::Transport;
 use crate::upstream::Forwarder;
@@ -258,10 +258,11 @@ fn take(state: &ConnectionState, read: &ReadBuffer, facts: &ClientFacts) -> Take
     let (worker, peer) = (&state.context.worker, &state.peer);
     let route = worker.router().lane_for(&head, peer, &state.context.address);
     let Some((route, additions, durations)) = route else { return Take::Irregular };
-    let behind = (&bytes[head.len..], worker.limits.get().body_bytes);
     let (work, body) = match route {
         LaneRoute::File(file) => (Work::File(file), 0),
-        LaneRoute::Proxy(forwarder) => {
+        LaneRoute::Proxy(forwarder, most) => {
+            let most = most.unwrap_or_else(|| worker.limits.get().body_bytes);
+            let behind = (&bytes[head.len..], most);
             match forwarder.prepare(&head, behind, facts, &state.io_activity) {
                 Parsed::Regular((sent, body)) => (Work::Proxy(forwarder, sent), body),
                 Parsed::Partial if !read.is_full() => return Take::NeedsBody,

@@ -64,6 +64,7 @@ use crate::log::{AccessLogWriter, Event, Level, Report};
 use crate::parking_lot::ParkingLot;
 use crate::processes::{Link, Sources};
 use crate::relay::Relay;
+use crate::rules::HostRules;
 use crate::succession::{PredecessorState, Succession};
 use crate::telemetry::counters::EngineCounters;
 use crate::telemetry::overview::Overview;
@@ -319,8 +320,9 @@ impl Server {
         prepared: Prepared,
         brokers: Brokers,
     ) -> Result<(), Error> {
-        let Prepared { groups, rights, parts, engines, fronts, relayed, plans, log, mut watch } =
-            prepared;
+        let Prepared { groups, rights, rules, parts, engines, fronts, .. } = prepared;
+        let (relayed, plans, log, mut watch) =
+            (prepared.relayed, prepared.plans, prepared.log, prepared.watch);
         let shared = Arc::new(config.clone());
         let channels = self.channels.next_with(config, brokers.clone());
         let encrypted: Vec<_> = fronts.iter().filter_map(Frontend::encrypted_port).collect();
@@ -328,7 +330,8 @@ impl Server {
         let blueprint = || {
             let challenges = self.automatic.challenges();
             let (overview, shared) = (&self.overview, &shared);
-            Blueprint::new(shared, overview, &channels, &rights, &groups, &encrypted, challenges)
+            let rights = (&*rights, &rules);
+            Blueprint::new(shared, overview, &channels, rights, &groups, &encrypted, challenges)
         };
         let blueprints: Result<Vec<_>, _> = parts.iter().map(|_| blueprint()).collect();
         let blueprints = blueprints.map_err(failed)?;
@@ -476,6 +479,7 @@ impl Server {
     /// As [`start`](Server::start), except for the listeners.
     pub fn check(config: &Config) -> Result<(), Error> {
         router::open(config).map_err(failed)?;
+        HostRules::all(config).map_err(failed)?;
         let report: Report = Arc::new(|_: &Event| {});
         SharedRights::all(config, &report).map_err(failed)?;
         for listener in &config.listeners {

@@ -17,6 +17,7 @@ use crate::listen::{self, Bound, Listener};
 use crate::log::{Event, Level, Log, LogFailure};
 use crate::parking_lot;
 use crate::relay::{self, Relay};
+use crate::rules::HostRules;
 use crate::upstream::Group;
 
 /// The parts that a configuration needs, opened.
@@ -24,6 +25,8 @@ pub(super) struct Prepared {
     pub groups: BTreeMap<String, Arc<Group>>,
     /// Of all channels, in the order of the configuration.
     pub rights: Vec<Arc<SharedRights>>,
+    /// Of all hosts, in the order of the configuration.
+    pub rules: Arc<[HostRules]>,
     pub parts: Vec<Part>,
     pub engines: relay::Engines,
     pub fronts: Vec<Frontend>,
@@ -66,6 +69,7 @@ impl Server {
     pub(super) fn prepare(&self, runtime: &Runtime, config: &Config) -> Result<Prepared, Error> {
         let groups = self.groups(config)?;
         let rights = SharedRights::all(config, &self.report).map_err(failed)?;
+        let rules = HostRules::all(config).map_err(failed)?;
         let mut parts = Vec::new();
         for _ in &self.engines {
             // Each engine has its own parking lot from the start on.
@@ -117,7 +121,7 @@ impl Server {
             fronts.push(front);
         }
         let log = config.access_log.as_ref().map(|wanted| self.access_log(wanted)).transpose()?;
-        Ok(Prepared { groups, rights, parts, engines, fronts, relayed, plans, log, watch })
+        Ok(Prepared { groups, rights, rules, parts, engines, fronts, relayed, plans, log, watch })
     }
 
     fn access_log(&self, wanted: &config::AccessLog) -> Result<Arc<Log>, Error> {

@@ -5,17 +5,12 @@
 //! longest path counts, where only the part before the first parameter counts as its length; a path
 //! with parameters counts more than one without of the same length.
 
-use std::sync::Arc;
-
 use crate::channel::pattern;
-use crate::telemetry::durations::RequestDurations;
 
 /// A path and its handler.
 pub(super) struct Route<H> {
     pub path: String,
     pub handler: H,
-    /// The durations of its requests on this engine.
-    pub durations: Arc<RequestDurations>,
 }
 
 /// The routes of a virtual host.
@@ -122,11 +117,7 @@ mod tests {
     use super::*;
 
     fn table(paths: &[&str]) -> RouteTable<()> {
-        let route = |path: &&str| Route {
-            path: (*path).to_owned(),
-            handler: (),
-            durations: Arc::default(),
-        };
+        let route = |path: &&str| Route { path: (*path).to_owned(), handler: () };
         RouteTable::new(paths.iter().map(route).collect())
     }
 

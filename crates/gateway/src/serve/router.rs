@@ -1,7 +1,10 @@
 //! From a request to its handler: by host, by path.
 
+mod blueprint;
+mod handler;
+
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -10,65 +13,42 @@ use http::header::ACCESS_CONTROL_ALLOW_ORIGIN;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 
+pub(super) use self::blueprint::{Blueprint, open};
+use self::handler::{Handler, Target};
 use super::https::{self, HttpsRule};
-use super::route_table::{Route, RouteTable};
+use super::route_table::RouteTable;
 use crate::acme::Challenges;
 use crate::address::Address;
+use crate::answers::{Additions, AnswerRules};
 use crate::authority::{self, Authority};
 use crate::body::Body;
 use crate::channel::mercure::answer::DISCOVERY;
-use crate::channel::{
-    Also, ChannelEngine, LocalRoute, LocalSubscribers, LocatedChannel, Registry, Rights,
-    SharedRights,
-};
-use crate::config::{self, Config};
+use crate::channel::{LocalRoute, LocalSubscribers, LocatedChannel};
+use crate::config;
 use crate::exchange::{Exchange, LocalFuture};
-use crate::files::{Embedded, Folder, Representation, Site};
+use crate::files::{Embedded, Representation};
 use crate::peer::Peer;
-use crate::redirect::Destination;
-use crate::reply::{self, Additions};
+use crate::reply;
 use crate::telemetry::durations::{RequestDurations, RequestTimer};
 use crate::telemetry::guard;
 use crate::telemetry::overview::{Overview, PAGE};
 use crate::upload::Upload;
+use crate::upstream::Forwarder;
 use crate::upstream::lane::RequestHead;
-use crate::upstream::{Forwarder, Group};
-
-/// A configuration after every step that can fail, for one engine.
-pub(super) struct Blueprint {
-    config: Arc<Config>,
-    overview: Arc<Overview>,
-    /// The folders, in the order in which the configuration names them.
-    folders: Vec<Folder>,
-    channels: Registry,
-    /// The rights of the channels, in the order in which the configuration names them.
-    rights: Vec<Arc<SharedRights>>,
-    groups: BTreeMap<String, Arc<Group>>,
-    /// The encrypted listeners: their addresses in the configuration, and their ports.
-    encrypted: Vec<(Address, u16)>,
-    challenges: Arc<Challenges>,
-}
 
 /// The answer to clients that the metrics are not for.
 const METRICS_ARE_LOCAL: &str = "403 Forbidden: these metrics are for programs on this machine, \
                                  without a proxy between; public = true in [metrics] opens them\n";
 
-/// The handler of the requests below a path.
-enum Handler {
-    Channels(Rc<LocalRoute>),
-    Demo(Rc<Embedded>),
-    Files(Rc<Site>),
-    Redirect(Destination, StatusCode),
-    Proxy(Rc<Forwarder>),
-}
-
 /// The routes of a virtual host.
 type Routes = Rc<HostRoutes>;
 
 struct HostRoutes {
-    table: RouteTable<Handler>,
+    table: RouteTable<Target>,
     /// Whether responses name the host's hub of Mercure.
     names_hub: bool,
+    /// The rules for answers that no route gives.
+    answers: Option<Arc<AnswerRules>>,
     /// The listeners that serve the host; all, if there are none.
     listeners: Vec<Address>,
     /// The rule of a host that is served over encrypted connections only.
@@ -83,7 +63,8 @@ impl HostRoutes {
 
 /// The way of a request that passes hyper.
 pub(super) enum LaneRoute {
-    Proxy(Rc<Forwarder>),
+    /// With the largest body, if the route has a limit of its own.
+    Proxy(Rc<Forwarder>, Option<u64>),
     /// A representation in memory.
     File(Rc<Representation>),
 }
@@ -116,149 +97,6 @@ pub(super) struct Router {
     durations: Arc<RequestDurations>,
 }
 
-impl Blueprint {
-    /// Opens everything that a configuration names.
-    pub(super) fn new(
-        config: &Arc<Config>,
-        overview: &Arc<Overview>,
-        channels: &Registry,
-        rights: &[Arc<SharedRights>],
-        groups: &BTreeMap<String, Arc<Group>>,
-        encrypted: &[(Address, u16)],
-        challenges: &Arc<Challenges>,
-    ) -> Result<Blueprint, String> {
-        let (config, overview, channels) = (config.clone(), overview.clone(), channels.clone());
-        let (rights, groups, encrypted) = (rights.to_vec(), groups.clone(), encrypted.to_vec());
-        let (folders, challenges) = (open(&config)?, challenges.clone());
-        Ok(Blueprint { folders, config, overview, channels, rights, groups, encrypted, challenges })
-    }
-
-    /// Builds the routes, on the engine that they are for. Channels that `before` has as well go
-    /// on. `durations` are those of the requests on the engine: for each route in the order of the
-    /// configuration, and last for requests without a route.
-    pub(super) fn build(
-        self,
-        engine: &Rc<ChannelEngine>,
-        mut durations: Vec<Arc<RequestDurations>>,
-        before: Option<&Router>,
-    ) -> Router {
-        let mut folders = self.folders.into_iter();
-        let mut rights = self.rights.iter();
-        // There is at least that of requests without a route.
-        let without_route = durations.pop().unwrap_or_default();
-        let mut durations = durations.into_iter();
-        let mut router = Router {
-            names: HashMap::new(),
-            wildcards: Vec::new(),
-            default: None,
-            addresses: None,
-            depends_on_listener: self.config.hosts.iter().any(|host| !host.listeners.is_empty()),
-            last: RefCell::default(),
-            channel_routes: Vec::new(),
-            overview: self.overview,
-            challenges: self.challenges,
-            metrics: self.config.metrics.clone(),
-            page: self.config.server.page,
-            // Making it cannot fail; without it there would be 404.
-            client: Embedded::client().ok().map(Rc::new),
-            has_lane: false,
-            durations: without_route,
-        };
-        for host in &self.config.hosts {
-            let mut routes = Vec::new();
-            for route in &host.routes {
-                let durations = durations.next().unwrap_or_default();
-                let handler = match &route.action {
-                    config::Action::Files(files) => match folders.next() {
-                        Some(folder) => {
-                            router.has_lane |= files.lane;
-                            Handler::Files(Rc::new(Site::new(folder, files.clone())))
-                        }
-                        None => continue,
-                    },
-                    config::Action::Demo => match Embedded::demo() {
-                        Ok(demo) => Handler::Demo(Rc::new(demo)),
-                        // Making it succeeded when the configuration was checked.
-                        Err(_) => continue,
-                    },
-                    config::Action::Redirect(redirect) => {
-                        // The check of the configuration has done the same.
-                        let Ok(to) = Destination::parse(&redirect.to) else { continue };
-                        let status = StatusCode::from_u16(redirect.status);
-                        Handler::Redirect(to, status.unwrap_or(StatusCode::PERMANENT_REDIRECT))
-                    }
-                    config::Action::Channel(_) => {
-                        let channels = self.channels.of(host, &route.path).zip(rights.next());
-                        let Some((channels, rights)) = channels else { continue };
-                        let rights = Rights::new(rights, &self.groups, &self.config);
-                        let mut kept = before.into_iter().flat_map(|before| &before.channel_routes);
-                        let route = match kept.find(|route| route.is_of(channels)) {
-                            Some(route) => {
-                                route.change(rights);
-                                route.clone()
-                            }
-                            None => LocalRoute::new(channels.clone(), rights, engine.clone()),
-                        };
-                        router.channel_routes.push(route.clone());
-                        Handler::Channels(route)
-                    }
-                    config::Action::Proxy(proxy) => {
-                        let Some(group) = self.groups.get(&proxy.upstream) else { continue };
-                        let (path, timeouts) = (&route.path, &self.config.timeouts);
-                        router.has_lane |= proxy.lane;
-                        Handler::Proxy(Rc::new(Forwarder::new(group, proxy, path, timeouts)))
-                    }
-                };
-                routes.push(Route { path: route.path.clone(), handler, durations });
-            }
-            let names_hub = host.routes.iter().any(|route| match &route.action {
-                config::Action::Channel(options) => {
-                    options.mercure.is_some_and(|hub| hub.discovery)
-                }
-                _ => false,
-            });
-            let routes: Routes = Rc::new(HostRoutes {
-                table: RouteTable::new(routes),
-                names_hub,
-                listeners: host.listeners.clone(),
-                https: HttpsRule::of(host, &self.encrypted),
-            });
-            for name in &host.names {
-                match name.strip_prefix('*') {
-                    Some(rest) => router.wildcards.push((rest.to_owned(), routes.clone())),
-                    None => drop(router.names.insert(name.clone(), routes.clone())),
-                }
-            }
-            if host.default {
-                router.default = Some(routes.clone());
-            }
-            if host.addresses {
-                router.addresses = Some(routes);
-            }
-        }
-        router.wildcards.sort_by_key(|(rest, _)| std::cmp::Reverse(rest.len()));
-        router
-    }
-}
-
-/// Opens the folders that a configuration names.
-pub(super) fn open(config: &Config) -> Result<Vec<Folder>, String> {
-    let mut folders = Vec::new();
-    for route in config.hosts.iter().flat_map(|host| &host.routes) {
-        if route.action == config::Action::Demo {
-            let unusable = |error| format!("preparing the demonstration: {error}");
-            drop(Embedded::demo().map_err(unusable)?);
-        }
-        if let config::Action::Files(files) = &route.action {
-            let path = &files.root;
-            folders.push(Folder::open(path).map_err(|error| {
-                format!("opening the folder {} to serve its files: {error}", path.display())
-            })?);
-        }
-    }
-    Ok(folders)
-}
-
 /// A response, or a future of one. Most are of the first kind, and cost no future.
 pub(super) enum Reply {
     Now(Response<Body>),
@@ -271,6 +109,22 @@ impl Reply {
         match self {
             Reply::Now(response) => Reply::Now(change(response)),
             Reply::Later(response) => Reply::Later(Box::pin(async { change(response.await) })),
+        }
+    }
+
+    /// Adds fields to the response, or puts a page in its place.
+    fn with(self, additions: Additions) -> Reply {
+        match additions.are_none() {
+            true => self,
+            false => self.map(|response| additions.to(response)),
+        }
+    }
+
+    /// Waits for the response.
+    async fn into_response(self) -> Response<Body> {
+        match self {
+            Reply::Now(response) => response,
+            Reply::Later(response) => response.await,
         }
     }
 }
@@ -360,7 +214,7 @@ impl Router {
         let has_channel = routes
             .table
             .iter()
-            .any(|route| matches!(route.handler, Handler::Channels(_) | Handler::Demo(_)));
+            .any(|route| matches!(route.handler.handler, Handler::Channels(_) | Handler::Demo(_)));
         // A configuration without the page may have routes of its own there.
         let is_taken =
             routes.table.iter().any(|route| route.path.starts_with(PAGE.trim_end_matches('/')));
@@ -395,9 +249,17 @@ impl Router {
         {
             return None;
         }
-        let way = match &route.handler {
+        let rules = route.handler.rules.as_ref();
+        if let Some(rules) = rules {
+            let client = peer.client.map(|client| client.ip());
+            if !rules.allow_lane(client, head.values("authorization")) {
+                return None;
+            }
+        }
+        let way = match &route.handler.handler {
             Handler::Proxy(forwarder) if forwarder.has_lane() => {
-                LaneRoute::Proxy(forwarder.clone())
+                let most = rules.and_then(|rules| rules.body_bytes);
+                LaneRoute::Proxy(forwarder.clone(), most)
             }
             Handler::Files(site) if site.has_lane() => {
                 let is_read = matches!(head.method, Method::GET | Method::HEAD);
@@ -409,12 +271,16 @@ impl Router {
             }
             _ => return None,
         };
-        let mut additions = Additions::default();
+        let mut additions = Additions {
+            rules: rules.and_then(|rules| rules.answers.clone()),
+            is_head: head.method == Method::HEAD,
+            ..Additions::default()
+        };
         if let Some(rule) = &routes.https {
             additions.hsts = Authority::parse(head.host).and_then(|host| rule.hsts_of(&host));
         }
         additions.link = routes.names_hub.then_some(DISCOVERY);
-        let durations = route.durations.clone();
+        let durations = route.handler.durations.clone();
         if !is_known && !self.depends_on_listener {
             let field = HeaderValue::from_bytes(head.host).ok()?;
             self.last.replace(Some((field, routes)));
@@ -474,30 +340,32 @@ impl Router {
             Err(StatusCode::MISDIRECTED_REQUEST) => return misdirected(),
             Err(status) => return status.into(),
         };
+        let is_head = *request.method() == Method::HEAD;
+        let mut additions = Additions { is_head, ..Additions::default() };
         let rule = routes.as_ref().and_then(|routes| routes.https.as_ref());
         if let Some(rule) = rule
             && !peer.is_encrypted
             && !is_local
             && !https::is_validation(path)
         {
-            return rule.redirect(&request);
+            additions.rules = routes.as_ref().and_then(|routes| routes.answers.clone());
+            return rule.redirect(&request).with(additions);
         }
-        let hsts = rule.filter(|_| peer.is_encrypted).and_then(|rule| rule.hsts_for(&request));
-        let reply = self.respond_as(request, routes.as_ref(), is_local, metrics, timer, prepare);
-        match hsts {
-            Some(_) => reply.map(|response| Additions { hsts, link: None }.to(response)),
-            None => reply,
-        }
+        additions.hsts =
+            rule.filter(|_| peer.is_encrypted).and_then(|rule| rule.hsts_for(&request));
+        let of = (peer, is_local, metrics);
+        let reply = self.respond_as(request, routes.as_ref(), of, (&mut additions, timer), prepare);
+        reply.with(additions)
     }
 
-    /// Answers a request for a host, which may be none for programs on this machine.
+    /// Answers a request for a host, which may be none for programs on this machine. Returns the
+    /// additions to the response, too.
     fn respond_as(
         &self,
         request: Request<Incoming>,
         routes: Option<&Routes>,
-        is_local: bool,
-        metrics: Option<&config::Metrics>,
-        timer: &mut RequestTimer,
+        (peer, is_local, metrics): (&Peer, bool, Option<&config::Metrics>),
+        (additions, timer): (&mut Additions, &mut RequestTimer),
         prepare: impl FnOnce(Request<Incoming>) -> (Request<Upload>, Exchange),
     ) -> Reply {
         let path = request.uri().path();
@@ -512,6 +380,7 @@ impl Router {
             return Reply::Later(self.overview.prometheus(request.headers()));
         }
         if let Some(client) = routes.and_then(|routes| self.client_at(routes, path)) {
+            additions.rules = routes.and_then(|routes| routes.answers.clone());
             let ((head, _), client) = (request.into_parts(), client.clone());
             return Reply::Later(Box::pin(async move { script(&client, &head).await }));
         }
@@ -521,70 +390,20 @@ impl Router {
             return Reply::Later(Box::pin(async move { overview.page(request, &exchange).await }));
         }
         let Some(routes) = routes else { return misdirected() };
+        additions.rules = routes.answers.clone();
         let Some(route) = routes.table.find(path) else {
             return StatusCode::NOT_FOUND.into();
         };
         if routes.table.leads_elsewhere(route, path) {
             return StatusCode::BAD_REQUEST.into();
         }
-        timer.counts_in(&route.durations);
-        let names_hub = routes.names_hub && !matches!(route.handler, Handler::Channels(_));
-        let reply = Router::respond_by(&routes.table, route, request, prepare);
-        match names_hub {
-            true => {
-                reply.map(|response| Additions { hsts: None, link: Some(DISCOVERY) }.to(response))
-            }
-            false => reply,
-        }
-    }
-
-    /// Answers a request by its route.
-    fn respond_by(
-        table: &RouteTable<Handler>,
-        route: &Route<Handler>,
-        request: Request<Incoming>,
-        prepare: impl FnOnce(Request<Incoming>) -> (Request<Upload>, Exchange),
-    ) -> Reply {
-        let below = route.path.trim_end_matches('/').len();
-        match &route.handler {
-            Handler::Redirect(to, status) => https::redirect(to, *status, &request),
-            Handler::Channels(channels) => {
-                let also = Also::find(request.uri(), |path| channels_at(table, path));
-                let (channels, (request, exchange)) = (channels.clone(), prepare(request));
-                Reply::Later(Box::pin(
-                    async move { channels.answer(request, &exchange, also).await },
-                ))
-            }
-            Handler::Files(site) => {
-                let (head, _) = request.into_parts();
-                if let Some(response) = site.answer_now(&head, &head.uri.path()[below..]) {
-                    return Reply::Now(response);
-                }
-                let site = site.clone();
-                Reply::Later(Box::pin(async move {
-                    site.answer(&head, &head.uri.path()[below..]).await
-                }))
-            }
-            Handler::Demo(demo) => {
-                let ((head, _), demo) = (request.into_parts(), demo.clone());
-                Reply::Later(Box::pin(async move {
-                    demo.answer(&head, &head.uri.path()[below..]).await
-                }))
-            }
-            Handler::Proxy(forwarder) => {
-                let (request, exchange) = prepare(request);
-                forwarder.clone().answer(request, exchange).map_or_else(Reply::from, Reply::Later)
-            }
-        }
-    }
-}
-
-/// Returns the route of a path, if it has channels, of which a hub of Mercure has none.
-fn channels_at(table: &RouteTable<Handler>, path: &str) -> Option<Rc<LocalRoute>> {
-    let route = table.find(path).filter(|route| !table.leads_elsewhere(route, path))?;
-    match &route.handler {
-        Handler::Channels(channels) if !channels.is_hub() => Some(channels.clone()),
-        _ => None,
+        timer.counts_in(&route.handler.durations);
+        let rules = route.handler.rules.as_ref();
+        additions.rules = rules.and_then(|rules| rules.answers.clone());
+        let names_hub = routes.names_hub && !matches!(route.handler.handler, Handler::Channels(_));
+        additions.link = names_hub.then_some(DISCOVERY);
+        let client = peer.client.map(|client| client.ip());
+        handler::respond(routes, route, request, client, prepare)
     }
 }
 

@@ -39,8 +39,9 @@ use super::pool::{Lease, Pool};
 use super::retry_copy::RetryCopy;
 use super::{strict, tunnel};
 use crate::address::Address;
+use crate::answers::{self, FromServer};
 use crate::body::Body;
-use crate::config::{Proxy, Timeouts};
+use crate::config::{HeaderChanges, Proxy, Timeouts};
 use crate::exchange::{Exchange, LocalFuture};
 use crate::reply;
 use crate::upload::{Upload, UploadError};
@@ -63,6 +64,10 @@ pub(crate) struct Forwarder {
     pub(super) host: Option<HeaderValue>,
     /// The prefix that is taken off paths.
     prefix: Option<(String, HeaderValue)>,
+    /// The changes of requests' fields, and the fields that they add, as lines.
+    fields: Option<(HeaderChanges, Box<[u8]>)>,
+    /// Whether responses of the servers are marked, so that they get no pages for errors.
+    pub(crate) marks: bool,
     pub(super) connect: Duration,
     pub(super) response: Duration,
     pub(super) body: Duration,
@@ -131,7 +136,7 @@ impl Forwarder {
         let prefix = path.trim_end_matches('/');
         let prefix = (proxy.strip_path && !prefix.is_empty())
             .then(|| HeaderValue::from_str(prefix).ok().map(|value| (prefix.to_owned(), value)));
-        let host = proxy.host.as_deref();
+        let (host, fields) = (proxy.host.as_deref(), &proxy.request_headers);
         Forwarder {
             pool: Pool::of(group),
             route: path.into(),
@@ -141,6 +146,8 @@ impl Forwarder {
             aborts: proxy.abort_on_close,
             host: host.and_then(|host| HeaderValue::from_str(host).ok()),
             prefix: prefix.flatten(),
+            fields: (!fields.is_empty()).then(|| (fields.clone(), answers::lines(fields))),
+            marks: false,
             connect: timeouts.connect,
             response: timeouts.response,
             body: timeouts.body,
@@ -157,7 +164,8 @@ impl Forwarder {
     /// Returns the changes that it makes in regular requests.
     pub(super) fn changes(&self) -> Changes<'_> {
         let prefix = self.prefix.as_ref().map(|(text, _)| text.as_str());
-        Changes { host: self.host.as_ref(), prefix, trusts: self.trusts }
+        let fields = self.fields.as_ref().map(|(fields, lines)| (fields, &**lines));
+        Changes { host: self.host.as_ref(), prefix, trusts: self.trusts, fields }
     }
 
     /// Answers a request with a server's response, or at once if it is not forwarded.
@@ -217,6 +225,9 @@ impl Forwarder {
             (None, None) => {
                 head.headers.remove(HOST);
             }
+        }
+        if let Some((fields, _)) = &self.fields {
+            answers::change(fields, &mut head.headers);
         }
         head.version = Version::HTTP_11;
         head.extensions.clear();
@@ -461,6 +472,9 @@ impl Forwarder {
                 Box::pin(tunnel::run(client, read, stream, before, lease, limit))
             });
             return Response::from_parts(head, Body::empty());
+        }
+        if self.marks {
+            head.extensions.insert(FromServer);
         }
         match Relayed::new(incoming, lease, self.body).into_body(cx) {
             Ok(body) => Response::from_parts(head, body),

@@ -26,6 +26,7 @@ mod publish;
 mod rate;
 mod reload;
 mod rights;
+mod rules;
 mod script;
 mod several;
 mod slow;

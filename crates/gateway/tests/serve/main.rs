@@ -5,6 +5,7 @@ mod dormant2;
 mod dormant2_random;
 mod ending;
 mod file_lane;
+mod file_rules;
 mod floods2;
 mod frames2;
 mod guarded;
@@ -20,3 +21,5 @@ mod stalled;
 mod tls;
 mod tls_garbage;
 mod unix;
+#[expect(dead_code, reason = "shared with the tests of channels")]
+mod websocket2;

@@ -173,8 +173,8 @@ impl Client {
         self.0.get_mut().write_all(bytes.as_ref()).unwrap();
     }
 
-    /// Reads a response whose body has a length, or comes in chunks.
-    pub(crate) fn answer(&mut self) -> Answer {
+    /// Reads a response to HEAD, which has no body.
+    pub(crate) fn head_only(&mut self) -> Answer {
         let mut head = String::new();
         loop {
             let before = head.len();
@@ -185,6 +185,12 @@ impl Client {
             }
         }
         let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        Answer { status, head, body: Vec::new() }
+    }
+
+    /// Reads a response whose body has a length, or comes in chunks.
+    pub(crate) fn answer(&mut self) -> Answer {
+        let Answer { status, head, .. } = self.head_only();
         let length = head
             .to_lowercase()
             .split("content-length: ")

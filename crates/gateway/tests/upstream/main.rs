@@ -10,6 +10,7 @@ mod lane;
 mod lane_bodies;
 mod metrics;
 mod origin;
+mod proxy_rules;
 mod streams;
 #[path = "../serve/websocket2.rs"]
 mod websocket2;

@@ -17,7 +17,7 @@ use superpoll_rt::time::timeout;
 
 use super::Use;
 use super::refusal::Refusal;
-use crate::config::{AuthorizeRule, Proxy, Timeouts};
+use crate::config::{AuthorizeRule, HeaderChanges, Proxy, Timeouts};
 use crate::exchange::Exchange;
 use crate::upstream::{Forwarder, Group};
 
@@ -46,6 +46,8 @@ impl Authorizer {
             trust_forwarded: false,
             abort_on_close: true,
             lane: false,
+            request_headers: HeaderChanges::default(),
+            replace_errors: false,
         };
         let forwarder = Rc::new(Forwarder::new(group, &proxy, &rule.path, timeouts));
         Authorizer { forwarder, path: rule.path.clone(), timeout: rule.timeout }

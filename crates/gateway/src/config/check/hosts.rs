@@ -7,6 +7,7 @@ use std::time::Duration;
 use toml::Spanned;
 
 use super::Check;
+use super::rules::Of;
 use crate::address::Address;
 use crate::config::encryption::Https;
 use crate::config::model::{Host, Listener};
@@ -60,8 +61,16 @@ impl Check<'_> {
             }
             let listeners = self.host_listeners(host.listeners, served);
             let https = self.https(host.https, host.hsts, &listeners, served);
-            let routes = self.routes(host.routes);
-            hosts.push(Host { names: own, default, addresses: false, listeners, https, routes });
+            hosts.push(Host {
+                names: own,
+                default,
+                addresses: false,
+                listeners,
+                https,
+                headers: self.headers(host.headers, Of::Responses),
+                errors: self.error_pages(host.errors),
+                routes: self.routes(host.routes),
+            });
         }
         hosts
     }

@@ -6,6 +6,7 @@ mod disk;
 mod example;
 mod redirects;
 mod rights;
+mod rules;
 mod upstreams;
 mod variables;
 

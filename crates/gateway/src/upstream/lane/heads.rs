@@ -14,8 +14,9 @@ use http::header::STRICT_TRANSPORT_SECURITY;
 use super::body::Length;
 use super::request::RequestHead;
 use super::response::ResponseHead;
+use crate::answers::{self, Additions};
+use crate::config::HeaderChanges;
 use crate::peer::Peer;
-use crate::reply::Additions;
 use crate::upstream::fields::{About, about, of_certificate};
 
 /// The facts that servers are told about a client, which are the same for all requests of its
@@ -52,6 +53,15 @@ pub(crate) struct Changes<'a> {
     pub(crate) prefix: Option<&'a str>,
     /// The existing fields about clients are believed.
     pub(crate) trusts: bool,
+    /// The changes of fields in the configuration, and the fields that they add, as lines.
+    pub(crate) fields: Option<(&'a HeaderChanges, &'a [u8])>,
+}
+
+impl Changes<'_> {
+    /// Whether a field, whose name is in lower case, stays in requests.
+    fn keeps(&self, name: &[u8]) -> bool {
+        self.fields.is_none_or(|(fields, _)| answers::keep(fields, name))
+    }
 }
 
 fn value(value: &[u8], to: &mut Vec<u8>) {
@@ -128,7 +138,7 @@ pub(crate) fn request(
             About::Asker => changes.trusts && believed.passes(name, value, (client, changes)),
             _ => false,
         };
-        if passes {
+        if passes && changes.keeps(name) {
             field(name, value, to);
         }
     }
@@ -139,7 +149,7 @@ pub(crate) fn request(
         }
         Length::Chunked => to.extend_from_slice(b"transfer-encoding: chunked\r\n"),
     }
-    if let Some(address) = &client.address {
+    if let Some(address) = client.address.as_ref().filter(|_| changes.keeps(b"x-forwarded-for")) {
         to.extend_from_slice(b"x-forwarded-for: ");
         if !believed.addresses.is_empty() {
             to.extend_from_slice(&believed.addresses);
@@ -148,15 +158,18 @@ pub(crate) fn request(
         to.extend_from_slice(address.as_bytes());
         to.extend_from_slice(b"\r\n");
     }
-    if !believed.has_proto {
+    if !believed.has_proto && changes.keeps(b"x-forwarded-proto") {
         field(b"x-forwarded-proto", client.proto.as_bytes(), to);
     }
-    if !believed.has_host {
+    if !believed.has_host && changes.keeps(b"x-forwarded-host") {
         field(b"x-forwarded-host", head.host, to);
     }
-    to.extend_from_slice(&client.certificate);
-    if let Some(prefix) = changes.prefix {
+    kept_lines(&client.certificate, |name| changes.keeps(name), to);
+    if let Some(prefix) = changes.prefix.filter(|_| changes.keeps(b"x-forwarded-prefix")) {
         field(b"x-forwarded-prefix", prefix.as_bytes(), to);
+    }
+    if let Some((_, added)) = changes.fields {
+        to.extend_from_slice(added);
     }
     to.extend_from_slice(b"\r\n");
 }
@@ -181,36 +194,53 @@ pub(crate) fn response(
         if name == STRICT_TRANSPORT_SECURITY.as_str().as_bytes() {
             hsts = None;
         }
-        field(name, value, to);
+        if additions.keeps(name) {
+            field(name, value, to);
+        }
     }
     match (head.length, head.said) {
         (Length::Chunked, _) => to.extend_from_slice(b"transfer-encoding: chunked\r\n"),
         (_, Some(length)) => field(b"content-length", length, to),
         (_, None) => {}
     }
-    end(additions.link.as_ref(), hsts, (head.has_date, is_last), to);
+    end(additions, hsts, (head.has_date, is_last), to);
 }
 
 /// Appends the head of a response with a file, whose fields are `lines`.
 pub(crate) fn file(lines: &[u8], additions: &Additions, is_last: bool, to: &mut Vec<u8>) {
     to.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
-    to.extend_from_slice(lines);
-    end(additions.link.as_ref(), additions.hsts.as_ref(), (false, is_last), to);
+    match additions.rules.is_some() {
+        true => kept_lines(lines, |name| additions.keeps(name), to),
+        false => to.extend_from_slice(lines),
+    }
+    end(additions, additions.hsts.as_ref(), (false, is_last), to);
+}
+
+/// Appends the lines of fields that stay, by their names.
+fn kept_lines(lines: &[u8], keeps: impl Fn(&[u8]) -> bool, to: &mut Vec<u8>) {
+    for line in lines.split_inclusive(|byte| *byte == b'\n') {
+        let name = line.split(|byte| *byte == b':').next().unwrap_or(line);
+        if keeps(name) {
+            to.extend_from_slice(line);
+        }
+    }
 }
 
 /// Appends the fields that are ours, and the end of a head.
 fn end(
-    link: Option<&HeaderValue>,
+    additions: &Additions,
     hsts: Option<&HeaderValue>,
     (has_date, is_last): (bool, bool),
     to: &mut Vec<u8>,
 ) {
-    if let Some(link) = link {
-        field(b"link", link.as_bytes(), to);
+    for (name, text) in [("link", additions.link.as_ref()), ("strict-transport-security", hsts)] {
+        if let Some(text) = text
+            && additions.keeps(name.as_bytes())
+        {
+            field(name.as_bytes(), text.as_bytes(), to);
+        }
     }
-    if let Some(hsts) = hsts {
-        field(b"strict-transport-security", hsts.as_bytes(), to);
-    }
+    to.extend_from_slice(additions.lines());
     if !has_date {
         date(to);
     }

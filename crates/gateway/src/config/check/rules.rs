@@ -1,0 +1,233 @@
+//! The rules of routes and hosts: fields, pages for errors, clients and users.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
+use std::sync::Arc;
+
+use http::{HeaderName, HeaderValue};
+use toml::Spanned;
+
+use super::Check;
+use crate::config::disk;
+use crate::config::model::Action;
+use crate::config::raw;
+use crate::config::raw_rules::{self, Fields, Headers, RawErrorPages};
+use crate::config::rules::{
+    Access, BasicAuth, ClientRange, ErrorKind, ErrorPages, HeaderChanges, Rules,
+};
+use crate::htpasswd;
+use crate::password::PasswordHash;
+
+/// The name of a protected area, if the configuration does not say.
+const REALM: &str = "Restricted";
+
+/// The messages whose fields are changed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Of {
+    Requests,
+    Responses,
+}
+
+/// Returns why a field cannot be changed; `None` if it can.
+fn refusal(name: &str, of: Of) -> Option<&'static str> {
+    // Some servers take an underscore for a hyphen.
+    match name.replace('_', "-").as_str() {
+        "content-length" | "transfer-encoding" | "trailer" => Some("tells where a message ends"),
+        "connection" | "keep-alive" | "proxy-connection" | "te" | "upgrade" | "http2-settings" => {
+            Some("belongs to a connection")
+        }
+        "date" => Some("is the time of the response"),
+        "expect" => Some("is answered by this server"),
+        "host" if of == Of::Requests => Some("has a key of its own, host"),
+        name if name.starts_with("sec-websocket-") => Some("belongs to the handshake of WebSocket"),
+        _ => None,
+    }
+}
+
+/// Takes the rules of a route out of it.
+pub(super) fn take(route: &mut raw::Route) -> RawRules {
+    RawRules {
+        headers: std::mem::take(&mut route.headers),
+        errors: std::mem::take(&mut route.errors),
+        allow: route.allow.take(),
+        deny: std::mem::take(&mut route.deny),
+        basic_auth: route.basic_auth.take(),
+        body_bytes: route.body_bytes.take().map(|size| size.0),
+    }
+}
+
+/// The rules of a route as they are written.
+pub(super) struct RawRules {
+    headers: Headers,
+    errors: RawErrorPages,
+    allow: Option<Spanned<Vec<Spanned<String>>>>,
+    deny: Vec<Spanned<String>>,
+    basic_auth: Option<Spanned<raw_rules::BasicAuth>>,
+    body_bytes: Option<u64>,
+}
+
+impl Check<'_> {
+    pub(super) fn rules(&mut self, raw: RawRules, action: Option<&Action>) -> Rules {
+        if let (Some(Action::Channel(_)), Some((kind, _))) = (action, raw.errors.first_key_value())
+        {
+            let what = "clients of channels read why they are refused, and get no pages";
+            self.wrong(kind.span(), format!("{what}, expected errors on other routes or the host"));
+        }
+        Rules {
+            headers: self.headers(raw.headers, Of::Responses),
+            errors: self.error_pages(raw.errors),
+            access: self.access(raw.allow, raw.deny),
+            basic_auth: raw.basic_auth.and_then(|users| self.basic_auth(users)),
+            body_bytes: raw.body_bytes,
+        }
+    }
+
+    /// Checks the changes of the fields of a message.
+    pub(super) fn headers(&mut self, raw: Headers, of: Of) -> HeaderChanges {
+        let mut changes = HeaderChanges::default();
+        for name in raw.remove {
+            if let Some(name) = self.field_name(name.span(), name.get_ref(), of) {
+                changes.removed.push(name);
+            }
+        }
+        let removed = changes.removed.clone();
+        let mut set: HashMap<HeaderName, usize> = HashMap::new();
+        for (place, name, value) in self.fields(raw.set, of) {
+            let first = set.entry(name.clone()).or_insert_with(|| {
+                changes.removed.push(name.clone());
+                place.start
+            });
+            if *first != place.start {
+                let what = format!("the field {name:?} is set twice");
+                self.wrong(place, format!("{what}, expected it once, perhaps with a list"));
+            } else if removed.contains(&name) {
+                let what = format!("the field {name:?} is removed and set");
+                self.wrong(place, format!("{what}, expected set alone"));
+            }
+            changes.added.push((name, value));
+        }
+        let added = self.fields(raw.add, of);
+        changes.added.extend(added.into_iter().map(|(_, name, value)| (name, value)));
+        changes
+    }
+
+    /// Checks fields and their values, each with the place of its name.
+    fn fields(&mut self, raw: Fields, of: Of) -> Vec<(Range<usize>, HeaderName, HeaderValue)> {
+        let mut all = Vec::new();
+        for (name, values) in raw {
+            let (place, value_place) = (name.span(), values.span());
+            let Some(name) = self.field_name(place.clone(), name.get_ref(), of) else { continue };
+            for value in values.into_inner().0 {
+                let is_trimmed = value.trim() == value;
+                match HeaderValue::from_str(&value) {
+                    Ok(value) if is_trimmed && value.to_str().is_ok() => {
+                        all.push((place.clone(), name.clone(), value));
+                    }
+                    _ => {
+                        let what = format!("{value:?} is no value of a field");
+                        let expected = "expected visible characters of ASCII, with spaces between";
+                        self.wrong(value_place.clone(), format!("{what}, {expected}"));
+                    }
+                }
+            }
+        }
+        all
+    }
+
+    fn field_name(&mut self, place: Range<usize>, name: &str, of: Of) -> Option<HeaderName> {
+        let Ok(read) = HeaderName::from_bytes(name.as_bytes()) else {
+            let what = format!("{name:?} is no name of a field");
+            self.wrong(place, format!("{what}, expected one as \"cache-control\""));
+            return None;
+        };
+        if let Some(why) = refusal(read.as_str(), of) {
+            self.wrong(place, format!("the field {name:?} {why}, expected another"));
+            return None;
+        }
+        Some(read)
+    }
+
+    /// Checks the pages for errors.
+    pub(super) fn error_pages(&mut self, raw: RawErrorPages) -> ErrorPages {
+        let mut pages = BTreeMap::new();
+        for (kind, path) in raw {
+            let Some(read) = ErrorKind::parse(kind.get_ref()) else {
+                let what = format!("{:?} is no error", kind.get_ref());
+                self.wrong(kind.span(), format!("{what}, expected 400 to 599, \"4xx\" or \"5xx\""));
+                continue;
+            };
+            let place = path.span();
+            let path = self.resolved(path.into_inner());
+            self.on_disk(place, &path, disk::page);
+            pages.insert(read, path);
+        }
+        pages
+    }
+
+    fn access(
+        &mut self,
+        allow: Option<Spanned<Vec<Spanned<String>>>>,
+        deny: Vec<Spanned<String>>,
+    ) -> Access {
+        if let Some(allow) = &allow
+            && allow.get_ref().is_empty()
+        {
+            let what = "a list of no clients, expected networks, or no such key for all clients";
+            self.missing(allow.span(), what);
+        }
+        let allow = allow.map(Spanned::into_inner).unwrap_or_default();
+        Access { allow: self.ranges(allow), deny: self.ranges(deny) }
+    }
+
+    fn ranges(&mut self, raw: Vec<Spanned<String>>) -> Vec<ClientRange> {
+        let mut ranges = Vec::new();
+        for text in raw {
+            match ClientRange::parse(text.get_ref()) {
+                Ok(range) => ranges.push(range),
+                Err(what) => self.wrong(text.span(), what),
+            }
+        }
+        ranges
+    }
+
+    fn basic_auth(&mut self, raw: Spanned<raw_rules::BasicAuth>) -> Option<Arc<BasicAuth>> {
+        let place = raw.span();
+        let raw_rules::BasicAuth { realm, users, file } = raw.into_inner();
+        if users.is_empty() && file.is_none() {
+            let what = "a password is asked for and there are no users";
+            self.missing(
+                place,
+                format!("{what}, expected users = {{ NAME = HASH }} or file = PATH"),
+            );
+            return None;
+        }
+        let realm = realm.map_or_else(
+            || REALM.to_owned(),
+            |realm| {
+                let is_plain = |byte: u8| byte == b' ' || byte.is_ascii_graphic();
+                if !realm.get_ref().bytes().all(is_plain) {
+                    let what = format!("{:?} is no name of an area", realm.get_ref());
+                    let expected = "expected visible characters of ASCII and spaces";
+                    self.wrong(realm.span(), format!("{what}, {expected}"));
+                }
+                realm.into_inner()
+            },
+        );
+        let mut hashes = BTreeMap::new();
+        for (user, hash) in users {
+            if let Err(what) = htpasswd::check_user(user.get_ref()) {
+                self.wrong(user.span(), what);
+            }
+            match PasswordHash::parse(hash.get_ref()) {
+                Ok(hash) => drop(hashes.insert(user.into_inner(), hash)),
+                Err(what) => self.wrong(hash.span(), what),
+            }
+        }
+        let file = file.map(|file| {
+            let (place, path) = (file.span(), self.resolved(file.into_inner()));
+            self.on_disk(place, &path, |path| htpasswd::read(path).map(drop));
+            path
+        });
+        Some(Arc::new(BasicAuth { realm, users: hashes, file }))
+    }
+}

@@ -1,0 +1,130 @@
+//! The rules of routes and hosts.
+
+use http::HeaderName;
+
+use super::super::*;
+use super::blamed;
+
+const HASH: &str = "$5$saltsalt$0IyaXrmV7.sGNS6tirgqHLqX/G.FBvgkYA.lpPdS5sA";
+const BEFORE: &str = "[[listeners]]\naddress = \":1\"\n[[hosts]]\n";
+
+fn names(names: &[&'static str]) -> Vec<HeaderName> {
+    names.iter().map(|name| HeaderName::from_static(name)).collect()
+}
+
+#[test]
+fn rules_are_read() {
+    let text = format!(
+        "{BEFORE}headers = {{ set = {{ X-A = \"1\", b = [\"2\", \"3\"] }}, add = {{ c = \"4\" }}, remove = [\"Server\"] }}\n\
+         errors = {{ 404 = \"404.html\", 5xx = \"50x.html\" }}\n\
+         [[hosts.routes]]\nfiles = {{ root = \"www\", fallback = \"/index.html\" }}\n\
+         allow = [\"10.0.0.0/8\", \"::1\", \"unix\"]\ndeny = [\"10.1.0.0/16\"]\nbody_bytes = \"1KiB\"\n\
+         basic_auth = {{ users = {{ joe = \"{HASH}\" }}, file = \"users\" }}\n\
+         [[hosts.routes]]\npath = \"/api\"\n[hosts.routes.proxy]\nupstream = \"app\"\nreplace_errors = true\n\
+         request_headers.remove = [\"authorization\"]\n\
+         [upstreams.app]\nservers = [{{ address = \"a:1\" }}]\n"
+    );
+    let config = Config::parse("x", &text).unwrap_or_else(|error| panic!("{error}"));
+    let host = &config.hosts[0];
+    assert_eq!(host.headers.removed, names(&["server", "x-a", "b"]));
+    let added =
+        host.headers.added.iter().map(|(name, value)| (name.as_str(), value.to_str().unwrap()));
+    assert_eq!(added.collect::<Vec<_>>(), [("x-a", "1"), ("b", "2"), ("b", "3"), ("c", "4")]);
+    let pages: Vec<_> = host.errors.iter().collect();
+    assert_eq!(
+        pages,
+        [
+            (&ErrorKind::Status(404), &PathBuf::from("404.html")),
+            (&ErrorKind::Class(5), &PathBuf::from("50x.html")),
+        ]
+    );
+    let Route { action: Action::Files(files), rules, .. } = &host.routes[0] else { panic!() };
+    assert_eq!(files.fallback.as_deref(), Some("/index.html"));
+    assert_eq!((rules.access.allow.len(), rules.access.deny.len()), (3, 1));
+    assert_eq!((rules.body_bytes, rules.headers.is_empty()), (Some(1024), true));
+    let users = rules.basic_auth.as_ref().unwrap();
+    assert_eq!((&*users.realm, users.users["joe"].verify(b"secret")), ("Restricted", true));
+    assert!(!format!("{config:?}").contains("salt"));
+    let Action::Proxy(proxy) = &host.routes[1].action else { panic!() };
+    assert!(proxy.replace_errors);
+    assert_eq!(proxy.request_headers.removed, names(&["authorization"]));
+}
+
+#[test]
+fn mistakes_in_rules_have_their_places() {
+    let many = format!(
+        "{BEFORE}headers.set = {{ content-length = \"1\", \"a b\" = \"2\", c = \"\\n\", d = \" e\", f = [] }}\n\
+         headers.remove = [\"Connection\", \"sec-websocket-accept\", \"ok\"]\n\
+         headers.add = {{ Transfer_Encoding = \"x\", date = \"x\", h = 1 }}\n\
+         errors = {{ 200 = \"a\", 3xx = \"b\", nope = \"c\" }}\n\
+         [[hosts.routes]]\nfiles = {{ root = \"a\", fallback = \"index.html\" }}\n\
+         headers = {{ set = {{ A = \"1\", a = \"2\", b = \"3\" }}, remove = [\"B\"] }}\n\
+         allow = []\ndeny = [\"10.0.0.1/8\", \"x\"]\n\
+         [hosts.routes.basic_auth]\nrealm = \"\\u00e9\"\n\
+         users = {{ \"a:b\" = \"{HASH}\", c = \"secret\", d = \"$apr1$x$y\" }}\n\
+         [[hosts.routes]]\npath = \"/c\"\nchannel = {{}}\nerrors = {{ 404 = \"x\" }}\nbasic_auth = {{}}\n\
+         [[hosts.routes]]\npath = \"/p\"\nproxy = {{ upstream = \"app\", request_headers = {{ set = {{ host = \"x\" }} }} }}\n\
+         [upstreams.app]\nservers = [{{ address = \"a:1\" }}]\n"
+    );
+    let found = blamed(&many);
+    let expected = [
+        (4, "\"content-length\" tells where a message ends"),
+        (4, "\"a b\" is no name of a field"),
+        (4, "\"\\n\" is no value of a field"),
+        (4, "\" e\" is no value of a field"),
+        (4, "invalid length 0"),
+        (5, "\"Connection\" belongs to a connection"),
+        (5, "\"sec-websocket-accept\" belongs to the handshake"),
+        (6, "\"Transfer_Encoding\" tells where a message ends"),
+        (6, "\"date\" is the time"),
+        (6, "invalid type: integer `1`"),
+        (7, "\"200\" is no error"),
+        (7, "\"3xx\" is no error"),
+        (7, "\"nope\" is no error"),
+        (9, "\"index.html\" is no path"),
+        (10, "\"a\" is set twice"),
+        (10, "\"b\" is removed and set"),
+        (11, "a list of no clients"),
+        (12, "\"10.0.0.1/8\" is an address in a network, expected \"10.0.0.0/8\""),
+        (12, "\"x\" is no network"),
+        (14, "is no name of an area"),
+        (15, "\"a:b\" is no name of a user"),
+        (15, "no known hash"),
+        (15, "MD5 is too weak"),
+        (19, "clients of channels read why"),
+        (20, "there are no users"),
+        (23, "\"host\" has a key of its own"),
+    ];
+    for (line, what) in expected {
+        let is_it = |(at, _, said): &&(usize, usize, String)| *at == line && said.contains(what);
+        let said = found.iter().find(is_it);
+        assert!(
+            said.is_some_and(|(.., said)| said.contains("expected")),
+            "{line}: {what}\n{found:#?}"
+        );
+    }
+    assert_eq!(found.len(), expected.len(), "{found:#?}");
+    assert!(!format!("{found:?}").contains("secret"));
+}
+
+#[test]
+fn files_of_rules_are_looked_at() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = format!(
+        "{BEFORE}errors = {{ 404 = \"404.html\" }}\n[[hosts.routes]]\nredirect.to = \"/x\"\n\
+         basic_auth.file = \"users\"\n"
+    );
+    let path = folder.path().join("x.toml");
+    std::fs::write(&path, &text).unwrap();
+    let error = Config::read(&path).unwrap_err().to_string();
+    assert!(error.contains("x.toml:4:18: cannot read the page for errors "), "{error}");
+    assert!(error.contains("x.toml:7:19: cannot read the users of "), "{error}");
+    std::fs::write(folder.path().join("404.html"), "gone").unwrap();
+    std::fs::write(folder.path().join("users"), format!("joe:{HASH}\nann:x\n")).unwrap();
+    let error = Config::read(&path).unwrap_err().to_string();
+    assert!(error.contains("/users:2: this is no known hash"), "{error}");
+    std::fs::write(folder.path().join("users"), format!("joe:{HASH}\n")).unwrap();
+    let config = Config::read(&path).unwrap_or_else(|error| panic!("{error}"));
+    let users = config.hosts[0].routes[0].rules.basic_auth.as_ref().unwrap();
+    assert_eq!(users.file.as_ref().unwrap(), &folder.path().join("users"));
+}

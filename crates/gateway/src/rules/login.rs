@@ -1,0 +1,333 @@
+//! Users with passwords (RFC 7617): the verification, and its bounds.
+//!
+//! The hash of a password is made to take long: a tenth of a second is usual. Clients send their
+//! password with each request, so there are four bounds:
+//!
+//! * An engine computes no hash. Threads for calls that block do, at most [`AT_ONCE`] in the process.
+//! * At most [`MOST_WAITING`] requests wait for such a thread. Further ones are answered by 503, which
+//!   bounds the memory that clients with wrong passwords take.
+//! * A password that was verified is known from then on, as a keyed hash of it, for at most
+//!   [`MOST_KNOWN`] users and passwords of a route. The key is random, and no longer-lived than the
+//!   configuration; so the memory of the process has nothing that a password can be guessed from.
+//! * A hash that takes too long is refused with the configuration ([`password`](crate::password)).
+//!
+//! A request for a user who does not exist takes as long as one with a wrong password: the hash of
+//! another user is computed. What was verified is only looked up by the keyed hash, so the time that
+//! this takes says nothing about a password.
+
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use data_encoding::BASE64;
+use http::header::{AUTHORIZATION, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use ring::hmac::{self, HMAC_SHA256};
+use ring::rand::SystemRandom;
+use superpoll_rt::blocking::unblock;
+use tokio::sync::Semaphore;
+use zeroize::Zeroizing;
+
+use crate::body::Body;
+use crate::config::BasicAuth;
+use crate::password::PasswordHash;
+use crate::{htpasswd, reply};
+
+/// The most hashes that are computed at the same time.
+const AT_ONCE: usize = 4;
+
+/// The most requests that wait until a hash can be computed.
+const MOST_WAITING: usize = 256;
+
+/// The most users and passwords of a route that are known as verified.
+const MOST_KNOWN: usize = 1024;
+
+/// The longest text of a user and a password, encoded.
+const LONGEST: usize = 2048;
+
+static COMPUTING: Semaphore = Semaphore::const_new(AT_ONCE);
+static WAITING: AtomicUsize = AtomicUsize::new(0);
+
+/// A keyed hash of a user and a password.
+type Tag = [u8; 32];
+
+/// The users and passwords that were verified, the oldest first.
+#[derive(Default)]
+struct Known {
+    tags: HashSet<Tag>,
+    order: VecDeque<Tag>,
+}
+
+impl Known {
+    fn insert(&mut self, tag: Tag) {
+        if !self.tags.insert(tag) {
+            return;
+        }
+        self.order.push_back(tag);
+        if self.order.len() > MOST_KNOWN
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.tags.remove(&oldest);
+        }
+    }
+}
+
+/// The users of a route.
+pub(super) struct Login {
+    rule: Arc<BasicAuth>,
+    challenge: HeaderValue,
+    users: BTreeMap<String, PasswordHash>,
+    key: hmac::Key,
+    known: Mutex<Known>,
+}
+
+/// A user and a password that were not verified yet.
+pub(crate) struct Verification {
+    hash: Option<PasswordHash>,
+    password: Zeroizing<Vec<u8>>,
+    tag: Tag,
+}
+
+/// The outcome of a look at a request.
+pub(super) enum Checked {
+    /// The user and the password were verified before.
+    Known,
+    /// There is no user with a password in the request.
+    Missing,
+    Unknown(Verification),
+}
+
+/// Returns the values of `Authorization`.
+pub(super) fn values(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
+    headers.get_all(AUTHORIZATION).into_iter().map(HeaderValue::as_bytes)
+}
+
+/// Returns the user with the password: `Basic` and the base64 of both.
+fn decode(value: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+    let (scheme, rest) = value.split_at_checked(6)?;
+    if !scheme.eq_ignore_ascii_case(b"basic ") || rest.len() > LONGEST {
+        return None;
+    }
+    BASE64.decode(rest.trim_ascii()).ok().map(Zeroizing::new)
+}
+
+/// Counts a request that waits.
+struct Waiting;
+
+impl Waiting {
+    fn begin() -> Option<Waiting> {
+        let before = WAITING.fetch_add(1, Ordering::Relaxed);
+        let waiting = Waiting;
+        (before < MOST_WAITING).then_some(waiting)
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        WAITING.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Login {
+    /// Reads the users of a rule.
+    ///
+    /// # Errors
+    ///
+    /// The file of users cannot be read or has mistakes, in words.
+    pub(super) fn open(rule: &Arc<BasicAuth>) -> Result<Login, String> {
+        let mut users = match &rule.file {
+            Some(file) => htpasswd::read(file)?,
+            None => BTreeMap::new(),
+        };
+        users.extend(rule.users.iter().map(|(user, hash)| (user.clone(), hash.clone())));
+        let realm = rule.realm.replace('\\', "\\\\").replace('"', "\\\"");
+        let challenge = format!("Basic realm=\"{realm}\", charset=\"UTF-8\"");
+        let wrong = |_| "the realm is no value of a field".to_owned();
+        let key = hmac::Key::generate(HMAC_SHA256, &SystemRandom::new());
+        Ok(Login {
+            rule: rule.clone(),
+            challenge: HeaderValue::try_from(challenge).map_err(wrong)?,
+            users,
+            key: key.map_err(|_| "the system has no random bytes".to_owned())?,
+            known: Mutex::default(),
+        })
+    }
+
+    /// Whether another route has the same users with the same passwords.
+    pub(super) fn has_users_of(&self, other: &Login) -> bool {
+        self.rule == other.rule && self.users == other.users
+    }
+
+    /// Looks at a request with these values of `Authorization`.
+    pub(super) fn check<'a>(&self, mut values: impl Iterator<Item = &'a [u8]>) -> Checked {
+        let (Some(value), None) = (values.next(), values.next()) else { return Checked::Missing };
+        let Some(text) = decode(value) else { return Checked::Missing };
+        let Some(colon) = text.iter().position(|byte| *byte == b':') else {
+            return Checked::Missing;
+        };
+        let mut tag = Tag::default();
+        // The name of a user has no colon.
+        tag.copy_from_slice(hmac::sign(&self.key, &text).as_ref());
+        if self.known.lock().unwrap_or_else(PoisonError::into_inner).tags.contains(&tag) {
+            return Checked::Known;
+        }
+        let user = std::str::from_utf8(&text[..colon]).ok();
+        let hash = user.and_then(|user| self.users.get(user)).cloned();
+        let password = Zeroizing::new(text[colon + 1..].to_vec());
+        Checked::Unknown(Verification { hash, password, tag })
+    }
+
+    /// Verifies a password.
+    ///
+    /// # Errors
+    ///
+    /// The response that refuses the client.
+    pub(super) async fn verify(&self, verification: Verification) -> Result<(), Response<Body>> {
+        let Verification { hash, password, tag } = verification;
+        let Some(waiting) = Waiting::begin() else { return Err(busy()) };
+        let permit = COMPUTING.acquire().await.map_err(|_| busy())?;
+        drop(waiting);
+        // A browser sends several requests at once; the first has verified the password meanwhile.
+        if self.known.lock().unwrap_or_else(PoisonError::into_inner).tags.contains(&tag) {
+            return Ok(());
+        }
+        let is_user = hash.is_some();
+        let Some(hash) = hash.or_else(|| self.users.values().next().cloned()) else {
+            return Err(self.refusal());
+        };
+        let computing = unblock(move || {
+            // The call goes on if the client does not wait for it.
+            let _permit = permit;
+            hash.verify(&password)
+        });
+        match computing.await {
+            Ok(true) if is_user => {
+                self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(tag);
+                Ok(())
+            }
+            Ok(_) => Err(self.refusal()),
+            Err(_) => Err(reply::status(StatusCode::INTERNAL_SERVER_ERROR)),
+        }
+    }
+
+    /// Returns the answer to a client without a right password.
+    pub(super) fn refusal(&self) -> Response<Body> {
+        let mut response = reply::status(StatusCode::UNAUTHORIZED);
+        response.headers_mut().insert(WWW_AUTHENTICATE, self.challenge.clone());
+        response
+    }
+}
+
+/// Returns the answer while too many passwords are being verified.
+fn busy() -> Response<Body> {
+    let mut response = reply::status(StatusCode::SERVICE_UNAVAILABLE);
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{Future, poll_fn};
+    use std::pin::Pin;
+    use std::task::Poll;
+
+    use superpoll_rt::Runtime;
+
+    use super::*;
+
+    fn login(users: &[&str]) -> Login {
+        let hash = "$5$saltsalt$0IyaXrmV7.sGNS6tirgqHLqX/G.FBvgkYA.lpPdS5sA";
+        let hash = PasswordHash::parse(hash).unwrap();
+        let users = users.iter().map(|user| ((*user).to_owned(), hash.clone())).collect();
+        let rule = BasicAuth { realm: "a \"b\" \\".to_owned(), users, file: None };
+        Login::open(&Arc::new(rule)).unwrap()
+    }
+
+    fn check(login: &Login, text: &str) -> Checked {
+        let value = format!("Basic {}", BASE64.encode(text.as_bytes()));
+        login.check([value.as_bytes()].into_iter())
+    }
+
+    fn verification(login: &Login, text: &str) -> Verification {
+        match check(login, text) {
+            Checked::Unknown(verification) => verification,
+            Checked::Known => panic!("{text} is known"),
+            Checked::Missing => panic!("{text} is no user with a password"),
+        }
+    }
+
+    #[test]
+    fn verified_passwords_are_known_up_to_a_bound() {
+        let login = login(&["joe"]);
+        Runtime::new().unwrap().block_on(async {
+            login.verify(verification(&login, "joe:secret")).await.unwrap();
+            assert!(matches!(check(&login, "joe:secret"), Checked::Known));
+            for text in ["joe:Secret", "ann:secret", "joe:"] {
+                let refused = login.verify(verification(&login, text)).await.unwrap_err();
+                assert_eq!(refused.status(), StatusCode::UNAUTHORIZED);
+                let expected = "Basic realm=\"a \\\"b\\\" \\\\\", charset=\"UTF-8\"";
+                assert_eq!(refused.headers()[WWW_AUTHENTICATE], expected);
+                assert!(matches!(check(&login, text), Checked::Unknown(_)));
+            }
+        });
+        let mut known = login.known.lock().unwrap();
+        for number in 0..MOST_KNOWN {
+            let mut tag = Tag::default();
+            tag[..8].copy_from_slice(&number.to_be_bytes());
+            known.insert(tag);
+            known.insert(tag);
+        }
+        assert_eq!((known.tags.len(), known.order.len()), (MOST_KNOWN, MOST_KNOWN));
+        drop(known);
+        assert!(matches!(check(&login, "joe:secret"), Checked::Unknown(_)));
+    }
+
+    /// Its request takes the time of a hash, which may be that of its password.
+    #[test]
+    fn a_user_who_does_not_exist_has_no_password() {
+        let login = login(&["joe"]);
+        Runtime::new().unwrap().block_on(async {
+            for text in ["ann:secret", ":secret", "JOE:secret"] {
+                let refused = login.verify(verification(&login, text)).await.unwrap_err();
+                assert_eq!(refused.status(), StatusCode::UNAUTHORIZED);
+            }
+        });
+    }
+
+    #[test]
+    fn too_many_verifications_are_refused() {
+        let login = login(&["joe"]);
+        Runtime::new().unwrap().block_on(async {
+            let all = u32::try_from(AT_ONCE).unwrap();
+            let computing = COMPUTING.acquire_many(all).await.unwrap();
+            let verify = || Box::pin(login.verify(verification(&login, "joe:secret")));
+            let mut waiting: Vec<_> = (0..MOST_WAITING).map(|_| verify()).collect();
+            let mut refused = 0;
+            poll_fn(|cx| {
+                waiting.retain_mut(|one| match one.as_mut().poll(cx) {
+                    Poll::Pending => true,
+                    // Another test has some of the places for a moment.
+                    Poll::Ready(outcome) => {
+                        assert_eq!(outcome.unwrap_err().status(), StatusCode::SERVICE_UNAVAILABLE);
+                        refused += 1;
+                        false
+                    }
+                });
+                let mut next = verify();
+                let Poll::Ready(Err(busy)) = Pin::new(&mut next).poll(cx) else {
+                    panic!("it waits")
+                };
+                assert_eq!(busy.status(), StatusCode::SERVICE_UNAVAILABLE);
+                assert_eq!(busy.headers()[RETRY_AFTER], "1");
+                Poll::Ready(())
+            })
+            .await;
+            drop(computing);
+            for one in waiting {
+                one.await.unwrap();
+            }
+            assert!(refused < 10, "{refused}");
+        });
+        assert!(WAITING.load(Ordering::Relaxed) <= 3);
+    }
+}

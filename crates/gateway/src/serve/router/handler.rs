@@ -1,0 +1,140 @@
+//! The handlers of routes, behind the rules of their routes.
+
+use std::net::IpAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use http::{Request, StatusCode};
+use hyper::body::Incoming;
+
+use super::{Reply, Routes};
+use crate::channel::{Also, LocalRoute};
+use crate::exchange::Exchange;
+use crate::files::{Embedded, Site};
+use crate::redirect::Destination;
+use crate::rules::{Admission, RouteRules};
+use crate::serve::https;
+use crate::serve::route_table::{Route, RouteTable};
+use crate::telemetry::durations::RequestDurations;
+use crate::upload::Upload;
+use crate::upstream::Forwarder;
+
+/// The handler of the requests below a path.
+pub(super) enum Handler {
+    Channels(Rc<LocalRoute>),
+    Demo(Rc<Embedded>),
+    Files(Rc<Site>),
+    Redirect(Destination, StatusCode),
+    Proxy(Rc<Forwarder>),
+}
+
+/// The handler of a route, and the rules that come before it.
+pub(super) struct Target {
+    pub(super) handler: Handler,
+    pub(super) rules: Option<Arc<RouteRules>>,
+    /// The durations of its requests on this engine.
+    pub(super) durations: Arc<RequestDurations>,
+}
+
+/// Answers a request by its route, if the rules of the route admit the client.
+pub(super) fn respond(
+    routes: &Routes,
+    route: &Route<Target>,
+    request: Request<Incoming>,
+    client: Option<IpAddr>,
+    prepare: impl FnOnce(Request<Incoming>) -> (Request<Upload>, Exchange),
+) -> Reply {
+    let admission = match &route.handler.rules {
+        None => Admission::Allowed,
+        Some(rules) => rules.admit(client, request.headers()),
+    };
+    match admission {
+        Admission::Allowed => respond_by(&routes.table, route, request, client, prepare),
+        Admission::Refused(response) => Reply::Now(response),
+        Admission::Verifies(verification) => {
+            let (routes, rules) = (routes.clone(), route.handler.rules.clone());
+            let (request, exchange) = prepare(request);
+            Reply::Later(Box::pin(async move {
+                if let Some(rules) = rules
+                    && let Err(refused) = rules.verify(verification).await
+                {
+                    return refused;
+                }
+                let prepare = |request| (request, exchange);
+                match routes.table.find(request.uri().path()) {
+                    Some(route) => {
+                        let reply = respond_by(&routes.table, route, request, client, prepare);
+                        reply.into_response().await
+                    }
+                    None => crate::reply::status(StatusCode::NOT_FOUND),
+                }
+            }))
+        }
+    }
+}
+
+/// Answers a request by its route.
+fn respond_by<B>(
+    table: &RouteTable<Target>,
+    route: &Route<Target>,
+    request: Request<B>,
+    client: Option<IpAddr>,
+    prepare: impl FnOnce(Request<B>) -> (Request<Upload>, Exchange),
+) -> Reply {
+    let rules = route.handler.rules.as_deref();
+    let prepare = |request| {
+        let (mut request, exchange) = prepare(request);
+        if let Some(most) = rules.and_then(|rules| rules.body_bytes) {
+            request.body_mut().limit(most);
+        }
+        (request, exchange)
+    };
+    let below = route.path.trim_end_matches('/').len();
+    match &route.handler.handler {
+        Handler::Redirect(to, status) => https::redirect(to, *status, &request),
+        Handler::Channels(channels) => {
+            let also = Also::find(request.uri(), |path| channels_at(table, path, client, rules));
+            let (channels, (request, exchange)) = (channels.clone(), prepare(request));
+            Reply::Later(Box::pin(async move { channels.answer(request, &exchange, also).await }))
+        }
+        Handler::Files(site) => {
+            let (head, _) = request.into_parts();
+            if let Some(response) = site.answer_now(&head, &head.uri.path()[below..]) {
+                return Reply::Now(response);
+            }
+            let site = site.clone();
+            Reply::Later(Box::pin(
+                async move { site.answer(&head, &head.uri.path()[below..]).await },
+            ))
+        }
+        Handler::Demo(demo) => {
+            let ((head, _), demo) = (request.into_parts(), demo.clone());
+            Reply::Later(Box::pin(
+                async move { demo.answer(&head, &head.uri.path()[below..]).await },
+            ))
+        }
+        Handler::Proxy(forwarder) => {
+            let (request, exchange) = prepare(request);
+            forwarder.clone().answer(request, exchange).map_or_else(Reply::from, Reply::Later)
+        }
+    }
+}
+
+/// Returns the route of a path, if it has channels, of which a hub of Mercure has none, and admits a
+/// client that the rules of another route have admitted.
+fn channels_at(
+    table: &RouteTable<Target>,
+    path: &str,
+    client: Option<IpAddr>,
+    admitted: Option<&RouteRules>,
+) -> Option<Rc<LocalRoute>> {
+    let route = table.find(path).filter(|route| !table.leads_elsewhere(route, path))?;
+    let rules = route.handler.rules.as_ref();
+    if rules.is_some_and(|rules| !rules.allow_with(client, admitted)) {
+        return None;
+    }
+    match &route.handler.handler {
+        Handler::Channels(channels) if !channels.is_hub() => Some(channels.clone()),
+        _ => None,
+    }
+}
