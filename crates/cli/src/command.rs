@@ -4,8 +4,9 @@ use std::error::Error;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use superpoll_gateway::telemetry::socket;
 
-use crate::{doctor, keep, proxy, refusal, serve, sys, top};
+use crate::{control, doctor, init, keep, proxy, refusal, serve, sys, top};
 
 /// The I/O engine that adapts: a web server and proxy, and a view of their work on this machine.
 #[derive(Debug, Parser)]
@@ -24,6 +25,16 @@ enum Command {
     /// Keep idle connections while servers come and go
     #[command(visible_alias = "sit")]
     Keep(keep::Options),
+    /// Write a small configuration to begin with
+    Init(init::Options),
+    /// Make a running server read its configuration anew, and print the outcome
+    Reload(control::Options),
+    /// Make the program on disk take over from a running server, and print the outcome
+    Upgrade(control::Options),
+    /// End a running server or proxy when its connections have ended, and wait for that
+    Drain(control::Options),
+    /// Print the state of a running server or proxy
+    Status(control::StatusOptions),
     /// Show a running server or proxy: its sets, moves, system calls and slowest turns
     Top(top::Options),
     /// Try the back-ends on this machine, and measure the cost of watching here
@@ -48,7 +59,13 @@ impl Command {
         match self {
             Command::Proxy(_) | Command::Serve(_) | Command::Keep(_) => true,
             Command::Top(options) => !options.once,
-            Command::Doctor(_) | Command::Lab(_) => false,
+            Command::Init(_)
+            | Command::Reload(_)
+            | Command::Upgrade(_)
+            | Command::Drain(_)
+            | Command::Status(_)
+            | Command::Doctor(_)
+            | Command::Lab(_) => false,
         }
     }
 }
@@ -80,11 +97,16 @@ fn run(command: Command) -> Result<(), Box<dyn Error>> {
     }
     match command {
         Command::Doctor(options) => doctor::run(&options),
+        Command::Drain(options) => control::run(socket::Command::Drain, &options),
+        Command::Init(options) => init::run(&options),
         Command::Keep(options) => keep::run(&options),
         Command::Lab(moved) => Err(elsewhere(&moved.arguments).into()),
         Command::Proxy(options) => proxy::run(&options),
+        Command::Reload(options) => control::run(socket::Command::Reload, &options),
         Command::Serve(options) => serve::run(&options),
+        Command::Status(options) => control::status(&options),
         Command::Top(options) => top::run(&options),
+        Command::Upgrade(options) => control::run(socket::Command::Upgrade, &options),
     }
 }
 

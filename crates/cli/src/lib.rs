@@ -7,7 +7,9 @@ pub mod probe;
 pub mod table;
 
 mod command;
+mod control;
 mod doctor;
+mod init;
 mod keep;
 mod proxy;
 mod refusal;

@@ -5,10 +5,13 @@ use std::io::{Write, stderr, stdout};
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
+use futures_lite::future::or;
 use superpoll::BackendKind;
 use superpoll_gateway::config::check_workers;
 use superpoll_gateway::relay::{self, Relay};
-use superpoll_gateway::telemetry::socket::SocketPath;
+use superpoll_gateway::telemetry::socket::{
+    Command, CommandQueue, Outcome, ServerState, SocketPath, seconds_now,
+};
 use superpoll_gateway::{Address, Inherited};
 use superpoll_rt::Runtime;
 use superpoll_rt::signal::{SignalKind, signal};
@@ -91,6 +94,18 @@ fn listen(options: &Options, inherited: &Inherited) -> Result<Address, Box<dyn E
     }
 }
 
+/// Waits for the command to drain, and refuses others.
+async fn await_drain(queue: &mut CommandQueue) {
+    loop {
+        let call = queue.next().await;
+        if call.command == Command::Drain {
+            let message = "the proxy accepts no connections any more".to_owned();
+            return call.succeed(Outcome { message, ..Outcome::default() });
+        }
+        call.refuse("a proxy has no configuration to read again and no successor; start it anew");
+    }
+}
+
 /// Relays until SIGTERM or SIGINT.
 pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let mut inherited = Inherited::take()?;
@@ -120,20 +135,41 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let relay =
         Relay::start_with(&runtime, &mut inherited, &listen, &options.to, settings, report)?;
     inherited.all_used()?;
-    let _statistics = stats::open(socket, relay.subject(&runtime), warn);
+    let mut queue = CommandQueue::default();
+    let to = &options.to;
+    queue.note(|facts| {
+        facts.state = ServerState::Serving;
+        facts.configured_at = seconds_now();
+        facts.listeners = vec![format!("{}, relayed to {to}", relay.listening())];
+    });
+    let subject = relay.subject(&runtime).with_commands(queue.sender());
+    let _statistics = stats::open(socket, subject, warn);
     let mut output = stdout().lock();
     writeln!(output, "superpoll: relaying from {} to {}", relay.listening(), options.to)?;
     output.flush()?;
     drop(output);
     let left = runtime.try_block_on(async {
-        futures_lite::future::or(terminate.recv(), interrupt.recv()).await?;
+        let drains = async {
+            await_drain(&mut queue).await;
+            Ok(())
+        };
+        or(drains, or(terminate.recv(), interrupt.recv())).await?;
         relay.stop();
+        queue.note(|facts| facts.state = ServerState::Draining);
         // A second signal ends the process at once.
         let asked = async {
-            let _ = futures_lite::future::or(terminate.recv(), interrupt.recv()).await;
+            let _ = or(terminate.recv(), interrupt.recv()).await;
             relay.counters().active
         };
-        std::io::Result::Ok(futures_lite::future::or(relay.drained(options.drain), asked).await)
+        let drained = or(relay.drained(options.drain), asked);
+        let others = async {
+            loop {
+                await_drain(&mut queue).await;
+            }
+        };
+        let left = or(drained, others).await;
+        queue.written().await;
+        std::io::Result::Ok(left)
     })??;
     let counters = relay.counters();
     for (clients, why) in [

@@ -3,10 +3,12 @@
 //! One process serves (`process`), or a supervisor starts several workers, each of them such a
 //! process (`supervisor`).
 
+mod commands;
 mod options;
 mod process;
 mod signals;
 mod supervisor;
+mod upgrade;
 mod worker_process;
 
 use std::error::Error;

@@ -4,7 +4,6 @@ use std::error::Error;
 use std::future::pending;
 use std::io;
 use std::path::Path;
-use std::process::{Child, Command};
 use std::sync::Arc;
 
 use futures_lite::future::or;
@@ -13,22 +12,27 @@ use superpoll::{BackendKind, limits};
 use superpoll_gateway::config::KeeperKind;
 use superpoll_gateway::processes::{Worker, WorkerPlace};
 use superpoll_gateway::serve::Server;
-use superpoll_gateway::telemetry::socket::SocketPath;
+use superpoll_gateway::telemetry::socket::{
+    Call, CommandQueue, ServerState, SocketPath, UpgradeState,
+};
 use superpoll_gateway::{Config, ErrorLog, Event, Inherited, Level};
 use superpoll_rt::Runtime;
 
 use super::signals::{Request, Signals};
+use super::upgrade::Upgrade;
 use super::{
-    Options, announce, arguments_with, called_program, change_log, hide_keys, keeper_of_worker,
-    keeper_socket, notify, notify_reloading, raise_limit, reloaded, report_warnings, runtime,
-    statistics_stay,
+    Options, announce, change_log, commands, hide_keys, keeper_of_worker, keeper_socket, notify,
+    notify_reloading, raise_limit, reloaded, report_warnings, runtime, statistics_stay,
 };
 use crate::{keep, stats};
 
-/// The request that a signal, a successor or the supervisor has made of the process.
+/// The request that a signal, a command, a successor or the supervisor has made of the process.
 enum Asked {
-    Signal(Request),
+    /// By a signal, or by a command that waits for its outcome.
+    Request(Request, Option<Call>),
     Yield,
+    /// The successor does not take over, for this reason.
+    UpgradeFailed(String),
     /// There is no supervisor any more.
     Orphaned,
 }
@@ -67,34 +71,6 @@ async fn read_anew(
         }
         Err(error) => (0, Err(cannot(error))),
     }
-}
-
-/// Starts the program that will take over, which may be another version by now.
-fn start_successor() -> Result<Child, Box<dyn Error>> {
-    let program = called_program()?;
-    let mut command = Command::new(&program);
-    let mut arguments = arguments_with(&[]);
-    if !arguments.iter().any(|argument| argument == "--upgrade") {
-        arguments = arguments_with(&["--upgrade".into()]);
-    }
-    // Sockets that a service manager has passed on belong to this process, which leaves them with
-    // the keeper.
-    command.args(arguments).env_remove("LISTEN_FDS").env_remove("LISTEN_PID");
-    let started = command.spawn();
-    started.map_err(|error| format!("starting {}: {error}", program.display()).into())
-}
-
-/// Logs an error if a successor ends before this process does, which then has no successor.
-fn await_end(mut child: Child, error_log: Arc<ErrorLog>) {
-    let number = child.id();
-    let waits = move || {
-        let status =
-            child.wait().map_or_else(|error| error.to_string(), |status| status.to_string());
-        let message = format!("process {number}, which was to take over, has ended: {status}");
-        error_log.write(&Event::new(Level::Error, "upgrade-failed", message));
-    };
-    // Without a thread to spare the end is not reported.
-    let _ = std::thread::Builder::new().name("successor".to_owned()).spawn(waits);
 }
 
 /// Starts a keeper, if the configuration has one of its own process and none is there.
@@ -165,7 +141,14 @@ pub(super) fn run(
     let place = place_of(config);
     let socket = stats::bind(&place, options.upgrade, warn)?;
     let mut server = Server::start_with(&runtime, config, inherited, report.clone())?;
-    let statistics = stats::open(socket, server.subject(), warn);
+    let mut queue = CommandQueue::default();
+    let mut facts = commands::facts(options, config, ServerState::Serving);
+    facts.listeners = server.fronts().collect();
+    // The one before has found it to be a good one.
+    facts.upgrade = options.upgrade.then_some(UpgradeState::Done);
+    queue.note(|noted| *noted = facts);
+    let subject = server.subject().with_commands(queue.sender());
+    let statistics = stats::open(socket, subject, warn);
     let mut statistics = stats::Kept::new(place, statistics);
     match &worker {
         Some(worker) => worker.report_ready(&server),
@@ -181,9 +164,18 @@ pub(super) fn run(
             // The service manager knows the process from which this one has taken over.
             notify(error_log, &[NotifyState::MainPid(std::process::id())]);
         }
-        let (mut successor, mut has_yielded) = (None, false);
+        let (mut upgrade, mut has_yielded) = (Upgrade::default(), false);
         loop {
-            let signalled = async { io::Result::Ok(Asked::Signal(signals.recv().await?)) };
+            let signalled =
+                async { io::Result::Ok(Asked::Request(signals.recv().await?, None)) };
+            let commanded = async {
+                loop {
+                    let call = queue.next().await;
+                    if let Some(request) = commands::request(call.command) {
+                        return Ok(Asked::Request(request, Some(call)));
+                    }
+                }
+            };
             let yields = async {
                 server.asked_to_yield().await;
                 Ok(Asked::Yield)
@@ -195,10 +187,18 @@ pub(super) fn run(
                 }
                 Ok(Asked::Orphaned)
             };
-            match or(or(signalled, yields), orphaned).await? {
-                Asked::Signal(Request::End) => break,
-                Asked::Signal(Request::Reload) => {
-                    let Some(path) = &options.config else { continue };
+            let fails = async { Ok(Asked::UpgradeFailed(upgrade.failed().await)) };
+            let asked = or(or(signalled, commanded), or(or(yields, fails), orphaned)).await?;
+            match asked {
+                Asked::Request(Request::End, call) => {
+                    commands::begin_drain(call);
+                    break;
+                }
+                Asked::Request(Request::Reload, call) => {
+                    let Some(path) = &options.config else {
+                        commands::refuse(call, commands::NO_FILE);
+                        continue;
+                    };
                     notify_reloading(error_log);
                     let joined = worker.as_ref().zip(options.worker.as_ref());
                     let (number, outcome) = read_anew(path, joined, &server).await;
@@ -211,7 +211,8 @@ pub(super) fn run(
                     if let Ok(config) = &outcome {
                         change_log(error_log, config);
                         drain = config.timeouts.drain;
-                        if let Err(error) = statistics.change(place_of(config), server.subject()) {
+                        let subject = server.subject().with_commands(queue.sender());
+                        if let Err(error) = statistics.change(place_of(config), subject) {
                             error_log.write(&statistics_stay(&*error));
                         }
                     }
@@ -219,50 +220,54 @@ pub(super) fn run(
                         report_warnings(error_log, config);
                         warn_of_processes(options, config, error_log);
                     }
+                    let told = outcome.as_ref().map(|config| commands::taken_on(path, config));
+                    let told = told.map_err(|error| commands::not_taken_on(error));
                     let outcome = outcome.map(drop);
                     server.note_reload(outcome.is_ok());
+                    commands::note_reload(&queue, &outcome);
+                    queue.note(|facts| facts.listeners = server.fronts().collect());
                     match &worker {
                         Some(worker) => worker.report_reload(number, outcome),
                         None => error_log.write(&reloaded(path, &outcome)),
                     }
+                    commands::conclude(call, told);
                 }
-                Asked::Signal(Request::Upgrade) if worker.is_some() => {
+                Asked::Request(Request::Upgrade, _) if worker.is_some() => {
                     let why = "not upgrading: this process is one of several; send SIGUSR2 to their supervisor";
                     report(&Event::new(Level::Error, "upgrade-refused", why));
                 }
-                Asked::Signal(Request::Upgrade) if keeper_socket(config).is_none() => {
+                Asked::Request(Request::Upgrade, call) if keeper_socket(config).is_none() => {
                     let why = "not upgrading: there is no keeper process; \
                                name one with --keeper, or in [keeper] of the configuration";
                     error_log.write(&Event::new(Level::Error, "upgrade-refused", why));
+                    commands::refuse(call, why);
                 }
-                Asked::Signal(Request::Upgrade) => match start_successor() {
-                    Ok(child) => {
-                        let message = format!("upgrading: process {} is to take over", child.id());
-                        error_log.write(&Event::new(Level::Notice, "upgrading", message));
-                        successor = Some(child.id());
-                        await_end(child, error_log.clone());
-                    }
-                    Err(error) => {
-                        let event = Event::new(Level::Error, "upgrade-failed", error.to_string());
-                        error_log.write(&event);
-                    }
+                Asked::Request(Request::Upgrade, call) => match upgrade.begin(call, error_log) {
+                    Ok(()) => queue.note(|facts| facts.upgrade = Some(UpgradeState::UnderWay)),
+                    Err(why) => error_log.write(&Event::new(Level::Error, "upgrade-refused", why)),
                 },
+                // It was logged when it happened.
+                Asked::UpgradeFailed(why) => {
+                    queue.note(|facts| facts.upgrade = Some(UpgradeState::Failed(why)));
+                }
                 Asked::Yield => {
                     has_yielded = true;
                     if let Some(worker) = &worker {
                         worker.report_yield();
                     }
                     // The manager might look for the process before the successor has named it.
-                    if let Some(number) = successor {
+                    if let Some(number) = upgrade.successor() {
                         notify(error_log, &[NotifyState::MainPid(number)]);
                     }
-                    hand_over(&mut server, "another server takes over", &report).await;
+                    let message =
+                        hand_over(&mut server, "another server takes over", &report).await;
+                    upgrade.succeed(message);
                     break;
                 }
                 Asked::Orphaned => {
                     if keeper_socket(config).is_some() {
                         let why = "the supervisor has ended, and idle connections wait for the next one";
-                        hand_over(&mut server, why, &report).await;
+                        let _ = hand_over(&mut server, why, &report).await;
                     } else {
                         let why = "the supervisor has ended, and so does this worker";
                         report(&Event::new(Level::Error, "supervisor-lost", why));
@@ -279,6 +284,7 @@ pub(super) fn run(
         let message = format!("draining: asked to end, {open} connections are open");
         report(&Event::new(Level::Info, "draining", message).with("connections", open));
         server.stop();
+        queue.note(|facts| facts.state = ServerState::Draining);
         // A second signal ends the process at once. A worker gets SIGTERM from its supervisor and from a service
         // manager, which may send it to all processes.
         let asked = async {
@@ -288,7 +294,14 @@ pub(super) fn run(
             };
             server.connections()
         };
-        io::Result::Ok(or(server.drained(drain), asked).await)
+        let why = match has_yielded {
+            true => "another server has taken over, and this one ends",
+            false => "the server is draining, and ends",
+        };
+        let drains = or(server.drained(drain), asked);
+        let left = or(drains, commands::answer_at_the_end(&mut queue, why)).await;
+        queue.written().await;
+        io::Result::Ok(left)
     })??;
     let event = match left {
         0 => Event::new(Level::Info, "ended", "ended, and so have all connections"),
@@ -301,13 +314,15 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Leaves idle connections with the keeper, and logs how many go on with the next server.
-async fn hand_over(server: &mut Server, why: &str, report: &impl Fn(&Event)) {
+/// Leaves idle connections with the keeper, and logs how many go on with the next server. Returns the
+/// same in words.
+async fn hand_over(server: &mut Server, why: &str, report: &impl Fn(&Event)) -> String {
     let handed = server.hand_over().await;
     let (elsewhere, here) = (handed.elsewhere, handed.here);
-    let message = format!("{why}: {elsewhere} connections go on there, {here} end here");
-    let event = Event::new(Level::Notice, "handed-over", message);
+    let message = format!("{elsewhere} connections go on there, {here} end here");
+    let event = Event::new(Level::Notice, "handed-over", format!("{why}: {message}"));
     report(&event.with("connections", here).with("elsewhere", elsewhere));
+    message
 }
 
 /// Logs a note if a configuration wants several processes of a server that has one.

@@ -93,7 +93,20 @@ pub(super) fn replacement(
 /// The reason for which it would not begin.
 pub(super) async fn check_replacement(passed: &[Address]) -> Result<(), String> {
     let form = Left::PROTOCOL.to_string();
-    let options = vec!["--check".into(), "--takes-over".into(), form.into()];
+    check_program(vec!["--takes-over".into(), form.into()], passed).await
+}
+
+/// Lets the program on disk, which may be another version by now, check the configuration, with more
+/// options.
+///
+/// # Errors
+///
+/// The reason for which it would not begin.
+pub(super) async fn check_program(
+    mut options: Vec<OsString>,
+    passed: &[Address],
+) -> Result<(), String> {
+    options.push("--check".into());
     let mut command = replacement(options, passed)?;
     let program = command.get_program().display().to_string();
     command.stdin(Stdio::null());

@@ -8,9 +8,7 @@
 mod figures;
 mod keys;
 mod model;
-mod printable;
 mod screen;
-mod source;
 mod text;
 mod view;
 
@@ -26,11 +24,11 @@ use superpoll_gateway::telemetry::socket::{INTERVALS, Snapshot};
 use superpoll_rt::signal::{Signal, SignalKind, signal};
 use superpoll_rt::{AsyncFd, Runtime, time};
 
+use crate::stats::printable::printable_json;
+use crate::stats::source::{self, End, Source};
 use keys::Key;
 use model::Model;
-use printable::printable_json;
 use screen::Screen;
-use source::{End, Source};
 use view::State;
 
 /// The intervals that the keys select, in milliseconds.

@@ -12,7 +12,14 @@ fn the_help_lists_serve_first_and_no_laboratory() {
         .take_while(|line| !line.is_empty())
         .filter_map(|line| line.split_whitespace().next())
         .collect();
-    assert_eq!(names, ["serve", "proxy", "keep", "top", "doctor", "help"], "{text}");
+    assert_eq!(
+        names,
+        [
+            "serve", "proxy", "keep", "init", "reload", "upgrade", "drain", "status", "top",
+            "doctor", "help"
+        ],
+        "{text}"
+    );
 }
 
 #[test]

@@ -25,10 +25,10 @@ use crate::address::Address;
 use crate::broker::local::service::LogService;
 use crate::broker::local::store::Store;
 use crate::certificates;
-use crate::config::{Action, Config};
+use crate::config::{Action, Config, Listener};
 use crate::ipc::{self, Purpose};
 use crate::listen::{self, Bound, Inherited};
-use crate::serve::{Error, failed};
+use crate::serve::{Error, failed, front_of};
 use crate::telemetry::reload::ReloadState;
 use crate::telemetry::socket::Subject;
 
@@ -293,6 +293,18 @@ impl Supervisor {
         let listeners = self.listeners.borrow();
         let address = |(asked, bound): &(Address, Bound)| bound.address(asked).ok();
         listeners.iter().filter_map(address).collect()
+    }
+
+    /// Returns the addresses of a configuration's listeners as users write them, with the ports that
+    /// the kernel has chosen.
+    #[must_use]
+    pub fn fronts(&self, config: &Config) -> Vec<String> {
+        let listeners = self.listeners.borrow();
+        let front = |asked: &Listener| {
+            let (_, bound) = listeners.iter().find(|(known, _)| *known == asked.address)?;
+            Some(front_of(asked, &bound.address(&asked.address).ok()?))
+        };
+        config.listeners.iter().filter_map(front).collect()
     }
 
     /// Returns the place of a worker, which its process needs to know.

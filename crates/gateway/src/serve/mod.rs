@@ -71,6 +71,7 @@ use crate::telemetry::overview::Overview;
 use crate::upstream::{self, Group};
 use accepting::Accepting;
 use listener_context::ListenerContext;
+pub(crate) use observed::front_of;
 use opening::{Part, Prepared, Relayed};
 use router::Blueprint;
 use worker::Worker;
@@ -502,15 +503,7 @@ impl Server {
 
     /// Returns the same addresses as users write them: as URLs, for listeners of HTTP.
     pub fn fronts(&self) -> impl Iterator<Item = String> {
-        self.fronts.iter().map(|front| {
-            let address = &front.listening;
-            match (&front.asked.relay, address, &front.asked.tls) {
-                (Some(relay), ..) => format!("{address}, relayed to {}", relay.to),
-                (None, Address::Unix(_), _) => format!("HTTP on {address}"),
-                (None, _, None) => format!("http://{address}/"),
-                (None, _, Some(_)) => format!("https://{address}/"),
-            }
-        })
+        self.fronts.iter().map(|front| front_of(&front.asked, &front.listening))
     }
 
     /// Returns the files of certificates that clients are to trust: those of the server's own

@@ -4,9 +4,21 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Server;
+use crate::address::Address;
+use crate::config::Listener;
 use crate::telemetry::counters::EngineCounters;
 use crate::telemetry::socket::Subject;
 use crate::upstream::Group;
+
+/// Returns the address that a listener has, as users write it.
+pub(crate) fn front_of(asked: &Listener, address: &Address) -> String {
+    match (&asked.relay, address, &asked.tls) {
+        (Some(relay), ..) => format!("{address}, relayed to {}", relay.to),
+        (None, Address::Unix(_), _) => format!("HTTP on {address}"),
+        (None, _, None) => format!("http://{address}/"),
+        (None, _, Some(_)) => format!("https://{address}/"),
+    }
+}
 
 impl Server {
     /// Returns the groups of servers that requests are forwarded to, by name.

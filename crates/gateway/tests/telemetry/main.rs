@@ -17,7 +17,7 @@ use superpoll_gateway::Config;
 use superpoll_gateway::relay::{Options, Relay};
 use superpoll_gateway::serve::Server;
 use superpoll_gateway::telemetry::socket::{
-    CLIENTS, Failure, SCHEMA, Snapshot, Socket, SocketPath, Subject,
+    Answer, CLIENTS, Failure, Reply, SCHEMA, ServerState, Snapshot, Socket, SocketPath, Subject,
 };
 use superpoll_rt::{BackendKind, Handle, Runtime, time};
 use tempfile::TempDir;
@@ -257,6 +257,62 @@ fn there_are_so_many_clients_and_places_that_are_left_are_free_again() {
         assert!(Instant::now() < end, "no place is free");
         std::thread::sleep(Duration::from_millis(10));
     }
+    stage.finish();
+}
+
+#[test]
+fn a_program_that_takes_no_commands_tells_its_state_and_refuses_the_rest() {
+    let stage = Stage::new(BackendKind::Epoll, 2);
+    let mut viewers: Vec<Client> = (0..CLIENTS).map(|_| stage.client()).collect();
+    viewers.iter_mut().for_each(|viewer| drop(viewer.snapshot()));
+    for (command, expected) in [
+        ("{\"command\":\"reload\",\"protocol\":1}", "takes no commands"),
+        ("{\"command\":\"dance\",\"protocol\":1}", "unknown variant `dance`"),
+        ("{\"command\":\"reload\",\"protocol\":9}", "this server knows version 1"),
+        ("{\"command\":\"status\"}", "expected \"protocol\": 1"),
+    ] {
+        // Whether or not all places are taken, and with snapshots before it or none.
+        for _ in 0..2 {
+            let mut client = stage.client();
+            client.say(format!("{command}\n").as_bytes());
+            let reply: Reply = loop {
+                let line = client.line();
+                if let Ok(reply) = serde_json::from_str(&line) {
+                    break reply;
+                }
+                serde_json::from_str::<Snapshot>(&line).unwrap_or_else(|_| panic!("{line}"));
+            };
+            let Answer::Error(error) = &reply.answer else { panic!("{reply:?}") };
+            assert!(error.contains(expected), "{command}: {error}");
+            assert_eq!((reply.process, &*reply.program), (std::process::id(), "serve"));
+            assert_eq!(client.line(), "");
+            viewers.clear();
+        }
+    }
+    let mut client = stage.client();
+    client.snapshot();
+    client.say(b"{\"command\":\"status\",\"protocol\":1}\n");
+    let line = client.line();
+    let reply: Reply =
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
+    let Answer::Status(status) = reply.answer else { panic!("{line}") };
+    assert_eq!((status.facts.state, status.engines.len()), (ServerState::Serving, 2));
+    assert_eq!(client.line(), "");
+    stage.finish();
+}
+
+/// Of the clients that come when all places are taken, there are only so many, too.
+#[test]
+fn clients_for_commands_have_a_bound() {
+    let stage = Stage::new(BackendKind::Epoll, 1);
+    let mut viewers: Vec<Client> = (0..CLIENTS).map(|_| stage.client()).collect();
+    viewers.iter_mut().for_each(|viewer| drop(viewer.snapshot()));
+    // They send nothing, and are refused one after the other, or at once.
+    let mut silent: Vec<Client> = (0..4 * CLIENTS).map(|_| stage.client()).collect();
+    for client in &mut silent {
+        assert!(client.failure().contains("there are 8 clients already"));
+    }
+    drop(viewers);
     stage.finish();
 }
 

@@ -34,12 +34,17 @@ use futures_lite::future::or;
 use rustix::process::Signal;
 use sd_notify::NotifyState;
 use superpoll_gateway::processes::{Left, Supervisor, WorkerEvent};
+use superpoll_gateway::telemetry::socket::{
+    Call, CommandQueue, Outcome, ServerState, UpgradeState, WorkerStatus,
+};
 use superpoll_gateway::{Address, Config, ErrorLog, Event, Inherited, Level};
 use superpoll_rt::{BackendKind, Handle, JoinSet, Runtime, time};
 
 use super::signals::{Request, Signals};
 use super::worker_process;
-use super::{Options, announce, notify, raise_limit, report_warnings, runtime};
+use super::{
+    Options, announce, commands, keeper_socket, notify, raise_limit, report_warnings, runtime,
+};
 use crate::stats;
 
 /// A worker that has served for that long is replaced at once when it ends.
@@ -56,6 +61,9 @@ const GRACE: Duration = Duration::from_secs(5);
 
 /// How long a worker may take to begin.
 const START: Duration = Duration::from_secs(60);
+
+/// The answer to commands that an ending server does not carry out.
+const ENDING: &str = "the server is draining, and ends";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
@@ -80,6 +88,8 @@ struct Child {
 /// An event that the supervisor waits for.
 enum Happening {
     Signal(Request),
+    /// A command of a client of the statistics socket, which waits for its outcome.
+    Command(Call),
     Worker(WorkerEvent),
     /// A process has ended.
     Ended(u32, io::Result<ExitStatus>),
@@ -103,6 +113,12 @@ struct Reload {
     is_refused: bool,
     /// Another one was refused meanwhile.
     is_followed: bool,
+    /// The commands that wait for the outcome, those of a reload that this one has overtaken, too.
+    calls: Vec<Call>,
+    /// The outcome for them, if no worker refuses it.
+    told: Outcome,
+    /// The reasons of the workers that have refused it.
+    errors: Vec<String>,
 }
 
 struct Supervision<'a> {
@@ -131,6 +147,9 @@ struct Supervision<'a> {
     reload: Option<Reload>,
     /// The number of the configuration.
     number: u64,
+    queue: CommandQueue,
+    /// The command that waits for the upgrade that is under way.
+    upgrade_call: Option<Call>,
 }
 
 /// Supervises until SIGTERM or SIGINT.
@@ -179,7 +198,13 @@ pub(super) fn run(
         outcome => outcome?,
     };
     let (backend, handle) = (runtime.backend(), runtime.handle());
-    let statistics = stats::open(socket, supervisor.subject(backend, handle.clone()), warn);
+    let queue = CommandQueue::default();
+    queue.note(|facts| {
+        *facts = commands::facts(options, &config, ServerState::Starting);
+        facts.upgrade = before.as_ref().map(|_| UpgradeState::UnderWay);
+    });
+    let subject = supervisor.subject(backend, handle.clone()).with_commands(queue.sender());
+    let statistics = stats::open(socket, subject, warn);
     let mut supervision = Supervision {
         options,
         error_log,
@@ -200,17 +225,21 @@ pub(super) fn run(
         to_replace: VecDeque::new(),
         reload: None,
         number,
+        queue,
+        upgrade_call: None,
     };
     runtime.try_block_on(async move {
         supervisor.start()?;
         supervision.begin(before);
         loop {
+            supervision.note_facts();
             let happening = supervision.next(&mut signals).await?;
             supervision.take(happening)?;
             if std::mem::take(&mut supervision.is_checked) {
                 supervision.upgrade(&mut signals).await?;
             }
             if supervision.children.is_empty() && supervision.is_ending {
+                supervision.queue.written().await;
                 return Ok(());
             }
         }
@@ -221,6 +250,7 @@ impl Supervision<'_> {
     /// Waits for the next event. Dropped before it is ready, it has taken none.
     async fn next(&mut self, signals: &mut Signals) -> io::Result<Happening> {
         let signalled = async { Ok(Happening::Signal(signals.recv().await?)) };
+        let commanded = async { Ok(Happening::Command(self.queue.next().await)) };
         let workers = async { Ok(Happening::Worker(self.supervisor.event().await)) };
         let others = async {
             match self.happenings.join_next().await {
@@ -230,7 +260,36 @@ impl Supervision<'_> {
             }
         };
         // What a worker says comes before its end.
-        or(signalled, or(workers, others)).await
+        or(or(signalled, commanded), or(workers, others)).await
+    }
+
+    /// Notes the state of the server for `superpoll status`.
+    fn note_facts(&self) {
+        let state = match (self.is_ending, self.has_served) {
+            (true, _) => ServerState::Draining,
+            (false, true) => ServerState::Serving,
+            (false, false) => ServerState::Starting,
+        };
+        let worker = |child: &Child| WorkerStatus {
+            slot: child.slot,
+            process: child.process,
+            state: match child.state {
+                State::Starting => ServerState::Starting,
+                State::Serving => ServerState::Serving,
+                State::Leaving => ServerState::Draining,
+            },
+        };
+        self.queue.note(|facts| {
+            facts.state = state;
+            facts.listeners = self.supervisor.fronts(&self.config);
+            facts.keeper = keeper_socket(&self.config).cloned();
+            facts.processes = self.children.iter().map(worker).collect();
+            facts.processes.sort_by_key(|worker| (worker.slot, worker.process));
+        });
+    }
+
+    fn note_upgrade(&self, state: UpgradeState) {
+        self.queue.note(|facts| facts.upgrade = Some(state));
     }
 
     fn log(&self, level: Level, name: &'static str, message: impl Into<String>) {
@@ -316,8 +375,21 @@ impl Supervision<'_> {
     fn take(&mut self, happening: Happening) -> Result<(), Box<dyn Error>> {
         match happening {
             Happening::Signal(Request::End) => self.end(),
-            Happening::Signal(Request::Reload) => self.reload(),
-            Happening::Signal(Request::Upgrade) => self.check_upgrade(),
+            Happening::Signal(Request::Reload) => self.reload(None),
+            Happening::Signal(Request::Upgrade) => self.check_upgrade(None),
+            Happening::Command(call) => match commands::request(call.command) {
+                Some(Request::End) => {
+                    // A second one waits as the first one does.
+                    if !self.is_ending {
+                        self.end();
+                    }
+                    commands::begin_drain(Some(call));
+                }
+                Some(Request::Reload) => self.reload(Some(call)),
+                Some(Request::Upgrade) => self.check_upgrade(Some(call)),
+                // The socket answers it.
+                None => {}
+            },
             // A worker that starts does not listen to signals yet.
             Happening::Checked(Ok(())) if self.is_busy() => {
                 self.later(PAUSE, Happening::Checked(Ok(())));
@@ -357,8 +429,10 @@ impl Supervision<'_> {
                     let late: Vec<String> = reload.waits_for.iter().map(u32::to_string).collect();
                     let what =
                         format!("process {} does not read the configuration", late.join(", "));
-                    self.log(Level::Error, "reload-refused", what);
-                    self.finish_reload(Reload { is_refused: true, ..reload });
+                    self.log(Level::Error, "reload-refused", &what);
+                    let mut reload = Reload { is_refused: true, ..reload };
+                    reload.errors.push(what);
+                    self.finish_reload(reload);
                 }
             }
         }
@@ -372,6 +446,7 @@ impl Supervision<'_> {
             return all.for_each(|child| worker_process::signal(child.process, Signal::INT));
         }
         self.is_ending = true;
+        commands::refuse(self.upgrade_call.take(), ENDING);
         notify(self.error_log, &[NotifyState::Stopping]);
         for index in 0..self.children.len() {
             self.dismiss(index);

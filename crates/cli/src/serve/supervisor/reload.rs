@@ -5,23 +5,26 @@ use std::time::Duration;
 use rustix::process::Signal;
 use sd_notify::NotifyState;
 use superpoll_gateway::serve::Server;
+use superpoll_gateway::telemetry::socket::{Call, Outcome};
 use superpoll_gateway::{Config, Level};
 
 use super::super::{
-    change_log, check_keeper, hide_keys, notify, notify_reloading, reloaded, report_warnings,
-    statistics_stay, worker_process,
+    change_log, check_keeper, commands, hide_keys, notify, notify_reloading, reloaded,
+    report_warnings, statistics_stay, worker_process,
 };
-use super::{Happening, Reload, State, Supervision};
+use super::{ENDING, Happening, Reload, State, Supervision};
 
 /// How long workers may take to read a configuration.
 const RELOAD: Duration = Duration::from_secs(30);
 
 impl Supervision<'_> {
     /// Checks the configuration, opens its listeners, and makes the workers read it.
-    pub(super) fn reload(&mut self) {
-        let Some(path) = &self.options.config else { return };
+    pub(super) fn reload(&mut self, call: Option<Call>) {
+        let Some(path) = &self.options.config else {
+            return commands::refuse(call, commands::NO_FILE);
+        };
         if self.is_ending {
-            return;
+            return commands::refuse(call, ENDING);
         }
         notify_reloading(self.error_log);
         let read = || {
@@ -38,12 +41,6 @@ impl Supervision<'_> {
             self.number = self.supervisor.set_configuration(text);
             Ok((config, processes))
         });
-        let mut reload = Reload {
-            number: self.number,
-            waits_for: Vec::new(),
-            is_refused: false,
-            is_followed: false,
-        };
         let (config, processes) = match outcome {
             Ok(read) => read,
             Err(error) => {
@@ -53,13 +50,33 @@ impl Supervision<'_> {
                 if let Some(reload) = &mut self.reload {
                     reload.is_followed = true;
                 }
-                return self.error_log.write(&reloaded(path, &Err(error)));
+                let outcome = Err(error);
+                self.error_log.write(&reloaded(path, &outcome));
+                commands::note_reload(&self.queue, &outcome);
+                return commands::conclude(
+                    call,
+                    outcome
+                        .map(|()| Outcome::default())
+                        .map_err(|error| commands::not_taken_on(&error)),
+                );
             }
         };
+        let mut reload = Reload {
+            number: self.number,
+            waits_for: Vec::new(),
+            is_refused: false,
+            is_followed: false,
+            // The workers read this one in place of the one that is still under way.
+            calls: self.reload.take().map_or_else(Vec::new, |before| before.calls),
+            told: commands::taken_on(path, &config),
+            errors: Vec::new(),
+        };
+        reload.calls.extend(call);
         change_log(self.error_log, &config);
         report_warnings(self.error_log, &config);
         let place = self.options.stats.as_ref().unwrap_or(&config.server.stats).clone();
         let subject = self.supervisor.subject(self.backend, self.handle.clone());
+        let subject = subject.with_commands(self.queue.sender());
         if let Err(error) = self.statistics.change(place, subject) {
             self.error_log.write(&statistics_stay(&*error));
         }
@@ -102,9 +119,10 @@ impl Supervision<'_> {
 
     /// Notes that a process has read the configuration of a number, or has ended.
     pub(super) fn has_reloaded(&mut self, process: u32, number: u64, outcome: Result<(), String>) {
-        if let Err(error) = &outcome {
-            let message =
-                format!("process {process}: {error}\nit goes on with the previous configuration");
+        let refusal = outcome.err().map(|error| {
+            format!("process {process}: {error}\nit goes on with the previous configuration")
+        });
+        if let Some(message) = &refusal {
             self.log(Level::Error, "reload-refused", message);
         }
         let Some(reload) = self.reload.as_mut().filter(|reload| reload.number == number) else {
@@ -112,7 +130,8 @@ impl Supervision<'_> {
         };
         if reload.waits_for.contains(&process) {
             reload.waits_for.retain(|other| *other != process);
-            reload.is_refused |= outcome.is_err();
+            reload.is_refused |= refusal.is_some();
+            reload.errors.extend(refusal);
         }
         if let Some(reload) = self.reload.take_if(|reload| reload.waits_for.is_empty()) {
             self.finish_reload(reload);
@@ -124,6 +143,16 @@ impl Supervision<'_> {
         self.supervisor.note_reload(!reload.is_refused);
         if reload.is_followed {
             self.supervisor.note_reload(false);
+        }
+        let outcome = match reload.is_refused {
+            true => Err(reload.errors.join("\n")),
+            false => Ok(reload.told),
+        };
+        if !reload.is_followed {
+            commands::note_reload(&self.queue, &outcome.as_ref().map(drop).map_err(Clone::clone));
+        }
+        for call in reload.calls {
+            commands::conclude(Some(call), outcome.clone());
         }
         // A refusal was logged when it came.
         if let (Some(path), false) = (&self.options.config, reload.is_refused) {

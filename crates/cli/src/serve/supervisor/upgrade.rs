@@ -6,12 +6,13 @@ use std::process::Command;
 use std::time::Duration;
 
 use superpoll_gateway::Level;
+use superpoll_gateway::telemetry::socket::{Call, UpgradeState};
 use superpoll_rt::time;
 
 use super::super::signals::Signals;
 use super::super::worker_process::{self, replacement};
-use super::super::{change_log, keeper_socket};
-use super::{Child, Happening, State, Supervision};
+use super::super::{change_log, commands, keeper_socket};
+use super::{Child, ENDING, Happening, State, Supervision};
 
 /// How long events from before an upgrade may take to be seen: one wait of the engine.
 const EARLIER: Duration = Duration::from_millis(1);
@@ -31,6 +32,7 @@ impl Supervision<'_> {
             if self.to_replace.is_empty() {
                 let message = "upgraded: all workers are of the new program";
                 self.log(Level::Notice, "upgraded", message);
+                self.note_upgrade(UpgradeState::Done);
             }
             self.replace_next();
         }
@@ -47,7 +49,8 @@ impl Supervision<'_> {
     pub(super) fn give_up_upgrade(&mut self, slot: u32, why: &str) {
         self.to_replace.clear();
         let message = format!("worker {slot}: {why}; the workers before go on");
-        self.log(Level::Error, "upgrade-failed", message);
+        self.log(Level::Error, "upgrade-failed", &message);
+        self.note_upgrade(UpgradeState::Failed(message));
     }
 
     /// Whether workers are about to begin, or to read a configuration.
@@ -56,15 +59,18 @@ impl Supervision<'_> {
     }
 
     /// Checks whether the program can be replaced.
-    pub(super) fn check_upgrade(&mut self) {
+    pub(super) fn check_upgrade(&mut self, call: Option<Call>) {
         if self.is_ending {
-            return;
+            return commands::refuse(call, ENDING);
         }
         if self.is_upgrading || !self.to_replace.is_empty() {
             let why = "not upgrading: an upgrade is under way";
+            commands::refuse(call, why);
             return self.log(Level::Error, "upgrade-refused", why);
         }
         self.is_upgrading = true;
+        self.upgrade_call = call;
+        self.note_upgrade(UpgradeState::UnderWay);
         let passed = self.passed.clone();
         let checks =
             async move { Happening::Checked(worker_process::check_replacement(&passed).await) };
@@ -73,7 +79,10 @@ impl Supervision<'_> {
 
     pub(super) fn upgrade_failed(&mut self, error: &str) {
         self.is_upgrading = false;
-        self.log(Level::Error, "upgrade-failed", format!("not upgrading: {error}"));
+        let why = format!("not upgrading: {error}");
+        self.log(Level::Error, "upgrade-failed", &why);
+        commands::refuse(self.upgrade_call.take(), &why);
+        self.note_upgrade(UpgradeState::Failed(why));
     }
 
     /// Replaces the program in this process. Returns if that fails, or if something else was first,
@@ -91,6 +100,8 @@ impl Supervision<'_> {
         };
         let program = command.get_program().display();
         self.log(Level::Notice, "upgrading", format!("upgrading: {program} takes over"));
+        // Answers that are on their way would be lost with this program.
+        self.queue.written().await;
         // From here on signals wait for the new program, in this thread: the one that writes the log
         // has ended before. What has happened until now would be lost with this program.
         self.error_log.close();
@@ -105,7 +116,8 @@ impl Supervision<'_> {
             Ok(earlier) => {
                 self.take(earlier)?;
                 self.is_upgrading = false;
-                self.check_upgrade();
+                let call = self.upgrade_call.take();
+                self.check_upgrade(call);
             }
             Err(error) => self.upgrade_failed(&error),
         }

@@ -1,8 +1,19 @@
 //! A client of the statistics socket: the lines that it is sent, and the lines that it may send.
+//!
+//! ```text
+//!           at most CLIENTS                         a line with a command
+//! accepted ----------------> sent snapshots --------------------------------> answered, and ends
+//!     |  more than that                              a line with a command         ^
+//!     +----------------> not sent snapshots for COMMAND_WAIT ----------------------+
+//! ```
+//!
+//! So a command is answered though there are as many viewers as there may be, and a client that
+//! sends no command is refused a moment later.
 
 use std::cell::Cell;
 use std::io;
 use std::net::Shutdown;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,17 +21,26 @@ use std::time::{Duration, Instant};
 use futures_lite::future::or;
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use rustix::process::geteuid;
-use serde::Serialize;
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
 use socket2::SockRef;
 use superpoll_rt::net::unix::UnixStream;
 use superpoll_rt::time;
 
+use super::answer;
 use super::collector::Collector;
+use super::command::{COMMAND_PROTOCOL, Command, CommandRequest};
 use super::snapshot::{Failure, INTERVALS, Request, SCHEMA};
 use super::subject::Subject;
 
-/// The most clients at a time.
+/// The most clients at a time that are sent snapshots.
 pub const CLIENTS: usize = 8;
+
+/// The most further clients at a time: they are there for a command only.
+const COMMANDS: usize = 8;
+
+/// How long such a client may take to send its command.
+const COMMAND_WAIT: Duration = Duration::from_secs(1);
 
 /// The time from one snapshot to the next, unless the client asks for another, in milliseconds.
 const INTERVAL: u64 = 1000;
@@ -46,26 +66,63 @@ impl Drop for ClientSlot {
     }
 }
 
-/// Sends snapshots to a client until it goes, or answers with the mistake in its line.
+/// The reason for which a client is sent no more snapshots.
+#[derive(PartialEq, Eq, Debug)]
+enum End {
+    /// A mistake of the client.
+    Mistake(String),
+    /// A command, or the mistake in it.
+    Command(Result<Command, String>),
+}
+
+/// Sends snapshots to a client until it goes or gives a command, or answers with the mistake in its
+/// line.
 pub(super) async fn serve(stream: UnixStream, subject: Arc<Subject>, clients: Rc<Cell<usize>>) {
     // Only a hint: with more room the server notices a slow client later.
     let _ = SockRef::from(&stream).set_send_buffer_size(ROOM);
     clients.set(clients.get() + 1);
     let slot = ClientSlot(clients);
-    let error = if slot.0.get() > CLIENTS {
-        format!("there are {CLIENTS} clients already, expected to be tried again later")
+    let mut lines = Lines::default();
+    let ended = if slot.0.get() > CLIENTS + COMMANDS {
+        Ok(End::Mistake(full()))
     } else if !is_own(&stream) {
-        "this process is another user's".to_owned()
+        Ok(End::Mistake("this process is another user's".to_owned()))
+    } else if slot.0.get() > CLIENTS {
+        await_command(&stream, &mut lines).await
     } else {
-        match send_snapshots(&stream, subject).await {
-            Ok(error) => error,
-            // The client has gone, or does not read.
-            Err(_) => return,
-        }
+        send_snapshots(&stream, &mut lines, subject.clone()).await
     };
-    if write(&stream, &Failure { schema: SCHEMA, error }).await.is_ok() {
+    let written = match ended {
+        Ok(End::Mistake(error)) => write(&stream, &Failure { schema: SCHEMA, error }).await,
+        Ok(End::Command(command)) => {
+            // A client that goes is not waited for.
+            let goes = async {
+                while lines.next(&stream).await.is_ok() {}
+                Err(io::ErrorKind::UnexpectedEof.into())
+            };
+            or(answer::answer(&stream, &subject, command), goes).await
+        }
+        // The client has gone, or does not read.
+        Err(_) => return,
+    };
+    if written.is_ok() {
         drain(&stream).await;
     }
+}
+
+fn full() -> String {
+    format!("there are {CLIENTS} clients already, expected to be tried again later")
+}
+
+/// Waits for the command of a client that is sent no snapshots.
+async fn await_command(stream: &UnixStream, lines: &mut Lines) -> io::Result<End> {
+    let Ok(line) = time::timeout(COMMAND_WAIT, lines.next(stream)).await else {
+        return Ok(End::Mistake(full()));
+    };
+    Ok(match read_line(line?) {
+        Ok(_) => End::Mistake(full()),
+        Err(end) => end,
+    })
 }
 
 /// Reads the bytes that are still on their way, so that the client sees an end and no reset.
@@ -89,57 +146,138 @@ fn is_own(stream: &UnixStream) -> bool {
     stream.peer_credentials().is_ok_and(|peer| peer.uid == user || peer.uid == 0)
 }
 
-async fn write(mut stream: &UnixStream, what: &impl Serialize) -> io::Result<()> {
+pub(super) async fn write(mut stream: &UnixStream, what: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(what)?;
     line.push(b'\n');
     time::timeout(PATIENCE, stream.write_all(&line)).await?
 }
 
-/// Sends snapshots for as long as nothing is wrong.
-async fn send_snapshots(stream: &UnixStream, subject: Arc<Subject>) -> io::Result<String> {
+/// Sends snapshots until there is a command or a mistake.
+async fn send_snapshots(
+    stream: &UnixStream,
+    lines: &mut Lines,
+    subject: Arc<Subject>,
+) -> io::Result<End> {
     let mut look = Collector::new(subject);
-    let mut lines = Lines::default();
-    let mut interval = INTERVAL;
+    let mut requests = Requests { interval: INTERVAL, lines: 0 };
     loop {
         let began = Instant::now();
-        let mut snapshot = look.take().await;
-        snapshot.interval_ms = interval;
-        write(stream, &snapshot).await?;
-        let mut lines_read = 0;
-        loop {
-            let next = began + Duration::from_millis(interval);
-            let waits = async {
-                time::sleep_until(next).await;
-                Ok(None)
-            };
-            let reads = async { lines.next(stream).await.map(Some) };
-            let Some(line) = or(waits, reads).await? else { break };
-            lines_read += 1;
-            if lines_read > LINES {
-                return Ok(format!("more than {LINES} lines came before a snapshot was due"));
+        requests.lines = 0;
+        let mut snapshot = {
+            // Engines may take their time, and a command does not wait for them.
+            let mut taken = pin!(look.take());
+            loop {
+                match requests.read_until(stream, lines, taken.as_mut()).await? {
+                    Read::Ready(snapshot) => break snapshot,
+                    Read::Interval => {}
+                    Read::End(end) => return Ok(end),
+                }
             }
-            match requested_interval(line) {
-                Ok(requested_interval) => interval = requested_interval,
-                Err(error) => return Ok(error),
+        };
+        snapshot.interval_ms = requests.interval;
+        write(stream, &snapshot).await?;
+        loop {
+            let next = pin!(time::sleep_until(began + Duration::from_millis(requests.interval)));
+            match requests.read_until(stream, lines, next).await? {
+                Read::Ready(()) => break,
+                Read::Interval => {}
+                Read::End(end) => return Ok(end),
             }
         }
     }
 }
 
-/// Returns the interval that a line asks for; a line is `None` if it is too long.
-fn requested_interval(line: Option<Vec<u8>>) -> Result<u64, String> {
+/// The requests of a client.
+struct Requests {
+    /// The time from one snapshot to the next, in milliseconds.
+    interval: u64,
+    /// How many lines have come since the last snapshot.
+    lines: u32,
+}
+
+/// The first of two events.
+enum Read<T> {
+    /// The awaited one.
+    Ready(T),
+    /// The client has asked for another interval.
+    Interval,
+    End(End),
+}
+
+impl Requests {
+    /// Reads a line, unless something else is ready first. Lines come before: snapshots may take
+    /// longer than the interval.
+    async fn read_until<T>(
+        &mut self,
+        stream: &UnixStream,
+        lines: &mut Lines,
+        ready: Pin<&mut impl Future<Output = T>>,
+    ) -> io::Result<Read<T>> {
+        let reads = async { lines.next(stream).await.map(Err) };
+        let line = match or(reads, async { Ok(Ok(ready.await)) }).await? {
+            Ok(ready) => return Ok(Read::Ready(ready)),
+            Err(line) => line,
+        };
+        self.lines += 1;
+        if self.lines > LINES {
+            let what = format!("more than {LINES} lines came before a snapshot was due");
+            return Ok(Read::End(End::Mistake(what)));
+        }
+        Ok(match read_line(line) {
+            Ok(interval) => {
+                self.interval = interval;
+                Read::Interval
+            }
+            Err(end) => Read::End(end),
+        })
+    }
+}
+
+/// The fields by which a command is told from an interval.
+#[derive(Deserialize)]
+struct Envelope {
+    command: Option<IgnoredAny>,
+    protocol: Option<u32>,
+}
+
+/// Returns the interval that a line asks for, or else why there are no more snapshots; a line is
+/// `None` if it is too long.
+fn read_line(line: Option<Vec<u8>>) -> Result<u64, End> {
     let (least, most) = (INTERVALS.start(), INTERVALS.end());
     let expected = format!("expected {{\"interval_ms\": N}} with N from {least} to {most}");
     let Some(line) = line else {
-        return Err(format!("the line has more than {LINE} bytes, {expected}"));
+        let what = format!("the line has more than {LINE} bytes, {expected}");
+        return Err(End::Mistake(what));
     };
+    if let Ok(Envelope { command: Some(_), protocol }) = serde_json::from_slice(&line) {
+        return Err(End::Command(read_command(&line, protocol)));
+    }
     match serde_json::from_slice::<Request>(&line) {
         Ok(Request { interval_ms }) if INTERVALS.contains(&interval_ms) => Ok(interval_ms),
         Ok(Request { interval_ms }) => {
-            Err(format!("the interval is {interval_ms} milliseconds, {expected}"))
+            Err(End::Mistake(format!("the interval is {interval_ms} milliseconds, {expected}")))
         }
-        Err(error) => Err(format!("the line cannot be read ({error}), {expected}")),
+        Err(error) => Err(End::Mistake(format!("the line cannot be read ({error}), {expected}"))),
     }
+}
+
+/// Returns the command of a line. Commands of another version may have another form.
+fn read_command(line: &[u8], protocol: Option<u32>) -> Result<Command, String> {
+    match protocol {
+        Some(COMMAND_PROTOCOL) => {}
+        Some(other) => {
+            return Err(format!(
+                "the command is of version {other}, and this server knows version {COMMAND_PROTOCOL}"
+            ));
+        }
+        None => {
+            return Err(format!(
+                "the command has no version, expected \"protocol\": {COMMAND_PROTOCOL}"
+            ));
+        }
+    }
+    let read = serde_json::from_slice::<CommandRequest>(line);
+    read.map(|read| read.command).map_err(|error| format!("the command cannot be read ({error})"))
 }
 
 /// The lines of a client.
@@ -175,8 +313,8 @@ impl Lines {
 mod tests {
     use super::*;
 
-    fn request(line: &str) -> Result<u64, String> {
-        requested_interval(Some(line.as_bytes().to_vec()))
+    fn request(line: &str) -> Result<u64, End> {
+        read_line(Some(line.as_bytes().to_vec()))
     }
 
     #[test]
@@ -194,9 +332,41 @@ mod tests {
             ("\u{0}", "cannot be read"),
             ("GET / HTTP/1.1", "expected {\"interval_ms\": N} with N from 50 to 60000"),
         ] {
-            let error = request(bad).unwrap_err();
+            let Err(End::Mistake(error)) = request(bad) else { panic!("{bad:?} was taken") };
             assert!(error.contains(said) && error.lines().count() == 1, "{bad:?}: {error}");
         }
-        assert!(requested_interval(None).unwrap_err().contains("more than 256 bytes"));
+        let Err(End::Mistake(error)) = read_line(None) else { panic!("it was taken") };
+        assert!(error.contains("more than 256 bytes"));
+    }
+
+    #[test]
+    fn a_command_needs_its_version_and_nothing_else() {
+        let command = |line: &str| match request(line) {
+            Err(End::Command(command)) => command,
+            other => panic!("{line} is no command, but {other:?}"),
+        };
+        for known in [Command::Reload, Command::Upgrade, Command::Drain, Command::Status] {
+            let line = format!("{{\"command\":\"{}\",\"protocol\":1}}", known.name());
+            assert_eq!(command(&line), Ok(known));
+        }
+        for (bad, said) in [
+            ("{\"command\":\"reload\"}", "no version, expected \"protocol\": 1"),
+            (
+                "{\"command\":\"reload\",\"protocol\":2}",
+                "version 2, and this server knows version 1",
+            ),
+            (
+                "{\"command\":{\"x\":1},\"protocol\":2}",
+                "version 2, and this server knows version 1",
+            ),
+            (
+                "{\"command\":\"dance\",\"protocol\":1}",
+                "unknown variant `dance`, expected one of `reload`",
+            ),
+            ("{\"command\":\"reload\",\"protocol\":1,\"more\":2}", "unknown field `more`"),
+        ] {
+            let error = command(bad).unwrap_err();
+            assert!(error.contains(said) && error.lines().count() == 1, "{bad:?}: {error}");
+        }
     }
 }

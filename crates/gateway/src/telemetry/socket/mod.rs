@@ -1,5 +1,5 @@
 //! The statistics socket: the activity of the engines of a process, for monitoring programs, as
-//! lines of JSON.
+//! lines of JSON, and commands to it.
 //!
 //! It is a Unix-domain stream socket that only the same user can open. A client that connects is
 //! sent a [`Snapshot`] at once and another in each interval, an object a line. The client may set
@@ -11,7 +11,7 @@
 //!
 //! from 50 to 60,000; the default is 1,000. A line that says anything else is answered with a line
 //! that has `error`, and the end of the connection; a client that ends its direction ends both.
-//! There are eight clients at most. A client that does not read a snapshot within two seconds is
+//! There are eight such clients at most. A client that does not read a snapshot within two seconds is
 //! dropped: unread bytes stay in the kernel, so that no client can make a server grow.
 //!
 //! The first engine watches the socket, as one more idle descriptor, and while no client is
@@ -21,11 +21,20 @@
 //! before it has answered. While a client is connected, engines time their turns
 //! [precisely](superpoll_rt::Handle::watch_turns).
 //!
-//! `path` has the path of the socket, `collector` asks the engines, `client` talks to one client.
+//! A client that sends a [`CommandRequest`] in place of an interval is sent the [`Reply`] of the
+//! program, which takes the commands from a [`CommandQueue`]. There may be eight further clients that
+//! do so, whether or not there are eight viewers.
+//!
+//! `path` has the path of the socket, `collector` asks the engines, `client` talks to one client,
+//! `command` has the forms of commands and answers, `queue` takes commands to the program, and
+//! `answer` answers them.
 
+mod answer;
 mod client;
 mod collector;
+mod command;
 mod path;
+mod queue;
 mod snapshot;
 mod subject;
 
@@ -45,7 +54,12 @@ use superpoll_rt::{spawn, time};
 
 pub use client::CLIENTS;
 pub(crate) use collector::Kept;
+pub use command::{
+    Answer, COMMAND_PROTOCOL, Command, CommandRequest, EngineStatus, Facts, LastReload, Outcome,
+    Progress, Reply, ServerState, Status, UpgradeState, WorkerStatus, seconds_now,
+};
 pub use path::{ProcessSocket, SocketPath, list, of_process};
+pub use queue::{Call, CommandQueue, CommandSender};
 pub use snapshot::{
     Connections, Costs, Engine, Failure, INTERVALS, PlacementCosts, Request, SCHEMA, Set, Snapshot,
     Turn,

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use superpoll_rt::Handle;
 
+use super::queue::CommandSender;
 use crate::processes::Workers;
 use crate::telemetry::counters::EngineCounters;
 
@@ -16,6 +17,7 @@ pub struct Subject {
     pub(super) handle: Handle,
     pub(super) started: Instant,
     pub(super) engines: Engines,
+    pub(super) commands: Option<CommandSender>,
 }
 
 /// Where the engines are.
@@ -39,7 +41,7 @@ impl Subject {
         connections: impl Fn() -> u64 + Send + Sync + 'static,
     ) -> Subject {
         let engines = Engines::Here { counters, connections: Box::new(connections) };
-        Subject { program, backend, handle, started: Instant::now(), engines }
+        Subject { program, backend, handle, started: Instant::now(), engines, commands: None }
     }
 
     /// Creates the subject of a supervisor: the engines of its workers.
@@ -50,7 +52,13 @@ impl Subject {
         workers: Workers,
     ) -> Subject {
         let engines = Engines::There(workers);
-        Subject { program, backend, handle, started: Instant::now(), engines }
+        Subject { program, backend, handle, started: Instant::now(), engines, commands: None }
+    }
+
+    /// Passes the commands of clients on. Without this they are refused.
+    #[must_use]
+    pub fn with_commands(self, commands: CommandSender) -> Subject {
+        Subject { commands: Some(commands), ..self }
     }
 }
 

@@ -12,7 +12,7 @@ fn is_obeyed(character: char) -> bool {
 }
 
 /// Returns the text with an escape in place of each character that a terminal obeys.
-pub(super) fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for character in text.chars() {
         if is_obeyed(character) {
@@ -24,14 +24,27 @@ pub(super) fn printable(text: &str) -> String {
     shown
 }
 
-/// Applies the same to all texts of a value, names of fields included.
-pub(super) fn printable_value(value: Value) -> Value {
+/// Returns the same of a text that may have several lines, which stay lines.
+pub(crate) fn printable_lines(text: &str) -> String {
+    let lines: Vec<String> = text.lines().map(printable).collect();
+    lines.join("\n")
+}
+
+/// Applies [`printable`] to all texts of a value, names of fields included.
+pub(crate) fn printable_value(value: Value) -> Value {
+    map_texts(value, printable)
+}
+
+/// Applies a function to all texts of a value, names of fields included.
+pub(crate) fn map_texts(value: Value, map: fn(&str) -> String) -> Value {
     match value {
-        Value::String(text) => Value::String(printable(&text)),
-        Value::Array(all) => Value::Array(all.into_iter().map(printable_value).collect()),
+        Value::String(text) => Value::String(map(&text)),
+        Value::Array(all) => {
+            Value::Array(all.into_iter().map(|value| map_texts(value, map)).collect())
+        }
         Value::Object(fields) => {
             let fields = fields.into_iter();
-            let fields = fields.map(|(name, value)| (printable(&name), printable_value(value)));
+            let fields = fields.map(|(name, value)| (map(&name), map_texts(value, map)));
             Value::Object(fields.collect())
         }
         other => other,
@@ -39,7 +52,7 @@ pub(super) fn printable_value(value: Value) -> Value {
 }
 
 /// Returns a line of JSON with the same meaning, without any character that a terminal obeys.
-pub(super) fn printable_json(line: &[u8]) -> Vec<u8> {
+pub(crate) fn printable_json(line: &[u8]) -> Vec<u8> {
     let mut shown = String::with_capacity(line.len());
     for character in String::from_utf8_lossy(line).chars() {
         match character {
@@ -67,6 +80,8 @@ mod tests {
         let shown = printable(EVIL);
         assert!(shown.starts_with("a\\u{1b}]0;x\\u{7}\\u{1b}[2J\\u{d}\\u{a}\\u{9b}5m"), "{shown}");
         assert!(!shown.contains(is_obeyed), "{shown:?}");
+        let lines = printable_lines("a\u{1b}[2J\nb\r\nc\rd\n");
+        assert_eq!(lines, "a\\u{1b}[2J\nb\nc\\u{d}d");
     }
 
     #[test]

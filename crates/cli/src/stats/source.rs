@@ -1,11 +1,12 @@
-//! The observed process: finding its socket, and reading its snapshots.
+//! Another process: finding its statistics socket, and reading its lines.
 
 use std::error::Error;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use superpoll_gateway::telemetry::socket::{self, Failure, Request, SCHEMA, Snapshot};
 use superpoll_rt::net::unix::UnixStream;
 
@@ -16,7 +17,7 @@ const LONGEST: usize = 4 << 20;
 
 /// The reason why there is nothing more to show.
 #[derive(Debug)]
-pub(super) enum End {
+pub(crate) enum End {
     /// The process has closed the connection.
     Ended,
     /// An error, in words.
@@ -36,7 +37,7 @@ impl Error for End {}
 
 /// Returns the path of the socket that the user means: by a process's number, a path, or the only
 /// one there is.
-pub(super) fn locate(meant: Option<&str>) -> Result<PathBuf, String> {
+pub(crate) fn locate(meant: Option<&str>) -> Result<PathBuf, String> {
     let Some(meant) = meant else { return only(&socket::list()) };
     match meant.parse() {
         Ok(process) => socket::of_process(process).ok_or_else(|| {
@@ -65,7 +66,7 @@ fn only(found: &[socket::ProcessSocket]) -> Result<PathBuf, String> {
 }
 
 /// A connection to a statistics socket.
-pub(super) struct Source {
+pub(crate) struct Source {
     stream: UnixStream,
     path: PathBuf,
     read: Vec<u8>,
@@ -81,7 +82,7 @@ struct Version {
 
 impl Source {
     /// Connects to the statistics socket at a path.
-    pub(super) async fn connect(path: &Path) -> Result<Source, End> {
+    pub(crate) async fn connect(path: &Path) -> Result<Source, End> {
         let failed = |error: std::io::Error| {
             End::Wrong(format!("connecting to the statistics socket {}: {error}", path.display()))
         };
@@ -89,10 +90,20 @@ impl Source {
         Ok(Source { stream, path: path.to_path_buf(), read: Vec::new(), searched: 0 })
     }
 
+    /// Returns the number of the process at the other end, if it can be seen from here.
+    pub(crate) fn process(&self) -> Option<u32> {
+        let peer = self.stream.peer_credentials().ok()?;
+        u32::try_from(peer.pid).ok().filter(|number| *number > 0)
+    }
+
     /// Requests another interval.
-    pub(super) async fn ask(&mut self, interval_ms: u64) -> Result<(), End> {
-        let mut line = serde_json::to_vec(&Request { interval_ms })
-            .map_err(|error| End::Wrong(error.to_string()))?;
+    pub(crate) async fn ask(&mut self, interval_ms: u64) -> Result<(), End> {
+        self.say(&Request { interval_ms }).await
+    }
+
+    /// Sends a line.
+    pub(crate) async fn say(&mut self, line: &impl Serialize) -> Result<(), End> {
+        let mut line = serde_json::to_vec(line).map_err(|error| End::Wrong(error.to_string()))?;
         line.push(b'\n');
         // A process that has closed the connection may have sent the reason.
         let _ = self.stream.write_all(&line).await;
@@ -100,7 +111,7 @@ impl Source {
     }
 
     /// Returns the next line. Nothing is lost if this is dropped.
-    pub(super) async fn line(&mut self) -> Result<Vec<u8>, End> {
+    pub(crate) async fn line(&mut self) -> Result<Vec<u8>, End> {
         loop {
             let new = &self.read[self.searched..];
             if let Some(end) = new.iter().position(|&byte| byte == b'\n') {
@@ -129,13 +140,25 @@ impl Source {
     }
 
     /// Returns the next snapshot.
-    pub(super) async fn next(&mut self) -> Result<Snapshot, End> {
+    pub(crate) async fn next(&mut self) -> Result<Snapshot, End> {
         let line = self.line().await?;
         self.understand(&line)
     }
 
     /// Decodes a line.
-    pub(super) fn understand(&self, line: &[u8]) -> Result<Snapshot, End> {
+    pub(crate) fn understand(&self, line: &[u8]) -> Result<Snapshot, End> {
+        let value = self.value(line)?;
+        if let Ok(Failure { error, .. }) = serde_json::from_slice(line) {
+            return Err(self.wrong(&error));
+        }
+        // The process that listens there may not be the expected one, and all texts are shown in a
+        // terminal.
+        serde_json::from_value(printable_value(value))
+            .map_err(|error| self.wrong(&format!("its statistics cannot be read: {error}")))
+    }
+
+    /// Decodes a line of any kind, if it is of this version.
+    pub(crate) fn value(&self, line: &[u8]) -> Result<Value, End> {
         match serde_json::from_slice::<Version>(line) {
             Ok(Version { schema: SCHEMA }) => {}
             Ok(Version { schema }) => {
@@ -147,19 +170,12 @@ impl Source {
             }
             Err(error) => return Err(self.wrong(&format!("it sends no statistics: {error}"))),
         }
-        if let Ok(Failure { error, .. }) = serde_json::from_slice(line) {
-            return Err(self.wrong(&error));
-        }
-        // The process that listens there may not be the expected one, and all texts are shown in a
-        // terminal.
-        let value = serde_json::from_slice(line).map(printable_value);
-        value
-            .and_then(serde_json::from_value)
+        serde_json::from_slice(line)
             .map_err(|error| self.wrong(&format!("its statistics cannot be read: {error}")))
     }
 
     /// Returns an error whose words may come in part from the other process.
-    fn wrong(&self, what: &str) -> End {
+    pub(crate) fn wrong(&self, what: &str) -> End {
         let what = format!("reading from the statistics socket {}: {what}", self.path.display());
         End::Wrong(printable(&what))
     }

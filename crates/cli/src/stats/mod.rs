@@ -1,4 +1,8 @@
-//! The statistics socket of a server or a proxy.
+//! The statistics socket of a server or a proxy: its own one (here), and that of another process
+//! (`source`).
+
+pub(crate) mod printable;
+pub(crate) mod source;
 
 use std::error::Error;
 

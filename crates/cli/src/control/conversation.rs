@@ -1,0 +1,81 @@
+//! A command to a server by its statistics socket, and the answers.
+
+use std::path::Path;
+
+use serde_json::Value;
+use superpoll_gateway::telemetry::socket::{COMMAND_PROTOCOL, Command, CommandRequest, Reply};
+
+use super::process::Process;
+use crate::stats::printable::{map_texts, printable_lines};
+use crate::stats::source::{End, Source};
+
+/// A connection on which a command was sent.
+pub(super) struct Conversation {
+    source: Source,
+    command: Command,
+    /// The process that answers.
+    pub process: Option<Process>,
+    /// The version of a program that sends statistics, which it does before it reads a command.
+    version: Option<String>,
+}
+
+/// The signal that makes an older server do the same.
+fn signal(command: Command) -> Option<&'static str> {
+    match command {
+        Command::Reload => Some("HUP"),
+        Command::Upgrade => Some("USR2"),
+        Command::Drain => Some("TERM"),
+        Command::Status => None,
+    }
+}
+
+impl Conversation {
+    /// Sends a command to the server that listens at a path.
+    pub(super) async fn begin(path: &Path, command: Command) -> Result<Conversation, End> {
+        let mut source = Source::connect(path).await?;
+        let process = source.process().map(Process::new);
+        source.say(&CommandRequest { command, protocol: COMMAND_PROTOCOL }).await?;
+        Ok(Conversation { source, command, process, version: None })
+    }
+
+    /// Returns the next answer, passing over statistics. Nothing is lost if this is dropped.
+    pub(super) async fn next(&mut self) -> Result<Reply, End> {
+        loop {
+            let line = self.source.line().await?;
+            let value = map_texts(self.source.value(&line)?, printable_lines);
+            let text = |name: &str| Some(value.get(name)?.as_str()?.to_owned());
+            match (value.get("protocol").and_then(Value::as_u64), text("error")) {
+                (None, None) => self.version = Some(text("version").unwrap_or_default()),
+                (None, Some(error)) => return Err(self.refused(&error)),
+                (Some(protocol), _) if protocol != u64::from(COMMAND_PROTOCOL) => {
+                    let what = format!(
+                        "it answers in version {protocol}, and this program knows version \
+                         {COMMAND_PROTOCOL}; use the `superpoll` of that process"
+                    );
+                    return Err(self.source.wrong(&what));
+                }
+                (Some(_), _) => {
+                    let read = serde_json::from_value(value);
+                    return read.map_err(|error| {
+                        self.source.wrong(&format!("its answer cannot be read: {error}"))
+                    });
+                }
+            }
+        }
+    }
+
+    /// Returns the meaning of an error that is no answer to a command.
+    fn refused(&self, error: &str) -> End {
+        let Some(version) = &self.version else { return self.source.wrong(error) };
+        // It has sent statistics, and has taken the command for a wrong interval.
+        let (name, process) = (self.command.name(), self.process.as_ref());
+        let number = process.map_or_else(|| "PID".to_owned(), |process| process.number.to_string());
+        let instead = match signal(self.command) {
+            Some(signal) => format!("use kill -{signal} {number}"),
+            None => format!("use superpoll top {number}"),
+        };
+        End::Wrong(format!(
+            "process {number} is superpoll {version}, which does not know the command {name}; {instead}"
+        ))
+    }
+}

@@ -1,0 +1,42 @@
+//! `superpoll drain`.
+
+use std::cell::RefCell;
+use std::error::Error;
+use std::path::Path;
+
+use superpoll_gateway::telemetry::socket::{Answer, Command};
+
+use super::{Progress, converse, say, unexpected};
+use crate::stats::source::End;
+
+fn open(connections: u64) -> String {
+    match connections {
+        1 => "1 connection is open".to_owned(),
+        connections => format!("{connections} connections are open"),
+    }
+}
+
+/// Ends a server, and prints how many connections it still has until its process has ended.
+pub(super) async fn drain(path: &Path, progress: &RefCell<Progress>) -> Result<(), Box<dyn Error>> {
+    let (mut conversation, reply) = converse(path, Command::Drain, progress).await?;
+    let Answer::Done(_) = &reply.answer else { return Err(unexpected(&reply)) };
+    let mut known = None;
+    loop {
+        match conversation.next().await {
+            Ok(reply) => {
+                let Answer::Progress(now) = &reply.answer else { return Err(unexpected(&reply)) };
+                if known.replace(now.connections) != Some(now.connections) {
+                    let line = open(now.connections);
+                    say(&format!("process {}: {line}", reply.process))?;
+                    progress.borrow_mut().last = Some(line);
+                }
+            }
+            Err(End::Ended) => break,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if let Some(process) = &conversation.process {
+        process.ended().await;
+    }
+    say(&format!("process {} has ended", reply.process))
+}

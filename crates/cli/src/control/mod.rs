@@ -1,0 +1,175 @@
+//! `superpoll reload`, `upgrade`, `drain` and `status`: commands to a running server.
+//!
+//! Each sends a command to the [statistics socket](superpoll_gateway::telemetry::socket) of the
+//! server, which does the same as for SIGHUP, SIGUSR2 or SIGTERM, and waits for the outcome. A signal
+//! has no outcome: a mistake in a file is in the log only, and the program that sent the signal has
+//! ended by then.
+//!
+//! A connection that ends without an answer has one of two reasons. Either the process has ended,
+//! which `process` sees. Or the program of a supervisor was replaced in its process: then its
+//! socket is back in a moment, and the command is repeated (`reload`, `drain`), or the outcome is
+//! asked for (`upgrade`).
+
+mod conversation;
+mod drain;
+mod process;
+mod reload;
+mod status;
+mod target;
+mod upgrade;
+
+use std::cell::RefCell;
+use std::error::Error;
+use std::io::{Write, stdout};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use superpoll::BackendKind;
+use superpoll_gateway::telemetry::socket::{Answer, Command, Reply};
+use superpoll_rt::{Runtime, time};
+
+use crate::stats::source::End;
+use conversation::Conversation;
+use process::Process;
+
+pub(crate) use status::{StatusOptions, run as status};
+
+/// The time between two attempts to reach a server whose program is replaced.
+const AGAIN: Duration = Duration::from_millis(50);
+
+/// Options of `reload`, `upgrade` and `drain`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Options {
+    /// A server by the number of its process, or by the path of its statistics socket [default: the
+    /// only one of this user]
+    #[arg(value_name = "PID|PATH")]
+    pub of: Option<String>,
+    /// How long to wait for the outcome [default: 60 for reload, 300 for upgrade, as long as it takes
+    /// for drain]
+    #[arg(long, value_name = "SECONDS", value_parser = crate::proxy::seconds)]
+    pub timeout: Option<Duration>,
+}
+
+/// The server, as far as it is known.
+#[derive(Default)]
+struct Progress {
+    path: PathBuf,
+    process: Option<u32>,
+    /// The last that was heard of it.
+    last: Option<String>,
+}
+
+impl Progress {
+    fn subject(&self) -> String {
+        match self.process {
+            Some(process) => format!("process {process}"),
+            None => format!("the process at {}", self.path.display()),
+        }
+    }
+}
+
+/// Carries out `reload`, `upgrade` or `drain`.
+pub(crate) fn run(command: Command, options: &Options) -> Result<(), Box<dyn Error>> {
+    let limit = options.timeout.or(match command {
+        Command::Reload => Some(Duration::from_secs(60)),
+        Command::Upgrade => Some(Duration::from_secs(300)),
+        Command::Drain | Command::Status => None,
+    });
+    within(limit, async |progress| {
+        let path = &target::locate(options.of.as_deref(), command).await?;
+        progress.borrow_mut().path.clone_from(path);
+        match command {
+            Command::Reload => reload::reload(path, progress).await,
+            Command::Upgrade => upgrade::upgrade(path, progress).await,
+            Command::Drain => drain::drain(path, progress).await,
+            Command::Status => status::print(path, false, progress).await,
+        }
+    })
+}
+
+/// Runs until a time is over; then the error says how far it has come.
+fn within(
+    limit: Option<Duration>,
+    work: impl AsyncFnOnce(&RefCell<Progress>) -> Result<(), Box<dyn Error>>,
+) -> Result<(), Box<dyn Error>> {
+    // A few descriptors: choosing a back-end is not worth the effort.
+    let runtime = Runtime::builder().backend(BackendKind::Epoll).build()?;
+    runtime.try_block_on(async {
+        let progress = RefCell::default();
+        let work = work(&progress);
+        let Some(limit) = limit else { return work.await };
+        match time::timeout(limit, work).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                let progress = progress.borrow();
+                let (subject, seconds) = (progress.subject(), limit.as_secs_f64());
+                let last = progress.last.as_ref().map(|last| format!(" ({last})"));
+                let last = last.unwrap_or_default();
+                Err(format!(
+                    "{subject} is not done within {seconds} s{last}; it goes on, or is stopped"
+                )
+                .into())
+            }
+        }
+    })?
+}
+
+/// Sends a command until it is answered. Returns the answer, and the process that has given it.
+async fn converse(
+    path: &Path,
+    command: Command,
+    progress: &RefCell<Progress>,
+) -> Result<(Conversation, Reply), Box<dyn Error>> {
+    let mut first: Option<Process> = None;
+    loop {
+        match Conversation::begin(path, command).await {
+            Ok(mut conversation) => {
+                let number = conversation.process.as_ref().map(|process| process.number);
+                let known = first.as_ref().map(|process| process.number);
+                if known.is_some() && known != number {
+                    return Err(ended(known).into());
+                }
+                progress.borrow_mut().process = number;
+                match conversation.next().await {
+                    Ok(reply) => return Ok((conversation, reply)),
+                    Err(End::Ended) => first = first.or(conversation.process.take()),
+                    Err(error) => return Err(error.into()),
+                }
+                if first.is_none() {
+                    return Err(ended(None).into());
+                }
+            }
+            Err(error) if first.is_none() => return Err(error.into()),
+            // Its program is being replaced, or it is about to end.
+            Err(_) => {}
+        }
+        if let Some(process) = &first
+            && process.ends_within(AGAIN).await
+        {
+            return Err(ended(Some(process.number)).into());
+        }
+    }
+}
+
+fn ended(process: Option<u32>) -> String {
+    let subject = match process {
+        Some(process) => format!("process {process}"),
+        None => "the server".to_owned(),
+    };
+    format!("{subject} has ended before it has answered")
+}
+
+/// Returns the error for an answer that a command does not have.
+fn unexpected(reply: &Reply) -> Box<dyn Error> {
+    match &reply.answer {
+        Answer::Error(error) => error.as_str().into(),
+        _ => format!("process {} has given an answer to another command", reply.process).into(),
+    }
+}
+
+/// Prints a line at once.
+fn say(line: &str) -> Result<(), Box<dyn Error>> {
+    let mut output = stdout().lock();
+    writeln!(output, "{line}")?;
+    Ok(output.flush()?)
+}

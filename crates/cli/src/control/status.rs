@@ -1,0 +1,194 @@
+//! `superpoll status`.
+
+use std::cell::RefCell;
+use std::error::Error;
+use std::fmt::Write;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use superpoll_gateway::telemetry::socket::{
+    Answer, Command, Reply, ServerState, Status, UpgradeState, seconds_now,
+};
+
+use super::{Progress, converse, say, target, unexpected, within};
+
+/// Options of `status`.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct StatusOptions {
+    /// A server by the number of its process, or by the path of its statistics socket [default: the
+    /// only one of this user]
+    #[arg(value_name = "PID|PATH")]
+    pub of: Option<String>,
+    /// Print an object of JSON in one line
+    #[arg(long)]
+    pub json: bool,
+    /// How long to wait for the answer
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = crate::proxy::seconds)]
+    pub timeout: Duration,
+}
+
+/// Prints the state of a server.
+pub(crate) fn run(options: &StatusOptions) -> Result<(), Box<dyn Error>> {
+    within(Some(options.timeout), async |progress| {
+        let path = &target::locate(options.of.as_deref(), Command::Status).await?;
+        progress.borrow_mut().path.clone_from(path);
+        print(path, options.json, progress).await
+    })
+}
+
+/// Asks for the state, and prints it.
+pub(super) async fn print(
+    path: &Path,
+    is_json: bool,
+    progress: &RefCell<Progress>,
+) -> Result<(), Box<dyn Error>> {
+    let (_, reply) = converse(path, Command::Status, progress).await?;
+    let Answer::Status(status) = &reply.answer else { return Err(unexpected(&reply)) };
+    match is_json {
+        true => say(&serde_json::to_string(&reply)?),
+        false => say(text(&reply, status, seconds_now()).trim_end()),
+    }
+}
+
+fn state(state: ServerState) -> &'static str {
+    match state {
+        ServerState::Starting => "starting",
+        ServerState::Serving => "serving",
+        ServerState::Draining => "draining",
+    }
+}
+
+/// Returns a moment and its age.
+fn moment(at: u64, now: u64) -> String {
+    let date = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(at));
+    let date =
+        date.map_or_else(String::new, |date| humantime::format_rfc3339_seconds(date).to_string());
+    let age = humantime::format_duration(Duration::from_secs(now.saturating_sub(at)));
+    format!("{date}, {age} ago")
+}
+
+/// Returns the state in lines.
+fn text(reply: &Reply, status: &Status, now: u64) -> String {
+    let mut text = String::new();
+    let mut line = |name: &str, value: &str| {
+        let mut name = name;
+        for part in value.lines() {
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "{name:<14}{part}");
+            name = "";
+        }
+    };
+    let Reply { program, version, process, .. } = reply;
+    let facts = &status.facts;
+    line("process", &format!("{process}, superpoll {program} {version}, {}", state(facts.state)));
+    let uptime = Duration::from_secs(Duration::from_nanos(status.uptime_ns).as_secs());
+    line("uptime", &humantime::format_duration(uptime).to_string());
+    if let Some(path) = &facts.configuration {
+        let taken_on = moment(facts.configured_at, now);
+        line("configuration", &format!("{}, taken on {taken_on}", path.display()));
+    }
+    match &facts.reload {
+        None => {}
+        Some(reload) => match &reload.error {
+            None => line("last reload", &format!("a success, {}", moment(reload.at, now))),
+            Some(error) => {
+                line("last reload", &format!("refused, {}\n{error}", moment(reload.at, now)));
+            }
+        },
+    }
+    match &facts.upgrade {
+        None => {}
+        Some(UpgradeState::UnderWay) => line("upgrade", "under way"),
+        Some(UpgradeState::Done) => line("upgrade", "done: this is the new program"),
+        Some(UpgradeState::Failed(why)) => line("upgrade", &format!("failed: {why}")),
+    }
+    line("listeners", &facts.listeners.join("\n"));
+    if let Some(path) = &facts.keeper {
+        line("keeper", &path.display().to_string());
+    }
+    line("connections", &status.connections.to_string());
+    let engines = &status.engines;
+    let requests: u64 = engines.iter().filter_map(|engine| engine.requests).sum();
+    let silent = engines.iter().filter(|engine| !engine.answers).count();
+    let mut summary = format!("{}, {}", engines.len(), status.backend);
+    if engines.iter().any(|engine| engine.requests.is_some()) {
+        summary = format!("{summary}, {requests} requests under way");
+    }
+    if silent > 0 {
+        summary = format!("{summary}, {silent} not answering");
+    }
+    line("engines", &summary);
+    let worker = facts.processes.iter();
+    let workers: Vec<String> =
+        worker.map(|one| format!("{} {}, {}", one.slot, one.process, state(one.state))).collect();
+    line("workers", &workers.join("\n"));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use superpoll_gateway::telemetry::socket::{
+        COMMAND_PROTOCOL, EngineStatus, Facts, LastReload, SCHEMA, WorkerStatus,
+    };
+
+    use super::*;
+
+    #[test]
+    fn the_state_is_told_in_lines_and_absent_facts_have_none() {
+        let engine =
+            EngineStatus { number: 0, process: Some(43), answers: true, requests: Some(2) };
+        let mut status = Status {
+            facts: Facts {
+                state: ServerState::Serving,
+                configuration: Some("/etc/superpoll.toml".into()),
+                configured_at: 1_000_000_000,
+                reload: Some(LastReload { at: 1_000_000_060, error: Some("a\nb".to_owned()) }),
+                listeners: vec!["http://127.0.0.1:80/".to_owned(), "https://[::1]:443/".to_owned()],
+                keeper: Some("/run/keeper".into()),
+                processes: vec![WorkerStatus {
+                    slot: 0,
+                    process: 43,
+                    state: ServerState::Starting,
+                }],
+                upgrade: Some(UpgradeState::UnderWay),
+            },
+            uptime_ns: 61_500_000_000,
+            backend: "epoll".to_owned(),
+            connections: 3,
+            engines: vec![engine, EngineStatus { answers: false, ..engine }],
+        };
+        let reply = Reply {
+            schema: SCHEMA,
+            protocol: COMMAND_PROTOCOL,
+            program: "serve".to_owned(),
+            version: "0.1.0".to_owned(),
+            process: 42,
+            answer: Answer::Error(String::new()),
+        };
+        assert_eq!(
+            text(&reply, &status, 1_000_000_090),
+            "process       42, superpoll serve 0.1.0, serving\n\
+             uptime        1m 1s\n\
+             configuration /etc/superpoll.toml, taken on 2001-09-09T01:46:40Z, 1m 30s ago\n\
+             last reload   refused, 2001-09-09T01:47:40Z, 30s ago\n\
+             \x20             a\n\
+             \x20             b\n\
+             upgrade       under way\n\
+             listeners     http://127.0.0.1:80/\n\
+             \x20             https://[::1]:443/\n\
+             keeper        /run/keeper\n\
+             connections   3\n\
+             engines       2, epoll, 4 requests under way, 1 not answering\n\
+             workers       0 43, starting\n"
+        );
+        status.facts = Facts::default();
+        status.engines.clear();
+        assert_eq!(
+            text(&reply, &status, 0),
+            "process       42, superpoll serve 0.1.0, starting\n\
+             uptime        1m 1s\n\
+             connections   3\n\
+             engines       0, epoll\n"
+        );
+    }
+}

@@ -1,0 +1,113 @@
+//! The commands `superpoll reload`, `upgrade` and `drain` at the server: each is a [`Request`], as a
+//! signal is, with a [`Call`] that waits for its outcome.
+
+use std::path::{Path, PathBuf};
+
+use superpoll_gateway::Config;
+use superpoll_gateway::telemetry::socket::{
+    Call, Command, CommandQueue, Facts, LastReload, Outcome, ServerState, seconds_now,
+};
+
+use super::signals::Request;
+use super::{Options, keeper_socket};
+
+/// The answer to a reload of a server without a configuration file.
+pub(super) const NO_FILE: &str =
+    "the server was started without a configuration file (-c), so that there is none to read again";
+
+/// Returns the request that a command makes; `None`: the socket answers it by itself.
+pub(super) fn request(command: Command) -> Option<Request> {
+    match command {
+        Command::Reload => Some(Request::Reload),
+        Command::Upgrade => Some(Request::Upgrade),
+        Command::Drain => Some(Request::End),
+        Command::Status => None,
+    }
+}
+
+/// Answers the call that waits for an outcome, if there is one.
+pub(super) fn conclude(call: Option<Call>, outcome: Result<Outcome, String>) {
+    match (call, outcome) {
+        (None, _) => {}
+        (Some(call), Ok(outcome)) => call.succeed(outcome),
+        (Some(call), Err(error)) => call.refuse(error),
+    }
+}
+
+/// Refuses the call that waits, if there is one.
+pub(super) fn refuse(call: Option<Call>, error: &str) {
+    conclude(call, Err(error.to_owned()));
+}
+
+/// Answers a call for a drain.
+pub(super) fn begin_drain(call: Option<Call>) {
+    let message = "the server accepts no connections any more".to_owned();
+    conclude(call, Ok(Outcome { message, ..Outcome::default() }));
+}
+
+/// Returns the outcome of a reload.
+pub(super) fn taken_on(path: &Path, config: &Config) -> Outcome {
+    let message = format!("took on {}: {}", absolute(path).display(), summary(config));
+    Outcome { message, notes: config.warnings.clone(), successor: None }
+}
+
+/// Returns the error of a reload, with its consequence.
+pub(super) fn not_taken_on(error: &str) -> String {
+    format!("{error}\nnothing has changed: still serving the previous configuration")
+}
+
+/// Returns the sizes of a configuration.
+fn summary(config: &Config) -> String {
+    let count = |number: usize, one: &str| match number {
+        1 => format!("1 {one}"),
+        number => format!("{number} {one}s"),
+    };
+    let routes = config.hosts.iter().map(|host| host.routes.len()).sum();
+    let mut parts = vec![
+        count(config.listeners.len(), "listener"),
+        count(config.hosts.len(), "host"),
+        count(routes, "route"),
+    ];
+    if !config.upstreams.is_empty() {
+        parts.push(count(config.upstreams.len(), "upstream"));
+    }
+    parts.join(", ")
+}
+
+/// Returns a path that means the same in other folders.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
+}
+
+/// Returns the facts about a server that serves this configuration from now on.
+pub(super) fn facts(options: &Options, config: &Config, state: ServerState) -> Facts {
+    Facts {
+        state,
+        configuration: options.config.as_deref().map(absolute),
+        configured_at: seconds_now(),
+        keeper: keeper_socket(config).cloned(),
+        ..Facts::default()
+    }
+}
+
+/// Notes the outcome of a reload.
+pub(super) fn note_reload(queue: &CommandQueue, outcome: &Result<(), String>) {
+    let at = seconds_now();
+    queue.note(|facts| {
+        if outcome.is_ok() {
+            facts.configured_at = at;
+        }
+        facts.reload = Some(LastReload { at, error: outcome.as_ref().err().cloned() });
+    });
+}
+
+/// Answers the commands to a server that ends, for as long as this is polled.
+pub(super) async fn answer_at_the_end(queue: &mut CommandQueue, why: &str) -> u64 {
+    loop {
+        let call = queue.next().await;
+        match call.command {
+            Command::Drain => begin_drain(Some(call)),
+            _ => call.refuse(why),
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! `superpoll reload`.
+
+use std::process::Stdio;
+
+use crate::stage::{Server, get, kill, run, until};
+use crate::{Stage, refusal, refused, status};
+
+const MOVED: &str = "[[hosts.routes]]\npath = \"/small\"\nredirect = { to = \"/elsewhere\" }";
+
+#[test]
+fn a_good_file_is_taken_on_before_the_command_ends_and_a_wrong_one_is_named_by_line() {
+    for processes in [1, 2] {
+        let stage = Stage::new();
+        let server = stage.start(processes);
+        let settings = format!("processes = {processes}");
+        let number = server.child().id();
+        assert_eq!(status(&stage.stats)["reload"], serde_json::Value::Null);
+        let path = stage.configure(&settings, MOVED);
+        let told = run(&mut stage.command("reload", &[]));
+        let expected =
+            format!("process {number} took on {}: 1 listener, 1 host, 2 routes\n", path.display());
+        assert_eq!(told, expected);
+        // By all workers.
+        for _ in 0..4 * processes {
+            assert!(get(&mut server.connect(), "/small").starts_with("HTTP/1.1 308"));
+        }
+        let before = status(&stage.stats);
+        assert_eq!(before["reload"]["error"], serde_json::Value::Null, "{before}");
+
+        stage.configure(&settings, "[nonsense]\nx = 1\n[timeouts]\nidle = 7");
+        let line = refused(&mut stage.command("reload", &[]));
+        let lines: Vec<&str> = line.lines().collect();
+        assert!(lines[0].contains("server.toml:9:18: unknown key `nonsense`"), "{line}");
+        assert!(lines[1].contains("server.toml:12:8: "), "{line}");
+        assert_eq!(lines[2..], ["nothing has changed: still serving the previous configuration"]);
+        for _ in 0..4 * processes {
+            assert!(get(&mut server.connect(), "/small").starts_with("HTTP/1.1 308"));
+        }
+        let after = status(&stage.stats);
+        assert_eq!(after["configured_at"], before["configured_at"]);
+        assert!(after["reload"]["error"].as_str().unwrap().contains(":9:18: "), "{after}");
+
+        stage.configure(&settings, "");
+        run(&mut stage.command("reload", &[]));
+        assert!(get(&mut server.connect(), "/small").starts_with("HTTP/1.1 200"));
+        assert_eq!(status(&stage.stats)["reload"]["error"], serde_json::Value::Null);
+        std::fs::remove_file(&path).unwrap();
+        assert!(refused(&mut stage.command("reload", &[])).contains("cannot read"));
+        server.signal("TERM");
+        assert!(server.ended().0.success());
+    }
+}
+
+#[test]
+fn settings_that_are_probably_not_meant_are_printed() {
+    let stage = Stage::new();
+    let server = stage.start(1);
+    stage.site.certificate();
+    // The proxy before the listener may have decrypted the requests that are redirected.
+    let more = "[[hosts]]
+        names = [\"a.example\"]
+        https = \"always\"
+        [[hosts.routes]]
+        files = { root = \"www\" }
+        [[listeners]]
+        address = \"127.0.0.1:0\"
+        tls = { certificate = \"cert.pem\", key = \"cert.key\" }
+        [[listeners]]
+        address = \"unix:socket\"
+        proxy_protocol = true";
+    stage.configure("", more);
+    let output = stage.command("reload", &[]).output().unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{errors}");
+    assert!(errors.starts_with("superpoll: ") && errors.contains("server.toml:1"), "{errors}");
+    assert!(errors.contains("all requests to unix:"), "{errors}");
+    server.signal("TERM");
+    server.ended();
+}
+
+#[test]
+fn many_reloads_at_once_are_all_answered() {
+    for processes in [1, 2] {
+        let stage = Stage::new();
+        let server = stage.start(processes);
+        stage.configure(&format!("processes = {processes}"), MOVED);
+        let reload = || {
+            let mut command = stage.command("reload", &[]);
+            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+        };
+        let all: Vec<_> = (0..6).map(|_| reload()).collect();
+        for one in all {
+            let output = one.wait_with_output().unwrap();
+            let told = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success() && told.contains("2 routes"), "{output:?}");
+        }
+        server.signal("TERM");
+        assert!(server.ended().0.success());
+    }
+}
+
+#[test]
+fn a_reload_waits_for_all_workers_and_one_that_overtakes_it_answers_both() {
+    let stage = Stage::new();
+    let server = stage.start(2);
+    let stopped = server.workers(2)[0];
+    kill(stopped, "STOP");
+    stage.configure("processes = 2", MOVED);
+    let reload = || {
+        let mut command = stage.command("reload", &[]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let configured = status(&stage.stats)["reload"].clone();
+    let mut first = reload();
+    // The worker that is not stopped has read it.
+    // The stopped one accepts no connection.
+    until("one worker has it", || get(&mut server.connect(), "/small").starts_with("HTTP/1.1 308"));
+    let line = refused(&mut stage.command("reload", &["--timeout", "0.2"]));
+    assert!(line.contains("is not done within 0.2 s"), "{line}");
+    // A wrong file does not end the reload that is under way, and has an answer at once.
+    stage.site.write("server.toml", "[server]\nprocesses = 0\n");
+    let line = refused(&mut stage.command("reload", &[]));
+    assert!(line.contains("server.toml:2:"), "{line}");
+    stage.configure("processes = 2", &format!("{MOVED}\n{}", MOVED.replace("small", "sub")));
+    let mut second = reload();
+    assert!(first.try_wait().unwrap().is_none() && second.try_wait().unwrap().is_none());
+    assert_ne!(status(&stage.stats)["reload"], configured);
+    // Both wait before the worker goes on, or the first would be answered alone.
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    kill(stopped, "CONT");
+    for one in [first, second] {
+        let output = one.wait_with_output().unwrap();
+        let told = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success() && told.contains("3 routes"), "{output:?}");
+    }
+    server.signal("TERM");
+    assert!(server.ended().0.success());
+}
+
+#[test]
+fn a_server_without_a_file_has_nothing_to_read_again() {
+    let stage = Stage::new();
+    let stats = stage.stats.to_str().unwrap();
+    for more in [&[][..], &["--processes", "2"]] {
+        let mut arguments = vec!["--stats", stats];
+        arguments.extend(more);
+        let server = Server::folder(&stage.site.www(), &arguments);
+        let line = refused(&mut stage.command("reload", &[]));
+        assert!(line.contains("without a configuration file (-c)"), "{line}");
+        server.finish();
+    }
+}
+
+#[test]
+fn a_server_that_ends_while_it_is_asked_is_reported() {
+    for processes in [1, 2] {
+        let stage = Stage::new();
+        let server = stage.start(processes);
+        server.signal("STOP");
+        let mut command = stage.command("reload", &[]);
+        let asking = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        // It has connected, or connects to a socket that is refused then: both are one line.
+        std::thread::sleep(std::time::Duration::from_millis(200));
+        let number = server.child().id();
+        server.signal("KILL");
+        server.ended();
+        let line = refusal(&asking.wait_with_output().unwrap());
+        assert_eq!(line.lines().count(), 1, "{line}");
+        assert!(
+            line.contains(&format!("process {number} has ended before it has answered")),
+            "{line}"
+        );
+    }
+}

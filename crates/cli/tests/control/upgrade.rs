@@ -1,0 +1,249 @@
+//! `superpoll upgrade`.
+
+use std::fs;
+use std::net::TcpStream;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::program::program;
+use crate::stage::{Running, Server, get, has_ended, kill, run, until};
+use crate::{Stage, refused, status};
+
+/// Connections become idle soon.
+const SOON: &str = "[timeouts]\npark = \"50ms\"\n";
+
+/// A server whose program is a link, so that a test can replace it, with a keeper.
+struct Upgraded {
+    stage: Stage,
+    program: PathBuf,
+    keeper: Option<Running>,
+}
+
+impl Upgraded {
+    /// Without a keeper there is nothing that connections could go on with.
+    fn without_keeper() -> Upgraded {
+        let stage = Stage::new();
+        let program = stage.site.path("superpoll");
+        symlink(env!("CARGO_BIN_EXE_superpoll"), &program).unwrap();
+        stage.configure("", SOON);
+        Upgraded { stage, program, keeper: None }
+    }
+
+    fn new() -> Upgraded {
+        let upgraded = Upgraded::without_keeper();
+        let keeper = upgraded.stage.site.path("keeper");
+        let mut command = crate::superpoll();
+        command.arg("keep").arg("--listen").arg(&keeper).stdout(Stdio::null());
+        let running = Running(command.stderr(Stdio::null()).spawn().unwrap());
+        until("the keeper listens", || keeper.exists());
+        Upgraded { keeper: Some(running), ..upgraded }
+    }
+
+    fn start(&self, more: &[&str]) -> Server {
+        let mut command = program(self.program.to_str().unwrap());
+        command.args(["serve", "-c"]).arg(self.stage.site.path("server.toml")).args(more);
+        if self.keeper.is_some() {
+            command.arg("--keeper").arg(self.stage.site.path("keeper"));
+        }
+        Server::of(command, 1)
+    }
+
+    fn upgrade(&self, arguments: &[&str]) -> Command {
+        self.stage.command("upgrade", arguments)
+    }
+
+    /// Replaces the program by a script that checks the configuration as the program does.
+    fn replace(&self, script: &str) {
+        let text = format!(
+            "#!/bin/sh\ncase \" $* \" in *\" --check \"*) exec '{}' \"$@\";; esac\n{script}\n",
+            env!("CARGO_BIN_EXE_superpoll")
+        );
+        put(&self.program, &text);
+    }
+
+    fn restore(&self) {
+        let _ = fs::remove_file(&self.program);
+        symlink(env!("CARGO_BIN_EXE_superpoll"), &self.program).unwrap();
+    }
+}
+
+/// Puts a script in the place of a program.
+fn put(path: &Path, text: &str) {
+    let aside = path.with_extension("new");
+    fs::write(&aside, text).unwrap();
+    fs::set_permissions(&aside, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::rename(aside, path).unwrap();
+}
+
+#[test]
+fn another_process_takes_over_and_is_named_when_it_serves() {
+    let upgraded = Upgraded::new();
+    let server = upgraded.start(&[]);
+    let first = server.child().id();
+    let mut idle = server.connect();
+    assert!(get(&mut idle, "/small").ends_with("0123456789"));
+    let told = run(&mut upgraded.upgrade(&[]));
+    let second: u32 = told.split(' ').nth(1).unwrap().parse().unwrap();
+    assert!(told.contains(&format!("has taken over from process {first} (")), "{told}");
+    assert!(told.contains(" connections go on there, "), "{told}");
+    let now = status(&upgraded.stage.stats);
+    assert_eq!((&now["process"], &now["state"]), (&second.into(), &"serving".into()), "{now}");
+    assert_eq!(now["upgrade"], "done", "{now}");
+    assert!(get(&mut idle, "/small").ends_with("0123456789"));
+    until("the first one has ended", || has_ended(first));
+    // The successor has a successor, and takes on configurations.
+    let told = run(&mut upgraded.upgrade(&[]));
+    assert!(told.contains(&format!("has taken over from process {second} (")), "{told}");
+    upgraded.stage.configure("", "");
+    assert!(run(&mut upgraded.stage.command("reload", &[])).contains(" took on "));
+    run(&mut upgraded.stage.command("drain", &[]));
+    assert!(TcpStream::connect(("127.0.0.1", upgraded.stage.port)).is_err());
+    server.ended();
+}
+
+#[test]
+fn a_program_that_cannot_take_over_is_named_and_the_server_goes_on() {
+    let upgraded = Upgraded::new();
+    let server = upgraded.start(&[]);
+    let number = server.child().id();
+    let serves = || {
+        assert!(get(&mut server.connect(), "/small").ends_with("0123456789"));
+        assert_eq!(status(&upgraded.stage.stats)["process"], number);
+    };
+    // Its configuration has a mistake.
+    upgraded.stage.configure("nonsense = 1", "");
+    let line = refused(&mut upgraded.upgrade(&[]));
+    assert!(line.contains("server.toml:3:") && line.contains("nonsense"), "{line}");
+    serves();
+    upgraded.stage.configure("", SOON);
+    // It ends at once.
+    upgraded.replace("exit 3");
+    let line = refused(&mut upgraded.upgrade(&[]));
+    assert!(line.contains("which was to take over, has ended: exit status: 3"), "{line}");
+    assert!(status(&upgraded.stage.stats)["upgrade"]["failed"].is_string());
+    serves();
+    // There is none.
+    fs::remove_file(&upgraded.program).unwrap();
+    let line = refused(&mut upgraded.upgrade(&[]));
+    assert!(line.contains("No such file"), "{line}");
+    serves();
+    // It does not get anywhere: there is no second one meanwhile.
+    let pid = upgraded.stage.site.path("pid");
+    upgraded.replace(&format!("echo $$ >'{}'; exec sleep 600", pid.display()));
+    let mut command = upgraded.upgrade(&[]);
+    let asking = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let successor = || fs::read_to_string(&pid).unwrap_or_default();
+    until("the successor runs", || successor().ends_with('\n'));
+    let line = refused(&mut upgraded.upgrade(&[]));
+    assert!(line.contains("an upgrade is under way"), "{line}");
+    assert_eq!(status(&upgraded.stage.stats)["upgrade"], "under_way");
+    kill(successor().trim().parse().unwrap(), "KILL");
+    let line = crate::refusal(&asking.wait_with_output().unwrap());
+    assert!(line.contains("has ended: signal: 9"), "{line}");
+    serves();
+    upgraded.restore();
+    run(&mut upgraded.upgrade(&[]));
+    run(&mut upgraded.stage.command("drain", &[]));
+    server.ended();
+}
+
+#[test]
+fn without_a_keeper_one_process_is_not_upgraded() {
+    let upgraded = Upgraded::without_keeper();
+    let server = upgraded.start(&[]);
+    let line = refused(&mut upgraded.upgrade(&[]));
+    assert!(line.contains("there is no keeper process"), "{line}");
+    server.signal("TERM");
+    server.ended();
+}
+
+/// Returns the numbers of the workers that serve.
+fn workers(upgraded: &Upgraded) -> Vec<u64> {
+    let status = status(&upgraded.stage.stats);
+    let all = status["processes"].as_array().unwrap().iter();
+    let serving = all.filter(|worker| worker["state"] == "serving");
+    serving.map(|worker| worker["process"].as_u64().unwrap()).collect()
+}
+
+#[test]
+fn a_supervisor_is_asked_for_the_outcome_after_its_program_was_replaced() {
+    for upgraded in [Upgraded::without_keeper(), Upgraded::new()] {
+        let server = upgraded.start(&["--processes", "2"]);
+        let number = server.child().id();
+        until("all workers serve", || workers(&upgraded).len() == 2);
+        for _ in 0..2 {
+            let before = workers(&upgraded);
+            let told = run(&mut upgraded.upgrade(&[]));
+            assert!(told.starts_with(&format!("process {number} is ")), "{told}");
+            let after = workers(&upgraded);
+            assert_eq!(after.len(), 2, "{told}");
+            for worker in &after {
+                assert!(!before.contains(worker) && told.contains(&worker.to_string()), "{told}");
+            }
+            let now = status(&upgraded.stage.stats);
+            assert_eq!((&now["upgrade"], &now["process"]), (&"done".into(), &number.into()));
+        }
+        upgraded.stage.configure("processes = 2", SOON);
+        assert!(run(&mut upgraded.stage.command("reload", &[])).contains(" took on "));
+        run(&mut upgraded.stage.command("drain", &[]));
+        let (status, errors) = server.ended();
+        assert!(status.success(), "{errors}");
+    }
+}
+
+#[test]
+fn a_supervisor_whose_new_program_fails_says_why() {
+    let upgraded = Upgraded::without_keeper();
+    let server = upgraded.start(&["--processes", "2"]);
+    until("all workers serve", || workers(&upgraded).len() == 2);
+    let before = workers(&upgraded);
+    let serves = || {
+        assert_eq!(workers(&upgraded), before);
+        assert!(get(&mut server.connect(), "/small").ends_with("0123456789"));
+    };
+    upgraded.stage.configure("nonsense = 1", "");
+    let line = refused(&mut upgraded.upgrade(&[]));
+    assert!(line.contains("server.toml:3:") && line.contains("nonsense"), "{line}");
+    assert!(status(&upgraded.stage.stats)["upgrade"]["failed"].is_string());
+    serves();
+    // Its workers cannot serve.
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = format!("[[listeners]]\naddress = \"{}\"", taken.local_addr().unwrap());
+    upgraded.stage.configure("", &listener);
+    let line = refused(&mut upgraded.upgrade(&[]));
+    assert!(line.contains("the workers before go on"), "{line}");
+    serves();
+    upgraded.stage.configure("", SOON);
+    // The new program ends in the process of the supervisor, and its workers with it.
+    upgraded.replace("exit 3");
+    let line = refused(&mut upgraded.upgrade(&[]));
+    assert!(line.contains("has ended during the upgrade"), "{line}");
+    assert_eq!(server.ended().0.code(), Some(3));
+}
+
+/// A command in the moment in which the program is replaced is answered by the one before, or by the
+/// next one.
+#[test]
+fn commands_during_an_upgrade_are_answered() {
+    let upgraded = Upgraded::without_keeper();
+    let server = upgraded.start(&["--processes", "2"]);
+    until("all workers serve", || workers(&upgraded).len() == 2);
+    upgraded.stage.configure("", SOON);
+    let mut command = upgraded.upgrade(&[]);
+    let mut upgrading = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut rounds = 0;
+    while upgrading.try_wait().unwrap().is_none() {
+        let output = upgraded.stage.command("reload", &[]).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        // There is no socket for a moment.
+        let is_away = errors.contains("connecting to the statistics socket");
+        assert!(output.status.success() || is_away, "{errors}");
+        rounds += 1;
+    }
+    assert!(rounds > 0);
+    let output = upgrading.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    server.signal("TERM");
+    assert!(server.ended().0.success());
+}

@@ -1,0 +1,98 @@
+//! Answering a command.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use superpoll_rt::net::unix::UnixStream;
+use superpoll_rt::time;
+
+use super::client::write;
+use super::collector::Collector;
+use super::command::{
+    Answer, COMMAND_PROTOCOL, Command, EngineStatus, Facts, Progress, Reply, ServerState, Status,
+};
+use super::snapshot::{Engine, SCHEMA, Snapshot};
+use super::subject::{Engines, Subject};
+
+/// The time between two reports of how far a drain is.
+const REPORT: Duration = Duration::from_millis(200);
+
+/// The same for several processes, which have to be asked.
+const REPORT_OF_WORKERS: Duration = Duration::from_millis(500);
+
+fn reply(subject: &Subject, answer: Answer) -> Reply {
+    Reply {
+        schema: SCHEMA,
+        protocol: COMMAND_PROTOCOL,
+        program: subject.program.to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        process: std::process::id(),
+        answer,
+    }
+}
+
+/// Answers a command, or the mistake in it.
+///
+/// # Errors
+///
+/// The client has gone, or does not read.
+pub(super) async fn answer(
+    stream: &UnixStream,
+    subject: &Arc<Subject>,
+    command: Result<Command, String>,
+) -> io::Result<()> {
+    let refuse = |error: &str| reply(subject, Answer::Error(error.to_owned()));
+    let command = match command {
+        Ok(command) => command,
+        Err(error) => return write(stream, &refuse(&error)).await,
+    };
+    if command == Command::Status {
+        let status = Answer::Status(Box::new(status(subject).await));
+        return write(stream, &reply(subject, status)).await;
+    }
+    let Some(sender) = &subject.commands else {
+        return write(stream, &refuse("this program takes no commands")).await;
+    };
+    let Some((answer, unwritten)) = sender.call(command).await else {
+        return write(stream, &refuse("the server is about to end")).await;
+    };
+    let is_draining = command == Command::Drain && matches!(answer, Answer::Done(_));
+    write(stream, &reply(subject, answer)).await?;
+    drop(unwritten);
+    if is_draining { report_drain(stream, subject).await } else { Ok(()) }
+}
+
+/// Reports how many connections there are until the process ends, and this task with it.
+async fn report_drain(stream: &UnixStream, subject: &Arc<Subject>) -> io::Result<()> {
+    loop {
+        let (connections, pause) = match &subject.engines {
+            Engines::Here { connections, .. } => (connections(), REPORT),
+            Engines::There(_) => (snapshot(subject).await.connections, REPORT_OF_WORKERS),
+        };
+        write(stream, &reply(subject, Answer::Progress(Progress { connections }))).await?;
+        time::sleep(pause).await;
+    }
+}
+
+async fn snapshot(subject: &Arc<Subject>) -> Snapshot {
+    Collector::new(subject.clone()).take().await
+}
+
+async fn status(subject: &Arc<Subject>) -> Status {
+    let snapshot = snapshot(subject).await;
+    let unknown = || Facts { state: ServerState::Serving, ..Facts::default() };
+    let engine = |engine: &Engine| EngineStatus {
+        number: engine.number,
+        process: engine.process,
+        answers: engine.answers,
+        requests: engine.connections.map(|connections| connections.running),
+    };
+    Status {
+        facts: subject.commands.as_ref().map_or_else(unknown, |commands| commands.facts()),
+        uptime_ns: snapshot.uptime_ns,
+        backend: snapshot.backend,
+        connections: snapshot.connections,
+        engines: snapshot.engines.iter().map(engine).collect(),
+    }
+}

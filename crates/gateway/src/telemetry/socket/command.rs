@@ -1,0 +1,254 @@
+//! Commands to a server, and its answers: the forms of the lines.
+//!
+//! A client of the statistics socket may send a command in place of an interval:
+//!
+//! ```text
+//! {"command": "reload", "protocol": 1}
+//! ```
+//!
+//! From then on it is sent no snapshots, but [replies](Reply), each of which has one [`Answer`]. The
+//! answer to `drain` is followed by the number of connections, again and again until the process
+//! ends; every other command has one answer, and then the connection ends. A program that does not
+//! know commands takes such a line for a wrong interval and says so, without `protocol`.
+
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+
+/// The version of the commands and their answers. A field that is added to an answer does not change
+/// the version.
+pub const COMMAND_PROTOCOL: u32 = 1;
+
+/// A command to a server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Command {
+    /// Read the configuration anew, as for SIGHUP.
+    Reload,
+    /// Let the program on disk take over, as for SIGUSR2.
+    Upgrade,
+    /// End, and let connections end first, as for SIGTERM.
+    Drain,
+    /// Report the state of the server.
+    Status,
+}
+
+impl Command {
+    /// The name of the command in a request.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Command::Reload => "reload",
+            Command::Upgrade => "upgrade",
+            Command::Drain => "drain",
+            Command::Status => "status",
+        }
+    }
+}
+
+/// A line with a command.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CommandRequest {
+    /// The command.
+    pub command: Command,
+    /// The version of the commands: [`COMMAND_PROTOCOL`].
+    pub protocol: u32,
+}
+
+/// A line in answer to a command.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Reply {
+    /// The version of the form of snapshots: [`SCHEMA`](super::SCHEMA).
+    pub schema: u32,
+    /// The version of the commands: [`COMMAND_PROTOCOL`].
+    pub protocol: u32,
+    /// The task of the process: `serve` or `proxy`.
+    pub program: String,
+    /// The program's version.
+    pub version: String,
+    /// The number of the process.
+    pub process: u32,
+    /// The answer.
+    #[serde(flatten)]
+    pub answer: Answer,
+}
+
+/// The answer to a command.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Answer {
+    /// The command was carried out; for `drain`, the server has begun.
+    Done(Outcome),
+    /// The command was not carried out, for this reason. It may have several lines.
+    Error(String),
+    /// How far a drain is.
+    Progress(Progress),
+    /// The state of the server.
+    Status(Box<Status>),
+}
+
+/// The outcome of a command that was carried out.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Outcome {
+    /// The outcome in one line.
+    pub message: String,
+    /// Notes about it, a line each, such as settings that are probably not meant.
+    #[serde(default)]
+    pub notes: Vec<String>,
+    /// The process that has taken over, where that is another one.
+    #[serde(default)]
+    pub successor: Option<u32>,
+}
+
+/// How far a drain is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Progress {
+    /// Connections that clients still have.
+    pub connections: u64,
+}
+
+/// The state of a server at one moment.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Status {
+    /// The facts that the server's program knows.
+    #[serde(flatten)]
+    pub facts: Facts,
+    /// The time since the program was started in its process, in nanoseconds.
+    pub uptime_ns: u64,
+    /// The name of the back-end that all engines have.
+    pub backend: String,
+    /// Connections that clients have now, parked ones included.
+    pub connections: u64,
+    /// The engines that have ever answered.
+    pub engines: Vec<EngineStatus>,
+}
+
+/// The state of an engine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct EngineStatus {
+    /// The engine's number, from zero.
+    pub number: usize,
+    /// The number of its process, where a server has several.
+    pub process: Option<u32>,
+    /// Whether the engine has answered in time.
+    pub answers: bool,
+    /// Requests under way now; none for a program that does not count them.
+    pub requests: Option<u64>,
+}
+
+/// The facts about a server that its program knows, and its engines do not.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Facts {
+    /// The phase of the server's life.
+    pub state: ServerState,
+    /// The file of the configuration; none if the command line says everything.
+    pub configuration: Option<PathBuf>,
+    /// When the configuration in use was taken on, in seconds since 1970.
+    pub configured_at: u64,
+    /// The last attempt to read the configuration anew, if there was one.
+    pub reload: Option<LastReload>,
+    /// The addresses that are served, as users write them.
+    pub listeners: Vec<String>,
+    /// The socket of the keeper, if there is one.
+    pub keeper: Option<PathBuf>,
+    /// The worker processes, where a server has several.
+    pub processes: Vec<WorkerStatus>,
+    /// The last upgrade that this process has had a part in.
+    pub upgrade: Option<UpgradeState>,
+}
+
+/// The phase of a server's life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ServerState {
+    /// It does not serve yet.
+    #[default]
+    Starting,
+    /// It serves.
+    Serving,
+    /// It accepts no connections any more, and ends when those that it has are closed.
+    Draining,
+}
+
+/// The outcome of an attempt to read the configuration anew.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct LastReload {
+    /// When it was over, in seconds since 1970.
+    pub at: u64,
+    /// The mistake, if the configuration was refused.
+    pub error: Option<String>,
+}
+
+/// A worker process of a server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct WorkerStatus {
+    /// Its place among the workers, from zero.
+    pub slot: u32,
+    /// The number of the process.
+    pub process: u32,
+    /// The phase of its life.
+    pub state: ServerState,
+}
+
+/// The state of an upgrade.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UpgradeState {
+    /// The new program is about to take over.
+    UnderWay,
+    /// This is the new program, and it has taken over.
+    Done,
+    /// The new program has not taken over, for this reason.
+    Failed(String),
+}
+
+/// Returns the time, in seconds since 1970.
+#[must_use]
+pub fn seconds_now() -> u64 {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    now.map_or(0, |now| now.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_have_one_answer_each_and_are_read_as_they_were_written() {
+        let status = Status {
+            facts: Facts {
+                state: ServerState::Serving,
+                configuration: Some("/etc/superpoll.toml".into()),
+                reload: Some(LastReload { at: 7, error: Some("a:1:2: wrong".to_owned()) }),
+                upgrade: Some(UpgradeState::UnderWay),
+                ..Facts::default()
+            },
+            uptime_ns: 5,
+            backend: "epoll".to_owned(),
+            connections: 3,
+            engines: Vec::new(),
+        };
+        for (answer, key) in [
+            (Answer::Done(Outcome::default()), "done"),
+            (Answer::Error("no".to_owned()), "error"),
+            (Answer::Progress(Progress { connections: 3 }), "progress"),
+            (Answer::Status(Box::new(status)), "status"),
+        ] {
+            let reply = Reply {
+                schema: super::super::SCHEMA,
+                protocol: COMMAND_PROTOCOL,
+                program: "serve".to_owned(),
+                version: "1".to_owned(),
+                process: 4,
+                answer,
+            };
+            let text = serde_json::to_string(&reply).unwrap();
+            assert!(text.contains(&format!("\"{key}\":")) && !text.contains('\n'), "{text}");
+            assert_eq!(serde_json::from_str::<Reply>(&text).unwrap(), reply);
+            let more = text.replacen('{', "{\"later\":[1],", 1);
+            assert_eq!(serde_json::from_str::<Reply>(&more).unwrap(), reply);
+        }
+    }
+}
