@@ -37,6 +37,9 @@ pub(crate) use status::{StatusOptions, run as status};
 /// The time between two attempts to reach a server whose program is replaced.
 const AGAIN: Duration = Duration::from_millis(50);
 
+/// How often to try to reach a server whose socket is there, and which may be about to listen.
+const ATTEMPTS: u32 = 10;
+
 /// Options of `reload`, `upgrade` and `drain`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Options {
@@ -63,6 +66,7 @@ impl Progress {
     fn subject(&self) -> String {
         match self.process {
             Some(process) => format!("process {process}"),
+            None if self.path.as_os_str().is_empty() => "looking for the server".to_owned(),
             None => format!("the process at {}", self.path.display()),
         }
     }
@@ -121,7 +125,9 @@ async fn converse(
     progress: &RefCell<Progress>,
 ) -> Result<(Conversation, Reply), Box<dyn Error>> {
     let mut first: Option<Process> = None;
+    let mut attempts = 0;
     loop {
+        attempts += 1;
         match Conversation::begin(path, command).await {
             Ok(mut conversation) => {
                 let number = conversation.process.as_ref().map(|process| process.number);
@@ -139,7 +145,10 @@ async fn converse(
                     return Err(ended(None).into());
                 }
             }
-            Err(error) if first.is_none() => return Err(error.into()),
+            Err(error) if first.is_none() && (attempts == ATTEMPTS || !path.exists()) => {
+                return Err(error.into());
+            }
+            Err(_) if first.is_none() => time::sleep(AGAIN).await,
             // Its program is being replaced, or it is about to end.
             Err(_) => {}
         }

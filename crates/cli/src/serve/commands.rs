@@ -15,6 +15,9 @@ use super::{Options, keeper_socket};
 pub(super) const NO_FILE: &str =
     "the server was started without a configuration file (-c), so that there is none to read again";
 
+/// The answer to commands that an ending server does not carry out.
+pub(super) const ENDING: &str = "the server is draining, and ends";
+
 /// Returns the request that a command makes; `None`: the socket answers it by itself.
 pub(super) fn request(command: Command) -> Option<Request> {
     match command {

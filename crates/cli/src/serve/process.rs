@@ -192,6 +192,7 @@ pub(super) fn run(
             match asked {
                 Asked::Request(Request::End, call) => {
                     commands::begin_drain(call);
+                    upgrade.give_up();
                     break;
                 }
                 Asked::Request(Request::Reload, call) => {
@@ -296,7 +297,7 @@ pub(super) fn run(
         };
         let why = match has_yielded {
             true => "another server has taken over, and this one ends",
-            false => "the server is draining, and ends",
+            false => commands::ENDING,
         };
         let drains = or(server.drained(drain), asked);
         let left = or(drains, commands::answer_at_the_end(&mut queue, why)).await;

@@ -76,6 +76,11 @@ impl Upgrade {
         why
     }
 
+    /// Refuses the call that waits for the upgrade, as the server ends.
+    pub(super) fn give_up(&mut self) {
+        commands::refuse(self.call.take(), commands::ENDING);
+    }
+
     /// Answers the call that waits for the upgrade, which has succeeded.
     pub(super) fn succeed(&mut self, message: String) {
         let successor = self.successor.get();

@@ -5,8 +5,8 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Stdio};
 
 use crate::program::superpoll;
-use crate::stage::{PATIENCE, Running, get, signal, until};
-use crate::{Stage, command, refused, status};
+use crate::stage::{PATIENCE, Running, get, kill, signal, until};
+use crate::{Stage, command, refusal, refused, status};
 
 fn begin(stage: &Stage) -> (Child, impl Iterator<Item = String>) {
     let mut draining = stage.command("drain", &[]).stdout(Stdio::piped()).spawn().unwrap();
@@ -101,4 +101,25 @@ fn a_server_that_is_killed_while_it_drains_has_ended() {
     server.ended();
     let line = refused(&mut command("drain", &stage.stats, &[]));
     assert!(line.contains("refused"), "{line}");
+}
+
+#[test]
+fn commands_that_wait_are_refused_by_a_server_that_is_asked_to_end() {
+    let stage = Stage::new();
+    let server = stage.start(2);
+    let stopped = server.workers(2)[0];
+    kill(stopped, "STOP");
+    stage.configure("processes = 2", "[metrics]\npath = \"/metrics\"");
+    let mut command = stage.command("reload", &[]);
+    let waiting = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // The worker that is not stopped has it.
+    until("the reload is under way", || {
+        get(&mut server.connect(), "/metrics").starts_with("HTTP/1.1 200")
+    });
+    let (mut draining, lines) = begin(&stage);
+    let line = refusal(&waiting.wait_with_output().unwrap());
+    assert!(line.contains("the server is draining"), "{line}");
+    kill(stopped, "CONT");
+    assert!(lines.last().unwrap().ends_with(" has ended"));
+    assert!(draining.wait().unwrap().success() && server.ended().0.success());
 }

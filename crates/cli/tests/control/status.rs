@@ -1,6 +1,7 @@
 //! `superpoll status`.
 
 use std::io::{Read, Write};
+use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::thread;
 
@@ -136,4 +137,28 @@ fn a_server_that_does_not_know_commands_is_named_with_the_signal_that_it_knows()
         assert!(line.lines().count() == 1 && line.contains(&expected), "{name}: {line}");
         speaks.join().unwrap();
     }
+}
+
+#[test]
+fn a_script_may_end_its_own_direction_and_a_client_that_goes_on_sending_is_dropped() {
+    let stage = Stage::new();
+    let server = stage.start(1);
+    let command = b"{\"command\":\"reload\",\"protocol\":1}\n";
+    let mut script = UnixStream::connect(&stage.stats).unwrap();
+    script.write_all(command).unwrap();
+    script.shutdown(Shutdown::Write).unwrap();
+    let mut answer = String::new();
+    script.read_to_string(&mut answer).unwrap();
+    let line = answer.lines().last().unwrap();
+    assert!(line.contains("\"protocol\":1") && line.contains("\"done\":{"), "{answer}");
+    server.signal("STOP");
+    let mut noisy = UnixStream::connect(&stage.stats).unwrap();
+    noisy.write_all(command).unwrap();
+    noisy.write_all(&[b'x'; 64 << 10]).unwrap();
+    server.signal("CONT");
+    // Its answer, or nothing: it ends in any case.
+    let _ = noisy.read_to_end(&mut Vec::new());
+    assert_eq!(status(&stage.stats)["state"], "serving");
+    server.signal("TERM");
+    server.ended();
 }

@@ -138,7 +138,8 @@ fn a_program_that_cannot_take_over_is_named_and_the_server_goes_on() {
     let line = refused(&mut upgraded.upgrade(&[]));
     assert!(line.contains("an upgrade is under way"), "{line}");
     assert_eq!(status(&upgraded.stage.stats)["upgrade"], "under_way");
-    kill(successor().trim().parse().unwrap(), "KILL");
+    let successor: u32 = successor().trim().parse().unwrap();
+    kill(successor, "KILL");
     let line = crate::refusal(&asking.wait_with_output().unwrap());
     assert!(line.contains("has ended: signal: 9"), "{line}");
     serves();
@@ -246,4 +247,26 @@ fn commands_during_an_upgrade_are_answered() {
     assert!(output.status.success(), "{output:?}");
     server.signal("TERM");
     assert!(server.ended().0.success());
+}
+
+#[test]
+fn a_server_that_ends_during_an_upgrade_says_so() {
+    for (name, expected) in
+        [("TERM", "the server is draining"), ("KILL", "has ended during the upgrade")]
+    {
+        let upgraded = Upgraded::new();
+        let server = upgraded.start(&[]);
+        let pid = upgraded.stage.site.path("pid");
+        upgraded.replace(&format!("echo $$ >'{}'; exec sleep 600", pid.display()));
+        let mut command = upgraded.upgrade(&[]);
+        let asking = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let successor = || fs::read_to_string(&pid).unwrap_or_default();
+        until("the successor runs", || successor().ends_with('\n'));
+        server.signal(name);
+        let line = crate::refusal(&asking.wait_with_output().unwrap());
+        assert!(line.contains(expected), "{line}");
+        // It has the standard error of the server.
+        kill(successor().trim().parse().unwrap(), "KILL");
+        server.ended();
+    }
 }

@@ -62,9 +62,6 @@ const GRACE: Duration = Duration::from_secs(5);
 /// How long a worker may take to begin.
 const START: Duration = Duration::from_secs(60);
 
-/// The answer to commands that an ending server does not carry out.
-const ENDING: &str = "the server is draining, and ends";
-
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
     Starting,
@@ -446,7 +443,10 @@ impl Supervision<'_> {
             return all.for_each(|child| worker_process::signal(child.process, Signal::INT));
         }
         self.is_ending = true;
-        commands::refuse(self.upgrade_call.take(), ENDING);
+        let reloads = self.reload.as_mut().map(|reload| std::mem::take(&mut reload.calls));
+        for call in reloads.into_iter().flatten().chain(self.upgrade_call.take()) {
+            call.refuse(commands::ENDING);
+        }
         notify(self.error_log, &[NotifyState::Stopping]);
         for index in 0..self.children.len() {
             self.dismiss(index);

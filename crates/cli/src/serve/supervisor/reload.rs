@@ -12,7 +12,7 @@ use super::super::{
     change_log, check_keeper, commands, hide_keys, notify, notify_reloading, reloaded,
     report_warnings, statistics_stay, worker_process,
 };
-use super::{ENDING, Happening, Reload, State, Supervision};
+use super::{Happening, Reload, State, Supervision};
 
 /// How long workers may take to read a configuration.
 const RELOAD: Duration = Duration::from_secs(30);
@@ -24,7 +24,7 @@ impl Supervision<'_> {
             return commands::refuse(call, commands::NO_FILE);
         };
         if self.is_ending {
-            return commands::refuse(call, ENDING);
+            return commands::refuse(call, commands::ENDING);
         }
         notify_reloading(self.error_log);
         let read = || {

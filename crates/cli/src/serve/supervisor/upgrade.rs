@@ -12,7 +12,7 @@ use superpoll_rt::time;
 use super::super::signals::Signals;
 use super::super::worker_process::{self, replacement};
 use super::super::{change_log, commands, keeper_socket};
-use super::{Child, ENDING, Happening, State, Supervision};
+use super::{Child, Happening, State, Supervision};
 
 /// How long events from before an upgrade may take to be seen: one wait of the engine.
 const EARLIER: Duration = Duration::from_millis(1);
@@ -61,7 +61,7 @@ impl Supervision<'_> {
     /// Checks whether the program can be replaced.
     pub(super) fn check_upgrade(&mut self, call: Option<Call>) {
         if self.is_ending {
-            return commands::refuse(call, ENDING);
+            return commands::refuse(call, commands::ENDING);
         }
         if self.is_upgrading || !self.to_replace.is_empty() {
             let why = "not upgrading: an upgrade is under way";

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use futures_lite::future::or;
 use futures_lite::{AsyncReadExt, AsyncWriteExt};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::geteuid;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
@@ -47,6 +48,9 @@ const INTERVAL: u64 = 1000;
 
 /// How long a client may take to read a snapshot.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The time between two looks whether a client that has ended its own direction has gone.
+const HANG_UP: Duration = Duration::from_millis(250);
 
 /// The longest line of a client.
 const LINE: usize = 256;
@@ -95,12 +99,7 @@ pub(super) async fn serve(stream: UnixStream, subject: Arc<Subject>, clients: Rc
     let written = match ended {
         Ok(End::Mistake(error)) => write(&stream, &Failure { schema: SCHEMA, error }).await,
         Ok(End::Command(command)) => {
-            // A client that goes is not waited for.
-            let goes = async {
-                while lines.next(&stream).await.is_ok() {}
-                Err(io::ErrorKind::UnexpectedEof.into())
-            };
-            or(answer::answer(&stream, &subject, command), goes).await
+            or(answer::answer(&stream, &subject, command), gone(&stream)).await
         }
         // The client has gone, or does not read.
         Err(_) => return,
@@ -123,6 +122,28 @@ async fn await_command(stream: &UnixStream, lines: &mut Lines) -> io::Result<End
         Ok(_) => End::Mistake(full()),
         Err(end) => end,
     })
+}
+
+/// Ready when a client has gone that waits for an answer. It may have ended its own direction, as
+/// `printf COMMAND | socat` does, and sends nothing more.
+async fn gone(mut stream: &UnixStream) -> io::Result<()> {
+    let mut room = [0; LINE];
+    for _ in 0..LINES {
+        if stream.read(&mut room).await? == 0 {
+            while !has_hung_up(stream)? {
+                time::sleep(HANG_UP).await;
+            }
+            break;
+        }
+    }
+    Err(io::ErrorKind::UnexpectedEof.into())
+}
+
+/// Whether both directions are closed at the other end.
+fn has_hung_up(stream: &UnixStream) -> io::Result<bool> {
+    let mut asked = [PollFd::new(stream, PollFlags::empty())];
+    rustix::event::poll(&mut asked, Some(&Timespec::default()))?;
+    Ok(asked[0].revents().contains(PollFlags::HUP))
 }
 
 /// Reads the bytes that are still on their way, so that the client sees an end and no reset.

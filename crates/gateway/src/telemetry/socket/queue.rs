@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The program takes one call after another next to its signals, so that a command does just what
-//! the signal does. A client that goes leaves its call in the queue: the program carries it out, and
-//! its answer is for no one. There are at most as many calls as the socket has clients.
+//! the signal does. A client that goes leaves its call behind: the program carries it out, and its
+//! answer is dropped. There are at most [`CALLS`] of them; further ones are refused.
 //!
 //! A process that is about to end, or to be replaced by another program, waits until the answers that
 //! it has given are [written](CommandQueue::written).
@@ -25,27 +25,28 @@ use superpoll_rt::time;
 
 use super::command::{Answer, Command, Facts, Outcome};
 
+/// The most calls that the program has not answered.
+const CALLS: usize = 64;
+
 /// How long a program that ends waits for clients to take their answers.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The time between two looks at the answers that are not written yet.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// An answer on its way to a client, which counts until it is dropped.
-pub(super) struct Unwritten {
-    count: Arc<AtomicUsize>,
-}
+/// One of several, which counts until it is dropped.
+pub(super) struct Counted(Arc<AtomicUsize>);
 
-impl Unwritten {
-    fn new(count: &Arc<AtomicUsize>) -> Unwritten {
+impl Counted {
+    fn new(count: &Arc<AtomicUsize>) -> Counted {
         count.fetch_add(1, Ordering::AcqRel);
-        Unwritten { count: count.clone() }
+        Counted(count.clone())
     }
 }
 
-impl Drop for Unwritten {
+impl Drop for Counted {
     fn drop(&mut self) {
-        self.count.fetch_sub(1, Ordering::AcqRel);
+        self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -53,8 +54,9 @@ impl Drop for Unwritten {
 pub struct Call {
     /// The command.
     pub command: Command,
-    answer: oneshot::Sender<(Answer, Unwritten)>,
+    answer: oneshot::Sender<(Answer, Counted)>,
     unwritten: Arc<AtomicUsize>,
+    _unanswered: Counted,
 }
 
 impl fmt::Debug for Call {
@@ -76,7 +78,7 @@ impl Call {
 
     fn answer(self, answer: Answer) {
         // The client may have gone.
-        let _ = self.answer.send((answer, Unwritten::new(&self.unwritten)));
+        let _ = self.answer.send((answer, Counted::new(&self.unwritten)));
     }
 }
 
@@ -95,8 +97,12 @@ impl fmt::Debug for CommandQueue {
 impl Default for CommandQueue {
     fn default() -> Self {
         let (sender, calls) = mpsc::unbounded();
-        let sender =
-            CommandSender { calls: sender, facts: Arc::default(), unwritten: Arc::default() };
+        let sender = CommandSender {
+            calls: sender,
+            facts: Arc::default(),
+            unanswered: Arc::default(),
+            unwritten: Arc::default(),
+        };
         CommandQueue { calls, sender }
     }
 }
@@ -143,6 +149,9 @@ impl CommandQueue {
 pub struct CommandSender {
     calls: mpsc::UnboundedSender<Call>,
     facts: Arc<Mutex<Facts>>,
+    /// How many calls the program has not answered.
+    unanswered: Arc<AtomicUsize>,
+    /// How many answers are on their way to clients.
     unwritten: Arc<AtomicUsize>,
 }
 
@@ -154,14 +163,65 @@ impl fmt::Debug for CommandSender {
 
 impl CommandSender {
     /// Gives the program a command, and returns its answer; `None` if the program ends.
-    pub(super) async fn call(&self, command: Command) -> Option<(Answer, Unwritten)> {
+    pub(super) async fn call(&self, command: Command) -> Option<(Answer, Counted)> {
+        let _unanswered = Counted::new(&self.unanswered);
+        if self.unanswered.load(Ordering::Acquire) > CALLS {
+            let error = format!("{CALLS} commands wait already, expected to be tried again later");
+            return Some((Answer::Error(error), Counted::new(&self.unwritten)));
+        }
         let (answer, answered) = oneshot::channel();
-        let call = Call { command, answer, unwritten: self.unwritten.clone() };
+        let call = Call { command, answer, unwritten: self.unwritten.clone(), _unanswered };
         self.calls.unbounded_send(call).ok()?;
         answered.await.ok()
     }
 
     pub(super) fn facts(&self) -> Facts {
         self.facts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_lite::future::{or, poll_once};
+    use superpoll_rt::Runtime;
+
+    use super::*;
+
+    #[test]
+    fn calls_have_a_bound_also_if_their_clients_go_and_answers_count_until_they_are_written() {
+        Runtime::new().unwrap().block_on(async {
+            let mut queue = CommandQueue::default();
+            let sender = queue.sender();
+            for _ in 0..CALLS {
+                // The client goes.
+                let mut call = std::pin::pin!(sender.call(Command::Reload));
+                assert!(poll_once(call.as_mut()).await.is_none());
+            }
+            let Some((Answer::Error(error), written)) = sender.call(Command::Reload).await else {
+                panic!("there are more calls than there may be")
+            };
+            assert!(error.contains("64 commands wait already"), "{error}");
+            drop(written);
+            queue.next().await.refuse("no");
+            let mut call = std::pin::pin!(sender.call(Command::Drain));
+            assert!(poll_once(call.as_mut()).await.is_none());
+            for _ in 1..CALLS {
+                drop(queue.next().await);
+            }
+            let given = queue.next().await;
+            assert_eq!(given.command, Command::Drain);
+            given.succeed(Outcome::default());
+            let (answer, written) = call.await.unwrap();
+            assert_eq!(answer, Answer::Done(Outcome::default()));
+            assert!(poll_once(queue.written()).await.is_none());
+            drop(written);
+            queue.written().await;
+            // A call that is dropped has no answer.
+            let drops = async {
+                drop(queue.next().await);
+                std::future::pending().await
+            };
+            assert!(or(sender.call(Command::Upgrade), drops).await.is_none());
+        });
     }
 }
