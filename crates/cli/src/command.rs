@@ -97,16 +97,16 @@ fn run(command: Command) -> Result<(), Box<dyn Error>> {
     }
     match command {
         Command::Doctor(options) => doctor::run(&options),
-        Command::Drain(options) => control::run(socket::Command::Drain, &options),
+        Command::Drain(options) => control::run(socket::ServerCommand::Drain, &options),
         Command::Init(options) => init::run(&options),
         Command::Keep(options) => keep::run(&options),
         Command::Lab(moved) => Err(elsewhere(&moved.arguments).into()),
         Command::Proxy(options) => proxy::run(&options),
-        Command::Reload(options) => control::run(socket::Command::Reload, &options),
+        Command::Reload(options) => control::run(socket::ServerCommand::Reload, &options),
         Command::Serve(options) => serve::run(&options),
         Command::Status(options) => control::status(&options),
         Command::Top(options) => top::run(&options),
-        Command::Upgrade(options) => control::run(socket::Command::Upgrade, &options),
+        Command::Upgrade(options) => control::run(socket::ServerCommand::Upgrade, &options),
     }
 }
 

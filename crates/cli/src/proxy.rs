@@ -10,7 +10,7 @@ use superpoll::BackendKind;
 use superpoll_gateway::config::check_workers;
 use superpoll_gateway::relay::{self, Relay};
 use superpoll_gateway::telemetry::socket::{
-    Command, CommandQueue, Outcome, ServerState, SocketPath, seconds_now,
+    CommandOutcome, CommandQueue, ServerCommand, ServerState, SocketPath, seconds_now,
 };
 use superpoll_gateway::{Address, Inherited};
 use superpoll_rt::Runtime;
@@ -98,9 +98,9 @@ fn listen(options: &Options, inherited: &Inherited) -> Result<Address, Box<dyn E
 async fn await_drain(queue: &mut CommandQueue) {
     loop {
         let call = queue.next().await;
-        if call.command == Command::Drain {
+        if call.command == ServerCommand::Drain {
             let message = "the proxy accepts no connections any more".to_owned();
-            return call.succeed(Outcome { message, ..Outcome::default() });
+            return call.succeed(CommandOutcome { message, ..CommandOutcome::default() });
         }
         call.refuse("a proxy has no configuration to read again and no successor; start it anew");
     }

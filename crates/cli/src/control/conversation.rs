@@ -3,43 +3,45 @@
 use std::path::Path;
 
 use serde_json::Value;
-use superpoll_gateway::telemetry::socket::{COMMAND_PROTOCOL, Command, CommandRequest, Reply};
+use superpoll_gateway::telemetry::socket::{
+    COMMAND_PROTOCOL, CommandReply, CommandRequest, ServerCommand,
+};
 
-use super::process::Process;
+use super::process::ServerProcess;
 use crate::stats::printable::{map_texts, printable_lines};
 use crate::stats::source::{End, Source};
 
 /// A connection on which a command was sent.
 pub(super) struct Conversation {
     source: Source,
-    command: Command,
+    command: ServerCommand,
     /// The process that answers.
-    pub process: Option<Process>,
+    pub process: Option<ServerProcess>,
     /// The version of a program that sends statistics, which it does before it reads a command.
     version: Option<String>,
 }
 
 /// The signal that makes an older server do the same.
-fn signal(command: Command) -> Option<&'static str> {
+fn signal(command: ServerCommand) -> Option<&'static str> {
     match command {
-        Command::Reload => Some("HUP"),
-        Command::Upgrade => Some("USR2"),
-        Command::Drain => Some("TERM"),
-        Command::Status => None,
+        ServerCommand::Reload => Some("HUP"),
+        ServerCommand::Upgrade => Some("USR2"),
+        ServerCommand::Drain => Some("TERM"),
+        ServerCommand::Status => None,
     }
 }
 
 impl Conversation {
     /// Sends a command to the server that listens at a path.
-    pub(super) async fn begin(path: &Path, command: Command) -> Result<Conversation, End> {
+    pub(super) async fn begin(path: &Path, command: ServerCommand) -> Result<Conversation, End> {
         let mut source = Source::connect(path).await?;
-        let process = source.process().map(Process::new);
+        let process = source.process().map(ServerProcess::new);
         source.say(&CommandRequest { command, protocol: COMMAND_PROTOCOL }).await?;
         Ok(Conversation { source, command, process, version: None })
     }
 
     /// Returns the next answer, passing over statistics. Nothing is lost if this is dropped.
-    pub(super) async fn next(&mut self) -> Result<Reply, End> {
+    pub(super) async fn next(&mut self) -> Result<CommandReply, End> {
         loop {
             let line = self.source.line().await?;
             let value = map_texts(self.source.value(&line)?, printable_lines);

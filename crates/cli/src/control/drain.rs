@@ -4,9 +4,9 @@ use std::cell::RefCell;
 use std::error::Error;
 use std::path::Path;
 
-use superpoll_gateway::telemetry::socket::{Answer, Command};
+use superpoll_gateway::telemetry::socket::{CommandAnswer, ServerCommand};
 
-use super::{Progress, converse, say, unexpected};
+use super::{LastSeen, converse, say, unexpected};
 use crate::stats::source::End;
 
 fn open(connections: u64) -> String {
@@ -17,18 +17,20 @@ fn open(connections: u64) -> String {
 }
 
 /// Ends a server, and prints how many connections it still has until its process has ended.
-pub(super) async fn drain(path: &Path, progress: &RefCell<Progress>) -> Result<(), Box<dyn Error>> {
-    let (mut conversation, reply) = converse(path, Command::Drain, progress).await?;
-    let Answer::Done(_) = &reply.answer else { return Err(unexpected(&reply)) };
+pub(super) async fn drain(path: &Path, seen: &RefCell<LastSeen>) -> Result<(), Box<dyn Error>> {
+    let (mut conversation, reply) = converse(path, ServerCommand::Drain, seen).await?;
+    let CommandAnswer::Done(_) = &reply.answer else { return Err(unexpected(&reply)) };
     let mut known = None;
     loop {
         match conversation.next().await {
             Ok(reply) => {
-                let Answer::Progress(now) = &reply.answer else { return Err(unexpected(&reply)) };
+                let CommandAnswer::Progress(now) = &reply.answer else {
+                    return Err(unexpected(&reply));
+                };
                 if known.replace(now.connections) != Some(now.connections) {
                     let line = open(now.connections);
                     say(&format!("process {}: {line}", reply.process))?;
-                    progress.borrow_mut().last = Some(line);
+                    seen.borrow_mut().last = Some(line);
                 }
             }
             Err(End::Ended) => break,

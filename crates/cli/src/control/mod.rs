@@ -25,12 +25,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use superpoll::BackendKind;
-use superpoll_gateway::telemetry::socket::{Answer, Command, Reply};
+use superpoll_gateway::telemetry::socket::{CommandAnswer, CommandReply, ServerCommand};
 use superpoll_rt::{Runtime, time};
 
 use crate::stats::source::End;
 use conversation::Conversation;
-use process::Process;
+use process::ServerProcess;
 
 pub(crate) use status::{StatusOptions, run as status};
 
@@ -55,14 +55,14 @@ pub(crate) struct Options {
 
 /// The server, as far as it is known.
 #[derive(Default)]
-struct Progress {
+struct LastSeen {
     path: PathBuf,
     process: Option<u32>,
     /// The last that was heard of it.
     last: Option<String>,
 }
 
-impl Progress {
+impl LastSeen {
     fn subject(&self) -> String {
         match self.process {
             Some(process) => format!("process {process}"),
@@ -73,20 +73,20 @@ impl Progress {
 }
 
 /// Carries out `reload`, `upgrade` or `drain`.
-pub(crate) fn run(command: Command, options: &Options) -> Result<(), Box<dyn Error>> {
+pub(crate) fn run(command: ServerCommand, options: &Options) -> Result<(), Box<dyn Error>> {
     let limit = options.timeout.or(match command {
-        Command::Reload => Some(Duration::from_secs(60)),
-        Command::Upgrade => Some(Duration::from_secs(300)),
-        Command::Drain | Command::Status => None,
+        ServerCommand::Reload => Some(Duration::from_secs(60)),
+        ServerCommand::Upgrade => Some(Duration::from_secs(300)),
+        ServerCommand::Drain | ServerCommand::Status => None,
     });
-    within(limit, async |progress| {
+    within(limit, async |seen| {
         let path = &target::locate(options.of.as_deref(), command).await?;
-        progress.borrow_mut().path.clone_from(path);
+        seen.borrow_mut().path.clone_from(path);
         match command {
-            Command::Reload => reload::reload(path, progress).await,
-            Command::Upgrade => upgrade::upgrade(path, progress).await,
-            Command::Drain => drain::drain(path, progress).await,
-            Command::Status => status::print(path, false, progress).await,
+            ServerCommand::Reload => reload::reload(path, seen).await,
+            ServerCommand::Upgrade => upgrade::upgrade(path, seen).await,
+            ServerCommand::Drain => drain::drain(path, seen).await,
+            ServerCommand::Status => status::print(path, false, seen).await,
         }
     })
 }
@@ -94,20 +94,20 @@ pub(crate) fn run(command: Command, options: &Options) -> Result<(), Box<dyn Err
 /// Runs until a time is over; then the error says how far it has come.
 fn within(
     limit: Option<Duration>,
-    work: impl AsyncFnOnce(&RefCell<Progress>) -> Result<(), Box<dyn Error>>,
+    work: impl AsyncFnOnce(&RefCell<LastSeen>) -> Result<(), Box<dyn Error>>,
 ) -> Result<(), Box<dyn Error>> {
     // A few descriptors: choosing a back-end is not worth the effort.
     let runtime = Runtime::builder().backend(BackendKind::Epoll).build()?;
     runtime.try_block_on(async {
-        let progress = RefCell::default();
-        let work = work(&progress);
+        let seen = RefCell::default();
+        let work = work(&seen);
         let Some(limit) = limit else { return work.await };
         match time::timeout(limit, work).await {
             Ok(outcome) => outcome,
             Err(_) => {
-                let progress = progress.borrow();
-                let (subject, seconds) = (progress.subject(), limit.as_secs_f64());
-                let last = progress.last.as_ref().map(|last| format!(" ({last})"));
+                let seen = seen.borrow();
+                let (subject, seconds) = (seen.subject(), limit.as_secs_f64());
+                let last = seen.last.as_ref().map(|last| format!(" ({last})"));
                 let last = last.unwrap_or_default();
                 Err(format!(
                     "{subject} is not done within {seconds} s{last}; it goes on, or is stopped"
@@ -121,10 +121,10 @@ fn within(
 /// Sends a command until it is answered. Returns the answer, and the process that has given it.
 async fn converse(
     path: &Path,
-    command: Command,
-    progress: &RefCell<Progress>,
-) -> Result<(Conversation, Reply), Box<dyn Error>> {
-    let mut first: Option<Process> = None;
+    command: ServerCommand,
+    seen: &RefCell<LastSeen>,
+) -> Result<(Conversation, CommandReply), Box<dyn Error>> {
+    let mut first: Option<ServerProcess> = None;
     let mut attempts = 0;
     loop {
         attempts += 1;
@@ -135,7 +135,7 @@ async fn converse(
                 if known.is_some() && known != number {
                     return Err(ended(known).into());
                 }
-                progress.borrow_mut().process = number;
+                seen.borrow_mut().process = number;
                 match conversation.next().await {
                     Ok(reply) => return Ok((conversation, reply)),
                     Err(End::Ended) => first = first.or(conversation.process.take()),
@@ -169,9 +169,9 @@ fn ended(process: Option<u32>) -> String {
 }
 
 /// Returns the error for an answer that a command does not have.
-fn unexpected(reply: &Reply) -> Box<dyn Error> {
+fn unexpected(reply: &CommandReply) -> Box<dyn Error> {
     match &reply.answer {
-        Answer::Error(error) => error.as_str().into(),
+        CommandAnswer::Error(error) => error.as_str().into(),
         _ => format!("process {} has given an answer to another command", reply.process).into(),
     }
 }

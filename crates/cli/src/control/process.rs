@@ -13,7 +13,7 @@ use superpoll_rt::{AsyncFd, time};
 const LOOK: Duration = Duration::from_millis(50);
 
 /// A process, by its number. It is the same one even if the number is another process' later.
-pub(super) struct Process {
+pub(super) struct ServerProcess {
     pub number: u32,
     /// Readable when the process has ended; none before Linux 5.3.
     watched: Option<AsyncFd<OwnedFd>>,
@@ -31,11 +31,11 @@ pub(super) fn parent(number: u32) -> Option<u32> {
     stat.rsplit(')').next()?.split_whitespace().nth(1)?.parse().ok()
 }
 
-impl Process {
-    pub(super) fn new(number: u32) -> Process {
+impl ServerProcess {
+    pub(super) fn new(number: u32) -> ServerProcess {
         let pid = i32::try_from(number).ok().and_then(Pid::from_raw);
         let watched = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
-        Process { number, watched: watched.map(AsyncFd::nonblocking) }
+        ServerProcess { number, watched: watched.map(AsyncFd::nonblocking) }
     }
 
     /// Waits until the process has ended.

@@ -4,17 +4,14 @@ use std::cell::RefCell;
 use std::error::Error;
 use std::path::Path;
 
-use superpoll_gateway::telemetry::socket::{Answer, Command};
+use superpoll_gateway::telemetry::socket::{CommandAnswer, ServerCommand};
 
-use super::{Progress, converse, say, unexpected};
+use super::{LastSeen, converse, say, unexpected};
 
 /// Makes a server read its configuration anew, and prints the outcome.
-pub(super) async fn reload(
-    path: &Path,
-    progress: &RefCell<Progress>,
-) -> Result<(), Box<dyn Error>> {
-    let (_, reply) = converse(path, Command::Reload, progress).await?;
-    let Answer::Done(outcome) = &reply.answer else { return Err(unexpected(&reply)) };
+pub(super) async fn reload(path: &Path, seen: &RefCell<LastSeen>) -> Result<(), Box<dyn Error>> {
+    let (_, reply) = converse(path, ServerCommand::Reload, seen).await?;
+    let CommandAnswer::Done(outcome) = &reply.answer else { return Err(unexpected(&reply)) };
     for note in &outcome.notes {
         eprintln!("superpoll: {note}");
     }

@@ -7,10 +7,11 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use superpoll_gateway::telemetry::socket::{
-    Answer, Command, Reply, ServerState, Status, UpgradeState, seconds_now,
+    CommandAnswer, CommandReply, ServerCommand, ServerState, ServerStatus, UpgradeState,
+    seconds_now,
 };
 
-use super::{Progress, converse, say, target, unexpected, within};
+use super::{LastSeen, converse, say, target, unexpected, within};
 
 /// Options of `status`.
 #[derive(Clone, Debug, clap::Args)]
@@ -29,10 +30,10 @@ pub(crate) struct StatusOptions {
 
 /// Prints the state of a server.
 pub(crate) fn run(options: &StatusOptions) -> Result<(), Box<dyn Error>> {
-    within(Some(options.timeout), async |progress| {
-        let path = &target::locate(options.of.as_deref(), Command::Status).await?;
-        progress.borrow_mut().path.clone_from(path);
-        print(path, options.json, progress).await
+    within(Some(options.timeout), async |seen| {
+        let path = &target::locate(options.of.as_deref(), ServerCommand::Status).await?;
+        seen.borrow_mut().path.clone_from(path);
+        print(path, options.json, seen).await
     })
 }
 
@@ -40,10 +41,10 @@ pub(crate) fn run(options: &StatusOptions) -> Result<(), Box<dyn Error>> {
 pub(super) async fn print(
     path: &Path,
     is_json: bool,
-    progress: &RefCell<Progress>,
+    seen: &RefCell<LastSeen>,
 ) -> Result<(), Box<dyn Error>> {
-    let (_, reply) = converse(path, Command::Status, progress).await?;
-    let Answer::Status(status) = &reply.answer else { return Err(unexpected(&reply)) };
+    let (_, reply) = converse(path, ServerCommand::Status, seen).await?;
+    let CommandAnswer::Status(status) = &reply.answer else { return Err(unexpected(&reply)) };
     match is_json {
         true => say(&serde_json::to_string(&reply)?),
         false => say(text(&reply, status, seconds_now()).trim_end()),
@@ -68,7 +69,7 @@ fn moment(at: u64, now: u64) -> String {
 }
 
 /// Returns the state in lines.
-fn text(reply: &Reply, status: &Status, now: u64) -> String {
+fn text(reply: &CommandReply, status: &ServerStatus, now: u64) -> String {
     let mut text = String::new();
     let mut line = |name: &str, value: &str| {
         let mut name = name;
@@ -78,7 +79,7 @@ fn text(reply: &Reply, status: &Status, now: u64) -> String {
             name = "";
         }
     };
-    let Reply { program, version, process, .. } = reply;
+    let CommandReply { program, version, process, .. } = reply;
     let facts = &status.facts;
     line("process", &format!("{process}, superpoll {program} {version}, {}", state(facts.state)));
     let uptime = Duration::from_secs(Duration::from_nanos(status.uptime_ns).as_secs());
@@ -128,7 +129,7 @@ fn text(reply: &Reply, status: &Status, now: u64) -> String {
 #[cfg(test)]
 mod tests {
     use superpoll_gateway::telemetry::socket::{
-        COMMAND_PROTOCOL, EngineStatus, Facts, LastReload, SCHEMA, WorkerStatus,
+        COMMAND_PROTOCOL, EngineStatus, LastReload, SCHEMA, ServerFacts, WorkerStatus,
     };
 
     use super::*;
@@ -137,8 +138,8 @@ mod tests {
     fn the_state_is_told_in_lines_and_absent_facts_have_none() {
         let engine =
             EngineStatus { number: 0, process: Some(43), answers: true, requests: Some(2) };
-        let mut status = Status {
-            facts: Facts {
+        let mut status = ServerStatus {
+            facts: ServerFacts {
                 state: ServerState::Serving,
                 configuration: Some("/etc/superpoll.toml".into()),
                 configured_at: 1_000_000_000,
@@ -157,13 +158,13 @@ mod tests {
             connections: 3,
             engines: vec![engine, EngineStatus { answers: false, ..engine }],
         };
-        let reply = Reply {
+        let reply = CommandReply {
             schema: SCHEMA,
             protocol: COMMAND_PROTOCOL,
             program: "serve".to_owned(),
             version: "0.1.0".to_owned(),
             process: 42,
-            answer: Answer::Error(String::new()),
+            answer: CommandAnswer::Error(String::new()),
         };
         assert_eq!(
             text(&reply, &status, 1_000_000_090),
@@ -181,7 +182,7 @@ mod tests {
              engines       2, epoll, 4 requests under way, 1 not answering\n\
              workers       0 43, starting\n"
         );
-        status.facts = Facts::default();
+        status.facts = ServerFacts::default();
         status.engines.clear();
         assert_eq!(
             text(&reply, &status, 0),

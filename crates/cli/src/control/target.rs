@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use superpoll_gateway::telemetry::socket::{self, Answer, Command, ProcessSocket, ServerState};
+use superpoll_gateway::telemetry::socket::{
+    self, CommandAnswer, ProcessSocket, ServerCommand, ServerState,
+};
 use superpoll_rt::{spawn, time};
 
 use super::conversation::Conversation;
@@ -14,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Returns the path of the socket that the user means: by a process' number, a path, or the only
 /// server that can be meant.
-pub(super) async fn locate(meant: Option<&str>, command: Command) -> Result<PathBuf, String> {
+pub(super) async fn locate(meant: Option<&str>, command: ServerCommand) -> Result<PathBuf, String> {
     match meant {
         None => only(socket::list(), command).await,
         Some(meant) => match meant.parse::<u32>() {
@@ -44,7 +46,7 @@ fn of_process(process: u32) -> Result<PathBuf, String> {
 }
 
 /// One of several servers.
-struct Candidate {
+struct FoundServer {
     process: u32,
     path: PathBuf,
     /// Its configuration or its task, for people.
@@ -53,7 +55,7 @@ struct Candidate {
     is_out: bool,
 }
 
-async fn only(found: Vec<ProcessSocket>, command: Command) -> Result<PathBuf, String> {
+async fn only(found: Vec<ProcessSocket>, command: ServerCommand) -> Result<PathBuf, String> {
     if found.is_empty() {
         return Err(
             "no server of this user was found in the usual place; start `superpoll serve`, \
@@ -73,7 +75,7 @@ async fn only(found: Vec<ProcessSocket>, command: Command) -> Result<PathBuf, St
     choose(&candidates)
 }
 
-fn choose(candidates: &[Candidate]) -> Result<PathBuf, String> {
+fn choose(candidates: &[FoundServer]) -> Result<PathBuf, String> {
     let mut eligible = candidates.iter().filter(|one| !one.is_out);
     if let (Some(one), None) = (eligible.next(), eligible.next()) {
         return Ok(one.path.clone());
@@ -84,17 +86,17 @@ fn choose(candidates: &[Candidate]) -> Result<PathBuf, String> {
 }
 
 /// Asks a server for its configuration.
-async fn describe(found: ProcessSocket, command: Command) -> Candidate {
+async fn describe(found: ProcessSocket, command: ServerCommand) -> FoundServer {
     let ProcessSocket { process, path } = found;
-    let asks = async { Conversation::begin(&path, Command::Status).await?.next().await };
+    let asks = async { Conversation::begin(&path, ServerCommand::Status).await?.next().await };
     let answer = time::timeout(PATIENCE, asks).await;
     let (description, is_out) = match answer {
         Ok(Ok(reply)) => match reply.answer {
-            Answer::Status(status) => {
+            CommandAnswer::Status(status) => {
                 let facts = &status.facts;
                 let is_draining = facts.state == ServerState::Draining;
                 let is_other = reply.program != "serve"
-                    && matches!(command, Command::Reload | Command::Upgrade);
+                    && matches!(command, ServerCommand::Reload | ServerCommand::Upgrade);
                 let mut description = match &facts.configuration {
                     Some(path) => path.display().to_string(),
                     None => format!("{}, {}", reply.program, facts.listeners.join(", ")),
@@ -108,7 +110,7 @@ async fn describe(found: ProcessSocket, command: Command) -> Candidate {
         },
         _ => (unknown(), false),
     };
-    Candidate { process, path, description, is_out }
+    FoundServer { process, path, description, is_out }
 }
 
 fn unknown() -> String {
@@ -121,7 +123,7 @@ mod tests {
 
     #[test]
     fn the_only_server_that_can_be_meant_is_chosen_and_several_are_listed() {
-        let candidate = |process: u32, is_out| Candidate {
+        let candidate = |process: u32, is_out| FoundServer {
             process,
             path: format!("/x/{process}").into(),
             description: format!("/etc/{process}.toml"),

@@ -10,46 +10,43 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use superpoll_gateway::telemetry::socket::{
-    self, Answer, Command, Outcome, Reply, Status, UpgradeState,
+    self, CommandAnswer, CommandOutcome, CommandReply, ServerCommand, ServerStatus, UpgradeState,
 };
 use superpoll_rt::time;
 
 use super::conversation::Conversation;
-use super::process::Process;
-use super::{AGAIN, Progress, ended, say, unexpected};
+use super::process::ServerProcess;
+use super::{AGAIN, LastSeen, ended, say, unexpected};
 use crate::stats::source::End;
 
 /// How long a process that has taken over may take to answer. It serves before that.
 const ANSWER: Duration = Duration::from_secs(10);
 
 /// Makes the program on disk take over from a server, and prints which process serves then.
-pub(super) async fn upgrade(
-    path: &Path,
-    progress: &RefCell<Progress>,
-) -> Result<(), Box<dyn Error>> {
+pub(super) async fn upgrade(path: &Path, seen: &RefCell<LastSeen>) -> Result<(), Box<dyn Error>> {
     // For its version.
     let (before, _) = status(path).await?;
-    let mut conversation = Conversation::begin(path, Command::Upgrade).await?;
+    let mut conversation = Conversation::begin(path, ServerCommand::Upgrade).await?;
     let process = conversation.process.take();
-    progress.borrow_mut().process = process.as_ref().map(|process| process.number);
+    seen.borrow_mut().process = process.as_ref().map(|process| process.number);
     match conversation.next().await {
         Ok(reply) => match &reply.answer {
-            Answer::Done(outcome) => succeeded(path, &before, outcome).await,
+            CommandAnswer::Done(outcome) => succeeded(path, &before, outcome).await,
             _ => Err(unexpected(&reply)),
         },
         Err(End::Ended) => match process {
-            Some(process) => replaced(path, &before, &process, progress).await,
+            Some(process) => replaced(path, &before, &process, seen).await,
             None => Err(ended(None).into()),
         },
         Err(error) => Err(error.into()),
     }
 }
 
-async fn status(path: &Path) -> Result<(Reply, Status), Box<dyn Error>> {
-    let reply = Conversation::begin(path, Command::Status).await?.next().await?;
+async fn status(path: &Path) -> Result<(CommandReply, ServerStatus), Box<dyn Error>> {
+    let reply = Conversation::begin(path, ServerCommand::Status).await?.next().await?;
     match &reply.answer {
-        Answer::Status(status) => {
-            let status = Status::clone(status);
+        CommandAnswer::Status(status) => {
+            let status = ServerStatus::clone(status);
             Ok((reply, status))
         }
         _ => Err(unexpected(&reply)),
@@ -57,13 +54,17 @@ async fn status(path: &Path) -> Result<(Reply, Status), Box<dyn Error>> {
 }
 
 /// Waits for the answer of the process that has taken over.
-async fn succeeded(path: &Path, before: &Reply, outcome: &Outcome) -> Result<(), Box<dyn Error>> {
+async fn succeeded(
+    path: &Path,
+    before: &CommandReply,
+    outcome: &CommandOutcome,
+) -> Result<(), Box<dyn Error>> {
     let (from, message) =
         (format!("process {} ({})", before.process, before.version), &outcome.message);
     let Some(number) = outcome.successor else {
         return say(&format!("another process has taken over from {from}: {message}"));
     };
-    let successor = Process::new(number);
+    let successor = ServerProcess::new(number);
     let end = Instant::now() + ANSWER;
     while Instant::now() < end {
         // It may have been started with another path.
@@ -92,14 +93,16 @@ async fn succeeded(path: &Path, before: &Reply, outcome: &Outcome) -> Result<(),
 /// Waits until the new program of a supervisor has replaced the workers.
 async fn replaced(
     path: &Path,
-    before: &Reply,
-    process: &Process,
-    progress: &RefCell<Progress>,
+    before: &CommandReply,
+    process: &ServerProcess,
+    seen: &RefCell<LastSeen>,
 ) -> Result<(), Box<dyn Error>> {
     let number = process.number;
     while !process.ends_within(AGAIN).await {
         // Until its socket is back.
-        let Ok(mut asked) = Conversation::begin(path, Command::Status).await else { continue };
+        let Ok(mut asked) = Conversation::begin(path, ServerCommand::Status).await else {
+            continue;
+        };
         let now = match asked.next().await {
             Ok(now) => now,
             Err(End::Ended) => continue,
@@ -107,14 +110,14 @@ async fn replaced(
                 return Err(format!("the program of process {number} was replaced: {error}").into());
             }
         };
-        let Answer::Status(status) = &now.answer else { return Err(unexpected(&now)) };
+        let CommandAnswer::Status(status) = &now.answer else { return Err(unexpected(&now)) };
         if now.process != number {
             break;
         }
         let (old, new) = (&before.version, &now.version);
         match &status.facts.upgrade {
             Some(UpgradeState::UnderWay) => {
-                progress.borrow_mut().last = Some("its workers are being replaced".to_owned());
+                seen.borrow_mut().last = Some("its workers are being replaced".to_owned());
             }
             Some(UpgradeState::Failed(why)) => {
                 return Err(format!("process {number} ({new}): {why}").into());

@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 /// The name of the configuration.
 const CONFIG: &str = "superpoll.toml";
 
-/// The kind of a configuration.
+/// A configuration to begin with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
-enum Kind {
+enum Template {
     /// A web site: a folder of files
     Site,
     /// A page with a channel that its visitors share
@@ -28,32 +28,32 @@ enum Kind {
 pub(crate) struct Options {
     /// What to serve
     #[arg(value_enum, default_value = "site")]
-    kind: Kind,
+    template: Template,
     /// The folder to write to, which is made if it is not there
     #[arg(value_name = "FOLDER", default_value = ".")]
     folder: PathBuf,
 }
 
-impl Kind {
+impl Template {
     /// Returns the files, by their paths in the folder.
     fn files(self) -> &'static [(&'static str, &'static str)] {
         match self {
-            Kind::Site => &[
+            Template::Site => &[
                 (CONFIG, include_str!("files/site.toml")),
                 ("www/index.html", include_str!("files/site.html")),
             ],
-            Kind::Chat => &[
+            Template::Chat => &[
                 (CONFIG, include_str!("files/chat.toml")),
                 ("www/index.html", include_str!("files/chat.html")),
             ],
-            Kind::Proxy => &[(CONFIG, include_str!("files/proxy.toml"))],
+            Template::Proxy => &[(CONFIG, include_str!("files/proxy.toml"))],
         }
     }
 }
 
 /// Writes the files, and prints their names and the next command.
 pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
-    let files = options.kind.files();
+    let files = options.template.files();
     let path = |name: &str| match options.folder.as_path() {
         folder if folder == Path::new(".") => PathBuf::from(name),
         folder => folder.join(name),

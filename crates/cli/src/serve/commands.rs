@@ -1,11 +1,12 @@
 //! The commands `superpoll reload`, `upgrade` and `drain` at the server: each is a [`Request`], as a
-//! signal is, with a [`Call`] that waits for its outcome.
+//! signal is, with a [`CommandCall`] that waits for its outcome.
 
 use std::path::{Path, PathBuf};
 
 use superpoll_gateway::Config;
 use superpoll_gateway::telemetry::socket::{
-    Call, Command, CommandQueue, Facts, LastReload, Outcome, ServerState, seconds_now,
+    CommandCall, CommandOutcome, CommandQueue, LastReload, ServerCommand, ServerFacts, ServerState,
+    seconds_now,
 };
 
 use super::signals::Request;
@@ -19,17 +20,17 @@ pub(super) const NO_FILE: &str =
 pub(super) const ENDING: &str = "the server is draining, and ends";
 
 /// Returns the request that a command makes; `None`: the socket answers it by itself.
-pub(super) fn request(command: Command) -> Option<Request> {
+pub(super) fn request(command: ServerCommand) -> Option<Request> {
     match command {
-        Command::Reload => Some(Request::Reload),
-        Command::Upgrade => Some(Request::Upgrade),
-        Command::Drain => Some(Request::End),
-        Command::Status => None,
+        ServerCommand::Reload => Some(Request::Reload),
+        ServerCommand::Upgrade => Some(Request::Upgrade),
+        ServerCommand::Drain => Some(Request::End),
+        ServerCommand::Status => None,
     }
 }
 
 /// Answers the call that waits for an outcome, if there is one.
-pub(super) fn conclude(call: Option<Call>, outcome: Result<Outcome, String>) {
+pub(super) fn conclude(call: Option<CommandCall>, outcome: Result<CommandOutcome, String>) {
     match (call, outcome) {
         (None, _) => {}
         (Some(call), Ok(outcome)) => call.succeed(outcome),
@@ -38,20 +39,20 @@ pub(super) fn conclude(call: Option<Call>, outcome: Result<Outcome, String>) {
 }
 
 /// Refuses the call that waits, if there is one.
-pub(super) fn refuse(call: Option<Call>, error: &str) {
+pub(super) fn refuse(call: Option<CommandCall>, error: &str) {
     conclude(call, Err(error.to_owned()));
 }
 
 /// Answers a call for a drain.
-pub(super) fn begin_drain(call: Option<Call>) {
+pub(super) fn begin_drain(call: Option<CommandCall>) {
     let message = "the server accepts no connections any more".to_owned();
-    conclude(call, Ok(Outcome { message, ..Outcome::default() }));
+    conclude(call, Ok(CommandOutcome { message, ..CommandOutcome::default() }));
 }
 
 /// Returns the outcome of a reload.
-pub(super) fn taken_on(path: &Path, config: &Config) -> Outcome {
+pub(super) fn taken_on(path: &Path, config: &Config) -> CommandOutcome {
     let message = format!("took on {}: {}", absolute(path).display(), summary(config));
-    Outcome { message, notes: config.warnings.clone(), successor: None }
+    CommandOutcome { message, notes: config.warnings.clone(), successor: None }
 }
 
 /// Returns the error of a reload, with its consequence.
@@ -83,13 +84,13 @@ fn absolute(path: &Path) -> PathBuf {
 }
 
 /// Returns the facts about a server that serves this configuration from now on.
-pub(super) fn facts(options: &Options, config: &Config, state: ServerState) -> Facts {
-    Facts {
+pub(super) fn facts(options: &Options, config: &Config, state: ServerState) -> ServerFacts {
+    ServerFacts {
         state,
         configuration: options.config.as_deref().map(absolute),
         configured_at: seconds_now(),
         keeper: keeper_socket(config).cloned(),
-        ..Facts::default()
+        ..ServerFacts::default()
     }
 }
 
@@ -109,7 +110,7 @@ pub(super) async fn answer_at_the_end(queue: &mut CommandQueue, why: &str) -> u6
     loop {
         let call = queue.next().await;
         match call.command {
-            Command::Drain => begin_drain(Some(call)),
+            ServerCommand::Drain => begin_drain(Some(call)),
             _ => call.refuse(why),
         }
     }

@@ -13,7 +13,7 @@ use superpoll_gateway::config::KeeperKind;
 use superpoll_gateway::processes::{Worker, WorkerPlace};
 use superpoll_gateway::serve::Server;
 use superpoll_gateway::telemetry::socket::{
-    Call, CommandQueue, ServerState, SocketPath, UpgradeState,
+    CommandCall, CommandQueue, ServerState, SocketPath, UpgradeState,
 };
 use superpoll_gateway::{Config, ErrorLog, Event, Inherited, Level};
 use superpoll_rt::Runtime;
@@ -29,7 +29,7 @@ use crate::{keep, stats};
 /// The request that a signal, a command, a successor or the supervisor has made of the process.
 enum Asked {
     /// By a signal, or by a command that waits for its outcome.
-    Request(Request, Option<Call>),
+    Request(Request, Option<CommandCall>),
     Yield,
     /// The successor does not take over, for this reason.
     UpgradeFailed(String),

@@ -17,7 +17,7 @@ use std::process::Command;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use superpoll_gateway::telemetry::socket::{Call, Outcome};
+use superpoll_gateway::telemetry::socket::{CommandCall, CommandOutcome};
 use superpoll_gateway::{ErrorLog, Event, Level};
 use superpoll_rt::{JoinHandle, process, spawn};
 
@@ -31,7 +31,7 @@ pub(super) struct Upgrade {
     successor: Rc<Cell<Option<u32>>>,
     /// The reason for which it does not, in the end.
     failed: Option<JoinHandle<String>>,
-    call: Option<Call>,
+    call: Option<CommandCall>,
 }
 
 impl Upgrade {
@@ -42,7 +42,7 @@ impl Upgrade {
     /// If an upgrade is under way; the call is answered then.
     pub(super) fn begin(
         &mut self,
-        call: Option<Call>,
+        call: Option<CommandCall>,
         error_log: &Arc<ErrorLog>,
     ) -> Result<(), String> {
         if self.failed.is_some() {
@@ -84,7 +84,10 @@ impl Upgrade {
     /// Answers the call that waits for the upgrade, which has succeeded.
     pub(super) fn succeed(&mut self, message: String) {
         let successor = self.successor.get();
-        commands::conclude(self.call.take(), Ok(Outcome { message, notes: Vec::new(), successor }));
+        commands::conclude(
+            self.call.take(),
+            Ok(CommandOutcome { message, notes: Vec::new(), successor }),
+        );
     }
 }
 

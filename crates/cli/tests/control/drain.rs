@@ -6,10 +6,10 @@ use std::process::{Child, Stdio};
 
 use crate::program::superpoll;
 use crate::stage::{PATIENCE, Running, get, kill, signal, until};
-use crate::{Stage, command, refusal, refused, status};
+use crate::{Stage, begin, command, refusal, refused, status};
 
-fn begin(stage: &Stage) -> (Child, impl Iterator<Item = String>) {
-    let mut draining = stage.command("drain", &[]).stdout(Stdio::piped()).spawn().unwrap();
+fn drain(stage: &Stage) -> (Child, impl Iterator<Item = String>) {
+    let mut draining = begin(stage.command("drain", &[]));
     let lines = BufReader::new(draining.stdout.take().unwrap()).lines();
     (draining, lines.map(Result::unwrap))
 }
@@ -26,7 +26,7 @@ fn it_waits_for_a_busy_connection_says_so_and_ends_with_the_process() {
         let mut idle = server.connect();
         assert!(get(&mut idle, "/small").ends_with("0123456789"));
         until("it is counted", || status(&stage.stats)["connections"] == 2);
-        let (mut draining, mut lines) = begin(&stage);
+        let (mut draining, mut lines) = drain(&stage);
         until("one connection is left", || {
             let line = lines.next().unwrap();
             assert!(line.starts_with(&format!("process {number}: ")), "{line}");
@@ -43,7 +43,8 @@ fn it_waits_for_a_busy_connection_says_so_and_ends_with_the_process() {
         let error = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{error}");
         assert!(error.contains("is not done within 0.3 s (1 connection is open)"), "{error}");
-        let (mut second, rest) = begin(&stage);
+        let (mut second, mut rest) = drain(&stage);
+        assert!(rest.next().unwrap().ends_with(": 1 connection is open"));
         assert!(draining.try_wait().unwrap().is_none());
         busy.write_all(b"\r\n").unwrap();
         let mut answer = String::new();
@@ -76,7 +77,7 @@ fn a_proxy_is_drained_and_has_nothing_to_reload() {
         let line = refused(&mut stage.command(name, &[]));
         assert!(line.contains("a proxy has no configuration"), "{line}");
     }
-    let (mut draining, mut lines) = begin(&stage);
+    let (mut draining, mut lines) = drain(&stage);
     assert!(lines.next().unwrap().ends_with(": 1 connection is open"));
     assert_eq!(status(&stage.stats)["state"], "draining");
     drop((client, pair));
@@ -92,7 +93,7 @@ fn a_server_that_is_killed_while_it_drains_has_ended() {
     busy.set_read_timeout(Some(PATIENCE)).unwrap();
     busy.write_all(b"GET /small HTTP/1.1\r\n").unwrap();
     until("it is counted", || status(&stage.stats)["connections"] == 1);
-    let (mut draining, mut lines) = begin(&stage);
+    let (mut draining, mut lines) = drain(&stage);
     assert!(lines.next().unwrap().ends_with(": 1 connection is open"));
     signal(server.child(), "KILL");
     // It is a zombie, which is no server.
@@ -110,13 +111,12 @@ fn commands_that_wait_are_refused_by_a_server_that_is_asked_to_end() {
     let stopped = server.workers(2)[0];
     kill(stopped, "STOP");
     stage.configure("processes = 2", "[metrics]\npath = \"/metrics\"");
-    let mut command = stage.command("reload", &[]);
-    let waiting = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let waiting = begin(stage.command("reload", &[]));
     // The worker that is not stopped has it.
     until("the reload is under way", || {
         get(&mut server.connect(), "/metrics").starts_with("HTTP/1.1 200")
     });
-    let (mut draining, lines) = begin(&stage);
+    let (mut draining, lines) = drain(&stage);
     let line = refusal(&waiting.wait_with_output().unwrap());
     assert!(line.contains("the server is draining"), "{line}");
     kill(stopped, "CONT");

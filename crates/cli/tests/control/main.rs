@@ -14,7 +14,7 @@ mod targets;
 mod upgrade;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -26,6 +26,11 @@ fn command(name: &str, at: &Path, arguments: &[&str]) -> Command {
     let mut command = superpoll();
     command.arg(name).arg(at).args(arguments);
     command
+}
+
+/// Starts a command that waits.
+fn begin(mut command: Command) -> Child {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
 /// Runs a command that must fail with status 1 and without output. Returns its complaint.

@@ -1,9 +1,7 @@
 //! `superpoll reload`.
 
-use std::process::Stdio;
-
 use crate::stage::{Server, get, kill, run, until};
-use crate::{Stage, refusal, refused, status};
+use crate::{Stage, begin, refusal, refused, status};
 
 const MOVED: &str = "[[hosts.routes]]\npath = \"/small\"\nredirect = { to = \"/elsewhere\" }";
 
@@ -84,11 +82,7 @@ fn many_reloads_at_once_are_all_answered() {
         let stage = Stage::new();
         let server = stage.start(processes);
         stage.configure(&format!("processes = {processes}"), MOVED);
-        let reload = || {
-            let mut command = stage.command("reload", &[]);
-            command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
-        };
-        let all: Vec<_> = (0..6).map(|_| reload()).collect();
+        let all: Vec<_> = (0..6).map(|_| begin(stage.command("reload", &[]))).collect();
         for one in all {
             let output = one.wait_with_output().unwrap();
             let told = String::from_utf8_lossy(&output.stdout);
@@ -106,12 +100,8 @@ fn a_reload_waits_for_all_workers_and_one_that_overtakes_it_answers_both() {
     let stopped = server.workers(2)[0];
     kill(stopped, "STOP");
     stage.configure("processes = 2", MOVED);
-    let reload = || {
-        let mut command = stage.command("reload", &[]);
-        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
-    };
     let configured = status(&stage.stats)["reload"].clone();
-    let mut first = reload();
+    let mut first = begin(stage.command("reload", &[]));
     // The worker that is not stopped has read it.
     // The stopped one accepts no connection.
     until("one worker has it", || get(&mut server.connect(), "/small").starts_with("HTTP/1.1 308"));
@@ -122,7 +112,7 @@ fn a_reload_waits_for_all_workers_and_one_that_overtakes_it_answers_both() {
     let line = refused(&mut stage.command("reload", &[]));
     assert!(line.contains("server.toml:2:"), "{line}");
     stage.configure("processes = 2", &format!("{MOVED}\n{}", MOVED.replace("small", "sub")));
-    let mut second = reload();
+    let mut second = begin(stage.command("reload", &[]));
     assert!(first.try_wait().unwrap().is_none() && second.try_wait().unwrap().is_none());
     assert_ne!(status(&stage.stats)["reload"], configured);
     // Both wait before the worker goes on, or the first would be answered alone.
@@ -157,8 +147,7 @@ fn a_server_that_ends_while_it_is_asked_is_reported() {
         let stage = Stage::new();
         let server = stage.start(processes);
         server.signal("STOP");
-        let mut command = stage.command("reload", &[]);
-        let asking = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let asking = begin(stage.command("reload", &[]));
         // It has connected, or connects to a socket that is refused then: both are one line.
         std::thread::sleep(std::time::Duration::from_millis(200));
         let number = server.child().id();

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -54,7 +55,7 @@ fn the_only_server_is_meant_and_several_are_listed_with_their_configurations() {
     let mut proxy = find(at, &["proxy", "--listen", "127.0.0.1:0", "--to", "127.0.0.1:9"]);
     let proxy = Running(proxy.stdout(Stdio::null()).spawn().unwrap());
     let socket = at.join(format!("superpoll-{}.sock", proxy.0.id()));
-    until("the proxy publishes", || socket.exists());
+    until("the proxy publishes", || UnixStream::connect(&socket).is_ok());
     assert!(run(&mut find(at, &["reload"])).contains("one.toml"));
     let line = refused(&mut find(at, &["status"]));
     assert!(line.contains("2 servers run") && line.contains("proxy, 127.0.0.1:"), "{line}");

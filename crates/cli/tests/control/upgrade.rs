@@ -4,11 +4,11 @@ use std::fs;
 use std::net::TcpStream;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use crate::program::program;
 use crate::stage::{Running, Server, get, has_ended, kill, run, until};
-use crate::{Stage, refused, status};
+use crate::{Stage, begin, refused, status};
 
 /// Connections become idle soon.
 const SOON: &str = "[timeouts]\npark = \"50ms\"\n";
@@ -51,6 +51,17 @@ impl Upgraded {
 
     fn upgrade(&self, arguments: &[&str]) -> Command {
         self.stage.command("upgrade", arguments)
+    }
+
+    /// Replaces the program by one that never takes over, begins an upgrade, and returns the command
+    /// and the number of the process that it has started.
+    fn hang(&self) -> (Child, u32) {
+        let pid = self.stage.site.path("pid");
+        self.replace(&format!("echo $$ >'{}'; exec sleep 600", pid.display()));
+        let asking = begin(self.upgrade(&[]));
+        let successor = || fs::read_to_string(&pid).unwrap_or_default();
+        until("the successor runs", || successor().ends_with('\n'));
+        (asking, successor().trim().parse().unwrap())
     }
 
     /// Replaces the program by a script that checks the configuration as the program does.
@@ -129,16 +140,10 @@ fn a_program_that_cannot_take_over_is_named_and_the_server_goes_on() {
     assert!(line.contains("No such file"), "{line}");
     serves();
     // It does not get anywhere: there is no second one meanwhile.
-    let pid = upgraded.stage.site.path("pid");
-    upgraded.replace(&format!("echo $$ >'{}'; exec sleep 600", pid.display()));
-    let mut command = upgraded.upgrade(&[]);
-    let asking = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let successor = || fs::read_to_string(&pid).unwrap_or_default();
-    until("the successor runs", || successor().ends_with('\n'));
+    let (asking, successor) = upgraded.hang();
     let line = refused(&mut upgraded.upgrade(&[]));
     assert!(line.contains("an upgrade is under way"), "{line}");
     assert_eq!(status(&upgraded.stage.stats)["upgrade"], "under_way");
-    let successor: u32 = successor().trim().parse().unwrap();
     kill(successor, "KILL");
     let line = crate::refusal(&asking.wait_with_output().unwrap());
     assert!(line.contains("has ended: signal: 9"), "{line}");
@@ -231,8 +236,7 @@ fn commands_during_an_upgrade_are_answered() {
     let server = upgraded.start(&["--processes", "2"]);
     until("all workers serve", || workers(&upgraded).len() == 2);
     upgraded.stage.configure("", SOON);
-    let mut command = upgraded.upgrade(&[]);
-    let mut upgrading = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut upgrading = begin(upgraded.upgrade(&[]));
     let mut rounds = 0;
     while upgrading.try_wait().unwrap().is_none() {
         let output = upgraded.stage.command("reload", &[]).output().unwrap();
@@ -256,17 +260,12 @@ fn a_server_that_ends_during_an_upgrade_says_so() {
     {
         let upgraded = Upgraded::new();
         let server = upgraded.start(&[]);
-        let pid = upgraded.stage.site.path("pid");
-        upgraded.replace(&format!("echo $$ >'{}'; exec sleep 600", pid.display()));
-        let mut command = upgraded.upgrade(&[]);
-        let asking = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let successor = || fs::read_to_string(&pid).unwrap_or_default();
-        until("the successor runs", || successor().ends_with('\n'));
+        let (asking, successor) = upgraded.hang();
         server.signal(name);
         let line = crate::refusal(&asking.wait_with_output().unwrap());
         assert!(line.contains(expected), "{line}");
         // It has the standard error of the server.
-        kill(successor().trim().parse().unwrap(), "KILL");
+        kill(successor, "KILL");
         server.ended();
     }
 }

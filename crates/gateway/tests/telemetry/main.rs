@@ -17,7 +17,8 @@ use superpoll_gateway::Config;
 use superpoll_gateway::relay::{Options, Relay};
 use superpoll_gateway::serve::Server;
 use superpoll_gateway::telemetry::socket::{
-    Answer, CLIENTS, Failure, Reply, SCHEMA, ServerState, Snapshot, Socket, SocketPath, Subject,
+    CLIENTS, CommandAnswer, CommandReply, Failure, SCHEMA, ServerState, Snapshot, Socket,
+    SocketPath, Subject,
 };
 use superpoll_rt::{BackendKind, Handle, Runtime, time};
 use tempfile::TempDir;
@@ -275,14 +276,14 @@ fn a_program_that_takes_no_commands_tells_its_state_and_refuses_the_rest() {
         for _ in 0..2 {
             let mut client = stage.client();
             client.say(format!("{command}\n").as_bytes());
-            let reply: Reply = loop {
+            let reply: CommandReply = loop {
                 let line = client.line();
                 if let Ok(reply) = serde_json::from_str(&line) {
                     break reply;
                 }
                 serde_json::from_str::<Snapshot>(&line).unwrap_or_else(|_| panic!("{line}"));
             };
-            let Answer::Error(error) = &reply.answer else { panic!("{reply:?}") };
+            let CommandAnswer::Error(error) = &reply.answer else { panic!("{reply:?}") };
             assert!(error.contains(expected), "{command}: {error}");
             assert_eq!((reply.process, &*reply.program), (std::process::id(), "serve"));
             assert_eq!(client.line(), "");
@@ -293,9 +294,9 @@ fn a_program_that_takes_no_commands_tells_its_state_and_refuses_the_rest() {
     client.snapshot();
     client.say(b"{\"command\":\"status\",\"protocol\":1}\n");
     let line = client.line();
-    let reply: Reply =
+    let reply: CommandReply =
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"));
-    let Answer::Status(status) = reply.answer else { panic!("{line}") };
+    let CommandAnswer::Status(status) = reply.answer else { panic!("{line}") };
     assert_eq!((status.facts.state, status.engines.len()), (ServerState::Serving, 2));
     assert_eq!(client.line(), "");
     stage.finish();

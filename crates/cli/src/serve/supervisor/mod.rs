@@ -35,7 +35,7 @@ use rustix::process::Signal;
 use sd_notify::NotifyState;
 use superpoll_gateway::processes::{Left, Supervisor, WorkerEvent};
 use superpoll_gateway::telemetry::socket::{
-    Call, CommandQueue, Outcome, ServerState, UpgradeState, WorkerStatus,
+    CommandCall, CommandOutcome, CommandQueue, ServerState, UpgradeState, WorkerStatus,
 };
 use superpoll_gateway::{Address, Config, ErrorLog, Event, Inherited, Level};
 use superpoll_rt::{BackendKind, Handle, JoinSet, Runtime, time};
@@ -86,7 +86,7 @@ struct Child {
 enum Happening {
     Signal(Request),
     /// A command of a client of the statistics socket, which waits for its outcome.
-    Command(Call),
+    Command(CommandCall),
     Worker(WorkerEvent),
     /// A process has ended.
     Ended(u32, io::Result<ExitStatus>),
@@ -111,9 +111,9 @@ struct Reload {
     /// Another one was refused meanwhile.
     is_followed: bool,
     /// The commands that wait for the outcome, those of a reload that this one has overtaken, too.
-    calls: Vec<Call>,
+    calls: Vec<CommandCall>,
     /// The outcome for them, if no worker refuses it.
-    told: Outcome,
+    told: CommandOutcome,
     /// The reasons of the workers that have refused it.
     errors: Vec<String>,
 }
@@ -146,7 +146,7 @@ struct Supervision<'a> {
     number: u64,
     queue: CommandQueue,
     /// The command that waits for the upgrade that is under way.
-    upgrade_call: Option<Call>,
+    upgrade_call: Option<CommandCall>,
 }
 
 /// Supervises until SIGTERM or SIGINT.

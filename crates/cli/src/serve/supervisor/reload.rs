@@ -5,7 +5,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use sd_notify::NotifyState;
 use superpoll_gateway::serve::Server;
-use superpoll_gateway::telemetry::socket::{Call, Outcome};
+use superpoll_gateway::telemetry::socket::{CommandCall, CommandOutcome};
 use superpoll_gateway::{Config, Level};
 
 use super::super::{
@@ -19,7 +19,7 @@ const RELOAD: Duration = Duration::from_secs(30);
 
 impl Supervision<'_> {
     /// Checks the configuration, opens its listeners, and makes the workers read it.
-    pub(super) fn reload(&mut self, call: Option<Call>) {
+    pub(super) fn reload(&mut self, call: Option<CommandCall>) {
         let Some(path) = &self.options.config else {
             return commands::refuse(call, commands::NO_FILE);
         };
@@ -56,7 +56,7 @@ impl Supervision<'_> {
                 return commands::conclude(
                     call,
                     outcome
-                        .map(|()| Outcome::default())
+                        .map(|()| CommandOutcome::default())
                         .map_err(|error| commands::not_taken_on(&error)),
                 );
             }

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use superpoll_gateway::Level;
-use superpoll_gateway::telemetry::socket::{Call, UpgradeState};
+use superpoll_gateway::telemetry::socket::{CommandCall, UpgradeState};
 use superpoll_rt::time;
 
 use super::super::signals::Signals;
@@ -59,7 +59,7 @@ impl Supervision<'_> {
     }
 
     /// Checks whether the program can be replaced.
-    pub(super) fn check_upgrade(&mut self, call: Option<Call>) {
+    pub(super) fn check_upgrade(&mut self, call: Option<CommandCall>) {
         if self.is_ending {
             return commands::refuse(call, commands::ENDING);
         }

@@ -10,7 +10,8 @@ use superpoll_rt::time;
 use super::client::write;
 use super::collector::Collector;
 use super::command::{
-    Answer, COMMAND_PROTOCOL, Command, EngineStatus, Facts, Progress, Reply, ServerState, Status,
+    COMMAND_PROTOCOL, CommandAnswer, CommandReply, DrainProgress, EngineStatus, ServerCommand,
+    ServerFacts, ServerState, ServerStatus,
 };
 use super::snapshot::{Engine, SCHEMA, Snapshot};
 use super::subject::{Engines, Subject};
@@ -21,8 +22,8 @@ const REPORT: Duration = Duration::from_millis(200);
 /// The same for several processes, which have to be asked.
 const REPORT_OF_WORKERS: Duration = Duration::from_millis(500);
 
-fn reply(subject: &Subject, answer: Answer) -> Reply {
-    Reply {
+fn reply(subject: &Subject, answer: CommandAnswer) -> CommandReply {
+    CommandReply {
         schema: SCHEMA,
         protocol: COMMAND_PROTOCOL,
         program: subject.program.to_owned(),
@@ -40,15 +41,15 @@ fn reply(subject: &Subject, answer: Answer) -> Reply {
 pub(super) async fn answer(
     stream: &UnixStream,
     subject: &Arc<Subject>,
-    command: Result<Command, String>,
+    command: Result<ServerCommand, String>,
 ) -> io::Result<()> {
-    let refuse = |error: &str| reply(subject, Answer::Error(error.to_owned()));
+    let refuse = |error: &str| reply(subject, CommandAnswer::Error(error.to_owned()));
     let command = match command {
         Ok(command) => command,
         Err(error) => return write(stream, &refuse(&error)).await,
     };
-    if command == Command::Status {
-        let status = Answer::Status(Box::new(status(subject).await));
+    if command == ServerCommand::Status {
+        let status = CommandAnswer::Status(Box::new(status(subject).await));
         return write(stream, &reply(subject, status)).await;
     }
     let Some(sender) = &subject.commands else {
@@ -57,7 +58,7 @@ pub(super) async fn answer(
     let Some((answer, unwritten)) = sender.call(command).await else {
         return write(stream, &refuse("the server is about to end")).await;
     };
-    let is_draining = command == Command::Drain && matches!(answer, Answer::Done(_));
+    let is_draining = command == ServerCommand::Drain && matches!(answer, CommandAnswer::Done(_));
     write(stream, &reply(subject, answer)).await?;
     drop(unwritten);
     if is_draining { report_drain(stream, subject).await } else { Ok(()) }
@@ -70,7 +71,8 @@ async fn report_drain(stream: &UnixStream, subject: &Arc<Subject>) -> io::Result
             Engines::Here { connections, .. } => (connections(), REPORT),
             Engines::There(_) => (snapshot(subject).await.connections, REPORT_OF_WORKERS),
         };
-        write(stream, &reply(subject, Answer::Progress(Progress { connections }))).await?;
+        write(stream, &reply(subject, CommandAnswer::Progress(DrainProgress { connections })))
+            .await?;
         time::sleep(pause).await;
     }
 }
@@ -79,16 +81,16 @@ async fn snapshot(subject: &Arc<Subject>) -> Snapshot {
     Collector::new(subject.clone()).take().await
 }
 
-async fn status(subject: &Arc<Subject>) -> Status {
+async fn status(subject: &Arc<Subject>) -> ServerStatus {
     let snapshot = snapshot(subject).await;
-    let unknown = || Facts { state: ServerState::Serving, ..Facts::default() };
+    let unknown = || ServerFacts { state: ServerState::Serving, ..ServerFacts::default() };
     let engine = |engine: &Engine| EngineStatus {
         number: engine.number,
         process: engine.process,
         answers: engine.answers,
         requests: engine.connections.map(|connections| connections.running),
     };
-    Status {
+    ServerStatus {
         facts: subject.commands.as_ref().map_or_else(unknown, |commands| commands.facts()),
         uptime_ns: snapshot.uptime_ns,
         backend: snapshot.backend,

@@ -30,7 +30,7 @@ use superpoll_rt::time;
 
 use super::answer;
 use super::collector::Collector;
-use super::command::{COMMAND_PROTOCOL, Command, CommandRequest};
+use super::command::{COMMAND_PROTOCOL, CommandRequest, ServerCommand};
 use super::snapshot::{Failure, INTERVALS, Request, SCHEMA};
 use super::subject::Subject;
 
@@ -72,11 +72,11 @@ impl Drop for ClientSlot {
 
 /// The reason for which a client is sent no more snapshots.
 #[derive(PartialEq, Eq, Debug)]
-enum End {
+enum StreamEnd {
     /// A mistake of the client.
     Mistake(String),
     /// A command, or the mistake in it.
-    Command(Result<Command, String>),
+    Command(Result<ServerCommand, String>),
 }
 
 /// Sends snapshots to a client until it goes or gives a command, or answers with the mistake in its
@@ -88,17 +88,17 @@ pub(super) async fn serve(stream: UnixStream, subject: Arc<Subject>, clients: Rc
     let slot = ClientSlot(clients);
     let mut lines = Lines::default();
     let ended = if slot.0.get() > CLIENTS + COMMANDS {
-        Ok(End::Mistake(full()))
+        Ok(StreamEnd::Mistake(full()))
     } else if !is_own(&stream) {
-        Ok(End::Mistake("this process is another user's".to_owned()))
+        Ok(StreamEnd::Mistake("this process is another user's".to_owned()))
     } else if slot.0.get() > CLIENTS {
         await_command(&stream, &mut lines).await
     } else {
         send_snapshots(&stream, &mut lines, subject.clone()).await
     };
     let written = match ended {
-        Ok(End::Mistake(error)) => write(&stream, &Failure { schema: SCHEMA, error }).await,
-        Ok(End::Command(command)) => {
+        Ok(StreamEnd::Mistake(error)) => write(&stream, &Failure { schema: SCHEMA, error }).await,
+        Ok(StreamEnd::Command(command)) => {
             or(answer::answer(&stream, &subject, command), gone(&stream)).await
         }
         // The client has gone, or does not read.
@@ -114,12 +114,12 @@ fn full() -> String {
 }
 
 /// Waits for the command of a client that is sent no snapshots.
-async fn await_command(stream: &UnixStream, lines: &mut Lines) -> io::Result<End> {
+async fn await_command(stream: &UnixStream, lines: &mut Lines) -> io::Result<StreamEnd> {
     let Ok(line) = time::timeout(COMMAND_WAIT, lines.next(stream)).await else {
-        return Ok(End::Mistake(full()));
+        return Ok(StreamEnd::Mistake(full()));
     };
     Ok(match read_line(line?) {
-        Ok(_) => End::Mistake(full()),
+        Ok(_) => StreamEnd::Mistake(full()),
         Err(end) => end,
     })
 }
@@ -178,7 +178,7 @@ async fn send_snapshots(
     stream: &UnixStream,
     lines: &mut Lines,
     subject: Arc<Subject>,
-) -> io::Result<End> {
+) -> io::Result<StreamEnd> {
     let mut look = Collector::new(subject);
     let mut requests = Requests { interval: INTERVAL, lines: 0 };
     loop {
@@ -222,7 +222,7 @@ enum Read<T> {
     Ready(T),
     /// The client has asked for another interval.
     Interval,
-    End(End),
+    End(StreamEnd),
 }
 
 impl Requests {
@@ -242,7 +242,7 @@ impl Requests {
         self.lines += 1;
         if self.lines > LINES {
             let what = format!("more than {LINES} lines came before a snapshot was due");
-            return Ok(Read::End(End::Mistake(what)));
+            return Ok(Read::End(StreamEnd::Mistake(what)));
         }
         Ok(match read_line(line) {
             Ok(interval) => {
@@ -263,27 +263,29 @@ struct Envelope {
 
 /// Returns the interval that a line asks for, or else why there are no more snapshots; a line is
 /// `None` if it is too long.
-fn read_line(line: Option<Vec<u8>>) -> Result<u64, End> {
+fn read_line(line: Option<Vec<u8>>) -> Result<u64, StreamEnd> {
     let (least, most) = (INTERVALS.start(), INTERVALS.end());
     let expected = format!("expected {{\"interval_ms\": N}} with N from {least} to {most}");
     let Some(line) = line else {
         let what = format!("the line has more than {LINE} bytes, {expected}");
-        return Err(End::Mistake(what));
+        return Err(StreamEnd::Mistake(what));
     };
     if let Ok(Envelope { command: Some(_), protocol }) = serde_json::from_slice(&line) {
-        return Err(End::Command(read_command(&line, protocol)));
+        return Err(StreamEnd::Command(read_command(&line, protocol)));
     }
     match serde_json::from_slice::<Request>(&line) {
         Ok(Request { interval_ms }) if INTERVALS.contains(&interval_ms) => Ok(interval_ms),
-        Ok(Request { interval_ms }) => {
-            Err(End::Mistake(format!("the interval is {interval_ms} milliseconds, {expected}")))
+        Ok(Request { interval_ms }) => Err(StreamEnd::Mistake(format!(
+            "the interval is {interval_ms} milliseconds, {expected}"
+        ))),
+        Err(error) => {
+            Err(StreamEnd::Mistake(format!("the line cannot be read ({error}), {expected}")))
         }
-        Err(error) => Err(End::Mistake(format!("the line cannot be read ({error}), {expected}"))),
     }
 }
 
 /// Returns the command of a line. Commands of another version may have another form.
-fn read_command(line: &[u8], protocol: Option<u32>) -> Result<Command, String> {
+fn read_command(line: &[u8], protocol: Option<u32>) -> Result<ServerCommand, String> {
     match protocol {
         Some(COMMAND_PROTOCOL) => {}
         Some(other) => {
@@ -334,7 +336,7 @@ impl Lines {
 mod tests {
     use super::*;
 
-    fn request(line: &str) -> Result<u64, End> {
+    fn request(line: &str) -> Result<u64, StreamEnd> {
         read_line(Some(line.as_bytes().to_vec()))
     }
 
@@ -353,20 +355,25 @@ mod tests {
             ("\u{0}", "cannot be read"),
             ("GET / HTTP/1.1", "expected {\"interval_ms\": N} with N from 50 to 60000"),
         ] {
-            let Err(End::Mistake(error)) = request(bad) else { panic!("{bad:?} was taken") };
+            let Err(StreamEnd::Mistake(error)) = request(bad) else { panic!("{bad:?} was taken") };
             assert!(error.contains(said) && error.lines().count() == 1, "{bad:?}: {error}");
         }
-        let Err(End::Mistake(error)) = read_line(None) else { panic!("it was taken") };
+        let Err(StreamEnd::Mistake(error)) = read_line(None) else { panic!("it was taken") };
         assert!(error.contains("more than 256 bytes"));
     }
 
     #[test]
     fn a_command_needs_its_version_and_nothing_else() {
         let command = |line: &str| match request(line) {
-            Err(End::Command(command)) => command,
+            Err(StreamEnd::Command(command)) => command,
             other => panic!("{line} is no command, but {other:?}"),
         };
-        for known in [Command::Reload, Command::Upgrade, Command::Drain, Command::Status] {
+        for known in [
+            ServerCommand::Reload,
+            ServerCommand::Upgrade,
+            ServerCommand::Drain,
+            ServerCommand::Status,
+        ] {
             let line = format!("{{\"command\":\"{}\",\"protocol\":1}}", known.name());
             assert_eq!(command(&line), Ok(known));
         }

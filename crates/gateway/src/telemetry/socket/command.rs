@@ -6,7 +6,7 @@
 //! {"command": "reload", "protocol": 1}
 //! ```
 //!
-//! From then on it is sent no snapshots, but [replies](Reply), each of which has one [`Answer`]. The
+//! From then on it is sent no snapshots, but [replies](CommandReply), each of which has one [`CommandAnswer`]. The
 //! answer to `drain` is followed by the number of connections, again and again until the process
 //! ends; every other command has one answer, and then the connection ends. A program that does not
 //! know commands takes such a line for a wrong interval and says so, without `protocol`.
@@ -23,7 +23,7 @@ pub const COMMAND_PROTOCOL: u32 = 1;
 /// A command to a server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Command {
+pub enum ServerCommand {
     /// Read the configuration anew, as for SIGHUP.
     Reload,
     /// Let the program on disk take over, as for SIGUSR2.
@@ -34,15 +34,15 @@ pub enum Command {
     Status,
 }
 
-impl Command {
+impl ServerCommand {
     /// The name of the command in a request.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Command::Reload => "reload",
-            Command::Upgrade => "upgrade",
-            Command::Drain => "drain",
-            Command::Status => "status",
+            ServerCommand::Reload => "reload",
+            ServerCommand::Upgrade => "upgrade",
+            ServerCommand::Drain => "drain",
+            ServerCommand::Status => "status",
         }
     }
 }
@@ -52,14 +52,14 @@ impl Command {
 #[serde(deny_unknown_fields)]
 pub struct CommandRequest {
     /// The command.
-    pub command: Command,
+    pub command: ServerCommand,
     /// The version of the commands: [`COMMAND_PROTOCOL`].
     pub protocol: u32,
 }
 
 /// A line in answer to a command.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Reply {
+pub struct CommandReply {
     /// The version of the form of snapshots: [`SCHEMA`](super::SCHEMA).
     pub schema: u32,
     /// The version of the commands: [`COMMAND_PROTOCOL`].
@@ -72,26 +72,26 @@ pub struct Reply {
     pub process: u32,
     /// The answer.
     #[serde(flatten)]
-    pub answer: Answer,
+    pub answer: CommandAnswer,
 }
 
 /// The answer to a command.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Answer {
+pub enum CommandAnswer {
     /// The command was carried out; for `drain`, the server has begun.
-    Done(Outcome),
+    Done(CommandOutcome),
     /// The command was not carried out, for this reason. It may have several lines.
     Error(String),
     /// How far a drain is.
-    Progress(Progress),
+    Progress(DrainProgress),
     /// The state of the server.
-    Status(Box<Status>),
+    Status(Box<ServerStatus>),
 }
 
 /// The outcome of a command that was carried out.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct CommandOutcome {
     /// The outcome in one line.
     pub message: String,
     /// Notes about it, a line each, such as settings that are probably not meant.
@@ -104,17 +104,17 @@ pub struct Outcome {
 
 /// How far a drain is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Progress {
+pub struct DrainProgress {
     /// Connections that clients still have.
     pub connections: u64,
 }
 
 /// The state of a server at one moment.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-pub struct Status {
+pub struct ServerStatus {
     /// The facts that the server's program knows.
     #[serde(flatten)]
-    pub facts: Facts,
+    pub facts: ServerFacts,
     /// The time since the program was started in its process, in nanoseconds.
     pub uptime_ns: u64,
     /// The name of the back-end that all engines have.
@@ -140,7 +140,7 @@ pub struct EngineStatus {
 
 /// The facts about a server that its program knows, and its engines do not.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct Facts {
+pub struct ServerFacts {
     /// The phase of the server's life.
     pub state: ServerState,
     /// The file of the configuration; none if the command line says everything.
@@ -217,13 +217,13 @@ mod tests {
 
     #[test]
     fn replies_have_one_answer_each_and_are_read_as_they_were_written() {
-        let status = Status {
-            facts: Facts {
+        let status = ServerStatus {
+            facts: ServerFacts {
                 state: ServerState::Serving,
                 configuration: Some("/etc/superpoll.toml".into()),
                 reload: Some(LastReload { at: 7, error: Some("a:1:2: wrong".to_owned()) }),
                 upgrade: Some(UpgradeState::UnderWay),
-                ..Facts::default()
+                ..ServerFacts::default()
             },
             uptime_ns: 5,
             backend: "epoll".to_owned(),
@@ -231,12 +231,12 @@ mod tests {
             engines: Vec::new(),
         };
         for (answer, key) in [
-            (Answer::Done(Outcome::default()), "done"),
-            (Answer::Error("no".to_owned()), "error"),
-            (Answer::Progress(Progress { connections: 3 }), "progress"),
-            (Answer::Status(Box::new(status)), "status"),
+            (CommandAnswer::Done(CommandOutcome::default()), "done"),
+            (CommandAnswer::Error("no".to_owned()), "error"),
+            (CommandAnswer::Progress(DrainProgress { connections: 3 }), "progress"),
+            (CommandAnswer::Status(Box::new(status)), "status"),
         ] {
-            let reply = Reply {
+            let reply = CommandReply {
                 schema: super::super::SCHEMA,
                 protocol: COMMAND_PROTOCOL,
                 program: "serve".to_owned(),
@@ -246,9 +246,9 @@ mod tests {
             };
             let text = serde_json::to_string(&reply).unwrap();
             assert!(text.contains(&format!("\"{key}\":")) && !text.contains('\n'), "{text}");
-            assert_eq!(serde_json::from_str::<Reply>(&text).unwrap(), reply);
+            assert_eq!(serde_json::from_str::<CommandReply>(&text).unwrap(), reply);
             let more = text.replacen('{', "{\"later\":[1],", 1);
-            assert_eq!(serde_json::from_str::<Reply>(&more).unwrap(), reply);
+            assert_eq!(serde_json::from_str::<CommandReply>(&more).unwrap(), reply);
         }
     }
 }

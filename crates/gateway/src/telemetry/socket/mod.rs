@@ -21,7 +21,7 @@
 //! before it has answered. While a client is connected, engines time their turns
 //! [precisely](superpoll_rt::Handle::watch_turns).
 //!
-//! A client that sends a [`CommandRequest`] in place of an interval is sent the [`Reply`] of the
+//! A client that sends a [`CommandRequest`] in place of an interval is sent the [`CommandReply`] of the
 //! program, which takes the commands from a [`CommandQueue`]. There may be eight further clients that
 //! do so, whether or not there are eight viewers.
 //!
@@ -55,11 +55,12 @@ use superpoll_rt::{spawn, time};
 pub use client::CLIENTS;
 pub(crate) use collector::Kept;
 pub use command::{
-    Answer, COMMAND_PROTOCOL, Command, CommandRequest, EngineStatus, Facts, LastReload, Outcome,
-    Progress, Reply, ServerState, Status, UpgradeState, WorkerStatus, seconds_now,
+    COMMAND_PROTOCOL, CommandAnswer, CommandOutcome, CommandReply, CommandRequest, DrainProgress,
+    EngineStatus, LastReload, ServerCommand, ServerFacts, ServerState, ServerStatus, UpgradeState,
+    WorkerStatus, seconds_now,
 };
 pub use path::{ProcessSocket, SocketPath, list, of_process};
-pub use queue::{Call, CommandQueue, CommandSender};
+pub use queue::{CommandCall, CommandQueue, CommandSender};
 pub use snapshot::{
     Connections, Costs, Engine, Failure, INTERVALS, PlacementCosts, Request, SCHEMA, Set, Snapshot,
     Turn,

@@ -2,8 +2,8 @@
 //! back.
 //!
 //! ```text
-//! client --line--> statistics socket --Call--> CommandQueue (the program)
-//!        <--Reply--                 <--Answer-- Call::succeed, Call::refuse
+//! client ---line---> statistics socket ----CommandCall---> CommandQueue (the program)
+//!        <--reply---                   <--CommandAnswer--- CommandCall::succeed or refuse
 //! ```
 //!
 //! The program takes one call after another next to its signals, so that a command does just what
@@ -23,7 +23,7 @@ use futures_channel::{mpsc, oneshot};
 use futures_lite::StreamExt;
 use superpoll_rt::time;
 
-use super::command::{Answer, Command, Facts, Outcome};
+use super::command::{CommandAnswer, CommandOutcome, ServerCommand, ServerFacts};
 
 /// The most calls that the program has not answered.
 const CALLS: usize = 64;
@@ -35,56 +35,56 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_millis(1);
 
 /// One of several, which counts until it is dropped.
-pub(super) struct Counted(Arc<AtomicUsize>);
+pub(super) struct CountGuard(Arc<AtomicUsize>);
 
-impl Counted {
-    fn new(count: &Arc<AtomicUsize>) -> Counted {
+impl CountGuard {
+    fn new(count: &Arc<AtomicUsize>) -> CountGuard {
         count.fetch_add(1, Ordering::AcqRel);
-        Counted(count.clone())
+        CountGuard(count.clone())
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountGuard {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 /// A command that waits for its answer. If it is dropped, the client is told that the server ends.
-pub struct Call {
+pub struct CommandCall {
     /// The command.
-    pub command: Command,
-    answer: oneshot::Sender<(Answer, Counted)>,
+    pub command: ServerCommand,
+    answer: oneshot::Sender<(CommandAnswer, CountGuard)>,
     unwritten: Arc<AtomicUsize>,
-    _unanswered: Counted,
+    _unanswered: CountGuard,
 }
 
-impl fmt::Debug for Call {
+impl fmt::Debug for CommandCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Call").field("command", &self.command).finish_non_exhaustive()
     }
 }
 
-impl Call {
+impl CommandCall {
     /// Says that the command was carried out.
-    pub fn succeed(self, outcome: Outcome) {
-        self.answer(Answer::Done(outcome));
+    pub fn succeed(self, outcome: CommandOutcome) {
+        self.answer(CommandAnswer::Done(outcome));
     }
 
     /// Says why the command was not carried out.
     pub fn refuse(self, error: impl Into<String>) {
-        self.answer(Answer::Error(error.into()));
+        self.answer(CommandAnswer::Error(error.into()));
     }
 
-    fn answer(self, answer: Answer) {
+    fn answer(self, answer: CommandAnswer) {
         // The client may have gone.
-        let _ = self.answer.send((answer, Counted::new(&self.unwritten)));
+        let _ = self.answer.send((answer, CountGuard::new(&self.unwritten)));
     }
 }
 
 /// The commands of clients, for the program of the server, which tells them its facts.
 pub struct CommandQueue {
-    calls: mpsc::UnboundedReceiver<Call>,
+    calls: mpsc::UnboundedReceiver<CommandCall>,
     sender: CommandSender,
 }
 
@@ -119,7 +119,7 @@ impl CommandQueue {
     /// # Cancel safety
     ///
     /// Cancelling loses nothing.
-    pub async fn next(&mut self) -> Call {
+    pub async fn next(&mut self) -> CommandCall {
         match self.calls.next().await {
             Some(call) => call,
             // This has a sender itself.
@@ -128,7 +128,7 @@ impl CommandQueue {
     }
 
     /// Changes the facts that `status` reports.
-    pub fn note(&self, change: impl FnOnce(&mut Facts)) {
+    pub fn note(&self, change: impl FnOnce(&mut ServerFacts)) {
         change(&mut self.sender.facts.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
@@ -147,8 +147,8 @@ impl CommandQueue {
 /// The socket's end of a [`CommandQueue`].
 #[derive(Clone)]
 pub struct CommandSender {
-    calls: mpsc::UnboundedSender<Call>,
-    facts: Arc<Mutex<Facts>>,
+    calls: mpsc::UnboundedSender<CommandCall>,
+    facts: Arc<Mutex<ServerFacts>>,
     /// How many calls the program has not answered.
     unanswered: Arc<AtomicUsize>,
     /// How many answers are on their way to clients.
@@ -163,19 +163,19 @@ impl fmt::Debug for CommandSender {
 
 impl CommandSender {
     /// Gives the program a command, and returns its answer; `None` if the program ends.
-    pub(super) async fn call(&self, command: Command) -> Option<(Answer, Counted)> {
-        let _unanswered = Counted::new(&self.unanswered);
+    pub(super) async fn call(&self, command: ServerCommand) -> Option<(CommandAnswer, CountGuard)> {
+        let _unanswered = CountGuard::new(&self.unanswered);
         if self.unanswered.load(Ordering::Acquire) > CALLS {
             let error = format!("{CALLS} commands wait already, expected to be tried again later");
-            return Some((Answer::Error(error), Counted::new(&self.unwritten)));
+            return Some((CommandAnswer::Error(error), CountGuard::new(&self.unwritten)));
         }
         let (answer, answered) = oneshot::channel();
-        let call = Call { command, answer, unwritten: self.unwritten.clone(), _unanswered };
+        let call = CommandCall { command, answer, unwritten: self.unwritten.clone(), _unanswered };
         self.calls.unbounded_send(call).ok()?;
         answered.await.ok()
     }
 
-    pub(super) fn facts(&self) -> Facts {
+    pub(super) fn facts(&self) -> ServerFacts {
         self.facts.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -194,25 +194,27 @@ mod tests {
             let sender = queue.sender();
             for _ in 0..CALLS {
                 // The client goes.
-                let mut call = std::pin::pin!(sender.call(Command::Reload));
+                let mut call = std::pin::pin!(sender.call(ServerCommand::Reload));
                 assert!(poll_once(call.as_mut()).await.is_none());
             }
-            let Some((Answer::Error(error), written)) = sender.call(Command::Reload).await else {
+            let Some((CommandAnswer::Error(error), written)) =
+                sender.call(ServerCommand::Reload).await
+            else {
                 panic!("there are more calls than there may be")
             };
             assert!(error.contains("64 commands wait already"), "{error}");
             drop(written);
             queue.next().await.refuse("no");
-            let mut call = std::pin::pin!(sender.call(Command::Drain));
+            let mut call = std::pin::pin!(sender.call(ServerCommand::Drain));
             assert!(poll_once(call.as_mut()).await.is_none());
             for _ in 1..CALLS {
                 drop(queue.next().await);
             }
             let given = queue.next().await;
-            assert_eq!(given.command, Command::Drain);
-            given.succeed(Outcome::default());
+            assert_eq!(given.command, ServerCommand::Drain);
+            given.succeed(CommandOutcome::default());
             let (answer, written) = call.await.unwrap();
-            assert_eq!(answer, Answer::Done(Outcome::default()));
+            assert_eq!(answer, CommandAnswer::Done(CommandOutcome::default()));
             assert!(poll_once(queue.written()).await.is_none());
             drop(written);
             queue.written().await;
@@ -221,7 +223,7 @@ mod tests {
                 drop(queue.next().await);
                 std::future::pending().await
             };
-            assert!(or(sender.call(Command::Upgrade), drops).await.is_none());
+            assert!(or(sender.call(ServerCommand::Upgrade), drops).await.is_none());
         });
     }
 }
