@@ -41,6 +41,9 @@ pub(crate) fn change(changes: &HeaderChanges, headers: &mut HeaderMap) {
 }
 
 /// Whether changes leave a field, whose name is in lower case, as it is.
+///
+/// Not inlined: most requests have no changes, and are written by code that has to be short.
+#[inline(never)]
 pub(crate) fn keep(changes: &HeaderChanges, name: &[u8]) -> bool {
     !changes.removed.iter().any(|removed| removed.as_str().as_bytes() == name)
 }
@@ -123,6 +126,7 @@ impl Additions {
     }
 
     /// Whether a field, whose name is in lower case, stays in a response.
+    #[inline]
     pub(crate) fn keeps(&self, name: &[u8]) -> bool {
         self.rules.as_ref().is_none_or(|rules| keep(&rules.changes, name))
     }

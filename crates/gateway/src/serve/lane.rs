@@ -237,6 +237,7 @@ async fn next(
 }
 
 /// The outcome of reading a request.
+#[expect(clippy::large_enum_variant, reason = "each is moved once, and most are the large one")]
 enum Take {
     Taken(Taken),
     NeedsHead,

@@ -59,6 +59,7 @@ pub(crate) struct Changes<'a> {
 
 impl Changes<'_> {
     /// Whether a field, whose name is in lower case, stays in requests.
+    #[inline]
     fn keeps(&self, name: &[u8]) -> bool {
         self.fields.is_none_or(|(fields, _)| answers::keep(fields, name))
     }
@@ -164,7 +165,10 @@ pub(crate) fn request(
     if !believed.has_host && changes.keeps(b"x-forwarded-host") {
         field(b"x-forwarded-host", head.host, to);
     }
-    kept_lines(&client.certificate, |name| changes.keeps(name), to);
+    match changes.fields.is_some() {
+        true => kept_lines(&client.certificate, |name| changes.keeps(name), to),
+        false => to.extend_from_slice(&client.certificate),
+    }
     if let Some(prefix) = changes.prefix.filter(|_| changes.keeps(b"x-forwarded-prefix")) {
         field(b"x-forwarded-prefix", prefix.as_bytes(), to);
     }
@@ -217,6 +221,7 @@ pub(crate) fn file(lines: &[u8], additions: &Additions, is_last: bool, to: &mut 
 }
 
 /// Appends the lines of fields that stay, by their names.
+#[inline(never)]
 fn kept_lines(lines: &[u8], keeps: impl Fn(&[u8]) -> bool, to: &mut Vec<u8>) {
     for line in lines.split_inclusive(|byte| *byte == b'\n') {
         let name = line.split(|byte| *byte == b':').next().unwrap_or(line);
@@ -233,14 +238,15 @@ fn end(
     (has_date, is_last): (bool, bool),
     to: &mut Vec<u8>,
 ) {
-    for (name, text) in [("link", additions.link.as_ref()), ("strict-transport-security", hsts)] {
-        if let Some(text) = text
-            && additions.keeps(name.as_bytes())
-        {
-            field(name.as_bytes(), text.as_bytes(), to);
-        }
+    if let Some(link) = additions.link.as_ref().filter(|_| additions.keeps(b"link")) {
+        field(b"link", link.as_bytes(), to);
     }
-    to.extend_from_slice(additions.lines());
+    if let Some(hsts) = hsts.filter(|_| additions.keeps(b"strict-transport-security")) {
+        field(b"strict-transport-security", hsts.as_bytes(), to);
+    }
+    if additions.rules.is_some() {
+        to.extend_from_slice(additions.lines());
+    }
     if !has_date {
         date(to);
     }
