@@ -5,7 +5,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use sd_notify::NotifyState;
 use superpoll_gateway::serve::Server;
-use superpoll_gateway::telemetry::socket::{CommandCall, CommandOutcome};
+use superpoll_gateway::telemetry::socket::CommandCall;
 use superpoll_gateway::{Config, Level};
 
 use super::super::{
@@ -50,15 +50,10 @@ impl Supervision<'_> {
                 if let Some(reload) = &mut self.reload {
                     reload.is_followed = true;
                 }
+                commands::refuse(call, &commands::not_taken_on(&error));
                 let outcome = Err(error);
-                self.error_log.write(&reloaded(path, &outcome));
                 commands::note_reload(&self.queue, &outcome);
-                return commands::conclude(
-                    call,
-                    outcome
-                        .map(|()| CommandOutcome::default())
-                        .map_err(|error| commands::not_taken_on(&error)),
-                );
+                return self.error_log.write(&reloaded(path, &outcome));
             }
         };
         let mut reload = Reload {

@@ -80,6 +80,52 @@ fn a_site() {
 }
 
 #[test]
+fn a_single_page_application() {
+    let Some(_) = tool("curl") else { return };
+    let mut page = Page::read("single-page-application.md");
+    let api = Stub::named("from the API");
+    page.write("dist/index.html", "the page\n");
+    page.write("dist/assets/app-2.js", "run();\n");
+    page.put("/srv/app/dist", "dist");
+    page.put("127.0.0.1:3000", &api.address.to_string());
+    let server = page.start(1);
+    for path in ["/", "/orders/42"] {
+        let (head, body) = curl(&server.url(path), &[]);
+        assert_eq!((status(&head), &*body), (200, "the page\n"), "{path}");
+        assert!(head.contains("content-security-policy: default-src 'self'"), "{head}");
+    }
+    assert_eq!(curl(&server.url("/assets/app-2.js"), &[]).1, "run();\n");
+    let (head, _) = curl(&server.url("/assets/old-1.js"), &[]);
+    assert_eq!(status(&head), 404);
+    assert!(head.contains("referrer-policy: same-origin"), "{head}");
+    assert_eq!(curl(&server.url("/api/orders"), &[]).1, "from the API");
+    server.finish();
+}
+
+#[test]
+fn an_internal_tool() {
+    let (Some(_), Some(openssl)) = (tool("curl"), tool("openssl")) else { return };
+    let mut page = Page::read("internal-tool.md");
+    let app = Stub::named("the tool");
+    let hash = run(Command::new(openssl).args(["passwd", "-6", "secret"]));
+    page.write("users.htpasswd", &format!("joe:{hash}"));
+    page.write("403.html", "not from here\n");
+    page.put("127.0.0.1:3000", &app.address.to_string());
+    let server = page.start(1);
+    let (head, _) = curl(&server.url("/"), &[]);
+    assert_eq!(status(&head), 401);
+    assert!(head.contains("www-authenticate: basic realm=\"tool\""), "{head}");
+    assert_eq!(status(&curl(&server.url("/"), &["--user", "joe:wrong"]).0), 401);
+    for _ in 0..2 {
+        let (head, body) = curl(&server.url("/"), &["--user", "joe:secret"]);
+        assert_eq!((status(&head), &*body), (200, "the tool"));
+    }
+    let (head, body) = curl(&server.url("/figures"), &["--user", "joe:secret"]);
+    assert_eq!((status(&head), &*body), (403, "not from here\n"));
+    server.finish();
+}
+
+#[test]
 fn django() {
     let Some(_) = tool("curl") else { return };
     let mut page = Page::read("django.md");
