@@ -3,6 +3,7 @@
 //!
 //! A test whose program is not installed says so and is skipped.
 
+mod acme;
 mod curl;
 mod demo;
 mod descriptors;

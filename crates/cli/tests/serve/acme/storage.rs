@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::authority::{Authority, Deed};
+use crate::acme::authority::{Authority, Deed};
 use crate::stage::{Server, tool, until};
 
 /// Starts a server that must refuse, and returns its error.

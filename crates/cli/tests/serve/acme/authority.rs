@@ -19,7 +19,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::pebble::site;
+use crate::acme::pebble::site;
 use crate::program::superpoll;
 
 /// A response: status, content type, further header lines, body.

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::authority::{Authority, Deed};
-use crate::client::shown;
+use crate::acme::authority::{Authority, Deed};
+use crate::acme::client::shown;
 use crate::stage::{Server, tool, until};
 
 #[test]

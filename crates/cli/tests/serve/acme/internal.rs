@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use crate::client::{curl, shown};
-use crate::pebble::site;
+use crate::acme::client::{curl, shown};
+use crate::acme::pebble::site;
 use crate::program::superpoll;
 use crate::stage::{Server, run, tool};
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rcgen::{CertificateParams, KeyPair};
 use tempfile::TempDir;
 
-use crate::client::shown;
+use crate::acme::client::shown;
 use crate::program::{program, superpoll};
 use crate::stage::{Running, Server, free_port, run, tool, until};
 

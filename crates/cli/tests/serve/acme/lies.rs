@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rcgen::{CertificateParams, KeyPair};
 
-use crate::authority::{Authority, Deed, Lie, Request, Response};
-use crate::client::shown;
+use crate::acme::authority::{Authority, Deed, Lie, Request, Response};
+use crate::acme::client::shown;
 use crate::stage::{Server, tool};
 
 /// Lies about the answers at a path.

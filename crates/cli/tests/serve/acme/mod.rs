@@ -10,10 +10,5 @@ mod client;
 mod internal;
 mod lies;
 mod pebble;
-#[path = "../program/mod.rs"]
-mod program;
-#[path = "../serve/stage.rs"]
-#[allow(dead_code, reason = "shared with the tests of serve")]
-mod stage;
 mod storage;
 mod suggestions;
