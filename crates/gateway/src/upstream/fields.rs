@@ -289,7 +289,36 @@ pub(super) fn response(headers: &mut HeaderMap, has_trailers: bool) -> Result<()
         }
         headers.remove(CONTENT_LENGTH);
     }
+    one_length(headers)?;
     strip(headers, true, has_trailers);
+    Ok(())
+}
+
+/// Leaves one field with the length of a response. hyper reads the lengths of those that have a body, and
+/// not those of answers to HEAD and of 304, whose length could otherwise not be passed on.
+///
+/// # Errors
+///
+/// If they are not the same, or no numbers (RFC 9110, section 8.6).
+fn one_length(headers: &mut HeaderMap) -> Result<(), &'static str> {
+    let mut lengths = headers.get_all(CONTENT_LENGTH).into_iter();
+    let Some(first) = lengths.next() else { return Ok(()) };
+    let is_number = !first.is_empty() && first.as_bytes().iter().all(u8::is_ascii_digit);
+    let number = first.to_str().ok().and_then(|text| text.parse::<u64>().ok());
+    if !is_number || number.is_none() {
+        return Err("the length in the server's response is no number");
+    }
+    let mut is_repeated = false;
+    for length in lengths {
+        if length != first {
+            return Err("the server's response has different lengths");
+        }
+        is_repeated = true;
+    }
+    if is_repeated {
+        let first = first.clone();
+        headers.insert(CONTENT_LENGTH, first);
+    }
     Ok(())
 }
 

@@ -197,6 +197,44 @@ fn broken_chunks_are_no_body() {
 }
 
 #[test]
+fn lengths_of_responses_without_a_body_are_checked_as_well() {
+    for (lengths, expected) in [
+        ("Content-Length: 5\r\n", Some(Some("5"))),
+        ("", Some(None)),
+        ("Content-Length: 5\r\nContent-Length: 5\r\n", Some(Some("5"))),
+        ("Content-Length: 5\r\nContent-Length: 6\r\n", None),
+        ("Content-Length: 5, 6\r\n", None),
+        ("Content-Length: x\r\n", None),
+        ("Content-Length: +5\r\n", None),
+        ("Content-Length: \r\n", None),
+        ("Content-Length: 99999999999999999999\r\n", None),
+    ] {
+        for (method, status) in [("HEAD", 200), ("GET", 304)] {
+            let head = format!("HTTP/1.1 {status} Some\r\nETag: \"a\"\r\n{lengths}\r\n");
+            let origin = Origin::start(move |line| {
+                loop {
+                    line.request()?;
+                    line.send(&head)?;
+                }
+            });
+            let gateway = Gateway::start(MOST[0], &config(&[&origin.address], "", ""));
+            let mut client = Client::connect(&gateway.address);
+            client.send(format!("{method} / HTTP/1.1\r\nHost: a\r\nIf-None-Match: \"a\"\r\n\r\n"));
+            let reply = client.head().unwrap_or_else(|error| panic!("{method} {lengths}: {error}"));
+            match expected {
+                Some(length) => {
+                    assert_eq!(reply.status, status, "{method} {lengths}");
+                    // 304 has no need to tell it.
+                    let told = reply.field("content-length");
+                    assert_eq!(told.as_deref(), length.filter(|_| method == "HEAD"), "{lengths}");
+                }
+                None => assert_eq!(reply.status, 502, "{method} {lengths}"),
+            }
+        }
+    }
+}
+
+#[test]
 fn heads_change_on_their_way() {
     for backend in MOST {
         let origin = Origin::start(|line| {
