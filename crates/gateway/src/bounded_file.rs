@@ -1,4 +1,4 @@
-//! Reading files whose size others choose.
+//! Reading files that may be too large.
 
 use std::fs::File;
 use std::io::{Error, ErrorKind, Read, Result};

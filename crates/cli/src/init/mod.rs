@@ -26,7 +26,7 @@ enum Template {
 /// Options of `init`.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Options {
-    /// What to serve
+    /// The kind of server
     #[arg(value_enum, default_value = "site")]
     template: Template,
     /// The folder to write to, which is made if it is not there

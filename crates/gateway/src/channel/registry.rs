@@ -30,7 +30,7 @@ pub(crate) struct RouteState {
     pub subscribers: usize,
     /// Messages that were refused because their client publishes too fast.
     pub refused: u64,
-    /// What became of the other messages.
+    /// The counts of the other messages.
     pub messages: Figures,
     /// Messages that the logs of its channels are known to have, and that are not read yet.
     pub lag: u64,

@@ -1,12 +1,13 @@
 //! The outcome of the last attempt to take on a configuration.
 
 use std::fmt;
-use std::time::SystemTime;
 
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 use serde::{Deserialize, Serialize};
+
+use super::socket::seconds_now;
 
 /// Whether the last attempt was a success, and when there last was one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -19,8 +20,7 @@ pub(crate) struct ReloadState {
 impl ReloadState {
     /// Returns the state of a configuration that is taken on now.
     pub(crate) fn successful() -> ReloadState {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        ReloadState { is_successful: true, succeeded: now.map_or(0, |now| now.as_secs()) }
+        ReloadState { is_successful: true, succeeded: seconds_now() }
     }
 
     /// Returns the state after another attempt.

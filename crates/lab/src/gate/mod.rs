@@ -15,7 +15,7 @@
 //!
 //! It counts in a build of its own (`.cargo/gate.toml`): our own crates are optimized, and the others' are as the tests have
 //! compiled them. An operation takes up to a fifth more instructions there than in a release build, where all crates
-//! are optimized together; but that build takes five times as long, and added work shows in both.
+//! are optimized together; but that build takes more than twice the processor time, and added work shows in both.
 //!
 //! `measure.rs` counts, in processes of this program (`child.rs`). `stored.rs` reads and writes the
 //! figures. `compare.rs` compares them. A figure that varies by itself is measured again before it
