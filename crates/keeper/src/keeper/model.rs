@@ -23,21 +23,22 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::event::EventfdFlags;
-use rustix::net::sockopt;
 
 use super::random::{Random, rounds};
-use super::{ClientKind, Keeper, Options};
-use crate::link::{KeeperLink, Peer};
-use crate::protocol::{Notice, Record, Request, Role, Watching, decode, encode, encode_first};
+use super::{Keeper, Options};
+use crate::link::KeeperLink;
+use crate::protocol::{Notice, Record, Request, Role, Watching, decode};
 
+mod packets;
 mod state;
 
+use packets::{link, receive, send};
 use state::{Keys, Location, Mistake, SavedState};
 
 /// The space of the record that says that a server came to rest.
@@ -93,34 +94,6 @@ struct World {
     closed: usize,
     random: Random,
     mistake: Mistake,
-}
-
-fn link(keeper: &mut Keeper, process: i32, role: Role) -> KeeperLink {
-    let (link, theirs) = KeeperLink::pair().unwrap();
-    let peer = Peer { process, user: 0 };
-    keeper.add_client(theirs, ClientKind::Unknown, Some(peer)).unwrap();
-    // Room for a few packets.
-    sockopt::set_socket_send_buffer_size(&link, 4608).unwrap();
-    let (link, revocation) = link.with_revocation().unwrap();
-    let session = u64::from(process.unsigned_abs());
-    let hello = encode_first(&Request::Hello { role, session });
-    link.send(&hello, &[revocation.as_fd()]).unwrap();
-    link
-}
-
-/// Sends a request. Returns false if there is no room, or the other side has gone.
-fn send(link: Option<&KeeperLink>, request: &Request<'_>, descriptors: &[BorrowedFd<'_>]) -> bool {
-    link.is_some_and(|link| link.send(&encode(request), descriptors).is_ok())
-}
-
-/// Returns a packet, an empty one at the end of the link, or `None` if nothing has come.
-fn receive(link: Option<&KeeperLink>) -> Option<Vec<u8>> {
-    let (mut packet, mut descriptors) = (Vec::new(), Vec::new());
-    match link?.receive(&mut packet, &mut descriptors) {
-        Ok(_) => Some(packet),
-        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => None,
-        Err(_) => Some(Vec::new()),
-    }
 }
 
 impl Server {

@@ -1,0 +1,58 @@
+//! Requests that wait for their response while their connection is parked.
+
+use std::any::Any;
+use std::rc::Rc;
+
+use bytes::Bytes;
+use http::Response;
+
+use super::ParkedConnection;
+use crate::body::Body;
+use crate::peer::RequestForm;
+
+/// The sender of the response to a waiting request, which then goes on with the connection.
+pub(crate) trait Responder {
+    fn answer(
+        self: Rc<Self>,
+        parked: ParkedConnection,
+        pending: PendingRequest,
+        response: Response<Body>,
+    );
+
+    /// Notes that the request is answered with 200 and a body that is sent without hyper, and
+    /// returns the log entry of that response.
+    fn begin_response(&self, note: Option<Box<dyn Any>>) -> Option<Box<dyn ResponseEntry>>;
+}
+
+/// The log entry of a response that is sent without hyper. It is written when it is dropped.
+pub(crate) trait ResponseEntry {
+    /// Adds bytes of the body that were sent.
+    fn add(&mut self, bytes: u64);
+}
+
+/// The parts of a waiting request that its response depends on.
+pub(crate) struct PendingRequest {
+    pub(crate) by: Rc<dyn Responder>,
+    pub(crate) form: RequestForm,
+    /// Bytes that were read of the requests that follow; rarely any.
+    pub(crate) before: Option<Box<Bytes>>,
+    /// Requests of the connection so far.
+    pub(crate) requests: u32,
+    /// The note to be logged with the response, if any.
+    pub(crate) note: Option<Box<dyn Any>>,
+}
+
+/// A request whose answer may take long, without hyper and without a task.
+pub(crate) struct WaitingRequest {
+    /// The connection, to be parked until the client hangs up or there is an answer.
+    pub parked: ParkedConnection,
+}
+
+impl WaitingRequest {
+    /// Answers the request; the connection goes on after that.
+    pub(crate) fn answer(mut self, response: Response<Body>) {
+        if let Some(pending) = self.parked.pending.take() {
+            pending.by.clone().answer(self.parked, pending, response);
+        }
+    }
+}
