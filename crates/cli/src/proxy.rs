@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_lite::future::or;
 use superpoll::BackendKind;
-use superpoll_gateway::config::check_workers;
+use superpoll_gateway::config::Workers;
 use superpoll_gateway::relay::{self, Relay};
 use superpoll_gateway::telemetry::socket::{
     CommandOutcome, CommandQueue, ServerCommand, ServerState, SocketPath, seconds_now,
@@ -29,9 +29,9 @@ pub(crate) struct Options {
     /// order
     #[arg(long, value_name = "ADDRESS")]
     pub to: Address,
-    /// Threads that relay
-    #[arg(long, value_name = "N", default_value = "1", value_parser = workers)]
-    pub workers: NonZeroUsize,
+    /// Threads that relay, or "auto" for one for each processor
+    #[arg(long, value_name = "N|auto", default_value = "auto")]
+    pub workers: Workers,
     /// The back-end [default: that of SUPERPOLL_BACKEND, else adaptive]
     #[arg(long, value_name = "NAME")]
     pub backend: Option<BackendKind>,
@@ -55,11 +55,6 @@ pub(crate) struct Options {
     /// Watch each direction of each socket before it is tried: slower, for comparison
     #[arg(long, hide = true)]
     pub no_speculation: bool,
-}
-
-/// Parses a number of threads.
-pub(crate) fn workers(text: &str) -> Result<NonZeroUsize, String> {
-    check_workers(text.parse().map_err(|error| format!("{error}"))?)
 }
 
 /// Parses a duration above zero.
@@ -113,7 +108,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     // Each pair takes two descriptors, and many systems allow a thousand unless asked for more. If
     // the limit cannot be raised, the present one will do.
     let _ = superpoll::limits::raise_descriptors();
-    let mut builder = Runtime::builder().workers(options.workers);
+    let mut builder = Runtime::builder().workers(options.workers.count(NonZeroUsize::MIN));
     if let Some(backend) = options.backend {
         builder = builder.backend(backend);
     }

@@ -58,12 +58,18 @@ pub(crate) fn cannot_listen(address: &Address, error: &io::Error) -> String {
     format!("listening on {address}: {error}{advice}")
 }
 
-/// Returns the addresses of a name; without a name, all addresses of this machine.
-fn look_up(host: Option<&str>, port: u16) -> io::Result<Vec<SocketAddr>> {
-    match host {
-        Some(host) => Ok((host, port).to_socket_addrs()?.collect()),
+/// Returns the addresses of a name; without a name, all addresses of this machine; of a Unix
+/// socket, none.
+pub(crate) fn look_up(address: &Address) -> io::Result<Vec<SocketAddr>> {
+    match address {
+        Address::Unix(_) => Ok(Vec::new()),
+        Address::Tcp { host: Some(host), port } => {
+            Ok((&**host, *port).to_socket_addrs()?.collect())
+        }
         // Both families, where IPv6 exists.
-        None => Ok(vec![(Ipv6Addr::UNSPECIFIED, port).into(), ([0, 0, 0, 0], port).into()]),
+        Address::Tcp { host: None, port } => {
+            Ok(vec![(Ipv6Addr::UNSPECIFIED, *port).into(), ([0, 0, 0, 0], *port).into()])
+        }
     }
 }
 
@@ -74,7 +80,7 @@ impl Bound {
     pub(crate) fn new(address: &Address, mode: Option<u32>) -> io::Result<Bound> {
         match address {
             Address::Unix(path) => Bound::unix(path, mode),
-            Address::Tcp { host, port } => Bound::tcp(&look_up(host.as_deref(), *port)?),
+            Address::Tcp { .. } => Bound::tcp(&look_up(address)?),
         }
     }
 
@@ -125,8 +131,8 @@ impl Bound {
     /// Whether it listens on that address.
     fn is(&self, address: &Address) -> bool {
         match (self, address) {
-            (Bound::Tcp(listener), Address::Tcp { host, port }) => {
-                let found = look_up(host.as_deref(), *port).unwrap_or_default();
+            (Bound::Tcp(listener), Address::Tcp { .. }) => {
+                let found = look_up(address).unwrap_or_default();
                 listener.local_addr().is_ok_and(|local| found.contains(&local))
             }
             (Bound::Unix(listener, _), Address::Unix(path)) => {

@@ -7,13 +7,11 @@ use std::path::PathBuf;
 use superpoll::BackendKind;
 use superpoll::backend::Profile;
 use superpoll_gateway::config::{
-    Automatic, ChallengeKind, Internal, KeeperKind, is_local, parse_processes,
+    Automatic, ChallengeKind, Internal, KeeperKind, Workers, is_local, parse_processes,
 };
 use superpoll_gateway::processes::WorkerPlace;
 use superpoll_gateway::telemetry::socket::SocketPath;
 use superpoll_gateway::{Address, Config, config};
-
-use crate::proxy::workers;
 
 /// Options of `serve`.
 #[derive(Clone, Debug, clap::Args)]
@@ -42,9 +40,10 @@ pub(crate) struct Options {
     pub https: Vec<String>,
     #[command(flatten)]
     pub authority: Authority,
-    /// Threads that serve [default: that of the configuration, else 1]
-    #[arg(long, value_name = "N", value_parser = workers)]
-    pub workers: Option<NonZeroUsize>,
+    /// Threads of each process that serve, or "auto" for one for each processor [default: that of
+    /// the configuration, else auto]
+    #[arg(long, value_name = "N|auto")]
+    pub workers: Option<Workers>,
     /// Processes that serve, each with its own threads, or "auto" for one for each processor; they
     /// are started again when they crash [default: that of the configuration, else 1]
     #[arg(long, value_name = "N|auto", value_parser = parse_processes)]

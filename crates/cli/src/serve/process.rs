@@ -114,7 +114,9 @@ pub(super) fn run(
         raise_limit(error_log);
     }
     let config = &*config;
-    let runtime = runtime(options, config, options.workers.unwrap_or(config.server.workers))?;
+    let processes = options.processes.unwrap_or(config.server.processes);
+    let workers = options.workers.unwrap_or(config.server.workers);
+    let runtime = runtime(options, config, workers.count(processes))?;
     let mut signals = Signals::new()?;
     let mut worker = None;
     if let Some(place) = &options.worker {

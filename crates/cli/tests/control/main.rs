@@ -78,6 +78,7 @@ impl Stage {
             &format!(
                 "[server]
                 stats = \"stats\"
+                workers = 1
                 {server}
                 [[listeners]]
                 address = \"127.0.0.1:{port}\"

@@ -1,5 +1,7 @@
 //! `superpoll reload`.
 
+use std::io::{Read, Write};
+
 use crate::stage::{Server, get, kill, run, until};
 use crate::{Stage, begin, refusal, refused, status};
 
@@ -28,15 +30,15 @@ fn a_good_file_is_taken_on_before_the_command_ends_and_a_wrong_one_is_named_by_l
         stage.configure(&settings, "[nonsense]\nx = 1\n[timeouts]\nidle = 7");
         let line = refused(&mut stage.command("reload", &[]));
         let lines: Vec<&str> = line.lines().collect();
-        assert!(lines[0].contains("server.toml:9:18: unknown key `nonsense`"), "{line}");
-        assert!(lines[1].contains("server.toml:12:8: "), "{line}");
+        assert!(lines[0].contains("server.toml:10:18: unknown key `nonsense`"), "{line}");
+        assert!(lines[1].contains("server.toml:13:8: "), "{line}");
         assert_eq!(lines[2..], ["nothing has changed: still serving the previous configuration"]);
         for _ in 0..4 * processes {
             assert!(get(&mut server.connect(), "/small").starts_with("HTTP/1.1 308"));
         }
         let after = status(&stage.stats);
         assert_eq!(after["configured_at"], before["configured_at"]);
-        assert!(after["reload"]["error"].as_str().unwrap().contains(":9:18: "), "{after}");
+        assert!(after["reload"]["error"].as_str().unwrap().contains(":10:18: "), "{after}");
 
         stage.configure(&settings, "");
         run(&mut stage.command("reload", &[]));
@@ -44,6 +46,42 @@ fn a_good_file_is_taken_on_before_the_command_ends_and_a_wrong_one_is_named_by_l
         assert_eq!(status(&stage.stats)["reload"]["error"], serde_json::Value::Null);
         std::fs::remove_file(&path).unwrap();
         assert!(refused(&mut stage.command("reload", &[])).contains("cannot read"));
+        server.signal("TERM");
+        assert!(server.ended().0.success());
+    }
+}
+
+#[test]
+fn included_files_are_read_again_with_the_file() {
+    for processes in [1, 2] {
+        let stage = Stage::new();
+        let server = stage.start(processes);
+        let path = stage.configure(&format!("processes = {processes}"), "");
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, format!("include = [\"sites/*.toml\"]\n{text}")).unwrap();
+        std::fs::create_dir(stage.site.path("sites")).unwrap();
+        let site =
+            "[[hosts]]\nnames = [\"b.example\"]\nroutes = [{ redirect = { to = \"/b\" } }]\n";
+        stage.site.write("sites/b.toml", site);
+        let told = run(&mut stage.command("reload", &[]));
+        assert!(told.contains("1 listener, 2 hosts, 2 routes"), "{told}");
+        let asks_site = || {
+            let mut client = server.connect();
+            client
+                .write_all(b"GET / HTTP/1.1\r\nhost: b.example\r\nconnection: close\r\n\r\n")
+                .unwrap();
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).unwrap();
+            assert!(answer.starts_with("HTTP/1.1 308"), "{answer}");
+        };
+        (0..4 * processes).for_each(|_| asks_site());
+        stage.site.write("sites/c.toml", "[[hosts]]\nname = \"c\"\n");
+        let line = refused(&mut stage.command("reload", &[]));
+        assert!(
+            line.contains("sites/c.toml:2:1: unknown key `name`, did you mean `names`"),
+            "{line}"
+        );
+        (0..4 * processes).for_each(|_| asks_site());
         server.signal("TERM");
         assert!(server.ended().0.success());
     }

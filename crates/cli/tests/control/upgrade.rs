@@ -125,7 +125,7 @@ fn a_program_that_cannot_take_over_is_named_and_the_server_goes_on() {
     // Its configuration has a mistake.
     upgraded.stage.configure("nonsense = 1", "");
     let line = refused(&mut upgraded.upgrade(&[]));
-    assert!(line.contains("server.toml:3:") && line.contains("nonsense"), "{line}");
+    assert!(line.contains("server.toml:4:") && line.contains("nonsense"), "{line}");
     serves();
     upgraded.stage.configure("", SOON);
     // It ends at once.
@@ -210,7 +210,7 @@ fn a_supervisor_whose_new_program_fails_says_why() {
     };
     upgraded.stage.configure("nonsense = 1", "");
     let line = refused(&mut upgraded.upgrade(&[]));
-    assert!(line.contains("server.toml:3:") && line.contains("nonsense"), "{line}");
+    assert!(line.contains("server.toml:4:") && line.contains("nonsense"), "{line}");
     assert!(status(&upgraded.stage.stats)["upgrade"]["failed"].is_string());
     serves();
     // Its workers cannot serve.

@@ -8,6 +8,8 @@ use crate::browser::{Tab, browser};
 use crate::stage::{Server, Site, connect, get, until};
 
 const TEXT: &str = "
+    [server]
+    workers = 1
     [[listeners]]
     address = \"127.0.0.1:0\"
     tls = { certificate = \"cert.pem\", key = \"cert.key\" }

@@ -19,6 +19,7 @@ fn text(backend: &str, processes: usize, ports: &[u16], more: &str) -> String {
     format!(
         "[server]
         backend = \"{backend}\"
+        workers = 1
         processes = {processes}
         stats = \"stats\"
         {}

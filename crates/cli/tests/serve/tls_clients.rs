@@ -13,6 +13,8 @@ use std::process::{Child, Command, Stdio};
 use crate::stage::{Running, Server, Site, connect, get, noise, run, tool, until};
 
 const TEXT: &str = "
+    [server]
+    workers = 1
     [[listeners]]
     address = \"127.0.0.1:0\"
     tls = { certificate = \"cert.pem\", key = \"cert.key\" }

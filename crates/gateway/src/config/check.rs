@@ -26,6 +26,7 @@ use super::overlap::overlap;
 use super::{disk, place, raw};
 use crate::address::Address;
 use crate::channel::pattern;
+use crate::listen;
 use crate::redirect::Destination;
 use crate::telemetry::socket::SocketPath;
 
@@ -307,7 +308,13 @@ impl<'a> Check<'a> {
             return None;
         };
         let address_place = address.span();
-        let address = self.address(address_place, address.into_inner().0);
+        let address = self.address(address_place.clone(), address.into_inner().0);
+        if self.base.is_some()
+            && let Err(error) = listen::look_up(&address)
+        {
+            let what = format!("cannot look up the listener's address {address}: {error}");
+            self.wrong(address_place, format!("{what}, expected an address of this machine"));
+        }
         if let (Some(mode), Address::Tcp { .. }) = (&raw.mode, &address) {
             let what = "a TCP port has no permissions, expected mode only with unix:PATH";
             self.wrong(mode.span(), what);

@@ -15,6 +15,7 @@ mod broker;
 mod check;
 mod disk;
 mod encryption;
+mod include;
 mod logs;
 mod mercure;
 mod model;
@@ -32,6 +33,7 @@ mod suggestion;
 #[cfg(test)]
 mod tests;
 mod variables;
+mod workers;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -61,8 +63,8 @@ pub(crate) use self::rules::LARGEST_PAGE;
 pub use self::rules::{
     Access, BasicAuth, ClientRange, ErrorKind, ErrorPages, HeaderChanges, Rules,
 };
-pub use self::scalar::check_workers;
 use self::variables::Expanded;
+pub use self::workers::Workers;
 use crate::address::Address;
 use crate::bounded_file;
 pub use crate::broker::BrokerUrl;
@@ -78,6 +80,8 @@ const LARGEST: u64 = 16 << 20;
 /// A mistake in a configuration.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mistake {
+    /// The file, or the name that stands for it.
+    pub file: String,
     /// The line, from 1.
     pub line: usize,
     /// The column in characters, from 1.
@@ -98,8 +102,6 @@ pub enum ConfigError {
     },
     /// The text has mistakes.
     Wrong {
-        /// The file, or the name that stands for it.
-        name: String,
         /// The mistakes, in the order of the text; at least one.
         mistakes: Vec<Mistake>,
     },
@@ -112,10 +114,10 @@ impl fmt::Display for ConfigError {
             ConfigError::Unreadable { path, error } => {
                 write!(f, "cannot read the configuration {}: {error}", path.display())
             }
-            ConfigError::Wrong { name, mistakes } => {
-                for (index, Mistake { line, column, what }) in mistakes.iter().enumerate() {
+            ConfigError::Wrong { mistakes } => {
+                for (index, mistake) in mistakes.iter().enumerate() {
                     let end = if index == 0 { "" } else { "\n" };
-                    write!(f, "{end}{name}:{line}:{column}: {what}")?;
+                    write!(f, "{end}{mistake}")?;
                 }
                 Ok(())
             }
@@ -124,6 +126,13 @@ impl fmt::Display for ConfigError {
 }
 
 impl std::error::Error for ConfigError {}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Mistake { file, line, column, what } = self;
+        write!(f, "{file}:{line}:{column}: {what}")
+    }
+}
 
 impl Config {
     /// Reads a configuration from a file.
@@ -139,14 +148,16 @@ impl Config {
         Config::parse_file(path, &Config::read_text(path)?)
     }
 
-    /// Reads the text of a configuration from a file, for [`parse_file`](Config::parse_file).
+    /// Reads the text of a configuration from a file, for [`parse_file`](Config::parse_file). The texts
+    /// of included files follow, each with a NUL and its path before it.
     ///
     /// # Errors
     ///
     /// The file cannot be read.
     pub fn read_text(path: impl AsRef<Path>) -> Result<String, ConfigError> {
         let path = path.as_ref();
-        read_text(path).map_err(|error| ConfigError::Unreadable { path: path.to_path_buf(), error })
+        let cannot = |error| ConfigError::Unreadable { path: path.to_path_buf(), error };
+        include::read(path).map_err(cannot)
     }
 
     /// As [`read`](Config::read), with the text that the file had.
@@ -178,13 +189,14 @@ impl Config {
     }
 
     fn parse_in(name: &str, text: &str, base: Option<&Path>) -> Result<Config, ConfigError> {
+        let parts = include::parts(name, text);
         let wrong = |mut found: Vec<LocatedMistake>| {
             found.sort_by_key(|(place, _)| place.start);
             found.dedup();
-            let mistakes = found.into_iter().map(|(place, what)| locate(text, place, &what));
-            Err(ConfigError::Wrong { name: name.to_owned(), mistakes: mistakes.collect() })
+            let mistakes = found.into_iter().map(|(place, what)| locate(&parts, place, what));
+            Err(ConfigError::Wrong { mistakes: mistakes.collect() })
         };
-        let (mut tree, errors) = DeTable::parse_recoverable(text);
+        let (mut tree, errors) = DeTable::parse_recoverable(parts[0].text());
         if !errors.is_empty() {
             let errors = errors.iter().take(MOST_MISTAKES);
             return wrong(
@@ -192,6 +204,10 @@ impl Config {
             );
         }
         let mut found = Vec::new();
+        include::join(tree.get_mut(), &parts, base, &mut found);
+        if !found.is_empty() {
+            return wrong(found);
+        }
         let expanded = Expanded::of(tree.get_ref(), &mut found);
         if !found.is_empty() {
             return wrong(found);
@@ -229,10 +245,7 @@ impl Config {
         config.warnings = check
             .warnings
             .into_iter()
-            .map(|(place, what)| {
-                let Mistake { line, column, what } = locate(text, place, &what);
-                format!("{name}:{line}:{column}: {what}")
-            })
+            .map(|(place, what)| locate(&parts, place, what).to_string())
             .collect();
         Ok(config)
     }
@@ -448,17 +461,21 @@ fn take_out_below(value: &mut Spanned<DeValue<'_>>, place: &Range<usize>) -> Opt
     }
 }
 
-/// Returns the line and column of a place, which need not be on a boundary of characters.
-fn locate(text: &str, place: Range<usize>, what: &str) -> Mistake {
-    let mut at = place.start.min(text.len());
+/// Returns the file, line and column of a place, which need not be on a boundary of characters.
+fn locate(parts: &[include::Part<'_>], place: Range<usize>, what: String) -> Mistake {
+    let later = parts.iter().skip(1).rev().find(|part| part.start <= place.start);
+    let part = later.unwrap_or(&parts[0]);
+    let text = part.text();
+    let mut at = (place.start - part.start).min(text.len());
     while !text.is_char_boundary(at) {
         at -= 1;
     }
     let before = &text[..at];
     let line_start = before.rfind('\n').map_or(0, |end| end + 1);
     Mistake {
+        file: part.name.to_owned(),
         line: before.matches('\n').count() + 1,
         column: before[line_start..].chars().count() + 1,
-        what: what.to_owned(),
+        what,
     }
 }

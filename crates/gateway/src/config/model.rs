@@ -19,6 +19,7 @@ use super::publish_rate::{self, PublishRate};
 use super::rights::{self, AuthorizeRule, Right, TokenRule};
 use super::rules::{ErrorPages, HeaderChanges, Rules};
 use super::scalar;
+use super::workers::Workers;
 use crate::address::Address;
 use crate::proxy_protocol::ProxyVersion;
 use crate::telemetry::socket;
@@ -92,10 +93,9 @@ impl Keeper {
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Process {
-    /// The number of engines that share the connections, each on a thread of its own; at most 1024.
-    /// Default: 1.
-    #[serde(deserialize_with = "scalar::workers")]
-    pub workers: NonZeroUsize,
+    /// The number of engines that share the connections, each on a thread of its own. Default: one
+    /// for each processor.
+    pub workers: Workers,
     /// The number of processes that are this one server, each with its own workers; at most 1024.
     /// Only the command `superpoll serve` looks at it. Default: 1.
     #[serde(deserialize_with = "processes::processes")]
@@ -115,7 +115,7 @@ pub struct Process {
 impl Default for Process {
     fn default() -> Process {
         Process {
-            workers: NonZeroUsize::MIN,
+            workers: Workers::Auto,
             processes: NonZeroUsize::MIN,
             backend: None,
             page: None,

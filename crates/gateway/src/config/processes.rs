@@ -1,12 +1,12 @@
 //! The number of processes that serve, and the settings that only a single one can have.
 
-use std::fmt;
 use std::num::NonZeroUsize;
 
-use serde::de::{Deserializer, Error, Visitor};
+use serde::de::Deserializer;
 
 use super::acme::Automatic;
 use super::model::{Action, Config};
+use super::workers::{CountText, processors};
 
 /// The most processes. Each has an engine at least; processes beyond the number of processors only
 /// share the processors.
@@ -24,37 +24,16 @@ fn expected() -> String {
 /// The mistake, and the expected value.
 pub fn parse_processes(text: &str) -> Result<NonZeroUsize, String> {
     if text == "auto" {
-        // A machine that does not tell its processors has one.
-        return Ok(std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN));
+        return Ok(processors());
     }
     let number = text.parse::<NonZeroUsize>().ok().filter(|one| one.get() <= MOST_PROCESSES);
     number.ok_or_else(|| format!("{text:?} is no number of processes, {}", expected()))
 }
 
-struct ProcessesText;
-
-impl Visitor<'_> for ProcessesText {
-    type Value = NonZeroUsize;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a number of processes, or \"auto\"")
-    }
-
-    fn visit_str<E: Error>(self, text: &str) -> Result<NonZeroUsize, E> {
-        parse_processes(text).map_err(E::custom)
-    }
-
-    fn visit_i64<E: Error>(self, number: i64) -> Result<NonZeroUsize, E> {
-        let found = usize::try_from(number).ok().filter(|one| *one <= MOST_PROCESSES);
-        let what = || E::custom(format!("{number} processes, {}", expected()));
-        found.and_then(NonZeroUsize::new).ok_or_else(what)
-    }
-}
-
 pub(super) fn processes<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<NonZeroUsize, D::Error> {
-    deserializer.deserialize_any(ProcessesText)
+    deserializer.deserialize_any(CountText { what: "processes", parse: parse_processes })
 }
 
 impl Config {

@@ -25,6 +25,8 @@ use super::scalar::{self, AddressText, HstsText, ModeText, ProxyProtocol, SizeTe
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Config {
+    /// The files were read with this one: here it is a known key, of this type.
+    pub(super) include: Vec<String>,
     pub(super) server: Process,
     pub(super) listeners: Vec<Spanned<Listener>>,
     pub(super) hosts: Vec<Spanned<Host>>,

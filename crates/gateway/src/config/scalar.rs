@@ -1,7 +1,6 @@
 //! Values that TOML has no type for: durations, sizes and addresses.
 
 use std::fmt;
-use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use bytesize::ByteSize;
@@ -14,10 +13,6 @@ use crate::proxy_protocol::ProxyVersion;
 
 /// The longest duration: some clocks overflow beyond it.
 const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
-
-/// The most workers. Each is a thread with a poller, listeners and timers of its own; workers
-/// beyond the number of processors only share the processors.
-const MOST_WORKERS: usize = 1024;
 
 fn read_duration(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
@@ -119,27 +114,6 @@ impl Visitor<'_> for BackendText {
             E::custom(format!("{text:?} is no back-end, expected one of {known}"))
         })
     }
-}
-
-/// A number of workers, which is a number of threads.
-pub(super) fn workers<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<NonZeroUsize, D::Error> {
-    let workers = NonZeroUsize::deserialize(deserializer)?;
-    check_workers(workers).map_err(D::Error::custom)
-}
-
-/// Refuses more workers than `MOST_WORKERS`.
-///
-/// # Errors
-///
-/// The mistake, and the expected value.
-pub fn check_workers(workers: NonZeroUsize) -> Result<NonZeroUsize, String> {
-    if workers.get() <= MOST_WORKERS {
-        return Ok(workers);
-    }
-    let what = format!("{workers} workers are more than there can be");
-    Err(format!("{what}, expected 1 to {MOST_WORKERS}, at best one for each processor"))
 }
 
 pub(super) fn some_backend<'de, D: Deserializer<'de>>(

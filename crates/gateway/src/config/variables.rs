@@ -36,7 +36,7 @@ impl Expanded {
         match value.get_ref() {
             DeValue::Table(table) => self.add_table(table, found),
             DeValue::Array(array) => array.iter().for_each(|element| self.add(element, found)),
-            DeValue::String(text) if text.contains("${") => match expand(text, read) {
+            DeValue::String(text) if text.contains("${") => match of_environment(text) {
                 Ok(text) => drop(self.0.insert(value.span().start, text)),
                 Err(what) => found.push((value.span(), what)),
             },
@@ -96,6 +96,11 @@ fn read(name: &str) -> Result<Option<String>, String> {
             Err(format!("the environment variable {name} is not UTF-8, expected a text"))
         }
     }
+}
+
+/// Replaces the variables of a text by those of the environment; the error says which cannot be replaced.
+pub(super) fn of_environment(text: &str) -> Result<String, String> {
+    expand(text, read)
 }
 
 /// Replaces the variables of a text; the error says which cannot be replaced.

@@ -53,11 +53,20 @@ impl Gateway {
     pub(super) fn start_again(&mut self) -> Result<()> {
         let file = self.file.to_string_lossy();
         let server = match &self.namespace {
-            None => program::superpoll("superpoll serve", PROCESS, &["serve", "-c", &file])?.0,
+            None => {
+                program::superpoll(
+                    "superpoll serve",
+                    PROCESS,
+                    &["serve", "--workers", "1", "-c", &file],
+                )?
+                .0
+            }
             Some(namespace) => {
                 let command = program::command()?;
                 let command = command.to_string_lossy();
-                let words = [&namespace.words()[..], &[&*command, "serve", "-c", &file]].concat();
+                let words =
+                    [&namespace.words()[..], &[&*command, "serve", "--workers", "1", "-c", &file]]
+                        .concat();
                 program::begin("superpoll serve", PROCESS, words[0], &words[1..])?.0
             }
         };

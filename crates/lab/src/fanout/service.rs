@@ -91,7 +91,7 @@ fn superpoll(
          [timeouts]\nidle = \"24h\"\nheader = \"24h\"\n"
     );
     write(&file, &text)?;
-    program::superpoll(name, process, &["serve", "-c", &shown(&file)])
+    program::superpoll(name, process, &["serve", "--workers", "1", "-c", &shown(&file)])
 }
 
 fn nchan(name: &'static str, process: ProcessOptions, own: &Path) -> Result<(Server, u16)> {

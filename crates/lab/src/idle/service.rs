@@ -40,7 +40,7 @@ pub(super) fn start(
             let (behind, to) =
                 Server::accepting("raw-epoll", false, process, http::raw_epoll::serve)?;
             let to = format!("127.0.0.1:{to}");
-            let arguments = ["proxy", "--listen", "127.0.0.1:0", "--to", &to];
+            let arguments = ["proxy", "--workers", "1", "--listen", "127.0.0.1:0", "--to", &to];
             let (server, port) = program::superpoll(name, process, &arguments)?;
             Ok(Service { server, port, _behind: Some(behind) })
         }
@@ -60,8 +60,11 @@ pub(super) fn start(
                     text(&root),
                 ),
             )?;
-            let (server, port) =
-                program::superpoll(name, process, &["serve", "--dumpable", "-c", &text(&file)])?;
+            let (server, port) = program::superpoll(
+                name,
+                process,
+                &["serve", "--workers", "1", "--dumpable", "-c", &text(&file)],
+            )?;
             Ok(of(server, port))
         }
         (Software::RawEpoll, _) => {

@@ -103,7 +103,8 @@ impl Site {
             .doing("writing the configuration of a server")?;
         let (file, keep) = (file.to_string_lossy(), self.keeper.path());
         let keep = keep.to_string_lossy();
-        let all = [&["serve", "-c", &*file, "--keeper", &*keep][..], arguments].concat();
+        let all = [&["serve", "--workers", "1", "-c", &*file, "--keeper", &*keep][..], arguments]
+            .concat();
         program::superpoll("superpoll serve", PROCESS, &all).map(|(server, _)| server)
     }
 

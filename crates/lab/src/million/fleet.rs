@@ -107,7 +107,7 @@ impl Fleet {
         write(&file, &configuration(port, &self.folder.path().join("root")))?;
         let (file, keeper) = (text(&file), text(&self.keeper_path(number)));
         // Statistics sockets of killed servers would be left in a folder of the user's.
-        let mut arguments = vec!["serve", "-c", &file, "--stats", "off"];
+        let mut arguments = vec!["serve", "--workers", "1", "-c", &file, "--stats", "off"];
         if self.has_keepers {
             arguments.extend(["--keeper", &keeper]);
         }

@@ -26,7 +26,8 @@ pub(super) fn start(
         root.to_string_lossy()
     );
     std::fs::write(&file, config).map_err(failed)?;
-    let arguments = ["serve", "--backend", backend.name(), "-c", &file.to_string_lossy()];
+    let file = file.to_string_lossy();
+    let arguments = ["serve", "--workers", "1", "--backend", backend.name(), "-c", &file];
     let (server, port) = program::superpoll(name, process, &arguments)?;
     Ok((server, port, folder))
 }

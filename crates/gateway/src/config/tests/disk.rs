@@ -117,6 +117,30 @@ fn missing_files_are_reported_with_their_place() {
 }
 
 #[test]
+fn a_listener_whose_name_is_unknown_is_a_mistake_at_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.toml");
+    for (host, is_known) in [("-", false), ("localhost", true), ("127.0.0.1", true), ("", true)] {
+        let text = format!(
+            "[[listeners]]\naddress = \"{host}:80\"\n[[hosts]]\nroutes = [{{ channel = {{}} }}]\n"
+        );
+        std::fs::write(&path, &text).unwrap();
+        let read = Config::read(&path);
+        if is_known {
+            assert!(read.is_ok(), "{read:?}");
+            continue;
+        }
+        let error = read.unwrap_err().to_string();
+        assert!(
+            error.contains("x.toml:2:11: cannot look up the listener's address -:80: "),
+            "{error}"
+        );
+        // A text without a file is not compared with this machine.
+        assert!(Config::parse("x", &text).is_ok());
+    }
+}
+
+#[test]
 fn an_expired_certificate_is_a_warning() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();

@@ -4,6 +4,7 @@ mod automatic;
 mod broker;
 mod disk;
 mod example;
+mod include;
 mod redirects;
 mod rights;
 mod rules;
@@ -158,7 +159,12 @@ fn each_mistake_has_its_place() {
         ("[limits", 3, 8, "unclosed table"),
         ("a = ", 3, 5, "string values must be quoted"),
         // Keys and types.
-        ("nonsense = 1", 3, 1, "unknown key `nonsense`, expected one of `server`, `listeners`"),
+        (
+            "nonsense = 1",
+            3,
+            1,
+            "unknown key `nonsense`, expected one of `include`, `server`, `listeners`",
+        ),
         ("[limits]\nheader = 1", 4, 1, "unknown key `header`"),
         (
             "[babysitter]\nsitting = \"thread\"",
@@ -517,7 +523,7 @@ fn unreachable_hosts_and_routes_are_reported() {
             11,
             "\"fast\" is no back-end, expected one of ",
         ),
-        (format!("{listener}{host}[server]\nworkers = 0\n"), 4, 11, "nonzero"),
+        (format!("{listener}{host}[server]\nworkers = 0\n"), 4, 11, "expected 1 to 1024"),
         (format!("{listener}{host}[server]\nworkers = 1025\n"), 4, 11, "expected 1 to 1024"),
         (
             format!("listeners = [{{ address = \":1\", mode = \"0660\" }}]\n{host}"),

@@ -19,7 +19,7 @@ fn variables_stand_for_values_of_each_kind() {
     );
     let config = parse(&text);
     assert_eq!(config.listeners[0].address.to_string(), "127.0.0.1:8080");
-    assert_eq!(config.server.workers.get(), 3);
+    assert_eq!(config.server.workers, "3".parse().unwrap());
     assert_eq!(config.limits.body_bytes, 1000);
     let Action::Files(files) = &config.hosts[0].routes[0].action else { panic!("{config:?}") };
     assert_eq!(files.root, Path::new("/srv/${www}"));
@@ -56,7 +56,9 @@ fn wrong_variables_are_mistakes_at_their_place() {
     );
     assert_eq!((found[1].0, found[1].1), (8, 9));
     // What a variable leads to is checked as if it were written.
-    for (workers, expected) in [("many", "string"), ("0", "nonzero"), ("1.5", "floating point")] {
+    for (workers, expected) in
+        [("many", "expected 1 to 1024"), ("0", "expected 1 to 1024"), ("1.5", "floating point")]
+    {
         let text =
             format!("{LISTENER}{route}[server]\nworkers = \"${{SUPERPOLL_NONE:-{workers}}}\"\n");
         let found = blamed(&text);
@@ -65,7 +67,7 @@ fn wrong_variables_are_mistakes_at_their_place() {
         assert!(found[0].2.contains(expected), "{found:?}");
     }
     // A string without variables is no number.
-    let found = blamed(&format!("{LISTENER}{route}[server]\nworkers = \"3\"\n"));
+    let found = blamed(&format!("{LISTENER}{route}[limits]\nconnections = \"3\"\n"));
     assert!(found[0].2.contains("string \"3\""), "{found:?}");
 }
 
