@@ -70,6 +70,8 @@ calls! {
     pipe2 Pipe,
     /// `fcntl(2)`.
     fcntl Control,
+    /// `ioctl(2)`, for urgent bytes.
+    ioctl AskMark,
 }
 
 impl Calls {

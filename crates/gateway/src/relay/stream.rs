@@ -345,6 +345,12 @@ fn splice(from: impl AsFd, to: impl AsFd, length: usize) -> io::Result<usize> {
     Ok(rustix::pipe::splice(from, None, to, None, length, flags)?)
 }
 
+/// Whether the next byte is an urgent one.
+fn is_at_mark(stream: BorrowedFd<'_>) -> bool {
+    count(Call::AskMark);
+    call::is_at_mark(stream)
+}
+
 impl End for Stream {
     #[inline]
     fn poll_read(&self, cx: &mut Context<'_>, room: &mut [u8]) -> Poll<io::Result<usize>> {
@@ -382,7 +388,7 @@ impl End for Stream {
         self.set_reading(Reading::Watched);
         let from = |stream: BorrowedFd<'_>| match splice(stream, pipe, length) {
             // The byte would stay there: bytes behind an urgent byte have to be copied.
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock && call::is_at_mark(stream) => {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && is_at_mark(stream) => {
                 Err(io::ErrorKind::Unsupported.into())
             }
             outcome => outcome,
