@@ -35,7 +35,7 @@ enum Command {
     Drain(control::Options),
     /// Print the state of a running server or proxy
     Status(control::StatusOptions),
-    /// Show a running server or proxy: its sets, moves, system calls and slowest turns
+    /// Show a running server or proxy: requests, servers, channels, and the engines
     Top(top::Options),
     /// Try the back-ends on this machine, and measure the cost of watching here
     Doctor(doctor::Options),

@@ -1,6 +1,9 @@
 //! Formats numbers for people.
 
+use std::collections::VecDeque;
 use std::time::Duration;
+
+use superpoll_gateway::telemetry::traffic::Quantile;
 
 /// Formats a number with three digits and a unit of thousands.
 pub(super) fn count(value: f64) -> String {
@@ -28,6 +31,23 @@ pub(super) fn whole(value: u64) -> String {
 /// Formats a rate; a dash where there is none.
 pub(super) fn rate(value: Option<f64>) -> String {
     value.map_or_else(|| "-".to_owned(), count)
+}
+
+/// Formats a quantile of durations; a dash where there was none.
+pub(super) fn quantile(value: Option<Quantile>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
+/// Draws the last values of a history as bars in a line.
+pub(super) fn trend(values: &VecDeque<f64>, width: usize) -> String {
+    const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+    let shown = values.iter().skip(values.len().saturating_sub(width));
+    let most = shown.clone().copied().fold(0.0, f64::max);
+    let bar = |value: &f64| match most > 0.0 {
+        true => BARS[((value / most * 7.0).round() as usize).min(7)],
+        false => BARS[0],
+    };
+    shown.map(bar).collect()
 }
 
 /// Formats an active/total ratio.
@@ -82,5 +102,9 @@ mod tests {
         let times = times.map(time);
         assert_eq!(times, ["7 ns", "1.2 us", "81.2 ms", "2.5 s", "1m40s", "1h02m"]);
         assert_eq!(time(90_000_000_000_000), "1d01h");
+        assert_eq!(quantile(Some(Quantile::Below(500_000))), "<500us");
+        let values = VecDeque::from([9.0, 0.0, 7.0, 1.0]);
+        assert_eq!((trend(&values, 3), trend(&VecDeque::new(), 3)), ("▁█▂".into(), String::new()));
+        assert_eq!(trend(&VecDeque::from([0.0, 0.0]), 3), "▁▁");
     }
 }

@@ -1,15 +1,21 @@
-//! `superpoll top`: the activity of the engines of a running server or proxy.
+//! `superpoll top`: the requests, servers, channels and engines of a running server or proxy.
 //!
 //! One thread and one runtime wait for everything: the statistics socket, the keys, signals, and a
 //! clock that tells when the process has gone silent. Keys are read here rather than by crossterm,
 //! whose reader has a poller of its own, and goes on reading indefinitely where the terminal is
 //! gone.
 
+mod columns;
+mod engines;
 mod figures;
+mod help;
 mod keys;
 mod model;
+mod requests;
 mod screen;
+mod state;
 mod text;
+mod traffic;
 mod view;
 
 use std::error::Error;
@@ -29,10 +35,7 @@ use crate::stats::source::{self, End, Source};
 use keys::Key;
 use model::Model;
 use screen::Screen;
-use view::State;
-
-/// The intervals that the keys select, in milliseconds.
-const STEPS: [u64; 10] = [50, 100, 250, 500, 1000, 2000, 5000, 10_000, 30_000, 60_000];
+use state::{Effect, State};
 
 /// How long a process may take to send its first snapshot, beyond the interval.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -195,7 +198,7 @@ async fn show(options: &Options, path: &Path) -> Result<(), Box<dyn Error>> {
     let mut screen = Screen::open()
         .map_err(|error| format!("taking the terminal: {error}; use --once without one"))?;
     let mut model = Model::default();
-    let mut state = State { interval_ms: options.interval, ..State::default() };
+    let mut state = State::new(options.interval);
     let mut heard = Instant::now();
     loop {
         // A terminal that cannot be drawn on is gone.
@@ -235,11 +238,10 @@ async fn show(options: &Options, path: &Path) -> Result<(), Box<dyn Error>> {
             }
             Happening::Pressed(keys) => {
                 for key in keys {
-                    if key == Key::Quit {
-                        return Ok(());
-                    }
-                    if press(key, &mut state, &model) {
-                        source.ask(state.interval_ms).await?;
+                    match state.press(key, &model) {
+                        Effect::None => {}
+                        Effect::Interval => source.ask(state.interval_ms).await?,
+                        Effect::Quit => return Ok(()),
                     }
                 }
             }
@@ -247,72 +249,16 @@ async fn show(options: &Options, path: &Path) -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Applies a key. Returns whether the interval has changed.
-fn press(key: Key, state: &mut State, model: &Model) -> bool {
-    let before = state.interval_ms;
-    let longer = STEPS.iter().find(|&&step| step > before);
-    let shorter = STEPS.iter().rev().find(|&&step| step < before);
-    match key {
-        Key::Quit => {}
-        Key::Pause => state.paused = !state.paused,
-        Key::Longer => state.interval_ms = longer.copied().unwrap_or(before),
-        Key::Shorter => state.interval_ms = shorter.copied().unwrap_or(before),
-        Key::Sort => state.sort = state.sort.next(),
-        Key::Next | Key::Before => {
-            let numbers = view::order(model, state.sort);
-            let at = numbers.iter().position(|&number| number == state.engine).unwrap_or(0);
-            let count = numbers.len().max(1);
-            let step = if key == Key::Next { 1 } else { count - 1 };
-            let at = (at + step) % count;
-            state.engine = numbers.get(at).copied().unwrap_or(0);
-        }
-    }
-    state.interval_ms != before
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn keys_change_the_view_and_stay_within_bounds() {
-        let model = model::tests::model(3, 3);
-        let mut state = State { interval_ms: 1000, ..State::default() };
-        assert!(press(Key::Longer, &mut state, &model) && state.interval_ms == 2000);
-        for _ in 0..20 {
-            press(Key::Longer, &mut state, &model);
-        }
-        assert!(!press(Key::Longer, &mut state, &model) && state.interval_ms == 60_000);
-        for _ in 0..20 {
-            press(Key::Shorter, &mut state, &model);
-        }
-        assert_eq!(state.interval_ms, 50);
-        let engines: Vec<usize> = (0..4)
-            .map(|_| {
-                press(Key::Next, &mut state, &model);
-                state.engine
-            })
-            .collect();
-        assert_eq!(engines, [1, 2, 0, 1]);
-        press(Key::Before, &mut state, &model);
-        press(Key::Sort, &mut state, &model);
-        press(Key::Next, &mut state, &model);
-        // Sorted by events, engine 2 comes first and engine 0 last, after which the order starts
-        // again.
-        assert_eq!((state.engine, state.sort), (2, view::Sort::Events));
-        press(Key::Pause, &mut state, &model);
-        assert!(state.paused);
-        press(Key::Next, &mut state, &Model::default());
-        assert_eq!(state.engine, 0);
-    }
-
-    #[test]
-    fn intervals_are_those_that_processes_take() {
+    fn an_interval_is_given_in_seconds() {
         assert_eq!(interval("0.05"), Ok(50));
         assert_eq!(interval("60"), Ok(60_000));
         for wrong in ["0", "0.049", "61", "-1", "soon", "1e99"] {
             assert!(interval(wrong).is_err(), "{wrong}");
         }
-        assert!(STEPS.iter().all(|step| INTERVALS.contains(step)) && STEPS.is_sorted());
     }
 }

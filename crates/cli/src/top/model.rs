@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, VecDeque};
 
 use superpoll_gateway::telemetry::socket::{Engine, Set, Snapshot};
 
+use super::traffic::TrafficModel;
+
 /// The number of intervals that are remembered, which is more than fit on a screen.
-const REMEMBERED: usize = 512;
+pub(super) const REMEMBERED: usize = 512;
 
 /// The rates of an engine between two snapshots, per second.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -52,6 +54,8 @@ pub(super) struct Track {
 pub(super) struct Model {
     pub snapshot: Option<Snapshot>,
     pub tracks: BTreeMap<usize, Track>,
+    /// `None` if the process counts no requests.
+    pub traffic: Option<TrafficModel>,
 }
 
 /// Returns the calls of an engine by name, those of the poller and those on sockets together.
@@ -108,7 +112,15 @@ impl Rates {
 
 impl Model {
     /// Adds a snapshot of the process.
-    pub(super) fn take(&mut self, snapshot: Snapshot) {
+    pub(super) fn take(&mut self, mut snapshot: Snapshot) {
+        // The figures live on in the model of them.
+        match (snapshot.traffic.take(), &mut self.traffic) {
+            (Some(traffic), Some(model)) => model.take(snapshot.uptime_ns, traffic),
+            (Some(traffic), model) => {
+                *model = Some(TrafficModel::new(snapshot.uptime_ns, traffic));
+            }
+            (None, model) => *model = None,
+        }
         for engine in &snapshot.engines {
             let Some(track) = self.tracks.get_mut(&engine.number) else {
                 let (engine, history) = (engine.clone(), VecDeque::new());
@@ -225,6 +237,7 @@ pub(super) mod tests {
             backend: "adaptive".to_owned(),
             connections: 10_000 * engines as u64,
             engines: (0..engines).map(engine).collect(),
+            traffic: Some(super::super::traffic::tests::traffic(3, 2, 2, seconds)),
         }
     }
 

@@ -4,9 +4,10 @@ use std::fmt::Write;
 
 use superpoll_gateway::telemetry::socket::{Costs, Engine, Set, Turn};
 
-use super::figures::{ratio, time};
+use super::engines;
+use super::figures::{quantile, ratio, time};
 use super::model::{Model, Rates, Track, calls};
-use super::view;
+use super::traffic::{Channel, Quantiles, TrafficModel};
 
 /// Formats a number, and its growth.
 fn grows(count: u64, rate: Option<f64>) -> String {
@@ -52,10 +53,66 @@ pub(super) fn write(model: &Model) -> String {
         time(snapshot.uptime_ns),
         snapshot.connections,
     );
+    if let Some(model) = &model.traffic {
+        traffic(&mut text, model);
+    }
     for track in model.tracks.values() {
         engine(&mut text, track);
     }
     text
+}
+
+fn quantiles(quantiles: &Quantiles) -> String {
+    format!("p50 {}, p99 {}", quantile(quantiles.p50), quantile(quantiles.p99))
+}
+
+/// Formats routes that have had requests, servers, and channels that are used.
+fn traffic(text: &mut String, model: &TrafficModel) {
+    let mut line = |what: &str, name: &str, figures: String| {
+        let _ = writeln!(text, "{what:<9} {name}: {figures}");
+    };
+    let used = model.routes.iter().filter(|route| route.track.total() > 0);
+    let all = [("requests", "all routes", &model.total)];
+    let routes = used.map(|route| ("route", &*route.name, &route.track));
+    for (what, name, track) in all.into_iter().chain(routes) {
+        let requests = grows(track.total(), track.requests());
+        let class = |class| grows(track.count(class), track.class(class));
+        let quantiles = quantiles(&track.quantiles);
+        line(what, name, format!("{requests}, {quantiles}, 4xx {}, 5xx {}", class(4), class(5)));
+    }
+    for server in &model.servers {
+        let now = &server.now;
+        let figures = format!(
+            "{}, requests {}, {}, failures {}, retries {}, under way {}, idle connections {}",
+            now.state(),
+            grows(now.requests, server.requests()),
+            quantiles(&server.quantiles),
+            grows(now.failures, server.failures()),
+            now.retries,
+            now.active,
+            now.idle,
+        );
+        line("server", &server.name, figures);
+    }
+    if model.channel_count > 0 {
+        let name = format!("all {} channels", model.channel_count);
+        line("channels", &name, messages(&model.messages));
+    }
+    let is_used = |channel: &&Channel| channel.now.subscribers > 0 || channel.now.published > 0;
+    for channel in model.channels.iter().filter(is_used) {
+        line("channel", &channel.name, messages(channel));
+    }
+}
+
+fn messages(channel: &Channel) -> String {
+    let now = &channel.now;
+    format!(
+        "{} subscribers, published {}, delivered {}, dropped {}",
+        now.subscribers,
+        grows(now.published, channel.published()),
+        grows(now.delivered, channel.delivered()),
+        grows(now.dropped, channel.dropped()),
+    )
 }
 
 fn engine(text: &mut String, track: &Track) {
@@ -138,7 +195,7 @@ fn engine(text: &mut String, track: &Track) {
     }
     let mut slow = |name: &str, turns: &[Turn]| {
         for turn in turns {
-            line("slowest", format!("{name}: {}", view::turn(turn)));
+            line("slowest", format!("{name}: {}", engines::turn(turn)));
         }
     };
     slow("of late", &engine.slowest_lately);
@@ -156,6 +213,11 @@ mod tests {
         for part in [
             "superpoll serve 0.1.0, process 4242, back-end adaptive, up 3.0 s, 10000 connections; \
              rates over 1.0 s\n",
+            "requests  all routes: 1983 (661.0/s), p50 778us, p99 23ms, 4xx 180 (60.0/s), 5xx 3 (1.0/s)\n",
+            "route     example.org/api/1: 663 (221.0/s), ",
+            "server    app 10.0.0.1:8080: down, requests 300 (100.0/s), p50 3ms, p99 5.0ms, failures 6 (2.0/s)",
+            "channels  all 2 channels: 3000 subscribers, published 30 (10.0/s), delivered 45000 (15000.0/s)",
+            "channel   /rooms/0: 2000 subscribers, published 15 (5.0/s), ",
             "hot 50, ratio 0.78 (ever 0.78); cold 9950, ratio 0.0001 (ever 0.0001)\n",
             "to hot 36 (12.0/s), to cold 30 (10.0/s), hand-offs 3",
             "calls    read 120000 (40000.0/s), sendto 117000 (39000.0/s), poll 2700 (900.0/s), ",

@@ -5,6 +5,7 @@ mod once;
 mod places;
 #[path = "../program/mod.rs"]
 mod program;
+mod requests;
 #[path = "../serve/stage.rs"]
 #[expect(dead_code, reason = "shared with the tests of the web server")]
 mod stage;

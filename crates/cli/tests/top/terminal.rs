@@ -138,7 +138,7 @@ fn it_shows_the_process_takes_keys_and_gives_the_terminal_back() {
     let (_site, server, path) = server();
     let terminal = Terminal::new(&[&path, "--interval", "0.1"]);
     terminal.shows(&format!("superpoll serve [{}] ", server.child().id()));
-    for part in ["eng", "→hot", "calls/s", "slowest turns of late", "break-even", "q quit"] {
+    for part in ["no request has come yet", "req/s", "p99", "q quit"] {
         terminal.shows(part);
     }
     assert!(terminal.has_the_screen());
@@ -146,15 +146,30 @@ fn it_shows_the_process_takes_keys_and_gives_the_terminal_back() {
     // Activity shows: a connection that stays.
     let mut client = server.connect();
     get(&mut client, "/small");
+    get(&mut client, "/small");
     terminal.shows(" 1 conns");
+    for part in ["ROUTES 1", "4xx/s", "requests"] {
+        terminal.shows(part);
+    }
     for (keys, part) in [
         ("p", "paused"),
-        ("+", "every 0.25 s"),
-        ("-", "every 0.1 s"),
-        ("\t", "Tab engine 1"),
-        ("\x1b[Z", "Tab engine 0"),
+        ("+", "+/- 0.25 s"),
+        ("-", "+/- 0.1 s"),
+        ("s", "s by p99"),
+        ("4", "no channels to show"),
+        ("1/nothing", "/nothing_"),
+        ("\r", "no name has \"nothing\" in it"),
+        // The first escape ends the filter only.
+        ("\x1b", "ROUTES 1"),
+        ("?", "half, and 99 of 100"),
+        ("\t", "ROUTES 1"),
+        ("\t", "→hot"),
+        ("", "slowest turns of late"),
+        ("", "break-even: the ratio"),
+        ("\x1b[B", "Up/Down engine 1"),
+        ("\x1b[A", "Up/Down engine 0"),
         ("s", "s by events"),
-        ("\x1b[A", "s by events"),
+        ("\x1b[Z", "ROUTES 1"),
     ] {
         terminal.press(keys);
         terminal.shows(part);
@@ -162,12 +177,13 @@ fn it_shows_the_process_takes_keys_and_gives_the_terminal_back() {
     terminal.press("p");
     drop(client);
     terminal.shows(" 0 conns");
-    terminal.resize(15, 60);
-    terminal.shows("+/- every 0.1 s");
     terminal.resize(10, 40);
-    terminal.shows("at least 60 columns and 15 rows");
+    terminal.shows("ROUTES 1");
+    terminal.resize(9, 40);
+    terminal.shows("at least 40 columns and 10 rows");
     terminal.resize(50, 200);
-    terminal.shows("slowest turns ever");
+    terminal.shows("of late");
+    terminal.shows("errors/s");
     terminal.press("q");
     let (status, _) = terminal.ended();
     assert!(status.success(), "{status}");

@@ -75,6 +75,7 @@ mod shared;
 mod socket;
 mod unread;
 
+pub(crate) use counters::Figures;
 pub use cursor::Cursor;
 pub(crate) use engine::ChannelEngine;
 pub(crate) use form::{Form, Offsets};
@@ -85,4 +86,5 @@ pub(crate) use local_subscribers::LocalSubscribers;
 pub use message::Message;
 pub(crate) use registry::{LocatedChannel, Registry, RouteState};
 pub(crate) use rights::{Grant, Rights, SharedRights};
+pub(crate) use route::{ChannelState, Channels, ListPlace};
 pub(crate) use several::Also;

@@ -208,14 +208,27 @@ impl Registry {
         self.each().into_iter().cloned().collect()
     }
 
+    /// Returns the channels of all routes, each once, with the names of their hosts.
+    pub(crate) fn routes_by_host(&self) -> Vec<(Arc<str>, Arc<Channels>)> {
+        let hosts_of = |channels: &Arc<Channels>| self.hosts_of(channels).join(",").into();
+        self.each().into_iter().map(|channels| (hosts_of(channels), channels.clone())).collect()
+    }
+
+    /// Returns the names of the hosts that have a route, in order.
+    fn hosts_of(&self, channels: &Arc<Channels>) -> Vec<&str> {
+        let of = self.routes.iter().filter(|(_, other)| Arc::ptr_eq(other, channels));
+        let mut hosts: Vec<&str> = of.map(|((host, _), _)| host.as_str()).collect();
+        hosts.sort_unstable();
+        hosts
+    }
+
     /// Returns how each of the routes is used, in the order of their hosts and paths.
     pub(crate) fn states(&self, process: Option<u32>) -> Vec<RouteState> {
         let mut states = Vec::new();
         for channels in self.each() {
-            let of = self.routes.iter().filter(|(_, other)| Arc::ptr_eq(other, channels));
-            let mut hosts: Vec<&str> = of.clone().map(|((host, _), _)| host.as_str()).collect();
-            hosts.sort_unstable();
-            let path = of.map(|((_, path), _)| path.clone()).next().unwrap_or_default();
+            let mut of = self.routes.iter().filter(|(_, other)| Arc::ptr_eq(other, channels));
+            let path = of.next().map(|((_, path), _)| path.clone()).unwrap_or_default();
+            let hosts = self.hosts_of(channels);
             let hubs = channels.all();
             let subscribers = hubs.iter().map(|hub| hub.subscribers()).sum();
             let (host, refused) = (hosts.join(","), channels.publish_limits().refused());

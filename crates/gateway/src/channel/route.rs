@@ -10,6 +10,8 @@
 //! them. Beyond the first, new names are refused; beyond the second, a channel drops its own oldest
 //! messages for a new one, and the message is refused if there are none.
 
+mod list;
+
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::future::poll_fn;
@@ -30,6 +32,8 @@ use crate::broker::{Broker, LogOptions, Look, Looked, Place, Position, Unpublish
 use crate::config::Channel;
 use crate::succession::Succession;
 use crate::succession::records::ChannelRecord;
+
+pub(crate) use list::{ChannelState, ListPlace};
 
 /// The most channels that are looked at in one go.
 const LOOKS: usize = 1000;
@@ -89,6 +93,8 @@ struct State {
     ended: Figures,
     /// The named channels, each once, with the time of the last look at it.
     looks: VecDeque<(u32, Arc<str>)>,
+    /// How many of them have left the front of that list.
+    passed: u64,
     recording: Option<Recording>,
     /// Another server goes on with the channels.
     is_closed: bool,
@@ -140,6 +146,7 @@ impl Channels {
             hubs: HashMap::new(),
             ended: Figures::default(),
             looks: VecDeque::new(),
+            passed: 0,
             recording: None,
             is_closed: false,
             is_swept: false,
@@ -428,6 +435,7 @@ impl Channels {
                 return;
             }
             let Some((_, name)) = state.looks.pop_front() else { return };
+            state.passed += 1;
             let Some(hub) = state.hubs.get(&name) else { continue };
             // A channel whose other server's subscribers are still to come is in use, too.
             if Arc::strong_count(hub) > 1 || hub.is_gathering() {

@@ -14,7 +14,7 @@ pub(super) enum FromWorker {
     /// It has taken on the configuration of that number, or says why not.
     Reloaded { number: u64, outcome: Result<(), String> },
     /// It asks for the counters of all workers.
-    Collect { id: u64 },
+    Collect { id: u64, kind: Kind },
     /// Its own counters, as it was asked.
     Counters { id: u64, bytes: Vec<u8> },
     /// Its secrets of tickets have changed.
@@ -50,6 +50,8 @@ pub(crate) enum Kind {
     Overview,
     /// For the statistics socket.
     Statistics,
+    /// For the live page: requests, servers and channels.
+    Traffic,
 }
 
 /// The head of the message with which a listener comes.

@@ -507,10 +507,10 @@ impl Supervisor {
                 unanswered.set(unanswered.get().saturating_sub(1));
                 self.answered(id, member, Some((slot, bytes)));
             }
-            FromWorker::Collect { id } => {
+            FromWorker::Collect { id, kind } => {
                 let (workers, outgoing) = (self.workers.clone(), outgoing.clone());
                 spawn(async move {
-                    let all = workers.ask(Kind::Overview).await;
+                    let all = workers.ask(kind).await;
                     let all = all.into_iter().map(|(_, bytes)| bytes).collect();
                     // It may have gone.
                     let _ = outgoing.unbounded_send(ToWorker::Collected { id, all });

@@ -231,7 +231,7 @@ impl Link {
 
     /// Returns the counters of all workers, or `None` if the supervisor does not answer, or has too
     /// many questions already.
-    pub(crate) async fn collect(&self) -> Option<Vec<Vec<u8>>> {
+    pub(crate) async fn collect(&self, kind: Kind) -> Option<Vec<Vec<u8>>> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
         {
@@ -241,7 +241,7 @@ impl Link {
             }
             asked.insert(id, answer);
         }
-        self.say(FromWorker::Collect { id });
+        self.say(FromWorker::Collect { id, kind });
         let all = time::timeout(COLLECT, answered).await;
         lock(&self.asked).remove(&id);
         all.ok()?.ok()
@@ -271,6 +271,7 @@ impl Link {
                 let counts = async move {
                     let bytes = match kind {
                         Kind::Overview => sources.overview.encoded().await,
+                        Kind::Traffic => sources.overview.encoded_traffic(),
                         Kind::Statistics => {
                             postcard::to_allocvec(&statistics.take(sources.statistics).await).ok()
                         }

@@ -46,6 +46,7 @@ impl Server {
         let (handle, connection_limits) = (self.handle.clone(), self.connection_limits.clone());
         let connections = move || u64::from(connection_limits.in_use());
         Subject::new("serve", self.backend, handle, self.engines.clone(), connections)
+            .with_traffic(self.overview.clone())
     }
 
     /// Notes the outcome of an attempt to take on another configuration, for the metrics. A file

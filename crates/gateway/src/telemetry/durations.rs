@@ -17,13 +17,14 @@ use prometheus_client::registry::Unit;
 use serde::{Deserialize, Serialize};
 
 use super::process::process_label;
+use super::traffic::{Requests, RouteTraffic};
 
 const MICROSECOND: u64 = 1_000;
 const MILLISECOND: u64 = 1_000 * MICROSECOND;
 const SECOND: u64 = 1_000 * MILLISECOND;
 
 /// The upper bounds of the buckets, in nanoseconds. Longer durations count in a bucket of their own.
-const BOUNDS: [u64; 14] = [
+pub(super) const BOUNDS: [u64; 14] = [
     500 * MICROSECOND,
     MILLISECOND,
     2_500 * MICROSECOND,
@@ -84,6 +85,11 @@ impl HistogramState {
         self.buckets.resize(BOUNDS.len() + 1, 0);
         self.buckets.iter_mut().zip(&other.buckets).for_each(|(count, more)| *count += more);
         self.nanoseconds = self.nanoseconds.wrapping_add(other.nanoseconds);
+    }
+
+    /// Returns the counts of the buckets, and the sum of all durations in nanoseconds.
+    pub(super) fn into_parts(self) -> (Vec<u64>, u64) {
+        (self.buckets, self.nanoseconds)
     }
 
     /// Returns the counts by the upper bounds in seconds, as the encoder wants them.
@@ -186,6 +192,25 @@ impl RequestCounts {
         };
         self.routes.iter().map(of).collect()
     }
+
+    /// Returns the requests of each route so far.
+    pub(super) fn traffic(&self) -> Vec<RouteTraffic> {
+        let of = |route: RouteDurations| RouteTraffic {
+            requests: requests(&route.classes),
+            host: route.host,
+            path: route.path,
+        };
+        self.states(None).into_iter().map(of).collect()
+    }
+}
+
+/// Returns the requests of all classes.
+fn requests(classes: &[HistogramState; CLASSES.len()]) -> Requests {
+    let mut durations = HistogramState::default();
+    classes.iter().for_each(|class| durations.add(class));
+    let responses = std::array::from_fn(|class| classes[class].buckets.iter().sum());
+    let (durations, nanoseconds) = durations.into_parts();
+    Requests { responses, durations, nanoseconds }
 }
 
 /// The durations of a route's requests at one moment.
@@ -281,5 +306,12 @@ mod tests {
         assert!(states[0].classes.iter().all(|class| class.is_empty() && class.nanoseconds == 0));
         assert_eq!(states[1].classes[1].nanoseconds, 6_000_000);
         assert_eq!(states[2].classes[3].buckets[1], 2);
+        let traffic = next.traffic();
+        assert_eq!(traffic[1].requests.responses, [0, 2, 0, 0, 0]);
+        assert_eq!(
+            (traffic[1].requests.durations[3], traffic[1].requests.nanoseconds),
+            (2, 6_000_000)
+        );
+        assert_eq!((&*traffic[2].path, traffic[2].requests.responses[3]), ("", 2));
     }
 }

@@ -5,6 +5,7 @@
 //! | `counters` | the counters of each engine, which everything else here reads |
 //! | `durations` | histograms of the durations of requests, by route and by server |
 //! | `overview` | the counters of all engines and the statistics of their pollers, at one moment |
+//! | `traffic` | requests by route, servers and channels, for the page and the socket |
 //! | `upstreams`, `channels`, `broker`, `process`, `reload` | the parts of the overview beside engines and channels |
 //! | `prometheus` | the overview as text for Prometheus, in the classic format or OpenMetrics |
 //! | `page` | the page at `/_superpoll/`, which shows the overview and refreshes it |
@@ -22,4 +23,5 @@ mod process;
 mod prometheus;
 pub(crate) mod reload;
 pub mod socket;
+pub mod traffic;
 mod upstreams;

@@ -15,16 +15,17 @@ use superpoll_rt::{Handle, Stats};
 
 use super::broker::BrokerState;
 use super::counters::EngineCounters;
-use super::durations::{RequestCounts, RouteDurations};
+use super::durations::{BOUNDS, RequestCounts, RouteDurations};
 use super::process::ProcessState;
 use super::reload::ReloadState;
+use super::traffic::{ChannelSurvey, Processes, Traffic};
 use super::upstreams::ServerState;
 use crate::acme::RenewalCounters;
 use crate::certificates::CertificateStatus;
 use crate::channel::{Registry, RouteState};
 use crate::config::Config;
 use crate::connection_limits::ConnectionLimits;
-use crate::processes::Link;
+use crate::processes::{self, Link};
 use crate::upstream::Group;
 
 /// Where the page is.
@@ -38,6 +39,7 @@ pub(crate) struct Overview {
     connection_limits: Arc<ConnectionLimits>,
     renewals: Arc<RenewalCounters>,
     pub(super) channels: Mutex<Registry>,
+    channel_survey: Arc<ChannelSurvey>,
     upstreams: Mutex<Vec<Arc<Group>>>,
     requests: Mutex<RequestCounts>,
     reload: Mutex<ReloadState>,
@@ -146,6 +148,7 @@ pub(super) struct Snapshot<'a> {
     /// `None` if the back-end does not know costs.
     prices: Option<Vec<Price>>,
     measured: bool,
+    traffic: &'a Traffic,
 }
 
 impl Counts {
@@ -272,6 +275,7 @@ impl Overview {
             connection_limits,
             renewals,
             channels,
+            channel_survey: Arc::default(),
             upstreams,
             requests,
             reload,
@@ -337,7 +341,7 @@ impl Overview {
         let Some(link) = self.link.get().and_then(Weak::upgrade) else {
             return self.count().await.0;
         };
-        let all = link.collect().await.unwrap_or_default();
+        let all = link.collect(processes::Kind::Overview).await.unwrap_or_default();
         let mut all = all.iter().filter_map(|bytes| postcard::from_bytes::<Counts>(bytes).ok());
         let Some(mut counts) = all.next() else { return self.count().await.0 };
         all.for_each(|other| counts.add(other));
@@ -352,8 +356,42 @@ impl Overview {
         postcard::to_allocvec(&counts).ok()
     }
 
+    /// Returns the traffic of this process. Call it on an engine.
+    pub(super) fn traffic(&self) -> Traffic {
+        let channels = lock(&self.channels).clone();
+        let upstreams = lock(&self.upstreams).clone();
+        let mut traffic = Traffic {
+            bounds_ns: BOUNDS.to_vec(),
+            routes: lock(&self.requests).traffic(),
+            servers: ServerState::traffic(&upstreams),
+            channels: self.channel_survey.take(&channels),
+            ..Traffic::default()
+        };
+        let Traffic { total, routes, .. } = &mut traffic;
+        routes.iter().for_each(|route| total.add(&route.requests));
+        traffic
+    }
+
+    /// Returns the traffic of this process for the other ones, in bytes.
+    pub(crate) fn encoded_traffic(&self) -> Option<Vec<u8>> {
+        postcard::to_allocvec(&(std::process::id(), self.traffic())).ok()
+    }
+
+    /// Returns the traffic of all processes of the server.
+    async fn traffic_of_all(&self, processes: &mut Processes) -> Traffic {
+        let mut traffic = match self.link.get().and_then(Weak::upgrade) {
+            None => self.traffic(),
+            Some(link) => {
+                let all = link.collect(processes::Kind::Traffic).await.unwrap_or_default();
+                processes.sum(all.iter().filter_map(|bytes| postcard::from_bytes(bytes).ok()))
+            }
+        };
+        traffic.limit();
+        traffic
+    }
+
     /// Returns the status for the live page, in JSON.
-    pub(super) async fn page_text(&self) -> Option<String> {
+    pub(super) async fn page_text(&self, processes: &mut Processes) -> Option<String> {
         let (own, costs) = self.count().await;
         let counts = match self.link.get() {
             Some(_) => self.collect().await,
@@ -368,6 +406,7 @@ impl Overview {
             engines: &counts.engines,
             prices: costs.as_ref().map(prices),
             measured: costs.is_some_and(|costs| costs.measured),
+            traffic: &self.traffic_of_all(processes).await,
         };
         serde_json::to_string(&snapshot).ok()
     }

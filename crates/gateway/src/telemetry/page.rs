@@ -19,6 +19,7 @@ use http::{HeaderValue, Method, Request, Response, StatusCode};
 use superpoll_rt::time::sleep;
 
 use super::overview::{Overview, PAGE};
+use super::traffic::Processes;
 use crate::body::Body;
 use crate::cors;
 use crate::exchange::Exchange;
@@ -108,8 +109,9 @@ async fn send_snapshots(
         Some(config),
     )
     .await;
+    let mut processes = Processes::default();
     loop {
-        let Some(text) = overview.page_text().await else { return Ok(()) };
+        let Some(text) = overview.page_text(&mut processes).await else { return Ok(()) };
         socket.send(Message::text(text)).await?;
         let mut rest = Box::pin(sleep(PERIOD));
         loop {

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::durations::{HistogramState, write_histograms};
 use super::process::process_label;
+use super::traffic::ServerTraffic;
 use crate::upstream::Group;
 
 /// A server of an upstream at one moment.
@@ -50,6 +51,28 @@ impl ServerState {
             states.collect::<Vec<_>>()
         };
         groups.iter().flat_map(of).collect()
+    }
+
+    /// Returns the requests of all servers so far.
+    pub(super) fn traffic(groups: &[Arc<Group>]) -> Vec<ServerTraffic> {
+        let of = |state: ServerState| {
+            let (durations, nanoseconds) = state.durations.into_parts();
+            ServerTraffic {
+                upstream: state.upstream,
+                server: state.server,
+                processes: 1,
+                processes_up: u32::from(state.is_up),
+                requests: state.requests,
+                failures: state.failures,
+                retries: state.retries,
+                active: state.active,
+                idle: state.idle,
+                dials: state.dials,
+                durations,
+                nanoseconds,
+            }
+        };
+        ServerState::all(groups, None).into_iter().map(of).collect()
     }
 
     fn labels(&self) -> Vec<(&'static str, String)> {

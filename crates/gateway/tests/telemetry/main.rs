@@ -177,6 +177,12 @@ fn snapshots_come_at_once_and_then_as_asked_for_with_figures_that_go_up() {
             }
         };
         assert_eq!((later.interval_ms, later.connections), (50, 0));
+        // Those of both engines are one route's.
+        let traffic = later.traffic.as_ref().unwrap();
+        let redirected = traffic.routes.iter().find(|route| route.path == "/").unwrap();
+        assert_eq!(redirected.requests.responses, [0, 0, 20, 0, 0], "{traffic:?}");
+        assert_eq!(traffic.total.durations.iter().sum::<u64>(), 20);
+        assert_eq!((traffic.servers.len(), traffic.channels.count), (0, 0));
         let turns = |snapshot: &Snapshot| snapshot.engines.iter().map(|one| one.turns).sum::<u64>();
         assert!(turns(&later) > turns(&first) && later.uptime_ns > first.uptime_ns);
         let calls = |name: &str| -> u64 {
@@ -211,6 +217,7 @@ fn a_relay_reports_no_connections_by_engine() {
     };
     assert_eq!(snapshot.program, "proxy");
     assert_eq!(snapshot.engines[0].connections, None);
+    assert_eq!(snapshot.traffic, None);
     stage.finish();
 }
 

@@ -33,6 +33,7 @@ use super::collector::Collector;
 use super::command::{COMMAND_PROTOCOL, CommandRequest, ServerCommand};
 use super::snapshot::{Failure, INTERVALS, Request, SCHEMA};
 use super::subject::Subject;
+use crate::telemetry::traffic::Traffic;
 
 /// The most clients at a time that are sent snapshots.
 pub const CLIENTS: usize = 8;
@@ -196,6 +197,7 @@ async fn send_snapshots(
             }
         };
         snapshot.interval_ms = requests.interval;
+        snapshot.traffic.iter_mut().for_each(Traffic::limit);
         write(stream, &snapshot).await?;
         loop {
             let next = pin!(time::sleep_until(began + Duration::from_millis(requests.interval)));

@@ -10,6 +10,7 @@ use superpoll_rt::{JoinHandle, Stats, TurnWatch, spawn, time};
 use super::snapshot::{Engine, Snapshot};
 use super::subject::{Engines, Subject};
 use crate::processes::Kind;
+use crate::telemetry::traffic::Processes;
 
 /// How long engines may take to answer.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -26,6 +27,7 @@ pub(super) struct Collector {
     /// The questions that are not answered yet.
     asked: Vec<Option<Answer>>,
     last: Vec<Option<Engine>>,
+    processes: Processes,
     _watch: TurnWatch,
 }
 
@@ -34,7 +36,8 @@ impl Collector {
         let engines = subject.handle.engines();
         let _watch = subject.handle.watch_turns();
         let asked = (0..engines).map(|_| None).collect();
-        Collector { asked, last: vec![None; engines], subject, _watch }
+        let (last, processes) = (vec![None; engines], Processes::default());
+        Collector { asked, last, processes, subject, _watch }
     }
 
     /// Asks all engines.
@@ -43,17 +46,18 @@ impl Collector {
         let mut snapshot =
             Snapshot::new(subject.program, subject.backend, subject.started.elapsed());
         match &subject.engines {
-            Engines::Here { counters, connections } => {
+            Engines::Here { counters, connections, overview } => {
                 self.ask(counters).await;
                 snapshot.engines = self.last.iter().flatten().cloned().collect();
                 snapshot.connections = connections();
+                snapshot.traffic = overview.as_ref().map(|overview| overview.traffic());
             }
             Engines::There(workers) => {
                 let all = workers.ask(Kind::Statistics).await;
                 let read = |(slot, bytes): (u32, Vec<u8>)| {
                     Some((slot, postcard::from_bytes(&bytes).ok()?))
                 };
-                snapshot.add_all(all.into_iter().filter_map(read).collect());
+                snapshot.add_all(all.into_iter().filter_map(read).collect(), &mut self.processes);
             }
         }
         snapshot

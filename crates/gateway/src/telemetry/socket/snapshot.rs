@@ -8,6 +8,7 @@ use superpoll::diagnostics::Kind;
 use superpoll_rt::{SlowTurn, Stats};
 
 use crate::telemetry::counters;
+use crate::telemetry::traffic::{Processes, Traffic};
 
 /// The version of the form. A field that is added does not change the version; a field that changes
 /// its meaning, or goes, does.
@@ -54,6 +55,10 @@ pub struct Snapshot {
     pub connections: u64,
     /// The engines that have ever answered, in the order of their numbers.
     pub engines: Vec<Engine>,
+    /// Requests, servers and channels; `None` for a program that counts none, and for a server of an
+    /// earlier version.
+    #[serde(default)]
+    pub traffic: Option<Traffic>,
 }
 
 /// An engine: a thread's poller, tasks and timers.
@@ -237,12 +242,16 @@ impl Snapshot {
             backend: backend.to_owned(),
             connections: 0,
             engines: Vec::new(),
+            traffic: None,
         }
     }
 
     /// Adds the engines of worker processes, by their places: those of a worker have the same numbers
     /// as those of the process before it in its place.
-    pub(super) fn add_all(&mut self, all: Vec<(u32, Snapshot)>) {
+    pub(super) fn add_all(&mut self, mut all: Vec<(u32, Snapshot)>, processes: &mut Processes) {
+        let traffic =
+            all.iter_mut().filter_map(|(_, one)| Some((one.process, one.traffic.take()?)));
+        self.traffic = Some(processes.sum(traffic));
         let stride = all.iter().map(|(_, one)| one.engines.len()).max().unwrap_or(0);
         let mut places: BTreeMap<u32, Snapshot> = BTreeMap::new();
         for (place, one) in all {

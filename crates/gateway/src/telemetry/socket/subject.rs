@@ -9,6 +9,7 @@ use superpoll_rt::Handle;
 use super::queue::CommandSender;
 use crate::processes::Workers;
 use crate::telemetry::counters::EngineCounters;
+use crate::telemetry::overview::Overview;
 
 /// The engines that statistics are about, and further facts about their process.
 pub struct Subject {
@@ -27,6 +28,8 @@ pub(super) enum Engines {
         /// The gateway's counters on each engine; empty for a program that does not count by engine.
         counters: Vec<Arc<EngineCounters>>,
         connections: Box<dyn Fn() -> u64 + Send + Sync>,
+        /// The source of the figures of requests, if the program counts any.
+        overview: Option<Arc<Overview>>,
     },
     /// In the processes of workers.
     There(Workers),
@@ -40,7 +43,8 @@ impl Subject {
         counters: Vec<Arc<EngineCounters>>,
         connections: impl Fn() -> u64 + Send + Sync + 'static,
     ) -> Subject {
-        let engines = Engines::Here { counters, connections: Box::new(connections) };
+        let connections = Box::new(connections);
+        let engines = Engines::Here { counters, connections, overview: None };
         Subject { program, backend, handle, started: Instant::now(), engines, commands: None }
     }
 
@@ -53,6 +57,15 @@ impl Subject {
     ) -> Subject {
         let engines = Engines::There(workers);
         Subject { program, backend, handle, started: Instant::now(), engines, commands: None }
+    }
+
+    /// Shows the figures of requests, servers and channels as well.
+    #[must_use]
+    pub(crate) fn with_traffic(mut self, source: Arc<Overview>) -> Subject {
+        if let Engines::Here { overview, .. } = &mut self.engines {
+            *overview = Some(source);
+        }
+        self
     }
 
     /// Passes the commands of clients on. Without this they are refused.
