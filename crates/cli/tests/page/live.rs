@@ -2,12 +2,14 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
+use std::path::PathBuf;
 use std::process::Stdio;
 
 use serde_json::json;
 
 use crate::browser::{Running, Tab, browser};
 use crate::program::superpoll;
+use crate::stage::{Server, Site, connect, free_port, get, response};
 
 /// Starts a server on a port of the kernel's choice, and returns both.
 fn serve() -> (Running, u16) {
@@ -22,6 +24,138 @@ fn serve() -> (Running, u16) {
     (Running(child), port.unwrap_or_else(|_| panic!("it wrote {line:?}")))
 }
 
+/// Checks that the page has no part that is cut off, or has to be scrolled sideways.
+fn is_whole(tab: &mut Tab, width: u32) {
+    assert!(tab.fits(), "at {width}");
+    let cut = "[...document.querySelectorAll('header, main, section, table, tr, td, dl, .big > div, .top')]\
+               .filter(e => e.clientWidth > 0 && e.scrollWidth > e.clientWidth + 1)\
+               .map(e => `${e.tagName} ${e.id} ${e.scrollWidth} > ${e.clientWidth}: ${e.innerText}`).join('; ')";
+    assert_eq!(tab.evaluate(cut), "", "at {width}");
+    let outside = "[...document.querySelectorAll('td, b, dd, button, input, svg')]\
+                   .filter(e => e.clientWidth > 0 && (e.getBoundingClientRect().right > innerWidth || \
+                   e.getBoundingClientRect().left < 0)).length";
+    assert_eq!(tab.evaluate(outside), 0, "at {width}");
+}
+
+/// A configuration with a site, servers of which none is there, and channels.
+fn configure(site: &Site, port: u16) -> PathBuf {
+    let text = format!(
+        "[[listeners]]
+        address = \"127.0.0.1:{port}\"
+        [upstreams.application]
+        servers = [{{ address = \"127.0.0.1:{}\" }}]
+        [[hosts]]
+        names = [\"127.0.0.1\", \"localhost\"]
+        [[hosts.routes]]
+        files = {{ root = \"www\" }}
+        [[hosts.routes]]
+        path = \"/application\"
+        proxy = {{ upstream = \"application\" }}
+        [[hosts.routes]]
+        path = \"/rooms/{{room}}\"
+        channel = {{ publish = \"anyone\", history = 10 }}",
+        free_port(),
+    );
+    site.write("server.toml", &text)
+}
+
+const COMPLAINTS: [&str; 2] = ["forwarding a request", "the server 127.0.0.1"];
+
+#[test]
+fn requests_servers_and_channels_are_readable_at_any_width_and_names_are_text() {
+    let Some(browser) = browser() else {
+        println!("skipped: no Chromium to show the live page in");
+        return;
+    };
+    let (profile, site, port) = (tempfile::tempdir().unwrap(), Site::new(), free_port());
+    let path = configure(&site, port);
+    let server = Server::configured(&path, 1);
+    let at = server.at(0);
+    let (_browser, mut tab) = Tab::open(browser, profile.path());
+    tab.resize(400, false);
+    tab.call("Page.navigate", json!({ "url": format!("http://127.0.0.1:{port}/_superpoll/") }));
+    tab.until("Number(document.body?.dataset.looks || 0) >= 1");
+    let publish = |channel: &str| {
+        let mut stream = connect(at);
+        let head =
+            format!("POST /rooms/{channel} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n");
+        stream.write_all(format!("{head}Connection: close\r\n\r\nhi").as_bytes()).unwrap();
+        let told = response(&mut stream);
+        assert!(told.starts_with("HTTP/1.1 201"), "{told}");
+    };
+    let long = "x".repeat(240);
+    for channel in ["%3Cimg%20src=x%20onerror=bad=1%3E", "%E2%80%AE%3Cscript%3Ebad=1", &long] {
+        publish(channel);
+    }
+    for _ in 0..3 {
+        assert!(get(&mut connect(at), "/missing").starts_with("HTTP/1.1 404"));
+        assert!(get(&mut connect(at), "/application").starts_with("HTTP/1.1 502"));
+    }
+    tab.until("document.querySelectorAll('#channels tbody tr').length === 3");
+    let text = tab.evaluate("document.body.innerText");
+    let text = text.as_str().unwrap();
+    for part in [
+        "127.0.0.1(+1)/application",
+        "/rooms/<img src=x onerror=bad=1>",
+        "/rooms/\\u{202e}<script>bad=1",
+        &long,
+        "application 127.0.0.1:",
+        "4xx/s",
+        "under way",
+        "subscribers",
+    ] {
+        assert!(text.contains(part), "{part:?} in {text}");
+    }
+    let elements = "document.querySelectorAll('td img, td script').length + (typeof bad === 'undefined' ? 0 : 1)";
+    assert_eq!(tab.evaluate(elements), 0);
+    // Rows stay the same elements: a selection stays, and nothing flickers.
+    tab.evaluate(
+        "row = document.querySelector('#routes tbody tr'); old = document.body.dataset.looks; true",
+    );
+    tab.until("Number(document.body.dataset.looks) >= Number(old) + 2");
+    assert_eq!(
+        tab.evaluate(
+            "row.isConnected && row.parentNode === document.querySelector('#routes tbody')"
+        ),
+        true
+    );
+    for (width, dark) in [(320, true), (400, false), (400, true), (800, false), (1280, true)] {
+        tab.resize(width, dark);
+        is_whole(&mut tab, width);
+        let shown = "[...document.querySelectorAll('#routes td')].every(e => e.getBoundingClientRect().width > 0)";
+        assert_eq!(tab.evaluate(shown), true);
+        assert!(tab.picture(&format!("requests-{width}-{dark}")) > 10_000);
+    }
+    // The trends are drawn.
+    tab.until("document.querySelector('#routes svg polyline').getAttribute('points').split(' ').length >= 3");
+    let filter = |text: &str| {
+        format!("f = document.querySelector('input'); f.value = '{text}'; f.oninput(); true")
+    };
+    tab.evaluate(&filter("ROOMS/x"));
+    assert_eq!(tab.evaluate("document.querySelectorAll('#channels tbody tr').length"), 1);
+    assert_eq!(tab.evaluate("document.querySelectorAll('#routes tbody tr').length"), 0);
+    tab.evaluate(&filter(""));
+    // The other page, and back.
+    tab.evaluate("document.getElementById('to-engines').click(); true");
+    tab.until("!document.getElementById('page-engines').hidden && document.getElementById('page-requests').hidden");
+    tab.evaluate("document.getElementById('to-requests').click(); true");
+    tab.until("!document.getElementById('page-requests').hidden");
+    server.finish_with(&COMPLAINTS);
+    tab.until("document.getElementById('state').className === 'lost'");
+    // Another server at this address has figures of its own.
+    let server = Server::configured(&path, 1);
+    tab.until("document.getElementById('state').textContent === 'live'");
+    tab.until("document.querySelectorAll('#channels tbody tr').length === 0");
+    assert!(get(&mut connect(server.at(0)), "/small").ends_with("0123456789"));
+    tab.until("document.querySelectorAll('#routes tbody tr').length === 1");
+    let known = |complaint: &&String| {
+        !complaint.contains("ERR_CONNECTION") && !complaint.contains("WebSocket")
+    };
+    let unexpected: Vec<&String> = tab.complaints.iter().filter(known).collect();
+    assert!(unexpected.is_empty(), "{unexpected:?}");
+    server.finish();
+}
+
 #[test]
 fn the_page_shows_activity_at_any_width_and_reconnects_by_itself() {
     let Some(browser) = browser() else {
@@ -33,7 +167,8 @@ fn the_page_shows_activity_at_any_width_and_reconnects_by_itself() {
     let (_browser, mut tab) = Tab::open(browser, profile.path());
     for (width, dark) in [(1280, false), (400, true)] {
         tab.resize(width, dark);
-        tab.call("Page.navigate", json!({ "url": format!("http://127.0.0.1:{port}/_superpoll/") }));
+        let url = format!("http://127.0.0.1:{port}/_superpoll/?{width}#engines");
+        tab.call("Page.navigate", json!({ "url": url }));
         tab.until("Number(document.body?.dataset.looks || 0) >= 2");
         assert_eq!(tab.evaluate("document.getElementById('state').textContent"), "live");
         // Requests of this test show, and an idle connection shows as parked.
@@ -45,7 +180,7 @@ fn the_page_shows_activity_at_any_width_and_reconnects_by_itself() {
         for expected in ["epoll_pwait2", "active/total ratio", "break-even", "tcp", "with a task"] {
             assert!(text.contains(expected), "{expected} is missing in {text}");
         }
-        assert!(tab.fits(), "at {width}");
+        is_whole(&mut tab, width);
         let colour = tab.evaluate("getComputedStyle(document.body).backgroundColor");
         assert_eq!(colour == "rgb(21, 23, 26)", dark, "{colour}");
         assert!(tab.picture(&format!("page-{width}")) > 10_000);
