@@ -271,7 +271,7 @@ fn summary(traffic: &TrafficModel) -> Line<'static> {
     Line::from(spans)
 }
 
-/// Returns the first lines of a list, the last of which says how many rows there are besides.
+/// Returns the first lines of a list. The last line gives the number of the rows that are left out.
 fn beginning(mut listed: Listed, lines: usize) -> Vec<Line<'static>> {
     let rows = lines.saturating_sub(1);
     let all = listed.rows.len();

@@ -295,12 +295,12 @@ impl State {
         self.engine = numbers.get(at).copied().unwrap_or(0);
     }
 
-    /// Keeps the place within a list of so many rows, of which so many are shown.
+    /// Returns the first row that is shown of a list with `rows` rows, on a screen that shows `shown` of them.
     pub(super) fn first_row(&self, rows: usize, shown: usize) -> usize {
         self.scroll.min(rows.saturating_sub(shown))
     }
 
-    /// Whether a name is to be shown.
+    /// Whether the filter admits a name.
     pub(super) fn admits(&self, name: &str) -> bool {
         self.filter.is_empty() || name.to_lowercase().contains(&self.filter.to_lowercase())
     }

@@ -300,7 +300,7 @@ fn located(hosts: &str, path: &str) -> String {
     format!("{first}{others}{path}")
 }
 
-/// Returns what makes a route or a channel the same as in the snapshot before. Control characters are
+/// Returns the key by which a route or a channel goes on from snapshot to snapshot. Control characters are
 /// escaped in both parts.
 fn key(hosts: &str, path: &str) -> String {
     format!("{hosts}\n{path}")

@@ -102,7 +102,7 @@ pub(super) mod tests {
         (0..height).map(|y| row(y).trim_end().to_owned()).collect()
     }
 
-    /// Returns a state with a page of engines, of which one is selected.
+    /// Returns a state that shows engines and has selected one.
     fn of_engine(model: &Model, engine: usize) -> State {
         let mut state = State { engine, ..State::new(1000) };
         state.press(Key::Tab, model);
