@@ -83,6 +83,7 @@ mod password;
 mod peer;
 pub mod processes;
 mod proxy_protocol;
+mod rate_table;
 mod redirect;
 pub mod relay;
 mod reply;

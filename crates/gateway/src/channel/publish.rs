@@ -17,11 +17,12 @@ use super::hub::{Hub, NotPublished, Published};
 use super::message::Draft;
 use super::presence::RESERVED;
 use super::publication::{self, Wanted};
-use super::publish_limits::{PublisherLimit, TooFast};
+use super::publish_limits::{self, PublisherLimit};
 use super::publisher_queue::PublishTurn;
 use super::request::empty_response_at;
 use crate::body::Body;
 use crate::broker::Unpublished;
+use crate::rate_table::TooFast;
 use crate::reply;
 use crate::upload::{Upload, UploadError};
 
@@ -47,7 +48,8 @@ fn full() -> Response<Body> {
 }
 
 fn too_fast(error: TooFast) -> Response<Body> {
-    let mut response = reply::text(StatusCode::TOO_MANY_REQUESTS, error.reason() + "\n");
+    let mut response =
+        reply::text(StatusCode::TOO_MANY_REQUESTS, publish_limits::reason(error) + "\n");
     response.headers_mut().insert(RETRY_AFTER, error.seconds().into());
     response
 }

@@ -26,7 +26,7 @@ use super::json_frame::{self, Source};
 use super::message::{self, Draft};
 use super::presence::RESERVED;
 use super::publication;
-use super::publish_limits::PublisherLimit;
+use super::publish_limits::{self, PublisherLimit};
 use super::shared::Publishing;
 use memory::Memory;
 
@@ -233,7 +233,7 @@ impl Session {
         {
             if self.json.is_some() {
                 publisher.count_refused(Some(hub));
-                return self.refuse(&error.reason());
+                return self.refuse(&publish_limits::reason(error));
             }
             // Plain frames have no way to tell: the client notices by a socket that is full.
             (self.early, self.pause) = (Some(draft), Some(error.wait));

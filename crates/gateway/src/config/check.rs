@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use toml::Spanned;
 use toml::de::DeTable;
@@ -23,6 +24,7 @@ use super::model::{
     Upstream,
 };
 use super::overlap::overlap;
+use super::rules::BasicAuth;
 use super::{disk, place, raw};
 use crate::address::Address;
 use crate::channel::pattern;
@@ -58,6 +60,8 @@ pub(super) struct Check<'a> {
     pub(super) has_broker: bool,
     /// The first listener of HTTP that clients on other machines, or a proxy, can use.
     open: Option<Address>,
+    /// The first listener of the host that is being checked on which passwords are sent in plain text.
+    unencrypted: Option<Address>,
     /// The places of the destinations of redirects, in their order.
     redirects: Vec<Range<usize>>,
     /// The upstreams that a route uses.
@@ -87,6 +91,7 @@ impl<'a> Check<'a> {
             has_page: true,
             has_broker: false,
             open: None,
+            unencrypted: None,
             acme: Vec::new(),
             redirects: Vec::new(),
             used: BTreeSet::new(),
@@ -323,7 +328,11 @@ impl<'a> Check<'a> {
         Some(Listener { address, tls, proxy_protocol: raw.proxy_protocol, relay, mode })
     }
 
-    fn routes(&mut self, raw: Vec<Spanned<raw::Route>>) -> Vec<Route> {
+    fn routes(
+        &mut self,
+        raw: Vec<Spanned<raw::Route>>,
+        users: Option<&Arc<BasicAuth>>,
+    ) -> Vec<Route> {
         let mut paths = BTreeSet::new();
         let mut patterns = matchit::Router::new();
         let mut routes = Vec::new();
@@ -354,7 +363,7 @@ impl<'a> Check<'a> {
             }
             let rules = rules::take(&mut route);
             let action = self.action(place, &path, route);
-            let rules = self.rules(rules, action.as_ref());
+            let rules = self.rules(rules, action.as_ref(), users);
             if let Some(action) = action {
                 routes.push(Route { path, action, rules });
             }

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::check::Check;
 use super::model::{Channel, HubOptions, Slow};
 use super::origins::Origins;
-use super::publish_rate::{self, PublishRate};
+use super::rate::{self, Rate};
 use super::rights::{self, AuthorizeRule, Right, TokenRule};
 use super::scalar;
 use crate::channel::mercure::PATH;
@@ -34,8 +34,8 @@ pub(super) struct Mercure {
     #[serde(deserialize_with = "scalar::duration")]
     poll: Duration,
     origins: Origins,
-    #[serde(deserialize_with = "publish_rate::some")]
-    publish_rate: Option<PublishRate>,
+    #[serde(deserialize_with = "rate::some")]
+    publish_rate: Option<Rate>,
     /// Default: `token`, if there is `token`, and else as for a channel.
     #[serde(deserialize_with = "rights::some_right")]
     publish: Option<Right>,

@@ -23,7 +23,7 @@ mod origins;
 mod overlap;
 mod place;
 mod processes;
-mod publish_rate;
+mod rate;
 mod raw;
 mod raw_rules;
 mod rights;
@@ -56,12 +56,13 @@ pub use self::model::{
 };
 pub use self::origins::Origins;
 pub use self::processes::parse_processes;
-pub use self::publish_rate::PublishRate;
+pub use self::rate::Rate;
 pub(crate) use self::rights::is_private;
 pub use self::rights::{AuthorizeRule, KeySource, Right, TokenRule};
 pub(crate) use self::rules::LARGEST_PAGE;
 pub use self::rules::{
-    Access, BasicAuth, ClientRange, ErrorKind, ErrorPages, HeaderChanges, Rules,
+    Access, BasicAuth, ClientRange, ErrorKind, ErrorPages, HeaderChanges, RateKey, RequestRate,
+    Rules,
 };
 use self::variables::Expanded;
 pub use self::workers::Workers;
@@ -289,6 +290,9 @@ impl Config {
                 https: None,
                 headers: HeaderChanges::default(),
                 errors: ErrorPages::new(),
+                access: Access::default(),
+                rate: None,
+                basic_auth: None,
                 routes: vec![route],
             }],
             upstreams: std::collections::BTreeMap::new(),

@@ -15,9 +15,9 @@ use super::encryption::{Https, Tls};
 use super::logs::{AccessLog, Log, Metrics};
 use super::origins::Origins;
 use super::processes;
-use super::publish_rate::{self, PublishRate};
+use super::rate::{self, Rate};
 use super::rights::{self, AuthorizeRule, Right, TokenRule};
-use super::rules::{ErrorPages, HeaderChanges, Rules};
+use super::rules::{Access, BasicAuth, ErrorPages, HeaderChanges, RequestRate, Rules};
 use super::scalar;
 use super::workers::Workers;
 use crate::address::Address;
@@ -184,6 +184,13 @@ pub struct Host {
     pub headers: HeaderChanges,
     /// The pages for errors. Default: an error is a line of text.
     pub errors: ErrorPages,
+    /// The clients that are served, by all routes. Default: all.
+    pub access: Access,
+    /// The most requests of one client to all routes together. Default: no limit.
+    pub rate: Option<RequestRate>,
+    /// The users of routes that have none of their own, and of paths without a route. Default: no
+    /// password is asked for.
+    pub basic_auth: Option<Arc<BasicAuth>>,
     /// The routes, by path.
     pub routes: Vec<Route>,
 }
@@ -329,8 +336,8 @@ pub struct Channel {
     pub idle: Duration,
     /// The most messages that one client, an IP address or a network of IPv6 (`/64`), may publish to
     /// the channels of the route, with a burst of one second's messages. Default: no limit.
-    #[serde(deserialize_with = "publish_rate::some")]
-    pub publish_rate: Option<PublishRate>,
+    #[serde(deserialize_with = "rate::some")]
+    pub publish_rate: Option<Rate>,
     /// Whether the messages are those of the broker, which other servers have as well. Default: no.
     pub broker: bool,
     /// Whether messages of the types `join` and `leave` tell the subscribers who comes and goes.

@@ -19,7 +19,7 @@ use super::encryption::TlsVersion;
 use super::logs::{AccessLog, Log, Metrics};
 use super::mercure::Mercure;
 use super::model::{Balance, Channel, Files, Health, Limits, Process, Timeouts};
-use super::raw_rules::{BasicAuth, Headers, RawErrorPages};
+use super::raw_rules::{Headers, Login, RawErrorPages, RequestRate};
 use super::scalar::{self, AddressText, HstsText, ModeText, ProxyProtocol, SizeText};
 
 #[derive(Default, Deserialize)]
@@ -156,6 +156,10 @@ pub(super) struct Host {
     pub(super) hsts: Option<Spanned<HstsText>>,
     pub(super) headers: Headers,
     pub(super) errors: RawErrorPages,
+    pub(super) allow: Option<Spanned<Vec<Spanned<String>>>>,
+    pub(super) deny: Vec<Spanned<String>>,
+    pub(super) rate: Option<Spanned<RequestRate>>,
+    pub(super) basic_auth: Option<Spanned<Login>>,
     pub(super) routes: Vec<Spanned<Route>>,
 }
 
@@ -180,7 +184,8 @@ pub(super) struct Route {
     pub(super) errors: RawErrorPages,
     pub(super) allow: Option<Spanned<Vec<Spanned<String>>>>,
     pub(super) deny: Vec<Spanned<String>>,
-    pub(super) basic_auth: Option<Spanned<BasicAuth>>,
+    pub(super) rate: Option<Spanned<RequestRate>>,
+    pub(super) basic_auth: Option<Spanned<Login>>,
     pub(super) body_bytes: Option<SizeText>,
 }
 

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
-use serde::de::{Error, SeqAccess, Visitor};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
@@ -64,4 +65,86 @@ pub(super) struct BasicAuth {
     pub(super) realm: Option<Spanned<String>>,
     pub(super) users: BTreeMap<Spanned<String>, Spanned<String>>,
     pub(super) file: Option<Spanned<PathBuf>>,
+    pub(super) failures: Option<Spanned<String>>,
+}
+
+/// Users and their passwords, or `false` for none.
+pub(super) enum Login {
+    Off,
+    Users(BasicAuth),
+}
+
+impl<'de> Deserialize<'de> for Login {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Login, D::Error> {
+        struct UsersOrFalse;
+
+        impl<'de> Visitor<'de> for UsersOrFalse {
+            type Value = Login;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a table of users, or false for a route without a password")
+            }
+
+            fn visit_bool<E: Error>(self, is_on: bool) -> Result<Login, E> {
+                match is_on {
+                    true => Err(E::invalid_value(Unexpected::Bool(true), &self)),
+                    false => Ok(Login::Off),
+                }
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<Login, A::Error> {
+                BasicAuth::deserialize(MapAccessDeserializer::new(table)).map(Login::Users)
+            }
+        }
+
+        deserializer.deserialize_any(UsersOrFalse)
+    }
+}
+
+/// The most requests of one client: a table, or the text of its key `limit`.
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct RateTable {
+    pub(super) limit: Option<Spanned<String>>,
+    pub(super) by: Option<Spanned<String>>,
+}
+
+/// The most requests of one client.
+pub(super) enum RequestRate {
+    Text(String),
+    Table(RateTable),
+}
+
+impl<'de> Deserialize<'de> for RequestRate {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<RequestRate, D::Error> {
+        struct Either;
+
+        impl<'de> Visitor<'de> for Either {
+            type Value = RequestRate;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a rate as \"20/s burst 40\", or a table with limit and by")
+            }
+
+            fn visit_str<E>(self, text: &str) -> Result<RequestRate, E> {
+                Ok(RequestRate::Text(text.to_owned()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, table: A) -> Result<RequestRate, A::Error> {
+                let table = RateTable::deserialize(MapAccessDeserializer::new(table))?;
+                Ok(RequestRate::Table(table))
+            }
+        }
+
+        deserializer.deserialize_any(Either)
+    }
+}
+
+/// The rules for clients, of a host or of a route.
+#[derive(Default)]
+pub(super) struct ClientRules {
+    pub(super) allow: Option<Spanned<Vec<Spanned<String>>>>,
+    pub(super) deny: Vec<Spanned<String>>,
+    pub(super) rate: Option<Spanned<RequestRate>>,
+    pub(super) basic_auth: Option<Spanned<Login>>,
 }

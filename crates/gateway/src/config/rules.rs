@@ -8,6 +8,7 @@ use std::sync::Arc;
 use http::{HeaderName, HeaderValue, StatusCode};
 use ipnet::IpNet;
 
+use super::rate::Rate;
 use crate::password::PasswordHash;
 
 /// The largest page for errors, in bytes.
@@ -22,7 +23,10 @@ pub struct Rules {
     pub errors: ErrorPages,
     /// The clients that are served. Default: all.
     pub access: Access,
-    /// The users that are served, by their passwords. Default: no password is asked for.
+    /// The most requests of one client, in addition to those of the host. Default: no limit.
+    pub rate: Option<RequestRate>,
+    /// The users that are served, by their passwords. Default: those of the host; if there are none,
+    /// no password is asked for.
     pub basic_auth: Option<Arc<BasicAuth>>,
     /// The largest body of a request. Default: that of the limits.
     pub body_bytes: Option<u64>,
@@ -153,6 +157,41 @@ impl Access {
     }
 }
 
+/// The most requests of one client. Further ones are answered with 429.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct RequestRate {
+    /// The rate.
+    pub rate: Rate,
+    /// What makes requests those of one client.
+    pub by: RateKey,
+}
+
+/// What makes requests those of one client.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum RateKey {
+    /// The address of the client, or its network of IPv6 (`/64`).
+    Client,
+    /// The value of a field. Requests without the field count by address.
+    Header(HeaderName),
+}
+
+impl RateKey {
+    /// Reads a key as `client` or `header:X-Api-Key`; the error says why it is wrong.
+    pub(crate) fn parse(text: &str) -> Result<RateKey, String> {
+        if text == "client" {
+            return Ok(RateKey::Client);
+        }
+        let name = text.strip_prefix("header:").map(|name| HeaderName::from_bytes(name.as_bytes()));
+        match name {
+            Some(Ok(name)) => Ok(RateKey::Header(name)),
+            _ => {
+                let expected = "expected \"client\" or one as \"header:X-Api-Key\"";
+                Err(format!("{text:?} does not say whose requests count together, {expected}"))
+            }
+        }
+    }
+}
+
 /// Users and their passwords, which clients send with each request.
 #[derive(Clone, PartialEq, Debug)]
 pub struct BasicAuth {
@@ -163,6 +202,12 @@ pub struct BasicAuth {
     /// A file with further users, as `htpasswd` writes it. It is read when the configuration is
     /// taken on.
     pub file: Option<PathBuf>,
+    /// The most wrong passwords of one client address; further passwords that are not known are
+    /// answered with 429. Default: 20 a minute, and at once.
+    pub failures: Option<Rate>,
+    /// Whether clients of this machine and of Unix sockets, which are proxies as a rule, may send any
+    /// number of wrong passwords. Default: yes, unless the configuration says how many.
+    pub spares_local: bool,
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Users with passwords (RFC 7617): the verification, and its bounds.
 //!
 //! The hash of a password is made to take long: a tenth of a second is usual. Clients send their
-//! password with each request, so there are four bounds:
+//! password with each request, so there are five bounds:
 //!
 //! * An engine computes no hash. Threads for calls that block do, at most [`AT_ONCE`] in the process.
 //! * At most [`MOST_WAITING`] requests wait for such a thread. Further ones are answered by 503, which
@@ -9,6 +9,11 @@
 //! * A password that was verified is known from then on, as a keyed hash of it, for at most
 //!   [`MOST_KNOWN`] users and passwords of a route. The key is random, and no longer-lived than the
 //!   configuration; so the memory of the process has nothing that a password can be guessed from.
+//! * The wrong passwords of one client address have a rate (`failures`), of a table that is bounded. A
+//!   client beyond it is answered by 429 without a hash. A password counts only while its hash is
+//!   computed, so a browser that sends many requests with a right password is not refused. Passwords
+//!   that are known pass in any case: a client that guesses locks out no user at the same address who
+//!   has logged in before.
 //! * A hash that takes too long is refused with the configuration ([`password`](crate::password)).
 //!
 //! A request for a user who does not exist takes as long as one with a wrong password: the hash of
@@ -16,6 +21,7 @@
 //! this takes says nothing about a password.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -31,7 +37,8 @@ use zeroize::Zeroizing;
 use crate::body::Body;
 use crate::config::BasicAuth;
 use crate::password::PasswordHash;
-use crate::{htpasswd, reply};
+use crate::rate_table::{RateTable, TooFast};
+use crate::{connection_limits, htpasswd, reply};
 
 /// The most hashes that are computed at the same time.
 const AT_ONCE: usize = 4;
@@ -79,6 +86,8 @@ pub(super) struct Login {
     users: BTreeMap<String, PasswordHash>,
     key: hmac::Key,
     known: Mutex<Known>,
+    /// The clients that have sent wrong passwords lately.
+    failures: RateTable<Option<IpAddr>>,
 }
 
 /// A user and a password that were not verified yet.
@@ -86,6 +95,7 @@ pub(crate) struct Verification {
     hash: Option<PasswordHash>,
     password: Zeroizing<Vec<u8>>,
     tag: Tag,
+    client: Option<IpAddr>,
 }
 
 /// The outcome of a look at a request.
@@ -150,6 +160,7 @@ impl Login {
             users,
             key: key.map_err(|_| "the system has no random bytes".to_owned())?,
             known: Mutex::default(),
+            failures: RateTable::new(rule.failures),
         })
     }
 
@@ -158,8 +169,12 @@ impl Login {
         self.rule == other.rule && self.users == other.users
     }
 
-    /// Looks at a request with these values of `Authorization`.
-    pub(super) fn check<'a>(&self, mut values: impl Iterator<Item = &'a [u8]>) -> Checked {
+    /// Looks at a request of a client with these values of `Authorization`.
+    pub(super) fn check<'a>(
+        &self,
+        client: Option<IpAddr>,
+        mut values: impl Iterator<Item = &'a [u8]>,
+    ) -> Checked {
         let (Some(value), None) = (values.next(), values.next()) else { return Checked::Missing };
         let Some(text) = decode(value) else { return Checked::Missing };
         let Some(colon) = text.iter().position(|byte| *byte == b':') else {
@@ -174,7 +189,7 @@ impl Login {
         let user = std::str::from_utf8(&text[..colon]).ok();
         let hash = user.and_then(|user| self.users.get(user)).cloned();
         let password = Zeroizing::new(text[colon + 1..].to_vec());
-        Checked::Unknown(Verification { hash, password, tag })
+        Checked::Unknown(Verification { hash, password, tag, client })
     }
 
     /// Verifies a password.
@@ -183,7 +198,12 @@ impl Login {
     ///
     /// The response that refuses the client.
     pub(super) async fn verify(&self, verification: Verification) -> Result<(), Response<Body>> {
-        let Verification { hash, password, tag } = verification;
+        let Verification { hash, password, tag, client } = verification;
+        let client = client.map(connection_limits::client);
+        let is_spared = self.rule.spares_local && client.is_none_or(|client| client.is_loopback());
+        if !is_spared {
+            self.failures.look(client).map_err(too_many_requests)?;
+        }
         let Some(waiting) = Waiting::begin() else { return Err(busy()) };
         let permit = COMPUTING.acquire().await.map_err(|_| busy())?;
         drop(waiting);
@@ -195,6 +215,9 @@ impl Login {
         let Some(hash) = hash.or_else(|| self.users.values().next().cloned()) else {
             return Err(self.refusal());
         };
+        if !is_spared {
+            self.failures.admit(client).map_err(too_many_requests)?;
+        }
         let computing = unblock(move || {
             // The call goes on if the client does not wait for it.
             let _permit = permit;
@@ -202,6 +225,9 @@ impl Login {
         });
         match computing.await {
             Ok(true) if is_user => {
+                if !is_spared {
+                    self.failures.give_back(client);
+                }
                 self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(tag);
                 Ok(())
             }
@@ -216,6 +242,13 @@ impl Login {
         response.headers_mut().insert(WWW_AUTHENTICATE, self.challenge.clone());
         response
     }
+}
+
+/// Returns the answer to a client that comes too fast.
+pub(super) fn too_many_requests(too_fast: TooFast) -> Response<Body> {
+    let mut response = reply::status(StatusCode::TOO_MANY_REQUESTS);
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(too_fast.seconds()));
+    response
 }
 
 /// Returns the answer while too many passwords are being verified.
@@ -234,18 +267,29 @@ mod tests {
     use superpoll_rt::Runtime;
 
     use super::*;
+    use crate::config::Rate;
 
     fn login(users: &[&str]) -> Login {
+        login_with(users, None, true)
+    }
+
+    fn login_with(users: &[&str], failures: Option<&str>, spares_local: bool) -> Login {
         let hash = "$5$saltsalt$0IyaXrmV7.sGNS6tirgqHLqX/G.FBvgkYA.lpPdS5sA";
         let hash = PasswordHash::parse(hash).unwrap();
         let users = users.iter().map(|user| ((*user).to_owned(), hash.clone())).collect();
-        let rule = BasicAuth { realm: "a \"b\" \\".to_owned(), users, file: None };
+        let failures = failures.map(|text| Rate::parse(text).unwrap());
+        let realm = "a \"b\" \\".to_owned();
+        let rule = BasicAuth { realm, users, file: None, failures, spares_local };
         Login::open(&Arc::new(rule)).unwrap()
     }
 
     fn check(login: &Login, text: &str) -> Checked {
+        check_of(login, text, None)
+    }
+
+    fn check_of(login: &Login, text: &str, client: Option<IpAddr>) -> Checked {
         let value = format!("Basic {}", BASE64.encode(text.as_bytes()));
-        login.check([value.as_bytes()].into_iter())
+        login.check(client, [value.as_bytes()].into_iter())
     }
 
     fn verification(login: &Login, text: &str) -> Verification {
@@ -292,6 +336,40 @@ mod tests {
                 assert_eq!(refused.status(), StatusCode::UNAUTHORIZED);
             }
         });
+    }
+
+    #[test]
+    fn wrong_passwords_of_a_client_have_a_rate() {
+        let verify = |login: &Login, text: &str, client: Option<IpAddr>| {
+            let Checked::Unknown(verification) = check_of(login, text, client) else {
+                return StatusCode::OK;
+            };
+            let outcome = Runtime::new().unwrap().block_on(login.verify(verification));
+            outcome.map_or_else(|refused| refused.status(), |()| StatusCode::OK)
+        };
+        let (one, other) = (Some([192, 0, 2, 1].into()), Some([192, 0, 2, 2].into()));
+        let login = login_with(&["joe", "ann"], Some("1/m burst 3"), true);
+        // Right passwords do not count.
+        assert_eq!(verify(&login, "joe:secret", one), StatusCode::OK);
+        for text in ["joe:a", "nobody:secret", "joe:b"] {
+            assert_eq!(verify(&login, text, one), StatusCode::UNAUTHORIZED, "{text}");
+        }
+        for text in ["joe:c", "ann:secret"] {
+            assert_eq!(verify(&login, text, one), StatusCode::TOO_MANY_REQUESTS, "{text}");
+        }
+        // A known user of the address is served, and so are the users at another one.
+        assert_eq!(verify(&login, "joe:secret", one), StatusCode::OK);
+        assert_eq!(verify(&login, "ann:secret", other), StatusCode::OK);
+        let local = Some([127, 0, 0, 1].into());
+        for (spares, status) in
+            [(true, StatusCode::UNAUTHORIZED), (false, StatusCode::TOO_MANY_REQUESTS)]
+        {
+            let login = login_with(&["joe"], Some("1/m"), spares);
+            for client in [local, None] {
+                assert_eq!(verify(&login, "joe:a", client), StatusCode::UNAUTHORIZED);
+                assert_eq!(verify(&login, "joe:b", client), status, "{client:?}");
+            }
+        }
     }
 
     #[test]

@@ -1,9 +1,15 @@
 //! The rules of routes: which clients are served, and the rules for answers.
 //!
 //! A request meets the rules of its route when the router has found the route, before its handler
-//! and before its body is read: the address of the client first, which costs nothing, and then the
-//! password. A request that passes hyper meets the same rules in the router's `lane_for`. It goes to
-//! hyper if it is to be refused, or if a password has to be verified first.
+//! and before its body is read: the address of the client first, which costs nothing, then the rates,
+//! and then the password. A request that passes hyper meets the same rules in the router's `lane_for`,
+//! and counts for the rates as the last thing before it is taken. It goes to hyper if it is to be
+//! refused, or if a password has to be verified first.
+//!
+//! The rules for clients of a host hold for its routes as well: the addresses and the rate in addition
+//! to those of the route, the users in place of those that the route does not have. A path without a
+//! route meets the rules of the host, so that a client that is not served does not learn which paths
+//! there are.
 //!
 //! The rules are opened once for all engines: files are read, and users are known by the passwords
 //! that were verified ([`Login`]).
@@ -13,6 +19,7 @@
 //! write them.
 
 mod login;
+mod rates;
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -20,10 +27,12 @@ use std::sync::Arc;
 use http::{HeaderMap, Response, StatusCode};
 
 pub(crate) use self::login::Verification;
-use self::login::{Checked, Login};
+use self::login::{Checked, Login, too_many_requests};
+pub(crate) use self::rates::Counted;
+use self::rates::{ByPlace, RequestLimits};
 use crate::answers::{AnswerRules, ErrorPages};
 use crate::body::Body;
-use crate::config::{Access, Action, Config, Host, Route};
+use crate::config::{Access, Action, Config, Host, RequestRate, Route};
 use crate::reply;
 
 /// The answer to clients that are not allowed.
@@ -33,16 +42,21 @@ const FORBIDDEN: &str = "403 Forbidden\n";
 pub(crate) struct HostRules {
     /// The rules for answers without a route.
     pub(crate) answers: Option<Arc<AnswerRules>>,
+    /// The rules for clients that ask for a path without a route, if there are any.
+    pub(crate) clients: Option<Arc<RouteRules>>,
     /// The rules of each route, if it has any.
     pub(crate) routes: Vec<Option<Arc<RouteRules>>>,
+    limits: ByPlace,
 }
 
 /// The rules of a route.
 pub(crate) struct RouteRules {
     /// The rules for answers, with those of the host.
     pub(crate) answers: Option<Arc<AnswerRules>>,
-    access: Access,
-    login: Option<Login>,
+    /// Those of the host and those of the route, all of which have to admit a client.
+    access: Vec<Access>,
+    limits: Vec<Arc<RequestLimits>>,
+    login: Option<Arc<Login>>,
     /// The largest body of a request, if the route has a limit of its own.
     pub(crate) body_bytes: Option<u64>,
     /// Errors of the servers behind get pages as well.
@@ -58,30 +72,74 @@ pub(crate) enum Admission {
 }
 
 impl HostRules {
-    /// Opens the rules of all hosts of a configuration.
+    /// Opens the rules of all hosts of a configuration. Rates go on that the rules `before` have as
+    /// well.
     ///
     /// # Errors
     ///
     /// A file cannot be read, in words.
-    pub(crate) fn all(config: &Config) -> Result<Arc<[HostRules]>, String> {
-        config.hosts.iter().map(HostRules::open).collect()
+    pub(crate) fn all(config: &Config, before: &[HostRules]) -> Result<Arc<[HostRules]>, String> {
+        let mut known = ByPlace::new();
+        for rules in before {
+            let limits = rules.limits.iter();
+            known.extend(limits.map(|(place, limits)| (place.clone(), limits.clone())));
+        }
+        config.hosts.iter().map(|host| HostRules::open(host, &known)).collect()
     }
 
-    fn open(host: &Host) -> Result<HostRules, String> {
+    fn open(host: &Host, before: &ByPlace) -> Result<HostRules, String> {
         let pages = ErrorPages::open(&host.errors)?;
-        let routes = host.routes.iter().map(|route| RouteRules::open(host, &pages, route));
-        let routes = routes.collect::<Result<_, String>>()?;
-        Ok(HostRules { answers: AnswerRules::new(host.headers.clone(), pages), routes })
+        let mut limits = ByPlace::new();
+        let clients = RouteRules {
+            answers: AnswerRules::new(host.headers.clone(), pages.clone()),
+            access: restrictions([&host.access]),
+            limits: opened(host.rate.as_ref(), host, None, before, &mut limits).collect(),
+            login: host.basic_auth.as_ref().map(Login::open).transpose()?.map(Arc::new),
+            body_bytes: None,
+            replaces_errors: false,
+        };
+        let mut routes = Vec::new();
+        for route in &host.routes {
+            let rules = RouteRules::open(host, &pages, &clients, route)?;
+            let rate = route.rules.rate.as_ref();
+            let own = opened(rate, host, Some(&route.path), before, &mut limits);
+            let limits = clients.limits.iter().cloned().chain(own).collect();
+            let rules = RouteRules { limits, ..rules };
+            routes.push((!rules.is_empty()).then(|| Arc::new(rules)));
+        }
+        let answers = clients.answers.clone();
+        let clients = clients.admits_some_only().then(|| Arc::new(clients));
+        Ok(HostRules { answers, clients, routes, limits })
     }
 }
 
+/// Returns the rules for addresses that are any.
+fn restrictions<'a>(all: impl IntoIterator<Item = &'a Access>) -> Vec<Access> {
+    all.into_iter().filter(|access| **access != Access::default()).cloned().collect()
+}
+
+/// Opens the limits of a rate, if there is one, of a route or of a host.
+fn opened(
+    rate: Option<&RequestRate>,
+    host: &Host,
+    route: Option<&str>,
+    before: &ByPlace,
+    all: &mut ByPlace,
+) -> impl Iterator<Item = Arc<RequestLimits>> {
+    let listeners = host.listeners.iter().map(ToString::to_string);
+    let names = host.names.iter().cloned().chain(listeners).collect::<Vec<_>>().join(",");
+    let place = || route.map_or_else(|| names.clone(), |path| format!("{names}{path}"));
+    rate.map(|rate| RequestLimits::open(rate, place(), before, all)).into_iter()
+}
+
 impl RouteRules {
-    /// Opens the rules of a route; `None` if it has none, and its host has none for answers.
+    /// Opens the rules of a route, without its rates.
     fn open(
         host: &Host,
         of_host: &ErrorPages,
+        clients: &RouteRules,
         route: &Route,
-    ) -> Result<Option<Arc<RouteRules>>, String> {
+    ) -> Result<RouteRules, String> {
         let rules = &route.rules;
         let pages = match &route.action {
             // Clients of channels read the reason.
@@ -92,28 +150,67 @@ impl RouteRules {
             Action::Proxy(proxy) => proxy.replace_errors && !pages.is_empty(),
             _ => false,
         };
-        let login = rules.basic_auth.as_ref().map(Login::open).transpose()?;
-        let answers = AnswerRules::new(host.headers.then(&rules.headers), pages);
-        let is_empty = answers.is_none()
-            && login.is_none()
-            && rules.access == Access::default()
-            && rules.body_bytes.is_none();
-        let (access, body_bytes) = (rules.access.clone(), rules.body_bytes);
-        let all = RouteRules { answers, access, login, body_bytes, replaces_errors };
-        Ok((!is_empty).then(|| Arc::new(all)))
+        let login = match (&rules.basic_auth, &host.basic_auth) {
+            (Some(users), Some(all)) if Arc::ptr_eq(users, all) => clients.login.clone(),
+            (users, _) => users.as_ref().map(Login::open).transpose()?.map(Arc::new),
+        };
+        Ok(RouteRules {
+            answers: AnswerRules::new(host.headers.then(&rules.headers), pages),
+            access: restrictions([&host.access, &rules.access]),
+            limits: Vec::new(),
+            login,
+            body_bytes: rules.body_bytes,
+            replaces_errors,
+        })
     }
 
-    /// Decides about a request, by the address of its client and its fields.
+    fn is_empty(&self) -> bool {
+        self.answers.is_none() && !self.admits_some_only() && self.body_bytes.is_none()
+    }
+
+    /// Whether not every request of every client is admitted.
+    fn admits_some_only(&self) -> bool {
+        !self.access.is_empty() || !self.limits.is_empty() || self.login.is_some()
+    }
+
+    fn allows(&self, client: Option<IpAddr>) -> bool {
+        self.access.iter().all(|access| access.allows(client))
+    }
+
+    /// Decides about a request, by the address of its client and its fields, and counts it in.
     pub(crate) fn admit(&self, client: Option<IpAddr>, headers: &HeaderMap) -> Admission {
-        if !self.access.allows(client) {
+        if !self.allows(client) {
             return Admission::Refused(reply::text(StatusCode::FORBIDDEN, FORBIDDEN));
         }
+        if !self.limits.is_empty()
+            && let Err(too_fast) = rates::count(&self.limits, client, rates::values(headers))
+        {
+            return Admission::Refused(too_many_requests(too_fast));
+        }
         let Some(login) = &self.login else { return Admission::Allowed };
-        match login.check(login::values(headers)) {
+        match login.check(client, login::values(headers)) {
             Checked::Known => Admission::Allowed,
             Checked::Missing => Admission::Refused(login.refusal()),
             Checked::Unknown(verification) => Admission::Verifies(verification),
         }
+    }
+
+    /// Whether requests are counted.
+    pub(crate) fn has_limits(&self) -> bool {
+        !self.limits.is_empty()
+    }
+
+    /// Counts a request in that passes hyper; `None` if it comes too fast. `values` returns the values
+    /// of a field.
+    pub(crate) fn count<'a, V>(
+        &self,
+        client: Option<IpAddr>,
+        values: impl Fn(&str) -> V,
+    ) -> Option<Counted>
+    where
+        V: Iterator<Item = &'a [u8]>,
+    {
+        rates::count(&self.limits, client, values).ok()
     }
 
     /// Verifies a password that was not known.
@@ -136,19 +233,19 @@ impl RouteRules {
         credentials: impl Iterator<Item = &'a [u8]>,
     ) -> bool {
         !self.replaces_errors
-            && self.access.allows(client)
+            && self.allows(client)
             && self
                 .login
                 .as_ref()
-                .is_none_or(|login| matches!(login.check(credentials), Checked::Known))
+                .is_none_or(|login| matches!(login.check(client, credentials), Checked::Known))
     }
 
     /// Whether a client that was admitted by other rules is admitted by these as well.
     pub(crate) fn allow_with(&self, client: Option<IpAddr>, others: Option<&RouteRules>) -> bool {
-        let is_known = |login: &Login| {
+        let is_known = |login: &Arc<Login>| {
             let other = others.and_then(|others| others.login.as_ref());
-            other.is_some_and(|other| other.has_users_of(login))
+            other.is_some_and(|other| Arc::ptr_eq(other, login) || other.has_users_of(login))
         };
-        self.access.allows(client) && self.login.as_ref().is_none_or(is_known)
+        self.allows(client) && self.login.as_ref().is_none_or(is_known)
     }
 }

@@ -17,11 +17,12 @@ use superpoll_rt::time::{Sleep, sleep};
 
 use super::answer::{ConnectionState, Entry, Running};
 use super::clock::ExitReason;
-use super::router::LaneRoute;
+use super::router::{LaneRoute, LaneWay};
 use super::watched::Watched;
 use crate::answers::Additions;
 use crate::body::Body;
 use crate::files::Representation;
+use crate::rules::Counted;
 use crate::telemetry::durations::RequestTimer;
 use crate::transport::Transport;
 use crate::upstream::Forwarder;
@@ -58,6 +59,8 @@ struct Taken {
     closes: bool,
     /// The bytes that it takes.
     len: usize,
+    /// It was counted for the rates of its route.
+    counted: Option<Counted>,
 }
 
 /// The way to an answer.
@@ -82,7 +85,7 @@ pub(super) async fn run(
             Ok(taken) => taken,
             Err(end) => break end,
         };
-        let Taken { work, additions, begun, mut entry, method, closes, len } = taken;
+        let Taken { work, additions, begun, mut entry, method, closes, len, counted } = taken;
         let (running, progress) = (Running::again(state), Progress::default());
         let is_last = || closes || state.is_last(state.requests().wrapping_add(1));
         progress.is_last.set(is_last());
@@ -132,6 +135,8 @@ pub(super) async fn run(
             Err(reason) => (false, Some(reason)),
             Ok(Passed::Undone) => {
                 entry.into_iter().for_each(|entry| entry.void());
+                // hyper counts it.
+                counted.into_iter().for_each(Counted::give_back);
                 break LaneEnd::Irregular;
             }
             Ok(Passed::Answered(response)) => {
@@ -258,7 +263,9 @@ fn take(state: &ConnectionState, read: &ReadBuffer, facts: &ClientFacts) -> Take
     };
     let (worker, peer) = (&state.context.worker, &state.peer);
     let route = worker.router().lane_for(&head, peer, &state.context.address);
-    let Some((route, additions, durations)) = route else { return Take::Irregular };
+    let Some(LaneWay { route, additions, durations, counting }) = route else {
+        return Take::Irregular;
+    };
     let (work, body) = match route {
         LaneRoute::File(file) => (Work::File(file), 0),
         LaneRoute::Proxy(forwarder, most) => {
@@ -271,6 +278,14 @@ fn take(state: &ConnectionState, read: &ReadBuffer, facts: &ClientFacts) -> Take
             }
         }
     };
+    let client = peer.client.map(|client| client.ip());
+    let values = |name: &str| head.values(name).collect::<Vec<_>>().into_iter();
+    let counted = match counting.map(|rules| rules.count(client, values)) {
+        None => None,
+        Some(Some(counted)) => Some(counted),
+        // hyper refuses it.
+        Some(None) => return Take::Irregular,
+    };
     state.io_activity.unused.set(false);
     state.io_activity.has_upload.set(false);
     state.io_activity.given_up.set(false);
@@ -279,5 +294,5 @@ fn take(state: &ConnectionState, read: &ReadBuffer, facts: &ClientFacts) -> Take
     let entry = entry.map(|access_log| Box::new(Entry::of_lane(access_log, peer, &head)));
     let (method, closes, len) = (head.method, head.closes, head.len + body);
     let begun = RequestTimer::begin(&durations);
-    Take::Taken(Taken { work, additions, begun, entry, method, closes, len })
+    Take::Taken(Taken { work, additions, begun, entry, method, closes, len, counted })
 }

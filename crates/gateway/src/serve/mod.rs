@@ -139,6 +139,7 @@ pub struct Server {
     fronts: Vec<Frontend>,
     channels: Registry,
     groups: BTreeMap<String, Arc<Group>>,
+    rules: Arc<[HostRules]>,
     /// The connection to the keeper process, if there is one: the state that is left there, and
     /// the wish of another server to go on with it.
     succession: Option<Arc<Succession>>,
@@ -252,6 +253,7 @@ impl Server {
             fronts: Vec::new(),
             channels: Registry::default(),
             groups: BTreeMap::new(),
+            rules: Arc::default(),
             succession,
             tickets: Arc::default(),
             adopting: Arc::default(),
@@ -354,6 +356,7 @@ impl Server {
         let upstreams = groups.values().cloned().collect();
         self.overview.describe(channels.clone(), upstreams, requests.clone());
         self.channels = channels;
+        self.rules = rules;
         self.limit(config);
         for (index, (part, blueprint)) in parts.into_iter().zip(blueprints).enumerate() {
             let Part { parking_lot, openings } = part;
@@ -480,7 +483,7 @@ impl Server {
     /// As [`start`](Server::start), except for the listeners.
     pub fn check(config: &Config) -> Result<(), Error> {
         router::open(config).map_err(failed)?;
-        HostRules::all(config).map_err(failed)?;
+        HostRules::all(config, &[]).map_err(failed)?;
         let report: Report = Arc::new(|_: &Event| {});
         SharedRights::all(config, &report).map_err(failed)?;
         for listener in &config.listeners {

@@ -69,7 +69,7 @@ impl Server {
     pub(super) fn prepare(&self, runtime: &Runtime, config: &Config) -> Result<Prepared, Error> {
         let groups = self.groups(config)?;
         let rights = SharedRights::all(config, &self.report).map_err(failed)?;
-        let rules = HostRules::all(config).map_err(failed)?;
+        let rules = HostRules::all(config, &self.rules).map_err(failed)?;
         let mut parts = Vec::new();
         for _ in &self.engines {
             // Each engine has its own parking lot from the start on.

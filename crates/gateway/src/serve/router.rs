@@ -29,6 +29,7 @@ use crate::exchange::{Exchange, LocalFuture};
 use crate::files::{Embedded, Representation};
 use crate::peer::Peer;
 use crate::reply;
+use crate::rules::RouteRules;
 use crate::telemetry::durations::{RequestDurations, RequestTimer};
 use crate::telemetry::guard;
 use crate::telemetry::overview::{Overview, PAGE};
@@ -49,6 +50,8 @@ struct HostRoutes {
     names_hub: bool,
     /// The rules for answers that no route gives.
     answers: Option<Arc<AnswerRules>>,
+    /// The rules for clients that ask for a path without a route.
+    clients: Option<Arc<RouteRules>>,
     /// The listeners that serve the host; all, if there are none.
     listeners: Vec<Address>,
     /// The rule of a host that is served over encrypted connections only.
@@ -95,6 +98,16 @@ pub(super) struct Router {
     has_lane: bool,
     /// The durations of requests that no route answers.
     durations: Arc<RequestDurations>,
+}
+
+/// The way of a request that passes hyper.
+pub(super) struct LaneWay {
+    pub(super) route: LaneRoute,
+    /// The fields that its response gets.
+    pub(super) additions: Additions,
+    pub(super) durations: Arc<RequestDurations>,
+    /// The rules by which it is counted.
+    pub(super) counting: Option<Arc<RouteRules>>,
 }
 
 /// A response, or a future of one. Most are of the first kind, and cost no future.
@@ -221,14 +234,13 @@ impl Router {
         (has_channel && !is_taken).then_some(client)
     }
 
-    /// Returns the way of a regular request of HTTP/1 that passes hyper, and the fields that its
-    /// response gets.
+    /// Returns the way of a regular request of HTTP/1 that passes hyper.
     pub(super) fn lane_for(
         &self,
         head: &RequestHead<'_, '_>,
         peer: &Peer,
         on: &Address,
-    ) -> Option<(LaneRoute, Additions, Arc<RequestDurations>)> {
+    ) -> Option<LaneWay> {
         let path = head.path();
         let is_own = path.starts_with(PAGE)
             || self.metrics.as_ref().is_some_and(|metrics| metrics.has(path))
@@ -281,11 +293,12 @@ impl Router {
         }
         additions.link = routes.names_hub.then_some(DISCOVERY);
         let durations = route.handler.durations.clone();
+        let counting = rules.filter(|rules| rules.has_limits()).cloned();
         if !is_known && !self.depends_on_listener {
             let field = HeaderValue::from_bytes(head.host).ok()?;
             self.last.replace(Some((field, routes)));
         }
-        Some((way, additions, durations))
+        Some(LaneWay { route: way, additions, durations, counting })
     }
 
     /// Begins to time a request, which has no route yet.
@@ -392,7 +405,7 @@ impl Router {
         let Some(routes) = routes else { return misdirected() };
         additions.rules = routes.answers.clone();
         let Some(route) = routes.table.find(path) else {
-            return StatusCode::NOT_FOUND.into();
+            return handler::without_route(routes, request, peer, prepare);
         };
         if routes.table.leads_elsewhere(route, path) {
             return StatusCode::BAD_REQUEST.into();

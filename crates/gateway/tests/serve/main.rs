@@ -9,6 +9,7 @@ mod file_rules;
 mod floods2;
 mod frames2;
 mod guarded;
+mod host_rules;
 mod http1;
 mod http2;
 mod https;

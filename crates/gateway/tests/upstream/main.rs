@@ -11,6 +11,7 @@ mod lane_bodies;
 mod metrics;
 mod origin;
 mod proxy_rules;
+mod rates;
 mod streams;
 #[path = "../serve/websocket2.rs"]
 mod websocket2;

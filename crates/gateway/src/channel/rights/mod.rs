@@ -47,7 +47,7 @@ use self::refusal::Refusal;
 use self::source::Found;
 use super::presence::LONGEST_SUBJECT;
 use crate::body::Body;
-use crate::config::{Action as RouteAction, Channel, Config, PublishRate, Right, TokenRule};
+use crate::config::{Action as RouteAction, Channel, Config, Rate, Right, TokenRule};
 use crate::cors;
 use crate::exchange::Exchange;
 use crate::log::{Event, Level, RateLimited, Report, others};
@@ -439,13 +439,15 @@ impl Rights {
     }
 
     /// Reports a client that publishes faster than it may.
-    pub(super) fn report_too_fast(&self, name: &str, client: Option<IpAddr>, rate: PublishRate) {
+    pub(super) fn report_too_fast(&self, name: &str, client: Option<IpAddr>, rate: Rate) {
         let Some(left_out) = self.shared.floods.admit() else { return };
+        let words = rate.of("message");
         let client = client.map(|client| client.to_string());
         let whom = client.as_deref().unwrap_or("a local client");
         let others = others(left_out);
-        let message =
-            format!("{whom} publishes to {name} faster than it may, {rate} (publish_rate){others}");
+        let message = format!(
+            "{whom} publishes to {name} faster than it may, {words} (publish_rate){others}"
+        );
         let event = Event::new(Level::Warning, "channel-too-fast", message);
         let event = event.with("channel", name).with("client", client);
         (self.shared.report)(&event.with("left_out", left_out));

@@ -24,6 +24,7 @@ use super::super::mailbox::{EndReason, Taken};
 use super::super::message::Draft;
 use super::super::parked::{CLOSE, MOMENT, ROUNDS, linger};
 use super::super::publication;
+use super::super::publish_limits;
 use super::super::publisher_queue::PublishTurn;
 use super::super::send_queue::SendQueue;
 use super::super::session::{NO_PUBLISHER, Session, SessionState};
@@ -210,7 +211,7 @@ impl SeveralSocket {
             && let Err(error) = publisher.admit(member.hub().name())
         {
             publisher.count_refused(Some(member.hub()));
-            return Err(error.reason());
+            return Err(publish_limits::reason(error));
         }
         Ok((index, draft))
     }

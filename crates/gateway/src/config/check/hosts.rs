@@ -12,6 +12,7 @@ use crate::address::Address;
 use crate::config::encryption::Https;
 use crate::config::model::{Host, Listener};
 use crate::config::raw;
+use crate::config::raw_rules::ClientRules;
 use crate::config::scalar::{AddressText, HstsText};
 
 /// How long browsers use encrypted connections without asking again, if the configuration does not
@@ -61,6 +62,17 @@ impl Check<'_> {
             }
             let listeners = self.host_listeners(host.listeners, served);
             let https = self.https(host.https, host.hsts, &listeners, served);
+            self.unencrypted = match https {
+                Some(_) => None,
+                None => unencrypted(&listeners, served),
+            };
+            let rules = ClientRules {
+                allow: host.allow,
+                deny: host.deny,
+                rate: host.rate,
+                basic_auth: host.basic_auth,
+            };
+            let (access, rate, basic_auth) = self.client_rules(rules, None);
             hosts.push(Host {
                 names: own,
                 default,
@@ -69,7 +81,10 @@ impl Check<'_> {
                 https,
                 headers: self.headers(host.headers, Of::Responses),
                 errors: self.error_pages(host.errors),
-                routes: self.routes(host.routes),
+                routes: self.routes(host.routes, basic_auth.as_ref()),
+                access,
+                rate,
+                basic_auth,
             });
         }
         hosts
@@ -141,6 +156,17 @@ impl Check<'_> {
         let hsts = hsts.map_or(Some(HSTS), |hsts| hsts.into_inner().0);
         Some(Https { hsts })
     }
+}
+
+/// Returns the first of the listeners of a host that clients on other machines use without encryption.
+fn unencrypted(on: &[Address], served: &[Listener]) -> Option<Address> {
+    let is_plain = |one: &&Listener| one.tls.is_none() && one.relay.is_none();
+    let is_far = |one: &&Listener| {
+        let is_unix = matches!(one.address, Address::Unix(_));
+        !is_unix && !one.proxy_protocol && !one.address.is_loopback()
+    };
+    let mut serving = served.iter().filter(|one| on.is_empty() || on.contains(&one.address));
+    serving.find(|one| is_plain(one) && is_far(one)).map(|one| one.address.clone())
 }
 
 /// Checks the name of a host, in lower case; the error says why it is wrong.

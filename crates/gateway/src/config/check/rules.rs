@@ -10,16 +10,23 @@ use toml::Spanned;
 use super::Check;
 use crate::config::disk;
 use crate::config::model::Action;
+use crate::config::rate::Rate;
 use crate::config::raw;
-use crate::config::raw_rules::{self, Fields, Headers, RawErrorPages};
+use crate::config::raw_rules::{
+    self, ClientRules, Fields, Headers, Login, RateTable, RawErrorPages,
+};
 use crate::config::rules::{
-    Access, BasicAuth, ClientRange, ErrorKind, ErrorPages, HeaderChanges, Rules,
+    Access, BasicAuth, ClientRange, ErrorKind, ErrorPages, HeaderChanges, RateKey, RequestRate,
+    Rules,
 };
 use crate::htpasswd;
 use crate::password::PasswordHash;
 
 /// The name of a protected area, if the configuration does not say.
 const REALM: &str = "Restricted";
+
+/// The most wrong passwords of one client, if the configuration does not say.
+const FAILURES: &str = "20/m burst 20";
 
 /// The messages whose fields are changed.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -49,9 +56,12 @@ pub(super) fn take(route: &mut raw::Route) -> RawRules {
     RawRules {
         headers: std::mem::take(&mut route.headers),
         errors: std::mem::take(&mut route.errors),
-        allow: route.allow.take(),
-        deny: std::mem::take(&mut route.deny),
-        basic_auth: route.basic_auth.take(),
+        clients: ClientRules {
+            allow: route.allow.take(),
+            deny: std::mem::take(&mut route.deny),
+            rate: route.rate.take(),
+            basic_auth: route.basic_auth.take(),
+        },
         body_bytes: route.body_bytes.take().map(|size| size.0),
     }
 }
@@ -60,26 +70,77 @@ pub(super) fn take(route: &mut raw::Route) -> RawRules {
 pub(super) struct RawRules {
     headers: Headers,
     errors: RawErrorPages,
-    allow: Option<Spanned<Vec<Spanned<String>>>>,
-    deny: Vec<Spanned<String>>,
-    basic_auth: Option<Spanned<raw_rules::BasicAuth>>,
+    clients: ClientRules,
     body_bytes: Option<u64>,
 }
 
 impl Check<'_> {
-    pub(super) fn rules(&mut self, raw: RawRules, action: Option<&Action>) -> Rules {
+    /// Checks the rules of a route, on a host with these users.
+    pub(super) fn rules(
+        &mut self,
+        raw: RawRules,
+        action: Option<&Action>,
+        users: Option<&Arc<BasicAuth>>,
+    ) -> Rules {
         if let (Some(Action::Channel(_)), Some((kind, _))) = (action, raw.errors.first_key_value())
         {
             let what = "clients of channels read why they are refused, and get no pages";
             self.wrong(kind.span(), format!("{what}, expected errors on other routes or the host"));
         }
+        let (access, rate, basic_auth) = self.client_rules(raw.clients, Some(users));
         Rules {
             headers: self.headers(raw.headers, Of::Responses),
             errors: self.error_pages(raw.errors),
-            access: self.access(raw.allow, raw.deny),
-            basic_auth: raw.basic_auth.and_then(|users| self.basic_auth(users)),
+            access,
+            rate,
+            basic_auth,
             body_bytes: raw.body_bytes,
         }
+    }
+
+    /// Checks the rules for clients. `users` are those of the host, for a route.
+    pub(super) fn client_rules(
+        &mut self,
+        raw: ClientRules,
+        users: Option<Option<&Arc<BasicAuth>>>,
+    ) -> (Access, Option<RequestRate>, Option<Arc<BasicAuth>>) {
+        let ClientRules { allow, deny, rate, basic_auth } = raw;
+        let of_host = users.flatten();
+        let basic_auth = match basic_auth.map(|login| (login.span(), login.into_inner())) {
+            None => of_host.cloned(),
+            Some((place, Login::Users(own))) => self.basic_auth(place, own),
+            Some((place, Login::Off)) => {
+                if of_host.is_none() {
+                    let what = "no password is asked for anyway, expected basic_auth = false only in a \
+                                route, where its host has basic_auth";
+                    self.missing(place, what);
+                }
+                None
+            }
+        };
+        (self.access(allow, deny), rate.and_then(|rate| self.request_rate(rate)), basic_auth)
+    }
+
+    fn request_rate(&mut self, raw: Spanned<raw_rules::RequestRate>) -> Option<RequestRate> {
+        let place = raw.span();
+        let (limit, by) = match raw.into_inner() {
+            raw_rules::RequestRate::Text(text) => (Some(Spanned::new(place.clone(), text)), None),
+            raw_rules::RequestRate::Table(RateTable { limit, by }) => (limit, by),
+        };
+        let by = by.map_or(Some(RateKey::Client), |by| {
+            let key = RateKey::parse(by.get_ref());
+            key.map_err(|what| self.wrong(by.span(), what)).ok()
+        });
+        let Some(limit) = limit else {
+            self.missing(place, "a rate without a limit, expected limit = \"20/s burst 40\"");
+            return None;
+        };
+        let rate = self.rate(&limit)?;
+        Some(RequestRate { rate, by: by? })
+    }
+
+    fn rate(&mut self, text: &Spanned<String>) -> Option<Rate> {
+        Rate::read(text.get_ref()).map_err(|what| self.wrong(text.span(), what)).ok()
     }
 
     /// Checks the changes of the fields of a message.
@@ -190,9 +251,19 @@ impl Check<'_> {
         ranges
     }
 
-    fn basic_auth(&mut self, raw: Spanned<raw_rules::BasicAuth>) -> Option<Arc<BasicAuth>> {
-        let place = raw.span();
-        let raw_rules::BasicAuth { realm, users, file } = raw.into_inner();
+    fn basic_auth(
+        &mut self,
+        place: Range<usize>,
+        raw: raw_rules::BasicAuth,
+    ) -> Option<Arc<BasicAuth>> {
+        let raw_rules::BasicAuth { realm, users, file, failures } = raw;
+        if let Some(listener) = &self.unencrypted {
+            let what = format!(
+                "passwords are sent in plain text to {listener}, expected tls on that listener, \
+                 https = \"always\" on the host, or other listeners of this host"
+            );
+            self.warn(place.clone(), what);
+        }
         if users.is_empty() && file.is_none() {
             let what = "a password is asked for and there are no users";
             self.missing(
@@ -228,6 +299,17 @@ impl Check<'_> {
             self.on_disk(place, &path, |path| htpasswd::read(path).map(drop));
             path
         });
-        Some(Arc::new(BasicAuth { realm, users: hashes, file }))
+        let spares_local = failures.is_none();
+        let failures = match failures {
+            None => Rate::parse(FAILURES),
+            Some(text) if text.get_ref() == "off" => None,
+            Some(text) => self.failures(&text),
+        };
+        Some(Arc::new(BasicAuth { realm, users: hashes, file, failures, spares_local }))
+    }
+
+    fn failures(&mut self, text: &Spanned<String>) -> Option<Rate> {
+        let rate = Rate::read(text.get_ref());
+        rate.map_err(|what| self.wrong(text.span(), format!("{what}, or \"off\""))).ok()
     }
 }

@@ -37,6 +37,7 @@ fn the_example_has_every_key_and_its_true_default() {
         "[[hosts]]\nheaders = { zzz = 1 }",
         "[[hosts]]\nroutes = [{ zzz = 1 }]",
         "[[hosts]]\nroutes = [{ basic_auth = { zzz = 1 } }]",
+        "[[hosts]]\nroutes = [{ rate = { zzz = 1 } }]",
         "[[hosts]]\nroutes = [{ files = { zzz = 1 } }]",
         "[[hosts]]\nroutes = [{ redirect = { zzz = 1 } }]",
         "[[hosts]]\nroutes = [{ channel = { zzz = 1 } }]",

@@ -358,7 +358,7 @@ fn listeners_hosts_and_routes_are_checked() {
             "[[hosts]]\n[[hosts.routes]]\nchannel = { publish_rate = \"20\" }",
             4,
             28,
-            "\"20\" is no rate, expected one as \"20/s\" or \"300/m\", of at most 1000000",
+            "\"20\" is no rate, expected one as \"20/s\", \"300/m\" or \"20/s burst 40\", of at most 1000000",
         ),
         (
             listener,

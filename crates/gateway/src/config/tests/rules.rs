@@ -1,5 +1,7 @@
 //! The rules of routes and hosts.
 
+use std::sync::Arc;
+
 use http::HeaderName;
 
 use super::super::*;
@@ -127,4 +129,117 @@ fn files_of_rules_are_looked_at() {
     let config = Config::read(&path).unwrap_or_else(|error| panic!("{error}"));
     let users = config.hosts[0].routes[0].rules.basic_auth.as_ref().unwrap();
     assert_eq!(users.file.as_ref().unwrap(), &folder.path().join("users"));
+}
+
+#[test]
+fn rules_for_clients_are_read() {
+    let text = format!(
+        "{BEFORE}allow = [\"10.0.0.0/8\"]\nrate = \"100/s\"\nbasic_auth = {{ users = {{ joe = \"{HASH}\" }} }}\n\
+         [[hosts.routes]]\nredirect.to = \"/x\"\nrate = \"20/s burst 40\"\n\
+         [[hosts.routes]]\npath = \"/b\"\nredirect.to = \"/x\"\nbasic_auth = false\n\
+         rate = {{ limit = \"5/m\", by = \"header:X-Api-Key\" }}\n\
+         [[hosts.routes]]\npath = \"/c\"\nredirect.to = \"/x\"\n\
+         basic_auth = {{ users = {{ ann = \"{HASH}\" }}, failures = \"5/m\" }}\n\
+         [[hosts.routes]]\npath = \"/d\"\nredirect.to = \"/x\"\n\
+         basic_auth = {{ users = {{ ann = \"{HASH}\" }}, failures = \"off\" }}\n"
+    );
+    let config = Config::parse("x", &text).unwrap_or_else(|error| panic!("{error}"));
+    let host = &config.hosts[0];
+    assert_eq!((host.access.allow.len(), host.access.deny.len()), (1, 0));
+    let rate = |rate, by| Some(RequestRate { rate: Rate::parse(rate).unwrap(), by });
+    assert_eq!(host.rate, rate("100/s", RateKey::Client));
+    let rules: Vec<_> = host.routes.iter().map(|route| &route.rules).collect();
+    assert_eq!(rules[0].rate, rate("20/s burst 40", RateKey::Client));
+    let key = RateKey::Header(HeaderName::from_static("x-api-key"));
+    assert_eq!(rules[1].rate, rate("5/m", key));
+    assert_eq!(rules[2].rate, None);
+    // A route has the users of its host, others, or none.
+    let users = host.basic_auth.as_ref().unwrap();
+    assert!(Arc::ptr_eq(users, rules[0].basic_auth.as_ref().unwrap()));
+    assert!(rules[1].basic_auth.is_none());
+    let own = |rules: &Rules| rules.basic_auth.as_ref().unwrap().clone();
+    assert!(own(rules[2]).users.contains_key("ann") && !own(rules[2]).users.contains_key("joe"));
+    assert_eq!((users.failures, users.spares_local), (Rate::parse("20/m burst 20"), true));
+    assert_eq!((own(rules[2]).failures, own(rules[2]).spares_local), (Rate::parse("5/m"), false));
+    assert_eq!(own(rules[3]).failures, None);
+}
+
+#[test]
+fn mistakes_in_rules_for_clients_have_their_places() {
+    let text = format!(
+        "{BEFORE}allow = [\"x\"]\nrate = \"20\"\nbasic_auth = false\n\
+         [[hosts.routes]]\nredirect.to = \"/x\"\nrate = 20\nbasic_auth = true\n\
+         [[hosts.routes]]\npath = \"/b\"\nredirect.to = \"/x\"\nbasic_auth = false\n\
+         rate = {{ limit = \"20/h\", by = \"X-Api-Key\" }}\n\
+         [[hosts.routes]]\npath = \"/c\"\nredirect.to = \"/x\"\nrate = {{ by = \"header:a b\" }}\n\
+         [hosts.routes.basic_auth]\nusers = {{ joe = \"{HASH}\" }}\nfailures = \"never\"\n\
+         [[hosts.routes]]\npath = \"/d\"\nredirect.to = \"/x\"\nrate = {{ limit = \"1/s\", per = \"ip\" }}\n\
+         [[hosts.routes]]\npath = \"/e\"\nredirect.to = \"/x\"\nrate = \"1/s burst 0\"\n"
+    );
+    let found = blamed(&text);
+    let expected = [
+        (4, "\"x\" is no network"),
+        (5, "\"20\" is no rate"),
+        (6, "no password is asked for anyway"),
+        (9, "integer `20`"),
+        (10, "boolean `true`"),
+        (14, "no password is asked for anyway"),
+        (15, "\"20/h\" is no rate"),
+        (15, "\"X-Api-Key\" does not say whose requests"),
+        (19, "a rate without a limit"),
+        (19, "\"header:a b\" does not say whose requests"),
+        (22, "\"never\" is no rate"),
+        (26, "unknown key `per`"),
+        (30, "\"1/s burst 0\" is no rate"),
+    ];
+    for (line, what) in expected {
+        let is_it = |(at, _, said): &&(usize, usize, String)| *at == line && said.contains(what);
+        let said = found.iter().find(is_it);
+        assert!(
+            said.is_some_and(|(.., said)| said.contains("expected")),
+            "{line}: {what}\n{found:#?}"
+        );
+    }
+    assert_eq!(found.len(), expected.len(), "{found:#?}");
+}
+
+#[test]
+fn passwords_in_plain_text_are_warned_of() {
+    let users = format!("basic_auth = {{ users = {{ joe = \"{HASH}\" }} }}\n");
+    let tls = "tls = { certificate = \"a.pem\", key = \"a.key\" }\n";
+    let text = |listener: &str, host: &str, route: &str| {
+        format!(
+            "[[listeners]]\naddress = \"127.0.0.1:80\"\n[[listeners]]\n{listener}\n[[hosts]]\n{host}\n\
+             [[hosts.routes]]\nredirect.to = \"https://x/\"\n{route}"
+        )
+    };
+    for (listener, host, route, place) in [
+        ("address = \"10.0.0.1:80\"", "", &*users, "x:9:14"),
+        ("address = \":80\"", &users, "", "x:6:14"),
+        ("address = \":80\"\nproxy_protocol = true", "", &users, ""),
+        ("address = \"unix:a.sock\"", "", &users, ""),
+        ("address = \"[::1]:80\"", "", &users, ""),
+        (&format!("address = \":80\"\n{tls}"), "", &users, ""),
+        (&format!("address = \":81\"\n{tls}"), "listeners = [\":81\"]", &users, ""),
+        ("address = \":81\"", "listeners = [\"127.0.0.1:80\"]", &users, ""),
+        ("address = \":81\"", "", "", ""),
+    ] {
+        let overlaps = listener.starts_with("address = \":80\"");
+        let whole = text(listener, host, route);
+        let whole = if overlaps { whole.replace("127.0.0.1:80", "127.0.0.1:1") } else { whole };
+        let config = Config::parse("x", &whole).unwrap_or_else(|error| panic!("{error}"));
+        match place {
+            "" => assert_eq!(config.warnings, [""; 0], "{whole}"),
+            place => {
+                let [warning] = &config.warnings[..] else { panic!("{:?}", config.warnings) };
+                let what = format!("{place}: passwords are sent in plain text to ");
+                assert!(warning.starts_with(&what), "{warning}");
+            }
+        }
+    }
+    let always = format!(
+        "[[listeners]]\naddress = \":80\"\n[[listeners]]\naddress = \":443\"\n{tls}[[hosts]]\n{users}\
+         https = \"always\"\n[[hosts.routes]]\nredirect.to = \"https://x/\"\n"
+    );
+    assert_eq!(Config::parse("x", &always).unwrap().warnings, [""; 0]);
 }

@@ -160,6 +160,7 @@ impl Blueprint {
                 table: RouteTable::new(routes),
                 names_hub,
                 answers: host_rules.answers.clone(),
+                clients: host_rules.clients.clone(),
                 listeners: host.listeners.clone(),
                 https: HttpsRule::of(host, &self.encrypted),
             });

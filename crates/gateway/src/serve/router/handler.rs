@@ -11,6 +11,7 @@ use super::{Reply, Routes};
 use crate::channel::{Also, LocalRoute};
 use crate::exchange::Exchange;
 use crate::files::{Embedded, Site};
+use crate::peer::Peer;
 use crate::redirect::Destination;
 use crate::rules::{Admission, RouteRules};
 use crate::serve::https;
@@ -67,6 +68,30 @@ pub(super) fn respond(
                         reply.into_response().await
                     }
                     None => crate::reply::status(StatusCode::NOT_FOUND),
+                }
+            }))
+        }
+    }
+}
+
+/// Answers a request for a path without a route: with 404, if the rules of the host admit the client.
+pub(super) fn without_route(
+    routes: &Routes,
+    request: Request<Incoming>,
+    peer: &Peer,
+    prepare: impl FnOnce(Request<Incoming>) -> (Request<Upload>, Exchange),
+) -> Reply {
+    let Some(rules) = &routes.clients else { return StatusCode::NOT_FOUND.into() };
+    match rules.admit(peer.client.map(|client| client.ip()), request.headers()) {
+        Admission::Allowed => StatusCode::NOT_FOUND.into(),
+        Admission::Refused(response) => Reply::Now(response),
+        Admission::Verifies(verification) => {
+            let (rules, kept) = (rules.clone(), prepare(request));
+            Reply::Later(Box::pin(async move {
+                let _kept = kept;
+                match rules.verify(verification).await {
+                    Ok(()) => crate::reply::status(StatusCode::NOT_FOUND),
+                    Err(refused) => refused,
                 }
             }))
         }
