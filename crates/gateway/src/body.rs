@@ -39,6 +39,14 @@ impl Body {
         Body(Inner::File(Box::new(pieces)))
     }
 
+    /// Returns all bytes, if they are in memory.
+    pub(crate) fn in_memory(&self) -> Option<&Bytes> {
+        match &self.0 {
+            Inner::Memory(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+
     /// Limits each read of a file to this many bytes.
     pub(crate) fn limit_reads(&mut self, most: usize) {
         if let Inner::File(pieces) = &mut self.0 {

@@ -15,6 +15,7 @@
 //! channel that was parked is answered behind the back of the router, and its channel has the rules
 //! ([`AnswerRules::change`]).
 
+mod compression;
 mod error_pages;
 
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use std::sync::Arc;
 use http::header::{LINK, STRICT_TRANSPORT_SECURITY};
 use http::{HeaderMap, HeaderValue, Response};
 
+pub(crate) use self::compression::Compression;
 pub(crate) use self::error_pages::ErrorPages;
 use crate::body::Body;
 use crate::config::HeaderChanges;

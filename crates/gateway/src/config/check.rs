@@ -433,6 +433,10 @@ impl<'a> Check<'a> {
             let what = format!("Brotli has no level {}, expected 0 to 11", files.brotli_level);
             self.wrong(place.clone(), what);
         }
+        if !(1..=19).contains(&files.zstd_level) {
+            let what = format!("Zstandard has no level {}, expected 1 to 19", files.zstd_level);
+            self.wrong(place.clone(), what);
+        }
         files.root = self.resolved(files.root);
         self.on_disk(place, &files.root, disk::folder);
         Some(files)
@@ -483,6 +487,7 @@ impl<'a> Check<'a> {
             lane: proxy.lane.unwrap_or(true),
             request_headers: self.headers(proxy.request_headers, rules::Of::Requests),
             replace_errors: proxy.replace_errors,
+            compress: proxy.compress,
         }))
     }
 

@@ -234,7 +234,7 @@ pub struct Files {
     pub fallback: Option<String>,
     /// Whether a folder without such a file is listed. Default: no.
     pub listing: bool,
-    /// Whether `FILE.br` and `FILE.gz` are sent in place of `FILE` to clients that accept them.
+    /// Whether `FILE.br`, `FILE.zst` and `FILE.gz` are sent in place of `FILE` to clients that accept them.
     /// Default: yes.
     pub precompressed: bool,
     /// Whether files and folders are served whose name begins with a dot. Default: no, except
@@ -250,6 +250,8 @@ pub struct Files {
     pub gzip_level: u32,
     /// How hard Brotli tries, 0 to 11. Default: 5.
     pub brotli_level: u32,
+    /// How hard Zstandard tries, 1 to 19. Default: 6.
+    pub zstd_level: u32,
     /// The memory for files, as they are and compressed, that each worker keeps; 0 keeps nothing
     /// and compresses nothing. Default: 64 MiB.
     #[serde(deserialize_with = "scalar::size")]
@@ -272,6 +274,7 @@ impl Default for Files {
             compress: true,
             gzip_level: 6,
             brotli_level: 5,
+            zstd_level: 6,
             cache_bytes: 64 << 20,
             lane: true,
         }
@@ -420,6 +423,9 @@ pub struct Proxy {
     pub request_headers: HeaderChanges,
     /// Whether the pages for errors also take the place of errors of the servers. Default: no.
     pub replace_errors: bool,
+    /// Whether responses are compressed that are text of some sort, for clients that accept it. Such
+    /// a route does not take the fast way. Default: no.
+    pub compress: bool,
 }
 
 /// How a server is chosen.

@@ -208,6 +208,7 @@ pub(super) struct Proxy {
     pub(super) lane: Option<bool>,
     pub(super) request_headers: Headers,
     pub(super) replace_errors: bool,
+    pub(super) compress: bool,
 }
 
 #[derive(Default, Deserialize)]

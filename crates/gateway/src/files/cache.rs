@@ -28,7 +28,7 @@ const OVERHEAD: usize = 2048;
 /// A resource, and the versions of the file and its siblings that it was made of.
 pub(super) struct Entry {
     pub(super) resource: Rc<Resource>,
-    pub(super) stamps: [Option<Stamp>; 3],
+    pub(super) stamps: [Option<Stamp>; 4],
     /// Whether the file may have changed without its stamp.
     pub(super) is_young: bool,
 }
@@ -86,7 +86,7 @@ impl Cache {
     pub(super) fn checked(
         &self,
         key: &str,
-        stamps: &[Option<Stamp>; 3],
+        stamps: &[Option<Stamp>; 4],
         now: Duration,
     ) -> Option<&Rc<Resource>> {
         let slot = self.slot(key)?;
@@ -193,8 +193,8 @@ mod tests {
     fn entry(length: usize) -> Entry {
         let source = Source::Memory(Bytes::from(vec![0; length]));
         let content = Content { source, tag: "t".to_owned(), modified: None };
-        let resource = Resource::new("a", content, [None, None], None, None).unwrap();
-        Entry { resource: Rc::new(resource), stamps: [None; 3], is_young: false }
+        let resource = Resource::new("a", content, [const { None }; 3], None, None).unwrap();
+        Entry { resource: Rc::new(resource), stamps: [None; 4], is_young: false }
     }
 
     #[test]
@@ -220,10 +220,10 @@ mod tests {
         cache.insert("/a", entry(1), now);
         assert!(cache.fresh("/a", now + CHECK - Duration::from_nanos(1)).is_some());
         assert!(cache.fresh("/a", now + CHECK).is_none());
-        assert!(cache.checked("/a", &[None; 3], now + CHECK).is_some());
+        assert!(cache.checked("/a", &[None; 4], now + CHECK).is_some());
         assert!(cache.fresh("/a", now + CHECK).is_some());
         cache.insert("/a", Entry { is_young: true, ..entry(1) }, now);
-        assert!(cache.checked("/a", &[None; 3], now).is_none());
+        assert!(cache.checked("/a", &[None; 4], now).is_none());
     }
 
     proptest! {

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use brotli::enc::BrotliEncoderParams;
 use flate2::write::GzEncoder;
 
-use super::encoding::Coding;
+use crate::encoding::Coding;
 
 /// The shortest file that is compressed: below, compression saves less than a packet.
 pub(super) const SHORTEST: u64 = 1024;
@@ -21,6 +21,8 @@ pub(super) struct Levels {
     pub(super) gzip: u32,
     /// 0 to 11.
     pub(super) brotli: u32,
+    /// 1 to 19.
+    pub(super) zstd: u32,
 }
 
 /// Returns the compressed bytes; `None` if compression saves less than a twentieth.
@@ -34,6 +36,15 @@ pub(super) fn compressed(
         Coding::Gzip => {
             let level = flate2::Compression::new(levels.gzip);
             let mut encoder = GzEncoder::new(&mut out, level);
+            encoder.write_all(bytes)?;
+            encoder.finish()?;
+        }
+        Coding::Zstd => {
+            let level = i32::try_from(levels.zstd).unwrap_or(19);
+            let mut encoder = zstd::stream::write::Encoder::new(&mut out, level)?;
+            // Browsers refuse a window of more than 8 MiB (RFC 9659), which no file is longer than.
+            encoder.window_log(23)?;
+            encoder.set_pledged_src_size(Some(bytes.len() as u64))?;
             encoder.write_all(bytes)?;
             encoder.finish()?;
         }
@@ -63,6 +74,7 @@ mod tests {
         let mut out = Vec::new();
         match coding {
             Coding::Gzip => flate2::read::GzDecoder::new(bytes).read_to_end(&mut out).unwrap(),
+            Coding::Zstd => zstd::Decoder::new(bytes).unwrap().read_to_end(&mut out).unwrap(),
             Coding::Brotli => brotli::Decompressor::new(bytes, 4096).read_to_end(&mut out).unwrap(),
         };
         out
@@ -82,7 +94,7 @@ mod tests {
             })
             .collect();
         for coding in Coding::ALL {
-            let levels = Levels { gzip: 6, brotli: 5 };
+            let levels = Levels { gzip: 6, brotli: 5, zstd: 6 };
             assert!(compressed(&hashed, coding, levels).unwrap().is_none(), "{coding:?}");
         }
     }
@@ -91,10 +103,11 @@ mod tests {
         #[test]
         fn compression_round_trips(
             text in "([a-z]{1,8} ){0,200}", gzip in 1..=9_u32, brotli in 0..=11_u32,
+            zstd in 1..=19_u32,
         ) {
             let text = text.repeat(8);
             for coding in Coding::ALL {
-                let levels = Levels { gzip, brotli };
+                let levels = Levels { gzip, brotli, zstd };
                 if let Some(bytes) = compressed(text.as_bytes(), coding, levels).unwrap() {
                     prop_assert_eq!(restored(&bytes, coding), text.as_bytes());
                 }

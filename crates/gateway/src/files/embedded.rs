@@ -36,7 +36,7 @@ const CLIENT: &[(&str, &[u8])] = &[
 ];
 
 /// They are compressed once for the whole run.
-const LEVELS: Levels = Levels { gzip: 9, brotli: 11 };
+const LEVELS: Levels = Levels { gzip: 9, brotli: 11, zstd: 19 };
 
 /// Files that are part of the program.
 pub struct Embedded {
@@ -85,7 +85,7 @@ impl Embedded {
                 tag: format!("{:x}-{:016x}", bytes.len(), hasher.finish()),
                 modified: None,
             };
-            Ok((name, Resource::new(name, content, [None, None], None, Some(LEVELS))?))
+            Ok((name, Resource::new(name, content, [const { None }; 3], None, Some(LEVELS))?))
         };
         Ok(Embedded { resources: files.iter().map(made).collect::<io::Result<_>>()? })
     }

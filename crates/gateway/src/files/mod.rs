@@ -24,7 +24,6 @@ mod cache;
 mod compress;
 mod condition;
 mod embedded;
-mod encoding;
 mod folder;
 mod kind;
 mod listing;
@@ -47,4 +46,9 @@ pub use self::site::Site;
 /// Returns the media type of a file, by its name.
 pub(crate) fn media_type(name: &str) -> http::HeaderValue {
     kind::Kind::of(name).field
+}
+
+/// Whether bodies with this Content-Type are text of some sort, which compression makes much shorter.
+pub(crate) fn is_text(kind: &http::HeaderValue) -> bool {
+    kind::is_text(kind)
 }

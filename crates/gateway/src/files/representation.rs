@@ -18,12 +18,12 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, request};
 
 use super::condition::{Validators, has_conditions};
-use super::encoding::Coding;
 use super::pieces::{Piece, Pieces};
 use super::range::{self, Wanted};
 use super::status::plain;
 use super::version::OnDisk;
 use crate::body::Body;
+use crate::encoding::Coding;
 
 /// The location of the bytes.
 #[derive(Debug)]

@@ -16,11 +16,11 @@ use http::{HeaderMap, HeaderValue, Response, request};
 use superpoll_rt::blocking::unblock;
 
 use super::compress::{self, Levels, compressed};
-use super::encoding::{Accepted, Coding};
 use super::kind::Kind;
 use super::pieces::fill;
 use super::representation::{Parts, Representation, Source};
 use crate::body::Body;
+use crate::encoding::{Accepted, Coding};
 
 /// The bytes of a file or of a compressed sibling, and the marks that distinguish this version from
 /// other versions.
@@ -58,8 +58,8 @@ pub(super) struct Resource {
     /// Whether there are several representations.
     varies: bool,
     identity: Rc<Representation>,
-    siblings: [Option<Rc<Representation>>; 2],
-    made: [RefCell<Made>; 2],
+    siblings: [Option<Rc<Representation>>; 3],
+    made: [RefCell<Made>; 3],
     /// The part of [`Resource::bytes`] that [`Resource::take_growth`] has not returned yet.
     grown: Cell<usize>,
 }
@@ -69,7 +69,7 @@ impl Resource {
     pub(super) fn new(
         name: &str,
         content: Content,
-        siblings: [Option<Content>; 2],
+        siblings: [Option<Content>; 3],
         max_age: Option<&HeaderValue>,
         levels: Option<Levels>,
     ) -> io::Result<Resource> {
@@ -94,10 +94,14 @@ impl Resource {
             Representation::new(parts).map(Rc::new).ok_or_else(unusable)
         };
         let identity = made(content, None)?;
-        let [brotli, gzip] = siblings;
         let sibling =
             |content: Option<Content>, coding| content.map(|c| made(c, Some(coding))).transpose();
-        let siblings = [sibling(brotli, Coding::Brotli)?, sibling(gzip, Coding::Gzip)?];
+        let [brotli, zstd, gzip] = siblings;
+        let siblings = [
+            sibling(brotli, Coding::Brotli)?,
+            sibling(zstd, Coding::Zstd)?,
+            sibling(gzip, Coding::Gzip)?,
+        ];
         Ok(Resource {
             tag,
             modified,
@@ -160,7 +164,7 @@ impl Resource {
     }
 
     /// Returns the available representation that the client prefers. If it prefers two alike,
-    /// stored ones come first, then Brotli.
+    /// stored ones come first, then Brotli, then Zstandard.
     fn choose(&self, headers: &HeaderMap) -> Choice {
         let says = self.varies && headers.contains_key(ACCEPT_ENCODING);
         let accepted = says.then(|| Accepted::of(headers));

@@ -14,7 +14,6 @@ use superpoll_rt::blocking::unblock;
 
 use super::cache::{Cache, Entry};
 use super::compress::Levels;
-use super::encoding::Coding;
 use super::folder::Folder;
 use super::listing::listing;
 use super::path::{self, Refusal, RelativePath};
@@ -25,6 +24,7 @@ use super::status::{not_allowed, plain};
 use super::version::{OnDisk, Opened, Stamp};
 use crate::body::Body;
 use crate::config::Files;
+use crate::encoding::Coding;
 use crate::file_region;
 
 /// How many times a file that changes while it is read is read.
@@ -57,11 +57,11 @@ enum Resolved {
 /// A file and its siblings in the order of [`Coding::ALL`], and the path of the file.
 struct Located {
     path: String,
-    opened: [Option<Opened>; 3],
+    opened: [Option<Opened>; 4],
 }
 
 impl Located {
-    fn stamps(&self) -> [Option<Stamp>; 3] {
+    fn stamps(&self) -> [Option<Stamp>; 4] {
         self.opened.each_ref().map(|opened| opened.as_ref().map(|opened| opened.stamp))
     }
 }
@@ -80,7 +80,11 @@ impl Site {
     #[must_use]
     pub fn new(folder: Folder, options: Files) -> Site {
         let limit = usize::try_from(options.cache_bytes).unwrap_or(usize::MAX);
-        let levels = Levels { gzip: options.gzip_level, brotli: options.brotli_level };
+        let levels = Levels {
+            gzip: options.gzip_level,
+            brotli: options.brotli_level,
+            zstd: options.zstd_level,
+        };
         let age = |age: Duration| HeaderValue::try_from(format!("max-age={}", age.as_secs())).ok();
         Site {
             folder: Arc::new(folder),
@@ -237,7 +241,7 @@ impl Site {
     }
 
     async fn with_siblings(&self, path: String, opened: Opened) -> io::Result<Resolved> {
-        let mut all = [Some(opened), None, None];
+        let mut all = [Some(opened), None, None, None];
         if self.options.precompressed {
             for (place, coding) in all[1..].iter_mut().zip(Coding::ALL) {
                 let sibling = self.folder.open_file(&format!("{path}{}", coding.suffix())).await;
@@ -289,20 +293,21 @@ impl Site {
     /// Reads small files. A file that is not kept afterwards is not compressed: each request would
     /// compress it anew.
     async fn load(&self, located: &mut Located, is_kept: bool) -> io::Result<Resource> {
-        let mut contents = [const { None }; 3];
-        let names = ["", Coding::ALL[0].suffix(), Coding::ALL[1].suffix()];
-        for ((content, opened), suffix) in contents.iter_mut().zip(&mut located.opened).zip(names) {
+        let mut contents = [const { None }; 4];
+        let suffixes = [""].into_iter().chain(Coding::ALL.map(Coding::suffix));
+        let files = contents.iter_mut().zip(&mut located.opened);
+        for ((content, opened), suffix) in files.zip(suffixes) {
             if let Some(opened) = opened {
                 *content = Some(self.content(opened, format!("{}{suffix}", located.path)).await?);
             }
         }
-        let [Some(content), brotli, gzip] = contents else {
+        let [Some(content), siblings @ ..] = contents else {
             return Err(io::ErrorKind::NotFound.into());
         };
         let room = self.cache.borrow().room();
         let is_compressed = is_kept && content.source.length() <= room as u64;
         let levels = self.levels.filter(|_| is_compressed);
-        Resource::new(&located.path, content, [brotli, gzip], self.max_age.as_ref(), levels)
+        Resource::new(&located.path, content, siblings, self.max_age.as_ref(), levels)
     }
 
     async fn content(&self, opened: &mut Opened, path: String) -> io::Result<Content> {

@@ -68,6 +68,8 @@ pub(crate) struct Forwarder {
     fields: Option<(HeaderChanges, Box<[u8]>)>,
     /// Whether responses of the servers are marked, so that they get no pages for errors.
     pub(crate) marks: bool,
+    /// Whether responses are compressed.
+    pub(crate) compresses: bool,
     pub(super) connect: Duration,
     pub(super) response: Duration,
     pub(super) body: Duration,
@@ -142,12 +144,14 @@ impl Forwarder {
             route: path.into(),
             retries: proxy.retries,
             trusts: proxy.trust_forwarded,
-            lane: proxy.lane,
+            // The lane passes bodies on as they are.
+            lane: proxy.lane && !proxy.compress,
             aborts: proxy.abort_on_close,
             host: host.and_then(|host| HeaderValue::from_str(host).ok()),
             prefix: prefix.flatten(),
             fields: (!fields.is_empty()).then(|| (fields.clone(), answers::lines(fields))),
             marks: false,
+            compresses: proxy.compress,
             connect: timeouts.connect,
             response: timeouts.response,
             body: timeouts.body,

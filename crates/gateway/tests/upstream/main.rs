@@ -2,6 +2,7 @@
 
 mod balance;
 mod bodies;
+mod compression;
 mod failures;
 mod gateway;
 mod heads;

@@ -47,6 +47,7 @@ impl Authorizer {
             abort_on_close: true,
             lane: false,
             request_headers: HeaderChanges::default(),
+            compress: false,
             replace_errors: false,
         };
         let forwarder = Rc::new(Forwarder::new(group, &proxy, &rule.path, timeouts));

@@ -553,6 +553,14 @@ fn unreachable_hosts_and_routes_are_reported() {
             32,
             "Brotli has no level 12",
         ),
+        (
+            format!(
+                "{listener}hosts = [{{ routes = [{{ files = {{ root = \"/\", zstd_level = 0 }} }}] }}]\n"
+            ),
+            2,
+            32,
+            "Zstandard has no level 0",
+        ),
     ] {
         let found = blamed(&text);
         let [(at_line, at_column, said)] = found.as_slice() else { panic!("{text}: {found:?}") };

@@ -15,6 +15,8 @@ fn text_is_compressed_for_clients_that_accept_it() {
     write("noise.txt", &noise(5000));
     write("both.css", &long.as_bytes()[..50_000]);
     write("both.css.gz", b"stored");
+    write("third.css", &long.as_bytes()[..50_000]);
+    write("third.css.zst", b"stored");
     let site = Site::open(options(world.path())).unwrap();
     let none = Site::open(Files { compress: false, ..options(world.path()) }).unwrap();
     let tiny = Site::open(Files { cache_bytes: 100_000, ..options(world.path()) }).unwrap();
@@ -25,13 +27,17 @@ fn text_is_compressed_for_clients_that_accept_it() {
         (&site, "/medium.js", "br;q=0.1, gzip;q=0.2", "gzip"),
         (&site, "/medium.js", "gzip;q=0", ""),
         (&site, "/medium.js", "identity", ""),
-        (&site, "/medium.js", "zstd", ""),
-        (&site, "/medium.js", "identity;q=0, zstd", ""),
+        (&site, "/medium.js", "zstd", "zstd"),
+        (&site, "/medium.js", "identity;q=0, zstd", "zstd"),
+        (&site, "/medium.js", "gzip, zstd", "zstd"),
+        (&site, "/medium.js", "gzip, br, zstd", "br"),
+        (&site, "/medium.js", "deflate", ""),
         (&site, "/long.txt", "gzip", "gzip"),
         (&site, "/long.txt", "br", "br"),
         (&site, "/short.txt", "gzip, br", ""),
         (&site, "/picture.png", "gzip, br", ""),
-        (&site, "/noise.txt", "gzip, br", ""),
+        (&site, "/noise.txt", "gzip, br, zstd", ""),
+        (&site, "/third.css", "gzip, br, zstd", "zstd"),
         (&site, "/both.css", "gzip, br", "gzip"),
         (&site, "/both.css", "gzip;q=0.9, br", "br"),
         (&none, "/medium.js", "gzip, br", ""),
@@ -42,7 +48,7 @@ fn text_is_compressed_for_clients_that_accept_it() {
         let fields = &[("accept-encoding", accepted)];
         let first = ask(site, "GET", path, fields);
         assert_eq!(field(&first, "content-encoding"), coding, "{path} {accepted}");
-        if path == "/both.css" && coding == "gzip" {
+        if (path == "/both.css" && coding == "gzip") || path == "/third.css" {
             assert_eq!(text(&first), b"stored");
             continue;
         }

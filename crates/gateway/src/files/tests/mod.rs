@@ -107,6 +107,7 @@ fn restored(response: &Answer) -> Vec<u8> {
     let body = response.body().as_slice();
     match field(response, "content-encoding") {
         "gzip" => flate2::read::GzDecoder::new(body).read_to_end(&mut out).unwrap(),
+        "zstd" => zstd::Decoder::new(body).unwrap().read_to_end(&mut out).unwrap(),
         "br" => brotli::Decompressor::new(body, 4096).read_to_end(&mut out).unwrap(),
         "" => return body.to_vec(),
         other => panic!("{other}"),

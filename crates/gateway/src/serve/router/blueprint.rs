@@ -140,7 +140,7 @@ impl Blueprint {
                     config::Action::Proxy(proxy) => {
                         let Some(group) = self.groups.get(&proxy.upstream) else { continue };
                         let (path, timeouts) = (&route.path, &self.config.timeouts);
-                        router.has_lane |= proxy.lane;
+                        router.has_lane |= proxy.lane && !proxy.compress;
                         let mut forwarder = Forwarder::new(group, proxy, path, timeouts);
                         let has_pages = answers().is_some_and(|answers| answers.has_pages());
                         forwarder.marks = has_pages && !proxy.replace_errors;

@@ -8,6 +8,7 @@ use http::{Request, StatusCode};
 use hyper::body::Incoming;
 
 use super::{Reply, Routes};
+use crate::answers::Compression;
 use crate::channel::{Also, LocalRoute};
 use crate::exchange::Exchange;
 use crate::files::{Embedded, Site};
@@ -140,7 +141,13 @@ fn respond_by<B>(
         }
         Handler::Proxy(forwarder) => {
             let (request, exchange) = prepare(request);
-            forwarder.clone().answer(request, exchange).map_or_else(Reply::from, Reply::Later)
+            let compression = forwarder.compresses.then(|| Compression::of(&request));
+            let reply = forwarder.clone().answer(request, exchange);
+            let reply = reply.map_or_else(Reply::from, Reply::Later);
+            match compression {
+                Some(compression) => reply.map(move |response| compression.apply(response)),
+                None => reply,
+            }
         }
     }
 }

@@ -9,29 +9,32 @@ use http::{HeaderMap, HeaderValue};
 
 use crate::accept;
 
-/// How a file is compressed.
+/// How a body is compressed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Coding {
+pub(crate) enum Coding {
     Brotli = 0,
-    Gzip = 1,
+    Zstd = 1,
+    Gzip = 2,
 }
 
 impl Coding {
-    /// All of them, the best first.
-    pub(super) const ALL: [Coding; 2] = [Coding::Brotli, Coding::Gzip];
+    /// All of them, first those that make files the shortest.
+    pub(crate) const ALL: [Coding; 3] = [Coding::Brotli, Coding::Zstd, Coding::Gzip];
 
     /// The name, as header fields write it.
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Coding::Brotli => "br",
+            Coding::Zstd => "zstd",
             Coding::Gzip => "gzip",
         }
     }
 
     /// The suffix of the compressed file's name.
-    pub(super) fn suffix(self) -> &'static str {
+    pub(crate) fn suffix(self) -> &'static str {
         match self {
             Coding::Brotli => ".br",
+            Coding::Zstd => ".zst",
             Coding::Gzip => ".gz",
         }
     }
@@ -39,22 +42,22 @@ impl Coding {
 
 /// How much a client wants each coding, in thousandths; 0 if it prefers the file as it is.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(super) struct Accepted([u16; 2]);
+pub(crate) struct Accepted([u16; 3]);
 
 impl Accepted {
     /// Reads the fields of a request.
-    pub(super) fn of(headers: &HeaderMap) -> Accepted {
+    pub(crate) fn of(headers: &HeaderMap) -> Accepted {
         Accepted::of_values(headers.get_all(ACCEPT_ENCODING).into_iter().map(HeaderValue::as_bytes))
     }
 
     /// Reads the values of the fields.
-    pub(super) fn of_values<'a>(values: impl Iterator<Item = &'a [u8]>) -> Accepted {
-        let mut given: [Option<u16>; 4] = [None; 4];
+    pub(crate) fn of_values<'a>(values: impl Iterator<Item = &'a [u8]>) -> Accepted {
+        let mut given: [Option<u16>; 5] = [None; 5];
         for value in values {
             for element in std::str::from_utf8(value).unwrap_or("").split(',') {
                 let mut parts = element.split(';').map(str::trim);
                 let name = parts.next().unwrap_or("");
-                let names = ["br", "gzip", "identity", "*"];
+                let names = ["br", "zstd", "gzip", "identity", "*"];
                 let name = if name.eq_ignore_ascii_case("x-gzip") { "gzip" } else { name };
                 let Some(place) = names.iter().position(|known| name.eq_ignore_ascii_case(known))
                 else {
@@ -63,13 +66,13 @@ impl Accepted {
                 given[place] = Some(accept::said(parts));
             }
         }
-        let [brotli, gzip, identity, any] = given;
+        let [brotli, zstd, gzip, identity, any] = given;
         let least = identity.unwrap_or(0).max(1);
         let taken = |said: Option<u16>| said.or(any).filter(|weight| *weight >= least).unwrap_or(0);
-        Accepted([taken(brotli), taken(gzip)])
+        Accepted([taken(brotli), taken(zstd), taken(gzip)])
     }
 
-    pub(super) fn weight(self, coding: Coding) -> u16 {
+    pub(crate) fn weight(self, coding: Coding) -> u16 {
         self.0[coding as usize]
     }
 }
@@ -80,31 +83,31 @@ mod tests {
 
     #[test]
     fn weights_decide() {
-        for (field, brotli, gzip) in [
-            ("", 0, 0),
-            ("gzip", 0, 1000),
-            ("gzip, br", 1000, 1000),
-            ("gzip;q=0.9, br;q=0.8", 800, 900),
-            ("br;q=0, *", 0, 1000),
-            ("*;q=0.5", 500, 500),
-            ("gzip;q=0", 0, 0),
-            ("gzip; q = 0.001", 0, 1),
-            ("gzip;q=0.5, identity", 0, 0),
-            ("gzip;q=0.5, identity;q=0.5", 0, 500),
-            ("identity;q=0, gzip;q=0.1", 0, 100),
-            ("gzip;q=2", 0, 0),
-            ("gzip;q=1.001", 0, 0),
-            ("gzip;q=0.1234", 0, 0),
-            ("gzip;q=x", 0, 0),
-            ("gzip;q=0.é", 0, 0),
-            ("X-GZIP;Q=1.000", 0, 1000),
-            ("deflate, zstd", 0, 0),
+        for (field, brotli, zstd, gzip) in [
+            ("", 0, 0, 0),
+            ("gzip", 0, 0, 1000),
+            ("gzip, br", 1000, 0, 1000),
+            ("gzip;q=0.9, br;q=0.8", 800, 0, 900),
+            ("br;q=0, *", 0, 1000, 1000),
+            ("*;q=0.5", 500, 500, 500),
+            ("gzip;q=0", 0, 0, 0),
+            ("gzip; q = 0.001", 0, 0, 1),
+            ("gzip;q=0.5, identity", 0, 0, 0),
+            ("gzip;q=0.5, identity;q=0.5", 0, 0, 500),
+            ("identity;q=0, gzip;q=0.1", 0, 0, 100),
+            ("gzip;q=2", 0, 0, 0),
+            ("gzip;q=1.001", 0, 0, 0),
+            ("gzip;q=0.1234", 0, 0, 0),
+            ("gzip;q=x", 0, 0, 0),
+            ("gzip;q=0.é", 0, 0, 0),
+            ("X-GZIP;Q=1.000", 0, 0, 1000),
+            ("deflate, zstd;q=0.3", 0, 300, 0),
         ] {
             let value = http::HeaderValue::from_bytes(field.as_bytes()).unwrap();
             let headers = HeaderMap::from_iter([(ACCEPT_ENCODING, value)]);
             let accepted = Accepted::of(&headers);
-            let found = (accepted.weight(Coding::Brotli), accepted.weight(Coding::Gzip));
-            assert_eq!(found, (brotli, gzip), "{field}");
+            let found = Coding::ALL.map(|coding| accepted.weight(coding));
+            assert_eq!(found, [brotli, zstd, gzip], "{field}");
         }
     }
 
@@ -112,6 +115,6 @@ mod tests {
     fn several_fields_are_one_list() {
         let fields = ["gzip;q=0.5", "br"].map(|field| (ACCEPT_ENCODING, field.parse().unwrap()));
         let accepted = Accepted::of(&HeaderMap::from_iter(fields));
-        assert_eq!(accepted, Accepted([1000, 500]));
+        assert_eq!(accepted, Accepted([1000, 0, 500]));
     }
 }
