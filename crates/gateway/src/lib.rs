@@ -88,6 +88,7 @@ mod rate_table;
 mod redirect;
 pub mod relay;
 mod reply;
+mod rewrite;
 mod rules;
 pub mod serve;
 mod succession;

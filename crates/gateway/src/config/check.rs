@@ -344,7 +344,8 @@ impl<'a> Check<'a> {
             let path = path.map_or_else(|| "/".to_owned(), Spanned::into_inner);
             self.path(path_place.clone(), &path);
             if pattern::has_parameters(&path) {
-                self.pattern(path_place.clone(), &path, route.channel.is_some(), &mut patterns);
+                let may_have = route.channel.is_some() || route.rewrite.is_some();
+                self.pattern(path_place.clone(), &path, may_have, &mut patterns);
             }
             // `/a` and `/a/` stand for the same requests except one.
             let same = same(&path);
@@ -363,7 +364,7 @@ impl<'a> Check<'a> {
             }
             let rules = rules::take(&mut route);
             let action = self.action(place, &path, route);
-            let rules = self.rules(rules, action.as_ref(), users);
+            let rules = self.rules(rules, action.as_ref(), &path, users);
             if let Some(action) = action {
                 routes.push(Route { path, action, rules });
             }
@@ -555,12 +556,12 @@ impl<'a> Check<'a> {
         &mut self,
         place: Range<usize>,
         path: &str,
-        is_channel: bool,
+        may_have: bool,
         others: &mut matchit::Router<()>,
     ) {
-        if !is_channel {
+        if !may_have {
             let what = format!("the path {path:?} has parameters");
-            self.wrong(place, format!("{what}, expected them only for a channel"));
+            self.wrong(place, format!("{what}, expected them only for a channel, or with rewrite"));
         } else if let Err(error) = others.insert(path, ()) {
             let what = format!("the path {path:?} is no pattern that can stand here: {error}");
             self.wrong(place, format!("{what}, expected one as \"/rooms/{{room}}\""));

@@ -187,6 +187,7 @@ pub(super) struct Route {
     pub(super) rate: Option<Spanned<RequestRate>>,
     pub(super) basic_auth: Option<Spanned<Login>>,
     pub(super) body_bytes: Option<SizeText>,
+    pub(super) rewrite: Option<Spanned<String>>,
 }
 
 #[derive(Default, Deserialize)]

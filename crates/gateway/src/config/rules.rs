@@ -30,6 +30,9 @@ pub struct Rules {
     pub basic_auth: Option<Arc<BasicAuth>>,
     /// The largest body of a request. Default: that of the limits.
     pub body_bytes: Option<u64>,
+    /// The path, and maybe the query, that files are looked for at or that a server is asked for, in
+    /// place of those of the request: `/v2{path}`. Default: those of the request.
+    pub rewrite: Option<String>,
 }
 
 /// Fields of a message that are removed and added.

@@ -47,7 +47,7 @@ impl fmt::Debug for Site {
 
 /// The destination of a path.
 enum Resolved {
-    File(Located),
+    File(Box<Located>),
     /// A folder without an index, and its path.
     Folder(File, String),
     /// A folder whose path lacks the slash at its end.
@@ -193,7 +193,7 @@ impl Site {
             self.cache.borrow_mut().remove(path);
         }
         let answer = match place {
-            Ok(Resolved::File(located)) => self.send(head, path, located, now).await,
+            Ok(Resolved::File(located)) => self.send(head, path, *located, now).await,
             Ok(Resolved::Folder(opened, path)) => self.list(head, opened, path).await,
             Ok(Resolved::Slashless) => Ok(to_folder(head)),
             Err(error) => Err(error),
@@ -249,7 +249,7 @@ impl Site {
                 *place = sibling.and_then(Opened::new).unwrap_or(None);
             }
         }
-        Ok(Resolved::File(Located { path, opened: all }))
+        Ok(Resolved::File(Box::new(Located { path, opened: all })))
     }
 
     async fn send(

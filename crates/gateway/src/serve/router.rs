@@ -261,6 +261,9 @@ impl Router {
         {
             return None;
         }
+        if route.handler.rewrite.is_some() {
+            return None;
+        }
         let rules = route.handler.rules.as_ref();
         if let Some(rules) = rules {
             let client = peer.client.map(|client| client.ip());

@@ -426,3 +426,48 @@ fn a_connection_goes_on_behind_a_refused_body() {
     );
     assert_eq!(client.answer().status, 401);
 }
+
+#[test]
+fn files_are_looked_for_at_the_rewritten_path() {
+    let folder = folder();
+    std::fs::create_dir(folder.path().join("posts")).unwrap();
+    std::fs::write(folder.path().join("posts/one two.html"), "<p>one two").unwrap();
+    std::fs::write(folder.path().join("posts/index.html"), "<p>posts").unwrap();
+    let text = format!(
+        "[[listeners]]\naddress = \"127.0.0.1:0\"\n[[hosts]]\n\
+         [[hosts.routes]]\npath = \"/blog/{{slug}}\"\nfiles.root = {0:?}\nrewrite = \"/posts/{{slug}}.html\"\n\
+         [[hosts.routes]]\npath = \"/news\"\nfiles.root = {0:?}\nrewrite = \"/posts{{below}}\"\n\
+         [[hosts.routes]]\npath = \"/one\"\nfiles.root = {0:?}\nrewrite = \"/a.txt\"\n\
+         basic_auth.users = {{ joe = \"{HASH}\" }}\n",
+        folder.path()
+    );
+    for backend in BACKENDS {
+        let stage = Stage::new(backend, 1, &text);
+        let mut client = stage.connect();
+        for _ in 0..3 {
+            for (path, fields, status, body) in [
+                ("/blog/one%20two", "", 200, "<p>one two"),
+                ("/blog/none", "", 404, ""),
+                ("/blog/one%20two/x", "", 404, ""),
+                ("/blog/%2e%2e%2fa.txt%00", "", 400, ""),
+                ("/blog/..", "", 404, ""),
+                ("/blog/%2e%2e%2fa", "", 400, ""),
+                ("/news/", "", 200, "<p>posts"),
+                ("/news/one%20two.html?x", "", 200, "<p>one two"),
+                ("/news/../a.txt", "", 400, ""),
+                ("/news/%2e%2e/a.txt", "", 400, ""),
+                ("/one/any/path", "", 401, ""),
+                ("/one/any/path", JOE, 200, "hello\n"),
+            ] {
+                let answer = ask(&mut client, "GET", path, fields);
+                assert_eq!(answer.status, status, "{backend:?} {path}");
+                if status == 200 {
+                    assert_eq!(String::from_utf8_lossy(&answer.body), body, "{path}");
+                }
+            }
+            // The way to a folder is that of the client.
+            let answer = ask(&mut client, "GET", "/news", "");
+            assert_eq!(field(&answer, "location").as_deref(), Some("/news/"));
+        }
+    }
+}

@@ -238,3 +238,40 @@ fn no_request_of_a_refused_address_reaches_a_server() {
         }
     }
 }
+
+#[test]
+fn a_server_gets_the_rewritten_path() {
+    for backend in MOST {
+        for (path, rewrite, asked, expected) in [
+            ("/", "/v2{path}", "/a/b?c=d", "/v2/a/b?c=d"),
+            ("/api", "{below}", "/api/x%20y", "/x%20y"),
+            ("/api", "{below}", "/api//evil.test/x", "/evil.test/x"),
+            ("/blog/{slug}", "/posts?name={slug}{query}", "/blog/a&b?c=d", "/posts?name=a%26b&c=d"),
+            ("/t/{*rest}", "/all/{rest}", "/t/a/b?c", "/all/a/b?c"),
+            ("/t/{*rest}", "/all/{rest}", "/t/a/%2e%2e/%2e%2e/b", ""),
+            ("/", "/in{path}", "/..%2fb", ""),
+            ("/", "/in{path}", "/..;/b", ""),
+        ] {
+            let origin = Origin::named("x");
+            let gateway = Gateway::start(
+                backend,
+                &format!(
+                    "[[listeners]]\naddress = \"127.0.0.1:0\"\n[[hosts]]\n[[hosts.routes]]\npath = \"{path}\"\n\
+                     proxy.upstream = \"app\"\nrewrite = \"{rewrite}\"\n\
+                     [upstreams.app]\nservers = [{{ address = \"{}\" }}]\n",
+                    origin.address
+                ),
+            );
+            // Several on a connection, since the first might take another way.
+            let mut client = Client::connect(&gateway.address);
+            for _ in 0..3 {
+                let reply = ask(&mut client, "GET", asked, "");
+                assert_eq!(reply.status, if expected.is_empty() { 400 } else { 200 }, "{asked}");
+            }
+            let seen = origin.seen();
+            let lines = seen.iter().map(|seen| seen.line().split(' ').nth(1).unwrap());
+            let expected = if expected.is_empty() { vec![] } else { vec![expected; 3] };
+            assert_eq!(lines.collect::<Vec<_>>(), expected, "{backend:?} {rewrite} {asked}");
+        }
+    }
+}

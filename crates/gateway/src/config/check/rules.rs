@@ -21,6 +21,7 @@ use crate::config::rules::{
 };
 use crate::htpasswd;
 use crate::password::PasswordHash;
+use crate::rewrite::Rewrite;
 
 /// The name of a protected area, if the configuration does not say.
 const REALM: &str = "Restricted";
@@ -63,6 +64,7 @@ pub(super) fn take(route: &mut raw::Route) -> RawRules {
             basic_auth: route.basic_auth.take(),
         },
         body_bytes: route.body_bytes.take().map(|size| size.0),
+        rewrite: route.rewrite.take(),
     }
 }
 
@@ -72,6 +74,7 @@ pub(super) struct RawRules {
     errors: RawErrorPages,
     clients: ClientRules,
     body_bytes: Option<u64>,
+    rewrite: Option<Spanned<String>>,
 }
 
 impl Check<'_> {
@@ -80,6 +83,7 @@ impl Check<'_> {
         &mut self,
         raw: RawRules,
         action: Option<&Action>,
+        path: &str,
         users: Option<&Arc<BasicAuth>>,
     ) -> Rules {
         if let (Some(Action::Channel(_)), Some((kind, _))) = (action, raw.errors.first_key_value())
@@ -95,7 +99,25 @@ impl Check<'_> {
             rate,
             basic_auth,
             body_bytes: raw.body_bytes,
+            rewrite: raw.rewrite.map(|text| self.rewrite(text, path, action)),
         }
+    }
+
+    fn rewrite(&mut self, text: Spanned<String>, path: &str, action: Option<&Action>) -> String {
+        let place = text.span();
+        let conflict = match action {
+            Some(Action::Proxy(proxy)) if proxy.strip_path => {
+                Some("strip_path takes a part of the path off as well, expected rewrite alone")
+            }
+            Some(Action::Files(_) | Action::Proxy(_)) | None => None,
+            Some(_) => Some("a rewrite is for files and for servers, expected files or proxy"),
+        };
+        if let Some(what) = conflict {
+            self.wrong(place, what);
+        } else if let Err(what) = Rewrite::parse(text.get_ref(), path) {
+            self.wrong(place, what);
+        }
+        text.into_inner()
     }
 
     /// Checks the rules for clients. `users` are those of the host, for a route.

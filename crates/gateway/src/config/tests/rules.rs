@@ -243,3 +243,45 @@ fn passwords_in_plain_text_are_warned_of() {
     );
     assert_eq!(Config::parse("x", &always).unwrap().warnings, [""; 0]);
 }
+
+#[test]
+fn rewrites_are_checked() {
+    let text = |routes: &str| {
+        format!("{BEFORE}{routes}[upstreams.app]\nservers = [{{ address = \"a:1\" }}]\n")
+    };
+    let right = text(
+        "[[hosts.routes]]\npath = \"/blog/{slug}\"\nfiles.root = \"a\"\nrewrite = \"/posts/{slug}.html\"\n\
+         [[hosts.routes]]\nproxy.upstream = \"app\"\nrewrite = \"/v2{path}?{query}\"\n",
+    );
+    let config = Config::parse("x", &right).unwrap_or_else(|error| panic!("{error}"));
+    let rewrites = config.hosts[0].routes.iter().map(|route| route.rules.rewrite.as_deref());
+    let expected = [Some("/posts/{slug}.html"), Some("/v2{path}?{query}")];
+    assert_eq!(rewrites.collect::<Vec<_>>(), expected);
+    let wrong = text(
+        "[[hosts.routes]]\npath = \"/a/{x}\"\nfiles.root = \"a\"\n\
+         [[hosts.routes]]\npath = \"/b\"\nfiles.root = \"a\"\nrewrite = \"b\"\n\
+         [[hosts.routes]]\npath = \"/c\"\nredirect.to = \"/x\"\nrewrite = \"/b\"\n\
+         [[hosts.routes]]\npath = \"/d\"\nchannel = {}\nrewrite = \"/b\"\n\
+         [[hosts.routes]]\npath = \"/e\"\nproxy = { upstream = \"app\", strip_path = true }\nrewrite = \"/b\"\n\
+         [[hosts.routes]]\npath = \"/f/{x}\"\nproxy.upstream = \"app\"\nrewrite = \"/b/{y}\"\n\
+         [[hosts.routes]]\npath = \"/g/{x\"\nproxy.upstream = \"app\"\nrewrite = \"/b/{path}\"\n\
+         [[hosts.routes]]\npath = \"/h\"\nfiles.root = \"a\"\nrewrite = [\"/b\"]\n",
+    );
+    let found = blamed(&wrong);
+    let expected = [
+        (5, "has parameters, expected them only for a channel, or with rewrite"),
+        (10, "\"b\" is no path"),
+        (14, "a rewrite is for files and for servers"),
+        (18, "a rewrite is for files and for servers"),
+        (22, "strip_path takes a part"),
+        (26, "{y} is no part of a request to this route, expected {path}, {below}, {query}, {x}"),
+        (28, "is no pattern"),
+        (34, "expected a string"),
+    ];
+    for (line, what) in expected {
+        let is_it = |(at, _, said): &&(usize, usize, String)| *at == line && said.contains(what);
+        assert!(found.iter().any(|one| is_it(&one)), "{line}: {what}\n{found:#?}");
+    }
+    // A pattern that is none is a mistake of the rewrite as well.
+    assert!(found.len() <= expected.len() + 1, "{found:#?}");
+}

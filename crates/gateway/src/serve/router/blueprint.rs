@@ -15,6 +15,7 @@ use crate::channel::{ChannelEngine, LocalRoute, Registry, Rights, SharedRights};
 use crate::config::{self, Config};
 use crate::files::{Embedded, Folder, Site};
 use crate::redirect::Destination;
+use crate::rewrite::Rewrite;
 use crate::rules::HostRules;
 use crate::serve::https::HttpsRule;
 use crate::serve::route_table::{Route, RouteTable};
@@ -147,7 +148,10 @@ impl Blueprint {
                         Handler::Proxy(Rc::new(forwarder))
                     }
                 };
-                let handler = Target { handler, rules: rules.clone(), durations };
+                // The check of the configuration has done the same.
+                let rewrite = route.rules.rewrite.as_deref();
+                let rewrite = rewrite.and_then(|text| Rewrite::parse(text, &route.path).ok());
+                let handler = Target { handler, rules: rules.clone(), rewrite, durations };
                 routes.push(Route { path: route.path.clone(), handler });
             }
             let names_hub = host.routes.iter().any(|route| match &route.action {

@@ -4,7 +4,9 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use http::{Request, StatusCode};
+use http::request::Parts;
+use http::uri::PathAndQuery;
+use http::{Request, StatusCode, Uri};
 use hyper::body::Incoming;
 
 use super::{Reply, Routes};
@@ -14,6 +16,7 @@ use crate::exchange::Exchange;
 use crate::files::{Embedded, Site};
 use crate::peer::Peer;
 use crate::redirect::Destination;
+use crate::rewrite::Rewrite;
 use crate::rules::{Admission, RouteRules};
 use crate::serve::https;
 use crate::serve::route_table::{Route, RouteTable};
@@ -34,6 +37,8 @@ pub(super) enum Handler {
 pub(super) struct Target {
     pub(super) handler: Handler,
     pub(super) rules: Option<Arc<RouteRules>>,
+    /// The path and query in place of those of its requests.
+    pub(super) rewrite: Option<Rewrite>,
     /// The durations of its requests on this engine.
     pub(super) durations: Arc<RequestDurations>,
 }
@@ -116,6 +121,13 @@ fn respond_by<B>(
         (request, exchange)
     };
     let below = route.path.trim_end_matches('/').len();
+    let target = match &route.handler.rewrite {
+        None => None,
+        Some(rewrite) => match rewrite.of(request.uri()) {
+            Some(target) => Some(target),
+            None => return StatusCode::BAD_REQUEST.into(),
+        },
+    };
     match &route.handler.handler {
         Handler::Redirect(to, status) => https::redirect(to, *status, &request),
         Handler::Channels(channels) => {
@@ -125,13 +137,13 @@ fn respond_by<B>(
         }
         Handler::Files(site) => {
             let (head, _) = request.into_parts();
-            if let Some(response) = site.answer_now(&head, &head.uri.path()[below..]) {
+            if let Some(response) = site.answer_now(&head, path_of(&head, target.as_ref(), below)) {
                 return Reply::Now(response);
             }
             let site = site.clone();
-            Reply::Later(Box::pin(
-                async move { site.answer(&head, &head.uri.path()[below..]).await },
-            ))
+            Reply::Later(Box::pin(async move {
+                site.answer(&head, path_of(&head, target.as_ref(), below)).await
+            }))
         }
         Handler::Demo(demo) => {
             let ((head, _), demo) = (request.into_parts(), demo.clone());
@@ -140,7 +152,15 @@ fn respond_by<B>(
             ))
         }
         Handler::Proxy(forwarder) => {
-            let (request, exchange) = prepare(request);
+            let (mut request, exchange) = prepare(request);
+            if let Some(target) = target {
+                let mut parts = std::mem::take(request.uri_mut()).into_parts();
+                parts.path_and_query = Some(target);
+                match Uri::from_parts(parts) {
+                    Ok(uri) => *request.uri_mut() = uri,
+                    Err(_) => return StatusCode::BAD_REQUEST.into(),
+                }
+            }
             let compression = forwarder.compresses.then(|| Compression::of(&request));
             let reply = forwarder.clone().answer(request, exchange);
             let reply = reply.map_or_else(Reply::from, Reply::Later);
@@ -150,6 +170,11 @@ fn respond_by<B>(
             }
         }
     }
+}
+
+/// Returns the path of a request below the folder of its route, whose own path has so many bytes.
+fn path_of<'a>(head: &'a Parts, target: Option<&'a PathAndQuery>, below: usize) -> &'a str {
+    target.map_or_else(|| &head.uri.path()[below..], PathAndQuery::path)
 }
 
 /// Returns the route of a path, if it has channels, of which a hub of Mercure has none, and admits a
