@@ -109,7 +109,8 @@ pub(super) mod tests {
         state
     }
 
-    /// Compares the screen with the one that is stored next to this file.
+    /// Compares the screen with the one that is stored next to this file. `SUPERPOLL_SCREENS` in the
+    /// environment stores it anew.
     fn is_as_kept(lines: &[String], name: &str) {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/top/screens");
         let path = format!("{folder}/{name}");
