@@ -109,6 +109,60 @@ fn compressed_text_is_the_same_text() {
 }
 
 #[test]
+fn text_of_a_server_is_compressed_over_each_protocol() {
+    if tool("curl").is_none() {
+        return;
+    }
+    let site = Site::new();
+    site.certificate();
+    let text: String =
+        (0..60_000_u32).map(|number| format!("{} ", number * number % 7919)).collect();
+    site.write("www/long.txt", &text);
+    let config = "
+        [[listeners]]
+        address = \"127.0.0.1:0\"
+        tls = { certificate = \"cert.pem\", key = \"cert.key\" }
+        [[listeners]]
+        address = \"unix:origin\"
+        [[hosts]]
+        names = [\"localhost\"]
+        [[hosts.routes]]
+        path = \"/app\"
+        rewrite = \"{below}\"
+        proxy = { upstream = \"app\", host = \"origin\", compress = true }
+        [[hosts]]
+        names = [\"origin\"]
+        [[hosts.routes]]
+        files = { root = \"www\", compress = false }
+        [upstreams.app]
+        servers = [{ address = \"unix:origin\" }]";
+    let server = Server::configured(&site.write("compress.toml", config), 2);
+    let url = format!("https://localhost:{}/app/long.txt", server.at(0).port());
+    let known = curl(&["--version"]).unwrap();
+    let pem = site.path("cert.pem");
+    for (encoding, library) in [("gzip", "zlib"), ("br", "brotli"), ("zstd", "zstd")] {
+        if !known.contains(library) {
+            println!("skipped: this curl has no {library}");
+            continue;
+        }
+        let versions: [&[&str]; 3] = [&["--http1.0", "--no-alpn"], &["--http1.1"], &["--http2"]];
+        for version in versions {
+            let asked = format!("Accept-Encoding: {encoding}");
+            let ways = ["--cacert", pem.to_str().unwrap(), "--compressed", "-H", &asked];
+            let told = ["-w", "%{size_download} %header{content-encoding} %header{etag}", &url];
+            let received = curl(&[version, &ways, &told].concat()).unwrap();
+            let rest = received.strip_prefix(&text).expect("another text");
+            let told: Vec<&str> = rest.split(' ').collect();
+            let size: usize = told[0].parse().unwrap();
+            assert!(size < text.len() * 2 / 3, "{encoding} {version:?}: {size} bytes");
+            assert_eq!(told[1], encoding, "{version:?}");
+            assert!(told[2].starts_with("W/\""), "{encoding} {version:?}: {rest}");
+        }
+    }
+    server.finish();
+}
+
+#[test]
 fn a_large_file_arrives_as_it_is_however_it_is_asked_for() {
     if tool("curl").is_none() {
         return;

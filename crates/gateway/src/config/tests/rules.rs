@@ -14,6 +14,18 @@ fn names(names: &[&'static str]) -> Vec<HeaderName> {
     names.iter().map(|name| HeaderName::from_static(name)).collect()
 }
 
+/// Checks that each of these mistakes, by its line, is among those that were found.
+fn check_all(found: &[(usize, usize, String)], expected: &[(usize, &str)]) {
+    for (line, what) in expected {
+        let is_it = |(at, _, said): &&(usize, usize, String)| at == line && said.contains(what);
+        let said = found.iter().find(is_it);
+        assert!(
+            said.is_some_and(|(.., said)| said.contains("expected")),
+            "{line}: {what}\n{found:#?}"
+        );
+    }
+}
+
 #[test]
 fn rules_are_read() {
     let text = format!(
@@ -97,14 +109,7 @@ fn mistakes_in_rules_have_their_places() {
         (20, "there are no users"),
         (23, "\"host\" has a key of its own"),
     ];
-    for (line, what) in expected {
-        let is_it = |(at, _, said): &&(usize, usize, String)| *at == line && said.contains(what);
-        let said = found.iter().find(is_it);
-        assert!(
-            said.is_some_and(|(.., said)| said.contains("expected")),
-            "{line}: {what}\n{found:#?}"
-        );
-    }
+    check_all(&found, &expected);
     assert_eq!(found.len(), expected.len(), "{found:#?}");
     assert!(!format!("{found:?}").contains("secret"));
 }
@@ -192,14 +197,7 @@ fn mistakes_in_rules_for_clients_have_their_places() {
         (26, "unknown key `per`"),
         (30, "\"1/s burst 0\" is no rate"),
     ];
-    for (line, what) in expected {
-        let is_it = |(at, _, said): &&(usize, usize, String)| *at == line && said.contains(what);
-        let said = found.iter().find(is_it);
-        assert!(
-            said.is_some_and(|(.., said)| said.contains("expected")),
-            "{line}: {what}\n{found:#?}"
-        );
-    }
+    check_all(&found, &expected);
     assert_eq!(found.len(), expected.len(), "{found:#?}");
 }
 
@@ -278,10 +276,7 @@ fn rewrites_are_checked() {
         (28, "is no pattern"),
         (34, "expected a string"),
     ];
-    for (line, what) in expected {
-        let is_it = |(at, _, said): &&(usize, usize, String)| *at == line && said.contains(what);
-        assert!(found.iter().any(|one| is_it(&one)), "{line}: {what}\n{found:#?}");
-    }
+    check_all(&found, &expected);
     // A pattern that is none is a mistake of the rewrite as well.
     assert!(found.len() <= expected.len() + 1, "{found:#?}");
 }
