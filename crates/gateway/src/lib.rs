@@ -50,6 +50,7 @@ pub mod config;
 mod connection_limits;
 mod cors;
 mod descriptors;
+mod dns;
 mod encoding;
 mod exchange;
 mod file_region;

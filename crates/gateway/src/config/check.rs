@@ -18,6 +18,7 @@ use std::sync::Arc;
 use toml::Spanned;
 use toml::de::DeTable;
 
+use super::dns::{Dns, ServerAddress};
 use super::logs::Log;
 use super::model::{
     Action, Config, Keeper, KeeperKind, Listener, Process, Proxy, Redirect, Relay, Route, Server,
@@ -526,8 +527,13 @@ impl<'a> Check<'a> {
                 continue;
             };
             let place = address.span();
-            let address = self.address(place.clone(), address.into_inner().0);
-            if matches!(address, Address::Tcp { port: 0, .. }) {
+            let address = match address.into_inner().0 {
+                ServerAddress::Address(address) => {
+                    ServerAddress::Address(self.address(place.clone(), address))
+                }
+                service @ ServerAddress::Service(_) => service,
+            };
+            if matches!(address, ServerAddress::Address(Address::Tcp { port: 0, .. })) {
                 self.wrong(place.clone(), "nothing connects to port 0, expected 1 to 65535");
             }
             if !addresses.insert(address.to_string()) {
@@ -536,6 +542,7 @@ impl<'a> Check<'a> {
             }
             servers.push(Server { address, weight: weight.unwrap_or(NonZeroU32::MIN) });
         }
+        let dns = self.dns(upstream.dns, &servers);
         let tls = upstream.tls.and_then(|tls| self.upstream_tls(tls, &servers));
         if let Some(health) = &upstream.health {
             self.path(health.span(), &health.get_ref().path);
@@ -548,7 +555,24 @@ impl<'a> Check<'a> {
             keep_alive: upstream.keep_alive.unwrap_or(32),
             h2: upstream.h2,
             tls,
+            dns,
         }
+    }
+
+    fn dns(&mut self, dns: Option<Spanned<Dns>>, servers: &[Server]) -> Dns {
+        let Some(dns) = dns else { return Dns::default() };
+        let (place, dns) = (dns.span(), dns.into_inner());
+        if dns.min_ttl > dns.max_ttl {
+            let [least, most] = [dns.min_ttl, dns.max_ttl].map(humantime::format_duration);
+            let what = format!("min_ttl is {least} and max_ttl {most}");
+            let place = self.within(&place, &["min_ttl"]);
+            self.wrong(place, format!("{what}, expected min_ttl to be at most max_ttl"));
+        }
+        if !servers.is_empty() && !servers.iter().any(|server| server.address.is_looked_up()) {
+            let what = "no server of this upstream has a name that is looked up";
+            self.warn(place, format!("{what}, so dns has no effect"));
+        }
+        dns
     }
 
     /// Checks a path with parameters, next to the others of its host.

@@ -14,6 +14,7 @@ mod acme;
 mod broker;
 mod check;
 mod disk;
+mod dns;
 mod encryption;
 mod include;
 mod logs;
@@ -47,6 +48,7 @@ use toml::de::{DeTable, DeValue};
 pub use self::acme::{Acme, Automatic, ChallengeKind, ExternalAccount, Internal, is_local};
 pub use self::broker::Broker;
 use self::check::{Check, LocatedMistake};
+pub use self::dns::{Dns, Family, ServerAddress};
 pub use self::encryption::{CertificateFiles, ClientCertificates, Https, Tls, TlsVersion};
 pub use self::logs::{AccessLog, Log, LogFormat, MessageFormat, Metrics};
 pub use self::model::{

@@ -11,6 +11,7 @@ use superpoll::backend::{Profile, Tuning};
 use superpoll_rt::BackendKind;
 
 use super::broker::Broker;
+use super::dns::{Dns, ServerAddress};
 use super::encryption::{Https, Tls};
 use super::logs::{AccessLog, Log, Metrics};
 use super::origins::Origins;
@@ -460,6 +461,8 @@ pub struct Upstream {
     pub h2: bool,
     /// How connections are encrypted. Default: they are not.
     pub tls: Option<UpstreamTls>,
+    /// How names of servers are looked up.
+    pub dns: Dns,
 }
 
 /// The identity that servers have to prove.
@@ -474,8 +477,8 @@ pub struct UpstreamTls {
 /// A server of an upstream.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Server {
-    /// The address of the server.
-    pub address: Address,
+    /// The address of the server, or the name of a service.
+    pub address: ServerAddress,
     /// The server's share, as a multiple of the share of a server of weight 1. Default: 1.
     pub weight: NonZeroU32,
 }

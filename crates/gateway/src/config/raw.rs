@@ -15,12 +15,15 @@ use toml::Spanned;
 
 use super::acme::{ChallengeKind, ExternalAccount};
 use super::broker::RawBroker;
+use super::dns::Dns;
 use super::encryption::TlsVersion;
 use super::logs::{AccessLog, Log, Metrics};
 use super::mercure::Mercure;
 use super::model::{Balance, Channel, Files, Health, Limits, Process, Timeouts};
 use super::raw_rules::{Headers, Login, RawErrorPages, RequestRate};
-use super::scalar::{self, AddressText, HstsText, ModeText, ProxyProtocol, SizeText};
+use super::scalar::{
+    self, AddressText, HstsText, ModeText, ProxyProtocol, ServerAddressText, SizeText,
+};
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -222,6 +225,7 @@ pub(super) struct Upstream {
     pub(super) keep_alive: Option<usize>,
     pub(super) h2: bool,
     pub(super) tls: Option<Spanned<UpstreamTls>>,
+    pub(super) dns: Option<Spanned<Dns>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -234,6 +238,6 @@ pub(super) struct UpstreamTls {
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Server {
-    pub(super) address: Option<Spanned<AddressText>>,
+    pub(super) address: Option<Spanned<ServerAddressText>>,
     pub(super) weight: Option<NonZeroU32>,
 }

@@ -139,10 +139,13 @@ impl Server {
     /// Returns the groups of servers: existing ones, where nothing has changed, and new ones.
     fn groups(&self, config: &Config) -> Result<BTreeMap<String, Arc<Group>>, Error> {
         let groups = config.upstreams.iter().map(|(name, upstream)| {
-            let known = self.groups.get(name).filter(|group| group.config() == upstream);
-            let group = match known {
+            let before = self.groups.get(name);
+            let group = match before.filter(|group| group.config() == upstream) {
                 Some(group) => group.clone(),
-                None => Group::new(name, upstream, self.report.clone()).map_err(failed)?,
+                None => {
+                    let before = before.map(|group| &**group);
+                    Group::new(name, upstream, before, self.report.clone()).map_err(failed)?
+                }
             };
             Ok((name.clone(), group))
         });

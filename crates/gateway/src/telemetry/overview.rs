@@ -19,7 +19,7 @@ use super::durations::{BOUNDS, RequestCounts, RouteDurations};
 use super::process::ProcessState;
 use super::reload::ReloadState;
 use super::traffic::{ChannelSurvey, Processes, Traffic};
-use super::upstreams::ServerState;
+use super::upstreams::UpstreamStates;
 use crate::acme::RenewalCounters;
 use crate::certificates::CertificateStatus;
 use crate::channel::{Registry, RouteState};
@@ -125,7 +125,7 @@ pub(super) struct Counts {
     /// Attempts to get a certificate, by outcome.
     pub(super) renewals: [(Cow<'static, str>, u64); 2],
     pub(super) channels: Vec<RouteState>,
-    pub(super) upstreams: Vec<ServerState>,
+    pub(super) upstreams: UpstreamStates,
     pub(super) requests: Vec<RouteDurations>,
     pub(super) broker: Option<BrokerState>,
     pub(super) processes: Vec<ProcessState>,
@@ -162,7 +162,7 @@ impl Counts {
             *count += more;
         }
         self.channels.extend(other.channels);
-        self.upstreams.extend(other.upstreams);
+        self.upstreams.add(other.upstreams);
         self.requests.extend(other.requests);
         self.processes.extend(other.processes);
         self.reload.add(other.reload);
@@ -363,7 +363,7 @@ impl Overview {
         let mut traffic = Traffic {
             bounds_ns: BOUNDS.to_vec(),
             routes: lock(&self.requests).traffic(),
-            servers: ServerState::traffic(&upstreams),
+            servers: UpstreamStates::traffic(&upstreams),
             channels: self.channel_survey.take(&channels),
             ..Traffic::default()
         };
@@ -438,7 +438,7 @@ impl Overview {
             engines,
             renewals: self.renewals.by_result().map(|(name, count)| (name.into(), count)),
             channels: channels.states(process),
-            upstreams: ServerState::all(&lock(&self.upstreams), process),
+            upstreams: UpstreamStates::all(&lock(&self.upstreams), process),
             requests: lock(&self.requests).states(process),
             broker: BrokerState::of(channels.brokers()),
             processes: vec![ProcessState::of_this(process, started_seconds)],

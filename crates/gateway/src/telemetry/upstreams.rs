@@ -15,11 +15,13 @@ use crate::upstream::Group;
 
 /// A server of an upstream at one moment.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct ServerState {
+struct ServerState {
     /// The place of the process that says so among the workers, if there are several.
     process: Option<u32>,
     upstream: String,
     server: String,
+    /// The address with the name that the server was found by.
+    name: Option<String>,
     is_up: bool,
     requests: u64,
     failures: u64,
@@ -30,27 +32,46 @@ pub(super) struct ServerState {
     durations: HistogramState,
 }
 
-impl ServerState {
-    /// Returns the states of all servers.
-    pub(super) fn all(groups: &[Arc<Group>], process: Option<u32>) -> Vec<ServerState> {
-        let of = |group: &Arc<Group>| {
-            let servers = group.members().iter().enumerate();
-            let states = servers.map(|(index, server)| ServerState {
+/// A name of servers at one moment.
+#[derive(Debug, Serialize, Deserialize)]
+struct NameState {
+    process: Option<u32>,
+    upstream: String,
+    name: String,
+    lookups: u64,
+    failures: u64,
+    addresses: u64,
+}
+
+/// The upstreams at one moment.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct UpstreamStates {
+    servers: Vec<ServerState>,
+    names: Vec<NameState>,
+}
+
+impl UpstreamStates {
+    /// Returns the states of all servers and their names.
+    pub(super) fn all(groups: &[Arc<Group>], process: Option<u32>) -> UpstreamStates {
+        let names = |group: &Arc<Group>| {
+            let states = group.names().iter().map(|named| NameState {
                 process,
                 upstream: group.name().to_owned(),
-                server: server.address.to_string(),
-                is_up: group.is_up(index),
-                requests: server.requests.load(Ordering::Relaxed),
-                failures: server.failures.load(Ordering::Relaxed),
-                active: server.active.load(Ordering::Relaxed),
-                retries: server.retries.load(Ordering::Relaxed),
-                dials: server.dials.load(Ordering::Relaxed),
-                idle: server.idle.load(Ordering::Relaxed),
-                durations: server.durations.state(),
+                name: named.text.clone(),
+                lookups: named.lookups.load(Ordering::Relaxed),
+                failures: named.failures.load(Ordering::Relaxed),
+                addresses: named.servers.load(Ordering::Relaxed),
             });
             states.collect::<Vec<_>>()
         };
-        groups.iter().flat_map(of).collect()
+        let names = groups.iter().flat_map(names).collect();
+        UpstreamStates { servers: ServerState::all(groups, process), names }
+    }
+
+    /// Adds the upstreams of another process of the server.
+    pub(super) fn add(&mut self, other: UpstreamStates) {
+        self.servers.extend(other.servers);
+        self.names.extend(other.names);
     }
 
     /// Returns the requests of all servers so far.
@@ -74,10 +95,36 @@ impl ServerState {
         };
         ServerState::all(groups, None).into_iter().map(of).collect()
     }
+}
+
+impl ServerState {
+    /// Returns the states of all servers.
+    fn all(groups: &[Arc<Group>], process: Option<u32>) -> Vec<ServerState> {
+        let of = |group: &Arc<Group>| {
+            let servers = group.members();
+            let states = servers.iter().map(|server| ServerState {
+                process,
+                upstream: group.name().to_owned(),
+                server: server.address.to_string(),
+                name: server.origin.as_ref().map(ToString::to_string),
+                is_up: group.is_up(server),
+                requests: server.requests.load(Ordering::Relaxed),
+                failures: server.failures.load(Ordering::Relaxed),
+                active: server.active.load(Ordering::Relaxed),
+                retries: server.retries.load(Ordering::Relaxed),
+                dials: server.dials.load(Ordering::Relaxed),
+                idle: server.idle.load(Ordering::Relaxed),
+                durations: server.durations.state(),
+            });
+            states.collect::<Vec<_>>()
+        };
+        groups.iter().flat_map(of).collect()
+    }
 
     fn labels(&self) -> Vec<(&'static str, String)> {
         let own = [("upstream", self.upstream.clone()), ("server", self.server.clone())];
-        own.into_iter().chain(process_label(self.process)).collect()
+        let name = self.name.clone().map(|name| ("name", name));
+        own.into_iter().chain(name).chain(process_label(self.process)).collect()
     }
 }
 
@@ -118,8 +165,47 @@ const GAUGES: [Gauge; 3] = [
     }),
 ];
 
+/// A family of names: a counter or a gauge.
+type OfName = (&'static str, &'static str, MetricType, fn(&NameState) -> u64);
+
+const OF_NAMES: [OfName; 3] = [
+    ("upstream_lookups", "Look-ups of a name of servers", MetricType::Counter, |name| name.lookups),
+    (
+        "upstream_lookup_failures",
+        "Look-ups of a name of servers that no resolver has answered",
+        MetricType::Counter,
+        |name| name.failures,
+    ),
+    ("upstream_addresses", "Servers that are known by a name", MetricType::Gauge, |name| {
+        name.addresses
+    }),
+];
+
+fn write_names(names: &[NameState], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    if names.is_empty() {
+        return Ok(());
+    }
+    for (family, help, kind, of) in OF_NAMES {
+        let mut family = encoder.encode_descriptor(family, help, None, kind)?;
+        for state in names {
+            let own = [("upstream", state.upstream.clone()), ("name", state.name.clone())];
+            let labels: Vec<_> = own.into_iter().chain(process_label(state.process)).collect();
+            let mut family = family.encode_family(&labels)?;
+            match kind {
+                MetricType::Counter => {
+                    family.encode_counter::<NoLabelSet, _, u64>(&of(state), None)?
+                }
+                _ => family.encode_gauge(&(of(state) as i64))?,
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Writes the families, if there are upstreams.
-pub(super) fn write(servers: &[ServerState], encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+pub(super) fn write(states: &UpstreamStates, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    write_names(&states.names, encoder)?;
+    let servers = &states.servers;
     if servers.is_empty() {
         return Ok(());
     }

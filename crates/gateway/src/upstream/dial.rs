@@ -1,5 +1,6 @@
-//! Opening a connection to a server: its name is looked up, its addresses are tried in turn, then
-//! come the header of the PROXY protocol and TLS.
+//! Opening a connection to a server: its addresses are tried in turn, then come the header of the
+//! PROXY protocol and TLS. A name of a server has become addresses before (`names`), except for
+//! names of this machine, as `localhost`.
 
 use std::future::poll_fn;
 use std::io;
@@ -15,6 +16,7 @@ use superpoll_rt::net::{TcpStream, lookup_host};
 use superpoll_rt::time::timeout;
 
 use super::group::Group;
+use super::server::GroupServer;
 use crate::address::Address;
 use crate::proxy_protocol;
 use crate::transport::{Plain, Upstream};
@@ -32,12 +34,11 @@ pub(super) struct Dialled {
 /// Connects to a server. Each address has `limit` to answer, and so has the server for TLS.
 pub(super) async fn dial(
     group: &Group,
-    index: usize,
+    server: &GroupServer,
     addresses: ClientAddresses,
     limit: Duration,
 ) -> io::Result<Dialled> {
-    let address = &group.members()[index].address;
-    let mut plain = connect(address, limit).await?;
+    let mut plain = connect(&server.address, limit).await?;
     let config = group.config();
     if let Some(version) = config.proxy_protocol {
         let (client, local) = addresses.unzip();
@@ -59,7 +60,7 @@ pub(super) async fn dial(
     };
     let name = match &tls.name {
         Some(name) => name.clone(),
-        None => server_name(address)?,
+        None => server_name(server.named_address())?,
     };
     let stream = within(limit, tls.connector.connect(name, plain)).await?;
     let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
@@ -68,7 +69,10 @@ pub(super) async fn dial(
 
 fn server_name(address: &Address) -> io::Result<ServerName<'static>> {
     let host = match address {
-        Address::Tcp { host, .. } => host.clone().unwrap_or_else(|| "localhost".to_owned()),
+        Address::Tcp { host, .. } => {
+            let host = host.as_deref().unwrap_or("localhost");
+            host.strip_suffix('.').unwrap_or(host).to_owned()
+        }
         Address::Unix(path) => path.display().to_string(),
     };
     ServerName::try_from(host).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))

@@ -25,6 +25,7 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderValue, Method, Request, Response, StatusCode, Uri, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
+use superpoll_rt::time::timeout;
 
 use super::dial::{ClientAddresses, Dialled, dial};
 use super::fault::{Fault, Outcome};
@@ -35,7 +36,7 @@ use super::http2::Http2Connection;
 use super::incoming::Relayed;
 use super::lane::Changes;
 use super::outgoing::Outgoing;
-use super::pool::{Lease, Pool};
+use super::pool::{Lease, Pool, PooledServer};
 use super::retry_copy::RetryCopy;
 use super::{strict, tunnel};
 use crate::address::Address;
@@ -290,7 +291,14 @@ impl Forwarder {
         context: &RequestContext,
     ) -> Result<(Response<Incoming>, Lease), Response<Body>> {
         let (group, client) = (&self.pool.group, context.client);
-        let Some(mut index) = self.pool.choose(client, &[]) else {
+        let mut chosen = self.pool.choose(client, &[]);
+        if chosen.is_none() && group.is_being_looked_up() {
+            // Rare cases are kept out of the future that each request has.
+            let has_servers = timeout(self.connect, group.has_servers());
+            let _ = Box::pin(has_servers).await;
+            chosen = self.pool.choose(client, &[]);
+        }
+        let Some(mut server) = chosen else {
             group.turned_away(&self.route);
             let mut response = reply::status(StatusCode::SERVICE_UNAVAILABLE);
             let seconds = group.retry_after().as_secs_f64().ceil() as u64;
@@ -301,13 +309,13 @@ impl Forwarder {
         let mut left = self.retries;
         let mut must_dial = false;
         loop {
-            let may_need = (left > 0 && group.members().len() > 1) || self.pool.has_idle(index);
+            let may_need = (left > 0 && self.pool.has_several()) || server.has_idle();
             let spare = match context.repeats && may_need {
                 true => request.as_ref().and_then(RetryCopy::of),
                 false => None,
             };
             let report = request.as_ref().and_then(|request| request.body().report());
-            let failed = match self.attempt(index, request, context.addresses, must_dial).await {
+            let failed = match self.attempt(&server, request, context.addresses, must_dial).await {
                 Ok(answered) => {
                     answered.1.answered();
                     return Ok(answered);
@@ -326,19 +334,19 @@ impl Forwarder {
                 continue;
             }
             if !was_idle {
-                group.failed(index);
-                tried.push(index);
+                group.failed(&server);
+                tried.push(server.id);
             }
             let other = match may_go_on && left > 0 && !was_idle {
                 true => self.pool.choose(client, &tried),
                 false => None,
             };
             let (Some(next), Some(other)) = (next, other) else {
-                group.report_failure(index, &self.route, &fault, Outcome::Answered(status));
+                group.report_failure(&server, &self.route, &fault, Outcome::Answered(status));
                 return Err(reply::status(status));
             };
-            group.report_failure(index, &self.route, &fault, Outcome::Retried);
-            (*request, index, must_dial) = (Some(next), other, false);
+            group.report_failure(&server, &self.route, &fault, Outcome::Retried);
+            (*request, server, must_dial) = (Some(next), other, false);
             left -= 1;
         }
     }
@@ -346,17 +354,17 @@ impl Forwarder {
     /// Sends a request to a server, on an idle connection or on a new one.
     async fn attempt(
         &self,
-        index: usize,
+        server: &Rc<PooledServer>,
         request: &mut Option<Request<Outgoing>>,
         addresses: ClientAddresses,
         must_dial: bool,
     ) -> Result<(Response<Incoming>, Lease), FailedAttempt> {
         let pool = &self.pool;
-        let mut lease = Lease::new(pool.clone(), index, addresses, self.route.clone());
+        let mut lease = Lease::new(pool.clone(), server.clone(), addresses, self.route.clone());
         if !must_dial {
-            while let Some(idle) = pool.take(index, addresses) {
+            while let Some(idle) = server.take(addresses) {
                 let Some(mut connection) = idle.with_hyper().await else { continue };
-                match self.send(&mut connection, request).await {
+                match self.send(&mut connection, request, server).await {
                     Ok(response) => {
                         lease.connection = Some(connection);
                         return Ok((response, lease));
@@ -377,8 +385,8 @@ impl Forwarder {
         request: &mut Option<Request<Outgoing>>,
         must_dial: bool,
     ) -> Result<(Response<Incoming>, Lease), FailedAttempt> {
-        let (pool, index, addresses) = (&self.pool, lease.index, lease.addresses);
-        if !must_dial && let Some(mut connection) = pool.shared(index, addresses) {
+        let (pool, server, addresses) = (&self.pool, lease.server.clone(), lease.addresses);
+        if !must_dial && let Some(mut connection) = server.shared(addresses) {
             if let Some(request) = request {
                 for_h2(request, pool.group.tls.is_some());
             }
@@ -389,7 +397,7 @@ impl Forwarder {
             }
         }
         let Dialled { stream, is_h2 } =
-            match dial(&pool.group, index, addresses, self.connect).await {
+            match dial(&pool.group, &server, addresses, self.connect).await {
                 Ok(dialled) => dialled,
                 Err(error) => return Err(FailedAttempt::unsent(error)),
             };
@@ -400,7 +408,7 @@ impl Forwarder {
             let Ok(mut connection) = opened else {
                 return Err(failed(SendFailure::Unsent));
             };
-            pool.share(index, addresses, &connection);
+            pool.share(&server, addresses, &connection);
             if let Some(request) = request {
                 for_h2(request, pool.group.tls.is_some());
             }
@@ -411,7 +419,8 @@ impl Forwarder {
             return Err(failed(SendFailure::Unsent));
         };
         let mut connection = Box::new(connection);
-        let response = self.send(&mut connection, request).await.map_err(failed)?;
+        let sent = self.send(&mut connection, request, &server).await;
+        let response = sent.map_err(failed)?;
         lease.connection = Some(connection);
         Ok((response, lease))
     }
@@ -420,9 +429,10 @@ impl Forwarder {
         &self,
         connection: &mut Http1Connection,
         request: &mut Option<Request<Outgoing>>,
+        server: &PooledServer,
     ) -> Result<Response<Incoming>, SendFailure> {
         if let Some(request) = request {
-            for_h1(request, &self.pool, self.host.as_ref());
+            for_h1(request, server, self.host.as_ref());
         }
         connection.send(request, self.response).await
     }
@@ -434,8 +444,8 @@ impl Forwarder {
 
     pub(super) fn refuse_for(&self, lease: &Lease, fault: Fault) -> Response<Body> {
         let (group, status) = (&lease.pool.group, StatusCode::BAD_GATEWAY);
-        group.failed(lease.index);
-        group.report_failure(lease.index, &self.route, &fault, Outcome::Answered(status));
+        group.failed(&lease.server);
+        group.report_failure(&lease.server, &self.route, &fault, Outcome::Answered(status));
         reply::status(status)
     }
 
@@ -533,7 +543,7 @@ pub(super) fn address_as_host(address: &Address) -> HeaderValue {
 }
 
 /// Gives a request the form of HTTP/1.1.
-fn for_h1(request: &mut Request<Outgoing>, pool: &Pool, host: Option<&HeaderValue>) {
+fn for_h1(request: &mut Request<Outgoing>, server: &PooledServer, host: Option<&HeaderValue>) {
     if let Some(authority) = request.uri().authority() {
         let said = HeaderValue::from_str(authority.as_str()).ok();
         if let Some(said) = host.cloned().or(said) {
@@ -546,7 +556,7 @@ fn for_h1(request: &mut Request<Outgoing>, pool: &Pool, host: Option<&HeaderValu
     *request.version_mut() = Version::HTTP_11;
     if !request.headers().contains_key(HOST) {
         // Requests of HTTP/1.0 may have no host.
-        let host = address_as_host(&pool.group.members()[0].address);
+        let host = address_as_host(server.named_address());
         request.headers_mut().insert(HOST, host);
     }
     let body = request.body();

@@ -15,10 +15,9 @@ use http::header::{HOST, USER_AGENT};
 use http::{HeaderValue, Request};
 use http_body::Body as _;
 use hyper::body::Incoming;
-use superpoll_rt::Handle;
 use superpoll_rt::time::{sleep, timeout};
 
-use super::balance::{hash, mix};
+use super::balance::mix;
 use super::dial::{Dialled, dial};
 use super::fault::Fault;
 use super::forwarder::{address_as_host, for_h2};
@@ -26,55 +25,48 @@ use super::group::Group;
 use super::http1::{Http1Connection, SendFailure};
 use super::http2::Http2Connection;
 use super::outgoing::Outgoing;
+use super::server::GroupServer;
 use crate::config::Health;
 
-/// Begins to check the servers of a group, if they have checks.
-///
-/// # Errors
-///
-/// The runtime has ended.
-pub(crate) fn watch(group: &Arc<Group>, handle: &Handle) -> superpoll_rt::Result<()> {
-    if group.config().health.is_none() {
-        return Ok(());
+/// Begins to check a server on this engine, if its group has checks.
+pub(super) fn begin(group: &Arc<Group>, server: &Arc<GroupServer>) {
+    if group.config().health.is_some() {
+        superpoll_rt::spawn(check(Arc::downgrade(group), server.clone())).detach();
     }
-    let engines = handle.engines().max(1) as u64;
-    let engine = usize::try_from(hash(group.name().as_bytes()) % engines).unwrap_or(0);
-    for index in 0..group.members().len() {
-        let group = Arc::downgrade(group);
-        handle.call_on(engine, move || superpoll_rt::spawn(check(group, index)).detach())?;
-    }
-    Ok(())
 }
 
-async fn check(group: Weak<Group>, index: usize) {
+async fn check(group: Weak<Group>, server: Arc<GroupServer>) {
     let mut number = 0;
     loop {
         let interval = {
             let Some(group) = group.upgrade().filter(|group| !group.has_ended()) else { return };
+            if server.is_gone() {
+                return;
+            }
             let Some(health) = &group.config().health else { return };
-            let asked = timeout(health.timeout, is_well(&group, index, health)).await;
-            group.checked(index, asked.unwrap_or_else(|_| Err("no answer in time".to_owned())));
+            let asked = timeout(health.timeout, is_well(&group, &server, health)).await;
+            group.checked(&server, asked.unwrap_or_else(|_| Err("no answer in time".to_owned())));
             health.interval
         };
         number += 1;
-        sleep(varied(interval, mix(number ^ (index as u64) << 32))).await;
+        sleep(varied(interval, mix(number ^ server.id << 32))).await;
     }
 }
 
 /// Returns the interval, changed by a tenth or less in either direction.
-fn varied(interval: Duration, by: u64) -> Duration {
+pub(super) fn varied(interval: Duration, by: u64) -> Duration {
     let share = (by >> 11) as f64 / (1_u64 << 53) as f64;
     interval.mul_f64(0.9 + 0.2 * share)
 }
 
-async fn is_well(group: &Group, index: usize, health: &Health) -> Result<(), String> {
+async fn is_well(group: &Group, server: &GroupServer, health: &Health) -> Result<(), String> {
     let mut request = Request::new(Outgoing::empty());
     *request.uri_mut() = health.path.parse().map_err(|error| format!("{error}"))?;
     let headers = request.headers_mut();
-    headers.insert(HOST, address_as_host(&group.members()[index].address));
+    headers.insert(HOST, address_as_host(server.named_address()));
     headers.insert(USER_AGENT, HeaderValue::from_static("superpoll-health"));
     let limit = health.timeout;
-    let dialled = dial(group, index, None, limit).await;
+    let dialled = dial(group, server, None, limit).await;
     let Dialled { stream, is_h2 } = dialled.map_err(|error| Fault::Connect(error).to_string())?;
     let broken = |error: Box<dyn Error + Send + Sync>| Fault::Broken(error).to_string();
     let describe = |error: hyper::Error| broken(error.into());

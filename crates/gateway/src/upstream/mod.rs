@@ -10,15 +10,18 @@
 //! | `forwarder` | a request's way to a server and back, with retries |
 //! | `retry_copy` | a copy of a request that may have to be sent again |
 //! | `strict`, `fields` | requests that are refused, and changes of heads on their way |
-//! | `group`, `balance`, `health` | the servers that are up, the choice among them, and their checks |
+//! | `group`, `server`, `outcomes` | the servers, their states, and the events that change those |
+//! | `balance`, `health` | the choice among servers that are up, and their checks |
+//! | `names` | servers that are found by names |
 //! | `fault` | reasons for which a request has failed |
-//! | `pool`, `dial` | connections: kept and new |
+//! | `pool`, `dial`, `client_tls` | connections: kept, new, and encrypted |
 //! | `http1`, `http2` | HTTP/1.1 without a task, HTTP/2 with one |
 //! | `lane` | regular requests and responses, past hyper |
 //! | `outgoing`, `incoming` | the bodies of requests and of responses |
 //! | `tunnel` | connections that have left HTTP: WebSocket |
 
 mod balance;
+mod client_tls;
 mod dial;
 mod fault;
 mod fields;
@@ -29,14 +32,18 @@ mod http1;
 mod http2;
 mod incoming;
 pub(crate) mod lane;
+mod names;
+mod outcomes;
 mod outgoing;
 mod pool;
 mod retry_copy;
+mod server;
 mod strict;
 mod tunnel;
 
+pub(crate) use client_tls::client_tls;
 pub(crate) use dial::connect;
 pub(crate) use forwarder::Forwarder;
-pub(crate) use group::client_tls;
-pub use group::{Group, GroupServer};
-pub(crate) use health::watch;
+pub use group::{Group, ServerList};
+pub(crate) use names::watch;
+pub use server::GroupServer;

@@ -8,6 +8,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io;
 use std::net::IpAddr;
+use std::ops::Deref;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,10 +19,11 @@ use superpoll_rt::time::sleep;
 
 use super::dial::ClientAddresses;
 use super::fault::{Fault, Outcome};
-use super::group::Group;
+use super::group::{Group, ServerList};
 use super::http1::Http1Connection;
 use super::http2::Http2Connection;
 use super::lane::RawConnection;
+use super::server::GroupServer;
 
 /// For how long an idle connection is kept: less than servers commonly do.
 const KEEP_ALIVE: Duration = Duration::from_secs(50);
@@ -97,21 +99,18 @@ struct IdleConnection {
 }
 
 /// Counts an idle connection as long as it is one.
-struct IdleCount {
-    group: Arc<Group>,
-    index: usize,
-}
+struct IdleCount(Arc<GroupServer>);
 
 impl IdleCount {
-    fn new(group: &Arc<Group>, index: usize) -> IdleCount {
-        group.members()[index].idle.fetch_add(1, Ordering::Relaxed);
-        IdleCount { group: group.clone(), index }
+    fn new(server: &Arc<GroupServer>) -> IdleCount {
+        server.idle.fetch_add(1, Ordering::Relaxed);
+        IdleCount(server.clone())
     }
 }
 
 impl Drop for IdleCount {
     fn drop(&mut self) {
-        self.group.members()[self.index].idle.fetch_sub(1, Ordering::Relaxed);
+        self.0.idle.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -129,54 +128,30 @@ struct ServerConnections {
     shared: Vec<SharedConnection>,
 }
 
-/// The connections of one engine to the servers of a group, and the turns of the servers there.
-pub(super) struct Pool {
-    pub group: Arc<Group>,
-    credit: RefCell<Vec<i64>>,
-    servers: Vec<RefCell<ServerConnections>>,
-    is_watched: Cell<bool>,
+/// A server, and the connections of one engine to it.
+pub(crate) struct PooledServer {
+    server: Arc<GroupServer>,
+    connections: RefCell<ServerConnections>,
 }
 
-thread_local! {
-    static POOLS: RefCell<Vec<Weak<Pool>>> = const { RefCell::new(Vec::new()) };
+impl Deref for PooledServer {
+    type Target = GroupServer;
+
+    fn deref(&self) -> &GroupServer {
+        &self.server
+    }
 }
 
-impl Pool {
-    /// Returns the pool of this engine for a group: all routes have the same.
-    pub(super) fn of(group: &Arc<Group>) -> Rc<Pool> {
-        POOLS.with(|pools| {
-            let mut pools = pools.borrow_mut();
-            pools.retain(|pool| pool.strong_count() > 0);
-            let mut known = pools.iter().filter_map(Weak::upgrade);
-            if let Some(pool) = known.find(|pool| Arc::ptr_eq(&pool.group, group)) {
-                return pool;
-            }
-            let count = group.members().len();
-            let pool = Rc::new(Pool {
-                group: group.clone(),
-                credit: RefCell::new(vec![0; count]),
-                servers: (0..count).map(|_| RefCell::default()).collect(),
-                is_watched: Cell::new(false),
-            });
-            pools.push(Rc::downgrade(&pool));
-            pool
-        })
-    }
-
-    /// Chooses a server for a client, but none among `tried`.
-    pub(super) fn choose(&self, client: Option<IpAddr>, tried: &[usize]) -> Option<usize> {
-        self.group.choose(&mut self.credit.borrow_mut(), client, tried)
-    }
-
-    /// Whether there is an idle connection to a server, as far as is known.
-    pub(super) fn has_idle(&self, index: usize) -> bool {
-        let server = self.servers[index].borrow();
-        !server.idle.is_empty() || !server.shared.is_empty()
+impl PooledServer {
+    /// Whether there is an idle connection to the server, as far as is known.
+    pub(super) fn has_idle(&self) -> bool {
+        let connections = self.connections.borrow();
+        !connections.idle.is_empty() || !connections.shared.is_empty()
     }
 
     /// Takes out the idle connection that was used last.
-    pub(super) fn take(&self, index: usize, addresses: ClientAddresses) -> Option<Idle> {
-        let idle = &mut self.servers[index].borrow_mut().idle;
+    pub(super) fn take(&self, addresses: ClientAddresses) -> Option<Idle> {
+        let idle = &mut self.connections.borrow_mut().idle;
         let last = idle.back()?;
         if last.addresses == addresses {
             return idle.pop_back().map(|idle| idle.connection);
@@ -187,14 +162,10 @@ impl Pool {
 
     /// Takes out the idle connection that was used last and tells no addresses of clients, without
     /// hyper. Those that turn out to be unusable are closed.
-    pub(super) fn take_raw(
-        &self,
-        index: usize,
-        cx: &mut Context<'_>,
-    ) -> Option<Box<RawConnection>> {
+    pub(super) fn take_raw(&self, cx: &mut Context<'_>) -> Option<Box<RawConnection>> {
         loop {
             let taken = {
-                let idle = &mut self.servers[index].borrow_mut().idle;
+                let idle = &mut self.connections.borrow_mut().idle;
                 let fits = |idle: &IdleConnection| {
                     idle.addresses.is_none() && idle.connection.may_lose_hyper()
                 };
@@ -208,22 +179,122 @@ impl Pool {
         }
     }
 
+    /// Returns a connection that requests share.
+    pub(super) fn shared(&self, addresses: ClientAddresses) -> Option<Http2Connection> {
+        let shared = &mut self.connections.borrow_mut().shared;
+        shared.retain(|shared| shared.connection.is_usable());
+        let found = shared.iter_mut().find(|shared| shared.addresses == addresses)?;
+        found.used = Instant::now();
+        Some(found.connection.clone())
+    }
+}
+
+/// The list of servers as an engine knows it, and the turns of the servers there.
+struct LocalServers {
+    list: Arc<ServerList>,
+    servers: Vec<Rc<PooledServer>>,
+    credit: Vec<i64>,
+}
+
+impl LocalServers {
+    /// Takes on a list. Servers that were in the list before keep their connections and their
+    /// credit; those that are not in it lose their idle connections.
+    fn new(list: Arc<ServerList>, before: Option<LocalServers>) -> LocalServers {
+        let (known, credits) =
+            before.map_or_else(Default::default, |before| (before.servers, before.credit));
+        let (mut servers, mut credit) = (Vec::new(), Vec::new());
+        for server in list.iter() {
+            let place = known.iter().position(|known| Arc::ptr_eq(&known.server, server));
+            servers.push(match place {
+                Some(place) => known[place].clone(),
+                None => {
+                    let connections = RefCell::default();
+                    Rc::new(PooledServer { server: server.clone(), connections })
+                }
+            });
+            credit.push(place.map_or(0, |place| credits[place]));
+        }
+        for gone in known.iter().filter(|known| known.server.is_gone()) {
+            drop(gone.connections.take());
+        }
+        LocalServers { list, servers, credit }
+    }
+}
+
+/// The connections of one engine to the servers of a group, and the turns of the servers there.
+pub(crate) struct Pool {
+    pub group: Arc<Group>,
+    local: RefCell<LocalServers>,
+    is_watched: Cell<bool>,
+}
+
+thread_local! {
+    static POOLS: RefCell<Vec<Weak<Pool>>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Pool {
+    /// Returns the pool of this engine for a group: all routes have the same.
+    pub(crate) fn of(group: &Arc<Group>) -> Rc<Pool> {
+        POOLS.with(|pools| {
+            let mut pools = pools.borrow_mut();
+            pools.retain(|pool| pool.strong_count() > 0);
+            let mut known = pools.iter().filter_map(Weak::upgrade);
+            if let Some(pool) = known.find(|pool| Arc::ptr_eq(&pool.group, group)) {
+                return pool;
+            }
+            let pool = Rc::new(Pool {
+                group: group.clone(),
+                local: RefCell::new(LocalServers::new(group.members(), None)),
+                is_watched: Cell::new(false),
+            });
+            pools.push(Rc::downgrade(&pool));
+            pool
+        })
+    }
+
+    /// Fetches the list of servers if there is another one.
+    fn refresh(&self) {
+        let mut local = self.local.borrow_mut();
+        if local.list.version != self.group.version() {
+            let none = LocalServers {
+                list: self.group.members(),
+                servers: Vec::new(),
+                credit: Vec::new(),
+            };
+            let before = std::mem::replace(&mut *local, none);
+            *local = LocalServers::new(local.list.clone(), Some(before));
+        }
+    }
+
+    /// Chooses a server for a client, but none of those whose numbers are in `tried`.
+    pub(crate) fn choose(&self, client: Option<IpAddr>, tried: &[u64]) -> Option<Rc<PooledServer>> {
+        self.refresh();
+        let LocalServers { list, servers, credit } = &mut *self.local.borrow_mut();
+        let index = self.group.choose(list, credit, client, tried)?;
+        servers.get(index).cloned()
+    }
+
+    /// Whether there is more than one server.
+    pub(super) fn has_several(&self) -> bool {
+        self.local.borrow().servers.len() > 1
+    }
+
     /// Keeps a connection for another request, if it can have one.
     pub(super) fn keep(
         self: &Rc<Pool>,
-        index: usize,
+        server: &PooledServer,
         addresses: ClientAddresses,
         mut connection: Idle,
     ) {
         let most = self.group.config().keep_alive;
-        if most == 0 || !connection.can_be_kept() {
+        if most == 0 || server.is_gone() || !connection.can_be_kept() {
             return;
         }
         let oldest;
         {
-            let idle = &mut self.servers[index].borrow_mut().idle;
+            let idle = &mut server.connections.borrow_mut().idle;
             oldest = (idle.len() >= most).then(|| idle.pop_front());
-            let counted = IdleCount::new(&self.group, index);
+            let counted = IdleCount::new(&server.server);
             let since = Instant::now();
             idle.push_back(IdleConnection { connection, addresses, since, _counted: counted });
         }
@@ -231,36 +302,24 @@ impl Pool {
         self.watch();
     }
 
-    /// Returns a connection that requests share.
-    pub(super) fn shared(
-        &self,
-        index: usize,
-        addresses: ClientAddresses,
-    ) -> Option<Http2Connection> {
-        let shared = &mut self.servers[index].borrow_mut().shared;
-        shared.retain(|shared| shared.connection.is_usable());
-        let found = shared.iter_mut().find(|shared| shared.addresses == addresses)?;
-        found.used = Instant::now();
-        Some(found.connection.clone())
-    }
-
     /// Makes requests share a connection, if there is no other for them.
     pub(super) fn share(
         self: &Rc<Pool>,
-        index: usize,
+        server: &PooledServer,
         addresses: ClientAddresses,
         connection: &Http2Connection,
     ) {
-        if self.group.config().keep_alive == 0 || self.shared(index, addresses).is_some() {
+        let is_kept = self.group.config().keep_alive > 0 && !server.is_gone();
+        if !is_kept || server.shared(addresses).is_some() {
             return;
         }
         let shared = SharedConnection {
             connection: connection.clone(),
             addresses,
             used: Instant::now(),
-            _counted: IdleCount::new(&self.group, index),
+            _counted: IdleCount::new(&server.server),
         };
-        self.servers[index].borrow_mut().shared.push(shared);
+        server.connections.borrow_mut().shared.push(shared);
         self.watch();
     }
 
@@ -284,9 +343,10 @@ impl Pool {
     /// Closes connections that were idle for too long or are closed at the other end; returns
     /// whether any connection is left.
     fn drop_expired(&self, now: Instant) -> bool {
+        self.refresh();
         let mut is_left = false;
-        for server in &self.servers {
-            let server = &mut server.borrow_mut();
+        for server in &self.local.borrow().servers {
+            let server = &mut server.connections.borrow_mut();
             server.idle.retain_mut(|idle| {
                 now.saturating_duration_since(idle.since) < KEEP_ALIVE
                     && idle.connection.is_reusable()
@@ -304,7 +364,7 @@ impl Pool {
 /// A request's hold on a server.
 pub(super) struct Lease {
     pub pool: Rc<Pool>,
-    pub index: usize,
+    pub server: Rc<PooledServer>,
     pub addresses: ClientAddresses,
     /// The route that forwarded the request.
     pub route: Rc<str>,
@@ -318,47 +378,45 @@ pub(super) struct Lease {
 impl Lease {
     pub(super) fn new(
         pool: Rc<Pool>,
-        index: usize,
+        server: Rc<PooledServer>,
         addresses: ClientAddresses,
         route: Rc<str>,
     ) -> Lease {
-        let member = &pool.group.members()[index];
-        member.requests.fetch_add(1, Ordering::Relaxed);
-        member.active.fetch_add(1, Ordering::Relaxed);
+        server.requests.fetch_add(1, Ordering::Relaxed);
+        server.active.fetch_add(1, Ordering::Relaxed);
         let since = Instant::now();
-        Lease { pool, index, addresses, route, connection: None, raw: None, since }
+        Lease { pool, server, addresses, route, connection: None, raw: None, since }
     }
 
     /// Notes that a connection was opened for the request.
     pub(super) fn dialled(&self) {
-        self.pool.group.members()[self.index].dials.fetch_add(1, Ordering::Relaxed);
+        self.server.dials.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Notes that the server has answered with the head of a response.
     pub(super) fn answered(&self) {
-        let group = &self.pool.group;
-        group.members()[self.index].durations.count(self.since.elapsed());
-        group.worked(self.index);
+        self.server.durations.count(self.since.elapsed());
+        self.pool.group.worked(&self.server);
     }
 
     /// Ends the hold: the response has broken off.
     pub(super) fn cut_off(self, error: io::Error) {
         let group = &self.pool.group;
-        group.failed(self.index);
-        group.report_failure(self.index, &self.route, &Fault::Body(error), Outcome::CutOff);
+        group.failed(&self.server);
+        group.report_failure(&self.server, &self.route, &Fault::Body(error), Outcome::CutOff);
     }
 
     /// Ends the hold: the response has come to its end.
     pub(super) fn end(mut self) {
         let connection = self.connection.take().map(Idle::Hyper);
         if let Some(connection) = connection.or(self.raw.take().map(Idle::Raw)) {
-            self.pool.keep(self.index, self.addresses, connection);
+            self.pool.keep(&self.server, self.addresses, connection);
         }
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        self.pool.group.members()[self.index].active.fetch_sub(1, Ordering::Relaxed);
+        self.server.active.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -120,7 +120,7 @@ impl Gateway {
     pub(crate) fn up(&self) -> Vec<bool> {
         self.call(|_, server| {
             let group = &server.upstreams()["app"];
-            (0..group.members().len()).map(|index| group.is_up(index)).collect()
+            group.members().iter().map(|server| group.is_up(server)).collect()
         })
     }
 

@@ -10,6 +10,8 @@ mod http2;
 mod lane;
 mod lane_bodies;
 mod metrics;
+mod names;
+mod nameserver;
 mod origin;
 mod proxy_rules;
 mod rates;

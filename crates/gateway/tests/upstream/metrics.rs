@@ -18,7 +18,8 @@ fn sample(text: &str, name: &str) -> Option<f64> {
     values.first().copied()
 }
 
-fn metrics(gateway: &Gateway) -> String {
+/// Returns all metrics of a gateway.
+pub(crate) fn metrics(gateway: &Gateway) -> String {
     let mut client = Client::connect(&gateway.address);
     client.send("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
     client.reply().text().to_owned()

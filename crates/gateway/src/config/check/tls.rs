@@ -10,6 +10,7 @@ use toml::Spanned;
 use super::Check;
 use crate::address::Address;
 use crate::certificates::{self, Certificate};
+use crate::config::dns::ServerAddress;
 use crate::config::encryption::{CertificateFiles, ClientCertificates, Tls};
 use crate::config::model::{Server, UpstreamTls};
 use crate::config::raw;
@@ -130,7 +131,10 @@ impl Check<'_> {
                 let what = format!("{:?} is no name of a server", name.get_ref());
                 self.wrong(name.span(), format!("{what}, expected one as \"example.org\""));
             }
-            None if servers.iter().any(|server| matches!(server.address, Address::Unix(_))) => {
+            None if servers.iter().any(|server| {
+                matches!(server.address, ServerAddress::Address(Address::Unix(_)))
+            }) =>
+            {
                 let what = "a server in the Unix domain has no name that a certificate could have";
                 self.missing(place.clone(), format!("{what}, expected server_name = NAME"));
             }

@@ -58,7 +58,8 @@ servers = [{ address = "unix:c.sock" }]
     assert_eq!(roots, [root.join("www"), PathBuf::from("/")]);
     assert_eq!(config.log.path, root.join("own"));
     assert_eq!(config.access_log.unwrap().path, root.join("log"));
-    assert_eq!(config.upstreams["app"].servers[0].address, Address::Unix(root.join("c.sock")));
+    let server = &config.upstreams["app"].servers[0];
+    assert_eq!(server.address, ServerAddress::Address(Address::Unix(root.join("c.sock"))));
     // Without a file they stay as they are, and need not exist.
     let config = Config::parse("x", text).unwrap();
     assert_eq!(config.listeners[0].tls.as_ref().unwrap().certificates[0].key, Path::new("a.key"));

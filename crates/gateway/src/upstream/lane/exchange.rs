@@ -207,10 +207,10 @@ impl Forwarder {
         timer: &mut LimitTimer,
     ) -> Passed {
         let (sent, group) = (way.0, &self.pool.group);
-        let Some(mut index) = self.pool.choose(address, &[]) else { return Passed::Undone };
+        let Some(mut server) = self.pool.choose(address, &[]) else { return Passed::Undone };
         let (mut tried, mut left, mut must_dial) = (Vec::new(), self.retries, false);
         loop {
-            let mut lease = Lease::new(self.pool.clone(), index, None, self.route.clone());
+            let mut lease = Lease::new(self.pool.clone(), server.clone(), None, self.route.clone());
             let mut out = WriteBuffer::new();
             let outcome = (&mut out.0, &mut *timer);
             let attempt = self.attempt_raw(&mut lease, must_dial, way, client, outcome).await;
@@ -240,19 +240,19 @@ impl Forwarder {
                     continue;
                 }
             } else {
-                group.failed(index);
-                tried.push(index);
+                group.failed(&server);
+                tried.push(server.id);
             }
             let other = match may_go_on && may_repeat && left > 0 {
                 true => self.pool.choose(address, &tried),
                 false => None,
             };
             let Some(other) = other else {
-                group.report_failure(index, &self.route, &fault, Outcome::Answered(status));
+                group.report_failure(&server, &self.route, &fault, Outcome::Answered(status));
                 return Passed::Answered(reply::status(status));
             };
-            group.report_failure(index, &self.route, &fault, Outcome::Retried);
-            (index, must_dial) = (other, false);
+            group.report_failure(&server, &self.route, &fault, Outcome::Retried);
+            (server, must_dial) = (other, false);
             left -= 1;
         }
     }
@@ -268,7 +268,7 @@ impl Forwarder {
         (out, timer): (&mut Vec<u8>, &mut LimitTimer),
     ) -> Result<Begun, Missed> {
         if !must_dial {
-            let taken = poll_fn(|cx| Poll::Ready(lease.pool.take_raw(lease.index, cx))).await;
+            let taken = poll_fn(|cx| Poll::Ready(lease.server.take_raw(cx))).await;
             if let Some(connection) = taken {
                 let connection = lease.raw.insert(connection);
                 return self.ask_raw(connection, true, way, client, (out, timer)).await;
@@ -276,7 +276,7 @@ impl Forwarder {
         }
         way.0.watch();
         // Rare cases are kept out of the future that each request has.
-        let dialled = Box::pin(dial(&lease.pool.group, lease.index, None, self.connect));
+        let dialled = Box::pin(dial(&lease.pool.group, &lease.server, None, self.connect));
         let dialled = unless_gone(client, dialled).await.ok_or(Missed::ClientGone)?;
         let unsent = |error| Missed::Failed(FailedAttempt::unsent(error), false);
         let stream = dialled.map_err(unsent)?.stream;

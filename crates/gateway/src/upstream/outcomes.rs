@@ -1,0 +1,138 @@
+//! The consequences of requests and checks for the state of servers, and the reports about them.
+//!
+//! Failures and changes of state are reported, the same kind at a limited rate, as clients may
+//! cause as many as they like.
+//!
+//! A response is not a failure, whatever its status: a server that answers 500 to one path may well
+//! serve other paths.
+
+use std::sync::atomic::Ordering;
+
+use super::fault::{Fault, Outcome};
+use super::group::{Group, PAUSE};
+use super::server::GroupServer;
+use crate::log::{Event, Level, others};
+
+impl Group {
+    /// Notes that a server has answered a request.
+    pub(crate) fn worked(&self, server: &GroupServer) {
+        if server.failures_in_row.load(Ordering::Relaxed) != 0 {
+            server.failures_in_row.store(0, Ordering::Relaxed);
+            if server.paused_until.swap(0, Ordering::Relaxed) != 0 {
+                self.changed(server, true, "it has answered");
+            }
+        }
+    }
+
+    /// Reports that a server is up or down now.
+    fn changed(&self, server: &GroupServer, is_up: bool, why: &str) {
+        let (level, name, now) = match is_up {
+            true => (Level::Notice, "upstream-up", "up again"),
+            false => (Level::Warning, "upstream-down", "down"),
+        };
+        let Some(left_out) = server.changes.admit() else { return };
+        let (upstream, address) = (self.name(), server.address.to_string());
+        let others = others(left_out);
+        let message = format!("the server {address} of {upstream} is {now}: {why}{others}");
+        let event = Event::new(level, name, message);
+        let event = event.with("upstream", upstream).with("server", address);
+        (self.report)(&event.with("why", why).with("left_out", left_out));
+    }
+
+    /// Reports the reason for which a request below a path has failed on a server.
+    pub(super) fn report_failure(
+        &self,
+        server: &GroupServer,
+        route: &str,
+        fault: &Fault,
+        outcome: Outcome,
+    ) {
+        if matches!(outcome, Outcome::Retried) {
+            server.retries.fetch_add(1, Ordering::Relaxed);
+        }
+        let (number, kind) = fault.kind();
+        let Some(left_out) = server.faults[number].admit() else { return };
+        let (upstream, address) = (self.name(), server.address.to_string());
+        let (then, status) = match outcome {
+            Outcome::Retried => ("it is sent again".to_owned(), None),
+            Outcome::Answered(status) => {
+                (format!("the client gets {}", status.as_u16()), Some(status.as_u16()))
+            }
+            Outcome::CutOff => ("the client is cut off".to_owned(), None),
+        };
+        let others = others(left_out);
+        let message = format!(
+            "forwarding a request below {route} to {address} of {upstream}: {fault}; {then}{others}"
+        );
+        let event = Event::new(Level::Warning, "upstream-failed", message);
+        let event = event.with("upstream", upstream).with("server", address);
+        let event = event.with("route", route).with("reason", kind);
+        let event = event.with("error", fault.to_string()).with("status", status);
+        (self.report)(&event.with("left_out", left_out));
+    }
+
+    /// Reports that there is no server for a request below a path.
+    pub(super) fn turned_away(&self, route: &str) {
+        let Some(left_out) = self.turned_away.admit() else { return };
+        let upstream = self.name();
+        let others = others(left_out);
+        let message = format!(
+            "forwarding a request below {route} to {upstream}: no server is up; the client gets 503{others}"
+        );
+        let event = Event::new(Level::Warning, "upstream-failed", message);
+        let event = event.with("upstream", upstream).with("route", route);
+        let event = event.with("reason", "none-up").with("status", 503);
+        (self.report)(&event.with("left_out", left_out));
+    }
+
+    /// Notes that a request has failed on a server.
+    pub(crate) fn failed(&self, server: &GroupServer) {
+        server.failures.fetch_add(1, Ordering::Relaxed);
+        let failures = server.failures_in_row.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        if failures < self.fall() {
+            return;
+        }
+        if self.config().health.is_some() {
+            server.good_checks.store(0, Ordering::Relaxed);
+            if !server.down.swap(true, Ordering::Relaxed) {
+                let why = format!("{failures} requests in a row have failed");
+                self.changed(server, false, &why);
+            }
+        } else {
+            let pause = u64::try_from(PAUSE.as_millis()).unwrap_or(u64::MAX);
+            let until = self.clock.now().saturating_add(pause);
+            if server.paused_until.swap(until, Ordering::Relaxed) == 0 {
+                let why = format!(
+                    "{failures} requests in a row have failed; it is left out for {}",
+                    humantime::format_duration(PAUSE)
+                );
+                self.changed(server, false, &why);
+            }
+        }
+    }
+
+    /// Notes the outcome of a check of a server.
+    pub(super) fn checked(&self, server: &GroupServer, outcome: Result<(), String>) {
+        let Some(health) = &self.config().health else { return };
+        let is_well = outcome.is_ok();
+        let (counted, other) = match is_well {
+            true => (&server.good_checks, &server.bad_checks),
+            false => (&server.bad_checks, &server.good_checks),
+        };
+        other.store(0, Ordering::Relaxed);
+        let in_row = counted.load(Ordering::Relaxed).saturating_add(1);
+        counted.store(in_row, Ordering::Relaxed);
+        if is_well && in_row >= health.rise.get() {
+            server.failures_in_row.store(0, Ordering::Relaxed);
+            if server.down.swap(false, Ordering::Relaxed) {
+                self.changed(server, true, &format!("{in_row} checks in a row went well"));
+            }
+        } else if let Err(why) = outcome
+            && in_row >= health.fall.get()
+            && !server.down.swap(true, Ordering::Relaxed)
+        {
+            let why = format!("{in_row} checks in a row went wrong, the last one: {why}");
+            self.changed(server, false, &why);
+        }
+    }
+}
