@@ -40,7 +40,7 @@ fn state_of(path: &Path) -> Option<FileState> {
     std::fs::metadata(path).ok().map(state)
 }
 
-/// The files of a certificate, and the listener that uses them.
+/// The files of a certificate, and the store of the listener or upstream that uses them.
 #[derive(Debug)]
 struct WatchedFiles {
     files: CertificateFiles,
@@ -143,18 +143,32 @@ impl Watch {
         store: &Arc<CertificateStore>,
     ) -> Result<(), CertificateError> {
         for files in &tls.certificates {
-            // A change between this and the reading is found by the first look.
-            let states = WatchedFiles::states(files);
-            store.install(&files.label(), Certificate::read(files)?);
-            let (files, store) = (files.clone(), store.clone());
-            self.files.push(WatchedFiles {
-                files,
-                store,
-                seen: states,
-                read: states,
-                valid_from: None,
-            });
+            self.load_files(files, store)?;
         }
+        Ok(())
+    }
+
+    /// Loads a certificate into a store, and watches its files from now on.
+    ///
+    /// # Errors
+    ///
+    /// The certificate cannot be used.
+    pub(crate) fn load_files(
+        &mut self,
+        files: &CertificateFiles,
+        store: &Arc<CertificateStore>,
+    ) -> Result<(), CertificateError> {
+        // A change between this and the reading is found by the first look.
+        let states = WatchedFiles::states(files);
+        store.install(&files.label(), Certificate::read(files)?);
+        let (files, store) = (files.clone(), store.clone());
+        self.files.push(WatchedFiles {
+            files,
+            store,
+            seen: states,
+            read: states,
+            valid_from: None,
+        });
         Ok(())
     }
 

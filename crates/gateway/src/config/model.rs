@@ -12,7 +12,7 @@ use superpoll_rt::BackendKind;
 
 use super::broker::Broker;
 use super::dns::{Dns, ServerAddress};
-use super::encryption::{Https, Tls};
+use super::encryption::{CertificateFiles, Https, Tls};
 use super::logs::{AccessLog, Log, Metrics};
 use super::origins::Origins;
 use super::processes;
@@ -472,6 +472,8 @@ pub struct UpstreamTls {
     pub ca: PathBuf,
     /// The name in the servers' certificates. Default: the host of the server's address.
     pub server_name: Option<String>,
+    /// The certificate that servers are shown, and its key. Default: none.
+    pub identity: Option<CertificateFiles>,
 }
 
 /// A server of an upstream.

@@ -233,6 +233,8 @@ pub(super) struct Upstream {
 pub(super) struct UpstreamTls {
     pub(super) ca: Option<PathBuf>,
     pub(super) server_name: Option<Spanned<String>>,
+    pub(super) certificate: Option<Spanned<PathBuf>>,
+    pub(super) key: Option<Spanned<PathBuf>>,
 }
 
 #[derive(Default, Deserialize)]

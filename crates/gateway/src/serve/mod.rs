@@ -437,7 +437,10 @@ impl Server {
             let _ = self.handle.call_on(0, move || spawn(channels.sweep()).detach());
         }
         let status = self.overview.certificates();
-        status.describe(fronts.iter().filter_map(|front| front.certificates.clone()).collect());
+        let of_fronts = fronts.iter().filter_map(|front| front.certificates.clone());
+        let of_groups = groups.values().filter_map(|group| group.identity());
+        let of_groups = of_groups.map(|(_, store)| store.clone());
+        status.describe(of_fronts.chain(of_groups).collect());
         if let Some(task) = watch.task(self.report.clone(), status.clone()) {
             // As for the channels.
             let _ = self.handle.call_on(0, move || spawn(task).detach());

@@ -82,6 +82,10 @@ impl Server {
         let engines = relay::Engines::new(runtime.handle(), runtime.backend());
         let (mut fronts, mut relayed, mut plans) = (Vec::new(), Vec::new(), Vec::new());
         let mut watch = Watch::new();
+        for (files, store) in groups.values().filter_map(|group| group.identity()) {
+            let loaded = watch.load_files(files, store);
+            loaded.map_err(|error| failed(error.to_string()))?;
+        }
         for asked in &config.listeners {
             let mut front = self.front(config, asked, &engines, &mut relayed)?;
             if let Kind::Http(bound) = &front.kind {

@@ -26,7 +26,8 @@ use super::balance::{self, Candidate};
 use super::client_tls::Tls;
 use super::names::NamedServers;
 use super::server::{Clock, Found, GroupServer};
-use crate::config::{Balance, Health, ServerAddress, Upstream};
+use crate::certificates::CertificateStore;
+use crate::config::{Balance, CertificateFiles, Health, ServerAddress, Upstream};
 use crate::log::{Event, RateLimited, Report};
 
 /// How long a server is left out after failures, without active checks.
@@ -135,6 +136,12 @@ impl Group {
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Returns the files of the certificate that servers are shown, and the store that holds it.
+    pub(crate) fn identity(&self) -> Option<(&CertificateFiles, &Arc<CertificateStore>)> {
+        let files = self.config.tls.as_ref()?.identity.as_ref()?;
+        Some((files, self.tls.as_ref()?.identity.as_ref()?))
     }
 
     /// Returns the group's configuration.

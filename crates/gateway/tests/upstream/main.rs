@@ -2,6 +2,7 @@
 
 mod balance;
 mod bodies;
+mod client_certificates;
 mod compression;
 mod failures;
 mod gateway;

@@ -125,7 +125,21 @@ impl Check<'_> {
         servers: &[Server],
     ) -> Option<UpstreamTls> {
         let place = tls.span();
-        let raw::UpstreamTls { ca, server_name } = tls.into_inner();
+        let raw::UpstreamTls { ca, server_name, certificate, key } = tls.into_inner();
+        let identity = match (certificate, key) {
+            (Some(certificate), Some(key)) => Some(self.pair(certificate, key)),
+            (Some(certificate), None) => {
+                let what = "a certificate for the servers without its key";
+                self.missing(certificate.span(), format!("{what}, expected key = FILE next to it"));
+                None
+            }
+            (None, Some(key)) => {
+                let what = "a key without the certificate for the servers";
+                self.missing(key.span(), format!("{what}, expected certificate = FILE next to it"));
+                None
+            }
+            (None, None) => None,
+        };
         match &server_name {
             Some(name) if ServerName::try_from(name.get_ref().as_str()).is_err() => {
                 let what = format!("{:?} is no name of a server", name.get_ref());
@@ -145,6 +159,6 @@ impl Check<'_> {
             self.missing(place, format!("{what}, expected ca = FILE"));
             return None;
         };
-        Some(UpstreamTls { ca, server_name: server_name.map(Spanned::into_inner) })
+        Some(UpstreamTls { ca, server_name: server_name.map(Spanned::into_inner), identity })
     }
 }
