@@ -6,11 +6,11 @@ mod hosts;
 mod redirects;
 mod rules;
 mod tls;
+mod upstreams;
 
 pub(super) use self::hosts::host_name;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::num::NonZeroU32;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,11 +18,9 @@ use std::sync::Arc;
 use toml::Spanned;
 use toml::de::DeTable;
 
-use super::dns::{Dns, ServerAddress};
 use super::logs::Log;
 use super::model::{
-    Action, Config, Keeper, KeeperKind, Listener, Process, Proxy, Redirect, Relay, Route, Server,
-    Upstream,
+    Action, Config, Keeper, KeeperKind, Listener, Process, Proxy, Redirect, Relay, Route,
 };
 use super::overlap::overlap;
 use super::rules::BasicAuth;
@@ -505,74 +503,6 @@ impl<'a> Check<'a> {
             let what = format!("the upstream {upstream:?} is not defined");
             self.wrong(place, format!("{what}, expected {known}"));
         }
-    }
-
-    fn upstream(&mut self, name: &Spanned<String>, upstream: Spanned<raw::Upstream>) -> Upstream {
-        let place = upstream.span();
-        let upstream = upstream.into_inner();
-        if upstream.servers.is_empty() && !self.holes.contains(&place.start) {
-            let what = format!("the upstream {:?} has no servers", name.get_ref());
-            self.wrong(
-                name.span(),
-                format!("{what}, expected servers = [{{ address = ADDRESS }}]"),
-            );
-        }
-        let mut addresses = BTreeSet::new();
-        let mut servers = Vec::new();
-        for server in upstream.servers {
-            let place = server.span();
-            let raw::Server { address, weight } = server.into_inner();
-            let Some(address) = address else {
-                self.missing(place, "the server has no address, expected address = \"HOST:PORT\"");
-                continue;
-            };
-            let place = address.span();
-            let address = match address.into_inner().0 {
-                ServerAddress::Address(address) => {
-                    ServerAddress::Address(self.address(place.clone(), address))
-                }
-                service @ ServerAddress::Service(_) => service,
-            };
-            if matches!(address, ServerAddress::Address(Address::Tcp { port: 0, .. })) {
-                self.wrong(place.clone(), "nothing connects to port 0, expected 1 to 65535");
-            }
-            if !addresses.insert(address.to_string()) {
-                let what = format!("another server of this upstream has the address {address}");
-                self.wrong(place, format!("{what}, expected each once, with a weight"));
-            }
-            servers.push(Server { address, weight: weight.unwrap_or(NonZeroU32::MIN) });
-        }
-        let dns = self.dns(upstream.dns, &servers);
-        let tls = upstream.tls.and_then(|tls| self.upstream_tls(tls, &servers));
-        if let Some(health) = &upstream.health {
-            self.path(health.span(), &health.get_ref().path);
-        }
-        Upstream {
-            servers,
-            balance: upstream.balance,
-            health: upstream.health.map(Spanned::into_inner),
-            proxy_protocol: upstream.proxy_protocol.0,
-            keep_alive: upstream.keep_alive.unwrap_or(32),
-            h2: upstream.h2,
-            tls,
-            dns,
-        }
-    }
-
-    fn dns(&mut self, dns: Option<Spanned<Dns>>, servers: &[Server]) -> Dns {
-        let Some(dns) = dns else { return Dns::default() };
-        let (place, dns) = (dns.span(), dns.into_inner());
-        if dns.min_ttl > dns.max_ttl {
-            let [least, most] = [dns.min_ttl, dns.max_ttl].map(humantime::format_duration);
-            let what = format!("min_ttl is {least} and max_ttl {most}");
-            let place = self.within(&place, &["min_ttl"]);
-            self.wrong(place, format!("{what}, expected min_ttl to be at most max_ttl"));
-        }
-        if !servers.is_empty() && !servers.iter().any(|server| server.address.is_looked_up()) {
-            let what = "no server of this upstream has a name that is looked up";
-            self.warn(place, format!("{what}, so dns has no effect"));
-        }
-        dns
     }
 
     /// Checks a path with parameters, next to the others of its host.

@@ -15,6 +15,7 @@ mod broker;
 mod check;
 mod disk;
 mod dns;
+mod ejection;
 mod encryption;
 mod include;
 mod logs;
@@ -30,6 +31,7 @@ mod raw_rules;
 mod rights;
 mod rules;
 mod scalar;
+mod sticky;
 mod suggestion;
 #[cfg(test)]
 mod tests;
@@ -49,6 +51,7 @@ pub use self::acme::{Acme, Automatic, ChallengeKind, ExternalAccount, Internal, 
 pub use self::broker::Broker;
 use self::check::{Check, LocatedMistake};
 pub use self::dns::{Dns, Family, ServerAddress};
+pub use self::ejection::{Ejection, Percentage};
 pub use self::encryption::{CertificateFiles, ClientCertificates, Https, Tls, TlsVersion};
 pub use self::logs::{AccessLog, Log, LogFormat, MessageFormat, Metrics};
 pub use self::model::{
@@ -66,6 +69,7 @@ pub use self::rules::{
     Access, BasicAuth, ClientRange, ErrorKind, ErrorPages, HeaderChanges, RateKey, RequestRate,
     Rules,
 };
+pub use self::sticky::{SameSite, Sticky};
 use self::variables::Expanded;
 pub use self::workers::Workers;
 use crate::address::Address;

@@ -12,6 +12,7 @@ use superpoll_rt::BackendKind;
 
 use super::broker::Broker;
 use super::dns::{Dns, ServerAddress};
+use super::ejection::Ejection;
 use super::encryption::{CertificateFiles, Https, Tls};
 use super::logs::{AccessLog, Log, Metrics};
 use super::origins::Origins;
@@ -20,6 +21,7 @@ use super::rate::{self, Rate};
 use super::rights::{self, AuthorizeRule, Right, TokenRule};
 use super::rules::{Access, BasicAuth, ErrorPages, HeaderChanges, RequestRate, Rules};
 use super::scalar;
+use super::sticky::Sticky;
 use super::workers::Workers;
 use crate::address::Address;
 use crate::proxy_protocol::ProxyVersion;
@@ -463,6 +465,13 @@ pub struct Upstream {
     pub tls: Option<UpstreamTls>,
     /// How names of servers are looked up.
     pub dns: Dns,
+    /// When a server that answers with errors is left out. Default: never.
+    pub eject: Option<Ejection>,
+    /// The cookie by which clients come back to their servers. Default: none.
+    pub sticky: Option<Sticky>,
+    /// How long the weight of a server grows once the server is up again, or new. Default: its weight
+    /// is whole at once.
+    pub slow_start: Option<Duration>,
 }
 
 /// The identity that servers have to prove.

@@ -16,6 +16,7 @@ use toml::Spanned;
 use super::acme::{ChallengeKind, ExternalAccount};
 use super::broker::RawBroker;
 use super::dns::Dns;
+use super::ejection::Ejection;
 use super::encryption::TlsVersion;
 use super::logs::{AccessLog, Log, Metrics};
 use super::mercure::Mercure;
@@ -24,6 +25,7 @@ use super::raw_rules::{Headers, Login, RawErrorPages, RequestRate};
 use super::scalar::{
     self, AddressText, HstsText, ModeText, ProxyProtocol, ServerAddressText, SizeText,
 };
+use super::sticky::RawSticky;
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -226,6 +228,10 @@ pub(super) struct Upstream {
     pub(super) h2: bool,
     pub(super) tls: Option<Spanned<UpstreamTls>>,
     pub(super) dns: Option<Spanned<Dns>>,
+    pub(super) eject: Option<Spanned<Ejection>>,
+    pub(super) sticky: Option<Spanned<RawSticky>>,
+    #[serde(deserialize_with = "scalar::some_spanned_duration")]
+    pub(super) slow_start: Option<Spanned<Duration>>,
 }
 
 #[derive(Default, Deserialize)]

@@ -169,7 +169,7 @@ impl TokenRule {
 }
 
 /// Whether a name is a token of HTTP, as names of cookies are (RFC 6265, section 4.1.1).
-fn is_cookie_name(name: &str) -> bool {
+pub(super) fn is_cookie_name(name: &str) -> bool {
     let is_part = |byte: u8| byte.is_ascii_graphic() && !b"()<>@,;:\\\"/[]?={}".contains(&byte);
     !name.is_empty() && name.bytes().all(is_part)
 }

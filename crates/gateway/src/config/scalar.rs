@@ -8,6 +8,7 @@ use bytesize::ByteSize;
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
 use superpoll::backend::Profile;
 use superpoll_rt::BackendKind;
+use toml::Spanned;
 
 use super::dns::ServerAddress;
 use crate::address::Address;
@@ -75,6 +76,21 @@ pub(super) fn some_duration<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Duration>, D::Error> {
     duration(deserializer).map(Some)
+}
+
+pub(super) fn some_spanned_duration<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Option<Spanned<Duration>>, D::Error> {
+    struct Text(Duration);
+
+    impl<'de> Deserialize<'de> for Text {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Text, D::Error> {
+            duration(deserializer).map(Text)
+        }
+    }
+
+    let text = Spanned::<Text>::deserialize(deserializer)?;
+    Ok(Some(Spanned::new(text.span(), text.into_inner().0)))
 }
 
 pub(super) fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {

@@ -28,6 +28,7 @@ struct ServerState {
     active: u64,
     retries: u64,
     dials: u64,
+    ejections: u64,
     idle: u64,
     durations: HistogramState,
 }
@@ -113,6 +114,7 @@ impl ServerState {
                 active: server.active.load(Ordering::Relaxed),
                 retries: server.retries.load(Ordering::Relaxed),
                 dials: server.dials.load(Ordering::Relaxed),
+                ejections: server.ejections.load(Ordering::Relaxed),
                 idle: server.idle.load(Ordering::Relaxed),
                 durations: server.durations.state(),
             });
@@ -131,7 +133,7 @@ impl ServerState {
 /// A counter of a server, which only grows.
 type Counter = (&'static str, &'static str, fn(&ServerState) -> u64);
 
-const COUNTERS: [Counter; 4] = [
+const COUNTERS: [Counter; 5] = [
     (
         "upstream_requests",
         "Requests that were forwarded to a server, those that failed included",
@@ -151,6 +153,11 @@ const COUNTERS: [Counter; 4] = [
         "upstream_connections_opened",
         "Connections to a server that were opened for requests",
         |server| server.dials,
+    ),
+    (
+        "upstream_ejections",
+        "Times for which a server was left out because of its errors",
+        |server| server.ejections,
     ),
 ];
 

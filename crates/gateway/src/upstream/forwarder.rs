@@ -38,6 +38,7 @@ use super::lane::Changes;
 use super::outgoing::Outgoing;
 use super::pool::{Lease, Pool, PooledServer};
 use super::retry_copy::RetryCopy;
+use super::sticky::ClientCookie;
 use super::{strict, tunnel};
 use crate::address::Address;
 use crate::answers::{self, FromServer};
@@ -90,6 +91,8 @@ pub(super) struct RequestContext {
     is_h2: bool,
     /// It reads trailers of HTTP/1.1.
     takes_trailers: bool,
+    /// The cookie that it has, if the upstream gives one.
+    sticky: Option<Box<ClientCookie>>,
 }
 
 /// The reason for which a server did not answer a request.
@@ -163,7 +166,8 @@ impl Forwarder {
     /// Whether regular requests of clients pass hyper on their way.
     pub(crate) fn has_lane(&self) -> bool {
         let config = self.pool.group.config();
-        self.lane && !config.h2 && config.proxy_protocol.is_none()
+        let is_plain = !config.h2 && config.proxy_protocol.is_none() && config.sticky.is_none();
+        self.lane && is_plain
     }
 
     /// Returns the changes that it makes in regular requests.
@@ -205,6 +209,10 @@ impl Forwarder {
         if let Some(target) = fields::target(&head.uri, prefix) {
             head.uri = target;
         }
+        let sticky = self.pool.group.rules.sticky.as_ref().map(|sticky| {
+            let forwarded = self.trusts && fields::was_encrypted(&head.headers);
+            Box::new(sticky.client(&head.headers, peer.is_encrypted || forwarded))
+        });
         let expects = head.headers.contains_key(http::header::EXPECT);
         let said = host.clone();
         let is_h2 = head.version == Version::HTTP_2;
@@ -242,7 +250,7 @@ impl Forwarder {
             None => None,
         };
         let context =
-            RequestContext { repeats, upgrades, addresses, client, is_h2, takes_trailers };
+            RequestContext { repeats, upgrades, addresses, client, is_h2, takes_trailers, sticky };
         if !upload.is_end_stream() && repeats && !expects && is_small(&upload) {
             return Ok(Box::pin(async move {
                 match kept(upload).await {
@@ -270,8 +278,13 @@ impl Forwarder {
         exchange: &Exchange,
     ) -> Response<Body> {
         match self.forward(request, context).await {
-            Ok(answered) => {
-                let mut answered = Some(answered);
+            Ok((mut response, lease)) => {
+                if let (Some(sticky), Some(client)) =
+                    (&self.pool.group.rules.sticky, &context.sticky)
+                {
+                    sticky.give(&lease.server, client, response.headers_mut());
+                }
+                let mut answered = Some((response, lease));
                 poll_fn(|cx| match answered.take() {
                     Some((response, lease)) => {
                         Poll::Ready(self.pass(cx, response, lease, context, Some(exchange)))
@@ -291,12 +304,13 @@ impl Forwarder {
         context: &RequestContext,
     ) -> Result<(Response<Incoming>, Lease), Response<Body>> {
         let (group, client) = (&self.pool.group, context.client);
-        let mut chosen = self.pool.choose(client, &[]);
+        let cookie = context.sticky.as_ref().and_then(|client| client.value.as_deref());
+        let mut chosen = self.pool.choose_for(cookie, client, &[]);
         if chosen.is_none() && group.is_being_looked_up() {
             // Rare cases are kept out of the future that each request has.
             let has_servers = timeout(self.connect, group.has_servers());
             let _ = Box::pin(has_servers).await;
-            chosen = self.pool.choose(client, &[]);
+            chosen = self.pool.choose_for(cookie, client, &[]);
         }
         let Some(mut server) = chosen else {
             group.turned_away(&self.route);
@@ -317,7 +331,7 @@ impl Forwarder {
             let report = request.as_ref().and_then(|request| request.body().report());
             let failed = match self.attempt(&server, request, context.addresses, must_dial).await {
                 Ok(answered) => {
-                    answered.1.answered();
+                    answered.1.answered(answered.0.status());
                     return Ok(answered);
                 }
                 Err(failed) => failed,
@@ -338,7 +352,7 @@ impl Forwarder {
                 tried.push(server.id);
             }
             let other = match may_go_on && left > 0 && !was_idle {
-                true => self.pool.choose(client, &tried),
+                true => self.pool.choose_for(cookie, client, &tried),
                 false => None,
             };
             let (Some(next), Some(other)) = (next, other) else {

@@ -11,7 +11,8 @@
 //!
 //! The two differ when no server is up. A failed active check is believed: there is no server to
 //! forward to. A passive conclusion is not: one slow minute must not turn all clients away, so the
-//! server whose pause ends first is tried anyway.
+//! server whose pause ends first is tried anyway. An ejection (`ejection`) is a passive conclusion,
+//! too, with or without active checks.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -25,7 +26,8 @@ use tokio::sync::watch;
 use super::balance::{self, Candidate};
 use super::client_tls::Tls;
 use super::names::NamedServers;
-use super::server::{Clock, Found, GroupServer};
+use super::server::{Clock, Found, GroupServer, ServerRules};
+use super::sticky::Sticky;
 use crate::certificates::CertificateStore;
 use crate::config::{Balance, CertificateFiles, Health, ServerAddress, Upstream};
 use crate::log::{Event, RateLimited, Report};
@@ -73,6 +75,9 @@ pub struct Group {
     /// How many names have not been looked up for the first time.
     pending: watch::Sender<usize>,
     pub(super) clock: Clock,
+    pub(super) rules: ServerRules,
+    /// Held while it is decided whether a server is ejected.
+    pub(super) ejecting: Mutex<()>,
     ended: AtomicBool,
     pub(super) report: Report,
     /// Requests that found no server.
@@ -111,12 +116,17 @@ impl Group {
             }],
             _ => before.map_or_else(Vec::new, |before| before.known(server)),
         });
-        let mut found: Vec<_> = found.collect();
+        let found: Vec<_> = found.collect();
         for named in &named {
             named.servers.store(found[named.slot].len() as u64, Ordering::Relaxed);
         }
         let pending = named.iter().filter(|named| found[named.slot].is_empty()).count();
-        let (list, _) = ServerList::new(&mut found, &[], 0);
+        let slow_start = config.slow_start.unwrap_or_default().as_millis();
+        let rules = ServerRules {
+            slow_start: u64::try_from(slow_start).unwrap_or(u64::MAX),
+            sticky: config.sticky.as_ref().map(|sticky| Sticky::new(name, sticky)),
+        };
+        let (list, _) = ServerList::new(&found, &rules, None, 0);
         Ok(Arc::new(Group {
             name: name.to_owned(),
             config: config.clone(),
@@ -126,6 +136,8 @@ impl Group {
             named,
             pending: watch::Sender::new(pending),
             clock: Clock::start(),
+            rules,
+            ejecting: Mutex::default(),
             ended: AtomicBool::new(false),
             report,
             turned_away: RateLimited::new(TURNED_AWAY),
@@ -173,7 +185,7 @@ impl Group {
     /// Whether requests are forwarded to a server.
     #[must_use]
     pub fn is_up(&self, server: &GroupServer) -> bool {
-        server.share(self.clock).is_some()
+        server.share(|| self.clock.now()).is_some()
     }
 
     /// Returns the servers that were found for a server of another configuration.
@@ -197,7 +209,10 @@ impl Group {
         }
         listed.found[slot] = found;
         let before = listed.list.clone();
-        let (list, new) = ServerList::new(&mut listed.found, &before, before.version + 1);
+        // The first servers of a name are no newer than the others.
+        let is_first = before.is_empty() || self.is_being_looked_up();
+        let up_since = if is_first { 0 } else { self.clock.now() };
+        let (list, new) = ServerList::new(&listed.found, &self.rules, Some(&before), up_since);
         let gone = |server: &&Arc<GroupServer>| !list.iter().any(|kept| Arc::ptr_eq(kept, server));
         let gone: Vec<_> = before.iter().filter(gone).cloned().collect();
         gone.iter().for_each(|server| server.leave());
@@ -257,7 +272,7 @@ impl Group {
         let is_untried = |index: &usize| !tried.contains(&list[*index].id);
         let untried = (0..list.len()).filter(is_untried);
         let up = untried.clone().filter_map(|index| {
-            let weight = list[index].share(self.clock)?;
+            let weight = list[index].share(|| self.clock.now())?;
             Some(Candidate { index, weight })
         });
         let chosen = match list.has_levels {
@@ -302,23 +317,25 @@ impl ServerList {
     /// Makes the list of the servers that were found, and returns those that were not in the list
     /// before. Of several with the same address the first one counts.
     fn new(
-        found: &mut [Vec<Found>],
-        before: &[Arc<GroupServer>],
-        version: u64,
+        found: &[Vec<Found>],
+        rules: &ServerRules,
+        before: Option<&ServerList>,
+        up_since: u64,
     ) -> (ServerList, Vec<Arc<GroupServer>>) {
         let mut servers: Vec<Arc<GroupServer>> = Vec::new();
         let mut new = Vec::new();
+        let known = before.map_or(&[][..], |before| &before.servers);
         for found in found.iter().flatten() {
             if servers.iter().any(|server| server.address == found.address) {
                 continue;
             }
-            let server = match before.iter().find(|server| server.is(found)) {
+            let server = match known.iter().find(|server| server.is(found)) {
                 Some(known) => {
                     known.weigh(found);
                     known.clone()
                 }
                 None => {
-                    let server = Arc::new(GroupServer::new(found));
+                    let server = Arc::new(GroupServer::new(found, rules, up_since));
                     new.push(server.clone());
                     server
                 }
@@ -327,6 +344,7 @@ impl ServerList {
         }
         let first = servers.first().map(|server| server.level());
         let has_levels = servers.iter().any(|server| Some(server.level()) != first);
+        let version = before.map_or(0, |before| before.version + 1);
         (ServerList { servers, has_levels, version }, new)
     }
 }
@@ -358,6 +376,17 @@ pub(super) mod tests {
 
     pub(in crate::upstream) fn group(text: &str) -> Arc<Group> {
         telling(text, |_| {})
+    }
+
+    /// Creates a group of so many servers.
+    pub(in crate::upstream) fn group_of(servers: usize, text: &str) -> Arc<Group> {
+        let servers = (1..=servers).map(|last| format!("{{ address = \"127.0.0.{last}:1\" }}"));
+        let servers = servers.collect::<Vec<_>>().join(", ");
+        let text = format!(
+            "[[listeners]]\naddress = \":1\"\nrelay = {{ to = \":2\" }}\n[upstreams.a]\nservers = [{servers}]\n{text}"
+        );
+        let config = Config::parse("test", &text).unwrap();
+        Group::new("a", &config.upstreams["a"], None, Arc::new(|_: &Event| {})).unwrap()
     }
 
     /// Chooses a server by its place in the list, but none of those at the places in `tried`.

@@ -13,6 +13,8 @@
 //! | `group`, `server`, `outcomes` | the servers, their states, and the events that change those |
 //! | `balance`, `health` | the choice among servers that are up, and their checks |
 //! | `names` | servers that are found by names |
+//! | `ejection` | servers that answer with errors are left out |
+//! | `sticky` | cookies by which clients come back to their servers |
 //! | `fault` | reasons for which a request has failed |
 //! | `pool`, `dial`, `client_tls` | connections: kept, new, and encrypted |
 //! | `http1`, `http2` | HTTP/1.1 without a task, HTTP/2 with one |
@@ -23,6 +25,7 @@
 mod balance;
 mod client_tls;
 mod dial;
+mod ejection;
 mod fault;
 mod fields;
 mod forwarder;
@@ -38,6 +41,7 @@ mod outgoing;
 mod pool;
 mod retry_copy;
 mod server;
+mod sticky;
 mod strict;
 mod tunnel;
 

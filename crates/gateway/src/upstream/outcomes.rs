@@ -4,9 +4,11 @@
 //! cause as many as they like.
 //!
 //! A response is not a failure, whatever its status: a server that answers 500 to one path may well
-//! serve other paths.
+//! serve other paths. It counts as an error where the group ejects servers (`ejection`).
 
 use std::sync::atomic::Ordering;
+
+use http::StatusCode;
 
 use super::fault::{Fault, Outcome};
 use super::group::{Group, PAUSE};
@@ -19,9 +21,16 @@ impl Group {
         if server.failures_in_row.load(Ordering::Relaxed) != 0 {
             server.failures_in_row.store(0, Ordering::Relaxed);
             if server.paused_until.swap(0, Ordering::Relaxed) != 0 {
+                server.begin_slowly(self.clock);
                 self.changed(server, true, "it has answered");
             }
         }
+    }
+
+    /// Notes that a server has answered a request with a status.
+    pub(super) fn answered(&self, server: &GroupServer, status: StatusCode) {
+        self.worked(server);
+        self.rate(server, status.is_server_error());
     }
 
     /// Reports that a server is up or down now.
@@ -88,6 +97,7 @@ impl Group {
     /// Notes that a request has failed on a server.
     pub(crate) fn failed(&self, server: &GroupServer) {
         server.failures.fetch_add(1, Ordering::Relaxed);
+        self.rate(server, true);
         let failures = server.failures_in_row.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         if failures < self.fall() {
             return;
@@ -124,7 +134,10 @@ impl Group {
         counted.store(in_row, Ordering::Relaxed);
         if is_well && in_row >= health.rise.get() {
             server.failures_in_row.store(0, Ordering::Relaxed);
-            if server.down.swap(false, Ordering::Relaxed) {
+            if server.down.load(Ordering::Relaxed) {
+                // Before it is up, so that no request sees the whole weight.
+                server.begin_slowly(self.clock);
+                server.down.store(false, Ordering::Relaxed);
                 self.changed(server, true, &format!("{in_row} checks in a row went well"));
             }
         } else if let Err(why) = outcome

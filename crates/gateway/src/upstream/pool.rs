@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
+use http::StatusCode;
 use superpoll_rt::time::sleep;
 
 use super::dial::ClientAddresses;
@@ -274,6 +275,28 @@ impl Pool {
         servers.get(index).cloned()
     }
 
+    /// Chooses the server whose cookie a client has, if it is up, or else another one.
+    pub(super) fn choose_for(
+        &self,
+        cookie: Option<&str>,
+        client: Option<IpAddr>,
+        tried: &[u64],
+    ) -> Option<Rc<PooledServer>> {
+        if let Some(cookie) = cookie {
+            self.refresh();
+            let local = self.local.borrow();
+            let mut servers = local.servers.iter();
+            let own = servers.find(|server| server.token.as_deref() == Some(cookie));
+            let is_up = |server: &&Rc<PooledServer>| {
+                !tried.contains(&server.id) && self.group.is_up(server)
+            };
+            if let Some(own) = own.filter(is_up) {
+                return Some(own.clone());
+            }
+        }
+        self.choose(client, tried)
+    }
+
     /// Whether there is more than one server.
     pub(super) fn has_several(&self) -> bool {
         self.local.borrow().servers.len() > 1
@@ -394,9 +417,9 @@ impl Lease {
     }
 
     /// Notes that the server has answered with the head of a response.
-    pub(super) fn answered(&self) {
+    pub(super) fn answered(&self, status: StatusCode) {
         self.server.durations.count(self.since.elapsed());
-        self.pool.group.worked(&self.server);
+        self.pool.group.answered(&self.server, status);
     }
 
     /// Ends the hold: the response has broken off.

@@ -1,28 +1,36 @@
 //! A server of a group, and its state: whether it gets requests, and how many.
 //!
 //! ```text
-//!            checks fail, or requests (active checks)
-//!        ┌──────────────────────────────────────────▶ down ───────┐ checks succeed
-//!        │   requests fail (no active checks)                     │
-//!   up ──┼──────────────────────────────────────────▶ paused ─────┤ 10 s have passed, or it answers
-//!   ▲    │                                                        │
-//!   │    └─ its name has lost the address ──▶ gone                │
-//!   └─────────────────────────────────────────────────────────────┘
+//!           checks fail, or requests (active checks)
+//!        ┌─────────────────────────────────────────▶ down ────────┐ checks succeed
+//!        │  requests fail (no active checks)                      │
+//!   up ──┼─────────────────────────────────────────▶ paused ──────┤ 10 s have passed, or it answers
+//!   ▲    │  too many errors (`ejection`)                          │
+//!   │    ├─────────────────────────────────────────▶ ejected ─────┤ its time has passed
+//!   │    │                                                        ▼
+//!   │    └─ its name has lost the address ──▶ gone          slow start ◀── new address of a name
+//!   └──────────────────────────────────────────────────────────┘
 //! ```
 //!
-//! A server may be paused and down at once; it is up when none of the reasons holds.
+//! A server may be down, paused and ejected at once; it is up when none of the reasons holds. In a
+//! slow start (`slow_start`) it is up, with a weight that grows from a tenth to the whole. Servers of
+//! the configuration begin without one.
+//!
 //! [`GroupServer::share`] is the one place that says whether a server is up and with which weight:
 //! all ways of balancing ask it. A time that has passed ends a pause without any further event, so
-//! no timer is needed, and a server that is up costs two loads and no look at the clock.
+//! no timer is needed, and a server that is up costs three loads and no look at the clock.
 //!
 //! A server that is gone is in no list any more. Requests on their way to it end as they would
 //! have, and its connections are closed instead of kept.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::balance;
+use super::ejection::ErrorRecord;
 use super::fault::KINDS;
+use super::sticky::Sticky;
 use crate::address::Address;
 use crate::log::RateLimited;
 use crate::telemetry::durations::Histogram;
@@ -32,6 +40,10 @@ const FAILURES: Duration = Duration::from_secs(10);
 
 /// The time between two reports that a server is down, or up again.
 const CHANGES: Duration = Duration::from_secs(1);
+
+/// The weight of a server of weight 1 in a group with slow starts, and the least part of it.
+const SCALE: u64 = 100;
+const LEAST: u64 = 10;
 
 /// The clock of a group, in milliseconds since the group began.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +69,14 @@ pub(super) struct Found {
     pub weight: u32,
     /// Servers with the lowest level that are up get all requests.
     pub level: u32,
+}
+
+/// The rules of a group for each of its servers.
+#[derive(Default)]
+pub(super) struct ServerRules {
+    /// The duration of a slow start in ms; 0 if there is none.
+    pub slow_start: u64,
+    pub sticky: Option<Sticky>,
 }
 
 /// A server of a group.
@@ -94,13 +114,27 @@ pub struct GroupServer {
     pub(super) bad_checks: AtomicU32,
     /// The time until which the server is left out after failures; 0 if it is not.
     pub(super) paused_until: AtomicU64,
+    /// Answers and failures; counted where the group ejects servers.
+    pub(super) outcomes: AtomicU64,
+    pub(super) errors: Mutex<ErrorRecord>,
+    /// The time until which the server is left out after errors; 0 if it was not.
+    pub(super) ejected_until: AtomicU64,
+    /// How often the server was ejected.
+    pub ejections: AtomicU64,
+    /// The time since which the server is up again; 0 if it has always been.
+    pub(super) up_since: AtomicU64,
+    /// The duration of a slow start in ms; 0 if there is none.
+    slow_start: u64,
+    /// The value of the cookie of its clients, if the group has one.
+    pub(super) token: Option<String>,
     /// Limits the reports of each kind of failure.
     pub(super) faults: [RateLimited; KINDS],
     pub(super) changes: RateLimited,
 }
 
 impl GroupServer {
-    pub(super) fn new(found: &Found) -> GroupServer {
+    /// Creates a server that is up: since a time, or (0) for as long as the group.
+    pub(super) fn new(found: &Found, rules: &ServerRules, up_since: u64) -> GroupServer {
         static LAST: AtomicU64 = AtomicU64::new(0);
         GroupServer {
             address: found.address.clone(),
@@ -122,6 +156,13 @@ impl GroupServer {
             good_checks: AtomicU32::new(0),
             bad_checks: AtomicU32::new(0),
             paused_until: AtomicU64::new(0),
+            outcomes: AtomicU64::new(0),
+            errors: Mutex::default(),
+            ejected_until: AtomicU64::new(0),
+            ejections: AtomicU64::new(0),
+            up_since: AtomicU64::new(up_since),
+            slow_start: rules.slow_start,
+            token: rules.sticky.as_ref().map(|sticky| sticky.token(&found.address)),
             faults: [const { RateLimited::new(FAILURES) }; KINDS],
             changes: RateLimited::new(CHANGES),
         }
@@ -169,15 +210,95 @@ impl GroupServer {
         self.down.load(Ordering::Relaxed)
     }
 
-    /// Returns the time until which the server is left out for a while; 0 if it is not.
-    pub(super) fn left_out_until(&self) -> u64 {
-        self.paused_until.load(Ordering::Relaxed)
+    /// Returns the time until which the server is ejected; 0 if it never was.
+    pub(super) fn ejected_until(&self) -> u64 {
+        self.ejected_until.load(Ordering::Relaxed)
     }
 
-    /// Returns the weight with which the server gets requests now, or `None` if it gets none.
-    pub(super) fn share(&self, clock: Clock) -> Option<u32> {
+    /// Returns the time until which the server is left out for a while; 0 if it is not.
+    pub(super) fn left_out_until(&self) -> u64 {
+        self.paused_until.load(Ordering::Relaxed).max(self.ejected_until())
+    }
+
+    /// Returns the weight with which the server gets requests now, or `None` if it gets none. All
+    /// servers of a group have weights of the same scale.
+    pub(super) fn share(&self, now: impl FnOnce() -> u64) -> Option<u32> {
+        if self.is_down() {
+            return None;
+        }
         let until = self.left_out_until();
-        let is_up = !self.is_down() && (until == 0 || until <= clock.now());
-        is_up.then(|| self.weight())
+        if self.slow_start == 0 {
+            return (until == 0 || until <= now()).then(|| self.weight());
+        }
+        let whole = u64::from(self.weight()) * SCALE;
+        let since = until.max(self.up_since.load(Ordering::Relaxed));
+        let share = match since {
+            0 => whole,
+            since => {
+                let up_for = now().checked_sub(since)?.min(self.slow_start);
+                // Both factors are below 2^40, as configurations limit durations.
+                let grown = u128::from(whole) * u128::from(up_for) / u128::from(self.slow_start);
+                u64::try_from(grown).unwrap_or(whole).max(whole / SCALE * LEAST)
+            }
+        };
+        Some(u32::try_from(share).unwrap_or(u32::MAX))
+    }
+
+    /// Notes that the server is up again.
+    pub(super) fn begin_slowly(&self, clock: Clock) {
+        if self.slow_start > 0 {
+            self.up_since.store(clock.now(), Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::group::tests::group_of;
+    use super::*;
+
+    #[test]
+    fn the_weight_of_a_server_that_comes_back_grows() {
+        let group = group_of(2, "slow_start = \"10s\"");
+        let server = &group.members()[0];
+        let at = |now: u64| server.share(|| now);
+        // A server of the configuration begins with its whole weight.
+        assert_eq!((at(1), at(5_000)), (Some(100), Some(100)));
+        server.paused_until.store(1_000, Ordering::Relaxed);
+        assert_eq!(at(999), None);
+        for (now, share) in
+            [(1_000, 10), (1_500, 10), (2_000, 10), (3_000, 20), (6_000, 50), (11_000, 100)]
+        {
+            assert_eq!(at(now), Some(share), "{now}");
+        }
+        assert_eq!(at(1_000_000), Some(100));
+        // The last reason that ends decides.
+        server.ejected_until.store(2_000, Ordering::Relaxed);
+        server.up_since.store(4_000, Ordering::Relaxed);
+        assert_eq!((at(1_500), at(9_000), at(14_000)), (None, Some(50), Some(100)));
+        server.down.store(true, Ordering::Relaxed);
+        assert_eq!(at(14_000), None);
+    }
+
+    #[test]
+    fn a_check_that_succeeds_begins_a_slow_start() {
+        let group = group_of(2, "slow_start = \"1h\"\nhealth = { rise = 1, fall = 1 }");
+        let server = &group.members()[0];
+        let share = || server.share(|| group.clock.now());
+        assert_eq!(share(), Some(100));
+        group.checked(server, Err("no".to_owned()));
+        assert_eq!(share(), None);
+        group.checked(server, Ok(()));
+        assert_eq!(share(), Some(10));
+        group.checked(server, Ok(()));
+        assert_eq!(share(), Some(10));
+    }
+
+    #[test]
+    fn without_slow_start_the_weight_is_whole_at_once() {
+        let group = group_of(1, "");
+        let server = &group.members()[0];
+        server.paused_until.store(1_000, Ordering::Relaxed);
+        assert_eq!((server.share(|| 999), server.share(|| 1_000)), (None, Some(1)));
     }
 }

@@ -4,6 +4,7 @@ mod balance;
 mod bodies;
 mod client_certificates;
 mod compression;
+mod ejection;
 mod failures;
 mod gateway;
 mod heads;
@@ -16,6 +17,7 @@ mod nameserver;
 mod origin;
 mod proxy_rules;
 mod rates;
+mod sticky;
 mod streams;
 #[path = "../serve/websocket2.rs"]
 mod websocket2;

@@ -51,6 +51,8 @@ fn the_example_has_every_key_and_its_true_default() {
         "[upstreams.app]\nhealth = { zzz = 1 }",
         "[upstreams.app]\ntls = { zzz = 1 }",
         "[upstreams.app]\ndns = { zzz = 1 }",
+        "[upstreams.app]\neject = { zzz = 1 }",
+        "[upstreams.app]\nsticky = { zzz = 1 }",
         "[timeouts]\nzzz = 1",
         "[limits]\nzzz = 1",
         "[log]\nzzz = 1",

@@ -117,3 +117,84 @@ fn mistakes_of_names_are_refused() {
         "{warnings:?}"
     );
 }
+
+const SECRET: &str = "0123456789abcdef0123456789abcdef";
+
+#[test]
+fn servers_are_left_out_and_clients_come_back_as_configured() {
+    let two = "{ address = \"a:80\" }, { address = \"b:80\" }";
+    let plain = upstream(two, "").unwrap();
+    let plain = &plain.upstreams["a"];
+    assert_eq!((&plain.eject, &plain.sticky, plain.slow_start), (&None, &None, None));
+    let rest = format!(
+        "eject = {{ errors = 9, within = \"1m\", share = \"10 %\", for = \"2m\", most = \"100%\" }}\n\
+         sticky = {{ cookie = \"srv\", secret = \"{SECRET}\", same_site = \"strict\", path = \"/a\", max_age = \"1h\" }}\n\
+         slow_start = \"30s\""
+    );
+    let full = upstream(two, &rest).unwrap();
+    let full = &full.upstreams["a"];
+    let eject = full.eject.as_ref().unwrap();
+    assert_eq!((eject.errors.get(), eject.within.as_secs()), (9, 60));
+    assert_eq!((eject.share.hundredths(), eject.most.hundredths()), (10, 100));
+    assert_eq!(eject.duration.as_secs(), 120);
+    let sticky = full.sticky.as_ref().unwrap();
+    assert_eq!((sticky.cookie.as_str(), sticky.secret.as_str()), ("srv", SECRET));
+    assert_eq!((sticky.same_site, sticky.path.as_str()), (SameSite::Strict, "/a"));
+    assert_eq!(sticky.max_age.unwrap().as_secs(), 3600);
+    assert_eq!(full.slow_start.unwrap().as_secs(), 30);
+    let short = upstream(two, "eject = {}").unwrap();
+    assert_eq!(short.upstreams["a"].eject, Some(Ejection::default()));
+}
+
+#[test]
+fn mistakes_of_the_rules_for_servers_are_refused() {
+    let two = "{ address = \"a:80\" }, { address = \"b:80\" }";
+    let sticky = |rest: &str| format!("sticky = {{ {rest} }}");
+    let secret = format!("secret = \"{SECRET}\"");
+    for (rest, what) in [
+        ("eject = true".to_owned(), "invalid type: boolean `true`"),
+        ("eject = { errors = 0 }".to_owned(), "expected a nonzero u32"),
+        ("eject = { errors = 1001 }".to_owned(), "1001 errors, expected 1 to 1000"),
+        ("eject = { share = \"0%\" }".to_owned(), "is no share, expected \"1%\" to \"100%\""),
+        ("eject = { most = \"101%\" }".to_owned(), "is no share, expected \"1%\" to \"100%\""),
+        ("eject = { most = \"+5%\" }".to_owned(), "is no share, expected \"1%\" to \"100%\""),
+        ("eject = { most = 50 }".to_owned(), "expected a share as \"50%\""),
+        ("eject = { for = \"30\" }".to_owned(), "is no duration, expected one as"),
+        ("eject = { error = 5 }".to_owned(), "unknown key `error`"),
+        (sticky(&secret), "sticky without a cookie, expected cookie = NAME"),
+        (sticky("cookie = \"a\""), "sticky without a secret"),
+        (
+            sticky("cookie = \"a\", secret = \"short\""),
+            "the secret has 5 bytes, expected at least 32",
+        ),
+        (sticky(&format!("cookie = \"a b\", {secret}")), "\"a b\" is no name of a cookie"),
+        (sticky(&format!("cookie = \"\", {secret}")), "\"\" is no name of a cookie"),
+        (sticky(&format!("cookie = \"a\", {secret}, path = \"/a;b\"")), "has a semicolon"),
+        (sticky(&format!("cookie = \"a\", {secret}, path = \"a\"")), "is no path of a URL"),
+        (sticky(&format!("cookie = \"a\", {secret}, same_site = \"no\"")), "unknown variant `no`"),
+        (sticky(&format!("cookie = \"a\", {secret}, max_age = 5")), "expected a duration as"),
+        ("slow_start = 30".to_owned(), "expected a duration as"),
+        ("slow_start = \"0s\"".to_owned(), "the duration \"0s\" is zero"),
+        (
+            "balance = \"hash\"\nslow_start = \"30s\"".to_owned(),
+            "expected slow_start only with another balance than \"hash\"",
+        ),
+        (
+            "tls = { ca = \"a\", certificate = \"b\" }".to_owned(),
+            "a certificate for the servers without its key, expected key = FILE next to it",
+        ),
+        (
+            "tls = { ca = \"a\", key = \"b\" }".to_owned(),
+            "a key without the certificate for the servers, expected certificate = FILE next to it",
+        ),
+    ] {
+        let error = upstream(two, &rest).unwrap_err();
+        assert!(error.contains(what) && !error.contains('\n'), "{error}");
+        assert!(error.starts_with("test:"), "{error}");
+    }
+    let several = "eject = { errors = 0 }\nsticky = {}\nslow_start = \"x\"";
+    assert_eq!(upstream(two, several).unwrap_err().lines().count(), 3);
+    let warned = upstream("{ address = \"127.0.0.1:80\" }", "eject = {}").unwrap();
+    let warnings: Vec<_> = warned.warnings.iter().map(ToString::to_string).collect();
+    assert!(warnings.iter().any(|warning| warning.contains("eject has no effect")), "{warnings:?}");
+}

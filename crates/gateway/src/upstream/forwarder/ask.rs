@@ -61,6 +61,7 @@ impl Forwarder {
             client,
             is_h2: false,
             takes_trailers: false,
+            sticky: None,
         };
         let answered = self.forward(&mut Some(request), &context).await;
         let (response, lease) = answered.map_err(|response| response.status())?;

@@ -216,7 +216,7 @@ impl Forwarder {
             let attempt = self.attempt_raw(&mut lease, must_dial, way, client, outcome).await;
             let (failed, is_sent) = match attempt {
                 Ok(begun) => {
-                    lease.answered();
+                    lease.answered(begun.status);
                     return self.pass_body(way, lease, begun, (out, timer), client).await;
                 }
                 Err(Missed::ClientGone) => return Passed::Cut,
@@ -458,7 +458,7 @@ impl Forwarder {
         let opened = Http1Connection::replay(stream, before, unsent).await;
         let mut connection = Box::new(opened.map_err(|_| lost(SendFailure::Unsent))?);
         let response = connection.send(&mut request.ok(), left).await.map_err(lost)?;
-        lease.answered();
+        lease.answered(response.status());
         lease.connection = Some(connection);
         let mut answered = Some((response, lease));
         let passed = poll_fn(|cx| match answered.take() {
