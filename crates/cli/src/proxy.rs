@@ -2,17 +2,21 @@
 
 use std::error::Error;
 use std::io::{Write, stderr, stdout};
-use std::num::NonZeroUsize;
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_lite::future::or;
 use superpoll::BackendKind;
-use superpoll_gateway::config::Workers;
+use superpoll_gateway::config::{
+    Balance, Dns, Health, HealthKind, Server, ServerAddress, Upstream, Workers,
+};
 use superpoll_gateway::relay::{self, Relay};
 use superpoll_gateway::telemetry::socket::{
     CommandOutcome, CommandQueue, ServerCommand, ServerState, SocketPath, seconds_now,
 };
-use superpoll_gateway::{Address, Inherited};
+use superpoll_gateway::upstream::Group;
+use superpoll_gateway::{Address, Event, Inherited};
 use superpoll_rt::Runtime;
 use superpoll_rt::signal::{SignalKind, signal};
 
@@ -25,10 +29,19 @@ pub(crate) struct Options {
     /// choose [default: the socket that a service manager passes on (LISTEN_FDS)]
     #[arg(long, value_name = "ADDRESS")]
     pub listen: Option<Address>,
-    /// Address to relay to, written alike; a name is looked up once, and its addresses are tried in
-    /// order
-    #[arg(long, value_name = "ADDRESS")]
-    pub to: Address,
+    /// Address to relay to, written alike; a name is looked up again for new connections, and its
+    /// addresses are tried in order. Give several to balance among servers
+    #[arg(long, value_name = "ADDRESS", required = true)]
+    pub to: Vec<Address>,
+    /// How one of several servers is chosen: round-robin, least-connections or hash of the client's
+    /// address
+    #[arg(long, value_name = "NAME", default_value = "round-robin", value_parser = balance)]
+    pub balance: Balance,
+    /// Check each server by a connection, every so many seconds [default: 5 if no number is given;
+    /// without the option, a server that refuses three connections is left out for 10 s]
+    #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "5",
+          value_parser = seconds)]
+    pub health: Option<Duration>,
     /// Threads that relay, or "auto" for one for each processor
     #[arg(long, value_name = "N|auto", default_value = "auto")]
     pub workers: Workers,
@@ -45,6 +58,10 @@ pub(crate) struct Options {
     /// for]
     #[arg(long, value_name = "N")]
     pub max_connections: Option<NonZeroUsize>,
+    /// The most connections at a time of one client address, or of one network of IPv6 (/64); further
+    /// ones are closed [default: no limit]
+    #[arg(long, value_name = "N")]
+    pub connections_per_client: Option<NonZeroU32>,
     /// How long connections may go on after SIGTERM or SIGINT
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = patience)]
     pub drain: Duration,
@@ -62,6 +79,15 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     match patience(text)? {
         Duration::ZERO => Err("it must be more than zero".to_owned()),
         duration => Ok(duration),
+    }
+}
+
+fn balance(text: &str) -> Result<Balance, String> {
+    match text {
+        "round-robin" => Ok(Balance::RoundRobin),
+        "least-connections" => Ok(Balance::LeastConnections),
+        "hash" => Ok(Balance::Hash),
+        _ => Err("write round-robin, least-connections or hash".to_owned()),
     }
 }
 
@@ -101,6 +127,50 @@ async fn await_drain(queue: &mut CommandQueue) {
     }
 }
 
+/// Returns the group of the servers, if there is a choice among them or they are checked.
+fn group(options: &Options) -> Result<Option<Arc<Group>>, Box<dyn Error>> {
+    if options.to.len() == 1 && options.health.is_none() {
+        return Ok(None);
+    }
+    for (index, address) in options.to.iter().enumerate() {
+        if matches!(address, Address::Tcp { port: 0, .. }) {
+            return Err(format!("relaying to {address}: port 0 cannot be connected to").into());
+        }
+        if options.to[..index].contains(address) {
+            return Err(format!("--to {address} is given twice; each server counts once").into());
+        }
+    }
+    let server = |address: &Address| {
+        let address = ServerAddress::Address(address.clone());
+        Server { address, weight: NonZeroU32::MIN }
+    };
+    let health = options.health.map(|interval| Health {
+        kind: HealthKind::Connect,
+        interval,
+        ..Health::default()
+    });
+    let upstream = Upstream {
+        servers: options.to.iter().map(server).collect(),
+        balance: options.balance,
+        health,
+        proxy_protocol: None,
+        keep_alive: 0,
+        h2: false,
+        tls: None,
+        dns: Dns::default(),
+        eject: None,
+        sticky: None,
+        slow_start: None,
+    };
+    let report = |event: &Event| report(&event.to_string());
+    Ok(Some(Group::new("the proxy", &upstream, None, Arc::new(report))?))
+}
+
+/// Writes a line, in one write, so that the lines of several engines are not mixed.
+fn report(what: &str) {
+    let _ = stderr().write_all(format!("superpoll: {what}\n").as_bytes());
+}
+
 /// Relays until SIGTERM or SIGINT.
 pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let mut inherited = Inherited::take()?;
@@ -121,17 +191,23 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
         connect_timeout: options.connect_timeout,
         idle_timeout: options.idle_timeout,
         max_connections: options.max_connections.map(NonZeroUsize::get),
+        connections_per_client: options.connections_per_client,
         speculative: !options.no_speculation,
     };
-    let report = |failure: &relay::Failure| {
-        // In one write, so that the lines of several engines are not mixed.
-        let _ = stderr().write_all(format!("superpoll: {failure}\n").as_bytes());
-    };
-    let relay =
-        Relay::start_with(&runtime, &mut inherited, &listen, &options.to, settings, report)?;
+    let failed = |failure: &relay::Failure| report(&failure.to_string());
+    let group = group(options)?;
+    let relay = match &group {
+        None => {
+            Relay::start_with(&runtime, &mut inherited, &listen, &options.to[0], settings, failed)
+        }
+        Some(group) => {
+            Relay::start_with_group(&runtime, &mut inherited, &listen, group, settings, failed)
+        }
+    }?;
     inherited.all_used()?;
     let mut queue = CommandQueue::default();
-    let to = &options.to;
+    let to: Vec<String> = options.to.iter().map(Address::to_string).collect();
+    let to = to.join(", ");
     queue.note(|facts| {
         facts.state = ServerState::Serving;
         facts.configured_at = seconds_now();
@@ -140,7 +216,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     let subject = relay.subject(&runtime).with_commands(queue.sender());
     let _statistics = stats::open(socket, subject, warn);
     let mut output = stdout().lock();
-    writeln!(output, "superpoll: relaying from {} to {}", relay.listening(), options.to)?;
+    writeln!(output, "superpoll: relaying from {} to {to}", relay.listening())?;
     output.flush()?;
     drop(output);
     let left = runtime.try_block_on(async {
@@ -170,6 +246,7 @@ pub(crate) fn run(options: &Options) -> Result<(), Box<dyn Error>> {
     for (clients, why) in [
         (counters.connect_failures, "because the upstream could not be reached"),
         (counters.shed, "for lack of descriptors"),
+        (counters.refused, "because their address had as many as it may have"),
     ] {
         // Not each of the clients had its own line.
         if clients > 1 {

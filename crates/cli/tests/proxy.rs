@@ -306,3 +306,91 @@ fn an_idle_pair_takes_little_memory() {
     terminate(&child);
     assert!(child.wait().unwrap().success());
 }
+
+/// An upstream that answers each connection with a letter and waits for its end.
+fn says(letter: u8) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            thread::spawn(move || {
+                let mut stream = stream.unwrap();
+                // A check is gone by now.
+                let _ = stream.write_all(&[letter]);
+                let _ = stream.read(&mut [0]);
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn several_servers_take_turns_and_one_that_refuses_is_found_by_checks() {
+    let (a, b) = (says(b'a'), says(b'b'));
+    let refusing = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let listen = ["--listen", "127.0.0.1:0"];
+    let letters = |address: &str| -> String {
+        let letter = |_| {
+            let mut room = [0];
+            TcpStream::connect(address).unwrap().read_exact(&mut room).unwrap();
+            char::from(room[0])
+        };
+        (0..8).map(letter).collect()
+    };
+    let (child, address) = start(&[&listen[..], &["--to", &a, "--to", &b]].concat());
+    assert!(["abababab", "babababa"].contains(&&*letters(&address)));
+    terminate(&child);
+    assert_eq!(errors(child), "");
+
+    let servers = ["--to", &refusing, "--to", &a, "--health", "0.02", "--balance", "hash"];
+    let (mut child, address) = start(&[&listen[..], &servers].concat());
+    let mut log = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("is down") {
+        line.clear();
+        log.read_line(&mut line).unwrap();
+    }
+    let expected = format!("superpoll: the server {refusing} of the proxy is down: 3 checks");
+    assert!(line.starts_with(&expected), "{line}");
+    assert_eq!(letters(&address), "aaaaaaaa");
+    terminate(&child);
+    assert!(child.wait().unwrap().success());
+
+    for (arguments, reason) in [
+        (&["--to", "a:1", "--to", "a:1"][..], "a:1 is given twice"),
+        (&["--to", "a:1", "--to", "a:0"], "port 0 cannot be connected to"),
+        (&["--to", "a:1", "--balance", "random"], "write round-robin, least-connections or hash"),
+        (&["--to", "a:1", "--health", "0"], "it must be more than zero"),
+        (&["--to", "a:1", "--connections-per-client", "0"], "zero"),
+        (&[], "--to <ADDRESS>"),
+    ] {
+        let output = command(&[&listen[..], arguments].concat()).output().unwrap();
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && errors.contains(reason), "{arguments:?}: {errors}");
+    }
+}
+
+#[test]
+fn a_client_has_no_more_connections_than_it_may_have() {
+    let a = says(b'a');
+    let (child, address) =
+        start(&["--listen", "127.0.0.1:0", "--to", &a, "--connections-per-client", "2"]);
+    let connect = || {
+        let mut client = TcpStream::connect(&address).unwrap();
+        (client.read(&mut [0]).unwrap_or(0) == 1).then_some(client)
+    };
+    let (first, second) = (connect(), connect());
+    assert!(first.is_some() && second.is_some() && connect().is_none() && connect().is_none());
+    drop(first);
+    // The end has to be noticed.
+    let third = (0..5000).find_map(|_| {
+        thread::sleep(Duration::from_millis(1));
+        connect()
+    });
+    assert!(third.is_some());
+    drop((second, third));
+    terminate(&child);
+    let errors = errors(child);
+    let expected = "clients were closed because their address had as many as it may have";
+    assert!(errors.lines().last().is_some_and(|line| line.ends_with(expected)), "{errors}");
+}

@@ -16,14 +16,15 @@ use crate::config::{Tls, TlsVersion};
 /// The protocols that connections speak, in the order of preference.
 pub(super) const PROTOCOLS: [&[u8]; 2] = [b"h2", b"http/1.1"];
 
-/// Returns the parameters of a listener, whose certificates come from `store` with each handshake,
-/// and the keys of whose tickets are made of `secrets`.
+/// Returns the parameters of a listener, of a relay or of HTTP, whose certificates come from `store`
+/// with each handshake, and the keys of whose tickets are made of `secrets`.
 ///
 /// # Errors
 ///
 /// The certificates that vouch for clients cannot be used.
 pub(crate) fn server_config(
     tls: &Tls,
+    is_relay: bool,
     store: Arc<CertificateStore>,
     secrets: &Arc<TicketSecrets>,
 ) -> Result<ServerConfig, CertificateError> {
@@ -32,8 +33,12 @@ pub(crate) fn server_config(
         TlsVersion::Tls12 => &[&TLS13, &TLS12],
         TlsVersion::Tls13 => &[&TLS13],
     };
-    let mut protocols: Vec<Vec<u8>> = PROTOCOLS.map(<[u8]>::to_vec).into();
-    if store.has_challenges() {
+    let mut protocols: Vec<Vec<u8>> = match is_relay {
+        true => tls.alpn.iter().map(|protocol| protocol.clone().into_bytes()).collect(),
+        false => PROTOCOLS.map(<[u8]>::to_vec).into(),
+    };
+    // A relay without protocols of its own agrees to none, and so refuses no client for its choice.
+    if store.has_challenges() && !protocols.is_empty() {
         protocols.push(ACME_TLS.to_vec());
     }
     let builder = ServerConfig::builder_with_provider(provider.clone())

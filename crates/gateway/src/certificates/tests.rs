@@ -20,7 +20,13 @@ fn certificate(names: &[&str]) -> Certificate {
 }
 
 fn tls() -> Tls {
-    Tls { certificates: Vec::new(), automatic: None, min_version: TlsVersion::Tls12, client: None }
+    Tls {
+        certificates: Vec::new(),
+        automatic: None,
+        min_version: TlsVersion::Tls12,
+        client: None,
+        alpn: Vec::new(),
+    }
 }
 
 fn is(found: Option<Arc<CertifiedKey>>, expected: &Certificate) -> bool {
@@ -132,7 +138,7 @@ fn handshake(
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
     let name = ServerName::try_from(name.to_owned()).unwrap();
     let mut client = ClientConnection::new(Arc::new(config), name).unwrap();
-    let server = server_config(&tls(), store.clone(), &Arc::default()).unwrap();
+    let server = server_config(&tls(), false, store.clone(), &Arc::default()).unwrap();
     let mut server = ServerConnection::new(Arc::new(server)).unwrap();
     while client.is_handshaking() || server.is_handshaking() {
         let mut bytes = Vec::new();

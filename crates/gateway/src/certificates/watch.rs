@@ -257,6 +257,7 @@ mod tests {
             automatic: None,
             min_version: Default::default(),
             client: None,
+            alpn: Vec::new(),
         };
         let (mut watch, store) = (Watch::new(), CertificateStore::new(None));
         watch.load(&tls, &store).unwrap();

@@ -4,6 +4,7 @@
 mod automatic;
 mod hosts;
 mod redirects;
+mod relays;
 mod rules;
 mod tls;
 mod upstreams;
@@ -19,9 +20,7 @@ use toml::Spanned;
 use toml::de::DeTable;
 
 use super::logs::Log;
-use super::model::{
-    Action, Config, Keeper, KeeperKind, Listener, Process, Proxy, Redirect, Relay, Route,
-};
+use super::model::{Action, Config, Keeper, KeeperKind, Listener, Process, Proxy, Redirect, Route};
 use super::overlap::overlap;
 use super::rules::BasicAuth;
 use super::{disk, place, raw};
@@ -210,7 +209,7 @@ impl<'a> Check<'a> {
         for (name, upstream) in raw.upstreams {
             if !self.used.contains(name.get_ref()) {
                 let what =
-                    format!("no route forwards requests to the upstream {:?}", name.get_ref());
+                    format!("no route or relay forwards to the upstream {:?}", name.get_ref());
                 self.warn(name.span(), what);
             }
             let upstream = self.upstream(&name, upstream);
@@ -292,21 +291,9 @@ impl<'a> Check<'a> {
     }
 
     fn listener(&mut self, place: Range<usize>, raw: raw::Listener) -> Option<Listener> {
-        if let (Some(tls), Some(_)) = (&raw.tls, &raw.relay) {
-            let what =
-                "a listener that relays passes TLS on as it is, expected tls or relay, not both";
-            self.wrong(tls.span(), what);
-        }
-        let tls = raw.tls.and_then(|tls| self.tls(tls));
-        let relay = raw.relay.and_then(|relay| {
-            let place = relay.span();
-            let raw::Relay { to, idle, proxy_protocol } = relay.into_inner();
-            let Some(to) = to else {
-                self.missing(place, "the relay has no other end, expected to = ADDRESS");
-                return None;
-            };
-            Some(Relay { to: self.address(place, to.0), idle, proxy_protocol: proxy_protocol.0 })
-        });
+        let (has_tls, is_relay) = (raw.tls.is_some(), raw.relay.is_some());
+        let tls = raw.tls.and_then(|tls| self.tls(tls, is_relay));
+        let relay = raw.relay.and_then(|relay| self.relay(relay, has_tls));
         let Some(address) = raw.address else {
             self.missing(place, "the listener has no address, expected address = \"HOST:PORT\"");
             return None;

@@ -28,6 +28,7 @@ mod processes;
 mod rate;
 mod raw;
 mod raw_rules;
+mod relay;
 mod rights;
 mod rules;
 mod scalar;
@@ -55,13 +56,14 @@ pub use self::ejection::{Ejection, Percentage};
 pub use self::encryption::{CertificateFiles, ClientCertificates, Https, Tls, TlsVersion};
 pub use self::logs::{AccessLog, Log, LogFormat, MessageFormat, Metrics};
 pub use self::model::{
-    Action, Balance, Channel, Config, Files, Health, Host, HubOptions, Keeper, KeeperKind, Limits,
-    Listener, Process, Proxy, Redirect, Relay, Route, Server, Slow, Timeouts, Upstream,
-    UpstreamTls,
+    Action, Balance, Channel, Config, Files, Health, HealthKind, Host, HubOptions, Keeper,
+    KeeperKind, Limits, Listener, Process, Proxy, Redirect, Route, Server, Slow, Timeouts,
+    Upstream, UpstreamTls,
 };
 pub use self::origins::Origins;
 pub use self::processes::parse_processes;
 pub use self::rate::Rate;
+pub use self::relay::{Relay, RelayEnd, RelayRoute};
 pub(crate) use self::rights::is_private;
 pub use self::rights::{AuthorizeRule, KeySource, Right, TokenRule};
 pub(crate) use self::rules::LARGEST_PAGE;
@@ -343,6 +345,7 @@ impl Config {
             automatic: Some(automatic),
             min_version: TlsVersion::default(),
             client: None,
+            alpn: Vec::new(),
         };
         let https = https.iter().cloned().map(|address| {
             let tls = Some(tls.clone());

@@ -18,6 +18,7 @@ use super::logs::{AccessLog, Log, Metrics};
 use super::origins::Origins;
 use super::processes;
 use super::rate::{self, Rate};
+use super::relay::Relay;
 use super::rights::{self, AuthorizeRule, Right, TokenRule};
 use super::rules::{Access, BasicAuth, ErrorPages, HeaderChanges, RequestRate, Rules};
 use super::scalar;
@@ -151,18 +152,6 @@ impl Listener {
     pub fn plain(address: Address) -> Listener {
         Listener { address, tls: None, proxy_protocol: false, relay: None, mode: None }
     }
-}
-
-/// The other end of a listener that relays TCP.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Relay {
-    /// The address that bytes are relayed to unchanged.
-    pub to: Address,
-    /// How long a connection may be without a byte in either direction. Default: no limit.
-    pub idle: Option<Duration>,
-    /// The version of the PROXY protocol whose header tells the other end about the client.
-    /// Default: none, no header is sent.
-    pub proxy_protocol: Option<ProxyVersion>,
 }
 
 /// A virtual host: the routes that are served under some names.
@@ -483,6 +472,9 @@ pub struct UpstreamTls {
     pub server_name: Option<String>,
     /// The certificate that servers are shown, and its key. Default: none.
     pub identity: Option<CertificateFiles>,
+    /// The protocols that relays offer the servers (ALPN). Default: none. Requests of HTTP offer
+    /// those of HTTP.
+    pub alpn: Vec<String>,
 }
 
 /// A server of an upstream.
@@ -494,10 +486,23 @@ pub struct Server {
     pub weight: NonZeroU32,
 }
 
+/// How a server is checked.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HealthKind {
+    /// By a request of HTTP. The default.
+    #[default]
+    Http,
+    /// By a connection, with TLS if the servers have it, that is closed at once.
+    Connect,
+}
+
 /// The health checks of the servers.
 #[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Health {
+    /// How a server is checked. Default: by a request of HTTP.
+    pub kind: HealthKind,
     /// The path that is requested by GET; 2xx and 3xx are good. Default: `/`.
     pub path: String,
     /// The time between two checks. Default: 5 s.
@@ -516,6 +521,7 @@ pub struct Health {
 impl Default for Health {
     fn default() -> Health {
         Health {
+            kind: HealthKind::Http,
             path: "/".to_owned(),
             interval: Duration::from_secs(5),
             timeout: Duration::from_secs(2),

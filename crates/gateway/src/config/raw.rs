@@ -97,6 +97,7 @@ pub(super) struct TlsTable {
     pub(super) min_version: TlsVersion,
     pub(super) client_ca: Option<Spanned<PathBuf>>,
     pub(super) client_certificates: Option<Spanned<ClientCertificates>>,
+    pub(super) alpn: Option<Spanned<Vec<Spanned<String>>>>,
 }
 
 pub(super) struct Tls(pub(super) TlsTable);
@@ -145,10 +146,21 @@ pub(super) enum ClientCertificates {
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct Relay {
-    pub(super) to: Option<AddressText>,
+    pub(super) to: Option<Spanned<AddressText>>,
+    pub(super) upstream: Option<Spanned<String>>,
+    pub(super) routes: Vec<Spanned<RelayRoute>>,
+    pub(super) names: Option<Spanned<Vec<Spanned<String>>>>,
     #[serde(deserialize_with = "scalar::some_duration")]
     pub(super) idle: Option<Duration>,
     pub(super) proxy_protocol: ProxyProtocol,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct RelayRoute {
+    pub(super) server_names: Vec<Spanned<String>>,
+    pub(super) to: Option<Spanned<AddressText>>,
+    pub(super) upstream: Option<Spanned<String>>,
 }
 
 #[derive(Default, Deserialize)]
@@ -241,6 +253,7 @@ pub(super) struct UpstreamTls {
     pub(super) server_name: Option<Spanned<String>>,
     pub(super) certificate: Option<Spanned<PathBuf>>,
     pub(super) key: Option<Spanned<PathBuf>>,
+    pub(super) alpn: Vec<Spanned<String>>,
 }
 
 #[derive(Default, Deserialize)]

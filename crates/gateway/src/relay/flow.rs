@@ -182,6 +182,20 @@ impl Flow {
         }
     }
 
+    /// As [`begin_with`](Flow::begin_with), with bytes of any number that do not end the stream.
+    pub(super) fn begin_with_bytes(&mut self, bytes: Vec<u8>) {
+        if !bytes.is_empty() {
+            self.unsent = Some(Unsent::Small(bytes.into(), 0));
+        }
+    }
+
+    /// Creates a direction with an end that cannot be spliced.
+    pub(super) fn copying() -> Flow {
+        let mut flow = Flow::new(true);
+        flow.mode = TransferMode::OnlyCopy;
+        flow
+    }
+
     /// Whether there are bytes to write.
     pub(super) fn holds(&self) -> bool {
         self.unsent.is_some()

@@ -5,6 +5,13 @@
 //! source; a bulk transfer is spliced within the kernel. Half-closed connections stay half-closed,
 //! and a side that breaks makes the relay reset the other side.
 //!
+//! That is the pair of two plain sockets (`pair`). A pair of which an end is encrypted (`sealed`)
+//! has the same two directions over other streams, and nothing else in common with it. What comes
+//! before a pair is a connection's introduction (`introduction`): headers of the PROXY protocol, the
+//! handshake of TLS, the server name that the client asks for (`client_hello`), the choice of a
+//! destination (`destination`) and the connection to it. A connection that needs none of these
+//! begins as a pair, at no further cost.
+//!
 //! The cost of a connection is the number of its system calls, and the relay makes no call whose
 //! answer another call gives as well: the first write to the upstream tells whether it is
 //! connected, accepted sockets inherit `TCP_NODELAY`, upstream sockets get it before their second
@@ -27,12 +34,16 @@
 //! ```
 
 mod calls;
+mod client_hello;
 mod concurrency_limit;
 mod deferral;
 mod deferred;
+mod destination;
 mod flow;
+mod introduction;
 mod pair;
 mod pool;
+mod sealed;
 mod shared;
 mod stream;
 
@@ -40,31 +51,31 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
-use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
-use std::path::Path;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
-use bytes::Bytes;
-use superpoll_rt::net::unix::UnixStream;
 use superpoll_rt::{Handle, Runtime, spawn, time};
 
 use crate::address::Address;
+use crate::connection_limits::ConnectionLimits;
 use crate::listen::{Bound, Inherited, Listener};
-use crate::proxy_protocol;
 use crate::telemetry::socket::Subject;
 use crate::transport::Plain;
+use crate::upstream::{self, Group};
 use calls::{Call, count};
 pub use calls::{Calls, calls};
 use concurrency_limit::{ConcurrencyLimit, Permit};
+use destination::NameLookup;
+pub(crate) use destination::{Destination, Routes};
+use introduction::introduce;
 use pair::{Pair, Relaying};
-use shared::{ActivePair, Local, Shared, Target};
+use shared::{ActivePair, Local, Shared};
 pub use shared::{Counters, Failure, Options};
 pub(crate) use shared::{Rules, Settings};
-use stream::Stream;
 
 /// How long a listener pauses when accepting has failed because there is no memory or no
 /// descriptor, not even for a client that is closed at once.
@@ -119,32 +130,6 @@ pub struct Relay {
     bound: Mutex<Option<Arc<Bound>>>,
 }
 
-fn look_up(host: Option<&str>, port: u16) -> io::Result<Vec<SocketAddr>> {
-    match host {
-        Some(host) => Ok((host, port).to_socket_addrs()?.collect()),
-        None => Ok(vec![([127, 0, 0, 1], port).into(), (Ipv6Addr::LOCALHOST, port).into()]),
-    }
-}
-
-impl Settings {
-    /// Returns the settings for relaying to an address, whose name is looked up now.
-    pub(crate) fn new(to: &Address, options: Options, rules: Rules) -> Result<Settings, Error> {
-        let target = match to {
-            Address::Unix(path) => Target::Unix(path.clone()),
-            Address::Tcp { port: 0, .. } => {
-                let error =
-                    io::Error::new(io::ErrorKind::InvalidInput, "port 0 cannot be connected to");
-                return Err(Error::new(format!("relaying to {to}"))(error));
-            }
-            Address::Tcp { host, port } => {
-                let found = look_up(host.as_deref(), *port);
-                Target::Tcp(found.map_err(Error::new(format!("looking up {to}")))?)
-            }
-        };
-        Ok(Settings { options, rules, to: to.clone(), target })
-    }
-}
-
 /// The engines of a runtime, and the facts that a relay needs about them.
 #[derive(Clone)]
 pub(crate) struct Engines {
@@ -162,12 +147,13 @@ impl Engines {
 
 impl Relay {
     /// Binds to an address and relays the clients that connect there, on all engines of a runtime
-    /// and as long as it runs. Names are looked up now. `report` receives each later failure, on
-    /// the engine where it happens, and must not block.
+    /// and as long as it runs. The name of the upstream is looked up by connections, at most once a
+    /// second. `report` receives each later failure, on the engine where it happens, and must not
+    /// block.
     ///
     /// # Errors
     ///
-    /// If a name has no address, if the address cannot be listened on, or if the runtime has ended.
+    /// If the address cannot be listened on, or if the runtime has ended.
     pub fn start(
         runtime: &Runtime,
         listen: &Address,
@@ -191,7 +177,53 @@ impl Relay {
         options: Options,
         report: impl Fn(&Failure) + Send + Sync + 'static,
     ) -> Result<Relay, Error> {
-        let settings = Settings::new(to, options, Rules::default())?;
+        Relay::start_to(
+            runtime,
+            inherited,
+            listen,
+            Destination::Address(to.clone()),
+            options,
+            report,
+        )
+    }
+
+    /// As [`start_with`](Relay::start_with), to the servers of a group, which are balanced and
+    /// checked as the group says.
+    ///
+    /// # Errors
+    ///
+    /// As [`start`](Relay::start).
+    pub fn start_with_group(
+        runtime: &Runtime,
+        inherited: &mut Inherited,
+        listen: &Address,
+        group: &Arc<Group>,
+        options: Options,
+        report: impl Fn(&Failure) + Send + Sync + 'static,
+    ) -> Result<Relay, Error> {
+        let to = Destination::Group(group.clone());
+        let relay = Relay::start_to(runtime, inherited, listen, to, options, report)?;
+        let checked = upstream::watch(group, &runtime.handle()).map_err(io::Error::other);
+        checked.map_err(Error::new(format!("checking {}", group.name())))?;
+        Ok(relay)
+    }
+
+    fn start_to(
+        runtime: &Runtime,
+        inherited: &mut Inherited,
+        listen: &Address,
+        to: Destination,
+        options: Options,
+        report: impl Fn(&Failure) + Send + Sync + 'static,
+    ) -> Result<Relay, Error> {
+        let connection_limits = options.connections_per_client.map(|most| {
+            let limits = ConnectionLimits::default();
+            limits.limit(None, Some(most));
+            Arc::new(limits)
+        });
+        let rules = Rules { connection_limits, ..Rules::default() };
+        let failed = || Error::new(format!("relaying to {to}"));
+        let settings = Settings::new(Some(to.clone()), options, rules).map_err(failed())?;
         let failed = || Error::new(format!("listening on {listen}"));
         let bound = match inherited.at(listen) {
             Some(bound) => bound,
@@ -308,7 +340,7 @@ impl fmt::Debug for Relay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Relay")
             .field("listening", &self.listening)
-            .field("to", &self.shared.to())
+            .field("to", &self.shared.to().map(|to| to.to_string()))
             .field("counters", &self.counters())
             .finish_non_exhaustive()
     }
@@ -379,11 +411,10 @@ impl Accepting {
 
 fn begin(local: Rc<Local>, client: Plain, address: Option<SocketAddr>, permit: Permit) {
     local.shared.totals.accepted.fetch_add(1, Ordering::Relaxed);
-    let Settings { rules, target, .. } = local.settings();
-    let has_headers = rules.header.is_some() || rules.announces.is_some();
+    let Settings { rules, name, is_simple, .. } = &**local.settings();
     // Behind a proxy, the peer of the connection is not the client.
     let counted = address.filter(|_| rules.header.is_none()).map(|address| address.ip());
-    let is_simple = !has_headers && matches!(target, Target::Tcp(_));
+    let is_simple = *is_simple && name.as_ref().is_none_or(NameLookup::is_fresh);
     let Some(active) = ActivePair::new(local.clone(), permit, counted) else {
         local.shared.totals.refused.fetch_add(1, Ordering::Relaxed);
         return;
@@ -395,59 +426,5 @@ fn begin(local: Rc<Local>, client: Plain, address: Option<SocketAddr>, permit: P
         }
     } else {
         spawn(introduce(client, address, active)).detach();
-    }
-}
-
-/// Reads the header that names the client, makes the header for the upstream, and relays.
-async fn introduce(mut client: Plain, mut address: Option<SocketAddr>, mut active: ActivePair) {
-    let rules = active.settings().rules.clone();
-    let (mut local, mut rest) = (None, Bytes::new());
-    if let Some(patience) = rules.header {
-        let read = time::timeout(patience, proxy_protocol::read(&mut client)).await;
-        let Ok(header) = read.map_err(io::Error::from).and_then(|outcome| outcome) else {
-            active.totals().broken.fetch_add(1, Ordering::Relaxed);
-            return;
-        };
-        if let Some((from, to)) = header.addresses {
-            (address, local) = (Some(from), Some(to));
-        }
-        rest = header.rest;
-        if !active.count(address.map(|address| address.ip())) {
-            active.totals().refused.fetch_add(1, Ordering::Relaxed);
-            return;
-        }
-    }
-    let mut ahead = match rules.announces {
-        Some(version) => {
-            proxy_protocol::header(version, address, local.or_else(|| client.local_address()))
-        }
-        None => Vec::new(),
-    };
-    ahead.extend_from_slice(&rest);
-    let (client, read) = client.into_parts();
-    ahead.extend_from_slice(&read);
-    let client = Stream::from(client);
-    if let Target::Unix(path) = &active.settings().target {
-        let path = path.clone();
-        if let Some(upstream) = connect_unix(&path, &active).await {
-            Relaying::from(Pair::connected(upstream, client, &ahead, active)).await;
-        }
-    } else if let Some(pair) = Pair::connect(client, &ahead, active) {
-        Relaying::from(pair).await;
-    }
-}
-
-/// Connects to a Unix socket, which waits while its queue is full.
-async fn connect_unix(path: &Path, active: &ActivePair) -> Option<Stream> {
-    count(Call::Socket);
-    count(Call::Connect);
-    let limit = active.options().connect_timeout;
-    let connected = time::timeout(limit, UnixStream::connect(path)).await;
-    match connected.map_err(io::Error::from).and_then(|outcome| outcome) {
-        Ok(upstream) => Some(upstream.into_std().into()),
-        Err(error) => {
-            active.not_connected(error);
-            None
-        }
     }
 }

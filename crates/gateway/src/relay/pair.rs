@@ -25,10 +25,14 @@ use superpoll_rt::time::{Sleep, sleep_until};
 
 use super::deferral::After;
 use super::deferred::{DeferredEntry, Outcome};
+use super::destination::Target;
 use super::flow::{Broken, Flow, Moved};
-use super::pool::Buffer;
-use super::shared::{ActivePair, Target};
+use super::pool::{BUFFER, Buffer};
+use super::shared::ActivePair;
 use super::stream::{Reading, Stream};
+
+/// The most bytes ahead of those of the client that leave enough room in a buffer to read the client.
+const MOST_AHEAD: usize = BUFFER / 2;
 
 /// A direction, and how far its end has come.
 struct Half {
@@ -118,10 +122,12 @@ fn read_first(client: &Stream, buffer: &mut Buffer, active: &ActivePair) -> io::
 
 impl Pair {
     /// Begins to connect a client by TCP; `None` if that failed, which has been reported then.
-    /// `ahead` goes ahead of all bytes from the client, and is no longer than `BUFFER`.
+    /// `ahead` goes ahead of all bytes from the client.
     pub(super) fn connect(client: Stream, ahead: &[u8], active: ActivePair) -> Option<Pair> {
         let mut up = Half::new(false);
-        if active.options().speculative || !ahead.is_empty() {
+        if ahead.len() > MOST_AHEAD {
+            up.flow.begin_with_bytes(ahead.to_vec());
+        } else if active.options().speculative || !ahead.is_empty() {
             let mut buffer = Buffer::holding(ahead);
             match read_first(&client, &mut buffer, &active) {
                 Ok(ended) => up.flow.begin_with(buffer, ended),
@@ -150,17 +156,18 @@ impl Pair {
         }
     }
 
-    /// As [`connect`](Pair::connect), with an upstream that is connected.
+    /// As [`connect`](Pair::connect), with an upstream that is connected. `read` is the bytes of it
+    /// that were read already.
     pub(super) fn connected(
         upstream: Stream,
         client: Stream,
-        ahead: &[u8],
+        ahead: Vec<u8>,
+        read: Vec<u8>,
         active: ActivePair,
     ) -> Pair {
         let mut pair = Pair::connected_to(upstream, client, active);
-        if !ahead.is_empty() {
-            pair.up.flow.begin_with(Buffer::holding(ahead), false);
-        }
+        pair.up.flow.begin_with_bytes(ahead);
+        pair.down.flow.begin_with_bytes(read);
         pair
     }
 

@@ -5,21 +5,27 @@
 //! the settings that it uses in a [`Local`] of its own, and makes a new [`Local`] when it finds
 //! that the settings have changed.
 
+use std::cell::RefCell;
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::num::NonZeroU32;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use futures_rustls::rustls::ServerConfig;
+
 use super::concurrency_limit::Permit;
 use super::deferred::DeferredPairs;
+use super::destination::{Destination, NameLookup, Routes, Target, resolve};
 use super::flow::Moved;
 use crate::address::Address;
 use crate::connection_limits::{ConnectionLimits, ConnectionPermit};
 use crate::proxy_protocol::ProxyVersion;
+use crate::upstream::{Group, GroupServer, Pool};
 
 /// How a relay treats its connections.
 #[derive(Clone, Debug)]
@@ -32,6 +38,9 @@ pub struct Options {
     /// The most pairs at a time. Further clients wait in the kernel's queue. `None`: the number
     /// that the process's descriptors allow.
     pub max_connections: Option<usize>,
+    /// The most pairs of one client address at a time, or of one network of IPv6 (`/64`). Further
+    /// clients are closed. `None`: no limit.
+    pub connections_per_client: Option<NonZeroU32>,
     /// Whether an operation is tried before its descriptor is watched, which is the right setting
     /// for a relay. If not, each direction of each socket is watched first, as in an event loop
     /// that knows only its poller. That setting is for comparison.
@@ -44,6 +53,7 @@ impl Default for Options {
             connect_timeout: Duration::from_secs(5),
             idle_timeout: None,
             max_connections: None,
+            connections_per_client: None,
             speculative: true,
         }
     }
@@ -65,6 +75,36 @@ pub enum Failure {
         /// The upstream.
         to: Address,
         /// The error of the last attempt.
+        error: io::Error,
+        /// The number of failures like this one that were not reported.
+        left_out: u64,
+    },
+    /// A server of an upstream could not be reached.
+    Server {
+        /// The name of the upstream.
+        upstream: String,
+        /// The server.
+        server: Address,
+        /// The error of the last address of the server.
+        error: io::Error,
+        /// Whether another server is tried. If not, the client was closed.
+        is_retried: bool,
+        /// The number of failures like this one that were not reported.
+        left_out: u64,
+    },
+    /// No server of an upstream was up; the client was closed.
+    NoneUp {
+        /// The name of the upstream.
+        upstream: String,
+        /// The number of failures like this one that were not reported.
+        left_out: u64,
+    },
+    /// The name of the upstream could not be looked up. The addresses that were found last are used
+    /// on.
+    LookUp {
+        /// The upstream.
+        to: Address,
+        /// The error of the resolver.
         error: io::Error,
         /// The number of failures like this one that were not reported.
         left_out: u64,
@@ -94,6 +134,22 @@ impl fmt::Display for Failure {
                 write!(f, "connecting to {to}: {error}")?;
                 left_out
             }
+            Failure::Server { upstream, server, error, is_retried, left_out } => {
+                let then = match is_retried {
+                    true => "the next server is tried",
+                    false => "the client was closed",
+                };
+                write!(f, "connecting to {server} of {upstream}: {error}; {then}")?;
+                left_out
+            }
+            Failure::NoneUp { upstream, left_out } => {
+                write!(f, "connecting to {upstream}: no server is up; the client was closed")?;
+                left_out
+            }
+            Failure::LookUp { to, error, left_out } => {
+                write!(f, "looking up {to}: {error}; its last addresses are used on")?;
+                left_out
+            }
             Failure::Shed { on, left_out } => {
                 write!(
                     f,
@@ -117,14 +173,17 @@ impl fmt::Display for Failure {
 impl std::error::Error for Failure {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Failure::Connect { error, .. } | Failure::Accept { error, .. } => Some(error),
-            Failure::Shed { .. } => None,
+            Failure::Connect { error, .. }
+            | Failure::Server { error, .. }
+            | Failure::LookUp { error, .. }
+            | Failure::Accept { error, .. } => Some(error),
+            Failure::NoneUp { .. } | Failure::Shed { .. } => None,
         }
     }
 }
 
-/// A kind of failure, and its reason.
-type Kind = (u8, Option<i32>);
+/// A kind of failure, its reason, and a number of the server that it is about.
+type Kind = (u8, Option<i32>, u64);
 
 /// The failures that were reported lately.
 #[derive(Debug, Default)]
@@ -224,13 +283,6 @@ impl Totals {
     }
 }
 
-/// The address that clients are relayed to, looked up.
-#[derive(Clone, Debug)]
-pub(super) enum Target {
-    Tcp(Vec<SocketAddr>),
-    Unix(PathBuf),
-}
-
 /// The duties of a relay in addition to relaying.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rules {
@@ -241,14 +293,62 @@ pub(crate) struct Rules {
     pub header: Option<Duration>,
     /// The upstream is sent such a header.
     pub announces: Option<ProxyVersion>,
+    /// The encryption of connections with clients.
+    pub tls: Option<Arc<ServerConfig>>,
+    /// The destinations of clients by the server name that they ask for.
+    pub routes: Arc<Routes>,
+    /// How long the first bytes of a client may take, if the relay looks at them.
+    pub greeting: Duration,
+}
+
+impl Rules {
+    /// Whether the relay looks at the bytes of a client before it passes any on.
+    pub(super) fn reads_greetings(&self) -> bool {
+        self.tls.is_some() || !self.routes.is_empty()
+    }
 }
 
 /// Where clients are relayed to, and how.
 pub(crate) struct Settings {
     pub(super) options: Options,
     pub(super) rules: Rules,
-    pub(super) to: Address,
+    /// `None`: only clients with a known server name are relayed.
+    pub(super) to: Option<Destination>,
     pub(super) target: Target,
+    pub(super) name: Option<NameLookup>,
+    /// A pair needs nothing but a connection to one of the addresses.
+    pub(super) is_simple: bool,
+}
+
+impl Settings {
+    /// Returns the settings for relaying to a destination, or only to those of the rules.
+    ///
+    /// # Errors
+    ///
+    /// If the destination is one that no program can connect to.
+    pub(crate) fn new(
+        to: Option<Destination>,
+        options: Options,
+        rules: Rules,
+    ) -> io::Result<Settings> {
+        let (target, name) = resolve(to.as_ref())?;
+        let has_headers = rules.header.is_some() || rules.announces.is_some();
+        let is_simple =
+            !has_headers && !rules.reads_greetings() && matches!(target, Target::Tcp(_));
+        Ok(Settings { options, rules, to, target, name, is_simple })
+    }
+
+    /// Returns the same settings with other addresses of the name, which were found just now.
+    pub(super) fn with_addresses(&self, addresses: Vec<SocketAddr>) -> Settings {
+        Settings {
+            options: self.options.clone(),
+            rules: self.rules.clone(),
+            to: self.to.clone(),
+            target: Target::Tcp(addresses),
+            name: self.name.as_ref().map(NameLookup::renewed),
+            is_simple: self.is_simple,
+        }
+    }
 }
 
 /// The state that pairs share.
@@ -275,21 +375,74 @@ impl Shared {
         self.version.store(current.0, Ordering::Release);
     }
 
+    /// As [`change`](Shared::change), unless the settings have changed since `version`. Returns the
+    /// version of the settings.
+    fn change_since(&self, version: u64, settings: &Arc<Settings>) -> Option<u64> {
+        let mut current = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.0 != version {
+            return None;
+        }
+        *current = (current.0 + 1, settings.clone());
+        self.version.store(current.0, Ordering::Release);
+        Some(current.0)
+    }
+
     fn current(&self) -> (u64, Arc<Settings>) {
         self.settings.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Returns the address that clients are relayed to now.
-    pub(super) fn to(&self) -> Address {
+    /// Returns the destination of clients now.
+    pub(super) fn to(&self) -> Option<Destination> {
         self.current().1.to.clone()
     }
 
     /// Reports an upstream that could not be reached.
     #[cold]
-    fn not_connected(&self, to: &Address, error: io::Error) {
+    pub(super) fn not_connected(&self, to: &Address, error: io::Error) {
         self.totals.connect_failures.fetch_add(1, Ordering::Relaxed);
-        if let Some(left_out) = self.reports.admit((0, error.raw_os_error()), Instant::now()) {
+        let kind = (0, error.raw_os_error(), 0);
+        if let Some(left_out) = self.reports.admit(kind, Instant::now()) {
             (self.report)(&Failure::Connect { to: to.clone(), error, left_out });
+        }
+    }
+
+    /// Reports a server of an upstream that could not be reached.
+    #[cold]
+    pub(super) fn server_not_connected(
+        &self,
+        group: &Group,
+        server: &GroupServer,
+        error: io::Error,
+        is_retried: bool,
+    ) {
+        if !is_retried {
+            self.totals.connect_failures.fetch_add(1, Ordering::Relaxed);
+        }
+        let kind = (3, error.raw_os_error(), number_of(group, server.id));
+        if let Some(left_out) = self.reports.admit(kind, Instant::now()) {
+            let upstream = group.name().to_owned();
+            let server = server.address.clone();
+            let failure = Failure::Server { upstream, server, error, is_retried, left_out };
+            (self.report)(&failure);
+        }
+    }
+
+    /// Reports an upstream without a server that is up.
+    #[cold]
+    pub(super) fn none_up(&self, group: &Group) {
+        self.totals.connect_failures.fetch_add(1, Ordering::Relaxed);
+        let kind = (4, None, number_of(group, u64::MAX));
+        if let Some(left_out) = self.reports.admit(kind, Instant::now()) {
+            (self.report)(&Failure::NoneUp { upstream: group.name().to_owned(), left_out });
+        }
+    }
+
+    /// Reports a name whose addresses could not be looked up.
+    #[cold]
+    pub(super) fn not_looked_up(&self, to: &Address, error: io::Error) {
+        let kind = (5, error.raw_os_error(), 0);
+        if let Some(left_out) = self.reports.admit(kind, Instant::now()) {
+            (self.report)(&Failure::LookUp { to: to.clone(), error, left_out });
         }
     }
 
@@ -298,7 +451,7 @@ impl Shared {
     pub(super) fn shed(&self, on: &str, clients: u64) {
         self.totals.shed.fetch_add(clients, Ordering::Relaxed);
         for _ in 0..clients {
-            if let Some(left_out) = self.reports.admit((1, None), Instant::now()) {
+            if let Some(left_out) = self.reports.admit((1, None, 0), Instant::now()) {
                 (self.report)(&Failure::Shed { on: on.to_owned(), left_out });
             }
         }
@@ -307,10 +460,18 @@ impl Shared {
     /// Reports a listener that failed to accept.
     #[cold]
     pub(super) fn not_accepted(&self, on: &str, error: io::Error) {
-        if let Some(left_out) = self.reports.admit((2, error.raw_os_error()), Instant::now()) {
+        let kind = (2, error.raw_os_error(), 0);
+        if let Some(left_out) = self.reports.admit(kind, Instant::now()) {
             (self.report)(&Failure::Accept { on: on.to_owned(), error, left_out });
         }
     }
+}
+
+/// Returns a number that tells servers apart.
+fn number_of(group: &Group, server: u64) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (group.name(), server).hash(&mut hasher);
+    hasher.finish()
 }
 
 /// The state that an engine's pairs share if they began with the same settings.
@@ -321,6 +482,8 @@ pub(super) struct Local {
     /// The pairs of all settings.
     deferred: Rc<DeferredPairs>,
     watching_costs: bool,
+    /// The pools of the settings' groups on this engine, which have the turns of their servers.
+    pools: RefCell<Vec<Rc<Pool>>>,
 }
 
 impl Local {
@@ -328,7 +491,23 @@ impl Local {
     pub(super) fn new(shared: Arc<Shared>, watching_costs: bool) -> Local {
         let (version, settings) = shared.current();
         let deferred = Rc::new(DeferredPairs::new());
-        Local { shared, version, settings, deferred, watching_costs }
+        let pools = RefCell::default();
+        Local { shared, version, settings, deferred, watching_costs, pools }
+    }
+
+    /// Returns one with these settings, which are those of other engines from now on as well unless
+    /// the settings have changed meanwhile.
+    fn with(&self, settings: Settings) -> Local {
+        let settings = Arc::new(settings);
+        let version = self.shared.change_since(self.version, &settings);
+        Local {
+            shared: self.shared.clone(),
+            version: version.unwrap_or(self.version),
+            settings,
+            deferred: self.deferred.clone(),
+            watching_costs: self.watching_costs,
+            pools: self.pools.clone(),
+        }
     }
 
     /// Returns a new [`Local`] with the current settings, if this one's settings are outdated.
@@ -340,8 +519,19 @@ impl Local {
         })
     }
 
-    pub(super) fn settings(&self) -> &Settings {
+    pub(super) fn settings(&self) -> &Arc<Settings> {
         &self.settings
+    }
+
+    /// Returns the pool of a group of the settings.
+    pub(super) fn pool(&self, group: &Arc<Group>) -> Rc<Pool> {
+        let mut pools = self.pools.borrow_mut();
+        if let Some(pool) = pools.iter().find(|pool| Arc::ptr_eq(&pool.group, group)) {
+            return pool.clone();
+        }
+        let pool = Pool::of(group);
+        pools.push(pool.clone());
+        pool
     }
 }
 
@@ -377,18 +567,33 @@ impl ActivePair {
         &self.local.shared.totals
     }
 
-    pub(super) fn settings(&self) -> &Settings {
+    pub(super) fn settings(&self) -> &Arc<Settings> {
         &self.local.settings
+    }
+
+    pub(super) fn local(&self) -> &Rc<Local> {
+        &self.local
+    }
+
+    /// Makes the pair go on with these settings, and other pairs begin with them.
+    pub(super) fn adopt(&mut self, settings: Settings) {
+        self.local = Rc::new(self.local.with(settings));
     }
 
     pub(super) fn options(&self) -> &Options {
         &self.local.settings.options
     }
 
-    /// Reports an upstream that could not be reached.
+    /// Reports an upstream, the address of the settings, that could not be reached.
     #[cold]
     pub(super) fn not_connected(&self, error: io::Error) {
-        self.local.shared.not_connected(&self.local.settings.to, error);
+        let settings = &self.local.settings;
+        if let Some(name) = &settings.name {
+            name.forget();
+        }
+        if let Some(Destination::Address(to)) = &settings.to {
+            self.local.shared.not_connected(to, error);
+        }
     }
 
     /// The pairs of this engine that are not watched yet.
@@ -417,12 +622,12 @@ mod tests {
         let reports = ReportLimiter::default();
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
-        assert_eq!(reports.admit((0, Some(111)), at(0)), Some(0));
-        assert_eq!(reports.admit((0, Some(111)), at(1)), None);
-        assert_eq!(reports.admit((0, Some(110)), at(2)), Some(0));
-        assert_eq!(reports.admit((0, Some(111)), at(999)), None);
-        assert_eq!(reports.admit((0, Some(111)), at(1000)), Some(2));
-        assert_eq!(reports.admit((0, Some(111)), at(2500)), Some(0));
+        assert_eq!(reports.admit((0, Some(111), 0), at(0)), Some(0));
+        assert_eq!(reports.admit((0, Some(111), 0), at(1)), None);
+        assert_eq!(reports.admit((0, Some(110), 0), at(2)), Some(0));
+        assert_eq!(reports.admit((0, Some(111), 0), at(999)), None);
+        assert_eq!(reports.admit((0, Some(111), 0), at(1000)), Some(2));
+        assert_eq!(reports.admit((0, Some(111), 0), at(2500)), Some(0));
     }
 
     #[test]

@@ -113,10 +113,12 @@ struct Frontend {
 }
 
 impl Frontend {
-    /// Returns the listener's address in the configuration and its port, if it is encrypted.
+    /// Returns the listener's address in the configuration and its port, if it speaks HTTPS.
     fn encrypted_port(&self) -> Option<(Address, u16)> {
         match (&self.certificates, &self.listening) {
-            (Some(_), Address::Tcp { port, .. }) => Some((self.asked.address.clone(), *port)),
+            (Some(_), Address::Tcp { port, .. }) if self.asked.relay.is_none() => {
+                Some((self.asked.address.clone(), *port))
+            }
             _ => None,
         }
     }
@@ -452,6 +454,12 @@ impl Server {
         self.fronts = fronts;
         self.inherited.borrow_mut().close_given();
         let before = std::mem::replace(&mut self.groups, groups);
+        for (name, group) in &before {
+            // Relayed connections keep a group for as long as they last, and its checks end now.
+            if !self.groups.get(name).is_some_and(|known| Arc::ptr_eq(known, group)) {
+                group.end();
+            }
+        }
         for (name, group) in &self.groups {
             if !before.get(name).is_some_and(|known| Arc::ptr_eq(known, group)) {
                 upstream::watch(group, &self.handle)
@@ -493,9 +501,14 @@ impl Server {
             let Some(tls) = &listener.tls else { continue };
             match &tls.automatic {
                 Some(automatic) => {
-                    Automatic::check(automatic, &config.hosts, &listener.address).map_err(failed)?
+                    let hosts = listener.certified(&config.hosts);
+                    Automatic::check(automatic, &hosts, &listener.address).map_err(failed)?
                 }
-                None => drop(opening::tls_of(tls, None, &mut Watch::new(), &Arc::default())?),
+                None => {
+                    let is_relay = listener.relay.is_some();
+                    let watch = &mut Watch::new();
+                    drop(opening::tls_of(tls, is_relay, None, watch, &Arc::default())?);
+                }
             }
         }
         Ok(())

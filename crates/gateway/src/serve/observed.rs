@@ -13,7 +13,7 @@ use crate::upstream::Group;
 /// Returns the address that a listener has, as users write it.
 pub(crate) fn front_of(asked: &Listener, address: &Address) -> String {
     match (&asked.relay, address, &asked.tls) {
-        (Some(relay), ..) => format!("{address}, relayed to {}", relay.to),
+        (Some(relay), ..) => format!("{address}, relayed to {relay}"),
         (None, Address::Unix(_), _) => format!("HTTP on {address}"),
         (None, _, None) => format!("http://{address}/"),
         (None, _, Some(_)) => format!("https://{address}/"),

@@ -12,11 +12,11 @@ use crate::acme::Plan;
 use crate::address::Address;
 use crate::certificates::{self, CertificateStore, ChallengeCertificates, TicketSecrets, Watch};
 use crate::channel::SharedRights;
-use crate::config::{self, Config};
+use crate::config::{self, Config, RelayEnd};
 use crate::listen::{self, Bound, Listener};
 use crate::log::{Event, Level, Log, LogFailure};
 use crate::parking_lot;
-use crate::relay::{self, Relay};
+use crate::relay::{self, Destination, Relay, Routes};
 use crate::rules::HostRules;
 use crate::upstream::Group;
 
@@ -87,26 +87,15 @@ impl Server {
             loaded.map_err(|error| failed(error.to_string()))?;
         }
         for asked in &config.listeners {
-            let mut front = self.front(config, asked, &engines, &mut relayed)?;
+            let tls = self.encryption(config, asked, &mut watch, &mut plans)?;
+            let (certificates, tls) = tls.unzip();
+            let relay = match &asked.relay {
+                Some(relay) => Some(self.settings(config, asked, relay, tls.clone(), &groups)?),
+                None => None,
+            };
+            let front = self.front(asked, relay, &engines, &mut relayed)?;
             if let Kind::Http(bound) = &front.kind {
                 let cannot = |error| failed(listen::cannot_listen(&asked.address, &error));
-                let tls = match &asked.tls {
-                    Some(tls) => {
-                        let (store, acceptor) = match &tls.automatic {
-                            Some(automatic) => {
-                                let opened =
-                                    self.automatic.open(automatic, &config.hosts, &asked.address);
-                                let (store, plan) = opened.map_err(failed)?;
-                                plans.extend(plan);
-                                (store.clone(), parameters(tls, store, &self.tickets)?)
-                            }
-                            None => tls_of(tls, None, &mut watch, &self.tickets)?,
-                        };
-                        front.certificates = Some(store);
-                        Some(acceptor)
-                    }
-                    None => None,
-                };
                 let client = asked.tls.as_ref().and_then(|tls| tls.client.as_ref());
                 let requires_certificate = client.is_some_and(|client| client.is_required);
                 for part in &mut parts {
@@ -122,7 +111,7 @@ impl Server {
                     });
                 }
             }
-            fronts.push(front);
+            fronts.push(Frontend { certificates, ..front });
         }
         let log = config.access_log.as_ref().map(|wanted| self.access_log(wanted)).transpose()?;
         Ok(Prepared { groups, rights, rules, parts, engines, fronts, relayed, plans, log, watch })
@@ -156,11 +145,33 @@ impl Server {
         groups.collect()
     }
 
-    /// Returns the front of a listener, on an existing socket or on a new one.
-    fn front(
+    /// Returns the certificates of a listener, and the part that does its handshakes. `None` if it
+    /// is not encrypted.
+    fn encryption(
         &self,
         config: &Config,
         asked: &config::Listener,
+        watch: &mut Watch,
+        plans: &mut Vec<Plan>,
+    ) -> Result<Option<(Arc<CertificateStore>, Arc<ServerConfig>)>, Error> {
+        let Some(tls) = &asked.tls else { return Ok(None) };
+        let is_relay = asked.relay.is_some();
+        let Some(automatic) = &tls.automatic else {
+            return tls_of(tls, is_relay, None, watch, &self.tickets).map(Some);
+        };
+        let hosts = asked.certified(&config.hosts);
+        let opened = self.automatic.open(automatic, &hosts, &asked.address);
+        let (store, plan) = opened.map_err(failed)?;
+        plans.extend(plan);
+        Ok(Some((store.clone(), parameters(tls, is_relay, store, &self.tickets)?)))
+    }
+
+    /// Returns the front of a listener, on an existing socket or on a new one, with the settings of
+    /// its relay if it is one.
+    fn front(
+        &self,
+        asked: &config::Listener,
+        settings: Option<relay::Settings>,
         engines: &relay::Engines,
         relayed: &mut Vec<Relayed>,
     ) -> Result<Frontend, Error> {
@@ -181,11 +192,10 @@ impl Server {
                 (bound.address(address).map_err(cannot)?, Arc::new(bound))
             }
         };
-        let Some(to) = &asked.relay else {
+        let Some(settings) = settings else {
             let kind = Kind::Http(bound);
             return Ok(Frontend { asked: asked.clone(), listening, kind, certificates: None });
         };
-        let settings = self.settings(config, asked, to)?;
         let relay = match kept.map(|(front, _)| &front.kind) {
             Some(Kind::Relay(_, relay)) => {
                 relayed.push(Relayed::Change(relay.clone(), settings));
@@ -193,9 +203,7 @@ impl Server {
             }
             _ => {
                 let report = self.report.clone();
-                let report = move |failure: &relay::Failure| {
-                    report(&Event::new(Level::Warning, "relay-failed", failure.to_string()));
-                };
+                let report = move |failure: &relay::Failure| report(&event_of(failure));
                 let relay = Relay::on(bound.clone(), listening.clone(), settings, report);
                 let relay = Arc::new(relay);
                 let listeners = relay.listeners(engines).map_err(cannot)?;
@@ -213,7 +221,21 @@ impl Server {
         config: &Config,
         asked: &config::Listener,
         relay: &config::Relay,
+        tls: Option<Arc<ServerConfig>>,
+        groups: &BTreeMap<String, Arc<Group>>,
     ) -> Result<relay::Settings, Error> {
+        let destination = |to: &RelayEnd| match to {
+            RelayEnd::Address(address) => Ok(Destination::Address(address.clone())),
+            RelayEnd::Upstream(name) => {
+                let group = groups.get(name).cloned().map(Destination::Group);
+                group.ok_or_else(|| failed(format!("the upstream {name} is not defined")))
+            }
+        };
+        let mut routes = Vec::new();
+        for route in &relay.routes {
+            let to = destination(&route.to)?;
+            routes.extend(route.server_names.iter().map(|name| (name.clone(), to.clone())));
+        }
         let options = relay::Options {
             connect_timeout: config.timeouts.connect,
             idle_timeout: relay.idle,
@@ -223,14 +245,32 @@ impl Server {
             connection_limits: Some(self.connection_limits.clone()),
             header: asked.proxy_protocol.then_some(config.timeouts.header),
             announces: relay.proxy_protocol,
+            tls,
+            routes: Arc::new(Routes::new(routes)),
+            greeting: config.timeouts.header,
         };
-        relay::Settings::new(&relay.to, options, rules).map_err(|error| failed(error.to_string()))
+        let to = relay.to.as_ref().map(destination).transpose()?;
+        relay::Settings::new(to, options, rules)
+            .map_err(|error| failed(format!("relaying to {relay}: {error}")))
+    }
+}
+
+/// Returns the event of a relay's failure.
+fn event_of(failure: &relay::Failure) -> Event {
+    let event = Event::new(Level::Warning, "relay-failed", failure.to_string());
+    match failure {
+        relay::Failure::Server { upstream, server, .. } => {
+            event.with("upstream", upstream.as_str()).with("server", server.to_string())
+        }
+        relay::Failure::NoneUp { upstream, .. } => event.with("upstream", upstream.as_str()),
+        _ => event,
     }
 }
 
 /// Returns the certificates of a listener, and the part that does its handshakes.
 pub(super) fn tls_of(
     tls: &config::Tls,
+    is_relay: bool,
     challenges: Option<Arc<ChallengeCertificates>>,
     watch: &mut Watch,
     secrets: &Arc<TicketSecrets>,
@@ -238,15 +278,16 @@ pub(super) fn tls_of(
     let wrong = |error: certificates::CertificateError| failed(error.to_string());
     let store = CertificateStore::new(challenges);
     watch.load(tls, &store).map_err(wrong)?;
-    Ok((store.clone(), parameters(tls, store, secrets)?))
+    Ok((store.clone(), parameters(tls, is_relay, store, secrets)?))
 }
 
 /// Returns the parameters of the handshakes of a listener.
 fn parameters(
     tls: &config::Tls,
+    is_relay: bool,
     store: Arc<CertificateStore>,
     secrets: &Arc<TicketSecrets>,
 ) -> Result<Arc<ServerConfig>, Error> {
-    let parameters = certificates::server_config(tls, store, secrets);
+    let parameters = certificates::server_config(tls, is_relay, store, secrets);
     Ok(Arc::new(parameters.map_err(|error| failed(error.to_string()))?))
 }

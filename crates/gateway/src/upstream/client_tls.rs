@@ -22,6 +22,8 @@ use crate::config::UpstreamTls;
 /// The parameters of TLS to the servers.
 pub(super) struct Tls {
     pub connector: TlsConnector,
+    /// For connections that are relayed, which offer other protocols than those of HTTP.
+    pub relayed: TlsConnector,
     /// The same name for all servers; if there is none, the host of each.
     pub name: Option<ServerName<'static>>,
     /// The certificate that servers are shown.
@@ -57,9 +59,11 @@ impl Tls {
         });
         let identity = identity.transpose()?;
         let connector = connector(&tls.ca, protocols, identity.clone())?;
+        let alpn: Vec<&[u8]> = tls.alpn.iter().map(String::as_bytes).collect();
+        let relayed = self::connector(&tls.ca, &alpn, identity.clone())?;
         let name = tls.server_name.clone().map(ServerName::try_from).transpose();
         let name = name.map_err(|error| format!("the name of a server, {error}"))?;
-        Ok(Tls { connector, name, identity })
+        Ok(Tls { connector, relayed, name, identity })
     }
 }
 

@@ -9,12 +9,15 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use futures_io::AsyncWrite;
+use futures_rustls::TlsConnector;
+use futures_rustls::client::TlsStream;
 use futures_rustls::rustls::pki_types::ServerName;
 use superpoll_rt::hyper::FuturesIo;
 use superpoll_rt::net::unix::UnixStream;
 use superpoll_rt::net::{TcpStream, lookup_host};
 use superpoll_rt::time::timeout;
 
+use super::client_tls::Tls;
 use super::group::Group;
 use super::server::GroupServer;
 use crate::address::Address;
@@ -38,33 +41,72 @@ pub(super) async fn dial(
     addresses: ClientAddresses,
     limit: Duration,
 ) -> io::Result<Dialled> {
-    let mut plain = connect(&server.address, limit).await?;
     let config = group.config();
-    if let Some(version) = config.proxy_protocol {
+    let header = config.proxy_protocol.map_or_else(Vec::new, |version| {
         let (client, local) = addresses.unzip();
-        let header = proxy_protocol::header(version, client, local);
-        let mut rest = header.as_slice();
-        let written = async {
-            while !rest.is_empty() {
-                match poll_fn(|cx| Pin::new(&mut plain).poll_write(cx, rest)).await? {
-                    0 => return Err(io::ErrorKind::WriteZero.into()),
-                    count => rest = &rest[count..],
-                }
-            }
-            Ok(())
-        };
-        within(limit, written).await?;
-    }
+        proxy_protocol::header(version, client, local)
+    });
+    let plain = introduced(server, &header, limit).await?;
     let Some(tls) = &group.tls else {
         return Ok(Dialled { stream: Upstream::Plain(plain), is_h2: config.h2 });
     };
+    let stream = encrypted(server, tls, &tls.connector, plain, limit).await?;
+    let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    Ok(Dialled { stream: Upstream::Tls(Box::new(FuturesIo::new(stream))), is_h2 })
+}
+
+/// Connects to a server for a connection that is relayed, and sends these bytes ahead of
+/// everything, of TLS as well. Each address has `limit` to answer, and so has the server for TLS.
+///
+/// # Errors
+///
+/// The error of the last address that was tried, or of TLS.
+///
+/// # Cancel safety
+///
+/// A cancelled call closes the connection.
+pub(crate) async fn dial_for_relay(
+    group: &Group,
+    server: &GroupServer,
+    header: &[u8],
+    limit: Duration,
+) -> io::Result<Upstream> {
+    let plain = introduced(server, header, limit).await?;
+    let Some(tls) = &group.tls else { return Ok(Upstream::Plain(plain)) };
+    let stream = encrypted(server, tls, &tls.relayed, plain, limit).await?;
+    Ok(Upstream::Tls(Box::new(FuturesIo::new(stream))))
+}
+
+/// Connects to a server, and sends the header of the PROXY protocol if there is one.
+async fn introduced(server: &GroupServer, header: &[u8], limit: Duration) -> io::Result<Plain> {
+    let mut plain = connect(&server.address, limit).await?;
+    let mut rest = header;
+    let written = async {
+        while !rest.is_empty() {
+            match poll_fn(|cx| Pin::new(&mut plain).poll_write(cx, rest)).await? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                count => rest = &rest[count..],
+            }
+        }
+        Ok(())
+    };
+    within(limit, written).await?;
+    Ok(plain)
+}
+
+/// Does the handshake of TLS with a server.
+async fn encrypted(
+    server: &GroupServer,
+    tls: &Tls,
+    connector: &TlsConnector,
+    plain: Plain,
+    limit: Duration,
+) -> io::Result<TlsStream<Plain>> {
     let name = match &tls.name {
         Some(name) => name.clone(),
         None => server_name(server.named_address())?,
     };
-    let stream = within(limit, tls.connector.connect(name, plain)).await?;
-    let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    Ok(Dialled { stream: Upstream::Tls(Box::new(FuturesIo::new(stream))), is_h2 })
+    within(limit, connector.connect(name, plain)).await
 }
 
 fn server_name(address: &Address) -> io::Result<ServerName<'static>> {

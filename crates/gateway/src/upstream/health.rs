@@ -1,6 +1,7 @@
 //! Active checks: each server is checked now and then, on one engine for all.
 //!
-//! A check takes the same way as a request, with a connection of its own. The time between two
+//! A check takes the same way as a request, with a connection of its own; or it is a connection
+//! alone, for servers that do not speak HTTP. The time between two
 //! checks varies by a tenth, so that several gateways, or servers that were started together, do
 //! not check in lockstep. Servers count as healthy until the first check.
 
@@ -18,7 +19,7 @@ use hyper::body::Incoming;
 use superpoll_rt::time::{sleep, timeout};
 
 use super::balance::mix;
-use super::dial::{Dialled, dial};
+use super::dial::{Dialled, dial, dial_for_relay};
 use super::fault::Fault;
 use super::forwarder::{address_as_host, for_h2};
 use super::group::Group;
@@ -26,7 +27,8 @@ use super::http1::{Http1Connection, SendFailure};
 use super::http2::Http2Connection;
 use super::outgoing::Outgoing;
 use super::server::GroupServer;
-use crate::config::Health;
+use crate::config::{Health, HealthKind};
+use crate::proxy_protocol;
 
 /// Begins to check a server on this engine, if its group has checks.
 pub(super) fn begin(group: &Arc<Group>, server: &Arc<GroupServer>) {
@@ -60,6 +62,24 @@ pub(super) fn varied(interval: Duration, by: u64) -> Duration {
 }
 
 async fn is_well(group: &Group, server: &GroupServer, health: &Health) -> Result<(), String> {
+    match health.kind {
+        HealthKind::Http => answers(group, server, health).await,
+        HealthKind::Connect => accepts(group, server, health).await,
+    }
+}
+
+/// Checks that a server accepts a connection, and does the handshake of TLS if it has TLS.
+async fn accepts(group: &Group, server: &GroupServer, health: &Health) -> Result<(), String> {
+    // The connection is the gateway's own, in the name of no client.
+    let version = group.config().proxy_protocol;
+    let header =
+        version.map_or_else(Vec::new, |version| proxy_protocol::header(version, None, None));
+    let dialled = dial_for_relay(group, server, &header, health.timeout).await;
+    dialled.map(drop).map_err(|error| Fault::Connect(error).to_string())
+}
+
+/// Checks that a server answers a request of HTTP.
+async fn answers(group: &Group, server: &GroupServer, health: &Health) -> Result<(), String> {
     let mut request = Request::new(Outgoing::empty());
     *request.uri_mut() = health.path.parse().map_err(|error| format!("{error}"))?;
     let headers = request.headers_mut();

@@ -46,8 +46,9 @@ mod strict;
 mod tunnel;
 
 pub(crate) use client_tls::client_tls;
-pub(crate) use dial::connect;
+pub(crate) use dial::{connect, dial_for_relay};
 pub(crate) use forwarder::Forwarder;
 pub use group::{Group, ServerList};
 pub(crate) use names::watch;
+pub(crate) use pool::{Pool, PooledServer};
 pub use server::GroupServer;

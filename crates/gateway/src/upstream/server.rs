@@ -100,7 +100,7 @@ pub struct GroupServer {
     /// Requests under way on it.
     pub active: AtomicU64,
     /// A number that no other server of the process has.
-    pub(super) id: u64,
+    pub(crate) id: u64,
     /// A key that is the same for the same address in all processes.
     pub(super) key: u64,
     weight: AtomicU32,

@@ -197,7 +197,6 @@ fn a_socket_file_that_was_left_behind_is_replaced_and_nothing_else_is() {
 fn names_without_an_address_and_ports_that_cannot_be_are_refused_at_once() {
     let runtime = Runtime::new().unwrap();
     for (listen, to, reason) in [
-        ("127.0.0.1:0", "name.invalid:80", "looking up name.invalid:80"),
         ("name.invalid:80", "127.0.0.1:1", "listening on name.invalid:80"),
         ("127.0.0.1:0", "127.0.0.1:0", "port 0 cannot be connected to"),
     ] {

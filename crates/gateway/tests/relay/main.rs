@@ -13,8 +13,12 @@ use superpoll_rt::{BackendKind, Runtime, time};
 
 mod ends;
 mod failures;
+mod groups;
 mod limits;
+mod routes;
+mod sealed;
 mod served;
+mod tls;
 mod urgent;
 
 /// Those that this machine has.

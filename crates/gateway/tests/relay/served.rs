@@ -16,11 +16,12 @@ use superpoll_rt::{BackendKind, Runtime, time};
 use super::{LIMIT, accept, backends, read, rest, upstream};
 
 /// A server on a thread of its own.
-struct Served {
-    addresses: Vec<Address>,
+pub(super) struct Served {
+    pub addresses: Vec<Address>,
     changes: Option<Sender<Config>>,
     changed: Receiver<Result<(), String>>,
-    failures: Receiver<String>,
+    /// The events of relays and of upstreams.
+    pub failures: Receiver<String>,
     thread: Option<JoinHandle<u64>>,
 }
 
@@ -28,7 +29,7 @@ fn parse(text: &str) -> Config {
     Config::parse("test.toml", text).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn serve(backend: BackendKind, text: &str) -> Served {
+pub(super) fn serve(backend: BackendKind, text: &str) -> Served {
     let config = parse(text);
     let (told, heard) = mpsc::channel();
     let (changes, asked) = mpsc::channel();
@@ -38,7 +39,8 @@ fn serve(backend: BackendKind, text: &str) -> Served {
         let workers = NonZeroUsize::new(2).unwrap();
         let runtime = Runtime::builder().backend(backend).workers(workers).build().unwrap();
         let report = move |event: &Event| {
-            assert_eq!(event.name(), "relay-failed", "{event}");
+            let names = ["relay-failed", "upstream-down", "upstream-up"];
+            assert!(names.contains(&event.name()), "{event}");
             fail.send(event.to_string()).unwrap();
         };
         let mut server = Server::start(&runtime, &config, report).unwrap();
@@ -65,17 +67,17 @@ fn serve(backend: BackendKind, text: &str) -> Served {
 }
 
 impl Served {
-    fn connect(&self) -> TcpStream {
+    pub(super) fn connect(&self) -> TcpStream {
         connect(&self.addresses[0])
     }
 
-    fn change(&self, text: &str) -> Result<(), String> {
+    pub(super) fn change(&self, text: &str) -> Result<(), String> {
         self.changes.as_ref().unwrap().send(parse(text)).unwrap();
         self.changed.recv().unwrap()
     }
 
     /// Ends the server; no connection is left.
-    fn end(mut self) {
+    pub(super) fn end(mut self) {
         self.changes = None;
         assert_eq!(self.thread.take().unwrap().join().unwrap(), 0);
     }
@@ -92,7 +94,7 @@ fn relay(listen: &str, to: &Address, more: &str) -> String {
 }
 
 /// An upstream that answers each connection with a letter, indefinitely.
-fn says(letter: u8) -> Address {
+pub(super) fn says(letter: u8) -> Address {
     let (listener, address) = upstream();
     thread::spawn(move || {
         for stream in listener.incoming() {
@@ -198,7 +200,7 @@ fn a_listener_that_relays_may_serve_and_relay_again() {
 }
 
 /// Whether it was closed without a byte.
-fn is_turned_away(mut client: TcpStream) -> bool {
+pub(super) fn is_turned_away(mut client: TcpStream) -> bool {
     !client.read(&mut [0]).is_ok_and(|count| count > 0)
 }
 

@@ -5,8 +5,7 @@ use std::ops::Range;
 use toml::Spanned;
 
 use super::Check;
-use crate::address::Address;
-use crate::config::acme::{Acme, Automatic, Internal};
+use crate::config::acme::{Acme, Automatic, ChallengeKind, Internal};
 use crate::config::model::{Host, Listener};
 use crate::config::raw;
 
@@ -79,21 +78,27 @@ impl Check<'_> {
 
     /// Checks that the hosts have names that certificates can have.
     pub(super) fn automatic_names(&mut self, listeners: &[Listener], hosts: &[Host]) {
-        let all: Vec<(&Acme, &Address)> = listeners
+        let all: Vec<(&Acme, &Listener)> = listeners
             .iter()
             .filter_map(|one| match one.tls.as_ref()?.automatic.as_ref()? {
-                Automatic::Acme(acme) => Some((acme, &one.address)),
+                Automatic::Acme(acme) => Some((acme, one)),
                 Automatic::Internal(_) => None,
             })
             .collect();
-        for (place, (acme, address)) in std::mem::take(&mut self.acme).into_iter().zip(all) {
-            match acme.names(hosts, address) {
+        for (place, (acme, listener)) in std::mem::take(&mut self.acme).into_iter().zip(all) {
+            match acme.names(&listener.certified(hosts), &listener.address) {
                 Ok((_, left_out)) => {
                     for what in left_out {
                         self.warn(place.clone(), what);
                     }
                 }
-                Err(what) => self.missing(place, what),
+                Err(what) => self.missing(place.clone(), what),
+            }
+            let agrees_to_none = listener.tls.as_ref().is_some_and(|tls| tls.alpn.is_empty());
+            let is_relay = listener.relay.is_some();
+            if is_relay && agrees_to_none && acme.challenge == ChallengeKind::TlsAlpn01 {
+                let what = "a relay without alpn cannot answer tls-alpn-01";
+                self.wrong(place, format!("{what}, expected challenge = \"http-01\" or alpn"));
             }
         }
     }

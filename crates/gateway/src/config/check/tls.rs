@@ -16,9 +16,15 @@ use crate::config::model::{Server, UpstreamTls};
 use crate::config::raw;
 
 impl Check<'_> {
-    pub(super) fn tls(&mut self, tls: Spanned<raw::Tls>) -> Option<Tls> {
+    pub(super) fn tls(&mut self, tls: Spanned<raw::Tls>, is_relay: bool) -> Option<Tls> {
         let place = tls.span();
         let raw::Tls(mut raw) = tls.into_inner();
+        let alpn = raw.alpn.take().map_or_else(Vec::new, |alpn| {
+            if !is_relay {
+                self.no_protocols_of_http(alpn.span());
+            }
+            self.protocols(alpn.into_inner())
+        });
         let automatic = self.automatic(&place, &mut raw);
         let mut certificates = Vec::new();
         let has_own = raw.certificate.is_some() || raw.key.is_some();
@@ -46,6 +52,7 @@ impl Check<'_> {
             automatic,
             min_version: raw.min_version,
             client,
+            alpn,
         })
     }
 
@@ -125,7 +132,8 @@ impl Check<'_> {
         servers: &[Server],
     ) -> Option<UpstreamTls> {
         let place = tls.span();
-        let raw::UpstreamTls { ca, server_name, certificate, key } = tls.into_inner();
+        let raw::UpstreamTls { ca, server_name, certificate, key, alpn } = tls.into_inner();
+        let alpn = self.protocols(alpn);
         let identity = match (certificate, key) {
             (Some(certificate), Some(key)) => Some(self.pair(certificate, key)),
             (Some(certificate), None) => {
@@ -159,6 +167,7 @@ impl Check<'_> {
             self.missing(place, format!("{what}, expected ca = FILE"));
             return None;
         };
-        Some(UpstreamTls { ca, server_name: server_name.map(Spanned::into_inner), identity })
+        let server_name = server_name.map(Spanned::into_inner);
+        Some(UpstreamTls { ca, server_name, identity, alpn })
     }
 }

@@ -8,7 +8,7 @@ use toml::Spanned;
 use super::Check;
 use crate::address::Address;
 use crate::config::dns::{Dns, ServerAddress};
-use crate::config::model::{Balance, Server, Upstream};
+use crate::config::model::{Balance, HealthKind, Server, Upstream};
 use crate::config::raw;
 use crate::config::rights::is_cookie_name;
 use crate::config::sticky::{RawSticky, Sticky};
@@ -71,7 +71,14 @@ impl Check<'_> {
         let sticky = upstream.sticky.and_then(|sticky| self.sticky(sticky));
         let tls = upstream.tls.and_then(|tls| self.upstream_tls(tls, &servers));
         if let Some(health) = &upstream.health {
-            self.path(health.span(), &health.get_ref().path);
+            let place = self.within(&health.span(), &["path"]);
+            if health.get_ref().kind == HealthKind::Http {
+                self.path(health.span(), &health.get_ref().path);
+            } else if place != health.span() {
+                let what = "a check by a connection asks for no path, expected path only with \
+                            kind = \"http\"";
+                self.wrong(place, what);
+            }
         }
         Upstream {
             servers,

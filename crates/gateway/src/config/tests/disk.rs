@@ -49,7 +49,8 @@ servers = [{ address = "unix:c.sock" }]
     );
     assert_eq!(config.listeners[1].address, Address::Unix(root.join("a.sock")));
     let relay = config.listeners[1].relay.as_ref().unwrap();
-    assert_eq!(relay.to, Address::Unix(root.join("sub/b.sock")));
+    let to = RelayEnd::Address(Address::Unix(root.join("sub/b.sock")));
+    assert_eq!(relay.to, Some(to));
     let root_of = |route: &Route| match &route.action {
         Action::Files(files) => files.root.clone(),
         other => panic!("{other:?}"),

@@ -33,6 +33,7 @@ fn the_example_has_every_key_and_its_true_default() {
         "[[listeners]]\nzzz = 1",
         "[[listeners]]\ntls = { zzz = 1 }",
         "[[listeners]]\nrelay = { zzz = 1 }",
+        "[[listeners]]\nrelay = { routes = [{ zzz = 1 }] }",
         "[[hosts]]\nzzz = 1",
         "[[hosts]]\nheaders = { zzz = 1 }",
         "[[hosts]]\nroutes = [{ zzz = 1 }]",

@@ -6,6 +6,7 @@ mod disk;
 mod example;
 mod include;
 mod redirects;
+mod relays;
 mod rights;
 mod rules;
 mod upstreams;
@@ -77,7 +78,7 @@ fn every_key_is_read() {
     assert_eq!(config.listeners.len(), 3);
     assert_eq!(config.listeners[1].tls.as_ref().unwrap().certificates[0].key, Path::new("a.key"));
     assert!(config.listeners[1].proxy_protocol && !config.listeners[0].proxy_protocol);
-    assert_eq!(config.listeners[2].relay.as_ref().unwrap().to.to_string(), "10.0.0.1:5432");
+    assert_eq!(config.listeners[2].relay.as_ref().unwrap().to_string(), "10.0.0.1:5432");
     let host = &config.hosts[0];
     assert_eq!(host.names, ["example.org", "*.example.org"]);
     assert!(!host.default && config.hosts[1].default);
@@ -313,13 +314,6 @@ fn listeners_hosts_and_routes_are_checked() {
             "{name} is no part of a request, expected {host}, {path} or {query}",
         ),
         ("", "listeners = [{ address = \":1\", relay = {} }]", 1, 40, "no other end"),
-        (
-            "",
-            "listeners = [{ address = \":1\", relay = { to = \":2\" }, tls = { certificate = \"c\", key = \"k\" } }]",
-            1,
-            61,
-            "passes TLS on",
-        ),
         (listener, "hosts = [{}]", 2, 10, "the host has no routes"),
         (listener, "[[hosts]]\nnames = [\"a\"]\n[[hosts.routes]]", 4, 1, "the route does nothing"),
         (

@@ -92,5 +92,5 @@ fn an_upstream_without_a_route_is_a_warning() {
         |name: &str| format!("[upstreams.{name}]\nservers = [{{ address = \"a:1\" }}]\n");
     let text = format!("{LISTENER}{route}{}{}", upstream("used"), upstream("unused"));
     let warnings = parse(&text).warnings;
-    assert_eq!(warnings, ["x:8:12: no route forwards requests to the upstream \"unused\""]);
+    assert_eq!(warnings, ["x:8:12: no route or relay forwards to the upstream \"unused\""]);
 }

@@ -1,0 +1,307 @@
+//! The time between accepting a client and relaying its bytes: finding out who it is and where it
+//! wants to go, and connecting to there.
+//!
+//! An introduction is a task that ends when the pair begins as another one: the state of a handshake
+//! is larger than that of a pair, and a pair may live for days. Nothing that the client has sent is
+//! lost on the way. Bytes that were read to look at them go ahead of all others.
+//!
+//! With a group, a server that cannot be reached is followed by another one, each at most once. So a
+//! client waits at most for as many timeouts as the group has servers.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use bytes::Bytes;
+use futures_rustls::rustls::ServerConnection;
+use superpoll_rt::net::lookup_host;
+use superpoll_rt::{spawn, time};
+
+use super::calls::{Call, count};
+use super::client_hello;
+use super::destination::{Destination, Target};
+use super::pair::{Pair, Relaying};
+use super::sealed::{Sealed, SealedPair};
+use super::shared::{ActivePair, Settings};
+use super::stream::Stream;
+use crate::address::Address;
+use crate::certificates::ACME_TLS;
+use crate::proxy_protocol;
+use crate::tls::{self, Accepted};
+use crate::transport::{Plain, Transport, Upstream};
+use crate::upstream::{self, Group, PooledServer};
+
+/// The addresses of a client, as the PROXY protocol tells them.
+#[derive(Clone, Copy)]
+struct Addresses {
+    client: Option<SocketAddr>,
+    local: Option<SocketAddr>,
+}
+
+/// A pair's use of a server of a group.
+struct ActiveServer(Rc<PooledServer>);
+
+impl ActiveServer {
+    fn new(server: &Rc<PooledServer>) -> ActiveServer {
+        server.requests.fetch_add(1, Ordering::Relaxed);
+        server.active.fetch_add(1, Ordering::Relaxed);
+        ActiveServer(server.clone())
+    }
+}
+
+impl Drop for ActiveServer {
+    fn drop(&mut self) {
+        self.0.active.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Reads the header that names the client, and relays the client to its destination.
+pub(super) async fn introduce(
+    mut client: Plain,
+    address: Option<SocketAddr>,
+    mut active: ActivePair,
+) {
+    let settings = active.settings().clone();
+    let until = Instant::now() + settings.rules.greeting;
+    let mut addresses = Addresses { client: address, local: None };
+    let mut rest = Bytes::new();
+    if let Some(patience) = settings.rules.header {
+        let read = time::timeout(patience, proxy_protocol::read(&mut client)).await;
+        let Ok(header) = read.map_err(io::Error::from).and_then(|outcome| outcome) else {
+            active.totals().broken.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        if let Some((from, to)) = header.addresses {
+            addresses = Addresses { client: Some(from), local: Some(to) };
+        }
+        rest = header.rest;
+        if !active.count(addresses.client.map(|address| address.ip())) {
+            active.totals().refused.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+    }
+    if settings.rules.announces.is_some() || matches!(settings.to, Some(Destination::Group(_))) {
+        addresses.local = addresses.local.or_else(|| client.local_address());
+    }
+    // The larger parts are freed with the step that they belong to.
+    let (client, rest, name) = if settings.rules.reads_greetings() {
+        match Box::pin(greet(client, rest, &active, until)).await {
+            Some(greeted) => greeted,
+            None => return,
+        }
+    } else {
+        (Transport::Plain(client), rest.into(), None)
+    };
+    let routed = name.as_deref().and_then(|name| settings.rules.routes.find(name));
+    let Some(to) = routed.or(settings.to.as_ref()) else {
+        active.totals().refused.fetch_add(1, Ordering::Relaxed);
+        return;
+    };
+    match (to, client) {
+        (Destination::Address(_), Transport::Plain(client))
+            if routed.is_none() && matches!(settings.target, Target::Tcp(_)) =>
+        {
+            if Box::pin(look_up(&mut active)).await {
+                connect(client, announced(&settings, None, addresses), &rest, active);
+            }
+        }
+        (Destination::Address(to), client) => {
+            let mut ahead = announced(&settings, None, addresses);
+            ahead.extend_from_slice(&rest);
+            if let Some(upstream) = Box::pin(reach(to, &active)).await {
+                begin(client, Upstream::Plain(upstream), ahead, None, active);
+            }
+        }
+        (Destination::Group(group), client) => {
+            let header = announced(&settings, Some(group), addresses);
+            let of = addresses.client.map(|address| address.ip());
+            let reached = Box::pin(reach_one_of(group, of, &header, &active)).await;
+            if let Some((upstream, server)) = reached {
+                begin(client, upstream, rest, Some(server), active);
+            }
+        }
+    }
+}
+
+/// Does the handshake of TLS, or reads the name that the client asks for. Returns the client, the
+/// bytes of it that were read and belong to the destination, and the name. `None` if there is no
+/// client any more.
+async fn greet(
+    mut client: Plain,
+    rest: Bytes,
+    active: &ActivePair,
+    until: Instant,
+) -> Option<(Transport, Vec<u8>, Option<String>)> {
+    let (broken, timed_out) = (&active.totals().broken, &active.totals().timed_out);
+    let rules = &active.settings().rules;
+    let Some(tls) = &rules.tls else {
+        let read = time::timeout_at(until, client_hello::read(&mut client, rest)).await;
+        return match read {
+            Ok(Ok((bytes, name))) => Some((Transport::Plain(client), bytes, name)),
+            Ok(Err(_)) => none(broken),
+            Err(_) => none(timed_out),
+        };
+    };
+    let (mut is_challenge, mut name) = (false, None);
+    let notice = |session: &ServerConnection| {
+        is_challenge = session.alpn_protocol() == Some(ACME_TLS);
+        name = session.server_name().map(str::to_ascii_lowercase);
+    };
+    let accepted = time::timeout_at(until, tls::accept(tls, client, rest, notice)).await;
+    match accepted {
+        // The handshake was all that the certificate authority wanted.
+        Ok(Ok(_)) if is_challenge => None,
+        Ok(Ok(Accepted::Http1(stream) | Accepted::Http2(stream))) => {
+            Some((stream.into(), Vec::new(), name))
+        }
+        Ok(Err(_)) => none(broken),
+        Err(_) => none(timed_out),
+    }
+}
+
+fn none<T>(counter: &std::sync::atomic::AtomicU64) -> Option<T> {
+    counter.fetch_add(1, Ordering::Relaxed);
+    None
+}
+
+/// Returns the header that tells a destination about the client; empty if there is to be none.
+fn announced(settings: &Settings, group: Option<&Group>, addresses: Addresses) -> Vec<u8> {
+    let of_group = || group.and_then(|group| group.config().proxy_protocol);
+    let version = settings.rules.announces.or_else(of_group);
+    version.map_or_else(Vec::new, |version| {
+        proxy_protocol::header(version, addresses.client, addresses.local)
+    })
+}
+
+/// Looks the name of the destination up, if its addresses are not fresh. Returns whether there are
+/// addresses; if not, that has been reported.
+async fn look_up(active: &mut ActivePair) -> bool {
+    let settings = active.settings().clone();
+    let (Some(name), Target::Tcp(known)) = (&settings.name, &settings.target) else { return true };
+    let has_some = !known.is_empty();
+    if name.is_fresh() || (!name.begin() && has_some) {
+        return true;
+    }
+    let looked_up = lookup_host((name.host.as_str(), name.port));
+    let found = time::timeout(active.options().connect_timeout, looked_up).await;
+    name.end();
+    let found = found.unwrap_or_else(|_| {
+        let what = format!("no answer of the resolver about {}", name.host);
+        Err(io::Error::new(io::ErrorKind::TimedOut, what))
+    });
+    match found {
+        Ok(found) if found == *known => name.note(),
+        Ok(found) => active.adopt(settings.with_addresses(found)),
+        Err(error) if has_some => {
+            name.note();
+            if let Some(Destination::Address(to)) = &settings.to {
+                active.local().shared.not_looked_up(to, error);
+            }
+        }
+        Err(error) => {
+            active.not_connected(error);
+            return false;
+        }
+    }
+    true
+}
+
+/// Relays a client to the addresses of the settings.
+fn connect(client: Plain, mut ahead: Vec<u8>, rest: &[u8], active: ActivePair) {
+    ahead.extend_from_slice(rest);
+    let (client, read) = client.into_parts();
+    ahead.extend_from_slice(&read);
+    if let Some(pair) = Pair::connect(client.into(), &ahead, active) {
+        spawn(Relaying::from(pair)).detach();
+    }
+}
+
+/// Connects to an address. A failure is reported.
+async fn reach(to: &Address, active: &ActivePair) -> Option<Plain> {
+    count(Call::Socket);
+    count(Call::Connect);
+    match upstream::connect(to, active.options().connect_timeout).await {
+        Ok(upstream) => Some(upstream),
+        Err(error) => {
+            active.local().shared.not_connected(to, error);
+            None
+        }
+    }
+}
+
+/// Connects to one of the servers of a group that are up. Failures are reported.
+async fn reach_one_of(
+    group: &Arc<Group>,
+    client: Option<IpAddr>,
+    header: &[u8],
+    active: &ActivePair,
+) -> Option<(Upstream, ActiveServer)> {
+    let (local, limit) = (active.local(), active.options().connect_timeout);
+    let pool = local.pool(group);
+    let mut tried = Vec::new();
+    let mut chosen = pool.choose(client, &tried);
+    if chosen.is_none() && group.is_being_looked_up() {
+        let _ = time::timeout(limit, group.has_servers()).await;
+        chosen = pool.choose(client, &tried);
+    }
+    let Some(mut server) = chosen else {
+        local.shared.none_up(group);
+        return None;
+    };
+    loop {
+        let active = ActiveServer::new(&server);
+        server.dials.fetch_add(1, Ordering::Relaxed);
+        let error = match upstream::dial_for_relay(group, &server, header, limit).await {
+            Ok(upstream) => {
+                group.worked(&server);
+                return Some((upstream, active));
+            }
+            Err(error) => error,
+        };
+        drop(active);
+        group.failed(&server);
+        tried.push(server.id);
+        let next = pool.choose(client, &tried);
+        local.shared.server_not_connected(group, &server, error, next.is_some());
+        server.retries.fetch_add(u64::from(next.is_some()), Ordering::Relaxed);
+        server = next?;
+    }
+}
+
+/// Begins to relay between two ends that are connected. `ahead` goes ahead of all bytes from the
+/// client.
+fn begin(
+    client: Transport,
+    upstream: Upstream,
+    mut ahead: Vec<u8>,
+    server: Option<ActiveServer>,
+    active: ActivePair,
+) {
+    let (client, upstream) = match (client, upstream) {
+        (Transport::Plain(client), Upstream::Plain(upstream)) => (client, upstream),
+        (client, upstream) => {
+            let pair = SealedPair::new(Sealed::new(client), Sealed::new(upstream), ahead, active);
+            spawn(async move {
+                pair.await;
+                drop(server);
+            })
+            .detach();
+            return;
+        }
+    };
+    let ((client, sent), (upstream, read)) = (client.into_parts(), upstream.into_parts());
+    ahead.extend_from_slice(&sent);
+    let pair = Pair::connected(Stream::from(upstream), Stream::from(client), ahead, read, active);
+    let pair = Relaying::from(pair);
+    match server {
+        None => spawn(pair).detach(),
+        Some(server) => spawn(async move {
+            pair.await;
+            drop(server);
+        })
+        .detach(),
+    }
+}
