@@ -18,6 +18,7 @@ mod processes;
 #[path = "../program/mod.rs"]
 mod program;
 mod refusals;
+mod relay;
 mod reload;
 mod rights;
 mod stage;

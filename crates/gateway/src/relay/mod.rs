@@ -298,6 +298,11 @@ impl Relay {
         self.shared.totals.read()
     }
 
+    /// Returns the counters of the relay for those who read them later.
+    pub(crate) fn totals(&self) -> RelayTotals {
+        RelayTotals(self.shared.clone())
+    }
+
     /// Returns the subject for a statistics socket: the relay, and the runtime that it was started
     /// on.
     #[must_use]
@@ -406,6 +411,16 @@ impl Accepting {
             if self.limit.is_stopped() { Poll::Ready(None) } else { Poll::Pending }
         })
         .await
+    }
+}
+
+/// The counters of a relay, which need not exist any more.
+pub(crate) struct RelayTotals(Arc<Shared>);
+
+impl RelayTotals {
+    /// Returns the counters so far.
+    pub(crate) fn read(&self) -> Counters {
+        self.0.totals.read()
     }
 }
 

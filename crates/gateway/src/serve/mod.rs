@@ -451,6 +451,11 @@ impl Server {
         let started = self.automatic.start(plans, &self.handle, &self.report);
         started.map_err(|error| failed(format!("starting to get certificates: {error}")))?;
         self.hold(&fronts);
+        let relays = fronts.iter().filter_map(|front| match &front.kind {
+            Kind::Relay(_, relay) => Some((front.listening.to_string(), relay.totals())),
+            _ => None,
+        });
+        self.overview.describe_relays(relays.collect());
         self.fronts = fronts;
         self.inherited.borrow_mut().close_given();
         let before = std::mem::replace(&mut self.groups, groups);

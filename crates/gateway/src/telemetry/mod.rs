@@ -21,6 +21,7 @@ pub(crate) mod overview;
 mod page;
 mod process;
 mod prometheus;
+mod relays;
 pub(crate) mod reload;
 pub mod socket;
 pub mod traffic;

@@ -17,6 +17,7 @@ use super::broker::BrokerState;
 use super::counters::EngineCounters;
 use super::durations::{BOUNDS, RequestCounts, RouteDurations};
 use super::process::ProcessState;
+use super::relays::RelayState;
 use super::reload::ReloadState;
 use super::traffic::{ChannelSurvey, Processes, Traffic};
 use super::upstreams::UpstreamStates;
@@ -26,6 +27,7 @@ use crate::channel::{Registry, RouteState};
 use crate::config::Config;
 use crate::connection_limits::ConnectionLimits;
 use crate::processes::{self, Link};
+use crate::relay::RelayTotals;
 use crate::upstream::Group;
 
 /// Where the page is.
@@ -41,6 +43,8 @@ pub(crate) struct Overview {
     pub(super) channels: Mutex<Registry>,
     channel_survey: Arc<ChannelSurvey>,
     upstreams: Mutex<Vec<Arc<Group>>>,
+    /// By the addresses of their listeners.
+    relays: Mutex<Vec<(String, RelayTotals)>>,
     requests: Mutex<RequestCounts>,
     reload: Mutex<ReloadState>,
     certificates: Arc<CertificateStatus>,
@@ -126,6 +130,7 @@ pub(super) struct Counts {
     pub(super) renewals: [(Cow<'static, str>, u64); 2],
     pub(super) channels: Vec<RouteState>,
     pub(super) upstreams: UpstreamStates,
+    pub(super) relays: Vec<RelayState>,
     pub(super) requests: Vec<RouteDurations>,
     pub(super) broker: Option<BrokerState>,
     pub(super) processes: Vec<ProcessState>,
@@ -163,6 +168,7 @@ impl Counts {
         }
         self.channels.extend(other.channels);
         self.upstreams.add(other.upstreams);
+        self.relays.extend(other.relays);
         self.requests.extend(other.requests);
         self.processes.extend(other.processes);
         self.reload.add(other.reload);
@@ -266,7 +272,7 @@ impl Overview {
         let (started, since) = (Instant::now(), SystemTime::now());
         let ending = AtomicBool::new(false);
         let (channels, certificates) = (Mutex::default(), Arc::default());
-        let (upstreams, requests) = (Mutex::default(), Mutex::default());
+        let (upstreams, requests, relays) = (Mutex::default(), Mutex::default(), Mutex::default());
         let reload = Mutex::new(ReloadState::successful());
         Overview {
             handle,
@@ -277,6 +283,7 @@ impl Overview {
             channels,
             channel_survey: Arc::default(),
             upstreams,
+            relays,
             requests,
             reload,
             certificates,
@@ -297,6 +304,11 @@ impl Overview {
         *lock(&self.channels) = channels;
         *lock(&self.upstreams) = upstreams;
         *lock(&self.requests) = requests;
+    }
+
+    /// Replaces the relays that are described, by the addresses of their listeners.
+    pub(crate) fn describe_relays(&self, relays: Vec<(String, RelayTotals)>) {
+        *lock(&self.relays) = relays;
     }
 
     /// Returns the counts of requests for the routes of another configuration.
@@ -439,6 +451,7 @@ impl Overview {
             renewals: self.renewals.by_result().map(|(name, count)| (name.into(), count)),
             channels: channels.states(process),
             upstreams: UpstreamStates::all(&lock(&self.upstreams), process),
+            relays: RelayState::all(&lock(&self.relays), process),
             requests: lock(&self.requests).states(process),
             broker: BrokerState::of(channels.brokers()),
             processes: vec![ProcessState::of_this(process, started_seconds)],

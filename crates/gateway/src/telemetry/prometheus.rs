@@ -14,7 +14,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::durations::RouteDurations;
 use super::overview::{Counts, EngineState, Overview, SetState};
-use super::{channels, process, upstreams};
+use super::{channels, process, relays, upstreams};
 use crate::accept;
 use crate::body::Body;
 use crate::exchange::LocalFuture;
@@ -161,6 +161,7 @@ impl Families<'_> {
         }
         RouteDurations::write(&self.0.requests, encoder)?;
         upstreams::write(&self.0.upstreams, encoder)?;
+        relays::write(&self.0.relays, encoder)?;
         if let Some(broker) = &self.0.broker {
             broker.write(encoder)?;
         }

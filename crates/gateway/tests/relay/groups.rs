@@ -244,6 +244,51 @@ fn a_name_is_looked_up_by_connections() {
     }
 }
 
+/// Returns the counters of a server whose second listener is HTTP.
+fn metrics(server: &Served) -> String {
+    let mut client = TcpStream::connect(server.addresses[1].to_string()).unwrap();
+    client.set_read_timeout(Some(LIMIT)).unwrap();
+    client.write_all(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n").unwrap();
+    String::from_utf8(rest(&mut client)).unwrap()
+}
+
+#[test]
+fn relays_and_their_servers_have_metrics() {
+    let (_socket, refusing) = refuses();
+    let (listener, good) = upstream();
+    let http = "[[listeners]]\naddress = \"127.0.0.1:0\"\n[metrics]\npublic = true\n\
+                [[hosts]]\nroutes = [{ redirect.to = \"/a\" }]\n";
+    let server = serve(BackendKind::Epoll, &text("127.0.0.1:0", &[&refusing, &good], http));
+    let (mut client, mut inside) = (server.connect(), accept(&listener));
+    client.write_all(b"question").unwrap();
+    assert_eq!(read(&mut inside, 8), b"question");
+    let (second, also_inside) = (server.connect(), accept(&listener));
+    let listen = server.addresses[0].to_string();
+    let of =
+        |name: &str, labels: &str, value: u32| format!("superpoll_{name}{{{labels}}} {value}\n");
+    let (relay, member) =
+        (format!("listener=\"{listen}\""), format!("upstream=\"db\",server=\"{good}\""));
+    for expected in [
+        of("relay_connections_total", &relay, 2),
+        of("relay_connections_active", &relay, 2),
+        of("relay_connections_broken_total", &relay, 0),
+        of("relay_bytes_to_servers_total", &relay, 8),
+        of("upstream_up", &member, 1),
+        of("upstream_requests_total", &member, 2),
+        of("upstream_requests_active", &member, 2),
+        of("upstream_connections_opened_total", &member, 2),
+    ] {
+        let found = metrics(&server);
+        assert!(found.contains(&expected), "{expected}: {found}");
+    }
+    drop((client, inside, second, also_inside));
+    let idle = of("upstream_requests_active", &member, 0);
+    while !metrics(&server).contains(&idle) {
+        thread::sleep(Duration::from_millis(1));
+    }
+    server.end();
+}
+
 #[test]
 fn a_connection_outlives_its_upstream_and_ends_with_its_server() {
     for backend in backends() {

@@ -292,6 +292,44 @@ fn a_header_of_the_proxy_protocol_goes_ahead_of_the_handshake() {
 }
 
 #[test]
+fn bytes_that_come_with_a_header_or_are_sent_with_one_go_first() {
+    const HEADER: &[u8] = b"PROXY TCP4 192.0.2.1 192.0.2.2 1111 2222\r\n";
+    // From a plain client, whose first bytes come together with its header.
+    let stage = Stage::new(BackendKind::Epoll, [false, true], "proxy_protocol = true");
+    let bytes = pattern(100_000, 3);
+    let client = stage.client(&NEW);
+    let sent = [HEADER, &bytes].concat();
+    let client = thread::spawn(move || client.run(&sent, &[50_000], Ending::Clean));
+    let seen = stage.inside(&NEW).run(b"answer", &[6], Ending::Clean);
+    assert!(seen.is_clean && seen.bytes == bytes);
+    assert_eq!(client.join().unwrap(), Seen { bytes: b"answer".to_vec(), is_clean: true });
+    stage.server.end();
+
+    // To a plain upstream, which is a single address.
+    let issued = Issued::new(&["a.test"]);
+    let folder = tempfile::tempdir().unwrap();
+    let (own, _) = issued.write(folder.path());
+    let (listener, to) = upstream();
+    let server = serve(
+        BackendKind::Epoll,
+        &format!(
+            "[[listeners]]\naddress = \"127.0.0.1:0\"\nproxy_protocol = true\ntls = {{ {own} }}\n\
+             relay = {{ to = \"{to}\", proxy_protocol = \"v1\" }}\n"
+        ),
+    );
+    let mut socket = server.connect();
+    std::io::Write::write_all(&mut socket, HEADER).unwrap();
+    let client = Peer::new(socket, Some(issued.client(&NEW, "a.test", &[])));
+    let sent = bytes.clone();
+    let client = thread::spawn(move || client.run(&sent, &[50_000], Ending::Clean));
+    let inside = Peer::new(accept(&listener), None);
+    let seen = inside.run(b"answer", &[6], Ending::Clean);
+    assert!(seen.is_clean && seen.bytes == [HEADER, &bytes].concat());
+    assert_eq!(client.join().unwrap(), Seen { bytes: b"answer".to_vec(), is_clean: true });
+    server.end();
+}
+
+#[test]
 fn an_idle_pair_ends_without_the_sign_of_an_end_in_order() {
     let stage = Stage::new(BackendKind::Epoll, [true, true], "relay.idle = \"100ms\"");
     let mut client = stage.client(&NEW);
