@@ -13,7 +13,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_rustls::rustls::ServerConnection;
@@ -33,6 +33,9 @@ use crate::proxy_protocol;
 use crate::tls::{self, Accepted};
 use crate::transport::{Plain, Transport, Upstream};
 use crate::upstream::{self, Group, PooledServer};
+
+/// The time between two looks whether another connection has found the addresses of a name.
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// The addresses of a client, as the PROXY protocol tells them.
 #[derive(Clone, Copy)]
@@ -176,37 +179,62 @@ fn announced(settings: &Settings, group: Option<&Group>, addresses: Addresses) -
     })
 }
 
-/// Looks the name of the destination up, if its addresses are not fresh. Returns whether there are
-/// addresses; if not, that has been reported.
+/// Looks the name of the destination up, if its addresses are not fresh. Returns whether to go on;
+/// if not, the reason has been reported.
+///
+/// One connection looks the name up at a time. Meanwhile other connections use the addresses that
+/// are known, or wait if there are none. So a flood of clients is no flood of look-ups, also while
+/// the resolver fails.
 async fn look_up(active: &mut ActivePair) -> bool {
     let settings = active.settings().clone();
     let (Some(name), Target::Tcp(known)) = (&settings.name, &settings.target) else { return true };
     let has_some = !known.is_empty();
-    if name.is_fresh() || (!name.begin() && has_some) {
-        return true;
+    loop {
+        if name.is_fresh() {
+            return true;
+        }
+        if name.begin() {
+            break;
+        }
+        if has_some {
+            return true;
+        }
+        time::sleep(PAUSE).await;
+        if active.renew() {
+            return true;
+        }
     }
     let looked_up = lookup_host((name.host.as_str(), name.port));
     let found = time::timeout(active.options().connect_timeout, looked_up).await;
-    name.end();
     let found = found.unwrap_or_else(|_| {
         let what = format!("no answer of the resolver about {}", name.host);
         Err(io::Error::new(io::ErrorKind::TimedOut, what))
     });
-    match found {
-        Ok(found) if found == *known => name.note(),
-        Ok(found) => active.adopt(settings.with_addresses(found)),
+    let outcome = match found {
+        Ok(found) if found == *known => {
+            name.note();
+            true
+        }
+        Ok(found) => {
+            active.adopt(settings.with_addresses(found));
+            true
+        }
         Err(error) if has_some => {
             name.note();
             if let Some(Destination::Address(to)) = &settings.to {
                 active.local().shared.not_looked_up(to, error);
             }
+            true
         }
         Err(error) => {
             active.not_connected(error);
-            return false;
+            // Until then, further connections fail without a look-up.
+            name.note();
+            false
         }
-    }
-    true
+    };
+    name.end();
+    outcome
 }
 
 /// Relays a client to the addresses of the settings.

@@ -580,6 +580,23 @@ impl ActivePair {
         self.local = Rc::new(self.local.with(settings));
     }
 
+    /// Makes the pair go on with the current settings, if they have addresses of the same name.
+    /// Returns whether they have.
+    pub(super) fn renew(&mut self) -> bool {
+        let Some(renewed) = self.local.renewed() else { return false };
+        let of = |settings: &Settings| {
+            let name = settings.name.as_ref();
+            name.map(|name| (name.host.clone(), name.port))
+        };
+        let settings = renewed.settings();
+        let has_some = matches!(&settings.target, Target::Tcp(addresses) if !addresses.is_empty());
+        let is_known = has_some && of(settings) == of(&self.local.settings);
+        if is_known {
+            self.local = Rc::new(renewed);
+        }
+        is_known
+    }
+
     pub(super) fn options(&self) -> &Options {
         &self.local.settings.options
     }
@@ -588,7 +605,8 @@ impl ActivePair {
     #[cold]
     pub(super) fn not_connected(&self, error: io::Error) {
         let settings = &self.local.settings;
-        if let Some(name) = &settings.name {
+        let has_some = matches!(&settings.target, Target::Tcp(addresses) if !addresses.is_empty());
+        if let Some(name) = settings.name.as_ref().filter(|_| has_some) {
             name.forget();
         }
         if let Some(Destination::Address(to)) = &settings.to {

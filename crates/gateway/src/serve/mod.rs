@@ -342,7 +342,7 @@ impl Server {
         let blueprints = blueprints.map_err(failed)?;
         for relayed in relayed {
             match relayed {
-                Relayed::Change(relay, settings) => relay.change(settings),
+                Relayed::Change(relay, settings) => relay.change(*settings),
                 Relayed::Open(relay, listeners) => relay
                     .open(&engines, listeners)
                     .map_err(|error| failed(format!("starting a relay: {error}")))?,

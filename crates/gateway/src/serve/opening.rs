@@ -56,12 +56,15 @@ pub(super) struct Opening {
     pub proxy_protocol: bool,
 }
 
+/// The certificates of a listener, and the part that does its handshakes.
+pub(super) type Encryption = (Arc<CertificateStore>, Arc<ServerConfig>);
+
 /// The last step for a relay, once the whole configuration has been found right.
 pub(super) enum Relayed {
     /// The relay accepts clients.
     Open(Arc<Relay>, Vec<Listener>),
     /// The relay changes its settings.
-    Change(Arc<Relay>, relay::Settings),
+    Change(Arc<Relay>, Box<relay::Settings>),
 }
 
 impl Server {
@@ -153,7 +156,7 @@ impl Server {
         asked: &config::Listener,
         watch: &mut Watch,
         plans: &mut Vec<Plan>,
-    ) -> Result<Option<(Arc<CertificateStore>, Arc<ServerConfig>)>, Error> {
+    ) -> Result<Option<Encryption>, Error> {
         let Some(tls) = &asked.tls else { return Ok(None) };
         let is_relay = asked.relay.is_some();
         let Some(automatic) = &tls.automatic else {
@@ -198,7 +201,7 @@ impl Server {
         };
         let relay = match kept.map(|(front, _)| &front.kind) {
             Some(Kind::Relay(_, relay)) => {
-                relayed.push(Relayed::Change(relay.clone(), settings));
+                relayed.push(Relayed::Change(relay.clone(), Box::new(settings)));
                 relay.clone()
             }
             _ => {
@@ -274,7 +277,7 @@ pub(super) fn tls_of(
     challenges: Option<Arc<ChallengeCertificates>>,
     watch: &mut Watch,
     secrets: &Arc<TicketSecrets>,
-) -> Result<(Arc<CertificateStore>, Arc<ServerConfig>), Error> {
+) -> Result<Encryption, Error> {
     let wrong = |error: certificates::CertificateError| failed(error.to_string());
     let store = CertificateStore::new(challenges);
     watch.load(tls, &store).map_err(wrong)?;

@@ -235,11 +235,29 @@ fn a_name_is_looked_up_by_connections() {
         }
         assert!(server.failures.try_recv().is_err(), "{backend:?}");
         server.end();
+        // Many that come at once, before the name was ever looked up.
+        let server = serve(backend, &text(&to.to_string()));
+        let mut clients: Vec<TcpStream> = (0..30).map(|_| server.connect()).collect();
+        let mut count = 0;
+        while count < clients.len() {
+            match listeners.iter().find_map(|listener| listener.accept().ok()) {
+                Some((mut inside, _)) => {
+                    inside.write_all(b"a").unwrap();
+                    count += 1;
+                }
+                None => thread::sleep(Duration::from_micros(200)),
+            }
+        }
+        assert!(clients.iter_mut().all(|client| rest(client) == b"a"), "{backend:?}");
+        drop(clients);
+        server.end();
         // A name that nothing has is no reason not to start.
         let server = serve(backend, &text("no.such.name.invalid:1"));
         assert!(is_turned_away(server.connect()), "{backend:?}");
         let failure = server.failures.recv_timeout(LIMIT).unwrap();
         assert!(failure.starts_with("connecting to no.such.name.invalid:1: "), "{failure}");
+        let clients: Vec<TcpStream> = (0..30).map(|_| server.connect()).collect();
+        assert!(clients.into_iter().all(is_turned_away), "{backend:?}");
         server.end();
     }
 }
