@@ -39,6 +39,7 @@ mod concurrency_limit;
 mod deferral;
 mod deferred;
 mod destination;
+mod failure;
 mod flow;
 mod introduction;
 mod pair;
@@ -71,10 +72,11 @@ pub use calls::{Calls, calls};
 use concurrency_limit::{ConcurrencyLimit, Permit};
 use destination::NameLookup;
 pub(crate) use destination::{Destination, Routes};
+pub use failure::Failure;
 use introduction::introduce;
 use pair::{Pair, Relaying};
 use shared::{ActivePair, Local, Shared};
-pub use shared::{Counters, Failure, Options};
+pub use shared::{Counters, Options};
 pub(crate) use shared::{Rules, Settings};
 
 /// How long a listener pauses when accepting has failed because there is no memory or no
