@@ -35,6 +35,12 @@ enum Command {
     Drain(control::Options),
     /// Print the state of a running server or proxy
     Status(control::StatusOptions),
+    /// List the servers of the upstreams of a running server, or take one out, or change its weight
+    Upstream(control::UpstreamOptions),
+    /// List the channels of a running server
+    Channels(control::ChannelOptions),
+    /// List the connections of a running server, or close those of a client
+    Connections(control::ConnectionOptions),
     /// Show a running server or proxy: requests, servers, channels, and the engines
     Top(top::Options),
     /// Try the back-ends on this machine, and measure the cost of watching here
@@ -64,6 +70,9 @@ impl Command {
             | Command::Upgrade(_)
             | Command::Drain(_)
             | Command::Status(_)
+            | Command::Upstream(_)
+            | Command::Channels(_)
+            | Command::Connections(_)
             | Command::Doctor(_)
             | Command::Lab(_) => false,
         }
@@ -96,6 +105,8 @@ fn run(command: Command) -> Result<(), Box<dyn Error>> {
         sys::end_on_closed_output();
     }
     match command {
+        Command::Channels(options) => control::channels(&options),
+        Command::Connections(options) => control::connections(&options),
         Command::Doctor(options) => doctor::run(&options),
         Command::Drain(options) => control::run(socket::ServerCommand::Drain, &options),
         Command::Init(options) => init::run(&options),
@@ -106,6 +117,7 @@ fn run(command: Command) -> Result<(), Box<dyn Error>> {
         Command::Serve(options) => serve::run(&options),
         Command::Status(options) => control::status(&options),
         Command::Top(options) => top::run(&options),
+        Command::Upstream(options) => control::upstream(&options),
         Command::Upgrade(options) => control::run(socket::ServerCommand::Upgrade, &options),
     }
 }

@@ -39,6 +39,7 @@ mod accept;
 #[cfg_attr(not(feature = "acme"), path = "without_acme.rs")]
 mod acme;
 mod address;
+pub mod admin;
 mod answers;
 mod authority;
 mod body;
@@ -105,4 +106,4 @@ pub use address::{Address, AddressError};
 pub use body::Body;
 pub use config::{Config, ConfigError};
 pub use listen::Inherited;
-pub use log::{ErrorLog, Event, Level};
+pub use log::{ErrorLog, Event, Level, LogLevel};

@@ -21,6 +21,7 @@
 //! all states of a connection.
 
 mod handing_over;
+mod listing;
 mod waiting;
 
 use std::cell::{Cell, RefCell};
@@ -36,6 +37,7 @@ use superpoll::backend::{KeeperStatus, Topology};
 use superpoll::{BackendKind, Events, Interest, Key, Mode, Poller, Watch};
 use superpoll_rt::{AsyncFd, JoinHandle, spawn, time};
 
+use crate::admin::Protocol;
 use crate::log::{Event, Level, Report};
 use crate::memory;
 use crate::parked_stream::ParkedStream;
@@ -76,6 +78,11 @@ pub(crate) enum ResumeReason {
 pub(crate) trait ConnectionOwner {
     /// Takes a connection back.
     fn resume(self: Rc<Self>, parked: ParkedConnection, why: ResumeReason);
+
+    /// Returns the protocol of its connections, as they are listed.
+    fn protocol(&self) -> Protocol {
+        Protocol::Http1
+    }
 }
 
 /// The event that ends a stay, in addition to time.

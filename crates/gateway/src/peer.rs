@@ -19,10 +19,19 @@ pub(crate) struct Peer {
     pub is_encrypted: bool,
     /// Whether a proxy connects for the client and names the client by the PROXY protocol.
     pub is_proxied: bool,
+    /// When the connection was accepted, in [seconds](seconds_now); zero if another server has accepted
+    /// it.
+    pub since: u32,
     /// The verified certificate that the client has shown, if it was asked for one.
     pub(crate) certificate: Option<Box<ClientCertificate>>,
     /// The connection's place among the connections that there may be.
     pub(crate) permit: Option<ConnectionPermit>,
+}
+
+/// Returns the time in seconds of a clock that never goes back; it is read without a system call.
+pub(crate) fn seconds_now() -> u32 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+    u32::try_from(now.tv_sec).unwrap_or(0)
 }
 
 /// The parts of a request that its response depends on, when nothing else of the request is kept.

@@ -27,16 +27,21 @@ fn signal(command: ServerCommand) -> Option<&'static str> {
         ServerCommand::Reload => Some("HUP"),
         ServerCommand::Upgrade => Some("USR2"),
         ServerCommand::Drain => Some("TERM"),
-        ServerCommand::Status => None,
+        ServerCommand::Status | ServerCommand::Operate => None,
     }
 }
 
 impl Conversation {
     /// Sends a command to the server that listens at a path.
-    pub(super) async fn begin(path: &Path, command: ServerCommand) -> Result<Conversation, End> {
+    pub(super) async fn begin(
+        path: &Path,
+        request: impl Into<CommandRequest>,
+    ) -> Result<Conversation, End> {
+        let request = request.into();
+        let command = request.command;
         let mut source = Source::connect(path).await?;
         let process = source.process().map(ServerProcess::new);
-        source.say(&CommandRequest { command, protocol: COMMAND_PROTOCOL }).await?;
+        source.say(&request).await?;
         Ok(Conversation { source, command, process, version: None })
     }
 

@@ -18,7 +18,7 @@ fn open(connections: u64) -> String {
 
 /// Ends a server, and prints how many connections it still has until its process has ended.
 pub(super) async fn drain(path: &Path, seen: &RefCell<LastSeen>) -> Result<(), Box<dyn Error>> {
-    let (mut conversation, reply) = converse(path, ServerCommand::Drain, seen).await?;
+    let (mut conversation, reply) = converse(path, &ServerCommand::Drain.into(), seen).await?;
     let CommandAnswer::Done(_) = &reply.answer else { return Err(unexpected(&reply)) };
     let mut known = None;
     loop {

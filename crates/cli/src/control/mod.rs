@@ -1,4 +1,5 @@
-//! `superpoll reload`, `upgrade`, `drain` and `status`: commands to a running server.
+//! `superpoll reload`, `upgrade`, `drain`, `status` and the operations of `operate`: commands to a
+//! running server.
 //!
 //! Each sends a command to the [statistics socket](superpoll_gateway::telemetry::socket) of the
 //! server, which does the same as for SIGHUP, SIGUSR2 or SIGTERM, and waits for the outcome. A signal
@@ -12,6 +13,7 @@
 
 mod conversation;
 mod drain;
+mod operate;
 mod process;
 mod reload;
 mod status;
@@ -25,13 +27,18 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use superpoll::BackendKind;
-use superpoll_gateway::telemetry::socket::{CommandAnswer, CommandReply, ServerCommand};
+use superpoll_gateway::telemetry::socket::{
+    CommandAnswer, CommandReply, CommandRequest, ServerCommand,
+};
 use superpoll_rt::{Runtime, time};
 
 use crate::stats::source::End;
 use conversation::Conversation;
 use process::ServerProcess;
 
+pub(crate) use operate::{
+    ChannelOptions, ConnectionOptions, UpstreamOptions, channels, connections, upstream,
+};
 pub(crate) use status::{StatusOptions, run as status};
 
 /// The time between two attempts to reach a server whose program is replaced.
@@ -77,7 +84,7 @@ pub(crate) fn run(command: ServerCommand, options: &Options) -> Result<(), Box<d
     let limit = options.timeout.or(match command {
         ServerCommand::Reload => Some(Duration::from_secs(60)),
         ServerCommand::Upgrade => Some(Duration::from_secs(300)),
-        ServerCommand::Drain | ServerCommand::Status => None,
+        ServerCommand::Drain | ServerCommand::Status | ServerCommand::Operate => None,
     });
     within(limit, async |seen| {
         let path = &target::locate(options.of.as_deref(), command).await?;
@@ -86,7 +93,9 @@ pub(crate) fn run(command: ServerCommand, options: &Options) -> Result<(), Box<d
             ServerCommand::Reload => reload::reload(path, seen).await,
             ServerCommand::Upgrade => upgrade::upgrade(path, seen).await,
             ServerCommand::Drain => drain::drain(path, seen).await,
-            ServerCommand::Status => status::print(path, false, seen).await,
+            ServerCommand::Status | ServerCommand::Operate => {
+                status::print(path, false, seen).await
+            }
         }
     })
 }
@@ -121,14 +130,14 @@ fn within(
 /// Sends a command until it is answered. Returns the answer, and the process that has given it.
 async fn converse(
     path: &Path,
-    command: ServerCommand,
+    request: &CommandRequest,
     seen: &RefCell<LastSeen>,
 ) -> Result<(Conversation, CommandReply), Box<dyn Error>> {
     let mut first: Option<ServerProcess> = None;
     let mut attempts = 0;
     loop {
         attempts += 1;
-        match Conversation::begin(path, command).await {
+        match Conversation::begin(path, request.clone()).await {
             Ok(mut conversation) => {
                 let number = conversation.process.as_ref().map(|process| process.number);
                 let known = first.as_ref().map(|process| process.number);

@@ -10,7 +10,7 @@ use super::{LastSeen, converse, say, unexpected};
 
 /// Makes a server read its configuration anew, and prints the outcome.
 pub(super) async fn reload(path: &Path, seen: &RefCell<LastSeen>) -> Result<(), Box<dyn Error>> {
-    let (_, reply) = converse(path, ServerCommand::Reload, seen).await?;
+    let (_, reply) = converse(path, &ServerCommand::Reload.into(), seen).await?;
     let CommandAnswer::Done(outcome) = &reply.answer else { return Err(unexpected(&reply)) };
     for note in &outcome.notes {
         eprintln!("superpoll: {note}");

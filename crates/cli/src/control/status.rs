@@ -43,7 +43,7 @@ pub(super) async fn print(
     is_json: bool,
     seen: &RefCell<LastSeen>,
 ) -> Result<(), Box<dyn Error>> {
-    let (_, reply) = converse(path, ServerCommand::Status, seen).await?;
+    let (_, reply) = converse(path, &ServerCommand::Status.into(), seen).await?;
     let CommandAnswer::Status(status) = &reply.answer else { return Err(unexpected(&reply)) };
     match is_json {
         true => say(&serde_json::to_string(&reply)?),

@@ -96,7 +96,10 @@ async fn describe(found: ProcessSocket, command: ServerCommand) -> FoundServer {
                 let facts = &status.facts;
                 let is_draining = facts.state == ServerState::Draining;
                 let is_other = reply.program != "serve"
-                    && matches!(command, ServerCommand::Reload | ServerCommand::Upgrade);
+                    && matches!(
+                        command,
+                        ServerCommand::Reload | ServerCommand::Upgrade | ServerCommand::Operate
+                    );
                 let mut description = match &facts.configuration {
                     Some(path) => path.display().to_string(),
                     None => format!("{}, {}", reply.program, facts.listeners.join(", ")),

@@ -25,7 +25,7 @@ pub(super) fn request(command: ServerCommand) -> Option<Request> {
         ServerCommand::Reload => Some(Request::Reload),
         ServerCommand::Upgrade => Some(Request::Upgrade),
         ServerCommand::Drain => Some(Request::End),
-        ServerCommand::Status => None,
+        ServerCommand::Status | ServerCommand::Operate => None,
     }
 }
 
@@ -68,7 +68,7 @@ fn summary(config: &Config) -> String {
     };
     let routes = config.hosts.iter().map(|host| host.routes.len()).sum();
     let mut parts = vec![
-        count(config.listeners.len(), "listener"),
+        count(config.listeners.iter().filter(|one| !one.is_admin).count(), "listener"),
         count(config.hosts.len(), "host"),
         count(routes, "route"),
     ];

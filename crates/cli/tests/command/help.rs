@@ -15,8 +15,20 @@ fn the_help_lists_serve_first_and_no_laboratory() {
     assert_eq!(
         names,
         [
-            "serve", "proxy", "keep", "init", "reload", "upgrade", "drain", "status", "top",
-            "doctor", "help"
+            "serve",
+            "proxy",
+            "keep",
+            "init",
+            "reload",
+            "upgrade",
+            "drain",
+            "status",
+            "upstream",
+            "channels",
+            "connections",
+            "top",
+            "doctor",
+            "help"
         ],
         "{text}"
     );

@@ -3,6 +3,7 @@
 
 mod drain;
 mod init;
+mod operate;
 #[path = "../program/mod.rs"]
 mod program;
 mod reload;

@@ -182,6 +182,11 @@ impl History {
         true
     }
 
+    /// Returns how many messages are kept, and the bytes that they count.
+    pub(super) fn size(&self) -> (u64, u64) {
+        (self.log.len() as u64, self.log.iter().map(cost).sum())
+    }
+
     /// Returns the number of the last message; zero before the first.
     pub(super) fn last(&self) -> u64 {
         self.last

@@ -240,6 +240,11 @@ impl Hub {
         self.state().history.last()
     }
 
+    /// Returns how many messages are kept, and their bytes.
+    pub(super) fn kept_in_all(&self) -> (u64, u64) {
+        self.state().history.size()
+    }
+
     /// Returns the channel's configuration.
     #[must_use]
     pub fn options(&self) -> Arc<Channel> {

@@ -25,6 +25,7 @@ use super::publish_limits::PublisherLimit;
 use super::request;
 use super::rights::Grant;
 use super::send_queue::SendQueue;
+use crate::admin::Protocol;
 use crate::body::Body;
 use crate::config::Channel;
 use crate::parking_lot::{
@@ -304,6 +305,10 @@ impl ConnectionOwner for LocalSubscribers {
         } else {
             self.resume_parked(index, parked, why);
         }
+    }
+
+    fn protocol(&self) -> Protocol {
+        Protocol::Channel
     }
 }
 

@@ -49,6 +49,7 @@ mod history;
 mod hub;
 mod inbox;
 mod json_frame;
+mod listing;
 mod local_route;
 mod local_subscribers;
 mod mailbox;

@@ -210,28 +210,30 @@ impl Registry {
 
     /// Returns the channels of all routes, each once, with the names of their hosts.
     pub(crate) fn routes_by_host(&self) -> Vec<(Arc<str>, Arc<Channels>)> {
-        let hosts_of = |channels: &Arc<Channels>| self.hosts_of(channels).join(",").into();
-        self.each().into_iter().map(|channels| (hosts_of(channels), channels.clone())).collect()
+        let named = self.by_host().into_iter();
+        named.map(|(hosts, _, channels)| (hosts.into(), channels.clone())).collect()
     }
 
-    /// Returns the names of the hosts that have a route, in order.
-    fn hosts_of(&self, channels: &Arc<Channels>) -> Vec<&str> {
-        let of = self.routes.iter().filter(|(_, other)| Arc::ptr_eq(other, channels));
-        let mut hosts: Vec<&str> = of.map(|((host, _), _)| host.as_str()).collect();
-        hosts.sort_unstable();
-        hosts
+    /// Returns the channels of each route once, with the names of the host, separated by commas, and
+    /// the path in the configuration.
+    pub(super) fn by_host(&self) -> Vec<(String, String, &Arc<Channels>)> {
+        let named = |channels| {
+            let of = self.routes.iter().filter(|(_, other)| Arc::ptr_eq(other, channels));
+            let mut hosts: Vec<&str> = of.clone().map(|((host, _), _)| host.as_str()).collect();
+            hosts.sort_unstable();
+            let path = of.map(|((_, path), _)| path.clone()).next().unwrap_or_default();
+            (hosts.join(","), path, channels)
+        };
+        self.each().into_iter().map(named).collect()
     }
 
     /// Returns how each of the routes is used, in the order of their hosts and paths.
     pub(crate) fn states(&self, process: Option<u32>) -> Vec<RouteState> {
         let mut states = Vec::new();
-        for channels in self.each() {
-            let mut of = self.routes.iter().filter(|(_, other)| Arc::ptr_eq(other, channels));
-            let path = of.next().map(|((_, path), _)| path.clone()).unwrap_or_default();
-            let hosts = self.hosts_of(channels);
+        for (host, path, channels) in self.by_host() {
             let hubs = channels.all();
             let subscribers = hubs.iter().map(|hub| hub.subscribers()).sum();
-            let (host, refused) = (hosts.join(","), channels.publish_limits().refused());
+            let refused = channels.publish_limits().refused();
             let lags = hubs.iter().filter_map(|hub| hub.shared()).map(|shared| shared.lag());
             let (messages, lag) = (channels.figures(), lags.sum());
             let channels = hubs.len();

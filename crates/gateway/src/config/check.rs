@@ -1,6 +1,7 @@
 //! The rules that types cannot express: turns the text as written into a configuration, or into the
 //! list of its mistakes.
 
+mod admin;
 mod automatic;
 mod hosts;
 mod redirects;
@@ -205,6 +206,7 @@ impl<'a> Check<'a> {
         self.open = listeners.iter().find(is_open).map(|one| one.address.clone());
         let hosts = self.hosts(raw.hosts, &listeners);
         self.automatic_names(&listeners, &hosts);
+        let admin = self.admin(raw.admin, &mut listeners);
         let mut upstreams = BTreeMap::new();
         for (name, upstream) in raw.upstreams {
             if !self.used.contains(name.get_ref()) {
@@ -245,6 +247,7 @@ impl<'a> Check<'a> {
                 log
             }),
             metrics: raw.metrics.map(Spanned::into_inner),
+            admin,
             keeper: raw.keeper.map(|keeper| self.keeper(keeper)),
             broker: raw.broker.and_then(|broker| self.broker(broker)),
             warnings: Vec::new(),
@@ -311,7 +314,8 @@ impl<'a> Check<'a> {
             self.wrong(mode.span(), what);
         }
         let mode = raw.mode.map(|mode| mode.into_inner().0);
-        Some(Listener { address, tls, proxy_protocol: raw.proxy_protocol, relay, mode })
+        let proxy_protocol = raw.proxy_protocol;
+        Some(Listener { address, tls, proxy_protocol, relay, mode, is_admin: false })
     }
 
     fn routes(

@@ -2,7 +2,10 @@
 
 use std::path::PathBuf;
 
-use serde::Deserialize;
+use serde::de::Error;
+use serde::{Deserialize, Deserializer};
+
+use crate::log::Level;
 
 /// The format of a line in the server's own log.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Deserialize)]
@@ -24,11 +27,24 @@ pub struct Log {
     pub path: PathBuf,
     /// The format of a line. Default: `text`.
     pub format: MessageFormat,
+    /// The level from which on events are logged. Default: `info`, and `notice` for text on standard
+    /// error.
+    #[serde(deserialize_with = "some_level")]
+    pub level: Option<Level>,
+}
+
+fn some_level<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Level>, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    let level = Level::ALL.into_iter().find(|level| level.name() == text);
+    level.map(Some).ok_or_else(|| {
+        let known = Level::ALL.map(|level| format!("{:?}", level.name())).join(", ");
+        D::Error::custom(format!("{text:?} is no level, expected one of {known}"))
+    })
 }
 
 impl Default for Log {
     fn default() -> Log {
-        Log { path: "stderr".into(), format: MessageFormat::Text }
+        Log { path: "stderr".into(), format: MessageFormat::Text, level: None }
     }
 }
 

@@ -11,6 +11,7 @@
 //! columns in characters.
 
 mod acme;
+mod admin;
 mod broker;
 mod check;
 mod disk;
@@ -49,6 +50,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 pub use self::acme::{Acme, Automatic, ChallengeKind, ExternalAccount, Internal, is_local};
+pub use self::admin::Admin;
 pub use self::broker::Broker;
 use self::check::{Check, LocatedMistake};
 pub use self::dns::{Dns, Family, ServerAddress};
@@ -309,6 +311,7 @@ impl Config {
             log: Log::default(),
             access_log: None,
             metrics: None,
+            admin: None,
             keeper: None,
             broker: None,
             warnings: Vec::new(),

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use superpoll::backend::{Profile, Tuning};
 use superpoll_rt::BackendKind;
 
+use super::admin::Admin;
 use super::broker::Broker;
 use super::dns::{Dns, ServerAddress};
 use super::ejection::Ejection;
@@ -49,6 +50,8 @@ pub struct Config {
     pub access_log: Option<AccessLog>,
     /// The counters, in the format of Prometheus. Default: not served.
     pub metrics: Option<Metrics>,
+    /// The admin listener. Default: none.
+    pub admin: Option<Admin>,
     /// The keeper, which watches idle connections in the server's place. Default: the server
     /// itself watches them.
     pub keeper: Option<Keeper>,
@@ -144,13 +147,22 @@ pub struct Listener {
     /// The permissions of a Unix socket, written in octal as "0660". Default: as the umask leaves
     /// them.
     pub mode: Option<u32>,
+    /// Whether it is the admin listener, which serves no host. Default: no.
+    pub is_admin: bool,
 }
 
 impl Listener {
     /// Returns a listener that speaks HTTP without encryption.
     #[must_use]
     pub fn plain(address: Address) -> Listener {
-        Listener { address, tls: None, proxy_protocol: false, relay: None, mode: None }
+        Listener {
+            address,
+            tls: None,
+            proxy_protocol: false,
+            relay: None,
+            mode: None,
+            is_admin: false,
+        }
     }
 }
 

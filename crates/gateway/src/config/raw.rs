@@ -21,7 +21,7 @@ use super::encryption::TlsVersion;
 use super::logs::{AccessLog, Log, Metrics};
 use super::mercure::Mercure;
 use super::model::{Balance, Channel, Files, Health, Limits, Process, Timeouts};
-use super::raw_rules::{Headers, Login, RawErrorPages, RequestRate};
+use super::raw_rules::{BasicAuth, Headers, Login, RawErrorPages, RequestRate};
 use super::scalar::{
     self, AddressText, HstsText, ModeText, ProxyProtocol, ServerAddressText, SizeText,
 };
@@ -41,8 +41,20 @@ pub(super) struct Config {
     pub(super) log: Option<Spanned<Log>>,
     pub(super) access_log: Option<Spanned<AccessLog>>,
     pub(super) metrics: Option<Spanned<Metrics>>,
+    pub(super) admin: Option<Spanned<Admin>>,
     pub(super) keeper: Option<Keeper>,
     pub(super) broker: Option<Spanned<RawBroker>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct Admin {
+    pub(super) address: Option<Spanned<AddressText>>,
+    pub(super) mode: Option<Spanned<ModeText>>,
+    pub(super) hosts: Vec<Spanned<String>>,
+    pub(super) allow: Option<Spanned<Vec<Spanned<String>>>>,
+    pub(super) deny: Vec<Spanned<String>>,
+    pub(super) basic_auth: Option<Spanned<BasicAuth>>,
 }
 
 #[derive(Deserialize)]

@@ -8,11 +8,15 @@ use serde::Serializer;
 use serde_json::Value;
 
 use super::event::{Event, Level};
+use super::log_level::LogLevel;
 use super::writer::{LogFailure, Writer, is_stderr};
 use crate::config::{self, MessageFormat};
 
 /// The log of events, which any thread can write to without waiting for a disk.
-pub struct ErrorLog(RwLock<Option<Open>>);
+pub struct ErrorLog {
+    open: RwLock<Option<Open>>,
+    level: LogLevel,
+}
 
 struct Open {
     writer: Writer,
@@ -69,6 +73,12 @@ impl Open {
         };
         Ok(Open { writer: Writer::open(&config.path, "log", report_on_stderr)?, form })
     }
+
+    /// Returns the level from which on events are logged.
+    fn level(&self, config: &config::Log) -> Level {
+        let usual = if self.form == Form::Terminal { Level::Notice } else { Level::Info };
+        config.level.unwrap_or(usual)
+    }
 }
 
 impl ErrorLog {
@@ -78,7 +88,9 @@ impl ErrorLog {
     ///
     /// It cannot be opened or created.
     pub fn open(config: &config::Log) -> io::Result<ErrorLog> {
-        Open::new(config).map(|open| ErrorLog(RwLock::new(Some(open))))
+        let open = Open::new(config)?;
+        let level = LogLevel::new(open.level(config));
+        Ok(ErrorLog { open: RwLock::new(Some(open)), level })
     }
 
     /// Writes to the log that a configuration names from now on; the file is begun anew if it was
@@ -89,22 +101,30 @@ impl ErrorLog {
     /// It cannot be opened or created; the current log then goes on.
     pub fn change(&self, config: &config::Log) -> io::Result<()> {
         let open = Open::new(config)?;
-        drop(self.0.write().unwrap_or_else(PoisonError::into_inner).replace(open));
+        self.level.configure(open.level(config));
+        drop(self.open.write().unwrap_or_else(PoisonError::into_inner).replace(open));
         Ok(())
     }
 
     /// Writes an event to the log.
     pub fn write(&self, event: &Event) {
-        let open = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        let Some(Open { writer, form }) = &*open else { return };
-        if *form != Form::Terminal || event.level() > Level::Info {
-            writer.hand_over(line(*form, SystemTime::now(), event));
+        if event.level() < self.level.get() {
+            return;
         }
+        let open = self.open.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(Open { writer, form }) = &*open else { return };
+        writer.hand_over(line(*form, SystemTime::now(), event));
+    }
+
+    /// Returns the level from which on events are logged, which an operator may change.
+    #[must_use]
+    pub fn level(&self) -> LogLevel {
+        self.level.clone()
     }
 
     /// Waits until all lines are written; later lines are lost.
     pub fn close(&self) {
-        drop(self.0.write().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.open.write().unwrap_or_else(PoisonError::into_inner).take());
     }
 }
 
@@ -146,7 +166,11 @@ mod tests {
     fn a_log_goes_on_elsewhere_and_ends() {
         let folder = tempfile::tempdir().unwrap();
         let at = |name: &str| folder.path().join(name);
-        let log = |path: &Path| config::Log { path: path.to_owned(), format: MessageFormat::Json };
+        let log = |path: &Path| config::Log {
+            path: path.to_owned(),
+            format: MessageFormat::Json,
+            level: None,
+        };
         let error_log = ErrorLog::open(&log(&at("a"))).unwrap();
         error_log.write(&Event::new(Level::Info, "one", "1"));
         assert!(error_log.change(&log(&at("no/such"))).is_err());
@@ -157,5 +181,43 @@ mod tests {
         error_log.write(&event());
         let lines = |name| std::fs::read_to_string(at(name)).unwrap().lines().count();
         assert_eq!((lines("a"), lines("b")), (2, 1));
+    }
+
+    #[test]
+    fn events_below_the_level_of_the_operator_or_the_configuration_are_left_out() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let log = |level| config::Log { path: path.clone(), format: MessageFormat::Text, level };
+        let error_log = ErrorLog::open(&log(Some(Level::Warning))).unwrap();
+        let write = |text: &str| {
+            for level in Level::ALL {
+                error_log.write(&Event::new(level, "e", format!("{text} {}", level.name())));
+            }
+        };
+        write("configured");
+        error_log.level().set(Some(Level::Error));
+        write("set");
+        // The operator's level outlives another configuration.
+        error_log.change(&log(None)).unwrap();
+        write("still");
+        assert_eq!(error_log.level().configured(), Level::Info);
+        error_log.level().set(None);
+        write("usual");
+        error_log.close();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let told: Vec<_> = text.lines().map(|line| line.splitn(3, ' ').nth(2).unwrap()).collect();
+        assert_eq!(
+            told,
+            [
+                "configured warning",
+                "configured error",
+                "set error",
+                "still error",
+                "usual info",
+                "usual notice",
+                "usual warning",
+                "usual error",
+            ]
+        );
     }
 }

@@ -2,10 +2,12 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// How much an event matters.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Level {
     /// All is well.
     Info,
@@ -18,6 +20,9 @@ pub enum Level {
 }
 
 impl Level {
+    /// All levels, the least first.
+    pub const ALL: [Level; 4] = [Level::Info, Level::Notice, Level::Warning, Level::Error];
+
     /// Returns the level's name.
     #[must_use]
     pub fn name(self) -> &'static str {

@@ -9,6 +9,7 @@
 mod error_log;
 mod event;
 mod line;
+mod log_level;
 mod rate_limited;
 mod secrets;
 #[cfg(test)]
@@ -27,6 +28,7 @@ use crate::config::{AccessLog, LogFormat};
 pub use error_log::ErrorLog;
 pub use event::{Event, Level};
 pub(crate) use line::Record;
+pub use log_level::LogLevel;
 pub(crate) use rate_limited::{RateLimited, others};
 pub(crate) use writer::LogFailure;
 use writer::Writer;

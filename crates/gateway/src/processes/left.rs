@@ -12,6 +12,7 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use serde::{Deserialize, Serialize};
 
 use crate::address::Address;
+use crate::admin::Settings;
 use crate::broker::local::store::Store;
 use crate::{ipc, sys};
 
@@ -24,6 +25,7 @@ struct Record {
     log: Store,
     tickets: Vec<u8>,
     workers: Vec<(u32, u32)>,
+    settings: Settings,
 }
 
 /// The state that the program before has left.
@@ -35,6 +37,8 @@ pub struct Left {
     pub(super) listeners: Vec<(Address, OwnedFd, bool)>,
     pub(super) log: Store,
     pub(super) tickets: Vec<u8>,
+    /// The settings of operators.
+    pub(super) settings: Settings,
     /// The places and numbers of the worker processes, which are children of this process.
     pub workers: Vec<(u32, u32)>,
 }
@@ -53,6 +57,7 @@ pub(super) struct Leaving<'a> {
     pub log: &'a Store,
     pub tickets: &'a [u8],
     pub workers: Vec<(u32, u32)>,
+    pub settings: &'a Settings,
 }
 
 /// A file that the next program reads, and the descriptors that it names. They stay open across
@@ -71,7 +76,7 @@ impl std::fmt::Debug for Leave {
 impl Leave {
     /// Writes the file.
     pub(super) fn new(leaving: Leaving<'_>) -> io::Result<Leave> {
-        let Leaving { name, door, listeners, log, tickets, workers } = leaving;
+        let Leaving { name, door, listeners, log, tickets, workers, settings } = leaving;
         let mut kept = Vec::new();
         let mut keep = |fd: BorrowedFd<'_>| -> io::Result<RawFd> {
             // A duplicate that is not closed on exec.
@@ -93,6 +98,7 @@ impl Leave {
             log: log.clone(),
             tickets: tickets.to_vec(),
             workers,
+            settings: settings.clone(),
         };
         let bytes = postcard::to_allocvec(&record).map_err(io::Error::other)?;
         let mut file = File::from(rustix::fs::memfd_create("supervisor", MemfdFlags::empty())?);
@@ -154,6 +160,7 @@ impl Left {
             listeners,
             log: record.log,
             tickets: record.tickets,
+            settings: record.settings,
             workers: record.workers,
         })
     }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::admin::Settings;
 use crate::telemetry::reload::ReloadState;
 
 /// From a worker to its supervisor.
@@ -15,6 +16,8 @@ pub(super) enum FromWorker {
     Reloaded { number: u64, outcome: Result<(), String> },
     /// It asks for the counters of all workers.
     Collect { id: u64, kind: Kind },
+    /// A client of its admin listener asks for an operation, in JSON.
+    Operate { id: u64, operation: Vec<u8> },
     /// Its own counters, as it was asked.
     Counters { id: u64, bytes: Vec<u8> },
     /// Its secrets of tickets have changed.
@@ -34,6 +37,8 @@ pub(super) enum ToWorker {
     Tickets(Vec<u8>),
     /// The outcome of the last attempt to take on a configuration.
     Reload(ReloadState),
+    /// The settings of operators: the first message, and one after each change.
+    Settings(Settings),
 }
 
 /// The text of a configuration, and its number. There is none if the server has no file.
@@ -44,7 +49,7 @@ pub(super) struct Configuration {
 }
 
 /// The counters for someone.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Kind {
     /// For metrics and the live page.
     Overview,
@@ -52,6 +57,8 @@ pub(crate) enum Kind {
     Statistics,
     /// For the live page: requests, servers and channels.
     Traffic,
+    /// The outcome of an operation, both in JSON.
+    Operation(Vec<u8>),
 }
 
 /// The head of the message with which a listener comes.

@@ -26,6 +26,7 @@
 
 mod left;
 mod messages;
+mod operations;
 mod supervisor;
 mod worker;
 

@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -20,12 +21,15 @@ use zeroize::Zeroizing;
 
 use super::left::{Leave, Leaving, Left};
 use super::messages::{Configuration, FromWorker, Kind, ListenerHead, ToWorker};
+use super::operations::{self, Operations};
 use super::worker::WorkerPlace;
 use crate::address::Address;
+use crate::admin::{Operate, Operation, Outcome, Refusal, Settings};
 use crate::broker::local::service::LogService;
 use crate::broker::local::store::Store;
 use crate::certificates;
 use crate::config::{Action, Config, Listener};
+use crate::exchange::LocalFuture;
 use crate::ipc::{self, Purpose};
 use crate::listen::{self, Bound, Inherited};
 use crate::serve::{Error, failed, front_of};
@@ -82,12 +86,15 @@ pub enum WorkerEvent {
 }
 
 /// A question for the workers, from any thread.
-type Question = (Kind, oneshot::Sender<Answers>);
+enum Question {
+    Count(Kind, oneshot::Sender<Answers>),
+    Operate(Operation, oneshot::Sender<Outcome>),
+}
 
 /// Counters by the places of their workers.
-type Answers = Vec<(u32, Vec<u8>)>;
+pub(super) type Answers = Vec<(u32, Vec<u8>)>;
 
-/// The workers, for those who want their counters.
+/// The workers, for those who want their counters, and operations on them.
 #[derive(Clone, Debug)]
 pub(crate) struct Workers(mpsc::UnboundedSender<Question>);
 
@@ -97,8 +104,20 @@ impl Workers {
     pub(crate) async fn ask(&self, kind: Kind) -> Answers {
         let (answer, answered) = oneshot::channel();
         // A supervisor that is about to end answers nothing.
-        let _ = self.0.unbounded_send((kind, answer));
+        let _ = self.0.unbounded_send(Question::Count(kind, answer));
         answered.await.unwrap_or_default()
+    }
+}
+
+impl Operate for Workers {
+    fn operate(self: Arc<Workers>, operation: Operation) -> LocalFuture<Outcome> {
+        Box::pin(async move {
+            let (answer, answered) = oneshot::channel();
+            // As for counters.
+            let _ = self.0.unbounded_send(Question::Operate(operation, answer));
+            let ends = |_| Err(Refusal::unavailable("the server is about to end"));
+            answered.await.unwrap_or_else(ends)
+        })
     }
 }
 
@@ -133,6 +152,8 @@ pub struct Supervisor {
     /// The secrets of tickets that all workers have.
     tickets: RefCell<Zeroizing<Vec<u8>>>,
     reload: Cell<ReloadState>,
+    /// The settings of operators, and the way of their operations.
+    pub(super) operations: Operations,
     told: mpsc::UnboundedSender<WorkerEvent>,
     events: RefCell<mpsc::UnboundedReceiver<WorkerEvent>>,
     questions: RefCell<Option<mpsc::UnboundedReceiver<Question>>>,
@@ -186,8 +207,7 @@ impl Supervisor {
         let name = name()?;
         let address = ipc::address(&name).map_err(cannot)?;
         let door = std::os::unix::net::UnixListener::bind_addr(&address).map_err(cannot)?;
-        let supervisor =
-            Supervisor::of(name, door, Vec::new(), Store::new(0), Zeroizing::default())?;
+        let supervisor = Supervisor::of(name, door, Vec::new(), Store::new(0), Default::default())?;
         supervisor.inherited.replace(inherited);
         supervisor.change(config)?;
         supervisor.inherited.borrow().all_used().map_err(failed)?;
@@ -208,7 +228,8 @@ impl Supervisor {
             .collect();
         let listeners = listeners.map_err(cannot)?;
         listeners.iter().for_each(|(_, bound)| bound.own(true));
-        Supervisor::of(left.name, left.door.into(), listeners, left.log, left.tickets.into())
+        let kept = (left.tickets.into(), left.settings);
+        Supervisor::of(left.name, left.door.into(), listeners, left.log, kept)
     }
 
     fn of(
@@ -216,7 +237,7 @@ impl Supervisor {
         door: std::os::unix::net::UnixListener,
         listeners: Vec<(Address, Bound)>,
         log: Store,
-        tickets: Zeroizing<Vec<u8>>,
+        (tickets, settings): (Zeroizing<Vec<u8>>, Settings),
     ) -> Result<Self, Error> {
         door.set_nonblocking(true).map_err(cannot)?;
         let (told, events) = mpsc::unbounded();
@@ -233,6 +254,7 @@ impl Supervisor {
             next: Cell::new(0),
             tickets: RefCell::new(tickets),
             reload: Cell::new(ReloadState::successful()),
+            operations: Operations::new(settings),
             told,
             events: RefCell::new(events),
             questions: RefCell::new(Some(questions)),
@@ -266,6 +288,7 @@ impl Supervisor {
         before.retain(|(known, _)| config.listeners.iter().any(|asked| asked.address == *known));
         before.extend(opened);
         self.log.with_store(|store| store.limit(most_bytes(config)));
+        self.operations.change(config);
         Ok(())
     }
 
@@ -341,11 +364,20 @@ impl Supervisor {
         if let Some(mut questions) = self.questions.borrow_mut().take() {
             let asked = self.clone();
             let answers = async move {
-                while let Some((kind, answer)) = questions.next().await {
+                while let Some(question) = questions.next().await {
                     let supervisor = asked.clone();
-                    // Who asked may have gone.
-                    spawn(async move { drop(answer.send(supervisor.collect(kind).await)) })
-                        .detach();
+                    let answers = async move {
+                        // Who asked may have gone.
+                        match question {
+                            Question::Count(kind, answer) => {
+                                let _ = answer.send(supervisor.collect(kind).await);
+                            }
+                            Question::Operate(operation, answer) => {
+                                let _ = answer.send(supervisor.operate(operation).await);
+                            }
+                        }
+                    };
+                    spawn(answers).detach();
                 }
             };
             spawn(answers).detach();
@@ -381,6 +413,15 @@ impl Supervisor {
         Subject::of_workers("serve", backend, handle, self.workers.clone())
     }
 
+    /// Sends the settings of operators to all workers.
+    pub(super) fn send_settings(&self) {
+        let settings = self.operations.settings();
+        for member in self.members.borrow().values() {
+            // It may be about to go.
+            let _ = member.outgoing.unbounded_send(ToWorker::Settings(settings.clone()));
+        }
+    }
+
     /// Returns how many workers are connected.
     #[must_use]
     pub fn members(&self) -> usize {
@@ -407,6 +448,7 @@ impl Supervisor {
                 log: store,
                 tickets: &tickets,
                 workers,
+                settings: &self.operations.settings(),
             })
         })
     }
@@ -457,6 +499,7 @@ impl Supervisor {
         let (outgoing, mut messages) = mpsc::unbounded();
         let tickets = self.tickets.borrow().to_vec();
         // The queue is there, and empty.
+        let _ = outgoing.unbounded_send(ToWorker::Settings(self.operations.settings()));
         let _ = outgoing.unbounded_send(ToWorker::Reload(self.reload.get()));
         if !tickets.is_empty() {
             let _ = outgoing.unbounded_send(ToWorker::Tickets(tickets));
@@ -517,6 +560,15 @@ impl Supervisor {
                 })
                 .detach();
             }
+            FromWorker::Operate { id, operation } => {
+                let (subject, outgoing) = (self.operations.subject(), outgoing.clone());
+                spawn(async move {
+                    let outcome = operations::answer(subject, &operation).await;
+                    // As above.
+                    let _ = outgoing.unbounded_send(ToWorker::Collected { id, all: vec![outcome] });
+                })
+                .detach();
+            }
             FromWorker::Tickets(record) => self.share_tickets(member, record),
         }
     }
@@ -556,13 +608,16 @@ impl Supervisor {
     }
 
     /// Asks all workers, and returns the answers in the order of their places.
-    async fn collect(&self, kind: Kind) -> Answers {
+    pub(super) async fn collect(&self, kind: Kind) -> Answers {
         let id = self.next_id();
         let (waker, done) = oneshot::channel();
         let mut missing = Vec::new();
         for (connection, member) in self.members.borrow().iter() {
             let is_asked = member.unanswered.get() < UNANSWERED
-                && member.outgoing.unbounded_send(ToWorker::Count { id, kind }).is_ok();
+                && member
+                    .outgoing
+                    .unbounded_send(ToWorker::Count { id, kind: kind.clone() })
+                    .is_ok();
             if is_asked {
                 member.unanswered.set(member.unanswered.get() + 1);
                 missing.push(*connection);

@@ -18,11 +18,12 @@ use zeroize::Zeroizing;
 
 use super::messages::{Configuration, FromWorker, Kind, ListenerHead, ToWorker};
 use crate::address::Address;
+use crate::admin::{Operation, Outcome, Refusal, Settings};
 use crate::broker::local;
 use crate::certificates::TicketSecrets;
 use crate::ipc::{self, Purpose};
 use crate::listen::Inherited;
-use crate::serve::Server;
+use crate::serve::{Server, ServerOperations};
 use crate::telemetry::overview::Overview;
 use crate::telemetry::reload::ReloadState;
 use crate::telemetry::socket::{Kept, Subject};
@@ -35,6 +36,9 @@ const AGAIN: Duration = Duration::from_millis(20);
 
 /// How long the counters of all workers may take.
 const COLLECT: Duration = Duration::from_secs(2);
+
+/// How long an operation may take: a reload waits for all workers.
+const OPERATE: Duration = Duration::from_secs(60);
 
 /// The most questions for the counters of all workers at a time.
 const QUESTIONS: usize = 256;
@@ -99,7 +103,12 @@ impl Worker {
             early_tickets: Mutex::default(),
             told_tickets: Mutex::default(),
             reload: Mutex::default(),
+            settings: Mutex::default(),
         });
+        // This process knows the settings of operators before it serves any client.
+        if let Some(ToWorker::Settings(settings)) = ipc::receive(&stream).await? {
+            *lock(&link.settings) = settings;
+        }
         spawn(talk(link.clone(), stream, messages, lose)).detach();
         let listeners = take_listeners(place).await?;
         let inherited = Inherited::by_supervisor(listeners, link.clone())?;
@@ -170,6 +179,8 @@ pub(crate) struct Link {
     /// Those that the supervisor was told of last.
     told_tickets: Mutex<Zeroizing<Vec<u8>>>,
     reload: Mutex<Option<ReloadState>>,
+    /// The settings of operators.
+    settings: Mutex<Settings>,
 }
 
 /// The parts of a server that the supervisor asks about.
@@ -178,6 +189,7 @@ pub(crate) struct Sources {
     pub overview: Arc<Overview>,
     pub tickets: Arc<TicketSecrets>,
     pub statistics: Arc<Subject>,
+    pub operations: Arc<ServerOperations>,
 }
 
 impl fmt::Debug for Link {
@@ -207,6 +219,11 @@ impl Link {
         *lock(&self.reload)
     }
 
+    /// Returns the settings of operators.
+    pub(crate) fn settings(&self) -> Settings {
+        lock(&self.settings).clone()
+    }
+
     /// Returns the log of the supervisor.
     pub(crate) fn log(&self) -> local::Connector {
         local::Connector { name: self.place.name.as_str().into() }
@@ -226,12 +243,32 @@ impl Link {
                 link.say(FromWorker::Tickets(record.to_vec()));
             }
         });
+        // They may have come since the server was begun.
+        sources.operations.set(lock(&self.settings).clone());
         *answering = Some(sources);
     }
 
     /// Returns the counters of all workers, or `None` if the supervisor does not answer, or has too
     /// many questions already.
     pub(crate) async fn collect(&self, kind: Kind) -> Option<Vec<Vec<u8>>> {
+        self.ask(COLLECT, |id| FromWorker::Collect { id, kind }).await
+    }
+
+    /// Makes the supervisor carry out an operation.
+    pub(crate) async fn operate(&self, operation: &Operation) -> Outcome {
+        let bytes = serde_json::to_vec(operation);
+        let operation = bytes.map_err(|error| Refusal::invalid(error.to_string()))?;
+        let answer = self.ask(OPERATE, |id| FromWorker::Operate { id, operation }).await;
+        let outcome = answer.and_then(|all| serde_json::from_slice(all.first()?).ok());
+        outcome.unwrap_or_else(|| Err(Refusal::unavailable("the supervisor has not answered")))
+    }
+
+    /// Asks the supervisor, with the number of the question.
+    async fn ask(
+        &self,
+        limit: Duration,
+        message: impl FnOnce(u64) -> FromWorker,
+    ) -> Option<Vec<Vec<u8>>> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (answer, answered) = oneshot::channel();
         {
@@ -241,8 +278,8 @@ impl Link {
             }
             asked.insert(id, answer);
         }
-        self.say(FromWorker::Collect { id, kind });
-        let all = time::timeout(COLLECT, answered).await;
+        self.say(message(id));
+        let all = time::timeout(limit, answered).await;
         lock(&self.asked).remove(&id);
         all.ok()?.ok()
     }
@@ -262,6 +299,12 @@ impl Link {
                 None => *lock(&self.early_tickets) = record,
             },
             ToWorker::Reload(state) => *lock(&self.reload) = Some(state),
+            ToWorker::Settings(settings) => {
+                *lock(&self.settings) = settings.clone();
+                if let Some(sources) = sources {
+                    sources.operations.set(settings);
+                }
+            }
             ToWorker::Count { id, kind } => {
                 // A server that has just begun has no counters. Every question is answered.
                 let Some(sources) = sources else {
@@ -274,6 +317,10 @@ impl Link {
                         Kind::Traffic => sources.overview.encoded_traffic(),
                         Kind::Statistics => {
                             postcard::to_allocvec(&statistics.take(sources.statistics).await).ok()
+                        }
+                        Kind::Operation(operation) => {
+                            let subject = Some(sources.statistics);
+                            Some(super::operations::answer(subject, &operation).await)
                         }
                     };
                     link.say(FromWorker::Counters { id, bytes: bytes.unwrap_or_default() });

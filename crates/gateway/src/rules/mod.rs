@@ -32,7 +32,7 @@ pub(crate) use self::rates::Counted;
 use self::rates::{ByPlace, RequestLimits};
 use crate::answers::{AnswerRules, ErrorPages};
 use crate::body::Body;
-use crate::config::{Access, Action, Config, Host, RequestRate, Route};
+use crate::config::{Access, Action, Config, Host, RequestRate, Route, Rules};
 use crate::reply;
 
 /// The answer to clients that are not allowed.
@@ -72,8 +72,8 @@ pub(crate) enum Admission {
 }
 
 impl HostRules {
-    /// Opens the rules of all hosts of a configuration. Rates go on that the rules `before` have as
-    /// well.
+    /// Opens the rules of all hosts of a configuration, and behind them those of the admin listener,
+    /// if there is one. Rates go on that the rules `before` have as well.
     ///
     /// # Errors
     ///
@@ -84,7 +84,11 @@ impl HostRules {
             let limits = rules.limits.iter();
             known.extend(limits.map(|(place, limits)| (place.clone(), limits.clone())));
         }
-        config.hosts.iter().map(|host| HostRules::open(host, &known)).collect()
+        let admin = config.admin.iter().map(|admin| {
+            let routes = vec![RouteRules::of_admin(&admin.rules)?];
+            Ok(HostRules { answers: None, clients: None, routes, limits: ByPlace::new() })
+        });
+        config.hosts.iter().map(|host| HostRules::open(host, &known)).chain(admin).collect()
     }
 
     fn open(host: &Host, before: &ByPlace) -> Result<HostRules, String> {
@@ -162,6 +166,19 @@ impl RouteRules {
             body_bytes: rules.body_bytes,
             replaces_errors,
         })
+    }
+
+    /// Opens the rules of the admin listener: clients and users.
+    fn of_admin(rules: &Rules) -> Result<Option<Arc<RouteRules>>, String> {
+        let all = RouteRules {
+            answers: None,
+            access: restrictions([&rules.access]),
+            limits: Vec::new(),
+            login: rules.basic_auth.as_ref().map(Login::open).transpose()?.map(Arc::new),
+            body_bytes: None,
+            replaces_errors: false,
+        };
+        Ok((!all.is_empty()).then(|| Arc::new(all)))
     }
 
     fn is_empty(&self) -> bool {

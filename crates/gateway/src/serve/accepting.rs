@@ -17,7 +17,7 @@ use crate::address::Address;
 use crate::connection_limits::{ConnectionLimits, LimitReached};
 use crate::listen::{self, Listener};
 use crate::log::{Event, Level, RateLimited, Report, others};
-use crate::peer::Peer;
+use crate::peer::{self, Peer};
 use crate::transport::Plain;
 
 /// The time between two reports that connections are refused.
@@ -116,7 +116,8 @@ impl Accepting {
         let local = self.local.or_else(|| plain.local_address());
         let is_proxied = self.context.is_behind_proxy();
         let permit = Some(permit);
-        let peer = Peer { client, local, is_proxied, permit, ..Peer::default() };
+        let since = peer::seconds_now();
+        let peer = Peer { client, local, is_proxied, permit, since, ..Peer::default() };
         spawn(self.context.clone().begin(plain, peer)).detach();
     }
 }

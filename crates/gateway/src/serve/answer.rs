@@ -208,6 +208,11 @@ impl ConnectionState {
             && !io_activity.is_busy.get()
     }
 
+    /// Whether regular requests for some route pass hyper. The admin listener has no routes.
+    pub(super) fn has_lane(&self) -> bool {
+        !self.context.is_admin && self.context.worker.router().has_lane()
+    }
+
     /// Returns the number of requests so far.
     pub(super) fn requests(&self) -> u32 {
         self.earlier.get().wrapping_add(self.requests.get())
@@ -497,7 +502,7 @@ pub(super) fn serve_one(
         state.io_activity.has_upload.set(!is_empty);
         state.io_activity.unused.set(!is_empty);
         state.io_activity.given_up.set(false);
-        state.io_activity.to_lane.set(state.can_park && worker.router().has_lane());
+        state.io_activity.to_lane.set(state.can_park && state.has_lane());
         let arrived = state.io_activity.arrived.replace(0);
         state.is_here.set(is_empty || has_come(&request, arrived));
     }
@@ -533,7 +538,10 @@ pub(super) fn serve_one(
     let accept = handshake.map(|handshake| handshake.accept.clone());
     let (router, on) = (worker.router(), &state.context.address);
     let mut timer = router.timer();
-    let reply = router.respond(request, &state.peer, on, &mut timer, prepare);
+    let reply = match state.context.is_admin {
+        false => router.respond(request, &state.peer, on, &mut timer, prepare),
+        true => router.administer(request, &state.peer, prepare),
+    };
     let rest = Rest { running, version, timer, entry, accept };
     match reply {
         Reply::Now(response) => Serving::Now(Some(rest.finish(response))),

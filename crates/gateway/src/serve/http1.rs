@@ -30,6 +30,7 @@ use super::linger::linger;
 use super::listener_context::ListenerContext;
 use super::watched::Watched;
 use super::worker::ActiveConnection;
+use crate::admin::Protocol;
 use crate::body::Body;
 use crate::exchange::Plan;
 use crate::parked_stream::ParkedStream;
@@ -71,7 +72,7 @@ pub(super) async fn serve(
     initial: InitialState,
 ) {
     let InitialState { mut before, requests, speaks, first } = initial;
-    let active = context.worker.begin();
+    let active = context.worker.begin(&peer, Protocol::Http1);
     let can_park = transport.can_park();
     let state = Rc::new(ConnectionState::new(context.clone(), peer, (can_park, true)));
     state.earlier.set(requests);
@@ -85,7 +86,9 @@ pub(super) async fn serve(
         let period = context.worker.tick();
         let mut timer = pin!(sleep(period));
         let mut check = |cx: &mut Context<'_>| {
-            active.remember(cx.waker());
+            if active.remember(cx.waker()) {
+                return Some(ExitReason::Closed);
+            }
             // A request that has come in part is answered before the end, and its response says
             // that it is the last one. hyper's own graceful end would throw the beginning of a head
             // away.
@@ -111,7 +114,7 @@ pub(super) async fn serve(
             None
         };
         let mut end = None;
-        let may_pass = context.worker.router().has_lane() && state.lane_misses.get() < MOST_MISSES;
+        let may_pass = state.has_lane() && state.lane_misses.get() < MOST_MISSES;
         if can_park && !std::mem::take(&mut answers_first) && may_pass {
             let mut io = Watched { transport, before, io_activity: state.io_activity.clone() };
             // Most connections have no lane, and a smaller future.
@@ -193,7 +196,7 @@ pub(super) async fn serve(
             (ExitReason::TakenOver, below) => {
                 if let Some(Plan::TakeOver(then)) = state.plan.take() {
                     // The task of the connection goes on as that of the other protocol.
-                    then(below, read).await;
+                    active.run_upgraded(then(below, read)).await;
                 }
                 return;
             }

@@ -30,6 +30,7 @@ use super::frame_filter::{FilteredIo, FrameFilter};
 use super::listener_context::ListenerContext;
 use super::streams::{BUFFER, Spawner, Streams};
 use super::watched::Watched;
+use crate::admin::Protocol;
 use crate::peer::Peer;
 use crate::transport::Transport;
 
@@ -52,7 +53,7 @@ impl ListenerContext {
 
 /// Speaks HTTP/2 with a client.
 pub(super) async fn serve(context: Rc<ListenerContext>, transport: Transport, peer: Rc<Peer>) {
-    let active = context.worker.begin();
+    let active = context.worker.begin(&peer, Protocol::Http2);
     let state = Rc::new(ConnectionState::new(context.clone(), peer, (false, false)));
     let streams: Rc<Streams> = Rc::default();
     let io = Watched { transport, before: Bytes::new(), io_activity: state.io_activity.clone() };
@@ -100,7 +101,9 @@ pub(super) async fn serve(context: Rc<ListenerContext>, transport: Transport, pe
             }
             connection = Some(again());
         }
-        active.remember(cx.waker());
+        if active.remember(cx.waker()) {
+            return Poll::Ready(false);
+        }
         let is_idle = connection.is_some() && state.is_between_streams() && streams.are_done();
         while timer.as_mut().poll(cx).is_ready() {
             let now = Instant::now();

@@ -45,7 +45,9 @@ pub(super) async fn linger(
     let (mut is_closed, mut left) = (false, MOST);
     let mut timer = pin!(sleep(PAUSE));
     poll_fn(|cx| {
-        active.remember(cx.waker());
+        if active.remember(cx.waker()) {
+            return Poll::Ready(());
+        }
         if !is_closed {
             match Pin::new(&mut transport).poll_close(cx) {
                 Poll::Pending => {}

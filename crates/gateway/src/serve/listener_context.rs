@@ -23,6 +23,8 @@ pub(super) struct ListenerContext {
     /// Whether only programs on this machine reach the listener, and no proxy is known to be before
     /// it.
     pub is_private: bool,
+    /// Whether requests are for the server itself rather than for its hosts.
+    pub is_admin: bool,
 }
 
 impl ListenerContext {
@@ -31,7 +33,7 @@ impl ListenerContext {
         on: &Address,
         address: Address,
         (tls, requires_certificate): (Option<Arc<ServerConfig>>, bool),
-        proxy_protocol: bool,
+        (proxy_protocol, is_admin): (bool, bool),
     ) -> ListenerContext {
         let header_bytes = usize::try_from(worker.limits.get().header_bytes).unwrap_or(usize::MAX);
         let mut http1 = http1::Builder::new();
@@ -53,6 +55,7 @@ impl ListenerContext {
             requires_certificate,
             proxy_protocol,
             is_private,
+            is_admin,
         }
     }
 

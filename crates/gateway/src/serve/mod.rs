@@ -11,6 +11,8 @@
 //! request.
 
 mod accepting;
+mod admin;
+mod administration;
 mod adoption;
 mod answer;
 mod broker;
@@ -28,6 +30,7 @@ mod linger;
 mod listener_context;
 mod observed;
 mod opening;
+mod operations;
 mod route_table;
 mod router;
 mod streams;
@@ -70,11 +73,16 @@ use crate::telemetry::counters::EngineCounters;
 use crate::telemetry::overview::Overview;
 use crate::upstream::{self, Group};
 use accepting::Accepting;
+use administration::Administration;
 use listener_context::ListenerContext;
 pub(crate) use observed::front_of;
 use opening::{Part, Prepared, Relayed};
+pub(crate) use operations::ServerOperations;
 use router::Blueprint;
 use worker::Worker;
+
+/// The most connections of the admin listener.
+const ADMIN_CONNECTIONS: u32 = 64;
 
 /// The reason for which a server did not start, or did not take on another configuration.
 #[derive(Debug)]
@@ -151,6 +159,10 @@ pub struct Server {
     adopting: Arc<AtomicBool>,
     has_yielded: bool,
     connection_limits: Arc<ConnectionLimits>,
+    /// The connections of the admin listener, which are there although clients have all others.
+    admin_limits: Arc<ConnectionLimits>,
+    operations: Arc<ServerOperations>,
+    administration: Arc<Administration>,
     engines: Vec<Arc<EngineCounters>>,
     overview: Arc<Overview>,
     /// The sockets that were passed on and are not used yet.
@@ -247,8 +259,15 @@ impl Server {
         }
         let upgrades = inherited.upgrades();
         let worker = inherited.worker().cloned();
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let operations = ServerOperations::new(number, handle.clone(), overview.clone());
+        if let Some(worker) = &worker {
+            operations.set(worker.settings());
+        }
+        let admin_limits: Arc<ConnectionLimits> = Arc::default();
+        admin_limits.limit(NonZeroU32::new(ADMIN_CONNECTIONS), None);
         let mut server = Server {
-            number: NEXT.fetch_add(1, Ordering::Relaxed),
+            number,
             handle,
             backend: runtime.backend(),
             on_epoll: matches!(runtime.backend(), "epoll" | "adaptive" | "uring"),
@@ -261,6 +280,9 @@ impl Server {
             adopting: Arc::default(),
             has_yielded: false,
             connection_limits,
+            admin_limits,
+            operations: Arc::new(operations),
+            administration: Arc::default(),
             engines,
             overview,
             inherited: RefCell::new(inherited),
@@ -292,11 +314,13 @@ impl Server {
             return Err(error);
         }
         server.adopt(predecessor);
+        server.administration.serve(server.subject());
         if let Some(worker) = &server.worker {
             server.overview.join(worker);
+            server.administration.join(worker);
             let (overview, tickets) = (server.overview.clone(), server.tickets.clone());
-            let statistics = Arc::new(server.subject());
-            worker.answer_by(Sources { overview, tickets, statistics });
+            let (statistics, operations) = (Arc::new(server.subject()), server.operations.clone());
+            worker.answer_by(Sources { overview, tickets, statistics, operations });
         }
         Ok(server)
     }
@@ -336,7 +360,8 @@ impl Server {
             let challenges = self.automatic.challenges();
             let (overview, shared) = (&self.overview, &shared);
             let rights = (&*rights, &rules);
-            Blueprint::new(shared, overview, &channels, rights, &groups, &encrypted, challenges)
+            let sources = (overview, &self.administration);
+            Blueprint::new(shared, sources, &channels, rights, &groups, &encrypted, challenges)
         };
         let blueprints: Result<Vec<_>, _> = parts.iter().map(|_| blueprint()).collect();
         let blueprints = blueprints.map_err(failed)?;
@@ -355,6 +380,7 @@ impl Server {
             let keeps = config.keeper.as_ref().is_some_and(|keeper| keeper.tls);
             succession.keep_tickets(&self.tickets, keeps);
         }
+        self.operations.change(config, &groups);
         let upstreams = groups.values().cloned().collect();
         self.overview.describe(channels.clone(), upstreams, requests.clone());
         self.channels = channels;
@@ -363,7 +389,8 @@ impl Server {
         for (index, (part, blueprint)) in parts.into_iter().zip(blueprints).enumerate() {
             let Part { parking_lot, openings } = part;
             let (number, timeouts, limits) = (self.number, config.timeouts, config.limits);
-            let connection_limits = self.connection_limits.clone();
+            let limits_of =
+                [&self.connection_limits, &self.admin_limits].map(|limits| limits.clone());
             let counters = self.engines[index].clone();
             let report = self.report.clone();
             let log = log.clone();
@@ -409,7 +436,7 @@ impl Server {
                         &opening.on,
                         opening.address,
                         (opening.tls, opening.requires_certificate),
-                        opening.proxy_protocol,
+                        (opening.proxy_protocol, opening.is_admin),
                     );
                     let context = Rc::new(context);
                     contexts.push((opening.on.clone(), context.clone()));
@@ -419,7 +446,7 @@ impl Server {
                         worker: local.worker.clone(),
                         context,
                         closed: closed.clone(),
-                        connection_limits: connection_limits.clone(),
+                        connection_limits: limits_of[usize::from(opening.is_admin)].clone(),
                         report: report.clone(),
                         refusals: accepting::refusals(),
                     };
@@ -581,7 +608,7 @@ impl Server {
         let end = Instant::now() + patience;
         let mut nap = Duration::from_millis(1);
         loop {
-            let left = self.connections();
+            let left = self.connections() + u64::from(self.admin_limits.in_use());
             let now = Instant::now();
             if left == 0 || now >= end {
                 return left;

@@ -6,14 +6,19 @@ use std::sync::Arc;
 use super::Server;
 use crate::address::Address;
 use crate::config::Listener;
+use crate::log::LogLevel;
 use crate::telemetry::counters::EngineCounters;
-use crate::telemetry::socket::Subject;
+use crate::telemetry::socket::{CommandSender, Subject};
 use crate::upstream::Group;
 
 /// Returns the address that a listener has, as users write it.
 pub(crate) fn front_of(asked: &Listener, address: &Address) -> String {
     match (&asked.relay, address, &asked.tls) {
         (Some(relay), ..) => format!("{address}, relayed to {relay}"),
+        (None, Address::Unix(_), _) if asked.is_admin => {
+            format!("HTTP on {address}, for administration")
+        }
+        (None, _, None) if asked.is_admin => format!("http://{address}/, for administration"),
         (None, Address::Unix(_), _) => format!("HTTP on {address}"),
         (None, _, None) => format!("http://{address}/"),
         (None, _, Some(_)) => format!("https://{address}/"),
@@ -45,8 +50,16 @@ impl Server {
     pub fn subject(&self) -> Subject {
         let (handle, connection_limits) = (self.handle.clone(), self.connection_limits.clone());
         let connections = move || u64::from(connection_limits.in_use());
-        Subject::new("serve", self.backend, handle, self.engines.clone(), connections)
-            .with_traffic(self.overview.clone())
+        let subject =
+            Subject::new("serve", self.backend, handle, self.engines.clone(), connections);
+        subject.with_traffic(self.overview.clone()).operated_by(self.operations.clone())
+    }
+
+    /// Takes the commands of the admin listener into a queue from now on, and lets operators set the
+    /// level of this log. Without this, such commands are refused.
+    pub fn administer(&self, commands: CommandSender, log: LogLevel) {
+        self.operations.set_log(log);
+        self.administration.serve(self.subject().with_commands(commands));
     }
 
     /// Notes the outcome of an attempt to take on another configuration, for the metrics. A file

@@ -54,6 +54,7 @@ pub(super) struct Opening {
     /// Whether clients without a certificate are refused.
     pub requires_certificate: bool,
     pub proxy_protocol: bool,
+    pub is_admin: bool,
 }
 
 /// The certificates of a listener, and the part that does its handshakes.
@@ -111,6 +112,7 @@ impl Server {
                         tls: tls.clone(),
                         requires_certificate,
                         proxy_protocol: asked.proxy_protocol,
+                        is_admin: asked.is_admin,
                     });
                 }
             }
@@ -181,8 +183,10 @@ impl Server {
         let address = &asked.address;
         let cannot = |error| failed(listen::cannot_listen(address, &error));
         let kept = self.fronts.iter().find(|front| {
-            // A port that the kernel has chosen may be asked for by its number.
-            [&front.asked.address, &front.listening].contains(&address)
+            // A port that the kernel has chosen may be asked for by its number. One that is still to be
+            // chosen is not that of the hosts for the admin listener, or the other way round.
+            let is_alike = front.asked.is_admin == asked.is_admin;
+            (is_alike && front.asked.address == *address) || front.listening == *address
         });
         let kept = kept.and_then(|front| Some((front, front.kind.bound()?)));
         let (listening, bound) = match kept {

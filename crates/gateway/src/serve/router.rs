@@ -15,6 +15,7 @@ use hyper::body::Incoming;
 
 pub(super) use self::blueprint::{Blueprint, open};
 use self::handler::{Handler, Target};
+use super::admin::AdminService;
 use super::https::{self, HttpsRule};
 use super::route_table::RouteTable;
 use crate::acme::Challenges;
@@ -96,6 +97,8 @@ pub(super) struct Router {
     client: Option<Rc<Embedded>>,
     /// Whether regular requests for some route pass hyper.
     has_lane: bool,
+    /// The answers of the admin listener, if there is one.
+    admin: Option<Rc<AdminService>>,
     /// The durations of requests that no route answers.
     durations: Arc<RequestDurations>,
 }
@@ -312,6 +315,20 @@ impl Router {
     /// Whether there is a route for which regular requests pass hyper.
     pub(super) fn has_lane(&self) -> bool {
         self.has_lane
+    }
+
+    /// Answers a request to the admin listener.
+    pub(super) fn administer(
+        &self,
+        request: Request<Incoming>,
+        peer: &Peer,
+        prepare: impl FnOnce(Request<Incoming>) -> (Request<Upload>, Exchange),
+    ) -> Reply {
+        match &self.admin {
+            Some(admin) => admin.clone().respond(request, peer, prepare),
+            // Its connection is from before a change of the configuration.
+            None => StatusCode::NOT_FOUND.into(),
+        }
     }
 
     /// Answers a request. `prepare` is called if that needs the request's body or its connection.

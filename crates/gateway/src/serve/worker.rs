@@ -2,17 +2,22 @@
 //! it.
 
 use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Waker;
+use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use futures_lite::future::or;
 use slab::Slab;
 
+use crate::admin::Protocol;
 use crate::channel::ChannelEngine;
 use crate::config::{Limits, Timeouts};
+use crate::exchange::LocalFuture;
 use crate::log::AccessLogWriter;
 use crate::parking_lot::ParkingLot;
+use crate::peer::Peer;
 use crate::telemetry::counters::{ActiveTask, EngineCounters};
 
 use super::router::Router;
@@ -34,7 +39,21 @@ pub(super) struct Worker {
     is_parking_at_once: Cell<bool>,
     /// The tasks of connections and listeners, to be woken when the server changes or is about to
     /// end.
-    tasks: RefCell<Slab<Waker>>,
+    tasks: RefCell<Slab<Task>>,
+}
+
+/// A task, and the connection that it has.
+struct Task {
+    waker: Waker,
+    connection: Option<TaskConnection>,
+}
+
+/// A connection with a task, as it is listed.
+pub(super) struct TaskConnection {
+    pub peer: Rc<Peer>,
+    pub protocol: Protocol,
+    /// The task is to close the connection.
+    is_closed: bool,
 }
 
 /// A task that is woken by changes.
@@ -140,42 +159,102 @@ impl Worker {
     /// Makes all tasks check for changes.
     pub(super) fn wake(&self) {
         let wakers: Vec<Waker> =
-            self.tasks.borrow().iter().map(|(_, waker)| waker.clone()).collect();
+            self.tasks.borrow().iter().map(|(_, task)| task.waker.clone()).collect();
         wakers.into_iter().for_each(Waker::wake);
     }
 
     /// Counts a task in.
     pub(super) fn wait(self: &Rc<Worker>) -> TaskRegistration {
-        let index = self.tasks.borrow_mut().insert(Waker::noop().clone());
+        self.register(None)
+    }
+
+    fn register(self: &Rc<Worker>, connection: Option<TaskConnection>) -> TaskRegistration {
+        let task = Task { waker: Waker::noop().clone(), connection };
+        let index = self.tasks.borrow_mut().insert(task);
         TaskRegistration { worker: self.clone(), index }
     }
 
     /// Counts a connection that has a task.
-    pub(super) fn begin(self: &Rc<Worker>) -> ActiveConnection {
-        ActiveConnection { waits: self.wait(), _counted: ActiveTask::begin(&self.counters) }
+    pub(super) fn begin(
+        self: &Rc<Worker>,
+        peer: &Rc<Peer>,
+        protocol: Protocol,
+    ) -> ActiveConnection {
+        let connection = TaskConnection { peer: peer.clone(), protocol, is_closed: false };
+        let waits = self.register(Some(connection));
+        ActiveConnection { waits, _counted: ActiveTask::begin(&self.counters) }
+    }
+
+    /// Looks at connections that have a task, from a place on and at some places. Returns the place to
+    /// go on at, if there are further ones.
+    pub(super) fn visit(
+        &self,
+        from: usize,
+        most: usize,
+        mut look: impl FnMut(&TaskConnection),
+    ) -> Option<usize> {
+        let tasks = self.tasks.borrow();
+        let end = from.saturating_add(most);
+        let all = (from..end).filter_map(|index| tasks.get(index));
+        all.filter_map(|task| task.connection.as_ref()).for_each(&mut look);
+        (end < tasks.capacity()).then_some(end)
+    }
+
+    /// Closes the connections with a task that are chosen, and returns how many.
+    pub(super) fn close(&self, choose: impl Fn(&Peer) -> bool) -> u64 {
+        let mut wakers = Vec::new();
+        for (_, task) in self.tasks.borrow_mut().iter_mut() {
+            let Some(connection) = &mut task.connection else { continue };
+            if !connection.is_closed && choose(&connection.peer) {
+                connection.is_closed = true;
+                wakers.push(task.waker.clone());
+            }
+        }
+        let count = wakers.len() as u64;
+        wakers.into_iter().for_each(Waker::wake);
+        count
     }
 }
 
 impl TaskRegistration {
-    /// Remembers a task, to be woken by the next change.
-    pub(super) fn remember(&self, waker: &Waker) {
-        if let Some(known) = self.worker.tasks.borrow_mut().get_mut(self.index)
-            && !known.will_wake(waker)
-        {
-            *known = waker.clone();
+    /// Remembers a task, to be woken by the next change. Returns whether it is to close its
+    /// connection.
+    pub(super) fn remember(&self, waker: &Waker) -> bool {
+        let mut tasks = self.worker.tasks.borrow_mut();
+        let Some(known) = tasks.get_mut(self.index) else { return false };
+        if !known.waker.will_wake(waker) {
+            known.waker = waker.clone();
         }
+        known.connection.as_ref().is_some_and(|connection| connection.is_closed)
     }
 }
 
 impl ActiveConnection {
     /// As [`TaskRegistration::remember`].
-    pub(super) fn remember(&self, waker: &Waker) {
-        self.waits.remember(waker);
+    pub(super) fn remember(&self, waker: &Waker) -> bool {
+        self.waits.remember(waker)
+    }
+
+    /// Runs the protocol for which the connection has left HTTP, until it ends or an operator closes
+    /// the connection.
+    pub(super) async fn run_upgraded(&self, upgraded: LocalFuture) {
+        if let Some(task) = self.waits.worker.tasks.borrow_mut().get_mut(self.waits.index)
+            && let Some(connection) = &mut task.connection
+        {
+            connection.protocol = Protocol::Upgraded;
+        }
+        let closed = poll_fn(|cx| match self.remember(cx.waker()) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        });
+        or(closed, upgraded).await;
     }
 }
 
 impl Drop for TaskRegistration {
     fn drop(&mut self) {
-        self.worker.tasks.borrow_mut().remove(self.index);
+        // The peer may end with it, and with the peer what it holds.
+        let task = self.worker.tasks.borrow_mut().remove(self.index);
+        drop(task);
     }
 }

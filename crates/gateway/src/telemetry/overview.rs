@@ -311,6 +311,11 @@ impl Overview {
         *lock(&self.relays) = relays;
     }
 
+    /// Returns the channels.
+    pub(crate) fn channels(&self) -> Registry {
+        lock(&self.channels).clone()
+    }
+
     /// Returns the counts of requests for the routes of another configuration.
     pub(crate) fn requests_of(&self, config: &Config) -> RequestCounts {
         let routes = config.hosts.iter().flat_map(|host| {

@@ -28,6 +28,7 @@ use super::client_tls::Tls;
 use super::names::NamedServers;
 use super::server::{Clock, Found, GroupServer, ServerRules};
 use super::sticky::Sticky;
+use crate::admin::Settings;
 use crate::certificates::CertificateStore;
 use crate::config::{Balance, CertificateFiles, Health, ServerAddress, Upstream};
 use crate::log::{Event, RateLimited, Report};
@@ -57,9 +58,9 @@ impl Deref for ServerList {
 }
 
 /// The servers as they were found, for each server of the configuration, and the list of all.
-struct Listed {
+pub(super) struct Listed {
     found: Vec<Vec<Found>>,
-    list: Arc<ServerList>,
+    pub(super) list: Arc<ServerList>,
 }
 
 /// A group of servers, shared by all engines. It outlives changes of the configuration that leave
@@ -79,6 +80,8 @@ pub struct Group {
     /// Held while it is decided whether a server is ejected.
     pub(super) ejecting: Mutex<()>,
     ended: AtomicBool,
+    /// The settings of operators, for servers that are found later as well.
+    pub(super) settings: Mutex<Settings>,
     pub(super) report: Report,
     /// Requests that found no server.
     pub(super) turned_away: RateLimited,
@@ -139,6 +142,7 @@ impl Group {
             rules,
             ejecting: Mutex::default(),
             ended: AtomicBool::new(false),
+            settings: Mutex::default(),
             report,
             turned_away: RateLimited::new(TURNED_AWAY),
         }))
@@ -162,7 +166,7 @@ impl Group {
         &self.config
     }
 
-    fn listed(&self) -> MutexGuard<'_, Listed> {
+    pub(super) fn listed(&self) -> MutexGuard<'_, Listed> {
         self.listed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -182,7 +186,8 @@ impl Group {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Whether requests are forwarded to a server.
+    /// Whether new requests are forwarded to a server: it is healthy, and no operator has taken it
+    /// out.
     #[must_use]
     pub fn is_up(&self, server: &GroupServer) -> bool {
         server.share(|| self.clock.now()).is_some()
@@ -216,6 +221,8 @@ impl Group {
         let gone = |server: &&Arc<GroupServer>| !list.iter().any(|kept| Arc::ptr_eq(kept, server));
         let gone: Vec<_> = before.iter().filter(gone).cloned().collect();
         gone.iter().for_each(|server| server.leave());
+        // Before the list is known, so that no server gets a request that an operator has taken out.
+        self.apply_settings(&list);
         self.version.store(list.version, Ordering::Release);
         listed.list = Arc::new(list);
         ListChange { new, gone }
@@ -325,17 +332,18 @@ impl ServerList {
         let mut servers: Vec<Arc<GroupServer>> = Vec::new();
         let mut new = Vec::new();
         let known = before.map_or(&[][..], |before| &before.servers);
-        for found in found.iter().flatten() {
+        let found = found.iter().enumerate();
+        for (slot, found) in found.flat_map(|(slot, all)| all.iter().map(move |one| (slot, one))) {
             if servers.iter().any(|server| server.address == found.address) {
                 continue;
             }
             let server = match known.iter().find(|server| server.is(found)) {
                 Some(known) => {
-                    known.weigh(found);
+                    known.weigh(found, slot);
                     known.clone()
                 }
                 None => {
-                    let server = Arc::new(GroupServer::new(found, rules, up_since));
+                    let server = Arc::new(GroupServer::new(found, slot, rules, up_since));
                     new.push(server.clone());
                     server
                 }

@@ -12,6 +12,7 @@
 //! | `strict`, `fields` | requests that are refused, and changes of heads on their way |
 //! | `group`, `server`, `outcomes` | the servers, their states, and the events that change those |
 //! | `balance`, `health` | the choice among servers that are up, and their checks |
+//! | `operator` | servers that operators have taken out, and their weights |
 //! | `names` | servers that are found by names |
 //! | `ejection` | servers that answer with errors are left out |
 //! | `sticky` | cookies by which clients come back to their servers |
@@ -36,6 +37,7 @@ mod http2;
 mod incoming;
 pub(crate) mod lane;
 mod names;
+mod operator;
 mod outcomes;
 mod outgoing;
 mod pool;

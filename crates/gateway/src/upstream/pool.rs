@@ -288,7 +288,7 @@ impl Pool {
             let mut servers = local.servers.iter();
             let own = servers.find(|server| server.token.as_deref() == Some(cookie));
             let is_up = |server: &&Rc<PooledServer>| {
-                !tried.contains(&server.id) && self.group.is_up(server)
+                !tried.contains(&server.id) && self.group.takes_bound(server)
             };
             if let Some(own) = own.filter(is_up) {
                 return Some(own.clone());

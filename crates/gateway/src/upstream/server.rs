@@ -24,12 +24,13 @@
 //! have, and its connections are closed instead of kept.
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::balance;
 use super::ejection::ErrorRecord;
 use super::fault::KINDS;
+use super::operator::OperatorSetting;
 use super::sticky::Sticky;
 use crate::address::Address;
 use crate::log::RateLimited;
@@ -103,8 +104,12 @@ pub struct GroupServer {
     pub(crate) id: u64,
     /// A key that is the same for the same address in all processes.
     pub(super) key: u64,
+    /// The place of the server of the configuration that this one is, or was found for.
+    slot: AtomicUsize,
     weight: AtomicU32,
     level: AtomicU32,
+    /// The setting of an operator.
+    pub(super) operator: OperatorSetting,
     is_gone: AtomicBool,
     /// Set by active checks, and by failures if there are such checks.
     pub(super) down: AtomicBool,
@@ -134,7 +139,12 @@ pub struct GroupServer {
 
 impl GroupServer {
     /// Creates a server that is up: since a time, or (0) for as long as the group.
-    pub(super) fn new(found: &Found, rules: &ServerRules, up_since: u64) -> GroupServer {
+    pub(super) fn new(
+        found: &Found,
+        slot: usize,
+        rules: &ServerRules,
+        up_since: u64,
+    ) -> GroupServer {
         static LAST: AtomicU64 = AtomicU64::new(0);
         GroupServer {
             address: found.address.clone(),
@@ -148,8 +158,10 @@ impl GroupServer {
             active: AtomicU64::new(0),
             id: LAST.fetch_add(1, Ordering::Relaxed),
             key: balance::hash(found.address.to_string().as_bytes()),
+            slot: AtomicUsize::new(slot),
             weight: AtomicU32::new(found.weight),
             level: AtomicU32::new(found.level),
+            operator: OperatorSetting::default(),
             is_gone: AtomicBool::new(false),
             down: AtomicBool::new(false),
             failures_in_row: AtomicU32::new(0),
@@ -176,7 +188,16 @@ impl GroupServer {
     /// Returns the server's full share of the group's requests, as a multiple of weight 1.
     #[must_use]
     pub fn weight(&self) -> u32 {
+        self.operator.weight(self.configured_weight())
+    }
+
+    /// Returns the weight that an operator's is in place of.
+    pub(super) fn configured_weight(&self) -> u32 {
         self.weight.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn slot(&self) -> usize {
+        self.slot.load(Ordering::Relaxed)
     }
 
     pub(super) fn level(&self) -> u32 {
@@ -189,7 +210,8 @@ impl GroupServer {
     }
 
     /// Takes on another weight and level.
-    pub(super) fn weigh(&self, found: &Found) {
+    pub(super) fn weigh(&self, found: &Found, slot: usize) {
+        self.slot.store(slot, Ordering::Relaxed);
         self.weight.store(found.weight, Ordering::Relaxed);
         self.level.store(found.level, Ordering::Relaxed);
     }
@@ -207,7 +229,13 @@ impl GroupServer {
     /// Whether there is a reason not to forward to the server that is believed even if no other
     /// server is left.
     pub(super) fn is_down(&self) -> bool {
-        self.down.load(Ordering::Relaxed)
+        self.down.load(Ordering::Relaxed) || !self.operator.takes_requests()
+    }
+
+    /// Whether checks, requests and answers give no reason to leave the server out, whatever an
+    /// operator has set.
+    pub(super) fn is_healthy(&self, now: u64) -> bool {
+        !self.down.load(Ordering::Relaxed) && self.left_out_until() <= now
     }
 
     /// Returns the time until which the server is ejected; 0 if it never was.

@@ -1,6 +1,7 @@
 //! Channels, from the outside: all subscribers get each published message, in order, once, by each
 //! of the ways to subscribe.
 
+mod admin;
 mod alive;
 mod authorize;
 mod clients;

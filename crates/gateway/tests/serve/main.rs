@@ -1,5 +1,6 @@
 //! The web server, from the outside, on each back-end: connections and their fates.
 
+mod admin;
 mod certificates;
 mod dormant2;
 mod dormant2_random;

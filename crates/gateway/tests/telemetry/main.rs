@@ -224,14 +224,14 @@ fn a_relay_reports_no_connections_by_engine() {
 #[test]
 fn a_line_that_says_something_else_is_answered_and_ends_the_connection() {
     let stage = Stage::new(BackendKind::Epoll, 1);
-    let long = [b'x'; 300];
+    let long = [b'x'; 1100];
     let many = b"{\"interval_ms\":60000}\n".repeat(40);
     let cases: [(&[u8], &str); 6] = [
         (b"{\"interval_ms\":49}\n", "the interval is 49 milliseconds, expected"),
         (b"{\"interval_ms\":60001}\n", "N from 50 to 60000"),
         (b"GET / HTTP/1.1\r\n", "the line cannot be read"),
         (b"\xff\xfe\n", "the line cannot be read"),
-        (&long, "more than 256 bytes"),
+        (&long, "more than 1024 bytes"),
         (&many, "more than 32 lines"),
     ];
     for (line, said) in cases {

@@ -14,6 +14,7 @@ mod lane_bodies;
 mod metrics;
 mod names;
 mod nameserver;
+mod operator;
 mod origin;
 mod proxy_rules;
 mod rates;

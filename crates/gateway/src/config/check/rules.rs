@@ -247,7 +247,7 @@ impl Check<'_> {
         pages
     }
 
-    fn access(
+    pub(super) fn access(
         &mut self,
         allow: Option<Spanned<Vec<Spanned<String>>>>,
         deny: Vec<Spanned<String>>,
@@ -273,7 +273,7 @@ impl Check<'_> {
         ranges
     }
 
-    fn basic_auth(
+    pub(super) fn basic_auth(
         &mut self,
         place: Range<usize>,
         raw: raw_rules::BasicAuth,

@@ -59,6 +59,7 @@ fn the_example_has_every_key_and_its_true_default() {
         "[log]\nzzz = 1",
         "[access_log]\nzzz = 1",
         "[metrics]\nzzz = 1",
+        "[admin]\nzzz = 1",
     ] {
         let found = blamed(table);
         let said = found.iter().map(|(_, _, what)| what).find(|what| what.contains("`zzz`"));

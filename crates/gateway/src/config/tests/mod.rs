@@ -1,5 +1,6 @@
 //! Configurations, the values that are read from them, and their mistakes.
 
+mod admin;
 mod automatic;
 mod broker;
 mod disk;

@@ -17,6 +17,8 @@ use crate::files::{Embedded, Folder, Site};
 use crate::redirect::Destination;
 use crate::rewrite::Rewrite;
 use crate::rules::HostRules;
+use crate::serve::admin::AdminService;
+use crate::serve::administration::Administration;
 use crate::serve::https::HttpsRule;
 use crate::serve::route_table::{Route, RouteTable};
 use crate::telemetry::durations::RequestDurations;
@@ -27,6 +29,7 @@ use crate::upstream::{Forwarder, Group};
 pub(in crate::serve) struct Blueprint {
     config: Arc<Config>,
     overview: Arc<Overview>,
+    administration: Arc<Administration>,
     /// The folders, in the order in which the configuration names them.
     folders: Vec<Folder>,
     channels: Registry,
@@ -44,7 +47,7 @@ impl Blueprint {
     /// Opens everything that a configuration names.
     pub(in crate::serve) fn new(
         config: &Arc<Config>,
-        overview: &Arc<Overview>,
+        (overview, administration): (&Arc<Overview>, &Arc<Administration>),
         channels: &Registry,
         (rights, rules): (&[Arc<SharedRights>], &Arc<[HostRules]>),
         groups: &BTreeMap<String, Arc<Group>>,
@@ -52,11 +55,13 @@ impl Blueprint {
         challenges: &Arc<Challenges>,
     ) -> Result<Blueprint, String> {
         let (config, overview, channels) = (config.clone(), overview.clone(), channels.clone());
+        let administration = administration.clone();
         let (rights, groups, encrypted) = (rights.to_vec(), groups.clone(), encrypted.to_vec());
         let (folders, rules, challenges) = (open(&config)?, rules.clone(), challenges.clone());
         Ok(Blueprint {
             config,
             overview,
+            administration,
             folders,
             channels,
             rights,
@@ -81,6 +86,12 @@ impl Blueprint {
         // There is at least that of requests without a route.
         let without_route = durations.pop().unwrap_or_default();
         let mut durations = durations.into_iter();
+        let admin = self.config.admin.as_ref().map(|admin| {
+            // The last rules, behind those of the hosts.
+            let rules = self.rules.last().and_then(|rules| rules.routes.first()?.clone());
+            let sources = (self.overview.clone(), self.administration);
+            Rc::new(AdminService::new(admin, rules, sources))
+        });
         let mut router = Router {
             names: HashMap::new(),
             wildcards: Vec::new(),
@@ -91,6 +102,7 @@ impl Blueprint {
             channel_routes: Vec::new(),
             overview: self.overview,
             challenges: self.challenges,
+            admin,
             metrics: self.config.metrics.clone(),
             page: self.config.server.page,
             // Making it cannot fail; without it there would be 404.

@@ -10,8 +10,8 @@ use superpoll_rt::time;
 use super::client::write;
 use super::collector::Collector;
 use super::command::{
-    COMMAND_PROTOCOL, CommandAnswer, CommandReply, DrainProgress, EngineStatus, ServerCommand,
-    ServerFacts, ServerState, ServerStatus,
+    COMMAND_PROTOCOL, CommandAnswer, CommandReply, CommandRequest, DrainProgress, EngineStatus,
+    ServerCommand, ServerFacts, ServerState, ServerStatus,
 };
 use super::snapshot::{Engine, SCHEMA, Snapshot};
 use super::subject::{Engines, Subject};
@@ -41,13 +41,23 @@ fn reply(subject: &Subject, answer: CommandAnswer) -> CommandReply {
 pub(super) async fn answer(
     stream: &UnixStream,
     subject: &Arc<Subject>,
-    command: Result<ServerCommand, String>,
+    request: Result<CommandRequest, String>,
 ) -> io::Result<()> {
     let refuse = |error: &str| reply(subject, CommandAnswer::Error(error.to_owned()));
-    let command = match command {
-        Ok(command) => command,
+    let CommandRequest { command, operation, .. } = match request {
+        Ok(request) => request,
         Err(error) => return write(stream, &refuse(&error)).await,
     };
+    if command == ServerCommand::Operate {
+        let Some(operation) = operation else {
+            return write(stream, &refuse("the command has no operation")).await;
+        };
+        let answer = match subject.operate(operation).await {
+            Ok(report) => CommandAnswer::Report(Box::new(report)),
+            Err(refusal) => CommandAnswer::Error(refusal.message),
+        };
+        return write(stream, &reply(subject, answer)).await;
+    }
     if command == ServerCommand::Status {
         let status = CommandAnswer::Status(Box::new(status(subject).await));
         return write(stream, &reply(subject, status)).await;
@@ -81,7 +91,7 @@ async fn snapshot(subject: &Arc<Subject>) -> Snapshot {
     Collector::new(subject.clone()).take().await
 }
 
-async fn status(subject: &Arc<Subject>) -> ServerStatus {
+pub(super) async fn status(subject: &Arc<Subject>) -> ServerStatus {
     let snapshot = snapshot(subject).await;
     let unknown = || ServerFacts { state: ServerState::Serving, ..ServerFacts::default() };
     let engine = |engine: &Engine| EngineStatus {

@@ -30,7 +30,7 @@ use superpoll_rt::time;
 
 use super::answer;
 use super::collector::Collector;
-use super::command::{COMMAND_PROTOCOL, CommandRequest, ServerCommand};
+use super::command::{COMMAND_PROTOCOL, CommandRequest};
 use super::snapshot::{Failure, INTERVALS, Request, SCHEMA};
 use super::subject::Subject;
 use crate::telemetry::traffic::Traffic;
@@ -54,7 +54,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 const HANG_UP: Duration = Duration::from_millis(250);
 
 /// The longest line of a client.
-const LINE: usize = 256;
+const LINE: usize = 1024;
 
 /// How many lines a client may send between two snapshots.
 const LINES: u32 = 32;
@@ -77,7 +77,7 @@ enum StreamEnd {
     /// A mistake of the client.
     Mistake(String),
     /// A command, or the mistake in it.
-    Command(Result<ServerCommand, String>),
+    Command(Box<Result<CommandRequest, String>>),
 }
 
 /// Sends snapshots to a client until it goes or gives a command, or answers with the mistake in its
@@ -100,7 +100,7 @@ pub(super) async fn serve(stream: UnixStream, subject: Arc<Subject>, clients: Rc
     let written = match ended {
         Ok(StreamEnd::Mistake(error)) => write(&stream, &Failure { schema: SCHEMA, error }).await,
         Ok(StreamEnd::Command(command)) => {
-            or(answer::answer(&stream, &subject, command), gone(&stream)).await
+            or(answer::answer(&stream, &subject, *command), gone(&stream)).await
         }
         // The client has gone, or does not read.
         Err(_) => return,
@@ -273,7 +273,7 @@ fn read_line(line: Option<Vec<u8>>) -> Result<u64, StreamEnd> {
         return Err(StreamEnd::Mistake(what));
     };
     if let Ok(Envelope { command: Some(_), protocol }) = serde_json::from_slice(&line) {
-        return Err(StreamEnd::Command(read_command(&line, protocol)));
+        return Err(StreamEnd::Command(Box::new(read_command(&line, protocol))));
     }
     match serde_json::from_slice::<Request>(&line) {
         Ok(Request { interval_ms }) if INTERVALS.contains(&interval_ms) => Ok(interval_ms),
@@ -287,7 +287,7 @@ fn read_line(line: Option<Vec<u8>>) -> Result<u64, StreamEnd> {
 }
 
 /// Returns the command of a line. Commands of another version may have another form.
-fn read_command(line: &[u8], protocol: Option<u32>) -> Result<ServerCommand, String> {
+fn read_command(line: &[u8], protocol: Option<u32>) -> Result<CommandRequest, String> {
     match protocol {
         Some(COMMAND_PROTOCOL) => {}
         Some(other) => {
@@ -302,7 +302,7 @@ fn read_command(line: &[u8], protocol: Option<u32>) -> Result<ServerCommand, Str
         }
     }
     let read = serde_json::from_slice::<CommandRequest>(line);
-    read.map(|read| read.command).map_err(|error| format!("the command cannot be read ({error})"))
+    read.map_err(|error| format!("the command cannot be read ({error})"))
 }
 
 /// The lines of a client.
@@ -336,6 +336,7 @@ impl Lines {
 
 #[cfg(test)]
 mod tests {
+    use super::super::command::ServerCommand;
     use super::*;
 
     fn request(line: &str) -> Result<u64, StreamEnd> {
@@ -361,13 +362,13 @@ mod tests {
             assert!(error.contains(said) && error.lines().count() == 1, "{bad:?}: {error}");
         }
         let Err(StreamEnd::Mistake(error)) = read_line(None) else { panic!("it was taken") };
-        assert!(error.contains("more than 256 bytes"));
+        assert!(error.contains("more than 1024 bytes"));
     }
 
     #[test]
     fn a_command_needs_its_version_and_nothing_else() {
         let command = |line: &str| match request(line) {
-            Err(StreamEnd::Command(command)) => command,
+            Err(StreamEnd::Command(command)) => command.map(|read| read.command),
             other => panic!("{line} is no command, but {other:?}"),
         };
         for known in [

@@ -16,6 +16,8 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
+use crate::admin::{Operation, Report};
+
 /// The version of the commands and their answers. A field that is added to an answer does not change
 /// the version.
 pub const COMMAND_PROTOCOL: u32 = 1;
@@ -32,6 +34,8 @@ pub enum ServerCommand {
     Drain,
     /// Report the state of the server.
     Status,
+    /// Carry out the operation of the request: list or change upstreams, connections, channels.
+    Operate,
 }
 
 impl ServerCommand {
@@ -43,18 +47,35 @@ impl ServerCommand {
             ServerCommand::Upgrade => "upgrade",
             ServerCommand::Drain => "drain",
             ServerCommand::Status => "status",
+            ServerCommand::Operate => "operate",
         }
     }
 }
 
 /// A line with a command.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CommandRequest {
     /// The command.
     pub command: ServerCommand,
     /// The version of the commands: [`COMMAND_PROTOCOL`].
     pub protocol: u32,
+    /// The operation, for [`ServerCommand::Operate`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operation: Option<Operation>,
+}
+
+impl From<ServerCommand> for CommandRequest {
+    fn from(command: ServerCommand) -> CommandRequest {
+        CommandRequest { command, protocol: COMMAND_PROTOCOL, operation: None }
+    }
+}
+
+impl From<Operation> for CommandRequest {
+    fn from(operation: Operation) -> CommandRequest {
+        let operation = Some(operation);
+        CommandRequest { operation, ..ServerCommand::Operate.into() }
+    }
 }
 
 /// A line in answer to a command.
@@ -87,6 +108,8 @@ pub enum CommandAnswer {
     Progress(DrainProgress),
     /// The state of the server.
     Status(Box<ServerStatus>),
+    /// The answer to an operation.
+    Report(Box<Report>),
 }
 
 /// The outcome of a command that was carried out.

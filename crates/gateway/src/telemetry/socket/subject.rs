@@ -6,7 +6,10 @@ use std::time::Instant;
 
 use superpoll_rt::Handle;
 
+use super::answer;
+use super::command::{CommandAnswer, ServerCommand};
 use super::queue::CommandSender;
+use crate::admin::{Operate, Operation, Outcome, Refusal, Report};
 use crate::processes::Workers;
 use crate::telemetry::counters::EngineCounters;
 use crate::telemetry::overview::Overview;
@@ -19,6 +22,7 @@ pub struct Subject {
     pub(super) started: Instant,
     pub(super) engines: Engines,
     pub(super) commands: Option<CommandSender>,
+    operate: Option<Arc<dyn Operate>>,
 }
 
 /// Where the engines are.
@@ -45,7 +49,7 @@ impl Subject {
     ) -> Subject {
         let connections = Box::new(connections);
         let engines = Engines::Here { counters, connections, overview: None };
-        Subject { program, backend, handle, started: Instant::now(), engines, commands: None }
+        Subject::with_engines(program, backend, handle, engines)
     }
 
     /// Creates the subject of a supervisor: the engines of its workers.
@@ -55,8 +59,51 @@ impl Subject {
         handle: Handle,
         workers: Workers,
     ) -> Subject {
+        let operate = Arc::new(workers.clone());
         let engines = Engines::There(workers);
-        Subject { program, backend, handle, started: Instant::now(), engines, commands: None }
+        Subject::with_engines(program, backend, handle, engines).operated_by(operate)
+    }
+
+    fn with_engines(
+        program: &'static str,
+        backend: &'static str,
+        handle: Handle,
+        engines: Engines,
+    ) -> Subject {
+        let (started, commands, operate) = (Instant::now(), None, None);
+        Subject { program, backend, handle, started, engines, commands, operate }
+    }
+
+    /// Gives operations to a server. Without this they are refused.
+    #[must_use]
+    pub(crate) fn operated_by(self, operate: Arc<dyn Operate>) -> Subject {
+        Subject { operate: Some(operate), ..self }
+    }
+
+    /// Carries out an operation.
+    pub(crate) async fn operate(self: &Arc<Subject>, operation: Operation) -> Outcome {
+        match operation {
+            Operation::Command(ServerCommand::Status) => {
+                let status = Box::new(answer::status(self).await);
+                Ok(Report::Command(CommandAnswer::Status(status)))
+            }
+            Operation::Command(command) => {
+                let Some(commands) = &self.commands else {
+                    return Err(Refusal::unavailable("this program takes no commands"));
+                };
+                match commands.call(command).await {
+                    Some((answer, _)) => Ok(Report::Command(answer)),
+                    None => Err(Refusal::unavailable("the server is about to end")),
+                }
+            }
+            operation => match &self.operate {
+                Some(operate) => operate.clone().operate(operation).await,
+                None => {
+                    let what = "this program has no upstreams, channels or connections to list";
+                    Err(Refusal::unavailable(what))
+                }
+            },
+        }
     }
 
     /// Shows the figures of requests, servers and channels as well.

@@ -1,0 +1,364 @@
+//! `superpoll upstream`, `channels` and `connections`, and the admin listener, with one process and
+//! with several.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use serde_json::Value;
+
+use crate::program::superpoll;
+use crate::stage::{Server, connect, free_port, get, kill, response, run, until};
+use crate::{Stage, refused, status};
+
+/// A server of an upstream, which answers with its name.
+struct Origin {
+    address: SocketAddr,
+    requests: Arc<AtomicUsize>,
+}
+
+impl Origin {
+    fn new(name: &'static str) -> Origin {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let requests: Arc<AtomicUsize> = Arc::default();
+        let counted = requests.clone();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (Ok(stream), counted) = (stream, counted.clone()) else { continue };
+                thread::spawn(move || answer(stream, name, &counted));
+            }
+        });
+        Origin { address, requests }
+    }
+
+    fn requests(&self) -> usize {
+        self.requests.load(Ordering::SeqCst)
+    }
+}
+
+fn answer(mut stream: TcpStream, name: &str, counted: &AtomicUsize) {
+    let mut head = Vec::new();
+    loop {
+        let mut byte = [0];
+        if !matches!(stream.read(&mut byte), Ok(1)) {
+            return;
+        }
+        head.push(byte[0]);
+        if head.ends_with(b"\r\n\r\n") {
+            head.clear();
+            counted.fetch_add(1, Ordering::SeqCst);
+            let length = name.len();
+            let text = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\n\r\n{name}");
+            if stream.write_all(text.as_bytes()).is_err() {
+                return;
+            }
+        }
+    }
+}
+
+/// A gateway with two servers, a channel and an admin listener.
+struct Gateway {
+    stage: Stage,
+    admin: u16,
+    origins: [Origin; 2],
+}
+
+impl Gateway {
+    fn new() -> Gateway {
+        let origins = [Origin::new("one"), Origin::new("other")];
+        Gateway { stage: Stage::new(), admin: free_port(), origins }
+    }
+
+    fn configure(&self, processes: usize, more: &str) -> std::path::PathBuf {
+        let [one, other] = self.origins.each_ref().map(|origin| origin.address);
+        let admin = self.admin;
+        self.stage.configure(
+            &format!("processes = {processes}"),
+            &format!(
+                "[[hosts.routes]]
+                path = \"/app\"
+                proxy = {{ upstream = \"app\" }}
+                [[hosts.routes]]
+                path = \"/c\"
+                channel = {{ publish = \"anyone\" }}
+                [upstreams.app]
+                servers = [{{ address = \"{one}\" }}, {{ address = \"{other}\" }}]
+                [admin]
+                address = \"127.0.0.1:{admin}\"
+                {more}"
+            ),
+        )
+    }
+
+    fn start(&self, processes: usize) -> Server {
+        let server = Server::configured(&self.configure(processes, ""), 2);
+        if processes > 1 {
+            until("all workers serve", || self.stage.serving() == processes);
+        }
+        server
+    }
+
+    fn command(&self, name: &str, arguments: &[&str]) -> std::process::Command {
+        let mut command = superpoll();
+        command.arg(name).args(arguments);
+        command
+    }
+
+    /// Changes a server of the upstream.
+    fn set(&self, arguments: &[&str]) -> String {
+        let of = self.stage.stats.to_str().unwrap();
+        run(self.command("upstream", arguments).args(["--of", of]))
+    }
+
+    fn upstreams(&self) -> Value {
+        let of = self.stage.stats.to_str().unwrap();
+        let text = run(&mut self.command("upstream", &[of, "--json"]));
+        serde_json::from_str(&text).unwrap()
+    }
+
+    /// Requests a path of the admin listener.
+    fn ask(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
+        let mut stream = connect(format!("127.0.0.1:{}", self.admin).parse().unwrap());
+        let length = body.len();
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+             Content-Length: {length}\r\nConnection: close\r\n\r\n{body}"
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        let text = response(&mut stream);
+        let status = text.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, serde_json::from_str(text.split("\r\n\r\n").nth(1).unwrap()).unwrap())
+    }
+
+    /// Makes a request of each of so many connections, and returns the names of the servers that have
+    /// answered.
+    fn answers(&self, server: &Server, count: usize) -> Vec<String> {
+        let one = || {
+            let text = get(&mut server.connect(), "/app");
+            text.split("\r\n\r\n").nth(1).unwrap().to_owned()
+        };
+        (0..count).map(|_| one()).collect()
+    }
+}
+
+#[test]
+fn an_upstream_is_listed_and_its_servers_are_taken_out_and_weighed() {
+    let gateway = Gateway::new();
+    let server = gateway.start(1);
+    let [one, other] = gateway.origins.each_ref().map(|origin| origin.address.to_string());
+    let of = gateway.stage.stats.to_str().unwrap();
+    let text = run(&mut gateway.command("upstream", &[of]));
+    let rows: Vec<_> = text.lines().skip(2).collect();
+    assert!(rows.len() == 2 && rows[0].contains(&one) && rows[1].contains(&other), "{text}");
+    let text = gateway.set(&["down", "app", &one]);
+    let row = text.lines().find(|line| line.contains(&one)).unwrap();
+    assert!(
+        row.split_whitespace().eq(["app", &one, "down", "up", "1", "0", "0", "0", "0"]),
+        "{text}"
+    );
+    assert!(gateway.answers(&server, 10).iter().all(|name| name == "other"));
+    assert_eq!(gateway.origins[0].requests(), 0);
+    assert!(run(&mut gateway.stage.command("reload", &[])).contains("took on"));
+    assert!(gateway.answers(&server, 10).iter().all(|name| name == "other"));
+    gateway.set(&["up", "app", &one]);
+    let text = gateway.set(&["weight", "app", &one, "3"]);
+    assert!(text.contains("3 (1)"), "{text}");
+    let answers = gateway.answers(&server, 40);
+    assert_eq!(answers.iter().filter(|name| *name == "one").count(), 30);
+    gateway.set(&["weight", "app", &one, "configured"]);
+    let listed = gateway.upstreams();
+    assert_eq!(listed["upstreams"][0]["servers"][0]["weight"], 1, "{listed}");
+    for (arguments, said) in [
+        (["down", "ap", &one], "there is no upstream \"ap\", expected one of app"),
+        (["down", "app", "x:1"], &*format!("no server \"x:1\", expected one of {one}, {other}")),
+    ] {
+        let line = refused(gateway.command("upstream", &arguments).args(["--of", of]));
+        assert!(line.contains(said), "{line}");
+    }
+    let wrong = gateway.command("upstream", &["weight", "app", &one, "0"]).output().unwrap();
+    assert_eq!(wrong.status.code(), Some(2));
+    server.finish_with(&["an operator has set", "reloaded the configuration"]);
+}
+
+#[test]
+fn all_workers_of_several_processes_have_what_is_set_also_those_that_begin_later() {
+    let gateway = Gateway::new();
+    let server = gateway.start(3);
+    let [one, other] = gateway.origins.each_ref().map(|origin| origin.address.to_string());
+    let servers = |listed: &Value| listed["upstreams"][0]["servers"].clone();
+    // By the admin listener, in whichever worker the connection ends up.
+    let path = format!("/api/upstreams/app/servers/{one}");
+    let (status, told) = gateway.ask("PATCH", &path, "{\"state\":\"down\"}");
+    assert_eq!((status, &servers(&told)[0]["processes"]), (200, &3.into()), "{told}");
+    assert!(gateway.answers(&server, 60).iter().all(|name| name == "other"));
+    assert_eq!(gateway.origins[0].requests(), 0);
+    // A worker that is killed is replaced by one that knows it from its first request on.
+    let workers = server.workers(3);
+    for worker in &workers {
+        kill(*worker, "KILL");
+    }
+    until("others are in their place", || {
+        let now = crate::stage::children(server.child().id());
+        now.len() == 3
+            && now.iter().all(|one| !workers.contains(one))
+            && gateway.stage.serving() == 3
+    });
+    assert!(gateway.answers(&server, 60).iter().all(|name| name == "other"));
+    assert_eq!(gateway.origins[0].requests(), 0);
+    let listed = gateway.upstreams();
+    assert_eq!(servers(&listed)[0]["state"], "down", "{listed}");
+    assert_eq!(servers(&listed)[1]["requests"], 60, "{listed}");
+    // A reload keeps it, and so does an upgrade of the program.
+    assert!(run(&mut gateway.stage.command("reload", &[])).contains("took on"));
+    assert!(run(&mut gateway.stage.command("upgrade", &[])).contains("in place of"));
+    assert!(gateway.answers(&server, 60).iter().all(|name| name == "other"));
+    assert_eq!(gateway.origins[0].requests(), 0);
+    gateway.set(&["up", "app", &one]);
+    gateway.set(&["drain", "app", &other]);
+    assert!(gateway.answers(&server, 30).iter().all(|name| name == "one"));
+    for (path, status, said) in [
+        ("/api/upstreams/ap/servers/x:1", 404, "expected one of app"),
+        ("/api/upstreams/app/servers/x:1", 404, "expected one of 127.0.0.1"),
+    ] {
+        let (found, told) = gateway.ask("PATCH", path, "{\"state\":\"down\"}");
+        assert_eq!(found, status, "{told}");
+        assert!(told["error"].as_str().unwrap().contains(said), "{told}");
+    }
+    server.signal("TERM");
+    server.ended();
+}
+
+#[test]
+fn connections_and_channels_of_all_workers_are_listed_and_closed() {
+    for processes in [1, 2] {
+        let gateway = Gateway::new();
+        let server = gateway.start(processes);
+        let of = gateway.stage.stats.to_str().unwrap();
+        let mut held: Vec<TcpStream> = (0..12).map(|_| server.connect()).collect();
+        for stream in &mut held {
+            assert!(get(stream, "/small").contains("0123456789"));
+        }
+        let list = |arguments: &[&str]| -> Value {
+            let text = run(gateway.command("connections", &[of, "--json"]).args(arguments));
+            serde_json::from_str(&text).unwrap()
+        };
+        until("all are listed", || list(&[])["connections"]["total"] == 12);
+        let some = list(&["--limit", "5"]);
+        assert_eq!(some["connections"]["connections"].as_array().unwrap().len(), 5, "{some}");
+        let text = run(gateway.command("connections", &[of]).args(["--limit", "5"]));
+        assert!(text.lines().count() == 8 && text.ends_with("and 7 more\n"), "{text}");
+        let client = held[3].local_addr().unwrap().to_string();
+        let closes = ["--client", &client, "--close"];
+        let text = run(gateway.command("connections", &[of]).args(closes));
+        assert_eq!(text, "closed 1 connection\n");
+        assert!(matches!(held[3].read(&mut [0]), Ok(0) | Err(_)));
+        let text =
+            run(gateway.command("connections", &[of]).args(["--client", "127.0.0.1", "--close"]));
+        assert_eq!(text, "closed 11 connections\n");
+        let (_, none) = gateway.ask("GET", "/api/connections?client=192.0.2.1", "");
+        assert_eq!(none["total"], 0);
+
+        let mut publisher = server.connect();
+        publisher
+            .write_all(b"POST /c HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nabc")
+            .unwrap();
+        assert!(response(&mut publisher).starts_with("HTTP/1.1 201"));
+        // A long-poll would end with the message where a worker has it a moment later.
+        let mut streams: Vec<TcpStream> = (0..6).map(|_| server.connect()).collect();
+        for stream in &mut streams {
+            stream
+                .write_all(
+                    b"GET /c HTTP/1.1\r\nHost: localhost\r\nAccept: text/event-stream\r\n\r\n",
+                )
+                .unwrap();
+        }
+        until("all subscribers are counted", || {
+            let text = run(&mut gateway.command("channels", &[of, "--json"]));
+            let list: Value = serde_json::from_str(&text).unwrap();
+            let channel = &list["channels"]["channels"][0];
+            assert_eq!((&channel["key"], &channel["last_id"]), (&"/c".into(), &1.into()), "{list}");
+            channel["subscribers"] == 6
+        });
+        let (_, list) = gateway.ask("GET", "/api/channels", "");
+        assert_eq!(list["channels"][0]["messages"], 1, "{list}");
+        let text = run(&mut gateway.command("channels", &[of]));
+        assert_eq!(text.lines().count(), 3, "{text}");
+        server.signal("TERM");
+        server.ended();
+    }
+}
+
+#[test]
+fn the_level_of_the_log_is_changed_everywhere_and_taken_back() {
+    for processes in [1, 2] {
+        let gateway = Gateway::new();
+        let path = gateway.configure(processes, "[log]\npath = \"log\"");
+        let server = Server::configured(&path, 2);
+        if processes > 1 {
+            until("all workers serve", || gateway.stage.serving() == processes);
+        }
+        let log = || std::fs::read_to_string(gateway.stage.site.path("log")).unwrap();
+        let one = gateway.origins[0].address.to_string();
+        let lines = || log().matches("an operator has set").count();
+        let (status, told) = gateway.ask("GET", "/api/log", "");
+        let expected = serde_json::json!({ "level": "info", "configured": "info" });
+        assert_eq!((status, told), (200, expected));
+        let (_, told) = gateway.ask("PUT", "/api/log", "{\"level\":\"warning\"}");
+        assert_eq!(told, serde_json::json!({ "level": "warning", "configured": "info" }));
+        gateway.set(&["down", "app", &one]);
+        assert!(run(&mut gateway.stage.command("reload", &[])).contains("took on"));
+        gateway.ask("PUT", "/api/log", "{\"level\":null}");
+        gateway.set(&["up", "app", &one]);
+        // Those of the change before would have come first.
+        until("each worker has logged the second change", || lines() >= processes);
+        assert_eq!(lines(), processes, "{}", log());
+        server.signal("TERM");
+        server.ended();
+        assert!(!log().contains(" to down,"), "{}", log());
+    }
+}
+
+#[test]
+fn the_admin_listener_reloads_and_drains() {
+    for processes in [1, 2] {
+        let gateway = Gateway::new();
+        let server = gateway.start(processes);
+        let (code, told) = gateway.ask("GET", "/api/status", "");
+        assert_eq!((code, &told["process"]), (200, &Value::Null));
+        assert_eq!(
+            told["processes"].as_array().unwrap().len() == processes,
+            processes > 1,
+            "{told}"
+        );
+        let (code, told) = gateway.ask("POST", "/api/reload", "");
+        assert_eq!(code, 200, "{told}");
+        assert!(told["message"].as_str().unwrap().contains("took on"), "{told}");
+        gateway.configure(processes, "[nonsense]");
+        let (code, told) = gateway.ask("POST", "/api/reload", "");
+        assert_eq!(code, 409, "{told}");
+        assert!(told["error"].as_str().unwrap().contains("unknown key `nonsense`"), "{told}");
+        assert_eq!(status(&gateway.stage.stats)["state"], "serving");
+        let (code, told) = gateway.ask("POST", "/api/drain", "");
+        assert_eq!(code, 200, "{told}");
+        server.ended();
+    }
+}
+
+#[test]
+fn a_proxy_has_nothing_to_list() {
+    let gateway = Gateway::new();
+    let to = gateway.origins[0].address.to_string();
+    let stats = gateway.stage.stats.to_str().unwrap().to_owned();
+    let mut command = superpoll();
+    command.args(["proxy", "--listen", "127.0.0.1:0", "--to", &to, "--stats", &stats]);
+    let child = crate::stage::Running(command.stdout(std::process::Stdio::null()).spawn().unwrap());
+    until("its socket is there", || gateway.stage.stats.exists());
+    for name in ["upstream", "channels", "connections"] {
+        let line = refused(&mut gateway.command(name, &[&stats]));
+        assert!(line.contains("this program has no upstreams"), "{line}");
+    }
+    drop(child);
+}

@@ -1,0 +1,159 @@
+//! The admin listener: the metrics, readiness, the live page, and an API in JSON for operators.
+//!
+//! A client that reaches it controls the server, so that these requests are refused first:
+//!
+//! - a client or user whom the configuration does not allow;
+//! - a host that is neither `localhost`, nor an IP address, nor a name of the configuration: a site
+//!   whose name is made to resolve to this machine (DNS rebinding) has another name there, which no
+//!   script can change. Nothing resolves to a Unix socket, so that any host is right there;
+//! - an origin that is another site, `null` included: browsers send it with each request of a page
+//!   that may change something;
+//! - a change by a page of another site, as browsers say in `Sec-Fetch-Site`;
+//! - a body that is not JSON: no page may send that to another site without asking first.
+//!
+//! `api` has the paths and methods, `answer` the form of responses.
+
+mod answer;
+mod api;
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
+
+use self::answer::refuse;
+use super::administration::Administration;
+use super::router::Reply;
+use crate::authority;
+use crate::body::Body;
+use crate::config;
+use crate::cors;
+use crate::exchange::Exchange;
+use crate::peer::Peer;
+use crate::reply;
+use crate::rules::{Admission, RouteRules};
+use crate::telemetry::overview::{Overview, PAGE};
+use crate::upload::Upload;
+
+/// The reason for which a request is refused, with its status.
+type Mistake = (StatusCode, String);
+
+/// The answers of the admin listener on one engine.
+pub(super) struct AdminService {
+    hosts: Vec<String>,
+    rules: Option<Arc<RouteRules>>,
+    overview: Arc<Overview>,
+    administration: Arc<Administration>,
+}
+
+impl AdminService {
+    pub(super) fn new(
+        config: &config::Admin,
+        rules: Option<Arc<RouteRules>>,
+        (overview, administration): (Arc<Overview>, Arc<Administration>),
+    ) -> AdminService {
+        AdminService { hosts: config.hosts.clone(), rules, overview, administration }
+    }
+
+    /// Answers a request.
+    pub(super) fn respond(
+        self: Rc<AdminService>,
+        request: Request<Incoming>,
+        peer: &Peer,
+        prepare: impl FnOnce(Request<Incoming>) -> (Request<Upload>, Exchange),
+    ) -> Reply {
+        let client = peer.client.map(|client| client.ip());
+        let admission = match &self.rules {
+            None => Admission::Allowed,
+            Some(rules) => rules.admit(client, request.headers()),
+        };
+        let verification = match admission {
+            Admission::Allowed => None,
+            Admission::Refused(response) => return Reply::Now(response),
+            Admission::Verifies(verification) => Some(verification),
+        };
+        if let Err((status, what)) = self.check(&request, peer) {
+            return Reply::Now(refuse(status, what));
+        }
+        let (request, exchange) = prepare(request);
+        Reply::Later(Box::pin(async move {
+            if let (Some(verification), Some(rules)) = (verification, &self.rules)
+                && let Err(refused) = rules.verify(verification).await
+            {
+                return refused;
+            }
+            self.answer(request, &exchange).await
+        }))
+    }
+
+    /// Checks whether a request comes from a program or a page of this listener.
+    fn check<B>(&self, request: &Request<B>, peer: &Peer) -> Result<(), Mistake> {
+        self.check_host(request, peer)?;
+        let headers = request.headers();
+        match cors::of_another_site(headers, request.uri()) {
+            Ok(None) => {}
+            Ok(Some(origin)) => {
+                let origin = origin.to_str().unwrap_or("another site");
+                let what =
+                    format!("the request comes from a page of {origin}, which may not use this");
+                return Err((StatusCode::FORBIDDEN, what));
+            }
+            Err(status) => {
+                return Err((status, "the request has several fields Origin".to_owned()));
+            }
+        }
+        let is_read = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+        if !is_read && is_of_another_site(headers) {
+            let what =
+                "the request comes from a page of another site, which may not change anything";
+            return Err((StatusCode::FORBIDDEN, what.to_owned()));
+        }
+        Ok(())
+    }
+
+    fn check_host<B>(&self, request: &Request<B>, peer: &Peer) -> Result<(), Mistake> {
+        let host = match authority::of_request(request, false) {
+            Ok(host) => host,
+            Err(status) => {
+                let what = "the host of the request is missing or wrong";
+                return Err((status, what.to_owned()));
+            }
+        };
+        // No site can make a browser name no host.
+        let Some(host) = host.filter(|_| peer.client.is_some()) else { return Ok(()) };
+        let name = host.host.trim_end_matches('.').to_ascii_lowercase();
+        let is_own = host.is_loopback() || host.address().is_some() || self.hosts.contains(&name);
+        if is_own {
+            return Ok(());
+        }
+        let what = format!("{name:?} is no host of this listener");
+        let expected = "expected localhost, an IP address, or a name of hosts in [admin]";
+        Err((StatusCode::MISDIRECTED_REQUEST, format!("{what}, {expected}")))
+    }
+
+    async fn answer(&self, request: Request<Upload>, exchange: &Exchange) -> Response<Body> {
+        let path = request.uri().path();
+        let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+        if path.starts_with(PAGE) {
+            return self.overview.clone().page(request, exchange).await;
+        }
+        match path {
+            "/metrics" | "/readyz" | "/healthz" | "/" if !is_read => {
+                answer::not_allowed("GET, HEAD")
+            }
+            "/metrics" => self.overview.prometheus(request.headers()).await,
+            "/readyz" => self.overview.readiness(),
+            // It answers: that is all.
+            "/healthz" => reply::text(StatusCode::OK, "ok\n"),
+            "/" => answer::index(),
+            _ => api::answer(&self.administration, request).await,
+        }
+    }
+}
+
+/// Whether a browser says that the request is one of a page of another site.
+fn is_of_another_site(headers: &HeaderMap) -> bool {
+    let mut said = headers.get_all("sec-fetch-site").into_iter();
+    said.any(|said| matches!(said.as_bytes(), b"cross-site" | b"same-site"))
+}

@@ -1,0 +1,233 @@
+//! Operations on a server: on its groups, its channels, and the connections of its engines.
+//!
+//! Connections are looked at some at a time, and other tasks of the engine have their turn in
+//! between: a million parked connections are a look of many milliseconds.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures_lite::future::yield_now;
+use superpoll_rt::Handle;
+
+use super::local;
+use crate::admin::{
+    ClientFilter, ConnectionList, ConnectionQuery, ConnectionReport, LogReport, Operate, Operation,
+    Outcome, Protocol, Refusal, Report, Settings, Upstreams, merge,
+};
+use crate::config::Config;
+use crate::exchange::LocalFuture;
+use crate::log::LogLevel;
+use crate::peer::{self, Peer};
+use crate::telemetry::overview::Overview;
+use crate::upstream::Group;
+
+/// How many places of connections are looked at in one go.
+const CHUNK: usize = 4096;
+
+/// The parts of a server that operations use.
+pub(crate) struct ServerOperations {
+    server: u64,
+    handle: Handle,
+    overview: Arc<Overview>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    settings: Settings,
+    upstreams: Upstreams,
+    groups: BTreeMap<String, Arc<Group>>,
+    log: Option<LogLevel>,
+}
+
+impl State {
+    fn apply(&self) {
+        self.groups.values().for_each(|group| group.set(&self.settings));
+        if let Some(log) = &self.log {
+            log.set(self.settings.log);
+        }
+    }
+
+    fn upstreams(&self) -> Report {
+        Report::Upstreams(self.groups.values().map(|group| group.describe()).collect())
+    }
+
+    fn log(&self) -> Outcome {
+        match &self.log {
+            Some(log) => {
+                Ok(Report::Log(LogReport { level: log.get(), configured: log.configured() }))
+            }
+            None => Err(Refusal::unavailable("the server's log has no level that can be set")),
+        }
+    }
+}
+
+impl ServerOperations {
+    pub(super) fn new(server: u64, handle: Handle, overview: Arc<Overview>) -> ServerOperations {
+        ServerOperations { server, handle, overview, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // No code that can panic runs under the lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Applies the settings of operators, in place of those before.
+    pub(crate) fn set(&self, settings: Settings) {
+        let mut state = self.state();
+        state.settings = settings;
+        state.apply();
+    }
+
+    /// Takes on the groups of another configuration. Settings of servers that it does not have any
+    /// more are forgotten.
+    pub(super) fn change(&self, config: &Config, groups: &BTreeMap<String, Arc<Group>>) {
+        let mut state = self.state();
+        state.upstreams = Upstreams::of(config);
+        let upstreams = state.upstreams.clone();
+        state.settings.retain(&upstreams);
+        state.groups = groups.clone();
+        state.apply();
+    }
+
+    /// Sets the level of this log from now on.
+    pub(super) fn set_log(&self, log: LogLevel) {
+        let mut state = self.state();
+        log.set(state.settings.log);
+        state.log = Some(log);
+    }
+
+    /// Carries out an operation that needs no engine; `None`: it needs all of them.
+    fn operate_at_once(&self, operation: &Operation) -> Option<Outcome> {
+        let mut state = self.state();
+        Some(match operation {
+            Operation::Upstreams => Ok(state.upstreams()),
+            Operation::SetServer(change) => {
+                let upstreams = state.upstreams.clone();
+                state.settings.change(change, &upstreams).map(|()| {
+                    state.apply();
+                    let changed = state.groups.get(&change.upstream);
+                    Report::Upstreams(changed.map(|group| group.describe()).into_iter().collect())
+                })
+            }
+            Operation::Channels(query) => {
+                Ok(Report::Channels(self.overview.channels().list(query)))
+            }
+            Operation::Log => state.log(),
+            Operation::SetLog(level) if state.log.is_some() => {
+                state.settings.log = *level;
+                state.apply();
+                state.log()
+            }
+            Operation::SetLog(_) => state.log(),
+            Operation::Command(_) => Err(Refusal::unavailable("this is no command here")),
+            Operation::Connections(_) | Operation::Close(_) => return None,
+        })
+    }
+
+    /// Asks all engines, and merges their answers.
+    async fn ask<F>(&self, operation: Operation, of: impl Fn(u64) -> F) -> Outcome
+    where
+        F: Future<Output = Report> + Send + 'static,
+    {
+        let mut asked = Vec::new();
+        for engine in 0..self.handle.engines() {
+            // An engine that has ended has no connections.
+            asked.extend(self.handle.spawn_on(engine, of(self.server)));
+        }
+        let mut reports = Vec::new();
+        for engine in asked {
+            reports.extend(engine.await.ok().map(Ok));
+        }
+        merge(&operation, reports)
+    }
+}
+
+impl Operate for ServerOperations {
+    fn operate(self: Arc<ServerOperations>, operation: Operation) -> LocalFuture<Outcome> {
+        Box::pin(async move {
+            if let Some(outcome) = self.operate_at_once(&operation) {
+                return outcome;
+            }
+            match operation.clone() {
+                Operation::Connections(query) => {
+                    self.ask(operation, |server| list(server, query.clone())).await
+                }
+                Operation::Close(client) => {
+                    self.ask(operation, |server| close(server, client)).await
+                }
+                _ => Err(Refusal::invalid("this is no operation on connections")),
+            }
+        })
+    }
+}
+
+/// The connections of an engine that fit a query, until now.
+struct Found {
+    query: ConnectionQuery,
+    list: ConnectionList,
+    now: u32,
+}
+
+impl Found {
+    fn take(&mut self, peer: &Peer, protocol: Protocol, parked: bool) {
+        let fits = self.query.client.is_none_or(|client| client.has(peer.client))
+            && self.query.parked.is_none_or(|wanted| wanted == parked);
+        if !fits {
+            return;
+        }
+        self.list.total += 1;
+        self.list.connections.push(ConnectionReport {
+            client: peer.client.map(|client| client.to_string()),
+            local: peer.local.map(|local| local.to_string()),
+            protocol,
+            tls: peer.is_encrypted,
+            parked,
+            age_seconds: (peer.since > 0).then(|| self.now.saturating_sub(peer.since)),
+            process: std::process::id(),
+        });
+        // Twice as many as are wanted, at most, are kept at a time.
+        if self.list.connections.len() >= self.query.limit.saturating_mul(2).max(64) {
+            self.list.shorten(self.query.limit);
+        }
+    }
+}
+
+/// Lists the connections of this engine.
+async fn list(server: u64, query: ConnectionQuery) -> Report {
+    let now = peer::seconds_now();
+    let mut found = Found { query, list: ConnectionList::default(), now };
+    let mut next = Some(0);
+    while let Some(from) = next {
+        next = local(server).and_then(|local| {
+            local.worker.visit(from, CHUNK, |one| found.take(&one.peer, one.protocol, false))
+        });
+        yield_now().await;
+    }
+    next = Some(0);
+    while let Some(from) = next {
+        next = local(server).and_then(|local| {
+            let lot = &local.worker.parking_lot;
+            lot.visit(from, CHUNK, |peer, protocol| found.take(peer, protocol, true))
+        });
+        yield_now().await;
+    }
+    found.list.shorten(found.query.limit);
+    Report::Connections(found.list)
+}
+
+/// Closes the connections of a client on this engine.
+async fn close(server: u64, client: ClientFilter) -> Report {
+    let chosen = |peer: &Peer| client.has(peer.client);
+    let mut count = local(server).map_or(0, |local| local.worker.close(chosen));
+    let mut next = Some(0);
+    while let Some(from) = next {
+        next = local(server).and_then(|local| {
+            let (closed, next) = local.worker.parking_lot.close(from, CHUNK, chosen);
+            count += closed;
+            next
+        });
+        yield_now().await;
+    }
+    Report::Closed(count)
+}
