@@ -291,8 +291,8 @@ mod tests {
         let upstream = UpstreamReport { name: "app".to_owned(), servers: vec![server] };
         assert_eq!(
             upstream_table(&[upstream]).to_string(),
-            "upstream  server       state  health       weight  active  requests  failures  idle\n\
-             --------  -----------  -----  -----------  ------  ------  --------  --------  ----\n\
+            "upstream  server       state  health        weight  active  requests  failures  idle\n\
+             --------  -----------  -----  ------------  ------  ------  --------  --------  ----\n\
              app       10.0.0.1:80  down   up in 1 of 2   5 (1)       2        30         4     6\n"
         );
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::channel::{Channel, HubOptions, Slow};
 use super::check::Check;
-use super::model::{Channel, HubOptions, Slow};
 use super::origins::Origins;
 use super::rate::{self, Rate};
 use super::rights::{self, AuthorizeRule, Right, TokenRule};

@@ -13,6 +13,7 @@
 mod acme;
 mod admin;
 mod broker;
+mod channel;
 mod check;
 mod disk;
 mod dns;
@@ -52,15 +53,15 @@ use toml::de::{DeTable, DeValue};
 pub use self::acme::{Acme, Automatic, ChallengeKind, ExternalAccount, Internal, is_local};
 pub use self::admin::Admin;
 pub use self::broker::Broker;
+pub use self::channel::{Channel, HubOptions, Slow};
 use self::check::{Check, LocatedMistake};
 pub use self::dns::{Dns, Family, ServerAddress};
 pub use self::ejection::{Ejection, Percentage};
 pub use self::encryption::{CertificateFiles, ClientCertificates, Https, Tls, TlsVersion};
 pub use self::logs::{AccessLog, Log, LogFormat, MessageFormat, Metrics};
 pub use self::model::{
-    Action, Balance, Channel, Config, Files, Health, HealthKind, Host, HubOptions, Keeper,
-    KeeperKind, Limits, Listener, Process, Proxy, Redirect, Route, Server, Slow, Timeouts,
-    Upstream, UpstreamTls,
+    Action, Balance, Config, Files, Health, HealthKind, Host, Keeper, KeeperKind, Limits, Listener,
+    Process, Proxy, Redirect, Route, Server, Timeouts, Upstream, UpstreamTls,
 };
 pub use self::origins::Origins;
 pub use self::processes::parse_processes;

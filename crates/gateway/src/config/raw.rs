@@ -15,12 +15,13 @@ use toml::Spanned;
 
 use super::acme::{ChallengeKind, ExternalAccount};
 use super::broker::RawBroker;
+use super::channel::Channel;
 use super::dns::Dns;
 use super::ejection::Ejection;
 use super::encryption::TlsVersion;
 use super::logs::{AccessLog, Log, Metrics};
 use super::mercure::Mercure;
-use super::model::{Balance, Channel, Files, Health, Limits, Process, Timeouts};
+use super::model::{Balance, Files, Health, Limits, Process, Timeouts};
 use super::raw_rules::{BasicAuth, Headers, Login, RawErrorPages, RequestRate};
 use super::scalar::{
     self, AddressText, HstsText, ModeText, ProxyProtocol, ServerAddressText, SizeText,

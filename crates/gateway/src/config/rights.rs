@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use serde::de::{Deserialize, Deserializer};
 
+use super::channel::Channel;
 use super::check::Check;
-use super::model::{Channel, Listener};
+use super::model::Listener;
 use super::scalar;
 use crate::address::Address;
 use crate::bounded_file;

@@ -29,10 +29,12 @@ mod messages;
 mod operations;
 mod supervisor;
 mod worker;
+mod workers;
 
 pub use left::{Leave, Left};
 pub(crate) use messages::Kind;
-pub(crate) use supervisor::Workers;
+
 pub use supervisor::{Supervisor, WorkerEvent};
 pub(crate) use worker::{Link, Sources};
 pub use worker::{Worker, WorkerPlace};
+pub(crate) use workers::Workers;

@@ -8,7 +8,6 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -23,13 +22,13 @@ use super::left::{Leave, Leaving, Left};
 use super::messages::{Configuration, FromWorker, Kind, ListenerHead, ToWorker};
 use super::operations::{self, Operations};
 use super::worker::WorkerPlace;
+use super::workers::{Answers, Question, Workers};
 use crate::address::Address;
-use crate::admin::{Operate, Operation, Outcome, Refusal, Settings};
+use crate::admin::Settings;
 use crate::broker::local::service::LogService;
 use crate::broker::local::store::Store;
 use crate::certificates;
 use crate::config::{Action, Config, Listener};
-use crate::exchange::LocalFuture;
 use crate::ipc::{self, Purpose};
 use crate::listen::{self, Bound, Inherited};
 use crate::serve::{Error, failed, front_of};
@@ -83,42 +82,6 @@ pub enum WorkerEvent {
         /// The number of its process.
         process: u32,
     },
-}
-
-/// A question for the workers, from any thread.
-enum Question {
-    Count(Kind, oneshot::Sender<Answers>),
-    Operate(Operation, oneshot::Sender<Outcome>),
-}
-
-/// Counters by the places of their workers.
-pub(super) type Answers = Vec<(u32, Vec<u8>)>;
-
-/// The workers, for those who want their counters, and operations on them.
-#[derive(Clone, Debug)]
-pub(crate) struct Workers(mpsc::UnboundedSender<Question>);
-
-impl Workers {
-    /// Returns the counters of all workers, in the order of their places. A worker that does not
-    /// answer in time is left out.
-    pub(crate) async fn ask(&self, kind: Kind) -> Answers {
-        let (answer, answered) = oneshot::channel();
-        // A supervisor that is about to end answers nothing.
-        let _ = self.0.unbounded_send(Question::Count(kind, answer));
-        answered.await.unwrap_or_default()
-    }
-}
-
-impl Operate for Workers {
-    fn operate(self: Arc<Workers>, operation: Operation) -> LocalFuture<Outcome> {
-        Box::pin(async move {
-            let (answer, answered) = oneshot::channel();
-            // As for counters.
-            let _ = self.0.unbounded_send(Question::Operate(operation, answer));
-            let ends = |_| Err(Refusal::unavailable("the server is about to end"));
-            answered.await.unwrap_or_else(ends)
-        })
-    }
 }
 
 /// A worker that is connected.

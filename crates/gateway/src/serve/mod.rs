@@ -18,9 +18,11 @@ mod answer;
 mod broker;
 mod clock;
 mod connection;
+mod error;
 mod extended_connect;
 mod frame_filter;
 mod frames;
+mod frontend;
 mod handshake;
 mod http1;
 mod http2;
@@ -39,6 +41,9 @@ mod worker;
 
 pub use adoption::HandedOver;
 use adoption::Predecessor;
+pub use error::Error;
+pub(crate) use error::failed;
+use frontend::{Frontend, Kind};
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
@@ -57,16 +62,15 @@ use superpoll_rt::{Handle, Runtime, spawn, time};
 use crate::acme::Automatic;
 use crate::address::Address;
 use crate::broker::Brokers;
-use crate::certificates::{CertificateStore, TicketSecrets, Watch};
+use crate::certificates::{TicketSecrets, Watch};
 use crate::channel::{ChannelEngine, Hub, Registry, SharedRights};
-use crate::config::{self, Config};
+use crate::config::Config;
 use crate::connection_limits::ConnectionLimits;
 use crate::descriptors;
-use crate::listen::{Bound, Inherited};
+use crate::listen::Inherited;
 use crate::log::{AccessLogWriter, Event, Level, Report};
 use crate::parking_lot::ParkingLot;
 use crate::processes::{Link, Sources};
-use crate::relay::Relay;
 use crate::rules::HostRules;
 use crate::succession::{PredecessorState, Succession};
 use crate::telemetry::counters::EngineCounters;
@@ -83,62 +87,6 @@ use worker::Worker;
 
 /// The most connections of the admin listener.
 const ADMIN_CONNECTIONS: u32 = 64;
-
-/// The reason for which a server did not start, or did not take on another configuration.
-#[derive(Debug)]
-pub struct Error {
-    what: String,
-}
-
-impl fmt::Display for Error {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.what)
-    }
-}
-
-impl std::error::Error for Error {}
-
-pub(crate) fn failed(what: impl Into<String>) -> Error {
-    Error { what: what.into() }
-}
-
-impl Kind {
-    fn bound(&self) -> Option<&Arc<Bound>> {
-        match self {
-            Kind::Http(bound) | Kind::Relay(bound, _) => Some(bound),
-            Kind::Closed => None,
-        }
-    }
-}
-
-/// An address that is served.
-struct Frontend {
-    asked: config::Listener,
-    listening: Address,
-    kind: Kind,
-    /// The certificates, if connections are encrypted.
-    certificates: Option<Arc<CertificateStore>>,
-}
-
-impl Frontend {
-    /// Returns the listener's address in the configuration and its port, if it speaks HTTPS.
-    fn encrypted_port(&self) -> Option<(Address, u16)> {
-        match (&self.certificates, &self.listening) {
-            (Some(_), Address::Tcp { port, .. }) if self.asked.relay.is_none() => {
-                Some((self.asked.address.clone(), *port))
-            }
-            _ => None,
-        }
-    }
-}
-
-#[derive(Clone)]
-enum Kind {
-    Http(Arc<Bound>),
-    Relay(Arc<Bound>, Arc<Relay>),
-    /// No task listens there any more.
-    Closed,
-}
 
 /// A running server. Dropping it stops listening; connections go on as long as the runtime does.
 pub struct Server {

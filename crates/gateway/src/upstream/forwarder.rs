@@ -11,7 +11,6 @@
 mod ask;
 
 use std::future::poll_fn;
-use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -28,6 +27,7 @@ use hyper::body::Incoming;
 use superpoll_rt::time::timeout;
 
 use super::dial::{ClientAddresses, Dialled, dial};
+use super::failed_attempt::FailedAttempt;
 use super::fault::{Fault, Outcome};
 use super::fields::{self, Asker};
 use super::group::Group;
@@ -93,42 +93,6 @@ pub(super) struct RequestContext {
     takes_trailers: bool,
     /// The cookie that it has, if the upstream gives one.
     sticky: Option<Box<ClientCookie>>,
-}
-
-/// The reason for which a server did not answer a request.
-pub(super) struct FailedAttempt {
-    pub fault: Fault,
-    /// The connection was idle before, so that its failure says little about the server.
-    pub was_idle: bool,
-    /// The request may be sent to another server.
-    pub may_go_on: bool,
-}
-
-impl FailedAttempt {
-    pub(super) fn unsent(error: io::Error) -> FailedAttempt {
-        FailedAttempt { fault: Fault::Connect(error), was_idle: false, may_go_on: true }
-    }
-
-    pub(super) fn lost(lost: SendFailure, was_idle: bool, limit: Duration) -> FailedAttempt {
-        let (fault, may_go_on) = match lost {
-            SendFailure::Unsent => (Fault::Connect(io::ErrorKind::ConnectionAborted.into()), true),
-            SendFailure::Malformed(error) => (Fault::Head(error.to_string()), false),
-            SendFailure::Broken(error) => (Fault::Broken(error), true),
-            SendFailure::TimedOut => (Fault::Silent(limit), false),
-        };
-        FailedAttempt { fault, was_idle: was_idle && may_go_on, may_go_on }
-    }
-
-    /// Returns the status for the client.
-    pub(super) fn status(&self) -> StatusCode {
-        match &self.fault {
-            Fault::Silent(_) => StatusCode::GATEWAY_TIMEOUT,
-            Fault::Connect(error) if error.kind() == io::ErrorKind::TimedOut => {
-                StatusCode::GATEWAY_TIMEOUT
-            }
-            _ => StatusCode::BAD_GATEWAY,
-        }
-    }
 }
 
 impl Forwarder {

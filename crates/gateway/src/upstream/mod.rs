@@ -16,7 +16,7 @@
 //! | `names` | servers that are found by names |
 //! | `ejection` | servers that answer with errors are left out |
 //! | `sticky` | cookies by which clients come back to their servers |
-//! | `fault` | reasons for which a request has failed |
+//! | `fault`, `failed_attempt` | reasons for which a request has failed |
 //! | `pool`, `dial`, `client_tls` | connections: kept, new, and encrypted |
 //! | `http1`, `http2` | HTTP/1.1 without a task, HTTP/2 with one |
 //! | `lane` | regular requests and responses, past hyper |
@@ -27,6 +27,7 @@ mod balance;
 mod client_tls;
 mod dial;
 mod ejection;
+mod failed_attempt;
 mod fault;
 mod fields;
 mod forwarder;

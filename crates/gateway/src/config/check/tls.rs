@@ -167,6 +167,7 @@ impl Check<'_> {
             self.missing(place, format!("{what}, expected ca = FILE"));
             return None;
         };
+        let ca = self.resolved(ca);
         let server_name = server_name.map(Spanned::into_inner);
         Some(UpstreamTls { ca, server_name, identity, alpn })
     }

@@ -590,15 +590,3 @@ proptest! {
         }
     }
 }
-
-#[test]
-fn a_host_that_redirects_what_a_proxy_decrypted_is_a_warning() {
-    let text = "listeners = [{ address = \":1\", proxy_protocol = true }, \
-                { address = \":2\", tls = { certificate = \"c\", key = \"k\" } }]\n\
-                [[hosts]]\nhttps = \"always\"\nroutes = [{ redirect.to = \"//b.example\" }]\n";
-    let config = Config::parse("x", text).unwrap();
-    let [warning] = &config.warnings[..] else { panic!("{:?}", config.warnings) };
-    assert!(warning.starts_with("x:3:9: all requests to :1 are redirected"), "{warning}");
-    let text = text.replace("[[hosts]]", "[[hosts]]\nlisteners = [\":2\"]");
-    assert_eq!(Config::parse("x", &text).unwrap().warnings, [] as [String; 0]);
-}

@@ -1,0 +1,119 @@
+//! The options of channels.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::origins::Origins;
+use super::rate::{self, Rate};
+use super::rights::{self, AuthorizeRule, Right, TokenRule};
+use super::scalar;
+
+/// The treatment of a subscriber that reads more slowly than publishers send.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Slow {
+    /// The subscriber is disconnected, and may come back and ask for the messages that it missed.
+    Disconnect,
+    /// The oldest messages that the subscriber has not read are left out.
+    DropOldest,
+}
+
+/// A channel: messages are published by POST and read by WebSocket, server-sent events or
+/// long-poll.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Channel {
+    /// The number of messages that are kept for subscribers that come back. Default: 100.
+    pub history: usize,
+    /// The largest message. Default: 64 KiB.
+    #[serde(deserialize_with = "scalar::size")]
+    pub message_bytes: u64,
+    /// The bytes that may wait for one subscriber before it counts as slow. Default: 256 KiB.
+    #[serde(deserialize_with = "scalar::size")]
+    pub backlog_bytes: u64,
+    /// The bytes that may be on their way to the subscribers of one worker before publishers wait.
+    /// Default: 1 MiB.
+    #[serde(deserialize_with = "scalar::size")]
+    pub queue_bytes: u64,
+    /// The treatment of slow subscribers. Default: `disconnect`.
+    pub slow: Slow,
+    /// How long a long-poll waits for a message. After half of this time, other subscribers are
+    /// sent a sign of life, which WebSockets have to answer. Default: 60 s.
+    #[serde(deserialize_with = "scalar::duration")]
+    pub poll: Duration,
+    /// The sites whose pages may use the channel, in addition to those of the host itself. Default:
+    /// none.
+    pub origins: Origins,
+    /// The most channels at a time, on a path with parameters. Default: 10,000.
+    pub max_channels: NonZeroUsize,
+    /// The most bytes of messages that the channels of a path with parameters keep in all. Default:
+    /// 256 MiB.
+    #[serde(deserialize_with = "scalar::size")]
+    pub max_bytes: u64,
+    /// How long a channel of a path with parameters stays without a publisher or a subscriber; it
+    /// is dropped within twice this time. Default: 10 minutes.
+    #[serde(deserialize_with = "scalar::duration")]
+    pub idle: Duration,
+    /// The most messages that one client, an IP address or a network of IPv6 (`/64`), may publish to
+    /// the channels of the route, with a burst of one second's messages. Default: no limit.
+    #[serde(deserialize_with = "rate::some")]
+    pub publish_rate: Option<Rate>,
+    /// Whether the messages are those of the broker, which other servers have as well. Default: no.
+    pub broker: bool,
+    /// Whether messages of the types `join` and `leave` tell the subscribers who comes and goes.
+    /// Default: no.
+    pub presence: bool,
+    /// The clients that may publish. Default: on a listener of the loopback address all clients
+    /// that connect without a proxy, on other listeners none.
+    #[serde(deserialize_with = "rights::some_right")]
+    pub publish: Option<Right>,
+    /// The clients that may subscribe. Default: all.
+    pub subscribe: Right,
+    /// The tokens that clients need, where a right is [`Right::Token`].
+    #[serde(deserialize_with = "rights::shared")]
+    pub token: Option<Arc<TokenRule>>,
+    /// The servers that decide, where a right is [`Right::Authorize`].
+    #[serde(deserialize_with = "rights::shared")]
+    pub authorize: Option<Arc<AuthorizeRule>>,
+    /// The part that only a hub of Mercure has, if it is one. The configuration has it as an action
+    /// of its own.
+    #[serde(skip)]
+    pub mercure: Option<HubOptions>,
+}
+
+/// The part of a hub of Mercure that channels do not have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HubOptions {
+    /// Whether the beginnings and ends of subscriptions are published, and the active ones listed.
+    pub subscriptions: bool,
+    /// Whether the responses of the host's other routes name the hub.
+    pub discovery: bool,
+}
+
+impl Default for Channel {
+    fn default() -> Channel {
+        Channel {
+            history: 100,
+            message_bytes: 64 << 10,
+            backlog_bytes: 256 << 10,
+            queue_bytes: 1 << 20,
+            slow: Slow::Disconnect,
+            poll: Duration::from_secs(60),
+            origins: Origins::default(),
+            max_channels: NonZeroUsize::new(10_000).unwrap_or(NonZeroUsize::MIN),
+            max_bytes: 256 << 20,
+            idle: Duration::from_secs(600),
+            publish_rate: None,
+            broker: false,
+            presence: false,
+            publish: None,
+            subscribe: Right::Anyone,
+            token: None,
+            authorize: None,
+            mercure: None,
+        }
+    }
+}
