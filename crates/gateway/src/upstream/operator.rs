@@ -121,6 +121,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::group::Group;
+    use super::super::server::Found;
     use crate::Config;
     use crate::admin::{ServerChange, ServerState, Settings, Upstreams, WeightChange};
 
@@ -144,6 +145,72 @@ mod tests {
             Just(Step::Choose),
         ];
         prop::collection::vec(step, 1..80)
+    }
+
+    /// A group of the servers that a name has, and a function that sets their state.
+    fn named() -> (Arc<Group>, impl FnMut(ServerState)) {
+        let text = "[[listeners]]\naddress = \":1\"\nrelay = { to = \":2\" }\n[upstreams.a]\n\
+                    servers = [{ address = \"app.test:80\" }]\n";
+        let config = Config::parse("test", text).unwrap();
+        let group = Group::new("a", &config.upstreams["a"], None, Arc::new(|_| {})).unwrap();
+        let (of, mut settings) = (group.clone(), Settings::default());
+        let set = move |state| {
+            let (upstream, server) = ("a".to_owned(), "app.test:80".to_owned());
+            let change = ServerChange { upstream, server, state: Some(state), weight: None };
+            settings.change(&change, &Upstreams::of(&config)).unwrap();
+            of.set(&settings);
+        };
+        (group, set)
+    }
+
+    fn find(group: &Group, ips: &[u8]) {
+        let found = |ip: &u8| Found {
+            address: format!("10.0.0.{ip}:80").parse().unwrap(),
+            origin: Some("app.test:80".parse().unwrap()),
+            weight: 1,
+            level: 0,
+        };
+        group.install(0, ips.iter().map(found).collect());
+    }
+
+    #[test]
+    fn a_setting_is_for_all_servers_of_a_name_also_for_those_that_are_found_later() {
+        let (group, mut set) = named();
+        let states = |group: &Group| {
+            let servers = group.describe().servers.into_iter();
+            servers.map(|one| (one.address, one.name.unwrap(), one.state)).collect::<Vec<_>>()
+        };
+        let server = |ip: u8, state| (format!("10.0.0.{ip}:80"), "app.test:80".to_owned(), state);
+        set(ServerState::Down);
+        find(&group, &[1, 2]);
+        let down = ServerState::Down;
+        assert_eq!(states(&group), [server(1, down), server(2, down)]);
+        assert!(group.members().iter().all(|server| !group.is_up(server)));
+        assert_eq!(group.choose(&group.members(), &mut [0, 0], None, &[]), None);
+        set(ServerState::Up);
+        assert!(group.members().iter().all(|server| group.is_up(server)));
+        set(ServerState::Drain);
+        find(&group, &[2, 3]);
+        assert_eq!(states(&group), [server(2, ServerState::Drain), server(3, ServerState::Drain)]);
+    }
+
+    #[test]
+    fn clients_stay_with_a_server_that_drains_and_leave_one_that_is_down() {
+        let (group, mut set) = named();
+        find(&group, &[1]);
+        let members = group.members();
+        let takes = || (group.is_up(&members[0]), group.takes_bound(&members[0]));
+        for (state, expected) in [
+            (ServerState::Up, (true, true)),
+            (ServerState::Drain, (false, true)),
+            (ServerState::Down, (false, false)),
+        ] {
+            set(state);
+            assert_eq!(takes(), expected, "{state:?}");
+        }
+        set(ServerState::Drain);
+        (0..3).for_each(|_| group.failed(&members[0]));
+        assert_eq!(takes(), (false, false));
     }
 
     proptest! {
