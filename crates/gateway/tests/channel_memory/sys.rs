@@ -33,3 +33,10 @@ pub(crate) fn bytes() -> usize {
 pub(crate) fn peak() -> usize {
     PEAK.swap(bytes(), Ordering::Relaxed)
 }
+
+/// Gives the memory back that the allocator of the C library keeps from earlier tests.
+#[cfg(target_env = "gnu")]
+pub(super) fn trim() {
+    // SAFETY: the call touches free memory only.
+    unsafe { libc::malloc_trim(0) };
+}
