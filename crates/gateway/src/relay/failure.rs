@@ -11,6 +11,9 @@ use crate::address::Address;
 /// counted.
 const SILENCE: Duration = Duration::from_secs(1);
 
+/// After this time without a report of one kind, its count is forgotten.
+const FORGOTTEN: Duration = Duration::from_secs(3600);
+
 /// A failure while a relay runs. The relay goes on.
 ///
 /// Of each kind and reason, one failure per second is reported; `left_out` counts the failures
@@ -143,6 +146,8 @@ impl ReportLimiter {
         let mut reports = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match reports.iter_mut().find(|(other, ..)| *other == kind) {
             None => {
+                // Servers that are found by names come and go, each with a number of its own.
+                reports.retain(|(_, last, _)| now.duration_since(*last) < FORGOTTEN);
                 reports.push((kind, now, 0));
                 Some(0)
             }

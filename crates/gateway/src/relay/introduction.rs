@@ -72,10 +72,11 @@ pub(super) async fn introduce(
     let mut addresses = Addresses { client: address, local: None };
     let mut rest = Bytes::new();
     if let Some(patience) = settings.rules.header {
-        let read = time::timeout(patience, proxy_protocol::read(&mut client)).await;
-        let Ok(header) = read.map_err(io::Error::from).and_then(|outcome| outcome) else {
-            active.totals().broken.fetch_add(1, Ordering::Relaxed);
-            return;
+        let totals = active.totals();
+        let header = match time::timeout(patience, proxy_protocol::read(&mut client)).await {
+            Ok(Ok(header)) => header,
+            Ok(Err(_)) => return none(&totals.broken).unwrap_or_default(),
+            Err(_) => return none(&totals.timed_out).unwrap_or_default(),
         };
         if let Some((from, to)) = header.addresses {
             addresses = Addresses { client: Some(from), local: Some(to) };
@@ -86,7 +87,11 @@ pub(super) async fn introduce(
             return;
         }
     }
-    if settings.rules.announces.is_some() || matches!(settings.to, Some(Destination::Group(_))) {
+    // A route may lead to servers that are told the client.
+    if settings.rules.announces.is_some()
+        || settings.rules.reads_greetings()
+        || matches!(settings.to, Some(Destination::Group(_)))
+    {
         addresses.local = addresses.local.or_else(|| client.local_address());
     }
     // The larger parts are freed with the step that they belong to.
@@ -104,11 +109,21 @@ pub(super) async fn introduce(
         return;
     };
     match (to, client) {
-        (Destination::Address(_), Transport::Plain(client))
+        (Destination::Address(_), client)
             if routed.is_none() && matches!(settings.target, Target::Tcp(_)) =>
         {
-            if Box::pin(look_up(&mut active)).await {
-                connect(client, announced(&settings, None, addresses), &rest, active);
+            if !Box::pin(look_up(&mut active)).await {
+                return;
+            }
+            let mut ahead = announced(&settings, None, addresses);
+            match client {
+                Transport::Plain(client) => connect(client, ahead, &rest, active),
+                client => {
+                    ahead.extend_from_slice(&rest);
+                    if let Some(upstream) = Box::pin(reach_known(&active)).await {
+                        begin(client, Upstream::Plain(upstream), ahead, None, active);
+                    }
+                }
             }
         }
         (Destination::Address(to), client) => {
@@ -260,6 +275,21 @@ async fn reach(to: &Address, active: &ActivePair) -> Option<Plain> {
     }
 }
 
+/// Connects to one of the known addresses of the settings. A failure is reported.
+async fn reach_known(active: &ActivePair) -> Option<Plain> {
+    let settings = active.settings().clone();
+    let Target::Tcp(known) = &settings.target else { return None };
+    count(Call::Socket);
+    count(Call::Connect);
+    match upstream::connect_any(known.clone(), active.options().connect_timeout).await {
+        Ok(upstream) => Some(upstream),
+        Err(error) => {
+            active.not_connected(error);
+            None
+        }
+    }
+}
+
 /// Connects to one of the servers of a group that are up. Failures are reported.
 async fn reach_one_of(
     group: &Arc<Group>,
@@ -290,7 +320,7 @@ async fn reach_one_of(
             Err(error) => error,
         };
         drop(active);
-        group.failed(&server);
+        group.unreachable(&server);
         tried.push(server.id);
         let next = pool.choose(client, &tried);
         local.shared.server_not_connected(group, &server, error, next.is_some());

@@ -218,8 +218,13 @@ impl Shared {
     }
 
     /// Applies these settings to new connections; existing pairs keep their settings.
-    pub(super) fn change(&self, settings: Settings) {
+    /// The addresses of the same name are known until it is looked up again.
+    pub(super) fn change(&self, mut settings: Settings) {
         let mut current = self.settings.lock().unwrap_or_else(PoisonError::into_inner);
+        let name = |of: &Settings| of.name.as_ref().map(|name| (name.host.clone(), name.port));
+        if name(&settings).is_some() && name(&settings) == name(&current.1) {
+            settings.target = current.1.target.clone();
+        }
         *current = (current.0 + 1, Arc::new(settings));
         self.version.store(current.0, Ordering::Release);
     }

@@ -313,14 +313,6 @@ impl Server {
         };
         let blueprints: Result<Vec<_>, _> = parts.iter().map(|_| blueprint()).collect();
         let blueprints = blueprints.map_err(failed)?;
-        for relayed in relayed {
-            match relayed {
-                Relayed::Change(relay, settings) => relay.change(*settings),
-                Relayed::Open(relay, listeners) => relay
-                    .open(&engines, listeners)
-                    .map_err(|error| failed(format!("starting a relay: {error}")))?,
-            }
-        }
         self.take_on_brokers(brokers)?;
         channels.apply(config);
         if let Some(succession) = &self.succession {
@@ -334,6 +326,15 @@ impl Server {
         self.channels = channels;
         self.rules = rules;
         self.limit(config);
+        // Behind the settings of operators and the limits, which count for their clients as well.
+        for relayed in relayed {
+            match relayed {
+                Relayed::Change(relay, settings) => relay.change(*settings),
+                Relayed::Open(relay, listeners) => relay
+                    .open(&engines, listeners)
+                    .map_err(|error| failed(format!("starting a relay: {error}")))?,
+            }
+        }
         for (index, (part, blueprint)) in parts.into_iter().zip(blueprints).enumerate() {
             let Part { parking_lot, openings } = part;
             let (number, timeouts, limits) = (self.number, config.timeouts, config.limits);

@@ -139,7 +139,7 @@ pub(crate) async fn connect(address: &Address, limit: Duration) -> io::Result<Pl
 }
 
 /// Connects to the first of a server's addresses that accepts the connection.
-async fn connect_any(addresses: Vec<SocketAddr>, limit: Duration) -> io::Result<Plain> {
+pub(crate) async fn connect_any(addresses: Vec<SocketAddr>, limit: Duration) -> io::Result<Plain> {
     let mut last = None;
     for address in addresses {
         match within(limit, TcpStream::connect_addr(address)).await {

@@ -49,7 +49,7 @@ mod strict;
 mod tunnel;
 
 pub(crate) use client_tls::client_tls;
-pub(crate) use dial::{connect, dial_for_relay};
+pub(crate) use dial::{connect, connect_any, dial_for_relay};
 pub(crate) use forwarder::Forwarder;
 pub use group::{Group, ServerList};
 pub(crate) use names::watch;

@@ -96,8 +96,14 @@ impl Group {
 
     /// Notes that a request has failed on a server.
     pub(crate) fn failed(&self, server: &GroupServer) {
-        server.failures.fetch_add(1, Ordering::Relaxed);
         self.rate(server, true);
+        self.unreachable(server);
+    }
+
+    /// Notes that a connection that is relayed could not be opened. As no answers of such a server are
+    /// counted, this is no error that ejects it.
+    pub(crate) fn unreachable(&self, server: &GroupServer) {
+        server.failures.fetch_add(1, Ordering::Relaxed);
         let failures = server.failures_in_row.fetch_add(1, Ordering::Relaxed).saturating_add(1);
         if failures < self.fall() {
             return;

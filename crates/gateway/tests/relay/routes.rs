@@ -95,6 +95,31 @@ fn a_first_message_may_come_in_any_pieces_and_behind_a_header() {
 }
 
 #[test]
+fn servers_behind_a_route_are_told_the_client() {
+    let issued = Issued::new(&["a.test"]);
+    let (listener, _) = upstream();
+    let text = format!(
+        "[[listeners]]\naddress = \"127.0.0.1:0\"\n[listeners.relay]\n\
+         routes = [{{ server_names = [\"a.test\"], upstream = \"a\" }}]\n\
+         [upstreams.a]\nproxy_protocol = \"v1\"\nservers = [{{ address = \"{}\" }}]\n",
+        address(&listener)
+    );
+    for backend in backends() {
+        let server = serve(backend, &text);
+        let mut client = server.connect();
+        let (from, to) = (client.local_addr().unwrap(), client.peer_addr().unwrap());
+        let greeting = hello(&issued, "a.test");
+        client.write_all(&greeting).unwrap();
+        let mut inside = accept(&listener);
+        let header = format!("PROXY TCP4 127.0.0.1 127.0.0.1 {} {}\r\n", from.port(), to.port());
+        let expected = [header.as_bytes(), &greeting].concat();
+        assert_eq!(read(&mut inside, expected.len()), expected, "{backend:?}");
+        drop((client, inside));
+        server.end();
+    }
+}
+
+#[test]
 fn clients_that_no_route_is_for_and_endless_messages_are_closed() {
     let issued = Issued::new(&["a.test"]);
     let (a, to) = upstream();
