@@ -1,5 +1,7 @@
 //! The user's choices, and the keys that change them.
 
+use std::cell::Cell;
+
 use super::keys::Key;
 use super::model::Model;
 
@@ -125,7 +127,7 @@ pub(super) struct State {
     pub list: List,
     pub order: Order,
     /// The rows of the list that are above the screen.
-    pub scroll: usize,
+    pub scroll: Cell<usize>,
     /// The text that names have to have.
     pub filter: String,
     /// Keys are text of the filter.
@@ -236,14 +238,14 @@ impl State {
             }
             _ => {}
         }
-        self.scroll = 0;
+        self.scroll.set(0);
     }
 
     fn press_for_requests(&mut self, key: Key) {
         let by = match key {
             Key::Character('s' | 'S') => {
                 self.order = self.order.next();
-                self.scroll = 0;
+                self.scroll.set(0);
                 return;
             }
             Key::Character('/') => {
@@ -258,21 +260,22 @@ impl State {
             Key::Left => return self.show(self.list.step(List::EACH.len() - 1)),
             Key::Home => 0,
             Key::End => usize::MAX,
-            Key::Up => self.scroll.saturating_sub(1),
-            Key::Down => self.scroll.saturating_add(1),
-            Key::PageUp => self.scroll.saturating_sub(SCREENFUL),
-            Key::PageDown => self.scroll.saturating_add(SCREENFUL),
+            Key::Up => self.scroll.get().saturating_sub(1),
+            Key::Down => self.scroll.get().saturating_add(1),
+            Key::PageUp => self.scroll.get().saturating_sub(SCREENFUL),
+            Key::PageDown => self.scroll.get().saturating_add(SCREENFUL),
             _ => return,
         };
-        if self.list == List::All && by > self.scroll {
+        if self.list == List::All && by > self.scroll.get() {
             // A list that goes on has the screen to itself.
             self.list = List::Routes;
         }
-        self.scroll = by;
+        self.scroll.set(by);
     }
 
     fn show(&mut self, list: List) {
-        (self.list, self.scroll) = (list, 0);
+        self.list = list;
+        self.scroll.set(0);
     }
 
     fn press_for_engines(&mut self, key: Key, model: &Model) {
@@ -297,7 +300,10 @@ impl State {
 
     /// Returns the first row that is shown of a list with `rows` rows, on a screen that shows `shown` of them.
     pub(super) fn first_row(&self, rows: usize, shown: usize) -> usize {
-        self.scroll.min(rows.saturating_sub(shown))
+        let first = self.scroll.get().min(rows.saturating_sub(shown));
+        // The next key goes on from here, also from the end.
+        self.scroll.set(first);
+        first
     }
 
     /// Whether the filter admits a name.
@@ -389,11 +395,13 @@ mod tests {
         assert_eq!(state.list, List::All);
         state.press(Key::Down, &model);
         state.press(Key::PageDown, &model);
-        assert_eq!((state.list, state.scroll), (List::Routes, 11));
+        assert_eq!((state.list, state.scroll.get()), (List::Routes, 11));
         state.press(Key::End, &model);
-        assert_eq!((state.first_row(100, 30), state.first_row(3, 30)), (70, 0));
+        assert_eq!(state.first_row(100, 30), 70);
+        state.press(Key::Up, &model);
+        assert_eq!((state.first_row(100, 30), state.first_row(3, 30)), (69, 0));
         state.press(Key::Home, &model);
-        assert_eq!(state.scroll, 0);
+        assert_eq!(state.scroll.get(), 0);
         assert_eq!(Order::Name.next(), Order::Requests);
     }
 

@@ -180,14 +180,14 @@ pub(super) mod tests {
         // Each is complete if it has the screen to itself.
         let mut names = std::collections::BTreeSet::new();
         for scroll in 0..20 {
-            let state = State { list: List::Routes, scroll, ..State::new(1000) };
+            let state = State { list: List::Routes, scroll: scroll.into(), ..State::new(1000) };
             let lines = drawn(60, 10, &model, &state);
             names.extend(lines.iter().filter_map(|line| {
                 Some(line.split_once("example.org/")?.1.split(' ').next()?.to_owned())
             }));
         }
         assert_eq!(names.len(), 20, "{names:?}");
-        let state = State { list: List::Servers, scroll: usize::MAX, ..State::new(1000) };
+        let state = State { list: List::Servers, scroll: usize::MAX.into(), ..State::new(1000) };
         assert!(drawn(60, 10, &model, &state)[8].contains("10.0.0."));
     }
 

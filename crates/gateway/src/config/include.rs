@@ -42,7 +42,11 @@ impl Part<'_> {
 /// Returns the files in a text; the main file is the first.
 pub(super) fn parts<'a>(name: &'a str, whole: &'a str) -> Vec<Part<'a>> {
     let mut pieces = whole.split('\0');
-    let main = pieces.next().unwrap_or_default();
+    let main = match pieces.clone().count() % 3 {
+        1 => pieces.next().unwrap_or_default(),
+        // A text that was not made here; TOML refuses it.
+        _ => return vec![Part { name, content: Ok(whole), start: 0 }],
+    };
     let mut parts = vec![Part { name, content: Ok(main), start: 0 }];
     let mut at = main.len();
     while let (Some(name), Some(kind), Some(content)) =
@@ -71,8 +75,14 @@ pub(super) fn read(path: &Path) -> io::Result<String> {
         Ok(tree) => patterns(tree.get_ref()).map(|(_, pattern)| pattern).collect(),
         Err(_) => Vec::new(),
     };
-    let files = patterns.iter().flat_map(|pattern| files(base, pattern).unwrap_or_default());
-    for file in files.collect::<Vec<_>>() {
+    let mut all = Vec::new();
+    for pattern in &patterns {
+        match files(base, pattern) {
+            Ok(found) => all.extend(found),
+            Err(what) => whole.extend(["\0", &pattern.replace('\0', ""), "\0", ERROR, "\0", &what]),
+        }
+    }
+    for file in all {
         let name = file.display().to_string().replace('\0', "");
         let room = LARGEST.saturating_sub(whole.len() as u64);
         let (kind, content) = match read_text(&file) {
@@ -142,12 +152,9 @@ pub(super) fn join<'a>(
     base: Option<&Path>,
     found: &mut Vec<LocatedMistake>,
 ) {
-    for (place, pattern) in patterns(tree) {
-        match base.map(|base| files(base, &pattern)) {
-            None => found.push((place, "only a file can include others".to_owned())),
-            Some(Err(what)) => found.push((place, what)),
-            Some(Ok(_)) => {}
-        }
+    if base.is_none() {
+        let only = "only a file can include others";
+        found.extend(patterns(tree).map(|(place, _)| (place, only.to_owned())));
     }
     let list = tree.get("include").map_or(0..0, Spanned::span);
     for part in parts.iter().skip(1) {

@@ -148,11 +148,13 @@ impl Resolver {
         if let Some(listed) = self.of_family(settings.hosts(name)) {
             return Ok(Found { records: listed, ttl: WITHOUT_TTL });
         }
-        let mut absent = ABSENT;
+        let (mut absent, mut failed) = (ABSENT, None);
         for candidate in settings.candidates(name) {
             match self.addresses_of(settings, &candidate, known).await {
                 Err(LookupError::Absent(ttl)) => absent = absent.min(ttl),
-                outcome => return outcome,
+                // A domain of the search list may have no server that answers for it.
+                Err(LookupError::Failed(why)) => failed = failed.or(Some(why)),
+                found => return found,
             }
         }
         if self.servers.is_none()
@@ -161,7 +163,7 @@ impl Resolver {
         {
             return Ok(Found { records: listed, ttl: WITHOUT_TTL });
         }
-        Err(LookupError::Absent(absent))
+        Err(failed.map_or(LookupError::Absent(absent), LookupError::Failed))
     }
 
     /// Returns those of the addresses that are used, if there are any.
@@ -218,27 +220,7 @@ impl Resolver {
     ///
     /// There is no such service, or no server answers.
     pub(crate) async fn services(&self, name: &str) -> Outcome<Vec<Service>> {
-        let settings = self.settings().await;
-        let mut absent = ABSENT;
-        for candidate in settings.candidates(name) {
-            match records(&settings, &candidate, Kind::Service).await {
-                Err(LookupError::Absent(ttl)) => absent = absent.min(ttl),
-                Err(failed) => return Err(failed),
-                Ok(found) => {
-                    let services = found.records.into_iter().filter_map(|record| match record {
-                        Record::Service(service) => Some(service),
-                        Record::Address(_) => None,
-                    });
-                    let services = bounded(services.collect());
-                    // A service whose only target is the root is decidedly not there (RFC 2782).
-                    return match services.is_empty() {
-                        true => Err(LookupError::Absent(found.ttl)),
-                        false => Ok(Found { records: services, ttl: found.ttl }),
-                    };
-                }
-            }
-        }
-        Err(LookupError::Absent(absent))
+        services_by(&self.settings().await, name).await
     }
 
     /// Returns the addresses of each of some full names, which are looked up at the same time.
@@ -314,6 +296,29 @@ fn both(v4: Outcome<Vec<IpAddr>>, v6: Outcome<Vec<IpAddr>>) -> Outcome<Vec<IpAdd
         }
         (Err(failed @ LookupError::Failed(_)), _) | (_, Err(failed)) => Err(failed),
     }
+}
+
+async fn services_by(settings: &Settings, name: &str) -> Outcome<Vec<Service>> {
+    let (mut absent, mut failed) = (ABSENT, None);
+    for candidate in settings.candidates(name) {
+        match records(settings, &candidate, Kind::Service).await {
+            Err(LookupError::Absent(ttl)) => absent = absent.min(ttl),
+            Err(LookupError::Failed(why)) => failed = failed.or(Some(why)),
+            Ok(found) => {
+                let services = found.records.into_iter().filter_map(|record| match record {
+                    Record::Service(service) => Some(service),
+                    Record::Address(_) => None,
+                });
+                let services = bounded(services.collect());
+                // A service whose only target is the root is decidedly not there (RFC 2782).
+                return match services.is_empty() {
+                    true => Err(LookupError::Absent(found.ttl)),
+                    false => Ok(Found { records: services, ttl: found.ttl }),
+                };
+            }
+        }
+    }
+    Err(failed.map_or(LookupError::Absent(absent), LookupError::Failed))
 }
 
 /// Asks one server after another for the records of a full name.

@@ -287,6 +287,32 @@ fn the_file_of_hosts_comes_first() {
     assert!(matches!(addresses_by(given, "app.local"), Err(LookupError::Absent(_))));
 }
 
+#[test]
+fn a_domain_of_the_search_list_that_fails_hides_no_name() {
+    let zone =
+        [a("db.app.test", 30, [10, 0, 0, 1]), srv("_x._tcp.app.test", 30, [1, 1, 80], "db.test")];
+    let server = NameServer::start(move |asked| match asked.name.ends_with("broken.test") {
+        true => vec![asked.message(SERVER_FAILURE, 0, &[])],
+        false => vec![asked.answer_of(&zone)],
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let of = |name: &'static str| {
+        let mut settings = Settings::parse("search broken.test\noptions ndots:5 attempts:1");
+        settings.servers = vec![server.address];
+        let resolver = of_system(folder.path(), "");
+        run(async move { resolver.addresses_by(&settings, name, &[]).await })
+    };
+    assert_eq!(of("db.app.test"), found(&["10.0.0.1"], 30));
+    // Where nothing is found, the failure counts: the name may be there.
+    assert!(matches!(of("none.invalid"), Err(LookupError::Failed(_))));
+    let services = {
+        let mut settings = Settings::parse("search broken.test\noptions ndots:5 attempts:1");
+        settings.servers = vec![server.address];
+        run(async move { services_by(&settings, "_x._tcp.app.test").await })
+    };
+    assert_eq!(services.unwrap().records.len(), 1);
+}
+
 fn asked(kind: u16) -> Asked {
     let query = Query { id: 7, name: "app.test", kind: kind_of(kind) };
     let bytes = query.encode(true).unwrap();

@@ -195,6 +195,10 @@ impl Site {
         let answer = match place {
             Ok(Resolved::File(located)) => self.send(head, path, *located, now).await,
             Ok(Resolved::Folder(opened, path)) => self.list(head, opened, path).await,
+            // The path was rewritten: another slash would lead back here.
+            Ok(Resolved::Slashless) if head.uri.path().ends_with('/') && !path.is_empty() => {
+                Err(io::ErrorKind::NotFound.into())
+            }
             Ok(Resolved::Slashless) => Ok(to_folder(head)),
             Err(error) => Err(error),
         };

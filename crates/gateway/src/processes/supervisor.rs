@@ -271,6 +271,9 @@ impl Supervisor {
             // It may be about to go.
             let _ = member.outgoing.unbounded_send(ToWorker::Reload(state));
         }
+        // Settings were forgotten with their servers; a worker may never have seen the configuration
+        // without them.
+        self.send_settings();
     }
 
     /// Returns the addresses that it listens on, in no order, with the ports that the kernel has chosen.

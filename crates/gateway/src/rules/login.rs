@@ -199,8 +199,9 @@ impl Login {
     /// The response that refuses the client.
     pub(super) async fn verify(&self, verification: Verification) -> Result<(), Response<Body>> {
         let Verification { hash, password, tag, client } = verification;
+        let is_near = client.is_none_or(|client| client.to_canonical().is_loopback());
+        let is_spared = self.rule.spares_local && is_near;
         let client = client.map(connection_limits::client);
-        let is_spared = self.rule.spares_local && client.is_none_or(|client| client.is_loopback());
         if !is_spared {
             self.failures.look(client).map_err(too_many_requests)?;
         }
@@ -360,12 +361,12 @@ mod tests {
         // A known user of the address is served, and so are the users at another one.
         assert_eq!(verify(&login, "joe:secret", one), StatusCode::OK);
         assert_eq!(verify(&login, "ann:secret", other), StatusCode::OK);
-        let local = Some([127, 0, 0, 1].into());
+        let local = ["127.0.0.1", "::1", "::ffff:127.0.0.1"].map(|text| text.parse().ok());
         for (spares, status) in
             [(true, StatusCode::UNAUTHORIZED), (false, StatusCode::TOO_MANY_REQUESTS)]
         {
-            let login = login_with(&["joe"], Some("1/m"), spares);
-            for client in [local, None] {
+            for client in local.into_iter().chain([None]) {
+                let login = login_with(&["joe"], Some("1/m"), spares);
                 assert_eq!(verify(&login, "joe:a", client), StatusCode::UNAUTHORIZED);
                 assert_eq!(verify(&login, "joe:b", client), status, "{client:?}");
             }

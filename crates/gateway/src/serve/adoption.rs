@@ -135,6 +135,7 @@ impl Server {
             channels: self.channels.clone(),
             by_space: self.channels.by_space(),
             connection_limits: self.connection_limits.clone(),
+            admin_limits: self.admin_limits.clone(),
             report: self.report.clone(),
             is_orderly,
             all,
@@ -273,6 +274,7 @@ struct Adoption {
     channels: Registry,
     by_space: HashMap<u64, LocatedChannel>,
     connection_limits: Arc<ConnectionLimits>,
+    admin_limits: Arc<ConnectionLimits>,
     report: Report,
     /// The other server came to rest, and has said so.
     is_orderly: bool,
@@ -423,7 +425,11 @@ impl Local {
             return None;
         }
         let (client, local) = (record.client, record.local);
-        let permit = adoption.connection_limits.acquire(client.map(|client| client.ip())).ok()?;
+        let limits = match context.is_admin {
+            true => &adoption.admin_limits,
+            false => &adoption.connection_limits,
+        };
+        let permit = limits.acquire(client.map(|client| client.ip())).ok()?;
         let is_proxied = context.is_behind_proxy();
         let permit = Some(permit);
         let peer = Peer { client, local, is_encrypted, is_proxied, permit, ..Peer::default() };

@@ -478,6 +478,9 @@ impl Server {
         HostRules::all(config, &[]).map_err(failed)?;
         let report: Report = Arc::new(|_: &Event| {});
         SharedRights::all(config, &report).map_err(failed)?;
+        for (name, upstream) in &config.upstreams {
+            Group::new(name, upstream, None, report.clone()).map_err(failed)?;
+        }
         for listener in &config.listeners {
             let Some(tls) = &listener.tls else { continue };
             match &tls.automatic {

@@ -99,6 +99,10 @@ impl ServerOperations {
 
     /// Carries out an operation that needs no engine; `None`: it needs all of them.
     fn operate_at_once(&self, operation: &Operation) -> Option<Outcome> {
+        // It may take long, and needs no setting.
+        if let Operation::Channels(query) = operation {
+            return Some(Ok(Report::Channels(self.overview.channels().list(query))));
+        }
         let mut state = self.state();
         Some(match operation {
             Operation::Upstreams => Ok(state.upstreams()),
@@ -110,9 +114,6 @@ impl ServerOperations {
                     Report::Upstreams(changed.map(|group| group.describe()).into_iter().collect())
                 })
             }
-            Operation::Channels(query) => {
-                Ok(Report::Channels(self.overview.channels().list(query)))
-            }
             Operation::Log => state.log(),
             Operation::SetLog(level) if state.log.is_some() => {
                 state.settings.log = *level;
@@ -121,7 +122,9 @@ impl ServerOperations {
             }
             Operation::SetLog(_) => state.log(),
             Operation::Command(_) => Err(Refusal::unavailable("this is no command here")),
-            Operation::Connections(_) | Operation::Close(_) => return None,
+            Operation::Channels(_) | Operation::Connections(_) | Operation::Close(_) => {
+                return None;
+            }
         })
     }
 

@@ -33,6 +33,9 @@ pub(super) fn by_turns(
     }
     if let Some(best) = best {
         credit[best] -= given;
+        // Weights may have been larger before: nobody owes or is owed more than a round of each server.
+        let most = given.saturating_mul(credit.len() as i64);
+        credit.iter_mut().for_each(|credit| *credit = (*credit).clamp(-most, most));
     }
     best
 }
@@ -106,6 +109,17 @@ mod tests {
             (0..14).map(|_| by_turns(&mut credit, of(&[5, 1, 1])).unwrap()).collect();
         assert_eq!(order, [0, 0, 1, 0, 2, 0, 0, 0, 0, 1, 0, 2, 0, 0]);
         assert_eq!(by_turns(&mut credit, of(&[])), None);
+    }
+
+    #[test]
+    fn turns_follow_a_weight_that_becomes_smaller() {
+        let mut credit = [0; 2];
+        for _ in 0..5000 {
+            by_turns(&mut credit, of(&[10_000, 1])).unwrap();
+        }
+        let next: Vec<_> = (0..40).map(|_| by_turns(&mut credit, of(&[1, 1])).unwrap()).collect();
+        let of_first = next.iter().filter(|&&chosen| chosen == 0).count();
+        assert!(of_first.abs_diff(20) <= 4, "{next:?}");
     }
 
     #[test]

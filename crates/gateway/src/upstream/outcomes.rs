@@ -20,8 +20,13 @@ impl Group {
     pub(crate) fn worked(&self, server: &GroupServer) {
         if server.failures_in_row.load(Ordering::Relaxed) != 0 {
             server.failures_in_row.store(0, Ordering::Relaxed);
-            if server.paused_until.swap(0, Ordering::Relaxed) != 0 {
-                server.begin_slowly(self.clock);
+            let until = server.paused_until.swap(0, Ordering::Relaxed);
+            if until != 0 {
+                // A pause that is over was the beginning already.
+                match until > self.clock.now() {
+                    true => server.begin_slowly(self.clock),
+                    false => drop(server.up_since.fetch_max(until, Ordering::Relaxed)),
+                }
                 self.changed(server, true, "it has answered");
             }
         }

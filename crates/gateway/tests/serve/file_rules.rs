@@ -437,6 +437,7 @@ fn files_are_looked_for_at_the_rewritten_path() {
         "[[listeners]]\naddress = \"127.0.0.1:0\"\n[[hosts]]\n\
          [[hosts.routes]]\npath = \"/blog/{{slug}}\"\nfiles.root = {0:?}\nrewrite = \"/posts/{{slug}}.html\"\n\
          [[hosts.routes]]\npath = \"/news\"\nfiles.root = {0:?}\nrewrite = \"/posts{{below}}\"\n\
+         [[hosts.routes]]\npath = \"/folder\"\nfiles.root = {0:?}\nrewrite = \"/posts\"\n\
          [[hosts.routes]]\npath = \"/one\"\nfiles.root = {0:?}\nrewrite = \"/a.txt\"\n\
          basic_auth.users = {{ joe = \"{HASH}\" }}\n",
         folder.path()
@@ -456,6 +457,9 @@ fn files_are_looked_for_at_the_rewritten_path() {
                 ("/news/one%20two.html?x", "", 200, "<p>one two"),
                 ("/news/../a.txt", "", 400, ""),
                 ("/news/%2e%2e/a.txt", "", 400, ""),
+                // No redirect that leads to itself.
+                ("/folder", "", 308, ""),
+                ("/folder/", "", 404, ""),
                 ("/one/any/path", "", 401, ""),
                 ("/one/any/path", JOE, 200, "hello\n"),
             ] {

@@ -35,6 +35,9 @@ impl Check<'_> {
             }
         }
         let is_limited = allow.is_some();
+        // The listeners of hosts say nothing about this one.
+        self.unencrypted = None;
+        let has_passwords = basic_auth.as_ref().map(Spanned::span);
         let rules = Rules {
             access: self.access(allow, deny),
             basic_auth: basic_auth
@@ -65,6 +68,11 @@ impl Check<'_> {
             let expected =
                 "expected a loopback address, \"unix:PATH\", or allow = [NETWORKS] next to it";
             self.wrong(address_place, format!("{what}, {expected}"));
+        }
+        if let Some(place) = has_passwords.filter(|_| !is_unix && !listener.is_private()) {
+            let what = format!("passwords are sent in plain text to {}", listener.address);
+            let expected = "expected a loopback address, which other machines reach by ssh -L";
+            self.warn(place, format!("{what}, {expected}"));
         }
         if let (Some(mode), Address::Tcp { .. }) = (&mode, &listener.address) {
             let what = "a TCP port has no permissions, expected mode only with unix:PATH";

@@ -29,6 +29,23 @@ fn the_admin_listener_is_the_last_of_the_listeners() {
 }
 
 #[test]
+fn passwords_in_plain_text_are_a_warning_about_this_listener() {
+    let users = "basic_auth.users = { joe = \"$5$saltsalt$0IyaXrmV7.sGNS6tirgqHLqX/G.FBvgkYA.lpPdS5sA\" }\n";
+    let warnings = |site: &str, admin: &str| {
+        let text = format!("{site}[admin]\n{admin}\n{users}");
+        let config = Config::parse("x", &text).unwrap_or_else(|error| panic!("{error}"));
+        let of_passwords = config.warnings.into_iter().filter(|one| one.contains("passwords"));
+        of_passwords.collect::<Vec<_>>()
+    };
+    let public = SITE.replace("127.0.0.1", "0.0.0.0");
+    assert_eq!(warnings(&public, "address = \"127.0.0.1:9090\""), [] as [String; 0]);
+    assert_eq!(warnings(&public, "address = \"unix:/run/a\""), [] as [String; 0]);
+    let warned = warnings(SITE, "address = \"10.0.0.5:9090\"\nallow = [\"10.0.0.0/8\"]");
+    assert!(warned[0].contains("passwords are sent in plain text to 10.0.0.5:9090"), "{warned:?}");
+    assert_eq!(warned.len(), 1);
+}
+
+#[test]
 fn mistakes_have_their_places() {
     for (text, line, column, said) in [
         ("[admin]\n", 6, 1, "no address, expected address = \"127.0.0.1:9090\" or \"unix:PATH\""),

@@ -121,10 +121,19 @@ fn files_that_cannot_be_read_and_patterns_without_sense_are_mistakes() {
     let expected = "expected a file, or all files as in \"sites/*.toml\"";
     for (include, what) in [
         ("[\"none\"]", "main.toml:1:11: cannot include none: No such file"),
-        ("[\"none/*\"]", "main.toml:1:12: cannot read the folder none: No such file"),
-        ("[\"*/a\"]", &*format!("main.toml:1:12: \"*/a\" names no files, {expected}")),
-        ("[\"a*b*\"]", &*format!("main.toml:1:12: \"a*b*\" names no files, {expected}")),
-        ("[\"\"]", &*format!("main.toml:1:12: \"\" names no files, {expected}")),
+        (
+            "[\"none/*\"]",
+            "main.toml:1:11: cannot include none/*: cannot read the folder none: No such file",
+        ),
+        (
+            "[\"*/a\"]",
+            &*format!("main.toml:1:11: cannot include */a: \"*/a\" names no files, {expected}"),
+        ),
+        (
+            "[\"a*b*\"]",
+            &*format!("main.toml:1:11: cannot include a*b*: \"a*b*\" names no files, {expected}"),
+        ),
+        ("[\"\"]", &*format!("main.toml:1:11: cannot include : \"\" names no files, {expected}")),
         ("[\"nul\"]", "main.toml:1:11: cannot include nul: it has a NUL"),
         (
             "[\"${SUPERPOLL_NONE}\"]",
@@ -147,6 +156,8 @@ fn files_that_cannot_be_read_and_patterns_without_sense_are_mistakes() {
     let main = folder(&[("main.toml", "a = 1\0name\0text\0")]);
     let error = Config::read(main.path().join("main.toml")).unwrap_err();
     assert!(matches!(error, ConfigError::Unreadable { .. }), "{error}");
+    // No text is dropped that was not made of files.
+    assert!(Config::parse("x", "a = 1\0b").unwrap_err().to_string().starts_with("x:1:"));
     let error = Config::parse("x", "include = [\"a\"]").unwrap_err().to_string();
     assert_eq!(error, "x:1:12: only a file can include others");
 }

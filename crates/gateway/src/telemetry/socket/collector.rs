@@ -50,10 +50,13 @@ impl Collector {
                 self.ask(counters).await;
                 snapshot.engines = self.last.iter().flatten().cloned().collect();
                 snapshot.connections = connections();
+                // Rates are made of the counts of this moment.
+                snapshot.set_uptime(subject.started.elapsed());
                 snapshot.traffic = overview.as_ref().map(|overview| overview.traffic());
             }
             Engines::There(workers) => {
                 let all = workers.ask(Kind::Statistics).await;
+                snapshot.set_uptime(subject.started.elapsed());
                 let read = |(slot, bytes): (u32, Vec<u8>)| {
                     Some((slot, postcard::from_bytes(&bytes).ok()?))
                 };

@@ -14,7 +14,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use rustix::fs::Mode;
+use rustix::fs::{CWD, Mode, RenameFlags, renameat_with};
 use rustix::process::geteuid;
 use serde::de::{Deserialize, Deserializer, Error};
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -205,11 +205,25 @@ impl File {
 impl Drop for File {
     fn drop(&mut self) {
         let path = self.aside.as_deref().unwrap_or(&self.path);
-        let is_it = |found: Metadata| (found.dev(), found.ino()) == self.identity;
+        let is_it = |path: &Path| {
+            let found = fs::symlink_metadata(path);
+            found.is_ok_and(|found| (found.dev(), found.ino()) == self.identity)
+        };
         // A child of this process must not remove the file, and another server may have taken its
         // place.
-        if std::process::id() == self.owner && fs::symlink_metadata(path).is_ok_and(is_it) {
-            let _ = fs::remove_file(path);
+        if std::process::id() != self.owner || !is_it(path) {
+            return;
+        }
+        // It may take the place at this very moment. So the file is moved first, and that of another
+        // server goes back.
+        let mut moved = path.as_os_str().to_owned();
+        moved.push(format!(".{}.ends", self.owner));
+        let moved = Path::new(&moved);
+        if fs::rename(path, moved).is_ok() {
+            if !is_it(moved) {
+                let _ = renameat_with(CWD, moved, CWD, path, RenameFlags::NOREPLACE);
+            }
+            let _ = fs::remove_file(moved);
         }
     }
 }
@@ -327,6 +341,24 @@ mod tests {
         drop(old_file);
         assert!(connects(&new), "the other server has removed a socket that is not its own");
         drop(new_file);
+        assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_server_that_ends_never_removes_the_socket_that_takes_its_place() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("stats");
+        let mut ending = listen(&path, false).unwrap();
+        for round in 0..2000 {
+            let (next, mut file) = listen(&path, true).unwrap();
+            std::thread::scope(|scope| {
+                scope.spawn(|| file.put_in_place().unwrap());
+                scope.spawn(|| drop(ending.1));
+            });
+            assert!(path.exists(), "{round}");
+            ending = (next, file);
+        }
+        drop(ending);
         assert_eq!(fs::read_dir(home.path()).unwrap().count(), 0);
     }
 

@@ -231,6 +231,11 @@ fn calls_by_name(calls: impl Iterator<Item = (&'static str, u64)>) -> BTreeMap<S
 
 impl Snapshot {
     /// Returns an empty snapshot of this process.
+    /// Sets the moment of the snapshot.
+    pub(super) fn set_uptime(&mut self, uptime: std::time::Duration) {
+        self.uptime_ns = nanos(uptime);
+    }
+
     pub(super) fn new(program: &str, backend: &str, uptime: std::time::Duration) -> Snapshot {
         Snapshot {
             schema: SCHEMA,
