@@ -71,8 +71,8 @@ impl<H> RouteTable<H> {
     /// components, and without needless escapes. The target of `route`, a folder or a server, may
     /// read the path so, and would answer in the place of the other route.
     pub(super) fn leads_elsewhere(&self, route: &Route<H>, path: &str) -> bool {
-        let is_usual = !path.contains('%') && !path.contains("//") && !path.contains("/.");
-        if self.routes.len() < 2 || is_usual {
+        let is_odd = |pair: &[u8]| matches!(pair, [b'%', _] | [b'/', b'/' | b'.']);
+        if self.routes.len() < 2 || !path.as_bytes().windows(2).any(is_odd) {
             return false;
         }
         let mut usual = String::with_capacity(path.len());

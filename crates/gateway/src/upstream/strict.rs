@@ -63,7 +63,8 @@ pub(super) fn has_dots(path: &str) -> bool {
     if memchr2(b'.', b'%', path.as_bytes()).is_none() {
         return false;
     }
-    if !path.contains("/.") && !path.contains("/%2") {
+    let begins = |pair: &[u8]| matches!(pair, [b'/' | b'\\', b'.' | b'%']);
+    if !path.as_bytes().windows(2).any(begins) {
         return false;
     }
     path.split(['/', '\\']).any(|part| {
@@ -94,9 +95,18 @@ mod tests {
 
     #[test]
     fn dots_are_found_however_they_are_written() {
-        for path in
-            ["/..", "/a/../b", "/a/.", "/%2e%2E/b", "/a/.%2e", "/..;x=1/b", "/./b", "/a\\..\\b/.x"]
-        {
+        for path in [
+            "/..",
+            "/a/../b",
+            "/a/.",
+            "/%2e%2E/b",
+            "/a/.%2e",
+            "/..;x=1/b",
+            "/./b",
+            "/a\\..\\b/.x",
+            "/a\\..\\b",
+            "/a\\%2e%2e",
+        ] {
             assert!(has_dots(path), "{path}");
         }
         for path in ["/", "/a..b", "/.well-known/a", "/...", "/a/%2ex", "/%2f", "/a.b/c"] {
