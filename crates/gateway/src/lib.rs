@@ -84,6 +84,7 @@ mod parked_stream;
 mod parking_lot;
 mod password;
 mod peer;
+mod plain_stream;
 pub mod processes;
 mod proxy_protocol;
 mod rate_table;

@@ -6,9 +6,8 @@ use serde::{Deserialize, Serialize};
 use superpoll_rt::time::sleep;
 
 use super::http::CaClient;
-use super::order::{Failure, NONCES, is};
-use super::storage::{Storage, StorageError};
-use super::{LOCK_PAUSE, write};
+use super::order::{Failure, NONCES, is, write};
+use super::storage::{LOCK_PAUSE, Storage, StorageError};
 use crate::config::{Acme, ExternalAccount};
 
 const FILE: &str = "account.json";

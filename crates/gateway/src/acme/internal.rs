@@ -25,7 +25,6 @@ use rcgen::{
 use time::OffsetDateTime;
 
 use super::certificate::Validity;
-use super::jitter;
 use super::schedule;
 use super::storage::{self, Storage, StorageError};
 use crate::certificates;
@@ -169,7 +168,7 @@ impl Authority {
         if made.len() >= MOST_NAMES {
             made.clear();
         }
-        made.insert(name, (certificate.clone(), schedule::renewal(validity, jitter())));
+        made.insert(name, (certificate.clone(), schedule::renewal(validity, schedule::jitter())));
         Some(certificate)
     }
 

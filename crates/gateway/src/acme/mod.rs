@@ -32,24 +32,18 @@ mod schedule;
 mod storage;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use ::ring::rand::{SecureRandom, SystemRandom};
 use superpoll_rt::Handle;
-use superpoll_rt::blocking::unblock;
 
 pub(crate) use challenges::Challenges;
-pub(crate) use renewals::Plan;
+pub(crate) use renewals::{Plan, RenewalCounters};
 
 use crate::address::Address;
 use crate::certificates::CertificateStore;
 use crate::config::{self, Host};
 use crate::log::Report;
 use internal::Authority;
-use order::Failure;
 use renewals::Running;
-use storage::Storage;
 
 /// The certificates that a server gets by itself, for all its listeners.
 #[derive(Default, Debug)]
@@ -141,37 +135,4 @@ impl Automatic {
     pub(crate) fn end(&mut self) {
         self.running.clear();
     }
-}
-
-/// How often a lock is tried that another process has.
-const LOCK_PAUSE: Duration = Duration::from_secs(1);
-
-/// The outcomes of attempts to get a certificate.
-#[derive(Default, Debug)]
-pub(crate) struct RenewalCounters {
-    renewed: AtomicU64,
-    failed: AtomicU64,
-}
-
-impl RenewalCounters {
-    /// Returns the counts by outcome.
-    pub(crate) fn by_result(&self) -> [(&'static str, u64); 2] {
-        let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        [("success", get(&self.renewed)), ("failure", get(&self.failed))]
-    }
-}
-
-/// Returns a random number that is at least 0 and less than 1.
-fn jitter() -> f64 {
-    let mut bytes = [0; 4];
-    // Without random numbers there is no TLS either.
-    let _ = SystemRandom::new().fill(&mut bytes);
-    f64::from(u32::from_ne_bytes(bytes)) / (f64::from(u32::MAX) + 1.0)
-}
-
-/// Writes a file on a thread that may wait for the disk.
-async fn write(storage: &Storage, name: &str, text: String) -> Result<(), Failure> {
-    let (storage, name) = (storage.clone(), name.to_owned());
-    let written = unblock(move || storage.write(&name, &text)).await;
-    written.map_err(|error| Failure::here(error.to_string()))?.map_err(Failure::from)
 }

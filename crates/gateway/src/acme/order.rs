@@ -27,6 +27,7 @@ use instant_acme::{
 };
 use rcgen::{CertificateParams, DistinguishedName, KeyPair};
 use serde::{Deserialize, Serialize};
+use superpoll_rt::blocking::unblock;
 use superpoll_rt::time::sleep;
 
 use super::certificate::Certificate;
@@ -65,6 +66,13 @@ impl From<StorageError> for Failure {
     fn from(error: StorageError) -> Failure {
         Failure::storage(error.to_string())
     }
+}
+
+/// Writes a file on a thread that may wait for the disk.
+pub(super) async fn write(storage: &Storage, name: &str, text: String) -> Result<(), Failure> {
+    let (storage, name) = (storage.clone(), name.to_owned());
+    let written = unblock(move || storage.write(&name, &text)).await;
+    written.map_err(|error| Failure::here(error.to_string()))?.map_err(Failure::from)
 }
 
 /// Repeats a request until the authority knows its nonce.
@@ -284,7 +292,7 @@ impl Ordering<'_> {
         let record = OrderRecord { url: order.url().to_owned(), key: key.serialize_pem() };
         let text = serde_json::to_string(&record)
             .map_err(|error| Failure::here(format!("writing the order: {error}")))?;
-        super::write(self.storage, &record_file(self.name), text).await?;
+        write(self.storage, &record_file(self.name), text).await?;
         Ok((order, record))
     }
 
@@ -328,7 +336,7 @@ impl Ordering<'_> {
             }
         };
         let text = format!("{}{chain}", record.key);
-        super::write(self.storage, &file(self.name), text).await?;
+        write(self.storage, &file(self.name), text).await?;
         Ok(certificate)
     }
 

@@ -9,19 +9,19 @@ use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use instant_acme::{CertificateIdentifier, Error};
 use superpoll_rt::{Handle, JoinHandle, JoinSet, time};
 
+use super::account;
 use super::certificate::Certificate;
 use super::challenges::Challenges;
 use super::http::{self, CaClient};
 use super::order::{self, Failure, Ordering as Order, file};
 use super::schedule::{self, FailureKind};
-use super::storage::{self, Storage};
-use super::{LOCK_PAUSE, RenewalCounters, account, jitter};
+use super::storage::{self, LOCK_PAUSE, Storage};
 use crate::certificates::CertificateStore;
 use crate::config::Acme;
 use crate::log::{Event, Level, Report};
@@ -54,6 +54,21 @@ pub(crate) struct Plan {
 impl fmt::Debug for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Plan").field("acme", &self.acme).finish_non_exhaustive()
+    }
+}
+
+/// The outcomes of attempts to get a certificate.
+#[derive(Default, Debug)]
+pub(crate) struct RenewalCounters {
+    renewed: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl RenewalCounters {
+    /// Returns the counts by outcome.
+    pub(crate) fn by_result(&self) -> [(&'static str, u64); 2] {
+        let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        [("success", get(&self.renewed)), ("failure", get(&self.failed))]
     }
 }
 
@@ -170,7 +185,7 @@ impl Entry {
         let (failures, hurries, is_busy) = (0, 0, false);
         let mut entry = Entry { name, certificate, due, question, failures, hurries, is_busy };
         if let Some(certificate) = &entry.certificate {
-            entry.due = schedule::renewal(certificate.validity, jitter());
+            entry.due = schedule::renewal(certificate.validity, schedule::jitter());
         }
         entry
     }
@@ -181,7 +196,8 @@ impl Entry {
             return;
         }
         if self.hurries > 0 {
-            self.due = now + schedule::pause(FailureKind::Refused, self.hurries, None, jitter());
+            self.due =
+                now + schedule::pause(FailureKind::Refused, self.hurries, None, schedule::jitter());
         }
         self.hurries = self.hurries.saturating_add(1);
     }
@@ -359,7 +375,8 @@ impl Renewals {
         let mut entries = self.entries.borrow_mut();
         let entry = &mut entries[index];
         entry.failures = entry.failures.saturating_add(1);
-        let pause = schedule::pause(failure.kind, entry.failures, failure.asked, jitter());
+        let pause =
+            schedule::pause(failure.kind, entry.failures, failure.asked, schedule::jitter());
         entry.due = SystemTime::now() + pause;
         self.counters.failed.fetch_add(1, Ordering::Relaxed);
         let meanwhile = match &entry.certificate {
@@ -395,7 +412,7 @@ impl Renewals {
             Ok(Some((start, end, pause))) => {
                 // A window that has not changed keeps the time that was chosen in it.
                 if entry.due < start || entry.due > end {
-                    entry.due = schedule::suggested(start, end, validity, jitter());
+                    entry.due = schedule::suggested(start, end, validity, schedule::jitter());
                     let now = SystemTime::now();
                     let life = validity.to.duration_since(validity.from).unwrap_or_default();
                     match now < validity.from + life / 10 {
@@ -413,7 +430,7 @@ impl Renewals {
                 );
                 let event = Event::new(Level::Info, "renewal-suggestion-failed", message);
                 (self.report)(&event.with("name", name.as_str()));
-                SUGGESTION.mul_f64(1.0 + jitter() / 4.0)
+                SUGGESTION.mul_f64(1.0 + schedule::jitter() / 4.0)
             }
         };
         entry.question = SystemTime::now() + pause;

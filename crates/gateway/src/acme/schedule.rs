@@ -2,6 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
+use ring::rand::{SecureRandom, SystemRandom};
+
 use super::certificate::Validity;
 
 /// The largest pause between two attempts.
@@ -14,6 +16,14 @@ pub(super) enum FailureKind {
     Unreachable,
     /// The authority has refused, or has answered nonsense: it counts attempts.
     Refused,
+}
+
+/// Returns a random number that is at least 0 and less than 1.
+pub(super) fn jitter() -> f64 {
+    let mut bytes = [0; 4];
+    // Without random numbers there is no TLS either.
+    let _ = SystemRandom::new().fill(&mut bytes);
+    f64::from(u32::from_ne_bytes(bytes)) / (f64::from(u32::MAX) + 1.0)
 }
 
 /// Returns the time at which a certificate is renewed: after two thirds of its life, less up to a

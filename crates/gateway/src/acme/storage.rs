@@ -15,9 +15,13 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::process::geteuid;
+
+/// How often a lock is tried that another process has.
+pub(super) const LOCK_PAUSE: Duration = Duration::from_secs(1);
 
 /// The largest file that is read.
 const LARGEST: u64 = 1 << 20;

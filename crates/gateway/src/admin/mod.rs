@@ -26,6 +26,7 @@
 mod merge;
 mod operation;
 mod report;
+mod server_change;
 mod settings;
 
 use std::sync::Arc;
@@ -33,14 +34,12 @@ use std::sync::Arc;
 use crate::exchange::LocalFuture;
 
 pub(crate) use self::merge::merge;
-pub use self::operation::{
-    ChannelQuery, ClientFilter, ConnectionQuery, MOST_LISTED, Operation, ServerChange, WeightChange,
-};
+pub use self::operation::{ChannelQuery, ClientFilter, ConnectionQuery, MOST_LISTED, Operation};
 pub use self::report::{
     ChannelList, ChannelReport, ConnectionList, ConnectionReport, LogReport, Protocol, Refusal,
     RefusalReason, Report, ServerReport, UpstreamReport,
 };
-pub use self::settings::ServerState;
+pub use self::server_change::{ServerChange, ServerState, WeightChange};
 pub(crate) use self::settings::{ServerSetting, Settings, Upstreams};
 
 /// The outcome of an operation.

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::settings::ServerState;
+use super::server_change::ServerChange;
 use crate::log::Level;
 use crate::telemetry::socket::ServerCommand;
 
@@ -33,32 +33,6 @@ pub enum Operation {
     Log,
     /// Log events of this level and above only; `None`: as the configuration has it.
     SetLog(Option<Level>),
-}
-
-/// A change of the setting for a server of an upstream.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ServerChange {
-    /// The name of the upstream.
-    pub upstream: String,
-    /// The address of the server, as the configuration has it.
-    pub server: String,
-    /// The state from now on. `None`: it stays.
-    #[serde(default)]
-    pub state: Option<ServerState>,
-    /// The weight from now on. `None`: it stays.
-    #[serde(default)]
-    pub weight: Option<WeightChange>,
-}
-
-/// A change of the weight of a server.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum WeightChange {
-    /// The weight of the configuration again.
-    Configured,
-    /// This weight, from 1 on.
-    Number(u32),
 }
 
 /// Which connections are listed.

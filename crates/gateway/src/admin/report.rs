@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use serde::{Deserialize, Serialize};
 
-use super::settings::ServerState;
+use super::server_change::ServerState;
 use crate::log::Level;
 use crate::telemetry::socket::CommandAnswer;
 

@@ -5,35 +5,10 @@ use std::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
-use super::operation::{ServerChange, WeightChange};
 use super::report::Refusal;
+use super::server_change::{ServerChange, ServerState, WeightChange};
 use crate::config::Config;
 use crate::log::Level;
-
-/// The state of a server that an operator has set.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ServerState {
-    /// Nothing is set: the server gets requests if it is healthy.
-    #[default]
-    Up,
-    /// The server gets no new requests. Those that are under way on it end as usual.
-    Down,
-    /// The same, but clients that are bound to the server go on with it.
-    Drain,
-}
-
-impl ServerState {
-    /// Returns the name of the state in requests and answers.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            ServerState::Up => "up",
-            ServerState::Down => "down",
-            ServerState::Drain => "drain",
-        }
-    }
-}
 
 /// The setting of an operator for a server of an upstream.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]

@@ -5,11 +5,8 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use super::model::Host;
-use crate::address::Address;
-
 /// The directory of Let's Encrypt.
-const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
+pub(super) const LETS_ENCRYPT: &str = "https://acme-v02.api.letsencrypt.org/directory";
 
 /// The source of certificates that the server gets by itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -91,47 +88,6 @@ pub struct ExternalAccount {
 pub struct Internal {
     /// As [`Acme::storage`].
     pub storage: Option<PathBuf>,
-}
-
-impl Acme {
-    /// Returns the names that certificates are wanted for: those of the hosts on a listener. The
-    /// second list says of the other names why the authority cannot certify them.
-    ///
-    /// # Errors
-    ///
-    /// If no name is left.
-    pub(crate) fn names(
-        &self,
-        hosts: &[Host],
-        listener: &Address,
-    ) -> Result<(Vec<String>, Vec<String>), String> {
-        let (mut names, mut left_out) = (Vec::new(), Vec::new());
-        let is_here = |host: &&Host| host.listeners.is_empty() || host.listeners.contains(listener);
-        for name in hosts.iter().filter(is_here).flat_map(|host| &host.names) {
-            let reason = if name.starts_with('*') {
-                "the authority verifies wildcards in the DNS only"
-            } else if name.parse::<IpAddr>().is_ok() {
-                "it is an address"
-            } else if self.directory == LETS_ENCRYPT && is_local(name) {
-                "no public authority certifies names of one machine"
-            } else {
-                if !names.contains(name) {
-                    names.push(name.clone());
-                }
-                continue;
-            };
-            left_out.push(format!(
-                "{name:?} gets no certificate from the authority: {reason}, expected a listener \
-                 with certificate = FILE or tls = \"internal\" for it"
-            ));
-        }
-        if names.is_empty() {
-            let first = left_out.first().map_or(String::new(), |first| format!("{first}; "));
-            let expected = "acme needs names of hosts, expected names = [\"example.org\"]";
-            return Err(format!("{first}{expected}"));
-        }
-        Ok((names, left_out))
-    }
 }
 
 /// Whether a name is one of this machine, or has no other names below it that the DNS could have.

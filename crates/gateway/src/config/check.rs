@@ -3,9 +3,13 @@
 
 mod admin;
 mod automatic;
+mod broker;
 mod hosts;
+mod mercure;
+mod processes;
 mod redirects;
 mod relays;
+mod rights;
 mod rules;
 mod tls;
 mod upstreams;

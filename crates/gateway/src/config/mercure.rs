@@ -1,18 +1,15 @@
 //! A hub of Mercure, as the configuration has it.
 
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
 
 use super::channel::{Channel, HubOptions, Slow};
-use super::check::Check;
 use super::origins::Origins;
 use super::rate::{self, Rate};
 use super::rights::{self, AuthorizeRule, Right, TokenRule};
 use super::scalar;
-use crate::channel::mercure::PATH;
 
 /// The cookie that clients of Mercure have their token in.
 const COOKIE: &str = "mercureAuthorization";
@@ -45,9 +42,9 @@ pub(super) struct Mercure {
     #[serde(deserialize_with = "rights::shared")]
     authorize: Option<Arc<AuthorizeRule>>,
     /// Default: `false`.
-    broker: bool,
+    pub(super) broker: bool,
     /// Default: `false`.
-    subscriptions: bool,
+    pub(super) subscriptions: bool,
     /// Default: `true`.
     discovery: bool,
 }
@@ -117,21 +114,5 @@ impl From<Mercure> for Channel {
             origins: hub.origins,
             ..Channel::default()
         }
-    }
-}
-
-impl Check<'_> {
-    /// Checks the hub at a path.
-    pub(super) fn mercure(&mut self, place: &Range<usize>, path: &str, hub: Mercure) -> Channel {
-        if path != PATH {
-            let what = format!("a hub of Mercure at {path:?}");
-            self.wrong(place.clone(), format!("{what}, expected path = {PATH:?}"));
-        }
-        if hub.broker {
-            self.shared_channel(place, "subscriptions", hub.subscriptions);
-        }
-        let mut channel = Channel::from(hub);
-        self.rights(place, path, &mut channel);
-        channel
     }
 }

@@ -13,6 +13,7 @@
 mod acme;
 mod admin;
 mod broker;
+mod certified;
 mod channel;
 mod check;
 mod disk;

@@ -1,11 +1,8 @@
 //! Relays: listeners whose bytes are passed on unchanged, apart from encryption.
 
-use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
-use super::model::{Host, Listener};
-use super::rules::{Access, ErrorPages, HeaderChanges};
 use crate::address::Address;
 use crate::proxy_protocol::ProxyVersion;
 
@@ -62,27 +59,5 @@ impl fmt::Display for Relay {
             (Some(to), false) => write!(f, "{to} or by server name"),
             (None, _) => f.write_str("an end by server name"),
         }
-    }
-}
-
-impl Listener {
-    /// Returns the hosts whose names the certificates of the listener are for: those of the
-    /// configuration or, of a relay, one with the names of its clients' requests.
-    pub(crate) fn certified<'a>(&self, hosts: &'a [Host]) -> Cow<'a, [Host]> {
-        let Some(relay) = &self.relay else { return Cow::Borrowed(hosts) };
-        let routed = relay.routes.iter().flat_map(|route| &route.server_names);
-        Cow::Owned(vec![Host {
-            names: relay.names.iter().chain(routed).cloned().collect(),
-            default: false,
-            addresses: false,
-            listeners: Vec::new(),
-            https: None,
-            headers: HeaderChanges::default(),
-            errors: ErrorPages::default(),
-            access: Access::default(),
-            rate: None,
-            basic_auth: None,
-            routes: Vec::new(),
-        }])
     }
 }

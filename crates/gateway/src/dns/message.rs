@@ -7,8 +7,6 @@ use simple_dns::{
     CLASS, Name, OPCODE, Packet, PacketFlag, QCLASS, QTYPE, Question, RCODE, ResourceRecord, TYPE,
 };
 
-use super::Service;
-
 /// The largest answer by UDP that is asked for: it fits into one packet on common networks.
 pub(super) const UDP_SIZE: u16 = 1232;
 
@@ -40,6 +38,18 @@ impl Kind {
             Kind::Service => TYPE::SRV,
         })
     }
+}
+
+/// A server of a service.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Service {
+    /// Servers with the lowest number come first.
+    pub priority: u16,
+    /// The name of the server.
+    pub target: String,
+    pub port: u16,
+    /// The share among the servers of the same priority.
+    pub weight: u16,
 }
 
 /// A record that was asked for.

@@ -41,7 +41,7 @@ use std::time::Duration;
 
 use superpoll_rt::net::lookup_host;
 
-pub(crate) use self::message::is_host_name;
+pub(crate) use self::message::{Service, is_host_name};
 pub(crate) use self::system::PORT;
 
 use self::message::{Kind, Record, Reply};
@@ -62,18 +62,6 @@ const ABSENT: Duration = Duration::from_secs(10);
 pub(crate) struct Found<T> {
     pub records: T,
     pub ttl: Duration,
-}
-
-/// A server of a service.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Service {
-    /// Servers with the lowest number come first.
-    pub priority: u16,
-    /// The name of the server.
-    pub target: String,
-    pub port: u16,
-    /// The share among the servers of the same priority.
-    pub weight: u16,
 }
 
 /// The reason for which there are no records.

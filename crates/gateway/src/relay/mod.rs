@@ -64,7 +64,6 @@ use superpoll_rt::{Handle, Runtime, spawn, time};
 use crate::address::Address;
 use crate::connection_limits::ConnectionLimits;
 use crate::listen::{Bound, Inherited, Listener};
-use crate::telemetry::socket::Subject;
 use crate::transport::Plain;
 use crate::upstream::{self, Group};
 use calls::{Call, count};
@@ -303,15 +302,6 @@ impl Relay {
     /// Returns the counters of the relay for those who read them later.
     pub(crate) fn totals(&self) -> RelayTotals {
         RelayTotals(self.shared.clone())
-    }
-
-    /// Returns the subject for a statistics socket: the relay, and the runtime that it was started
-    /// on.
-    #[must_use]
-    pub fn subject(&self, runtime: &Runtime) -> Subject {
-        let shared = self.shared.clone();
-        let connections = move || shared.totals.active.load(Ordering::Relaxed);
-        Subject::new("proxy", runtime.backend(), runtime.handle(), Vec::new(), connections)
     }
 
     /// Stops listening; pairs go on.

@@ -2,6 +2,7 @@
 
 mod blueprint;
 mod handler;
+mod route_reply;
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -15,6 +16,7 @@ use hyper::body::Incoming;
 
 pub(super) use self::blueprint::{Blueprint, open};
 use self::handler::{Handler, Target};
+pub(super) use self::route_reply::Reply;
 use super::admin::AdminService;
 use super::https::{self, HttpsRule};
 use super::route_table::RouteTable;
@@ -26,7 +28,7 @@ use crate::body::Body;
 use crate::channel::mercure::answer::DISCOVERY;
 use crate::channel::{LocalRoute, LocalSubscribers, LocatedChannel};
 use crate::config;
-use crate::exchange::{Exchange, LocalFuture};
+use crate::exchange::Exchange;
 use crate::files::{Embedded, Representation};
 use crate::peer::Peer;
 use crate::reply;
@@ -111,44 +113,6 @@ pub(super) struct LaneWay {
     pub(super) durations: Arc<RequestDurations>,
     /// The rules by which it is counted.
     pub(super) counting: Option<Arc<RouteRules>>,
-}
-
-/// A response, or a future of one. Most are of the first kind, and cost no future.
-pub(super) enum Reply {
-    Now(Response<Body>),
-    Later(LocalFuture<Response<Body>>),
-}
-
-impl Reply {
-    /// Changes the response.
-    fn map(self, change: impl FnOnce(Response<Body>) -> Response<Body> + 'static) -> Reply {
-        match self {
-            Reply::Now(response) => Reply::Now(change(response)),
-            Reply::Later(response) => Reply::Later(Box::pin(async { change(response.await) })),
-        }
-    }
-
-    /// Adds fields to the response, or puts a page in its place.
-    fn with(self, additions: Additions) -> Reply {
-        match additions.are_none() {
-            true => self,
-            false => self.map(|response| additions.to(response)),
-        }
-    }
-
-    /// Waits for the response.
-    async fn into_response(self) -> Response<Body> {
-        match self {
-            Reply::Now(response) => response,
-            Reply::Later(response) => response.await,
-        }
-    }
-}
-
-impl From<StatusCode> for Reply {
-    fn from(status: StatusCode) -> Reply {
-        Reply::Now(reply::status(status))
-    }
 }
 
 impl Router {

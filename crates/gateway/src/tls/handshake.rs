@@ -16,7 +16,7 @@ use super::records::{HEADER, LONGEST, Records};
 use super::sealer::Sealer;
 use super::stream::TlsStream;
 use super::traffic_keys::{SecretLog, TrafficKeys};
-use crate::transport::Plain;
+use crate::plain_stream::Plain;
 
 /// The protocol name of HTTP/2 in ALPN (RFC 9113, section 3.2).
 const H2: &[u8] = b"h2";

@@ -10,7 +10,7 @@ use super::records::{Alert, Counts, MOST_TEXT, Records};
 use super::sealer::Sealer;
 use super::stream::TlsStream;
 use super::suite::{LONGEST_SECRET, Suite};
-use crate::transport::Plain;
+use crate::plain_stream::Plain;
 
 /// The records that a parked connection leaves to the stream that goes on with it, which may have to
 /// change the key.

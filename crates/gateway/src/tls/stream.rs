@@ -17,7 +17,7 @@ use futures_io::{AsyncRead, AsyncWrite};
 use super::parked::ParkedKeys;
 use super::pool::PooledKeys;
 use super::records::{self, Alert, LONGEST, Record, Records, Violation};
-use crate::transport::{Plain, Socket};
+use crate::plain_stream::{Plain, Socket};
 
 /// The bytes that are read at once: two records, so that a transfer needs a call for two.
 const BUFFER: usize = 2 * LONGEST;

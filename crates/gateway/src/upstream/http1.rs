@@ -400,7 +400,7 @@ mod tests {
     use superpoll_rt::Runtime;
 
     use super::*;
-    use crate::transport::narrow;
+    use crate::plain_stream::narrow;
 
     /// The response to a request that was sent in part is there at once, and the rest of the request is
     /// sent before another one.

@@ -12,9 +12,9 @@
 //! | `strict`, `fields` | requests that are refused, and changes of heads on their way |
 //! | `group`, `server`, `outcomes` | the servers, their states, and the events that change those |
 //! | `balance`, `health` | the choice among servers that are up, and their checks |
-//! | `operator` | servers that operators have taken out, and their weights |
-//! | `names` | servers that are found by names |
-//! | `ejection` | servers that answer with errors are left out |
+//! | `operator`, `operator_setting` | servers that operators have taken out, and their weights |
+//! | `names`, `named_servers` | servers that are found by names |
+//! | `ejection`, `error_record` | servers that answer with errors are left out |
 //! | `sticky` | cookies by which clients come back to their servers |
 //! | `fault`, `failed_attempt` | reasons for which a request has failed |
 //! | `pool`, `dial`, `client_tls` | connections: kept, new, and encrypted |
@@ -27,6 +27,7 @@ mod balance;
 mod client_tls;
 mod dial;
 mod ejection;
+mod error_record;
 mod failed_attempt;
 mod fault;
 mod fields;
@@ -37,8 +38,10 @@ mod http1;
 mod http2;
 mod incoming;
 pub(crate) mod lane;
+mod named_servers;
 mod names;
 mod operator;
+mod operator_setting;
 mod outcomes;
 mod outgoing;
 mod pool;

@@ -28,9 +28,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use std::time::{Duration, Instant};
 
 use super::balance;
-use super::ejection::ErrorRecord;
+use super::error_record::ErrorRecord;
 use super::fault::KINDS;
-use super::operator::OperatorSetting;
+use super::operator_setting::OperatorSetting;
 use super::sticky::Sticky;
 use crate::address::Address;
 use crate::log::RateLimited;

@@ -4,10 +4,11 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_lite::AsyncWriteExt;
+use serde::Serialize;
 use superpoll_rt::net::unix::UnixStream;
 use superpoll_rt::time;
 
-use super::client::write;
 use super::collector::Collector;
 use super::command::{
     COMMAND_PROTOCOL, CommandAnswer, CommandReply, CommandRequest, DrainProgress, EngineStatus,
@@ -16,11 +17,21 @@ use super::command::{
 use super::snapshot::{Engine, SCHEMA, Snapshot};
 use super::subject::{Engines, Subject};
 
+/// How long a client may take to read a snapshot.
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+
 /// The time between two reports of how far a drain is.
 const REPORT: Duration = Duration::from_millis(200);
 
 /// The same for several processes, which have to be asked.
 const REPORT_OF_WORKERS: Duration = Duration::from_millis(500);
+
+/// Sends a line of JSON.
+pub(super) async fn write(mut stream: &UnixStream, what: &impl Serialize) -> io::Result<()> {
+    let mut line = serde_json::to_vec(what)?;
+    line.push(b'\n');
+    time::timeout(PATIENCE, stream.write_all(&line)).await?
+}
 
 fn reply(subject: &Subject, answer: CommandAnswer) -> CommandReply {
     CommandReply {

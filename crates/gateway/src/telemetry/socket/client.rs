@@ -18,17 +18,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_lite::AsyncReadExt;
 use futures_lite::future::or;
-use futures_lite::{AsyncReadExt, AsyncWriteExt};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::geteuid;
+use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde::{Deserialize, Serialize};
 use socket2::SockRef;
 use superpoll_rt::net::unix::UnixStream;
 use superpoll_rt::time;
 
-use super::answer;
+use super::answer::{self, PATIENCE, write};
 use super::collector::Collector;
 use super::command::{COMMAND_PROTOCOL, CommandRequest};
 use super::snapshot::{Failure, INTERVALS, Request, SCHEMA};
@@ -46,9 +46,6 @@ const COMMAND_WAIT: Duration = Duration::from_secs(1);
 
 /// The time from one snapshot to the next, unless the client asks for another, in milliseconds.
 const INTERVAL: u64 = 1000;
-
-/// How long a client may take to read a snapshot.
-const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The time between two looks whether a client that has ended its own direction has gone.
 const HANG_UP: Duration = Duration::from_millis(250);
@@ -166,12 +163,6 @@ async fn drain(stream: &UnixStream) {
 fn is_own(stream: &UnixStream) -> bool {
     let user = geteuid().as_raw();
     stream.peer_credentials().is_ok_and(|peer| peer.uid == user || peer.uid == 0)
-}
-
-pub(super) async fn write(mut stream: &UnixStream, what: &impl Serialize) -> io::Result<()> {
-    let mut line = serde_json::to_vec(what)?;
-    line.push(b'\n');
-    time::timeout(PATIENCE, stream.write_all(&line)).await?
 }
 
 /// Sends snapshots until there is a command or a mistake.

@@ -35,6 +35,7 @@ mod collector;
 mod command;
 mod path;
 mod queue;
+mod relay;
 mod snapshot;
 mod subject;
 

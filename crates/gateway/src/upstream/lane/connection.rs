@@ -10,7 +10,6 @@ use superpoll_rt::pipe::PipeWriter;
 use superpoll_rt::transfer::poll_splice;
 
 use super::buffer::ReadBuffer;
-use super::splice::{self, Client};
 use crate::transport::{Plain, Upstream, poll_write_all};
 
 /// A connection to a server.
@@ -60,12 +59,9 @@ impl RawConnection {
         self.read.poll_read(cx, &mut self.stream)
     }
 
-    /// Whether it is worth while to splice so many bytes to a client, and possible.
-    pub(super) fn can_splice_to(&self, client: &impl Client, length: u64) -> bool {
-        length >= splice::LEAST
-            && self.unsent.is_none()
-            && matches!(self.stream, Upstream::Plain(_))
-            && client.can_splice()
+    /// Whether bytes can be spliced from it, past those that were read.
+    pub(super) fn can_splice(&self) -> bool {
+        self.unsent.is_none() && matches!(self.stream, Upstream::Plain(_))
     }
 
     /// Moves bytes into a pipe that is empty, up to `length`, past those that were read.
@@ -103,7 +99,7 @@ mod tests {
     use superpoll_rt::Runtime;
 
     use super::*;
-    use crate::transport::narrow;
+    use crate::plain_stream::narrow;
 
     /// A server may answer a request before it has read all of it: the rest is sent while the response
     /// is read, and no other request is sent before that.

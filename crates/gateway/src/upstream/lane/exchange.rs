@@ -402,7 +402,7 @@ impl Forwarder {
                     let limit = (self.body, &mut *timer);
                     let passed = match &mut rest {
                         Rest::Known(left)
-                            if may_splice && connection.can_splice_to(client, *left) =>
+                            if may_splice && splice::is_for(connection, client, *left) =>
                         {
                             let before = *left;
                             let passed =

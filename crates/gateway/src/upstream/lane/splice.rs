@@ -18,7 +18,7 @@ use super::connection::RawConnection;
 use super::exchange::{LimitTimer, Lost};
 
 /// Bodies with fewer bytes to come are copied.
-pub(super) const LEAST: u64 = 64 << 10;
+const LEAST: u64 = 64 << 10;
 
 /// The capacity of a pipe, so that a body takes few calls, and no more of it is held than of a body
 /// through hyper.
@@ -93,6 +93,11 @@ pub(crate) trait Client: Write + Unpin {
         bytes: &[u8],
         at: &mut usize,
     ) -> Poll<io::Result<()>>;
+}
+
+/// Whether it is worth while to splice so many bytes to a client, and possible.
+pub(super) fn is_for(connection: &RawConnection, client: &impl Client, length: u64) -> bool {
+    length >= LEAST && connection.can_splice() && client.can_splice()
 }
 
 /// Passes the rest of a body on, of which `left` bytes have not come. They are all copied instead if
