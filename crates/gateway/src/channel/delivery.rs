@@ -15,38 +15,16 @@ use superpoll::Key;
 
 use super::broadcast::Broadcast;
 use super::counters;
+use super::engine::Ring;
 use super::form::Form;
 use super::local_subscribers::{Delivery, LocalSubscribers};
 use super::mailbox::{EndReason, Mailbox};
 use super::parked::Backlog;
 use crate::parked_stream::ParkedStream;
-use crate::sys::send_ring::{MOST, SendRing};
+use crate::sys::send_ring::MOST;
 
 /// From this many sends on a ring is worth its while.
 const ENOUGH: usize = 8;
-
-/// The ring of an engine.
-#[derive(Default)]
-pub(super) enum Ring {
-    /// No turn has had enough subscribers yet.
-    #[default]
-    Untried,
-    Ready(Box<SendRing>),
-    /// The kernel has none, or it has failed.
-    None,
-}
-
-impl Ring {
-    fn ready(&mut self) -> Option<&mut SendRing> {
-        if let Ring::Untried = self {
-            *self = SendRing::new().map_or(Ring::None, |ring| Ring::Ready(Box::new(ring)));
-        }
-        match self {
-            Ring::Ready(ring) => Some(ring),
-            Ring::Untried | Ring::None => None,
-        }
-    }
-}
 
 /// Messages for a parked subscriber.
 struct Sending {

@@ -16,17 +16,41 @@ use std::sync::Arc;
 use superpoll_rt::{spawn, yield_now};
 
 use super::broadcast::Broadcast;
-use super::delivery::Ring;
 use super::inbox::Inbox;
 use super::local_subscribers::LocalSubscribers;
 use super::message::Message;
 use crate::parking_lot::ParkingLot;
+use crate::sys::send_ring::SendRing;
 
 /// How many subscribers are served before other tasks have their turn.
 const SUBSCRIBERS_PER_TURN: usize = 256;
 
 /// The room that sockets are read into, one at a time.
 const READ_BUFFER: usize = 16 << 10;
+
+/// The ring by which an engine sends to many sockets with one system call.
+#[derive(Default)]
+pub(super) enum Ring {
+    /// No turn has had enough subscribers yet.
+    #[default]
+    Untried,
+    Ready(Box<SendRing>),
+    /// The kernel has none, or it has failed.
+    None,
+}
+
+impl Ring {
+    /// Returns the ring, made with the first call, if there is one.
+    pub(super) fn ready(&mut self) -> Option<&mut SendRing> {
+        if let Ring::Untried = self {
+            *self = SendRing::new().map_or(Ring::None, |ring| Ring::Ready(Box::new(ring)));
+        }
+        match self {
+            Ring::Ready(ring) => Some(ring),
+            Ring::Untried | Ring::None => None,
+        }
+    }
+}
 
 /// One engine's part of all channels.
 pub(crate) struct ChannelEngine {

@@ -11,7 +11,7 @@ use http::HeaderMap;
 use super::engine::ChannelEngine;
 use super::hub::Hub;
 use super::local_subscribers::LocalSubscribers;
-use super::publish_limits::PublisherLimit;
+use super::publisher::PublisherLimit;
 use super::rights::Rights;
 use super::route::Channels;
 use crate::answers::AnswerRules;

@@ -21,8 +21,8 @@ use super::mercure::reader::{Reader, ReaderRecord, Readers};
 use super::mercure::subscriptions;
 use super::message::Message;
 use super::presence::{LocalPresence, Present};
-use super::publish_limits::PublisherLimit;
-use super::request;
+use super::publisher::PublisherLimit;
+use super::response;
 use super::rights::Grant;
 use super::send_queue::SendQueue;
 use crate::admin::Protocol;
@@ -128,7 +128,7 @@ impl LocalSubscribers {
 
     /// Returns a response without a body that names its reader's place.
     pub(super) fn empty_response(&self, status: StatusCode, last: u64) -> Response<Body> {
-        request::empty_response(&self.hub, status, last)
+        response::empty_response(&self.hub, status, last)
     }
 
     /// Answers a request that has left the router behind, with the fields that its route adds.

@@ -6,9 +6,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE};
+use http::header::{CACHE_CONTROL, CONNECTION};
 use http::{HeaderValue, Response, StatusCode};
-use http_body::Body as _;
 use superpoll_rt::time::timeout;
 
 use super::cursor::SubscribeRequest;
@@ -18,26 +17,13 @@ use super::mailbox::Mailbox;
 use super::message::Message;
 use super::publish;
 use super::replay::{self, Replay};
+use super::response::json_response;
 use super::rights::Grant;
 use super::unread::Unread;
 use crate::body::Body;
 use crate::exchange::{Exchange, Waited};
 use crate::parking_lot::{ParkedConnection, ResumeReason, WaitingRequest, WakeOn};
 use crate::succession::state::Activity;
-
-/// Returns a response of JSON.
-pub(super) fn json_response(json: impl Into<Body>) -> Response<Body> {
-    let body = json.into();
-    let length = body.size_hint().exact();
-    let mut response = Response::new(body);
-    let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    if let Some(length) = length {
-        headers.insert(CONTENT_LENGTH, length.into());
-    }
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    response
-}
 
 impl LocalSubscribers {
     /// Answers with the messages that are there, or waits for one.

@@ -17,25 +17,17 @@ use super::hub::{Hub, NotPublished, Published};
 use super::message::Draft;
 use super::presence::RESERVED;
 use super::publication::{self, Wanted};
-use super::publish_limits::{self, PublisherLimit};
+use super::publish_limits;
+use super::publisher::PublisherLimit;
 use super::publisher_queue::PublishTurn;
-use super::request::empty_response_at;
+use super::response::{empty_response_at, unavailable, unshared};
 use crate::body::Body;
-use crate::broker::Unpublished;
 use crate::rate_table::TooFast;
 use crate::reply;
 use crate::upload::{Upload, UploadError};
 
 /// How long a publisher waits until messages before its own are delivered.
 const WAIT: Duration = Duration::from_secs(5);
-
-/// Returns the answer to a publisher whose message was not published, and that may try again after
-/// some seconds.
-fn unavailable(text: &'static str, seconds: &'static str) -> Response<Body> {
-    let mut response = reply::text(StatusCode::SERVICE_UNAVAILABLE, text);
-    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static(seconds));
-    response
-}
 
 fn busy() -> Response<Body> {
     let text = "messages come faster than they can be delivered; this one was not published\n";
@@ -75,32 +67,6 @@ fn handed_over() -> Response<Body> {
     let mut response = unavailable(text, "0");
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     response
-}
-
-/// Returns the answer to a request whose channel has a log that could not be used.
-pub(super) fn unshared(why: &Unpublished) -> Response<Body> {
-    let text = match why {
-        Unpublished::Away => "the message log of this channel is away; nothing was published\n",
-        Unpublished::Unknown => {
-            "the message log of this channel did not answer in time; this message may be published \
-             or not: with an Idempotency-Key it can be sent again safely\n"
-        }
-        Unpublished::Busy => {
-            "messages come faster than the message log takes them; this one was not published\n"
-        }
-        Unpublished::Full => {
-            "the message log of this channel has no memory left; this message was not published\n"
-        }
-        Unpublished::NotReplicated => {
-            "too few copies of the message log have this message; it may be lost: with an \
-             Idempotency-Key it can be sent again safely\n"
-        }
-        Unpublished::Refused(_) => {
-            "the message log of this channel refuses the message; this message was not published\n"
-        }
-    };
-    let seconds = if *why == Unpublished::Full { "10" } else { "1" };
-    unavailable(text, seconds)
 }
 
 pub(super) fn too_large(limit: u64) -> Response<Body> {

@@ -4,13 +4,8 @@
 //! one. The bounds are those of the table ([`RateTable`]).
 
 use std::net::IpAddr;
-use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::counters;
-use super::hub::Hub;
-use super::rights::Rights;
 use crate::config::Rate;
 use crate::connection_limits;
 use crate::rate_table::{RateTable, TooFast};
@@ -43,8 +38,13 @@ impl PublishLimits {
     /// # Errors
     ///
     /// It may not; the time after which it may.
-    fn admit(&self, client: Option<IpAddr>) -> Result<(), TooFast> {
+    pub(super) fn admit(&self, client: Option<IpAddr>) -> Result<(), TooFast> {
         self.table.admit(client.map(connection_limits::client))
+    }
+
+    /// Counts a message that was refused.
+    pub(super) fn count_refused(&self) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -56,36 +56,6 @@ pub(super) fn reason(too_fast: TooFast) -> String {
     format!(
         "a client may publish {rate} here; this message was not published, try again in {after}"
     )
-}
-
-/// One client, as a publisher to the channels of a route.
-pub(super) struct PublisherLimit {
-    pub limits: Arc<PublishLimits>,
-    pub rights: Rc<Rights>,
-    pub client: Option<IpAddr>,
-}
-
-impl PublisherLimit {
-    /// Counts a message in, if the client may publish one now.
-    ///
-    /// # Errors
-    ///
-    /// It may not, which was reported.
-    pub(super) fn admit(&self, name: &str) -> Result<(), TooFast> {
-        let admitted = self.limits.admit(self.client);
-        if let Err(TooFast { rate, .. }) = admitted {
-            self.rights.report_too_fast(name, self.client, rate);
-        }
-        admitted
-    }
-
-    /// Counts a message that was refused. Its channel may not exist.
-    pub(super) fn count_refused(&self, hub: Option<&Hub>) {
-        self.limits.refused.fetch_add(1, Ordering::Relaxed);
-        if let Some(hub) = hub {
-            counters::count(&hub.counters().refused, 1);
-        }
-    }
 }
 
 #[cfg(test)]

@@ -2,51 +2,28 @@
 
 use std::rc::Rc;
 
-use http::header::{
-    ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
-    ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ALLOW,
-    CACHE_CONTROL, RETRY_AFTER, VARY,
-};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use http::header::CACHE_CONTROL;
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 
 use super::cursor::SubscribeRequest;
 use super::events::StreamRequest;
+use super::foreign_page::{ForeignPage, METHODS, preflight};
 use super::hub::Hub;
 use super::local_route::LocalRoute;
 use super::pattern::NameError;
+use super::response::{add_position, json_response, no_channel};
 use super::rights::Use;
-use super::route::{NoChannel, TooMany};
 use super::several::Also;
 use super::unread::Unread;
-use super::{events, poll, publish, socket};
+use super::{events, publish, socket};
 use crate::body::Body;
 use crate::cors;
 use crate::exchange::Exchange;
 use crate::reply;
 use crate::upload::Upload;
 
-/// The last message that its reader has.
-const NEXT: HeaderName = HeaderName::from_static("channel-next");
-
-/// The epoch of that message.
-const EPOCH: HeaderName = HeaderName::from_static("channel-epoch");
-
 /// How many subscribers a channel has.
 const SUBSCRIBERS: HeaderName = HeaderName::from_static("channel-subscribers");
-
-/// The methods of a channel.
-const METHODS: &str = "GET, HEAD, OPTIONS, POST";
-
-/// The fields of responses that a page of another site may read.
-const EXPOSED: &str =
-    "channel-next, channel-epoch, channel-subscribers, last-event-id, link, www-authenticate";
-
-/// The fields of requests that a page of another site may send.
-const SENT: &str = "authorization, cache-control, channel-event, channel-ttl, content-type, \
-                    idempotency-key, last-event-id";
-
-/// The seconds for which a browser may keep the answer to a preflight.
-const PREFLIGHT: &str = "600";
 
 impl LocalRoute {
     /// Answers a request for a channel, if its client has the right.
@@ -173,81 +150,9 @@ fn info(hub: &Hub, is_head: bool) -> Response<Body> {
     let (last, subscribers) = (hub.last(), hub.subscribers());
     let mut response = match is_head {
         true => Response::new(Body::empty()),
-        false => poll::json_response(format!("{}\n", hub.info(last, subscribers))),
+        false => json_response(format!("{}\n", hub.info(last, subscribers))),
     };
     add_position(response.headers_mut(), last, hub.epoch());
     response.headers_mut().insert(SUBSCRIBERS, subscribers.into());
-    response
-}
-
-/// Returns a response without a body that names its reader's place in a channel.
-pub(super) fn empty_response(hub: &Hub, status: StatusCode, last: u64) -> Response<Body> {
-    empty_response_at(status, last, hub.epoch())
-}
-
-/// The same, for a place in an epoch.
-pub(super) fn empty_response_at(status: StatusCode, last: u64, epoch: u64) -> Response<Body> {
-    let mut response = Response::new(Body::empty());
-    *response.status_mut() = status;
-    add_position(response.headers_mut(), last, epoch);
-    response
-}
-
-/// Adds the fields that name a reader's place in a channel.
-fn add_position(headers: &mut HeaderMap, last: u64, epoch: u64) {
-    headers.insert(NEXT, last.into());
-    if let Ok(epoch) = HeaderValue::from_str(&format!("{epoch:x}")) {
-        headers.insert(EPOCH, epoch);
-    }
-}
-
-/// The page of another site that may use a channel.
-#[derive(Clone)]
-pub(super) struct ForeignPage {
-    pub origin: HeaderValue,
-    /// Whether it may do so with the cookies of its visitor.
-    has_cookies: bool,
-}
-
-impl ForeignPage {
-    /// Lets the page read a response.
-    pub(super) fn allow(self, headers: &mut HeaderMap) {
-        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, self.origin);
-        headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static(EXPOSED));
-        headers.insert(VARY, HeaderValue::from_static("origin"));
-        if self.has_cookies {
-            let allowed = HeaderValue::from_static("true");
-            headers.insert(ACCESS_CONTROL_ALLOW_CREDENTIALS, allowed);
-        }
-    }
-}
-
-/// Names the permitted requests, which browsers ask for before they send more than a form could.
-pub(super) fn preflight() -> Response<Body> {
-    let mut response = Response::new(Body::empty());
-    *response.status_mut() = StatusCode::NO_CONTENT;
-    let headers = response.headers_mut();
-    headers.insert(ALLOW, HeaderValue::from_static(METHODS));
-    headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static(METHODS));
-    headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, HeaderValue::from_static(SENT));
-    headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static(PREFLIGHT));
-    response
-}
-
-/// Returns the answer for a channel that there is not.
-pub(super) fn no_channel(error: NoChannel) -> Response<Body> {
-    match error {
-        NoChannel::TooMany(most) => too_many(most),
-        NoChannel::Unshared(why) => publish::unshared(&why),
-    }
-}
-
-/// Returns the answer for a new channel that there is no room for.
-fn too_many(TooMany(most): TooMany) -> Response<Body> {
-    let text = format!(
-        "there are {most} channels here, and no more may be; try again when some have been idle\n"
-    );
-    let mut response = reply::text(StatusCode::SERVICE_UNAVAILABLE, text);
-    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("10"));
     response
 }

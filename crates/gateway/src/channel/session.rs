@@ -26,7 +26,8 @@ use super::json_frame::{self, Source};
 use super::message::{self, Draft};
 use super::presence::RESERVED;
 use super::publication;
-use super::publish_limits::{self, PublisherLimit};
+use super::publish_limits;
+use super::publisher::PublisherLimit;
 use super::shared::Publishing;
 use memory::Memory;
 

@@ -15,7 +15,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode};
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use superpoll_rt::time::timeout;
 
-use super::Use;
+use super::grant::Use;
 use super::refusal::Refusal;
 use crate::config::{AuthorizeRule, HeaderChanges, Proxy, Timeouts};
 use crate::exchange::Exchange;

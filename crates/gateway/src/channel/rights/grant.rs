@@ -1,10 +1,35 @@
-//! The rights of a subscriber, and their end.
+//! The uses that a client makes of a channel; the rights of a subscriber, and their end.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::token;
+
+/// The use that a client makes of a channel.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Use {
+    Publish,
+    Subscribe,
+}
+
+impl Use {
+    /// Returns the name in claims, and for the servers of the application.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Use::Publish => "publish",
+            Use::Subscribe => "subscribe",
+        }
+    }
+
+    /// Returns the word for a reason.
+    pub(super) fn doing(self) -> &'static str {
+        match self {
+            Use::Publish => "publishing",
+            Use::Subscribe => "subscribing",
+        }
+    }
+}
 
 /// A number of 24 bits that differs where the rights of routes differ, as a rule.
 pub(crate) type RightsMark = [u8; 3];

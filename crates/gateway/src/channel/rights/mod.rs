@@ -42,7 +42,7 @@ use http::{Request, Response};
 use ring::digest::{SHA256, digest};
 
 use self::authorizer::Authorizer;
-pub(crate) use self::grant::{Grant, RightsMark};
+pub(crate) use self::grant::{Grant, RightsMark, Use};
 use self::refusal::Refusal;
 use self::source::Found;
 use super::presence::LONGEST_SUBJECT;
@@ -57,31 +57,6 @@ use crate::upstream::Group;
 
 /// The time between two reports of refused requests, or of clients that publish too fast.
 const REFUSALS: Duration = Duration::from_secs(10);
-
-/// The use that a client makes of a channel.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Use {
-    Publish,
-    Subscribe,
-}
-
-impl Use {
-    /// Returns the name in claims, and for the servers of the application.
-    fn name(self) -> &'static str {
-        match self {
-            Use::Publish => "publish",
-            Use::Subscribe => "subscribe",
-        }
-    }
-
-    /// Returns the word for a reason.
-    fn doing(self) -> &'static str {
-        match self {
-            Use::Publish => "publishing",
-            Use::Subscribe => "subscribing",
-        }
-    }
-}
 
 /// The tokens of a channel.
 struct Tokens {

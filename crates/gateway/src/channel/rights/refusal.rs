@@ -3,9 +3,9 @@
 use http::header::{CACHE_CONTROL, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
 
-use super::Use;
+use super::grant::Use;
 use crate::body::Body;
-use crate::channel::poll::json_response;
+use crate::channel::response::json_response;
 use crate::token::TokenError;
 
 /// The reason for which a client is refused.

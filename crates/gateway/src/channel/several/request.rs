@@ -7,9 +7,10 @@ use http::{Method, Request, Response, StatusCode, Uri};
 use percent_encoding::percent_decode_str;
 
 use super::super::events;
+use super::super::foreign_page::ForeignPage;
 use super::super::local_route::LocalRoute;
 use super::super::pattern::NameError;
-use super::super::request::{ForeignPage, no_channel};
+use super::super::response::no_channel;
 use super::super::rights::Use;
 use super::super::socket;
 use super::super::unread::Unread;
