@@ -1,13 +1,14 @@
 //! The channel itself, which all engines share.
 
 mod log;
+mod presence;
 mod records;
+mod turn;
 
 use std::fmt;
-use std::future::poll_fn;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::Waker;
 use std::time::{Duration, Instant, SystemTime};
 
 use bytes::Bytes;
@@ -21,11 +22,13 @@ use super::inbox::Inbox;
 use super::json_frame::Source;
 use super::mercure::{EARLIEST, update};
 use super::message::{Draft, Message, NameKind, cost};
-use super::presence::{self, Presence};
-use super::publisher_queue::{PublishTurn, PublisherQueue, QUEUE_FACTOR, QueueFull};
+use super::presence::{Presence, is_reserved};
+use super::publisher_queue::PublisherQueue;
 use super::shared::SharedChannel;
 use crate::broker::Unpublished;
 use crate::config::{Channel, Slow};
+
+pub(super) use turn::PublishTurn;
 
 /// The least time between two signs of life, whatever the configuration says.
 const SHORTEST: Duration = Duration::from_millis(10);
@@ -62,7 +65,7 @@ pub(super) struct Published {
 }
 
 /// The messages on their way to one engine's subscribers.
-pub(super) struct EngineQueue {
+struct EngineQueue {
     /// A number that no other queue of this process has: an engine whose queue was closed takes no
     /// messages from another queue.
     id: u64,
@@ -71,7 +74,7 @@ pub(super) struct EngineQueue {
     is_listed: bool,
     subscribers: usize,
     /// Those of them that other subscribers are told of.
-    pub present: usize,
+    present: usize,
     /// The messages that the engine has not taken yet; empty if there are no subscribers.
     messages: Vec<Message>,
     /// The cost of the messages in the queue, and of those that the engine has taken and not
@@ -87,18 +90,18 @@ pub(super) struct Kept {
     pub slow: Slow,
 }
 
-pub(super) struct State {
-    pub options: Arc<Channel>,
-    pub history: History,
-    pub queues: Vec<EngineQueue>,
+struct State {
+    options: Arc<Channel>,
+    history: History,
+    queues: Vec<EngineQueue>,
     /// Publishers that wait.
     publisher_queue: PublisherQueue,
     /// Whether another server goes on with the channel.
-    pub is_closed: bool,
+    is_closed: bool,
     /// Whether another channel is in its place, as the log of the messages is another one.
     is_replaced: bool,
     /// The subscribers that were told of, if there were any.
-    pub presence: Option<Box<Presence>>,
+    presence: Option<Box<Presence>>,
 }
 
 /// A channel: its last messages, and the subscribers of the next.
@@ -210,7 +213,7 @@ impl Hub {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, State> {
         // No code that can panic runs under the lock.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -313,7 +316,7 @@ impl Hub {
         if state_now.is_closed {
             return Err(NotPublished::HandedOver);
         }
-        if state_now.options.presence && presence::is_reserved(&draft) {
+        if state_now.options.presence && is_reserved(&draft) {
             return Err(NotPublished::Reserved);
         }
         if let Some(key) = draft.meta.as_ref().and_then(|meta| meta.key.as_deref())
@@ -333,59 +336,6 @@ impl Hub {
         wakers.into_iter().for_each(Waker::wake);
         counters::count(&self.counters.published, 1);
         Ok(Published { id, epoch: self.epoch, is_repeated: false })
-    }
-
-    /// Waits until the messages on their way to each engine are less than `queue_bytes`.
-    ///
-    /// Cancel safe: nothing is published, and publishers that wait behind this one move up.
-    pub async fn room(self: &Arc<Hub>) {
-        let mut turn = PublishTurn::new(self);
-        // The memory that a program holds meanwhile is its own.
-        let _ = poll_fn(|cx| turn.poll(0, cx)).await;
-    }
-
-    /// Whether a message may be published at once.
-    pub(super) fn has_room(&self) -> bool {
-        let state = self.state();
-        state.publisher_queue.is_empty() && state.has_room()
-    }
-
-    /// Ready when a publisher, the holder of that place in the line, may publish a message.
-    pub(super) fn poll_turn(
-        &self,
-        ticket: &mut Option<u64>,
-        bytes: u64,
-        cx: &Context<'_>,
-    ) -> Poll<Result<(), QueueFull>> {
-        let mut state = self.state();
-        if state.is_closed || (state.publisher_queue.is_first(*ticket) && state.has_room()) {
-            let next = ticket.take().and_then(|ticket| {
-                state.publisher_queue.leave(ticket);
-                state.publisher_queue.first()
-            });
-            drop(state);
-            next.into_iter().for_each(Waker::wake);
-            return Poll::Ready(Ok(()));
-        }
-        match *ticket {
-            Some(ticket) => state.publisher_queue.remember(ticket, cx),
-            None if state.publisher_queue.bytes() + bytes
-                > state.options.queue_bytes.saturating_mul(QUEUE_FACTOR) =>
-            {
-                return Poll::Ready(Err(QueueFull));
-            }
-            None => *ticket = Some(state.publisher_queue.enter(bytes, cx)),
-        }
-        Poll::Pending
-    }
-
-    /// Gives up a place in the line.
-    pub(super) fn leave_queue(&self, ticket: u64) {
-        let mut state = self.state();
-        state.publisher_queue.leave(ticket);
-        let next = state.publisher_queue.first();
-        drop(state);
-        next.into_iter().for_each(Waker::wake);
     }
 
     /// Whether a message may be published if no publisher waits.
@@ -511,18 +461,13 @@ impl Hub {
 impl State {
     /// Gives a message that there is room for its number, and a place in the queue of each engine.
     /// Returns its number, and adds the tasks that have to be woken.
-    pub(super) fn append(&mut self, draft: Draft, wakers: &mut Vec<Waker>) -> u64 {
+    fn append(&mut self, draft: Draft, wakers: &mut Vec<Waker>) -> u64 {
         let length = self.options.history;
         self.append_and_keep(draft, length, wakers)
     }
 
     /// The same, if another number of messages is kept than the configuration says.
-    pub(super) fn append_and_keep(
-        &mut self,
-        draft: Draft,
-        length: usize,
-        wakers: &mut Vec<Waker>,
-    ) -> u64 {
+    fn append_and_keep(&mut self, draft: Draft, length: usize, wakers: &mut Vec<Waker>) -> u64 {
         let message = self.history.number(draft);
         let id = message.id;
         for queue in &mut self.queues {
@@ -539,7 +484,7 @@ impl State {
     }
 
     /// Counts a subscriber in.
-    pub(super) fn count_in(&mut self, queue_id: u64) {
+    fn count_in(&mut self, queue_id: u64) {
         let is_replaced = self.is_replaced;
         if let Some(queue) = self.queue(queue_id) {
             queue.subscribers += 1;
@@ -551,7 +496,7 @@ impl State {
     }
 
     /// Counts a subscriber out.
-    pub(super) fn count_out(&mut self, queue_id: u64) {
+    fn count_out(&mut self, queue_id: u64) {
         let Some(queue) = self.queue(queue_id) else { return };
         queue.subscribers -= 1;
         if queue.subscribers == 0 {
@@ -560,12 +505,12 @@ impl State {
         }
     }
 
-    pub(super) fn queue(&mut self, id: u64) -> Option<&mut EngineQueue> {
+    fn queue(&mut self, id: u64) -> Option<&mut EngineQueue> {
         self.queues.iter_mut().find(|queue| queue.id == id)
     }
 
     /// Whether each engine has at most its limit to deliver. One message always fits.
-    pub(super) fn has_room(&self) -> bool {
+    fn has_room(&self) -> bool {
         let most = self.options.queue_bytes;
         self.queues
             .iter()
@@ -573,7 +518,7 @@ impl State {
     }
 
     /// Returns the publisher whose turn it is, if it may publish.
-    pub(super) fn next_publisher(&self) -> Option<Waker> {
+    fn next_publisher(&self) -> Option<Waker> {
         self.publisher_queue.first().filter(|_| self.has_room())
     }
 }

@@ -14,6 +14,7 @@ use super::counters;
 use super::cursor::Cursor;
 use super::engine::ChannelEngine;
 use super::form::Form;
+use super::history::Since;
 use super::hub::Hub;
 use super::local_route::LocalRoute;
 use super::mailbox::{EndReason, Mailbox};
@@ -100,6 +101,22 @@ impl Subscription {
     pub(super) fn detach(mut self) {
         self.is_detached = true;
     }
+
+    /// Remembers that the channel was told of the subscriber, if it was.
+    pub(super) fn is_told(&self, present: Option<Present>) {
+        if let Some(present) = present {
+            self.local_subscribers.presence.insert(self.index, present);
+        }
+    }
+
+    /// Counts a subscriber in that goes on from another server, without telling of it.
+    pub(super) fn goes_on(&self, sub: Option<Box<str>>) {
+        let hub = &self.local_subscribers.hub;
+        if hub.options().presence {
+            hub.keep_present(self.local_subscribers.queue_id);
+            self.is_told(Some(Present(sub)));
+        }
+    }
 }
 
 impl LocalSubscribers {
@@ -163,6 +180,19 @@ impl LocalSubscribers {
 
     pub(super) fn is_retired(&self) -> bool {
         self.is_retired.get()
+    }
+
+    /// Counts a subscriber in, and returns the messages that it has missed. If the channel was told of
+    /// it, the subscription has to [remember](Subscription::is_told) that.
+    pub(super) fn enter(
+        &self,
+        after: Option<Cursor>,
+        sub: Option<Box<str>>,
+    ) -> (Since, Option<Present>) {
+        if !self.hub.options().presence {
+            return (self.hub.join(self.queue_id, after), None);
+        }
+        (self.hub.enter(self.queue_id, after, sub.as_deref()), Some(Present(sub)))
     }
 
     /// Enters a subscriber that was counted in at the hub.

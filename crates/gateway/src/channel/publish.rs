@@ -13,13 +13,12 @@ use http_body::Body as _;
 use http_body_util::BodyExt;
 use superpoll_rt::time::timeout;
 
-use super::hub::{Hub, NotPublished, Published};
+use super::hub::{Hub, NotPublished, PublishTurn, Published};
 use super::message::Draft;
 use super::presence::RESERVED;
 use super::publication::{self, Wanted};
 use super::publish_limits;
 use super::publisher::PublisherLimit;
-use super::publisher_queue::PublishTurn;
 use super::response::{empty_response_at, unavailable, unshared};
 use crate::body::Body;
 use crate::rate_table::TooFast;

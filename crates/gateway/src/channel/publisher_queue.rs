@@ -8,12 +8,11 @@
 //!
 //! The messages that the publishers in the line hold count, too: beyond [`QUEUE_FACTOR`] times
 //! `queue_bytes` the next publisher is refused at once.
+//!
+//! This module has the line. The hub decides whose turn it is (`hub/turn.rs`).
 
 use std::collections::VecDeque;
-use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
-
-use super::hub::Hub;
+use std::task::{Context, Waker};
 
 /// How many times `queue_bytes` the messages of waiting publishers may have in all.
 pub(super) const QUEUE_FACTOR: u64 = 16;
@@ -84,39 +83,15 @@ impl PublisherQueue {
     }
 }
 
-/// A publisher's place in the line, given up on drop.
-pub(super) struct PublishTurn {
-    hub: Arc<Hub>,
-    ticket: Option<u64>,
-}
-
-impl PublishTurn {
-    pub(super) fn new(hub: &Arc<Hub>) -> PublishTurn {
-        PublishTurn { hub: hub.clone(), ticket: None }
-    }
-
-    /// Ready when a message may be published, or when waiting is pointless. `bytes` is the memory
-    /// that the publisher holds meanwhile.
-    pub(super) fn poll(&mut self, bytes: u64, cx: &Context<'_>) -> Poll<Result<(), QueueFull>> {
-        self.hub.poll_turn(&mut self.ticket, bytes, cx)
-    }
-}
-
-impl Drop for PublishTurn {
-    fn drop(&mut self) {
-        if let Some(ticket) = self.ticket.take() {
-            self.hub.leave_queue(ticket);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::task::Wake;
+    use std::task::{Poll, Wake};
 
     use proptest::prelude::*;
 
+    use super::super::hub::{Hub, PublishTurn};
     use super::super::message::{EACH, Message, cost};
     use super::*;
     use crate::config::Channel;

@@ -19,13 +19,13 @@ use tungstenite::protocol::frame::coding::CloseCode;
 
 use super::super::form::Form;
 use super::super::frames::PING;
+use super::super::hub::PublishTurn;
 use super::super::json_frame::{self, Publication};
 use super::super::mailbox::{EndReason, Taken};
 use super::super::message::Draft;
 use super::super::parked::{CLOSE, MOMENT, ROUNDS, linger};
 use super::super::publication;
 use super::super::publish_limits;
-use super::super::publisher_queue::PublishTurn;
 use super::super::send_queue::SendQueue;
 use super::super::session::{NO_PUBLISHER, Session, SessionState};
 use super::super::socket::{OUTPUT, REPLACED, handshake, write_out};

@@ -3,8 +3,10 @@
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::super::inbox::Inbox;
 use super::*;
+use crate::channel::hub::NotPublished;
+use crate::channel::inbox::Inbox;
+use crate::channel::message::{Message, cost};
 use crate::config::Channel;
 
 fn options() -> Channel {
@@ -76,10 +78,7 @@ fn only_the_server_publishes_these_types() {
     };
     let hub = Hub::new(options());
     for event in ["join", "leave"] {
-        assert_eq!(
-            hub.publish_as(draft(event)).unwrap_err(),
-            super::super::hub::NotPublished::Reserved
-        );
+        assert_eq!(hub.publish_as(draft(event)).unwrap_err(), NotPublished::Reserved);
     }
     assert!(hub.publish_as(draft("joined")).is_ok());
     hub.change(Channel::default());
@@ -99,7 +98,7 @@ fn a_flood_takes_no_more_memory_than_a_publisher_and_the_number_is_right_in_the_
     let before = events(&hub).len();
     assert!((10..100).contains(&before), "{before}");
     // The engine delivers.
-    let taken = hub.take(queue).iter().map(super::super::message::cost).sum();
+    let taken = hub.take(queue).iter().map(cost).sum();
     hub.delivered(queue, taken);
     let all = events(&hub);
     let left_out = 5_000 - before as u64;
@@ -234,7 +233,7 @@ proptest! {
                     true
                 }
                 _ => {
-                    let taken = hub.take(queues[at]).iter().map(super::super::message::cost).sum();
+                    let taken = hub.take(queues[at]).iter().map(cost).sum();
                     hub.delivered(queues[at], taken);
                     false
                 }
@@ -248,7 +247,7 @@ proptest! {
             seen = hub.last();
         }
         for queue in &queues {
-            let taken = hub.take(*queue).iter().map(super::super::message::cost).sum();
+            let taken = hub.take(*queue).iter().map(cost).sum();
             hub.delivered(*queue, taken);
         }
         accounted += events_after(&hub, seen).iter().map(|(.., left_out)| left_out).sum::<u64>();
