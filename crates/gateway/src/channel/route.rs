@@ -15,7 +15,7 @@ mod list;
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ use super::hub::{self, Hub};
 use super::mercure::subscriptions::Subscriptions;
 use super::pattern::{NameError, Pattern};
 use super::publish_limits::PublishLimits;
-use super::shared::SharedChannel;
+use super::shared::{LogRoute, SharedChannel};
 use crate::broker::{Broker, LogOptions, Look, Looked, Place, Position, Unpublished};
 use crate::config::Channel;
 use crate::succession::Succession;
@@ -181,7 +181,8 @@ impl Channels {
         let Some(SharedRoute { broker, host }) = &self.shared else { return };
         let key = broker.key(host, hub.name());
         let place = (Place { at, token: None }, target);
-        let shared = SharedChannel::new(broker.clone(), key, hub, Arc::downgrade(self), place);
+        let route: Weak<Channels> = Arc::downgrade(self);
+        let shared = SharedChannel::new(broker.clone(), key, hub, route, place);
         hub.share(shared.clone());
         shared.follow(hub.options().message_bytes);
     }
@@ -195,13 +196,6 @@ impl Channels {
             }
             _ => false,
         }
-    }
-
-    /// Returns how the log of a channel is kept.
-    pub(super) fn log_options(&self, key: &Arc<str>) -> LogOptions {
-        let options = self.options();
-        let idle = self.has_names().then_some(options.idle * 2);
-        LogOptions { key: key.clone(), history: options.history as u64, idle }
     }
 
     /// Whether there is a channel for each name.
@@ -274,27 +268,6 @@ impl Channels {
             state.looks.push_back((hub::now(), name.clone()));
         }
         hub
-    }
-
-    /// Puts another hub in the place of a channel's, behind a message of an epoch. `None` if the
-    /// channel is not here any more.
-    pub(super) fn replace(&self, old: &Arc<Hub>, place: (u64, u64)) -> Option<Arc<Hub>> {
-        let mut state = self.state();
-        let is_here = state.hubs.get(old.name()).is_some_and(|known| Arc::ptr_eq(known, old));
-        if !is_here || state.is_closed {
-            return None;
-        }
-        if let (Some(recording), Some(space)) = (&state.recording, old.stop_recording()) {
-            recording.by.forget_channel(space);
-        }
-        state.looks.retain(|(_, name)| name != old.name());
-        let hub = self.enter(&mut state, old.name(), place);
-        drop(state);
-        if let Some(shared) = old.shared() {
-            hub.share(shared.clone());
-        }
-        old.replace();
-        Some(hub)
     }
 
     /// Whether another channel may be made.
@@ -492,6 +465,33 @@ impl Channels {
             let Some(channels) = route.upgrade() else { return };
             channels.drop_idle(hub::now());
         }
+    }
+}
+
+impl LogRoute for Channels {
+    fn log_options(&self, key: &Arc<str>) -> LogOptions {
+        let options = self.options();
+        let idle = self.has_names().then_some(options.idle * 2);
+        LogOptions { key: key.clone(), history: options.history as u64, idle }
+    }
+
+    fn replace(&self, old: &Arc<Hub>, place: (u64, u64)) -> Option<Arc<Hub>> {
+        let mut state = self.state();
+        let is_here = state.hubs.get(old.name()).is_some_and(|known| Arc::ptr_eq(known, old));
+        if !is_here || state.is_closed {
+            return None;
+        }
+        if let (Some(recording), Some(space)) = (&state.recording, old.stop_recording()) {
+            recording.by.forget_channel(space);
+        }
+        state.looks.retain(|(_, name)| name != old.name());
+        let hub = self.enter(&mut state, old.name(), place);
+        drop(state);
+        if let Some(shared) = old.shared() {
+            hub.share(shared.clone());
+        }
+        old.replace();
+        Some(hub)
     }
 }
 

@@ -32,18 +32,27 @@ use futures_channel::oneshot;
 use super::counters;
 use super::hub::{Hub, NotPublished, Published};
 use super::message::{Draft, Meta};
-use super::route::Channels;
 use crate::broker::{
     Append, Appended, Broker, Content, Entry, Follower, Key, LogOptions, Looked, Payload, Place,
     Position, Unpublished, digest,
 };
+
+/// The route of a channel, as the channel's log sees it.
+pub(super) trait LogRoute: Send + Sync {
+    /// Returns how the log of a channel is kept.
+    fn log_options(&self, key: &Arc<str>) -> LogOptions;
+
+    /// Puts another hub in the place of a channel's, behind a message of an epoch. `None` if the
+    /// channel is not here any more.
+    fn replace(&self, old: &Arc<Hub>, place: (u64, u64)) -> Option<Arc<Hub>>;
+}
 
 /// A channel's log, and how far it was read.
 pub(crate) struct SharedChannel {
     broker: Arc<Broker>,
     key: Arc<str>,
     name: Arc<str>,
-    route: Weak<Channels>,
+    route: Weak<dyn LogRoute>,
     state: Mutex<State>,
     /// Something that is wrong was reported, and nothing else was looked at since.
     is_reported: AtomicBool,
@@ -117,7 +126,7 @@ impl SharedChannel {
         broker: Arc<Broker>,
         key: Arc<str>,
         hub: &Arc<Hub>,
-        route: Weak<Channels>,
+        route: Weak<dyn LogRoute>,
         (place, target): (Place, Position),
     ) -> Arc<SharedChannel> {
         let name = hub.name().clone();
