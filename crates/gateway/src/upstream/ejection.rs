@@ -44,6 +44,17 @@ impl Group {
         }
     }
 
+    /// Counts an error in the place of an answer that has counted already.
+    pub(super) fn rate_again(&self, server: &GroupServer) {
+        if let Some(rule) = &self.config().eject {
+            self.rate_again_at(server, rule, self.clock.now());
+        }
+    }
+
+    fn rate_again_at(&self, server: &GroupServer, rule: &Ejection, now: u64) {
+        self.note_error(server, rule, now, server.outcomes.load(Ordering::Relaxed));
+    }
+
     fn rate_at(
         &self,
         server: &GroupServer,
@@ -52,10 +63,13 @@ impl Group {
         now: impl FnOnce() -> u64,
     ) {
         let outcomes = server.outcomes.fetch_add(1, Ordering::Relaxed) + 1;
-        if !is_error {
-            return;
+        if is_error {
+            self.note_error(server, rule, now(), outcomes);
         }
-        let now = now();
+    }
+
+    /// Notes an error of a server, the last of so many outcomes.
+    fn note_error(&self, server: &GroupServer, rule: &Ejection, now: u64, outcomes: u64) {
         let mut errors = server.errors.lock().unwrap_or_else(PoisonError::into_inner);
         // Answers to requests that were sent before say nothing new.
         if server.ejected_until() > now || !errors.note(rule, now, outcomes) {
@@ -145,11 +159,16 @@ mod tests {
             for (index, dice, later) in steps {
                 let (index, is_error) = (index % servers, dice < often);
                 now += later;
-                group.rate_at(&list[index], is_error, &rule, || now);
+                // Some errors are answers that break off behind their heads.
+                let is_cut = is_error && dice % 2 == 1;
+                group.rate_at(&list[index], is_error && !is_cut, &rule, || now);
+                if is_cut {
+                    group.rate_again_at(&list[index], &rule, now);
+                }
                 // A server that is left out keeps no record, whatever it answers.
                 let is_out = models[index].until > now;
-                if !is_out || !is_error {
-                    models[index].outcomes.push((now, is_error));
+                if !is_out || !is_error || is_cut {
+                    models[index].outcomes.push((now, is_error && !is_out));
                 }
                 if is_error && !is_out && models[index].is_due(&rule, now) {
                     let out = models.iter().filter(|model| model.until > now).count();

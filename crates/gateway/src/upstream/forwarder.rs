@@ -422,7 +422,7 @@ impl Forwarder {
 
     pub(super) fn refuse_for(&self, lease: &Lease, fault: Fault) -> Response<Body> {
         let (group, status) = (&lease.pool.group, StatusCode::BAD_GATEWAY);
-        group.failed(&lease.server);
+        lease.failed();
         group.report_failure(&lease.server, &self.route, &fault, Outcome::Answered(status));
         reply::status(status)
     }

@@ -5,6 +5,9 @@
 //!
 //! A response is not a failure, whatever its status: a server that answers 500 to one path may well
 //! serve other paths. It counts as an error where the group ejects servers (`ejection`).
+//!
+//! The head of a response counts at once, as a response may take indefinitely. A response that breaks off
+//! behind it, or cannot be passed on, is an error there in place of an answer: each request has one outcome.
 
 use std::sync::atomic::Ordering;
 
@@ -102,6 +105,14 @@ impl Group {
     /// Notes that a request has failed on a server.
     pub(crate) fn failed(&self, server: &GroupServer) {
         self.rate(server, true);
+        self.unreachable(server);
+    }
+
+    /// Notes that a request has failed on a server that has answered it with a status.
+    pub(super) fn failed_behind(&self, server: &GroupServer, status: StatusCode) {
+        if !status.is_server_error() {
+            self.rate_again(server);
+        }
         self.unreachable(server);
     }
 

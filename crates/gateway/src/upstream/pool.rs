@@ -396,6 +396,8 @@ pub(super) struct Lease {
     /// The connection of a request that passes hyper.
     pub raw: Option<Box<RawConnection>>,
     since: Instant,
+    /// The status of the answer, once it was counted.
+    answered: Cell<Option<StatusCode>>,
 }
 
 impl Lease {
@@ -407,8 +409,8 @@ impl Lease {
     ) -> Lease {
         server.requests.fetch_add(1, Ordering::Relaxed);
         server.active.fetch_add(1, Ordering::Relaxed);
-        let since = Instant::now();
-        Lease { pool, server, addresses, route, connection: None, raw: None, since }
+        let (since, answered) = (Instant::now(), Cell::new(None));
+        Lease { pool, server, addresses, route, connection: None, raw: None, since, answered }
     }
 
     /// Notes that a connection was opened for the request.
@@ -420,12 +422,21 @@ impl Lease {
     pub(super) fn answered(&self, status: StatusCode) {
         self.server.durations.count(self.since.elapsed());
         self.pool.group.answered(&self.server, status);
+        self.answered.set(Some(status));
+    }
+
+    /// Notes that the request has failed, perhaps behind the head of its response.
+    pub(super) fn failed(&self) {
+        match self.answered.take() {
+            Some(status) => self.pool.group.failed_behind(&self.server, status),
+            None => self.pool.group.failed(&self.server),
+        }
     }
 
     /// Ends the hold: the response has broken off.
     pub(super) fn cut_off(self, error: io::Error) {
         let group = &self.pool.group;
-        group.failed(&self.server);
+        self.failed();
         group.report_failure(&self.server, &self.route, &Fault::Body(error), Outcome::CutOff);
     }
 

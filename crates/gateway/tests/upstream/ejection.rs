@@ -66,6 +66,33 @@ fn a_server_that_answers_with_errors_is_left_out() {
     }
 }
 
+/// A server whose responses all break off behind their heads has no good answers.
+#[test]
+fn responses_that_break_off_are_errors_and_no_answers() {
+    let rule = "eject = { errors = 3, within = \"1h\", share = \"100%\", for = \"1h\" }";
+    for lane in ["", ", lane = false"] {
+        let a = Origin::start(|line| {
+            line.request()?;
+            line.send("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc")?;
+            Err(std::io::ErrorKind::BrokenPipe.into())
+        });
+        let b = Origin::named("b");
+        let text = config(&[&a.address, &b.address], rule, lane);
+        let gateway = Gateway::start(BackendKind::Epoll, &text);
+        let mut whole = 0;
+        for _ in 0..20 {
+            let mut client = Client::connect(&gateway.address);
+            client.send("GET / HTTP/1.1\r\nhost: a\r\n\r\n");
+            let reply = client.reply_to("GET");
+            whole += usize::from(reply.is_ok_and(|reply| reply.status == 200));
+        }
+        assert_eq!(whole, 17, "{lane}");
+        assert_eq!(gateway.up(), [false, true], "{lane}");
+        let members = gateway.call(|_, server| server.upstreams()["app"].members());
+        assert_eq!(members[0].failures.load(Ordering::SeqCst), 3, "{lane}");
+    }
+}
+
 #[test]
 fn the_last_server_is_never_left_out() {
     let fails = Arc::new(AtomicBool::new(true));
