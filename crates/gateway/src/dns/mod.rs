@@ -62,6 +62,16 @@ const ABSENT: Duration = Duration::from_secs(10);
 pub(crate) struct Found<T> {
     pub records: T,
     pub ttl: Duration,
+    /// The reason for which a part could not be looked up: a family of addresses. The records have what
+    /// was known of that part, and the time to live is that of the rest.
+    pub failed: Option<String>,
+}
+
+impl<T> Found<T> {
+    /// Returns an outcome without a part that has failed.
+    fn whole(records: T, ttl: Duration) -> Found<T> {
+        Found { records, ttl, failed: None }
+    }
 }
 
 /// The reason for which there are no records.
@@ -117,7 +127,7 @@ impl Resolver {
     }
 
     /// Returns the addresses of a name in order. If only one family of addresses cannot be looked
-    /// up, those of them that are `known` are kept.
+    /// up, those of them that are `known` are kept, and the outcome says so.
     ///
     /// # Errors
     ///
@@ -134,7 +144,7 @@ impl Resolver {
         known: &[IpAddr],
     ) -> Outcome<Vec<IpAddr>> {
         if let Some(listed) = self.of_family(settings.hosts(name)) {
-            return Ok(Found { records: listed, ttl: WITHOUT_TTL });
+            return Ok(Found::whole(listed, WITHOUT_TTL));
         }
         let (mut absent, mut failed) = (ABSENT, None);
         for candidate in settings.candidates(name) {
@@ -149,7 +159,7 @@ impl Resolver {
             && let Ok(found) = lookup_host((name, 0)).await
             && let Some(listed) = self.of_family(found.iter().map(SocketAddr::ip).collect())
         {
-            return Ok(Found { records: listed, ttl: WITHOUT_TTL });
+            return Ok(Found::whole(listed, WITHOUT_TTL));
         }
         Err(failed.map_or(LookupError::Absent(absent), LookupError::Failed))
     }
@@ -179,7 +189,7 @@ impl Resolver {
                 Record::Address(address) => Some(address),
                 Record::Service(_) => None,
             });
-            Ok(Found { records: bounded(addresses.collect()), ttl: found.ttl })
+            Ok(Found::whole(bounded(addresses.collect()), found.ttl))
         };
         match self.family {
             Family::Ipv4 => of(Kind::V4).await,
@@ -196,8 +206,7 @@ impl Resolver {
             },
             Family::Both => {
                 let (v4, v6) = (of(Kind::V4).await, of(Kind::V6).await);
-                let v4 = known_if_failed(v4, known, IpAddr::is_ipv4);
-                both(v4, known_if_failed(v6, known, IpAddr::is_ipv6))
+                both(v4, v6, known)
             }
         }
     }
@@ -246,43 +255,35 @@ fn bounded<T: Ord>(mut records: Vec<T>) -> Vec<T> {
     records
 }
 
-/// Returns the known addresses of a family in place of a failure.
-fn known_if_failed(
-    outcome: Outcome<Vec<IpAddr>>,
+/// Joins the addresses of two families. A family that has failed has the addresses that are known of
+/// it; the failure is the outcome only if there are no addresses at all.
+fn both(
+    v4: Outcome<Vec<IpAddr>>,
+    v6: Outcome<Vec<IpAddr>>,
     known: &[IpAddr],
-    is_of: impl Fn(&IpAddr) -> bool,
 ) -> Outcome<Vec<IpAddr>> {
-    match outcome {
-        Err(LookupError::Failed(why)) => {
-            let records: Vec<_> = known.iter().filter(|address| is_of(address)).copied().collect();
-            match records.is_empty() {
-                true => Err(LookupError::Failed(why)),
-                false => Ok(Found { records, ttl: Duration::ZERO }),
+    let (mut all, mut has_answer) = (Found::whole(Vec::new(), Duration::MAX), false);
+    for (outcome, is_v4) in [(v4, true), (v6, false)] {
+        has_answer |= !matches!(outcome, Err(LookupError::Failed(_)));
+        match outcome {
+            Ok(found) => {
+                all.records.extend(found.records);
+                all.ttl = all.ttl.min(found.ttl);
+            }
+            // The family may be there before the addresses of the other one have expired.
+            Err(LookupError::Absent(ttl)) => all.ttl = all.ttl.min(ttl),
+            Err(LookupError::Failed(why)) => {
+                all.records.extend(known.iter().filter(|known| known.is_ipv4() == is_v4));
+                all.failed = all.failed.or(Some(why));
             }
         }
-        outcome => outcome,
     }
-}
-
-/// Joins the addresses of two families. A failure counts only if there are no addresses at all.
-fn both(v4: Outcome<Vec<IpAddr>>, v6: Outcome<Vec<IpAddr>>) -> Outcome<Vec<IpAddr>> {
-    match (v4, v6) {
-        (Ok(mut v4), Ok(v6)) => {
-            v4.records.extend(v6.records);
-            Ok(Found { records: bounded(v4.records), ttl: v4.ttl.min(v6.ttl) })
-        }
-        (Ok(found), Err(LookupError::Absent(ttl))) | (Err(LookupError::Absent(ttl)), Ok(found)) => {
-            // The other family may be there before the addresses of this one have expired.
-            Ok(Found { ttl: found.ttl.min(ttl), ..found })
-        }
-        (Ok(found), Err(_)) | (Err(_), Ok(found)) => {
-            // The failed family is tried again soon.
-            Ok(Found { ttl: Duration::ZERO, ..found })
-        }
-        (Err(LookupError::Absent(one)), Err(LookupError::Absent(other))) => {
-            Err(LookupError::Absent(one.min(other)))
-        }
-        (Err(failed @ LookupError::Failed(_)), _) | (_, Err(failed)) => Err(failed),
+    all.records = bounded(all.records);
+    let is_found = has_answer && !all.records.is_empty();
+    match all.failed {
+        failed if is_found => Ok(Found { failed, ..all }),
+        Some(why) => Err(LookupError::Failed(why)),
+        None => Err(LookupError::Absent(all.ttl)),
     }
 }
 
@@ -301,7 +302,7 @@ async fn services_by(settings: &Settings, name: &str) -> Outcome<Vec<Service>> {
                 // A service whose only target is the root is decidedly not there (RFC 2782).
                 return match services.is_empty() {
                     true => Err(LookupError::Absent(found.ttl)),
-                    false => Ok(Found { records: services, ttl: found.ttl }),
+                    false => Ok(Found::whole(services, found.ttl)),
                 };
             }
         }
@@ -317,7 +318,7 @@ async fn records(settings: &Settings, name: &str, kind: Kind) -> Outcome<Vec<Rec
             let asked = transport::ask(server, name, kind, settings).await;
             match asked {
                 Ok(Reply::Records(records, ttl)) => {
-                    return Ok(Found { records, ttl: Duration::from_secs(ttl.into()) });
+                    return Ok(Found::whole(records, Duration::from_secs(ttl.into())));
                 }
                 Ok(Reply::Absent(ttl)) => {
                     let ttl = ttl.map_or(ABSENT, |ttl| Duration::from_secs(ttl.into()));

@@ -37,7 +37,7 @@ fn addresses(server: &NameServer, name: &'static str) -> Outcome<Vec<IpAddr>> {
 
 fn found(list: &[&str], seconds: u64) -> Outcome<Vec<IpAddr>> {
     let records = list.iter().map(|text| text.parse().unwrap()).collect();
-    Ok(Found { records, ttl: Duration::from_secs(seconds) })
+    Ok(Found::whole(records, Duration::from_secs(seconds)))
 }
 
 fn zone(records: &[ZoneRecord]) -> NameServer {
@@ -203,17 +203,32 @@ fn the_next_server_is_asked_if_one_fails_and_failure_is_no_absence() {
 #[test]
 fn known_addresses_stand_in_for_a_family_that_fails() {
     let server = NameServer::start(|asked| {
-        vec![match asked.kind {
-            AAAA => asked.message(SERVER_FAILURE, 0, &[]),
+        let fails = asked.name == "none.test" || asked.kind == AAAA;
+        vec![match asked.name.as_str() {
+            _ if fails => asked.message(SERVER_FAILURE, 0, &[]),
+            "six.test" => asked.answer(&[]),
             _ => asked.answer(&[a("app.test", 30, [10, 0, 0, 1])]),
         }]
     });
-    let known: Vec<IpAddr> = vec!["10.0.0.7".parse().unwrap(), "fd00::7".parse().unwrap()];
-    let both = || Resolver::new(Some(vec![server.address]), Some(LIMIT), Family::Both);
-    let resolver = both();
-    let outcome = run(async move { resolver.addresses("app.test", &known).await });
-    assert_eq!(outcome, found(&["10.0.0.1", "fd00::7"], 0));
-    assert_eq!(addresses_by(both(), "app.test"), found(&["10.0.0.1"], 0));
+    let of = |name: &'static str, known: &[&str]| {
+        let known: Vec<IpAddr> = known.iter().map(|text| text.parse().unwrap()).collect();
+        let both = Resolver::new(Some(vec![server.address]), Some(LIMIT), Family::Both);
+        run(async move { both.addresses(name, &known).await })
+    };
+    // The time to live is that of the family that has answered, and the failure is told.
+    let part = |list: &[&str], seconds| {
+        let found = found(list, seconds).unwrap();
+        let failed = Some(format!("{} has answered ServerFailure", server.address));
+        Ok(Found { failed, ..found })
+    };
+    let known = ["10.0.0.7", "fd00::7"];
+    assert_eq!(of("app.test", &known), part(&["10.0.0.1", "fd00::7"], 30));
+    assert_eq!(of("app.test", &[]), part(&["10.0.0.1"], 30));
+    assert_eq!(of("six.test", &known), part(&["fd00::7"], 7));
+    // Without any answer, and without an address, the look-up has failed as a whole.
+    for (name, known) in [("none.test", &known[..]), ("six.test", &known[..1])] {
+        assert!(matches!(of(name, known), Err(LookupError::Failed(_))), "{name}");
+    }
 }
 
 #[test]
@@ -234,7 +249,7 @@ fn services_have_priorities_weights_and_ports() {
         weight,
     };
     let records = vec![one(10, "a.test", 80, 5), one(20, "b.test", 8080, 1)];
-    let expected = Found { records, ttl: Duration::from_secs(25) };
+    let expected = Found::whole(records, Duration::from_secs(25));
     assert_eq!(services("_http._tcp.test"), Ok(expected));
     assert!(matches!(services("_none._tcp.test"), Err(LookupError::Absent(_))));
     assert!(matches!(services("_other._tcp.test"), Err(LookupError::Absent(_))));

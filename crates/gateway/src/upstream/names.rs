@@ -8,6 +8,10 @@
 //! is believed after `hold` only: such answers are often a mistake that is put right soon, and a
 //! server that is gone in fact is found out by its failures.
 //!
+//! A look-up may fail in part: one family of addresses, or one target of a service. The rest is believed,
+//! the failed part keeps the servers that are known of it, and the look-up counts as one that has failed:
+//! it is reported, and repeated more and more rarely, but no later than the rest expires.
+//!
 //! A request that comes before the first look-up waits for it.
 //!
 //! Priorities of a service become levels, from 0, and the weight of a record multiplies the weight
@@ -58,20 +62,33 @@ pub(super) async fn keep_found(group: Weak<Group>, number: usize) {
             let outcome = look_up(&group, named.slot, &dns).await;
             named.lookups.fetch_add(1, Ordering::Relaxed);
             let pause = match outcome {
-                Ok((found, ttl)) => {
-                    if failures > 0 || absent_since.is_some() {
+                Ok(LookedUp { servers, ttl, failed }) => {
+                    group.replace(number, servers);
+                    let expires = ttl.clamp(dns.min_ttl, dns.max_ttl);
+                    if failed.is_none() && (failures > 0 || absent_since.is_some()) {
                         group.report_recovery(number);
                     }
-                    (failures, absent_since) = (0, None);
-                    group.replace(number, found);
-                    ttl.clamp(dns.min_ttl, dns.max_ttl)
+                    absent_since = None;
+                    match failed {
+                        None => {
+                            failures = 0;
+                            expires
+                        }
+                        Some(why) => {
+                            let error = LookupError::Failed(why);
+                            group.report_missing(number, &error, Stay::InPart);
+                            failures = failures.saturating_add(1);
+                            named.failures.fetch_add(1, Ordering::Relaxed);
+                            pause_after(failures, &dns).min(expires)
+                        }
+                    }
                 }
                 Err(LookupError::Absent(ttl)) => {
                     failures = 0;
                     let since = *absent_since.get_or_insert_with(Instant::now);
                     let left = dns.hold.saturating_sub(since.elapsed());
                     let error = LookupError::Absent(ttl);
-                    group.report_missing(number, &error, Some(left));
+                    group.report_missing(number, &error, Stay::For(left));
                     if left.is_zero() {
                         group.replace(number, Vec::new());
                     }
@@ -80,10 +97,9 @@ pub(super) async fn keep_found(group: Weak<Group>, number: usize) {
                 }
                 Err(error) => {
                     named.failures.fetch_add(1, Ordering::Relaxed);
-                    group.report_missing(number, &error, None);
+                    group.report_missing(number, &error, Stay::All);
                     failures = failures.saturating_add(1);
-                    let pause = dns.min_ttl.saturating_mul(1 << (failures - 1).min(16));
-                    pause.min(LONGEST_PAUSE).max(dns.min_ttl)
+                    pause_after(failures, &dns)
                 }
             };
             // Only then, so that a request that has waited finds the servers.
@@ -105,12 +121,34 @@ pub(super) async fn keep_found(group: Weak<Group>, number: usize) {
     }
 }
 
-/// Looks up the servers of a name, and the time for which they hold.
-async fn look_up(
-    group: &Group,
-    slot: usize,
-    dns: &Dns,
-) -> Result<(Vec<Found>, Duration), LookupError> {
+/// Returns the time until the next look-up after so many that have failed.
+fn pause_after(failures: u32, dns: &Dns) -> Duration {
+    let pause = dns.min_ttl.saturating_mul(1 << failures.saturating_sub(1).min(16));
+    pause.min(LONGEST_PAUSE).max(dns.min_ttl)
+}
+
+/// The known servers that stay when a look-up has failed.
+#[derive(Clone, Copy)]
+enum Stay {
+    All,
+    /// All, for a while.
+    For(Duration),
+    /// Those of the part that has failed.
+    InPart,
+}
+
+/// The outcome of a look-up.
+#[derive(PartialEq, Eq, Debug)]
+struct LookedUp {
+    servers: Vec<Found>,
+    /// The time for which they hold.
+    ttl: Duration,
+    /// The reason for which a part of them could not be looked up.
+    failed: Option<String>,
+}
+
+/// Looks up the servers of a name.
+async fn look_up(group: &Group, slot: usize, dns: &Dns) -> Result<LookedUp, LookupError> {
     let server = &group.config().servers[slot];
     let resolver = Resolver::new(dns.resolver.clone(), dns.timeout, dns.family);
     let weight = server.weight.get();
@@ -126,7 +164,11 @@ async fn look_up(
                 weight,
                 level: 0,
             });
-            Ok((servers.collect(), found.ttl))
+            Ok(LookedUp {
+                servers: servers.collect(),
+                ttl: found.ttl,
+                failed: found.failed.clone(),
+            })
         }
         ServerAddress::Service(name) => {
             let services = resolver.services(name).await?;
@@ -165,32 +207,33 @@ fn by_target(known: &[Found]) -> BTreeMap<String, Vec<IpAddr>> {
     targets
 }
 
-type LookedUp = Vec<(String, Result<crate::dns::Found<Vec<IpAddr>>, LookupError>)>;
+/// The outcomes for the targets of a service.
+type Targets = Vec<(String, Result<crate::dns::Found<Vec<IpAddr>>, LookupError>)>;
 
 /// Joins the servers of a service with the addresses of their names. A target that cannot be looked
 /// up keeps the addresses that are known of it.
 fn of_service(
     services: &[Service],
     mut ttl: Duration,
-    looked_up: LookedUp,
+    looked_up: Targets,
     known: &BTreeMap<String, Vec<IpAddr>>,
     weight: u32,
-) -> Result<(Vec<Found>, Duration), LookupError> {
+) -> Result<LookedUp, LookupError> {
     let mut addresses = BTreeMap::new();
     let mut failed = None;
     for (target, outcome) in looked_up {
         match outcome {
             Ok(found) => {
                 ttl = ttl.min(found.ttl);
+                failed = failed.or(found.failed);
                 addresses.insert(target, found.records);
             }
             Err(LookupError::Absent(for_long)) => ttl = ttl.min(for_long),
             Err(LookupError::Failed(why)) => {
-                ttl = Duration::ZERO;
                 if let Some(known) = known.get(&target) {
                     addresses.insert(target, known.clone());
                 }
-                failed = Some(why);
+                failed = failed.or(Some(why));
             }
         }
     }
@@ -212,7 +255,7 @@ fn of_service(
     }
     found.truncate(crate::dns::MOST_ADDRESSES);
     match (found.is_empty(), failed) {
-        (false, _) => Ok((found, ttl)),
+        (false, failed) => Ok(LookedUp { servers: found, ttl, failed }),
         (true, Some(why)) => Err(LookupError::Failed(why)),
         (true, None) => Err(LookupError::Absent(ttl)),
     }
@@ -255,16 +298,19 @@ impl Group {
         (self.report)(&event.with("new", new).with("gone", gone));
     }
 
-    fn report_missing(&self, number: usize, error: &LookupError, hold: Option<Duration>) {
+    fn report_missing(&self, number: usize, error: &LookupError, stay: Stay) {
         let named = &self.named[number];
         let Some(left_out) = named.reports.admit() else { return };
         let (upstream, name) = (self.name(), &named.text);
         let known = self.found(named.slot).len();
-        let then = match (known, hold) {
+        let then = match (known, stay) {
             (0, _) => "it has no servers".to_owned(),
-            (_, None) => format!("the known servers stay ({known})"),
-            (_, Some(Duration::ZERO)) => format!("the known servers go ({known})"),
-            (_, Some(hold)) => {
+            (_, Stay::All) => format!("the known servers stay ({known})"),
+            (_, Stay::InPart) => {
+                format!("the known servers of that part stay, so that there are {known}")
+            }
+            (_, Stay::For(Duration::ZERO)) => format!("the known servers go ({known})"),
+            (_, Stay::For(hold)) => {
                 let hold = humantime::format_duration(Duration::from_secs(hold.as_secs()));
                 format!("the known servers stay for {hold} ({known})")
             }

@@ -159,6 +159,70 @@ fn known_servers_stay_while_resolvers_fail_and_go_when_the_name_is_gone_for_long
     assert!(told.iter().any(|event| event.0 == "upstream-lookup-works"), "{told:?}");
 }
 
+/// Returns a figure of the metrics.
+fn figure(gateway: &Gateway, name: &str) -> f64 {
+    let text = crate::metrics::metrics(gateway);
+    let found = text.lines().find_map(|line| line.strip_prefix(name).map(str::to_owned));
+    found.unwrap_or_else(|| panic!("no {name}: {text}")).trim().parse().unwrap()
+}
+
+/// A family of addresses, or a target of a service, that cannot be looked up is a failure, though there
+/// are other addresses.
+#[test]
+fn look_ups_that_fail_in_part_are_told_counted_and_repeated_more_rarely() {
+    let machines = Machines::start(&[(1, "one"), (2, "two")]);
+    let port = machines.port;
+    for by_service in [false, true] {
+        let broken = Arc::new(AtomicU8::new(1));
+        let now = broken.clone();
+        let dns = NameServer::start(move |asked| {
+            let is_part = match by_service {
+                true => asked.name == "s2.test",
+                false => asked.kind == crate::nameserver::AAAA,
+            };
+            if is_part && now.load(Ordering::SeqCst) == 1 {
+                return vec![asked.message(SERVER_FAILURE, 0, &[])];
+            }
+            let service =
+                |last: u8| srv("_x._tcp.test", 30, [1, 1, port], &format!("s{last}.test"));
+            let machine = |last: u8| a(&format!("s{last}.test"), 30, [127, 9, 0, last]);
+            vec![asked.answer_of(&[
+                a("app.test", 30, [127, 9, 0, 1]),
+                service(1),
+                service(2),
+                machine(1),
+                machine(2),
+            ])]
+        });
+        let (name, family) = match by_service {
+            true => ("srv:_x._tcp.test".to_owned(), ""),
+            false => (format!("app.test:{port}"), ", family = \"both\""),
+        };
+        let upstream = upstream(&name, &dns, family).replace("\"20ms\"", "\"300ms\"");
+        let gateway = Gateway::start(BackendKind::Epoll, &whole(&upstream, "", "[metrics]\n"));
+        assert_eq!(answering(&gateway.address), set(&["one"]));
+        let labels = format!("{{upstream=\"app\",name=\"{name}\"}}");
+        let lookups = || figure(&gateway, &format!("superpoll_upstream_lookups_total{labels}"));
+        let failures =
+            || figure(&gateway, &format!("superpoll_upstream_lookup_failures_total{labels}"));
+        wait(|| failures() >= 4.0);
+        assert!(failures() <= lookups());
+        let told = gateway.told();
+        let failed: Vec<_> =
+            told.iter().filter(|event| event.0 == "upstream-lookup-failed").collect();
+        assert_eq!(failed.len(), 1, "{told:?}");
+        assert!(
+            failed[0].1.contains("ServerFailure; the known servers of that part stay"),
+            "{told:?}"
+        );
+        broken.store(0, Ordering::SeqCst);
+        wait(|| gateway.told().iter().any(|event| event.0 == "upstream-lookup-works"));
+        if by_service {
+            assert_eq!(answering(&gateway.address), set(&["one", "two"]));
+        }
+    }
+}
+
 #[test]
 fn a_service_has_servers_by_priority_and_weight() {
     let machines = Machines::start(&[(1, "one"), (2, "two"), (3, "three")]);

@@ -128,7 +128,8 @@ fn a_target_that_cannot_be_looked_up_keeps_its_addresses() {
     let services = [service(5, "a.test", 0), service(5, "b.test", 7), service(9, "c.test", 1)];
     let ips = |lasts: &[u8]| lasts.iter().map(|last| IpAddr::from([10, 0, 0, *last])).collect();
     let good = |lasts: &[u8], seconds| {
-        Ok(crate::dns::Found { records: ips(lasts), ttl: Duration::from_secs(seconds) })
+        let (records, ttl) = (ips(lasts), Duration::from_secs(seconds));
+        Ok(crate::dns::Found { records, ttl, failed: None })
     };
     let failed = || Err(LookupError::Failed("silence".to_owned()));
     let absent = || Err(LookupError::Absent(Duration::from_secs(3)));
@@ -145,10 +146,19 @@ fn a_target_that_cannot_be_looked_up_keeps_its_addresses() {
         found(2, "b.test:80", 14, 0),
         found(3, "c.test:80", 2, 1),
     ];
-    assert_eq!(all, (expected.clone(), Duration::from_secs(40)));
-    // One that fails keeps what is known, and is tried again soon; one that is gone has nothing.
+    let whole = |servers: &[Found], seconds, failed: Option<&str>| {
+        let (ttl, failed) = (Duration::from_secs(seconds), failed.map(str::to_owned));
+        LookedUp { servers: servers.to_vec(), ttl, failed }
+    };
+    assert_eq!(all, whole(&expected, 40, None));
+    // One that fails keeps what is known, and is told; one that is gone has nothing.
     let part = join([good(&[1, 4], 50), failed(), absent()], &known).unwrap();
-    assert_eq!(part, (expected[..3].to_vec(), Duration::ZERO));
+    assert_eq!(part, whole(&expected[..3], 3, Some("silence")));
+    // So is a family of a target that fails.
+    let mut half = good(&[2], 40);
+    half.iter_mut().for_each(|found| found.failed = Some("no IPv6".to_owned()));
+    let part = join([good(&[1, 4], 50), half, good(&[3], 60)], &known).unwrap();
+    assert_eq!(part, whole(&expected, 40, Some("no IPv6")));
     assert_eq!(join([failed(), failed(), absent()], &BTreeMap::new()), {
         Err(LookupError::Failed("silence".to_owned()))
     });
@@ -157,4 +167,14 @@ fn a_target_that_cannot_be_looked_up_keeps_its_addresses() {
     });
     let known = by_target(&expected);
     assert_eq!(known["a.test"], [IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 4])]);
+}
+
+#[test]
+fn pauses_after_failures_grow_up_to_a_bound() {
+    let dns = Dns { min_ttl: Duration::from_secs(1), ..Dns::default() };
+    let pauses =
+        [1, 2, 3, 5, 6, 40, u32::MAX].map(|failures| pause_after(failures, &dns).as_secs());
+    assert_eq!(pauses, [1, 2, 4, 16, 30, 30, 30]);
+    let long = Dns { min_ttl: Duration::from_secs(60), ..Dns::default() };
+    assert_eq!(pause_after(3, &long).as_secs(), 60);
 }
