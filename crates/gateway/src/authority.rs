@@ -44,6 +44,13 @@ impl<'a> Authority<'a> {
         self.host.parse().ok()
     }
 
+    /// Whether the host is one that browsers are told to reach over encrypted connections only. Addresses
+    /// are none (RFC 6797, section 8.1.1). Neither is `localhost`, whose servers share the name and come
+    /// and go.
+    pub(crate) fn may_have_hsts(&self) -> bool {
+        self.address().is_none() && !self.is_loopback()
+    }
+
     /// Whether it names the machine that asks, whatever its resolver says: `localhost`, a name
     /// below it (RFC 6761, section 6.3) or a loopback address.
     pub(crate) fn is_loopback(&self) -> bool {

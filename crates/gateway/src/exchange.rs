@@ -46,6 +46,8 @@ pub(crate) struct Exchange {
     /// Whether only programs on this machine reach the listener, and no proxy is known to be before
     /// it.
     pub(crate) is_private: bool,
+    /// Whether the answer to a request that waits without its head may have `Strict-Transport-Security`.
+    pub(crate) may_have_hsts: bool,
     pub(crate) plan: Rc<RefCell<Option<Plan>>>,
     /// The events on the connection, if the request is alone on it.
     pub(crate) io_activity: Option<Rc<IoActivity>>,
@@ -91,6 +93,13 @@ impl Exchange {
     /// Takes the connection out of hyper and gives it to `then`, which has to make sure that it is
     /// answered one day. The service then returns a future that is never ready; it is dropped.
     pub(crate) fn wait(&self, then: impl FnOnce(WaitingRequest) + 'static) {
+        let may_have_hsts = self.may_have_hsts;
+        let then = move |mut waiting: WaitingRequest| {
+            if let Some(pending) = &mut waiting.parked.pending {
+                pending.form.may_have_hsts = may_have_hsts;
+            }
+            then(waiting);
+        };
         *self.plan.borrow_mut() = Some(Plan::Wait(Box::new(then)));
     }
 }

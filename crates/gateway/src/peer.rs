@@ -35,10 +35,34 @@ pub(crate) fn seconds_now() -> u32 {
 }
 
 /// The parts of a request that its response depends on, when nothing else of the request is kept.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(from = "StoredForm", into = "StoredForm")]
 pub(crate) struct RequestForm {
     /// HTTP/1.0 rather than 1.1.
     pub(crate) is_1_0: bool,
     /// The connection is closed after the response.
     pub(crate) closes: bool,
+    /// The request has come encrypted, for a host that may have `Strict-Transport-Security`.
+    pub(crate) may_have_hsts: bool,
+}
+
+/// A form as it is left with a keeper: in two bytes, as before there was the third part, so that servers
+/// of both kinds go on with the connections of each other.
+type StoredForm = (bool, u8);
+
+const CLOSES: u8 = 1;
+const MAY_HAVE_HSTS: u8 = 2;
+
+impl From<StoredForm> for RequestForm {
+    fn from((is_1_0, rest): StoredForm) -> RequestForm {
+        let (closes, may_have_hsts) = (rest & CLOSES != 0, rest & MAY_HAVE_HSTS != 0);
+        RequestForm { is_1_0, closes, may_have_hsts }
+    }
+}
+
+impl From<RequestForm> for StoredForm {
+    fn from(form: RequestForm) -> StoredForm {
+        let hsts = if form.may_have_hsts { MAY_HAVE_HSTS } else { 0 };
+        (form.is_1_0, u8::from(form.closes) | hsts)
+    }
 }

@@ -123,12 +123,15 @@ impl LocalSubscribers {
 
     /// Begins a stream without hyper.
     fn begin_events(self: Rc<LocalSubscribers>, waiting: WaitingRequest, mut asked: StreamRequest) {
+        let page = asked.page.take();
         if self.is_retired() {
-            let response = reply::status(StatusCode::SERVICE_UNAVAILABLE);
+            let mut response = reply::status(StatusCode::SERVICE_UNAVAILABLE);
+            add_fields(response.headers_mut(), page);
             return self.answer_waiting(waiting, response);
         }
         let mut parked = waiting.parked;
-        let page = asked.page.take();
+        let pending = parked.pending.as_ref();
+        let may_have_hsts = pending.is_some_and(|pending| pending.form.may_have_hsts);
         let Beginning { subscription, backlog, form, fields } =
             self.subscribe_to_events(asked, true);
         if let Some(pending) = parked.pending.take()
@@ -137,16 +140,18 @@ impl LocalSubscribers {
             self.entries.borrow_mut().insert(subscription.index, entry);
         }
         let session = EventsSession::new(subscription, parked.peer, form, backlog);
-        session.with_head(self.head(fields, page)).start(parked.stream);
+        session.with_head(self.head(fields, page, may_have_hsts)).start(parked.stream);
     }
 
     /// Returns the head of a response that hyper does not write, perhaps to the page of another site.
-    fn head(&self, mut fields: HeaderMap, page: Option<ForeignPage>) -> Vec<u8> {
-        fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-        if let Some(page) = page {
-            page.allow(&mut fields);
-        }
-        self.change_fields(&mut fields);
+    fn head(
+        &self,
+        mut fields: HeaderMap,
+        page: Option<ForeignPage>,
+        may_have_hsts: bool,
+    ) -> Vec<u8> {
+        add_fields(&mut fields, page);
+        self.change_fields(&mut fields, may_have_hsts);
         let mut head = b"HTTP/1.1 200 OK\r\n".to_vec();
         for (name, value) in &fields {
             head.extend_from_slice(name.as_str().as_bytes());
@@ -200,6 +205,14 @@ impl LocalSubscribers {
         };
         let backlog = Backlog { rest: text.into(), mailbox };
         Beginning { subscription, backlog, form, fields }
+    }
+}
+
+/// Adds the fields that all answers of a channel have, perhaps to the page of another site.
+fn add_fields(fields: &mut HeaderMap, page: Option<ForeignPage>) {
+    fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if let Some(page) = page {
+        page.allow(fields);
     }
 }
 

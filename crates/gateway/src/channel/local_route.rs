@@ -6,7 +6,8 @@ use std::fmt;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
-use http::HeaderMap;
+use http::header::STRICT_TRANSPORT_SECURITY;
+use http::{HeaderMap, HeaderValue, Request};
 
 use super::engine::ChannelEngine;
 use super::hub::Hub;
@@ -15,6 +16,7 @@ use super::publisher::PublisherLimit;
 use super::rights::Rights;
 use super::route::Channels;
 use crate::answers::AnswerRules;
+use crate::authority;
 use crate::peer::Peer;
 
 /// One engine's part of a route of channels.
@@ -23,6 +25,8 @@ pub(crate) struct LocalRoute {
     rights: RefCell<Rc<Rights>>,
     /// The rules for the answers that the router does not see: those to parked subscribers.
     answers: RefCell<Option<Arc<AnswerRules>>>,
+    /// The value of `Strict-Transport-Security` of the host, for those answers.
+    hsts: RefCell<Option<HeaderValue>>,
     engine: Rc<ChannelEngine>,
     /// By the address of their channel, which they hold.
     subscribers: RefCell<HashMap<usize, Weak<LocalSubscribers>>>,
@@ -43,8 +47,8 @@ impl LocalRoute {
     ) -> Rc<LocalRoute> {
         let (subscribers, is_retired) = (RefCell::default(), Cell::new(false));
         let rights = RefCell::new(rights);
-        let answers = RefCell::default();
-        Rc::new(LocalRoute { channels, rights, answers, engine, subscribers, is_retired })
+        let (answers, hsts) = (RefCell::default(), RefCell::default());
+        Rc::new(LocalRoute { channels, rights, answers, hsts, engine, subscribers, is_retired })
     }
 
     /// Returns the rights of clients.
@@ -74,13 +78,29 @@ impl LocalRoute {
         }
     }
 
-    /// Changes the rules for answers.
-    pub(crate) fn change_answers(&self, answers: Option<Arc<AnswerRules>>) {
+    /// Changes the rules for answers, and the value of `Strict-Transport-Security` of the host.
+    pub(crate) fn change_answers(
+        &self,
+        answers: Option<Arc<AnswerRules>>,
+        hsts: Option<HeaderValue>,
+    ) {
         self.answers.replace(answers);
+        self.hsts.replace(hsts);
     }
 
-    /// Changes the fields of an answer to a subscriber that was parked.
-    pub(super) fn change_fields(&self, headers: &mut HeaderMap) {
+    /// Whether the answer to a request may have `Strict-Transport-Security`.
+    pub(crate) fn may_have_hsts<B>(&self, request: &Request<B>, peer: &Peer) -> bool {
+        peer.is_encrypted
+            && self.hsts.borrow().is_some()
+            && matches!(authority::of_request(request, true), Ok(Some(host)) if host.may_have_hsts())
+    }
+
+    /// Changes the fields of an answer to a subscriber that was parked, as the router changes those of
+    /// all others.
+    pub(super) fn change_fields(&self, headers: &mut HeaderMap, may_have_hsts: bool) {
+        if may_have_hsts && let Some(hsts) = &*self.hsts.borrow() {
+            headers.entry(STRICT_TRANSPORT_SECURITY).or_insert_with(|| hsts.clone());
+        }
         if let Some(answers) = &*self.answers.borrow() {
             answers.change(headers);
         }

@@ -150,14 +150,16 @@ impl LocalSubscribers {
 
     /// Answers a request that has left the router behind, with the fields that its route adds.
     pub(super) fn answer_waiting(&self, waiting: WaitingRequest, mut response: Response<Body>) {
-        self.change_fields(response.headers_mut());
+        let pending = waiting.parked.pending.as_ref();
+        let may_have_hsts = pending.is_some_and(|pending| pending.form.may_have_hsts);
+        self.change_fields(response.headers_mut(), may_have_hsts);
         waiting.answer(response);
     }
 
     /// Changes the fields of an answer as the route says.
-    pub(super) fn change_fields(&self, headers: &mut HeaderMap) {
+    pub(super) fn change_fields(&self, headers: &mut HeaderMap, may_have_hsts: bool) {
         if let Some(route) = self.route.upgrade() {
-            route.change_fields(headers);
+            route.change_fields(headers, may_have_hsts);
         }
     }
 

@@ -86,7 +86,7 @@ impl ConnectionState {
             running: Cell::new(0),
             requests: Cell::new(0),
             earlier: Cell::new(0),
-            form: Cell::new(RequestForm { is_1_0: false, closes: false }),
+            form: Cell::default(),
             is_here: Cell::new(false),
             is_finishing_upload: Cell::new(false),
             first: RefCell::new(None),
@@ -415,7 +415,8 @@ fn form(request: &Request<Incoming>) -> RequestForm {
         let mut tokens = fields.flat_map(|field| field.to_str().unwrap_or("").split(','));
         tokens.any(|said| said.trim().eq_ignore_ascii_case(token))
     };
-    RequestForm { is_1_0, closes: if is_1_0 { !says("keep-alive") } else { says("close") } }
+    let closes = if is_1_0 { !says("keep-alive") } else { says("close") };
+    RequestForm { is_1_0, closes, may_have_hsts: false }
 }
 
 /// Whether the bytes that came with a request's head contain all of its body. The length of the
@@ -529,6 +530,7 @@ pub(super) fn serve_one(
                 || (state.can_take_over && version == Version::HTTP_11),
             can_wait: state.can_park && is_empty,
             is_private: state.context.is_private,
+            may_have_hsts: false,
             plan: plan.clone(),
             io_activity: io_activity.clone(),
         };

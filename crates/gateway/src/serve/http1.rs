@@ -132,7 +132,7 @@ pub(super) async fn serve(
                 LaneEnd::Answered { response, entry, is_head, closes } => {
                     state.first.replace(Some(response));
                     state.entry.replace(entry);
-                    let form = RequestForm { is_1_0: false, closes };
+                    let form = RequestForm { closes, ..RequestForm::default() };
                     before = joined(Bytes::from_static(stand_in(form, is_head)), before);
                 }
             }
@@ -358,14 +358,14 @@ fn stand_in(form: RequestForm, is_head: bool) -> &'static [u8] {
         RequestForm { closes: true, .. } if is_head => {
             b"HEAD / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"
         }
-        RequestForm { is_1_0: false, closes: false } => b"GET / HTTP/1.1\r\nhost: a\r\n\r\n",
-        RequestForm { is_1_0: false, closes: true } => {
+        RequestForm { is_1_0: false, closes: false, .. } => b"GET / HTTP/1.1\r\nhost: a\r\n\r\n",
+        RequestForm { is_1_0: false, closes: true, .. } => {
             b"GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n"
         }
-        RequestForm { is_1_0: true, closes: false } => {
+        RequestForm { is_1_0: true, closes: false, .. } => {
             b"GET / HTTP/1.0\r\nconnection: keep-alive\r\n\r\n"
         }
-        RequestForm { is_1_0: true, closes: true } => b"GET / HTTP/1.0\r\n\r\n",
+        RequestForm { is_1_0: true, closes: true, .. } => b"GET / HTTP/1.0\r\n\r\n",
     }
 }
 

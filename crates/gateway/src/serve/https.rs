@@ -49,17 +49,19 @@ impl HttpsRule {
         redirect(&self.to, StatusCode::PERMANENT_REDIRECT, request)
     }
 
-    /// Returns the value of `Strict-Transport-Security` for the answer to an encrypted request.
-    /// Addresses have none (RFC 6797, section 8.1.1). Neither has `localhost`, whose servers share
-    /// the name and come and go.
+    /// Returns the value of `Strict-Transport-Security`, for hosts that may have one.
+    pub(super) fn hsts(&self) -> Option<HeaderValue> {
+        self.hsts.clone()
+    }
+
+    /// Returns that value for the answer to an encrypted request.
     pub(super) fn hsts_for<B>(&self, request: &Request<B>) -> Option<HeaderValue> {
         self.hsts_of(&authority::of_request(request, true).ok().flatten()?)
     }
 
     /// Returns that value for a host.
     pub(super) fn hsts_of(&self, host: &Authority<'_>) -> Option<HeaderValue> {
-        let is_name = host.address().is_none() && !host.is_loopback();
-        self.hsts.clone().filter(|_| is_name)
+        self.hsts.clone().filter(|_| host.may_have_hsts())
     }
 }
 

@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn connection_records_round_trip() {
-        let form = RequestForm { is_1_0: true, closes: false };
+        let form = RequestForm { is_1_0: true, closes: false, may_have_hsts: true };
         let address = "[2001:db8::1]:65535".parse().ok();
         let (last, before) = (u64::MAX, b"GET".into());
         let grant = Grant::until(Some(u64::MAX), true);
@@ -235,6 +235,19 @@ mod tests {
         assert_eq!(ConnectionRecord::decode(&[1, 0, 127, 0, 0, 1, 80, 0, 60, 9, 0, 3]), None);
         assert_eq!(ConnectionRecord::decode(&[2, 0, 0, 60, 9, 0, 0, 3]), None);
         assert_eq!(ConnectionRecord::decode(&[3, 0, 0, 60, 9, 0, 0, 3]), None);
+    }
+
+    #[test]
+    fn forms_of_requests_have_the_bytes_that_earlier_servers_left() {
+        for (is_1_0, closes) in [(false, false), (false, true), (true, false), (true, true)] {
+            let form = RequestForm { is_1_0, closes, may_have_hsts: false };
+            let bytes = postcard::to_allocvec(&(is_1_0, closes)).unwrap();
+            assert_eq!(postcard::to_allocvec(&form).unwrap(), bytes);
+            assert_eq!(postcard::from_bytes::<RequestForm>(&bytes).unwrap(), form);
+            let form = RequestForm { may_have_hsts: true, ..form };
+            let bytes = postcard::to_allocvec(&form).unwrap();
+            assert_eq!(postcard::from_bytes::<RequestForm>(&bytes).unwrap(), form);
+        }
     }
 
     #[test]

@@ -127,6 +127,105 @@ fn all_the_ways_work() {
     }
 }
 
+/// A configuration of an encrypted channel on a host that tells browsers to stay with https.
+fn strict(trust: &Trust, hsts: &str, route: &str) -> String {
+    format!(
+        "[[listeners]]\naddress = \"127.0.0.1:0\"\n{}[timeouts]\npark = \"40ms\"\n\
+         [[hosts]]\nhttps = \"always\"\nhsts = \"{hsts}\"\n\
+         [[hosts.routes]]\npath = \"/c\"\n{route}\nchannel = {{ publish = \"anyone\" }}\n",
+        trust.tls()
+    )
+}
+
+/// Reads the head of an answer, and as much of its body as it says.
+fn answer(stream: &mut Stream) -> String {
+    let mut bytes = Vec::new();
+    loop {
+        let text = String::from_utf8_lossy(&bytes).to_lowercase();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+            if body.len() >= length.map_or(0, |length| length.parse().unwrap()) {
+                return head.to_owned();
+            }
+        }
+        let mut room = [0; 4096];
+        let count = stream.read(&mut room).unwrap();
+        assert_ne!(count, 0, "{text}");
+        bytes.extend_from_slice(&room[..count]);
+    }
+}
+
+/// The value of `Strict-Transport-Security`, which is there at most once.
+fn told(head: &str) -> Option<&str> {
+    let mut told = head.lines().filter_map(|line| line.strip_prefix("strict-transport-security: "));
+    let first = told.next();
+    assert_eq!(told.next(), None, "{head}");
+    first
+}
+
+/// The answers that the router does not see have the field as all others do.
+#[test]
+fn parked_subscribers_are_told_to_stay_with_https() {
+    let trust = Trust::new(&[b"http/1.1"]);
+    for backend in BACKENDS {
+        let stage = Stage::new(backend, 1, &strict(&trust, "1h", ""));
+        let ask = |head: String| -> Stream {
+            let name = ServerName::try_from("localhost").unwrap();
+            let client = ClientConnection::new(trust.config.clone(), name).unwrap();
+            let stream = TcpStream::connect(address(&stage)).unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            let mut stream = StreamOwned::new(client, stream);
+            stream.write_all(head.as_bytes()).unwrap();
+            stream
+        };
+        let publish = || {
+            let fields = "content-length: 1\r\n";
+            let mut stream = ask(format!("POST /c HTTP/1.1\r\nhost: a.test\r\n{fields}\r\nx"));
+            assert_eq!(told(&answer(&mut stream)), Some("max-age=3600"));
+        };
+        // Addresses and names of this machine have none.
+        let hosts = [("a.test", Some("max-age=3600")), ("localhost", None), ("127.0.0.1", None)];
+        let get = |host: &str, target: &str, fields: &str| {
+            ask(format!("GET {target} HTTP/1.1\r\nhost: {host}\r\n{fields}\r\n"))
+        };
+        let mut polls = hosts.map(|(host, _)| get(host, "/c", ""));
+        stage.until(|engine| &engine.parked, 3);
+        publish();
+        for (poll, (host, expected)) in polls.iter_mut().zip(hosts) {
+            let head = answer(poll);
+            assert!(head.starts_with("http/1.1 200"), "{head}");
+            assert_eq!(told(&head), expected, "{backend:?} {host}");
+        }
+        for (host, expected) in hosts {
+            let head = answer(&mut get(host, "/c?wait=1", ""));
+            assert!(head.starts_with("http/1.1 204"), "{head}");
+            assert_eq!(told(&head), expected, "{backend:?} {host}");
+            let head = answer(&mut get(host, "/c", "accept: text/event-stream\r\n"));
+            assert!(head.contains("content-type: text/event-stream"), "{head}");
+            assert_eq!(told(&head), expected, "{backend:?} {host}");
+        }
+        drop(polls);
+        // The field is that of the configuration in which the request is answered.
+        let changes = [
+            ("2h", "", Some("max-age=7200")),
+            ("3h", "headers.remove = [\"strict-transport-security\"]", None),
+        ];
+        for (hsts, route, expected) in changes {
+            let mut poll = get("a.test", "/c", "");
+            stage.until(|engine| &engine.parked, 1);
+            stage.change(&strict(&trust, hsts, route));
+            let end = std::time::Instant::now() + PATIENCE;
+            while told(&answer(&mut get("a.test", "/c?after=0", ""))) != expected {
+                assert!(std::time::Instant::now() < end);
+            }
+            let mut publisher =
+                ask("POST /c HTTP/1.1\r\nhost: a.test\r\ncontent-length: 1\r\n\r\nx".to_owned());
+            assert!(answer(&mut publisher).starts_with("http/1.1 201"));
+            assert_eq!(told(&answer(&mut poll)), expected, "{backend:?}");
+        }
+    }
+}
+
 #[test]
 fn between_two_requests_the_time_for_a_head_does_not_run() {
     let trust = Trust::new(&[b"http/1.1"]);

@@ -111,6 +111,7 @@ impl Blueprint {
             durations: without_route,
         };
         for (host, host_rules) in self.config.hosts.iter().zip(&*self.rules) {
+            let https = HttpsRule::of(host, &self.encrypted);
             let mut routes = Vec::new();
             for (route, rules) in host.routes.iter().zip(&host_rules.routes) {
                 let durations = durations.next().unwrap_or_default();
@@ -146,7 +147,8 @@ impl Blueprint {
                             }
                             None => LocalRoute::new(channels.clone(), rights, engine.clone()),
                         };
-                        route.change_answers(answers());
+                        let hsts = https.as_ref().and_then(HttpsRule::hsts);
+                        route.change_answers(answers(), hsts);
                         router.channel_routes.push(route.clone());
                         Handler::Channels(route)
                     }
@@ -178,7 +180,7 @@ impl Blueprint {
                 answers: host_rules.answers.clone(),
                 clients: host_rules.clients.clone(),
                 listeners: host.listeners.clone(),
-                https: HttpsRule::of(host, &self.encrypted),
+                https,
             });
             for name in &host.names {
                 match name.strip_prefix('*') {

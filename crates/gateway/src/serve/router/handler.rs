@@ -132,7 +132,8 @@ fn respond_by<B>(
         Handler::Redirect(to, status) => https::redirect(to, *status, &request),
         Handler::Channels(channels) => {
             let also = Also::find(request.uri(), |path| channels_at(table, path, client, rules));
-            let (channels, (request, exchange)) = (channels.clone(), prepare(request));
+            let (channels, (request, mut exchange)) = (channels.clone(), prepare(request));
+            exchange.may_have_hsts = channels.may_have_hsts(&request, exchange.peer());
             Reply::Later(Box::pin(async move { channels.answer(request, &exchange, also).await }))
         }
         Handler::Files(site) => {
