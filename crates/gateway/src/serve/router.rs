@@ -391,9 +391,6 @@ impl Router {
         let Some(route) = routes.table.find(path) else {
             return handler::without_route(routes, request, peer, prepare);
         };
-        if routes.table.leads_elsewhere(route, path) {
-            return StatusCode::BAD_REQUEST.into();
-        }
         timer.counts_in(&route.handler.durations);
         let rules = route.handler.rules.as_ref();
         additions.rules = rules.and_then(|rules| rules.answers.clone());

@@ -86,6 +86,42 @@ fn addresses_have_to_be_allowed_by_the_host_and_by_the_route() {
     }
 }
 
+/// A path in an unusual spelling that another route would answer is refused, behind the rules alone:
+/// a client that is not served learns of no route from it.
+#[test]
+fn unusual_paths_of_routes_are_refused_as_all_paths_are() {
+    let local = "deny = [\"127.0.0.1\"]";
+    for (host, route, fields, expected) in [
+        (local.to_owned(), String::new(), "", 403),
+        (String::new(), local.to_owned(), "", 403),
+        (users("joe"), String::new(), "", 401),
+        (users("joe"), String::new(), WRONG, 401),
+        (String::new(), users("joe"), WRONG, 401),
+        ("rate = \"1/m\"".to_owned(), String::new(), "", 429),
+        (users("joe"), String::new(), JOE, 400),
+        (String::new(), String::new(), "", 400),
+    ] {
+        let text = format!(
+            "[[listeners]]\naddress = \"127.0.0.1:0\"\n[[hosts]]\n{host}\n\
+             [[hosts.routes]]\nredirect.to = \"/x\"\n{route}\n\
+             [[hosts.routes]]\npath = \"/private\"\nredirect.to = \"/y\"\n{route}\n"
+        );
+        let stage = Stage::new(BACKENDS[2], 1, &text);
+        let mut client = stage.connect();
+        if expected == 429 {
+            assert_eq!(ask(&mut client, "/", "").status, 308);
+        }
+        for round in 0..2 {
+            for path in ["/./private", "//private/x", "/%70rivate", "/x/..%2fy/%2e/private"] {
+                let status = ask(&mut client, path, fields).status;
+                let is_other = path.starts_with("/x");
+                let expected = if is_other && expected == 400 { 308 } else { expected };
+                assert_eq!(status, expected, "{host} {route} {fields} {path} {round}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_client_that_guesses_passwords_is_stopped() {
     let folder = folder();

@@ -112,6 +112,10 @@ fn respond_by<B>(
     client: Option<IpAddr>,
     prepare: impl FnOnce(Request<B>) -> (Request<Upload>, Exchange),
 ) -> Reply {
+    // Behind the rules: a client that they refuse does not learn which routes there are.
+    if table.leads_elsewhere(route, request.uri().path()) {
+        return StatusCode::BAD_REQUEST.into();
+    }
     let rules = route.handler.rules.as_deref();
     let prepare = |request| {
         let (mut request, exchange) = prepare(request);
