@@ -3,9 +3,12 @@
 //! The hash of a password is made to take long: a tenth of a second is usual. Clients send their
 //! password with each request, so there are five bounds:
 //!
-//! * An engine computes no hash. Threads for calls that block do, at most [`AT_ONCE`] in the process.
+//! * An engine computes no hash. Threads for calls that block do, at most [`AT_ONCE`] in the process for
+//!   clients, and two more for operators.
 //! * At most [`MOST_WAITING`] requests wait for such a thread. Further ones are answered by 503, which
-//!   bounds the memory that clients with wrong passwords take.
+//!   bounds the memory that clients with wrong passwords take. Requests to the admin listener wait in a
+//!   queue of their own ([`LoginQueue`]): the flood that an operator wants to end would otherwise keep the
+//!   operator out.
 //! * A password that was verified is known from then on, as a keyed hash of it, for at most
 //!   [`MOST_KNOWN`] users and passwords of a route. The key is random, and no longer-lived than the
 //!   configuration; so the memory of the process has nothing that a password can be guessed from.
@@ -34,6 +37,7 @@ use superpoll_rt::blocking::unblock;
 use tokio::sync::Semaphore;
 use zeroize::Zeroizing;
 
+use super::refusal::{Reason, Refused};
 use crate::body::Body;
 use crate::config::BasicAuth;
 use crate::password::PasswordHash;
@@ -52,8 +56,25 @@ const MOST_KNOWN: usize = 1024;
 /// The longest text of a user and a password, encoded.
 const LONGEST: usize = 2048;
 
-static COMPUTING: Semaphore = Semaphore::const_new(AT_ONCE);
-static WAITING: AtomicUsize = AtomicUsize::new(0);
+/// The requests whose passwords are to be verified.
+pub(super) struct LoginQueue {
+    computing: Semaphore,
+    waiting: AtomicUsize,
+    most_waiting: usize,
+}
+
+impl LoginQueue {
+    const fn new(at_once: usize, most_waiting: usize) -> LoginQueue {
+        let (computing, waiting) = (Semaphore::const_new(at_once), AtomicUsize::new(0));
+        LoginQueue { computing, waiting, most_waiting }
+    }
+}
+
+/// The queue for the routes of all hosts.
+pub(super) static CLIENTS: LoginQueue = LoginQueue::new(AT_ONCE, MOST_WAITING);
+
+/// The queue for the admin listener, which serves 64 connections at a time.
+pub(super) static OPERATORS: LoginQueue = LoginQueue::new(2, 64);
 
 /// A keyed hash of a user and a password.
 type Tag = [u8; 32];
@@ -84,6 +105,7 @@ pub(super) struct Login {
     rule: Arc<BasicAuth>,
     challenge: HeaderValue,
     users: BTreeMap<String, PasswordHash>,
+    queue: &'static LoginQueue,
     key: hmac::Key,
     known: Mutex<Known>,
     /// The clients that have sent wrong passwords lately.
@@ -122,29 +144,29 @@ fn decode(value: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
 }
 
 /// Counts a request that waits.
-struct Waiting;
+struct Waiting(&'static LoginQueue);
 
 impl Waiting {
-    fn begin() -> Option<Waiting> {
-        let before = WAITING.fetch_add(1, Ordering::Relaxed);
-        let waiting = Waiting;
-        (before < MOST_WAITING).then_some(waiting)
+    fn begin(queue: &'static LoginQueue) -> Option<Waiting> {
+        let before = queue.waiting.fetch_add(1, Ordering::Relaxed);
+        let waiting = Waiting(queue);
+        (before < queue.most_waiting).then_some(waiting)
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        WAITING.fetch_sub(1, Ordering::Relaxed);
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl Login {
-    /// Reads the users of a rule.
+    /// Reads the users of a rule, whose passwords are verified by way of a queue.
     ///
     /// # Errors
     ///
     /// The file of users cannot be read or has mistakes, in words.
-    pub(super) fn open(rule: &Arc<BasicAuth>) -> Result<Login, String> {
+    pub(super) fn open(rule: &Arc<BasicAuth>, queue: &'static LoginQueue) -> Result<Login, String> {
         let mut users = match &rule.file {
             Some(file) => htpasswd::read(file)?,
             None => BTreeMap::new(),
@@ -158,6 +180,7 @@ impl Login {
             rule: rule.clone(),
             challenge: HeaderValue::try_from(challenge).map_err(wrong)?,
             users,
+            queue,
             key: key.map_err(|_| "the system has no random bytes".to_owned())?,
             known: Mutex::default(),
             failures: RateTable::new(rule.failures),
@@ -197,16 +220,16 @@ impl Login {
     /// # Errors
     ///
     /// The response that refuses the client.
-    pub(super) async fn verify(&self, verification: Verification) -> Result<(), Response<Body>> {
+    pub(super) async fn verify(&self, verification: Verification) -> Result<(), Box<Refused>> {
         let Verification { hash, password, tag, client } = verification;
         let is_near = client.is_none_or(|client| client.to_canonical().is_loopback());
         let is_spared = self.rule.spares_local && is_near;
         let client = client.map(connection_limits::client);
         if !is_spared {
-            self.failures.look(client).map_err(too_many_requests)?;
+            self.failures.look(client).map_err(too_many_passwords)?;
         }
-        let Some(waiting) = Waiting::begin() else { return Err(busy()) };
-        let permit = COMPUTING.acquire().await.map_err(|_| busy())?;
+        let Some(waiting) = Waiting::begin(self.queue) else { return Err(busy()) };
+        let permit = self.queue.computing.acquire().await.map_err(|_| busy())?;
         drop(waiting);
         // A browser sends several requests at once; the first has verified the password meanwhile.
         if self.known.lock().unwrap_or_else(PoisonError::into_inner).tags.contains(&tag) {
@@ -214,10 +237,10 @@ impl Login {
         }
         let is_user = hash.is_some();
         let Some(hash) = hash.or_else(|| self.users.values().next().cloned()) else {
-            return Err(self.refusal());
+            return Err(self.wrong_password());
         };
         if !is_spared {
-            self.failures.admit(client).map_err(too_many_requests)?;
+            self.failures.admit(client).map_err(too_many_passwords)?;
         }
         let computing = unblock(move || {
             // The call goes on if the client does not wait for it.
@@ -232,9 +255,17 @@ impl Login {
                 self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(tag);
                 Ok(())
             }
-            Ok(_) => Err(self.refusal()),
-            Err(_) => Err(reply::status(StatusCode::INTERNAL_SERVER_ERROR)),
+            Ok(_) => Err(self.wrong_password()),
+            // The pool of threads has ended, with the process.
+            Err(_) => {
+                let response = reply::status(StatusCode::INTERNAL_SERVER_ERROR);
+                Err(Refused::with(Reason::PasswordQueue, response))
+            }
         }
+    }
+
+    fn wrong_password(&self) -> Box<Refused> {
+        Refused::with(Reason::WrongPassword, self.refusal())
     }
 
     /// Returns the answer to a client without a right password.
@@ -252,11 +283,15 @@ pub(super) fn too_many_requests(too_fast: TooFast) -> Response<Body> {
     response
 }
 
-/// Returns the answer while too many passwords are being verified.
-fn busy() -> Response<Body> {
+fn too_many_passwords(too_fast: TooFast) -> Box<Refused> {
+    Refused::with(Reason::PasswordRate, too_many_requests(too_fast))
+}
+
+/// Refuses a client while too many passwords are being verified.
+fn busy() -> Box<Refused> {
     let mut response = reply::status(StatusCode::SERVICE_UNAVAILABLE);
     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-    response
+    Refused::with(Reason::PasswordQueue, response)
 }
 
 #[cfg(test)]
@@ -281,7 +316,7 @@ mod tests {
         let failures = failures.map(|text| Rate::parse(text).unwrap());
         let realm = "a \"b\" \\".to_owned();
         let rule = BasicAuth { realm, users, file: None, failures, spares_local };
-        Login::open(&Arc::new(rule)).unwrap()
+        Login::open(&Arc::new(rule), &CLIENTS).unwrap()
     }
 
     fn check(login: &Login, text: &str) -> Checked {
@@ -309,6 +344,8 @@ mod tests {
             assert!(matches!(check(&login, "joe:secret"), Checked::Known));
             for text in ["joe:Secret", "ann:secret", "joe:"] {
                 let refused = login.verify(verification(&login, text)).await.unwrap_err();
+                assert_eq!(refused.reason, Reason::WrongPassword);
+                let refused = refused.response;
                 assert_eq!(refused.status(), StatusCode::UNAUTHORIZED);
                 let expected = "Basic realm=\"a \\\"b\\\" \\\\\", charset=\"UTF-8\"";
                 assert_eq!(refused.headers()[WWW_AUTHENTICATE], expected);
@@ -334,7 +371,7 @@ mod tests {
         Runtime::new().unwrap().block_on(async {
             for text in ["ann:secret", ":secret", "JOE:secret"] {
                 let refused = login.verify(verification(&login, text)).await.unwrap_err();
-                assert_eq!(refused.status(), StatusCode::UNAUTHORIZED);
+                assert_eq!(refused.response.status(), StatusCode::UNAUTHORIZED);
             }
         });
     }
@@ -346,7 +383,7 @@ mod tests {
                 return StatusCode::OK;
             };
             let outcome = Runtime::new().unwrap().block_on(login.verify(verification));
-            outcome.map_or_else(|refused| refused.status(), |()| StatusCode::OK)
+            outcome.map_or_else(|refused| refused.response.status(), |()| StatusCode::OK)
         };
         let (one, other) = (Some([192, 0, 2, 1].into()), Some([192, 0, 2, 2].into()));
         let login = login_with(&["joe", "ann"], Some("1/m burst 3"), true);
@@ -378,7 +415,7 @@ mod tests {
         let login = login(&["joe"]);
         Runtime::new().unwrap().block_on(async {
             let all = u32::try_from(AT_ONCE).unwrap();
-            let computing = COMPUTING.acquire_many(all).await.unwrap();
+            let computing = CLIENTS.computing.acquire_many(all).await.unwrap();
             let verify = || Box::pin(login.verify(verification(&login, "joe:secret")));
             let mut waiting: Vec<_> = (0..MOST_WAITING).map(|_| verify()).collect();
             let mut refused = 0;
@@ -387,7 +424,7 @@ mod tests {
                     Poll::Pending => true,
                     // Another test has some of the places for a moment.
                     Poll::Ready(outcome) => {
-                        assert_eq!(outcome.unwrap_err().status(), StatusCode::SERVICE_UNAVAILABLE);
+                        assert_eq!(outcome.unwrap_err().reason, Reason::PasswordQueue);
                         refused += 1;
                         false
                     }
@@ -396,17 +433,20 @@ mod tests {
                 let Poll::Ready(Err(busy)) = Pin::new(&mut next).poll(cx) else {
                     panic!("it waits")
                 };
-                assert_eq!(busy.status(), StatusCode::SERVICE_UNAVAILABLE);
-                assert_eq!(busy.headers()[RETRY_AFTER], "1");
+                assert_eq!(busy.response.status(), StatusCode::SERVICE_UNAVAILABLE);
+                assert_eq!(busy.response.headers()[RETRY_AFTER], "1");
                 Poll::Ready(())
             })
             .await;
+            // Operators do not wait for clients.
+            let operators = Login { queue: &OPERATORS, ..self::login(&["joe"]) };
+            operators.verify(verification(&operators, "joe:secret")).await.unwrap();
             drop(computing);
             for one in waiting {
                 one.await.unwrap();
             }
             assert!(refused < 10, "{refused}");
         });
-        assert!(WAITING.load(Ordering::Relaxed) <= 3);
+        assert!(CLIENTS.waiting.load(Ordering::Relaxed) <= 3);
     }
 }

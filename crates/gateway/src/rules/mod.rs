@@ -20,23 +20,20 @@
 
 mod login;
 mod rates;
+mod refusal;
 
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use http::{HeaderMap, Response, StatusCode};
+use http::HeaderMap;
 
 pub(crate) use self::login::Verification;
-use self::login::{Checked, Login, too_many_requests};
+use self::login::{CLIENTS, Checked, Login, LoginQueue, OPERATORS, too_many_requests};
 pub(crate) use self::rates::Counted;
 use self::rates::{ByPlace, RequestLimits};
+pub(crate) use self::refusal::{Reason, Refused};
 use crate::answers::{AnswerRules, ErrorPages};
-use crate::body::Body;
-use crate::config::{Access, Action, Config, Host, RequestRate, Route, Rules};
-use crate::reply;
-
-/// The answer to clients that are not allowed.
-const FORBIDDEN: &str = "403 Forbidden\n";
+use crate::config::{Access, Action, BasicAuth, Config, Host, RequestRate, Route, Rules};
 
 /// The rules of a host and of its routes, in their order.
 pub(crate) struct HostRules {
@@ -66,7 +63,7 @@ pub(crate) struct RouteRules {
 /// The decision about a request.
 pub(crate) enum Admission {
     Allowed,
-    Refused(Response<Body>),
+    Refused(Box<Refused>),
     /// A password has to be verified first.
     Verifies(Verification),
 }
@@ -98,7 +95,7 @@ impl HostRules {
             answers: AnswerRules::new(host.headers.clone(), pages.clone()),
             access: restrictions([&host.access]),
             limits: opened(host.rate.as_ref(), host, None, before, &mut limits).collect(),
-            login: host.basic_auth.as_ref().map(Login::open).transpose()?.map(Arc::new),
+            login: login(host.basic_auth.as_ref(), &CLIENTS)?,
             body_bytes: None,
             replaces_errors: false,
         };
@@ -115,6 +112,14 @@ impl HostRules {
         let clients = clients.admits_some_only().then(|| Arc::new(clients));
         Ok(HostRules { answers, clients, routes, limits })
     }
+}
+
+/// Opens the users of a rule, if there is one.
+fn login(
+    rule: Option<&Arc<BasicAuth>>,
+    queue: &'static LoginQueue,
+) -> Result<Option<Arc<Login>>, String> {
+    Ok(rule.map(|rule| Login::open(rule, queue)).transpose()?.map(Arc::new))
 }
 
 /// Returns the rules for addresses that are any.
@@ -156,7 +161,7 @@ impl RouteRules {
         };
         let login = match (&rules.basic_auth, &host.basic_auth) {
             (Some(users), Some(all)) if Arc::ptr_eq(users, all) => clients.login.clone(),
-            (users, _) => users.as_ref().map(Login::open).transpose()?.map(Arc::new),
+            (users, _) => login(users.as_ref(), &CLIENTS)?,
         };
         Ok(RouteRules {
             answers: AnswerRules::new(host.headers.then(&rules.headers), pages),
@@ -174,7 +179,7 @@ impl RouteRules {
             answers: None,
             access: restrictions([&rules.access]),
             limits: Vec::new(),
-            login: rules.basic_auth.as_ref().map(Login::open).transpose()?.map(Arc::new),
+            login: login(rules.basic_auth.as_ref(), &OPERATORS)?,
             body_bytes: None,
             replaces_errors: false,
         };
@@ -197,19 +202,32 @@ impl RouteRules {
     /// Decides about a request, by the address of its client and its fields, and counts it in.
     pub(crate) fn admit(&self, client: Option<IpAddr>, headers: &HeaderMap) -> Admission {
         if !self.allows(client) {
-            return Admission::Refused(reply::text(StatusCode::FORBIDDEN, FORBIDDEN));
+            return Admission::Refused(Refused::by_address());
         }
         if !self.limits.is_empty()
             && let Err(too_fast) = rates::count(&self.limits, client, rates::values(headers))
         {
-            return Admission::Refused(too_many_requests(too_fast));
+            let response = too_many_requests(too_fast);
+            return Admission::Refused(Refused::with(Reason::Rate, response));
         }
         let Some(login) = &self.login else { return Admission::Allowed };
         match login.check(client, login::values(headers)) {
             Checked::Known => Admission::Allowed,
-            Checked::Missing => Admission::Refused(login.refusal()),
+            Checked::Missing => {
+                Admission::Refused(Refused::with(Reason::NoPassword, login.refusal()))
+            }
             Checked::Unknown(verification) => Admission::Verifies(verification),
         }
+    }
+
+    /// Returns the reasons for which requests may be refused.
+    pub(crate) fn reasons(&self) -> impl Iterator<Item = Reason> {
+        let has = |reason: &Reason| match reason {
+            Reason::Address => !self.access.is_empty(),
+            Reason::Rate => !self.limits.is_empty(),
+            _ => self.login.is_some(),
+        };
+        Reason::ALL.into_iter().filter(has)
     }
 
     /// Whether requests are counted.
@@ -235,7 +253,7 @@ impl RouteRules {
     /// # Errors
     ///
     /// The response that refuses the client.
-    pub(crate) async fn verify(&self, verification: Verification) -> Result<(), Response<Body>> {
+    pub(crate) async fn verify(&self, verification: Verification) -> Result<(), Box<Refused>> {
         match &self.login {
             Some(login) => login.verify(verification).await,
             None => Ok(()),

@@ -389,7 +389,7 @@ impl Router {
         let Some(routes) = routes else { return misdirected() };
         additions.rules = routes.answers.clone();
         let Some(route) = routes.table.find(path) else {
-            return handler::without_route(routes, request, peer, prepare);
+            return handler::without_route(routes, request, (peer, &self.durations), prepare);
         };
         timer.counts_in(&route.handler.durations);
         let rules = route.handler.rules.as_ref();

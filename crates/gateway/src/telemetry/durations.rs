@@ -4,20 +4,25 @@
 //! the cumulative buckets of Prometheus. The bounds are fixed: they go from half a millisecond, which
 //! is slow for a file, to the ten seconds after which users have left. The requests of a route have a
 //! histogram for each engine, which no other thread writes, and for each class of status. Their
-//! memory is bounded by the configuration: 640 bytes a route and engine.
+//! memory is bounded by the configuration: 696 bytes a route and engine, with the counts of requests that
+//! were refused (`refusals`).
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use http::Response;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 use serde::{Deserialize, Serialize};
 
 use super::process::process_label;
+use super::refusals::{self, RefusalCounts, RefusalStates};
 use super::traffic::{Requests, RouteTraffic};
+use crate::body::Body;
+use crate::rules::{Reason, Refused};
 
 const MICROSECOND: u64 = 1_000;
 const MILLISECOND: u64 = 1_000 * MICROSECOND;
@@ -115,14 +120,28 @@ pub(super) fn write_histograms<'a>(
     Ok(())
 }
 
-/// The durations of one engine's requests to a route, by class of status.
+/// The durations of one engine's requests to a route, by class of status, and those that were refused.
 #[derive(Debug, Default)]
-pub(crate) struct RequestDurations([Histogram; CLASSES.len()]);
+pub(crate) struct RequestDurations {
+    classes: [Histogram; CLASSES.len()],
+    refusals: RefusalCounts,
+}
 
 impl RequestDurations {
     fn count(&self, status: u16, took: Duration) {
         let class = usize::from(status / 100).clamp(1, CLASSES.len());
-        self.0[class - 1].count(took);
+        self.classes[class - 1].count(took);
+    }
+
+    /// Sets the reasons for which requests to the route may be refused.
+    pub(crate) fn expect_refusals(&self, reasons: impl Iterator<Item = Reason>) {
+        self.refusals.expect(reasons);
+    }
+
+    /// Counts a request that is refused, and returns the response.
+    pub(crate) fn refused(&self, refused: Refused) -> Response<Body> {
+        self.refusals.count(refused.reason);
+        refused.response
     }
 }
 
@@ -184,11 +203,14 @@ impl RequestCounts {
     pub(super) fn states(&self, process: Option<u32>) -> Vec<RouteDurations> {
         let of = |route: &Arc<RouteRequests>| {
             let mut classes: [HistogramState; CLASSES.len()] = Default::default();
+            let mut refusals = RefusalStates::default();
             for engine in &route.engines {
-                let histograms = classes.iter_mut().zip(&engine.0);
+                let histograms = classes.iter_mut().zip(&engine.classes);
                 histograms.for_each(|(sum, histogram)| sum.add(&histogram.state()));
+                refusals.add(&engine.refusals);
             }
-            RouteDurations { process, host: route.host.clone(), path: route.path.clone(), classes }
+            let (host, path) = (route.host.clone(), route.path.clone());
+            RouteDurations { process, host, path, classes, refusals }
         };
         self.routes.iter().map(of).collect()
     }
@@ -221,24 +243,29 @@ pub(super) struct RouteDurations {
     host: String,
     path: String,
     classes: [HistogramState; CLASSES.len()],
+    refusals: RefusalStates,
 }
 
 impl RouteDurations {
-    /// Writes the durations of all routes.
+    fn labels(&self, class: Option<&str>) -> Vec<(&'static str, String)> {
+        let own = [("host", self.host.clone()), ("route", self.path.clone())];
+        let class = class.map(|class| ("class", class.to_owned()));
+        own.into_iter().chain(class).chain(process_label(self.process)).collect()
+    }
+
+    /// Writes the durations of all routes, and their refusals.
     pub(super) fn write(
         routes: &[RouteDurations],
         encoder: &mut DescriptorEncoder<'_>,
     ) -> fmt::Result {
-        let of = |route: &'_ RouteDurations, class: &str| {
-            let own = [("host", route.host.clone()), ("route", route.path.clone())];
-            let own = own.into_iter().chain([("class", class.to_owned())]);
-            own.chain(process_label(route.process)).collect::<Vec<_>>()
-        };
         let all = routes.iter().flat_map(|route| {
-            CLASSES.iter().zip(&route.classes).map(move |(class, state)| (of(route, class), state))
+            let classes = CLASSES.iter().zip(&route.classes);
+            classes.map(|(class, state)| (route.labels(Some(class)), state))
         });
         let help = "Time from the head of a request to the head of its response";
-        write_histograms(("http_request_duration", help), all, encoder)
+        write_histograms(("http_request_duration", help), all, encoder)?;
+        let all = routes.iter().map(|route| (route.labels(None), &route.refusals));
+        refusals::write(all, encoder)
     }
 }
 

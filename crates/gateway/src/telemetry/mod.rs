@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `counters` | the counters of each engine, which everything else here reads |
 //! | `durations` | histograms of the durations of requests, by route and by server |
+//! | `refusals` | requests that the rules of routes have refused, by route and reason |
 //! | `overview` | the counters of all engines and the statistics of their pollers, at one moment |
 //! | `traffic` | requests by route, servers and channels, for the page and the socket |
 //! | `upstreams`, `channels`, `broker`, `process`, `reload` | the parts of the overview beside engines and channels |
@@ -21,6 +22,7 @@ pub(crate) mod overview;
 mod page;
 mod process;
 mod prometheus;
+mod refusals;
 mod relays;
 pub(crate) mod reload;
 pub mod socket;

@@ -198,6 +198,60 @@ fn requests_count_for_their_route_across_reloads() {
     assert_eq!(count("/a", "3xx"), None);
 }
 
+/// Refused requests count by route and reason, with one sample for each reason that is possible.
+#[test]
+fn refused_requests_count_by_route_and_reason() {
+    let hash = "$5$saltsalt$0IyaXrmV7.sGNS6tirgqHLqX/G.FBvgkYA.lpPdS5sA";
+    let origin = Origin::named("x");
+    let text = format!(
+        "[[listeners]]\naddress = \"127.0.0.1:0\"\n[metrics]\n\
+         [[hosts]]\nnames = [\"a.example\"]\ndeny = [\"10.0.0.0/8\"]\n\
+         [[hosts.routes]]\npath = \"/rate\"\nrate = \"1/m burst 2\"\nproxy.upstream = \"app\"\n\
+         [[hosts.routes]]\npath = \"/users\"\nproxy.upstream = \"app\"\n\
+         basic_auth = {{ users = {{ joe = \"{hash}\" }}, failures = \"1/m burst 2\" }}\n\
+         [[hosts]]\nnames = [\"b.example\"]\ndeny = [\"127.0.0.1\"]\n\
+         [[hosts.routes]]\npath = \"/none\"\nproxy.upstream = \"app\"\n\
+         [[hosts]]\nnames = [\"c.example\"]\n[[hosts.routes]]\nproxy.upstream = \"app\"\n\
+         [upstreams.app]\nservers = [{{ address = \"{}\" }}]\n",
+        origin.address
+    );
+    let gateway = Gateway::start(BackendKind::Epoll, &text);
+    let mut client = Client::connect(&gateway.address);
+    let mut ask = |host: &str, path: &str, fields: &str| {
+        client.send(format!("GET {path} HTTP/1.1\r\nhost: {host}.example\r\n{fields}\r\n"));
+        client.reply().status
+    };
+    let (joe, wrong) = ("Basic am9lOnNlY3JldA==", "Basic am9lOndyb25n");
+    let (joe, wrong) = (format!("authorization: {joe}\r\n"), format!("authorization: {wrong}\r\n"));
+    let statuses: Vec<_> = (0..5).map(|_| ask("a", "/rate", "")).collect();
+    assert_eq!(statuses, [200, 200, 429, 429, 429]);
+    let users = [&*joe, "", &wrong, &wrong, &wrong, &joe];
+    assert_eq!(users.map(|fields| ask("a", "/users", fields)), [200, 401, 401, 401, 429, 200]);
+    assert_eq!((ask("b", "/none", ""), ask("b", "/else", ""), ask("c", "/", "")), (403, 403, 200));
+    let text = metrics(&gateway);
+    let mut counted: Vec<_> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("superpoll_http_requests_refused_total"))
+        .collect();
+    counted.sort_unstable();
+    let route = |host: &str, path: &str, reason: &str, count: u32| {
+        format!("{{host=\"{host}\",route=\"{path}\",reason=\"{reason}\"}} {count}")
+    };
+    let mut expected = vec![
+        route("", "", "address", 1),
+        route("a.example", "/rate", "address", 0),
+        route("a.example", "/rate", "rate", 3),
+        route("a.example", "/users", "address", 0),
+        route("a.example", "/users", "no-password", 1),
+        route("a.example", "/users", "wrong-password", 2),
+        route("a.example", "/users", "password-rate", 1),
+        route("a.example", "/users", "password-queue", 0),
+        route("b.example", "/none", "address", 1),
+    ];
+    expected.sort_unstable();
+    assert_eq!(counted, expected);
+}
+
 #[test]
 fn the_process_the_version_and_the_last_reload_are_there() {
     let origin = Origin::named("x");

@@ -70,7 +70,7 @@ impl AdminService {
         };
         let verification = match admission {
             Admission::Allowed => None,
-            Admission::Refused(response) => return Reply::Now(response),
+            Admission::Refused(refused) => return Reply::Now(refused.response),
             Admission::Verifies(verification) => Some(verification),
         };
         if let Err((status, what)) = self.check(&request, peer) {
@@ -81,7 +81,7 @@ impl AdminService {
             if let (Some(verification), Some(rules)) = (verification, &self.rules)
                 && let Err(refused) = rules.verify(verification).await
             {
-                return refused;
+                return refused.response;
             }
             self.answer(request, &exchange).await
         }))

@@ -110,6 +110,9 @@ impl Blueprint {
             has_lane: false,
             durations: without_route,
         };
+        // Requests without a route meet the rules of their hosts.
+        let of_hosts = self.rules.iter().filter_map(|rules| rules.clients.as_ref());
+        router.durations.expect_refusals(of_hosts.flat_map(|rules| rules.reasons()));
         for (host, host_rules) in self.config.hosts.iter().zip(&*self.rules) {
             let https = HttpsRule::of(host, &self.encrypted);
             let mut routes = Vec::new();
@@ -163,6 +166,7 @@ impl Blueprint {
                     }
                 };
                 // The check of the configuration has done the same.
+                durations.expect_refusals(rules.iter().flat_map(|rules| rules.reasons()));
                 let rewrite = route.rules.rewrite.as_deref();
                 let rewrite = rewrite.and_then(|text| Rewrite::parse(text, &route.path).ok());
                 let handler = Target { handler, rules: rules.clone(), rewrite, durations };

@@ -57,15 +57,16 @@ pub(super) fn respond(
     };
     match admission {
         Admission::Allowed => respond_by(&routes.table, route, request, client, prepare),
-        Admission::Refused(response) => Reply::Now(response),
+        Admission::Refused(refused) => route.handler.durations.refused(*refused).into(),
         Admission::Verifies(verification) => {
             let (routes, rules) = (routes.clone(), route.handler.rules.clone());
+            let durations = route.handler.durations.clone();
             let (request, exchange) = prepare(request);
             Reply::Later(Box::pin(async move {
                 if let Some(rules) = rules
                     && let Err(refused) = rules.verify(verification).await
                 {
-                    return refused;
+                    return durations.refused(*refused);
                 }
                 let prepare = |request| (request, exchange);
                 match routes.table.find(request.uri().path()) {
@@ -84,20 +85,20 @@ pub(super) fn respond(
 pub(super) fn without_route(
     routes: &Routes,
     request: Request<Incoming>,
-    peer: &Peer,
+    (peer, durations): (&Peer, &Arc<RequestDurations>),
     prepare: impl FnOnce(Request<Incoming>) -> (Request<Upload>, Exchange),
 ) -> Reply {
     let Some(rules) = &routes.clients else { return StatusCode::NOT_FOUND.into() };
     match rules.admit(peer.client.map(|client| client.ip()), request.headers()) {
         Admission::Allowed => StatusCode::NOT_FOUND.into(),
-        Admission::Refused(response) => Reply::Now(response),
+        Admission::Refused(refused) => durations.refused(*refused).into(),
         Admission::Verifies(verification) => {
-            let (rules, kept) = (rules.clone(), prepare(request));
+            let (rules, kept, durations) = (rules.clone(), prepare(request), durations.clone());
             Reply::Later(Box::pin(async move {
                 let _kept = kept;
                 match rules.verify(verification).await {
                     Ok(()) => crate::reply::status(StatusCode::NOT_FOUND),
-                    Err(refused) => refused,
+                    Err(refused) => durations.refused(*refused),
                 }
             }))
         }

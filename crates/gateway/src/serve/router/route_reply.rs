@@ -42,6 +42,12 @@ impl Reply {
     }
 }
 
+impl From<Response<Body>> for Reply {
+    fn from(response: Response<Body>) -> Reply {
+        Reply::Now(response)
+    }
+}
+
 impl From<StatusCode> for Reply {
     fn from(status: StatusCode) -> Reply {
         Reply::Now(reply::status(status))
