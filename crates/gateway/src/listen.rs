@@ -219,8 +219,9 @@ pub struct Inherited {
     worker: Option<Arc<Link>>,
     /// The sockets from the service manager that are not used yet.
     passed: Vec<Bound>,
-    /// The sockets that another server has as well.
-    left: Vec<Bound>,
+    /// The sockets that another server has as well, with their names if the kernel has chosen their
+    /// ports.
+    left: Vec<(Bound, Option<String>)>,
     upgrades: bool,
 }
 
@@ -294,9 +295,12 @@ impl Inherited {
         self.upgrades
     }
 
-    /// Adds another server's listeners, and whether that server has made the files of the sockets.
-    pub(crate) fn add(&mut self, left: Vec<(OwnedFd, bool)>) {
-        let bound = |(socket, has_file)| Bound::left(socket, has_file).ok();
+    /// Adds another server's listeners.
+    pub(crate) fn add(&mut self, left: Vec<LeftListener>) {
+        let bound = |left: LeftListener| {
+            let bound = Bound::left(left.socket, left.has_file).ok()?;
+            Some((bound, left.chosen))
+        };
         self.left.extend(left.into_iter().filter_map(bound));
     }
 
@@ -346,11 +350,38 @@ impl Inherited {
         if let Some(index) = self.given.iter().position(|(known, _)| known == address) {
             return Some(self.given.remove(index).1);
         }
-        [&mut self.passed, &mut self.left].into_iter().find_map(|all| {
-            let index = all.iter().position(|bound| bound.is(address))?;
-            Some(all.swap_remove(index))
-        })
+        if let Some(index) = self.passed.iter().position(|bound| bound.is(address)) {
+            return Some(self.passed.swap_remove(index));
+        }
+        let index = self.left.iter().position(|(bound, _)| bound.is(address))?;
+        // The others stay in their order: several may have one name.
+        Some(self.left.remove(index).0)
     }
+
+    /// Takes the socket for which the kernel has chosen a port in another server, where the
+    /// configuration leaves the port to the kernel.
+    pub(crate) fn chosen_for(&mut self, address: &Address, is_admin: bool) -> Option<Bound> {
+        let name = name_of_chosen(address, is_admin);
+        let is_it = |chosen: &Option<String>| chosen.is_some() && *chosen == name;
+        let index = self.left.iter().position(|(_, chosen)| is_it(chosen))?;
+        Some(self.left.remove(index).0)
+    }
+}
+
+/// A listener that another server has as well.
+pub(crate) struct LeftListener {
+    pub(crate) socket: OwnedFd,
+    /// Whether that server has made the socket's file.
+    pub(crate) has_file: bool,
+    /// The name by which its configuration asks for it, if the kernel has chosen the port.
+    pub(crate) chosen: Option<String>,
+}
+
+/// Returns the name of a listener whose port the kernel chooses; no number says which one it is.
+pub(crate) fn name_of_chosen(address: &Address, is_admin: bool) -> Option<String> {
+    let Address::Tcp { port: 0, .. } = address else { return None };
+    let of = if is_admin { " of operators" } else { "" };
+    Some(format!("{address}{of}"))
 }
 
 /// Whether the path is a stale socket file: no process listens at it.

@@ -1,5 +1,6 @@
 //! Mishaps around a server's succession: nothing is lost.
 
+use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::io::{self, ErrorKind, PipeReader, PipeWriter, Read, Write, pipe};
 use std::net::TcpListener;
@@ -83,6 +84,36 @@ fn a_socket_file_goes_from_server_to_server() {
     third.signal("TERM");
     assert!(third.ended().0.success());
     assert!(!path.exists());
+}
+
+/// A port that the kernel has chosen stays that of the listener.
+#[test]
+fn chosen_ports_go_from_server_to_server() {
+    let nursery = Nursery::new("");
+    // A second listener of the same kind, and that of operators.
+    let options = "[[listeners]]\naddress = \"127.0.0.1:0\"\n[[listeners]]\naddress = \"127.0.0.1:0\"\n\
+                   [admin]\naddress = \"127.0.0.1:0\"\n";
+    nursery.configure(options);
+    let server = |arguments: &[&str]| Server::of(nursery.command(arguments), 4);
+    let first = server(&[]);
+    let fronts = first.fronts.clone();
+    assert_eq!(fronts.iter().collect::<BTreeSet<_>>().len(), 4, "{fronts:?}");
+    let second = server(&["--upgrade"]);
+    assert!(first.ended().0.success());
+    assert_eq!(second.fronts, fronts);
+    second.signal("KILL");
+    drop(second.ended());
+    let third = server(&[]);
+    assert_eq!(third.fronts, fronts);
+    assert!(get(&mut third.connect(), "/small").ends_with("0123456789"));
+    // The number of the port may take the place of 0.
+    let number = format!("127.0.0.1:{}", third.at(1).port());
+    nursery.configure(&options.replacen("127.0.0.1:0", &number, 1));
+    let fourth = server(&["--upgrade"]);
+    assert!(third.ended().0.success());
+    assert_eq!(fourth.fronts, fronts);
+    fourth.signal("TERM");
+    assert!(fourth.ended().0.success());
 }
 
 #[test]

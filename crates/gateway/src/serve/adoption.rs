@@ -31,6 +31,7 @@ use super::{Error, Frontend, Kind, Local, Server, failed, local};
 use crate::channel::{Form, LocatedChannel, Registry};
 use crate::config::{Config, Keeper};
 use crate::connection_limits::ConnectionLimits;
+use crate::listen;
 use crate::log::{Event, Level, Report};
 use crate::parking_lot::{
     ConnectionOwner, ParkedConnection, ParkingLot, PendingRequest, PreparedLot, ResumeReason,
@@ -113,7 +114,10 @@ impl Server {
         }
         for (key, front) in fronts.iter().enumerate() {
             match front.kind.bound() {
-                Some(bound) => succession.hold(key as u64, bound),
+                Some(bound) => {
+                    let chosen = listen::name_of_chosen(&front.asked.address, front.asked.is_admin);
+                    succession.hold(key as u64, bound, chosen.as_deref());
+                }
                 None => succession.release(key as u64),
             }
         }

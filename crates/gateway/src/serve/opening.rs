@@ -192,7 +192,10 @@ impl Server {
         let (listening, bound) = match kept {
             Some((front, bound)) => (front.listening.clone(), bound.clone()),
             None => {
-                let bound = match self.inherited.borrow_mut().at(address) {
+                let mut inherited = self.inherited.borrow_mut();
+                let known = inherited.at(address);
+                let known = known.or_else(|| inherited.chosen_for(address, asked.is_admin));
+                let bound = match known {
                     Some(bound) => bound,
                     None => Bound::new(address, asked.mode).map_err(cannot)?,
                 };

@@ -44,7 +44,7 @@ use crate::certificates::TicketSecrets;
 use crate::channel::Offsets;
 use crate::channel::message::Message;
 use crate::config::{Config, KeeperKind};
-use crate::listen::Bound;
+use crate::listen::{Bound, LeftListener};
 use crate::log::{Event, Level, Report};
 use records::{CHANNELS, ChannelRecord, ORDERLY, RecordStore, SERVER, TICKETS, decode_message};
 use state::ConnectionRecord;
@@ -98,6 +98,14 @@ pub(crate) struct PredecessorState {
 /// has made.
 const LISTENER: &[u8] = b"listener";
 const WITH_FILE: &[u8] = b"listener with its file";
+
+/// The beginning of the state of a listener whose port the kernel has chosen, before the
+/// [name](crate::listen::name_of_chosen) by which the configuration asks for it.
+const CHOSEN: &[u8] = b"listener for ";
+
+fn is_listener(state: &[u8]) -> bool {
+    state == LISTENER || state == WITH_FILE || state.starts_with(CHOSEN)
+}
 
 /// Returns a number that no two servers share.
 fn session() -> u64 {
@@ -172,13 +180,16 @@ impl Succession {
         }
     }
 
-    /// Returns the listeners that are left with the keeper, and whether their server has made
-    /// their files. They are there before any server has yielded, so that this server can find out
-    /// whether it can go on.
-    pub(crate) fn listeners(&self) -> Result<Vec<(OwnedFd, bool)>, superpoll_keeper::Error> {
+    /// Returns the listeners that are left with the keeper. They are there before any server has
+    /// yielded, so that this server can find out whether it can go on.
+    pub(crate) fn listeners(&self) -> Result<Vec<LeftListener>, superpoll_keeper::Error> {
         let shown = self.control().as_mut().map_or_else(|| Ok(Vec::new()), Control::listeners)?;
-        let shown = shown.into_iter().map(|shown| (shown.descriptor, *shown.state == WITH_FILE));
-        Ok(shown.collect())
+        let left = shown.into_iter().map(|shown| {
+            let chosen = shown.state.strip_prefix(CHOSEN);
+            let chosen = chosen.map(|name| String::from_utf8_lossy(name).into_owned());
+            LeftListener { has_file: *shown.state == WITH_FILE, chosen, socket: shown.descriptor }
+        });
+        Ok(left.collect())
     }
 
     /// Takes the state that other servers have left. If `upgrades`, a server that is at work is
@@ -249,9 +260,13 @@ impl Succession {
         self.control().as_ref().map(Control::link).transpose()
     }
 
-    /// Leaves a listener.
-    pub(crate) fn hold(&self, key: u64, listener: &Bound) {
-        let state = if listener.has_file() { WITH_FILE } else { LISTENER };
+    /// Leaves a listener. `chosen` is its name if the kernel has chosen its port.
+    pub(crate) fn hold(&self, key: u64, listener: &Bound, chosen: Option<&str>) {
+        let state = match chosen {
+            Some(name) => &[CHOSEN, name.as_bytes()].concat(),
+            None if listener.has_file() => WITH_FILE,
+            None => LISTENER,
+        };
         self.with(|control| control.hold(key, listener, state));
     }
 
@@ -328,7 +343,7 @@ impl PredecessorState {
         let mut predecessor =
             PredecessorState { lost: adopted.without_room, ..PredecessorState::default() };
         for orphan in adopted.orphans {
-            if *orphan.state == LISTENER || *orphan.state == WITH_FILE {
+            if is_listener(&orphan.state) {
                 // A listener was shown before.
             } else if let Some(left) = ConnectionRecord::decode(&orphan.state) {
                 predecessor.connections.push((orphan.descriptor, left));
@@ -410,6 +425,7 @@ mod tests {
             orphans: vec![
                 orphan(LISTENER),
                 orphan(WITH_FILE),
+                orphan(b"listener for 127.0.0.1:0"),
                 orphan(&left.encode()),
                 orphan(b"?"),
             ],
