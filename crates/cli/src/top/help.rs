@@ -33,7 +33,8 @@ const REQUESTS: &[&str] = &[
      5, 10, 25, 50, 100, 250, 500 ms, 1, 2.5, 5, 10 s",
     "4xx/s 5xx/s: responses of these classes a second",
     "4xx 5xx requests: since the start",
-    "state: up, DOWN, or the processes that have found a server up",
+    "state: up, slow (start), drain and off (set by an operator), PAUSE, EJECT, DOWN, or how many \
+     processes have found a server up",
     "fail/s: requests a second that failed on a server, retried ones included",
     "now: requests under way; idle: connections that are kept",
     "subs: subscribers of a channel now",

@@ -10,6 +10,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Sparkline};
+use superpoll_gateway::telemetry::traffic::{ServerCondition, ServerTraffic};
 
 use super::columns::{Column, bold, dim, fit, fitting, header, row};
 use super::figures::{quantile, rate, trend, whole};
@@ -33,7 +34,7 @@ const ROUTES: &[Column<Route>] = &[
 ];
 
 const SERVERS: &[Column<Server>] = &[
-    Column { title: "state", width: 5, from: 0, of: |server| short_state(server) },
+    Column { title: "state", width: 5, from: 0, of: |server| short_state(&server.now) },
     Column { title: "req/s", width: 5, from: 0, of: |server| rate(server.requests()) },
     Column { title: "p50", width: 6, from: 60, of: |server| quantile(server.quantiles.p50) },
     Column { title: "p99", width: 6, from: 0, of: |server| quantile(server.quantiles.p99) },
@@ -55,11 +56,21 @@ const CHANNELS: &[Column<Channel>] = &[
 ];
 
 /// Returns the state of a server in a few columns.
-fn short_state(server: &Server) -> String {
-    match (server.now.processes_up, server.now.processes) {
-        (0, _) => "DOWN".to_owned(),
-        (up, all) if up >= all => "up".to_owned(),
-        (up, all) => format!("{up}/{all}"),
+fn short_state(now: &ServerTraffic) -> String {
+    let condition = match now.condition {
+        ServerCondition::Up => "up",
+        ServerCondition::SlowStart => "slow",
+        ServerCondition::Drain => "drain",
+        ServerCondition::SetDown => "off",
+        ServerCondition::Paused => "PAUSE",
+        ServerCondition::Ejected => "EJECT",
+        ServerCondition::Unhealthy => "DOWN",
+    };
+    match (now.processes_up, now.processes) {
+        // An older server tells no condition.
+        (0, _) if matches!(condition, "up" | "slow") => "DOWN".to_owned(),
+        (up, all) if up > 0 && up < all => format!("{up}/{all}"),
+        _ => condition.to_owned(),
     }
 }
 
@@ -128,6 +139,7 @@ fn servers(traffic: &TrafficModel, state: &State, width: u16) -> Listed {
     };
     sort_by_value(&mut shown, value, |server| &server.name);
     let style = |server: &Server| match (is_down(server), server.failures()) {
+        (true, _) if server.now.condition.is_set() => Style::new().fg(Color::Yellow),
         (true, _) => Style::new().fg(Color::Red),
         (false, Some(rate)) if rate > 0.0 => Style::new().fg(Color::Yellow),
         _ => Style::new(),
@@ -349,6 +361,27 @@ fn past(frame: &mut Frame<'_>, area: Rect, traffic: &TrafficModel) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn states_fit_into_their_column() {
+        let of = |condition, processes_up, processes| {
+            short_state(&ServerTraffic { condition, processes_up, processes, ..Default::default() })
+        };
+        let states = [
+            (ServerCondition::Up, 1, "up"),
+            (ServerCondition::SlowStart, 1, "slow"),
+            (ServerCondition::Drain, 0, "drain"),
+            (ServerCondition::SetDown, 0, "off"),
+            (ServerCondition::Paused, 0, "PAUSE"),
+            (ServerCondition::Ejected, 0, "EJECT"),
+            (ServerCondition::Unhealthy, 0, "DOWN"),
+            (ServerCondition::Up, 0, "DOWN"),
+        ];
+        for (condition, up, expected) in states {
+            assert_eq!(of(condition, up, 1), expected);
+        }
+        assert_eq!(of(ServerCondition::Ejected, 1, 2), "1/2");
+    }
 
     #[test]
     fn lists_share_the_lines_and_leave_none_to_a_list_that_needs_no_more() {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::durations::{HistogramState, write_histograms};
 use super::process::process_label;
-use super::traffic::ServerTraffic;
+use super::traffic::{ServerCondition, ServerTraffic};
 use crate::upstream::Group;
 
 /// A server of an upstream at one moment.
@@ -23,6 +23,7 @@ struct ServerState {
     /// The address with the name that the server was found by.
     name: Option<String>,
     is_up: bool,
+    condition: ServerCondition,
     requests: u64,
     failures: u64,
     active: u64,
@@ -84,6 +85,7 @@ impl UpstreamStates {
                 server: state.server,
                 processes: 1,
                 processes_up: u32::from(state.is_up),
+                condition: state.condition,
                 requests: state.requests,
                 failures: state.failures,
                 retries: state.retries,
@@ -109,6 +111,7 @@ impl ServerState {
                 server: server.address.to_string(),
                 name: server.origin.as_ref().map(ToString::to_string),
                 is_up: group.is_up(server),
+                condition: group.condition(server),
                 requests: server.requests.load(Ordering::Relaxed),
                 failures: server.failures.load(Ordering::Relaxed),
                 active: server.active.load(Ordering::Relaxed),

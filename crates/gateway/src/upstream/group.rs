@@ -32,6 +32,7 @@ use crate::admin::Settings;
 use crate::certificates::CertificateStore;
 use crate::config::{Balance, CertificateFiles, Health, ServerAddress, Upstream};
 use crate::log::{Event, RateLimited, Report};
+use crate::telemetry::traffic::ServerCondition;
 
 /// How long a server is left out after failures, without active checks.
 pub(super) const PAUSE: Duration = Duration::from_secs(10);
@@ -191,6 +192,11 @@ impl Group {
     #[must_use]
     pub fn is_up(&self, server: &GroupServer) -> bool {
         server.share(|| self.clock.now()).is_some()
+    }
+
+    /// Returns the condition of a server, for operators.
+    pub(crate) fn condition(&self, server: &GroupServer) -> ServerCondition {
+        server.condition(self.clock.now())
     }
 
     /// Returns the servers that were found for a server of another configuration.

@@ -33,8 +33,10 @@ use super::fault::KINDS;
 use super::operator_setting::OperatorSetting;
 use super::sticky::Sticky;
 use crate::address::Address;
+use crate::admin::ServerState;
 use crate::log::RateLimited;
 use crate::telemetry::durations::Histogram;
+use crate::telemetry::traffic::ServerCondition;
 
 /// The time between two reports of one kind of failure of one server.
 const FAILURES: Duration = Duration::from_secs(10);
@@ -272,6 +274,23 @@ impl GroupServer {
         Some(u32::try_from(share).unwrap_or(u32::MAX))
     }
 
+    /// Returns the condition of the server, for operators.
+    pub(super) fn condition(&self, now: u64) -> ServerCondition {
+        let paused_until = self.paused_until.load(Ordering::Relaxed);
+        let since = self.left_out_until().max(self.up_since.load(Ordering::Relaxed));
+        match self.operator.state() {
+            ServerState::Down => ServerCondition::SetDown,
+            ServerState::Drain => ServerCondition::Drain,
+            ServerState::Up if self.down.load(Ordering::Relaxed) => ServerCondition::Unhealthy,
+            ServerState::Up if self.ejected_until() > now => ServerCondition::Ejected,
+            ServerState::Up if paused_until > now => ServerCondition::Paused,
+            ServerState::Up if since > 0 && now.saturating_sub(since) < self.slow_start => {
+                ServerCondition::SlowStart
+            }
+            ServerState::Up => ServerCondition::Up,
+        }
+    }
+
     /// Notes that the server is up again.
     pub(super) fn begin_slowly(&self, clock: Clock) {
         if self.slow_start > 0 {
@@ -284,6 +303,7 @@ impl GroupServer {
 mod tests {
     use super::super::group::tests::group_of;
     use super::*;
+    use crate::telemetry::traffic::ServerCondition::{Ejected, Paused, SlowStart, Unhealthy, Up};
 
     #[test]
     fn the_weight_of_a_server_that_comes_back_grows() {
@@ -300,12 +320,18 @@ mod tests {
             assert_eq!(at(now), Some(share), "{now}");
         }
         assert_eq!(at(1_000_000), Some(100));
+        let conditions = [999, 1_000, 10_999, 11_000].map(|now| server.condition(now));
+        assert_eq!(conditions, [Paused, SlowStart, SlowStart, Up]);
         // The last reason that ends decides.
         server.ejected_until.store(2_000, Ordering::Relaxed);
         server.up_since.store(4_000, Ordering::Relaxed);
         assert_eq!((at(1_500), at(9_000), at(14_000)), (None, Some(50), Some(100)));
+        assert_eq!(
+            [1_999, 2_000, 14_000].map(|now| server.condition(now)),
+            [Ejected, SlowStart, Up]
+        );
         server.down.store(true, Ordering::Relaxed);
-        assert_eq!(at(14_000), None);
+        assert_eq!((at(14_000), server.condition(14_000)), (None, Unhealthy));
     }
 
     #[test]

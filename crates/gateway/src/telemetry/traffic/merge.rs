@@ -45,6 +45,7 @@ impl ServerTraffic {
     fn add(&mut self, other: &ServerTraffic) {
         self.processes += other.processes;
         self.processes_up += other.processes_up;
+        self.condition = self.condition.max(other.condition);
         self.requests += other.requests;
         self.failures += other.failures;
         self.retries += other.retries;
@@ -174,6 +175,7 @@ impl Processes {
 #[cfg(test)]
 mod tests {
     use super::super::NAME;
+    use super::super::ServerCondition;
     use super::*;
 
     fn requests(ok: u64, failed: u64) -> Requests {
@@ -236,7 +238,18 @@ mod tests {
         let states: Vec<String> = sum.servers.iter().map(ServerTraffic::state).collect();
         assert_eq!(states, ["up in 1 of 2", "down"]);
         assert_eq!((sum.servers[0].requests, sum.servers[0].active), (14, 4));
-        assert_eq!(server("z", true, 1).state(), "up");
+        let state = |is_up, condition| ServerTraffic { condition, ..server("z", is_up, 1) }.state();
+        assert_eq!(state(true, ServerCondition::Up), "up");
+        assert_eq!(state(true, ServerCondition::SlowStart), "slow start");
+        assert_eq!(state(false, ServerCondition::Ejected), "ejected");
+        // A program that tells no conditions.
+        assert_eq!(state(false, ServerCondition::Up), "down");
+        let mut one = server("z", true, 1);
+        one.add(&ServerTraffic { condition: ServerCondition::Paused, ..server("z", false, 1) });
+        assert_eq!(
+            (one.condition, one.state()),
+            (ServerCondition::Paused, "up in 1 of 2".to_owned())
+        );
         sum.limit();
         assert_eq!(sum.channels.top[0].messages.subscribers, 9);
         assert_eq!((&*sum.channels.top[0].name, sum.channels.count), ("c", 2));

@@ -94,6 +94,10 @@ pub struct ServerTraffic {
     pub processes: u32,
     /// Those of them that forward requests to it now: the others have found it down.
     pub processes_up: u32,
+    /// The condition of the server; the worst one where the processes do not agree. A program before
+    /// this field does not tell it.
+    #[serde(default)]
+    pub condition: ServerCondition,
     /// Requests that were forwarded, those that failed included.
     pub requests: u64,
     /// Requests that failed.
@@ -152,15 +156,63 @@ pub struct ChannelTraffic {
     pub messages: Messages,
 }
 
+/// The condition of a server of an upstream: whether it gets requests, and the reason if it gets none or
+/// fewer ones. The worst comes last.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ServerCondition {
+    /// Nothing is known to be against the server.
+    #[default]
+    Up,
+    /// It has come back lately, and its share of the requests grows.
+    SlowStart,
+    /// An operator has set that it gets no new clients.
+    Drain,
+    /// An operator has taken it out.
+    SetDown,
+    /// It is left out for a few seconds, as requests have failed.
+    Paused,
+    /// It is left out for a while, as it had too many errors.
+    Ejected,
+    /// Checks have found it down, or requests where there are checks.
+    Unhealthy,
+}
+
+impl ServerCondition {
+    /// Returns the condition in one or two words.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            ServerCondition::Up => "up",
+            ServerCondition::SlowStart => "slow start",
+            ServerCondition::Drain => "drain",
+            ServerCondition::SetDown => "set down",
+            ServerCondition::Paused => "paused",
+            ServerCondition::Ejected => "ejected",
+            ServerCondition::Unhealthy => "down",
+        }
+    }
+
+    /// Whether an operator wants it so.
+    #[must_use]
+    pub fn is_set(self) -> bool {
+        matches!(self, ServerCondition::Drain | ServerCondition::SetDown)
+    }
+}
+
 impl ServerTraffic {
-    /// Whether requests are forwarded to the server, in words: `up`, `down`, or `up in 1 of 2` where the
-    /// processes of a server do not agree.
+    /// Whether requests are forwarded to the server, in words: `up`, `slow start`, the reason for which
+    /// they are not, as `ejected`, or `up in 1 of 2` where the processes of a server do not agree.
     #[must_use]
     pub fn state(&self) -> String {
         match (self.processes_up, self.processes) {
-            (0, _) => "down".to_owned(),
-            (up, all) if up >= all => "up".to_owned(),
-            (up, all) => format!("up in {up} of {all}"),
+            (0, _) => match self.condition {
+                ServerCondition::Up | ServerCondition::SlowStart => "down".to_owned(),
+                condition => condition.name().to_owned(),
+            },
+            (up, all) if up < all => format!("up in {up} of {all}"),
+            _ if self.condition == ServerCondition::SlowStart => self.condition.name().to_owned(),
+            _ => "up".to_owned(),
         }
     }
 }
