@@ -59,9 +59,15 @@ pub mod files;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing {
-    //! Comparisons with hyper, for the fuzz targets.
+    //! Comparisons with hyper, and with the rules of DNS, for the fuzz targets.
 
+    use crate::dns;
     use crate::upstream::lane;
+
+    /// Reads an answer of a server of DNS, and panics if it breaks a bound. Returns whether it counts.
+    pub fn check_answer_of_dns(bytes: &[u8], form: u8) -> bool {
+        dns::check_answer(bytes, form)
+    }
 
     /// Reads a request by the lane and by hyper. Returns whether the lane takes it.
     pub fn compare_request(bytes: &[u8], piece: usize) -> bool {

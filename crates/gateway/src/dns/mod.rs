@@ -29,6 +29,8 @@
 //! | servers, suffixes in the search list | 3, 32 |
 
 mod message;
+#[cfg(any(test, fuzzing))]
+mod oracle;
 mod system;
 #[cfg(test)]
 mod tests;
@@ -42,6 +44,8 @@ use std::time::Duration;
 use superpoll_rt::net::lookup_host;
 
 pub(crate) use self::message::{Service, is_host_name};
+#[cfg(fuzzing)]
+pub(crate) use self::oracle::check_answer;
 pub(crate) use self::system::PORT;
 
 use self::message::{Kind, Record, Reply};

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use superpoll_rt::Runtime;
 
 use super::message::Query;
+use super::oracle::check_answer;
 use super::system::{Settings, SystemFiles};
 use super::*;
 
@@ -428,7 +429,6 @@ proptest! {
         flips in proptest::collection::vec((0..200_usize, any::<u8>()), 0..6),
         is_good in any::<bool>(),
     ) {
-        let query = Query { id: 7, name: "app.test", kind: Kind::V4 };
         if is_good {
             bytes = asked(A).answer(&[
                 cname("app.test", 1, "b.test"),
@@ -441,11 +441,45 @@ proptest! {
                 *byte ^= by;
             }
         }
-        if let Some(reply) = query.decode(&bytes) {
-            // It answered this question: everything before the records is as it was.
-            prop_assert_eq!(&bytes[..2], &[0, 7]);
-            prop_assert!(bytes[2] & 0x80 != 0);
-            drop(reply);
+        for form in 0..3 {
+            check_answer(&bytes, form);
+        }
+        // Behind a question that is right, whatever the records are.
+        for form in 4..7 {
+            check_answer(&bytes, form);
+            check_answer(&bytes[bytes.len().min(26)..], form);
+        }
+    }
+
+    #[test]
+    fn records_behind_a_question_count_within_their_bounds(
+        records in proptest::collection::vec((0..4_usize, 0..6_usize, any::<u32>(), any::<u8>()), 0..15),
+        flips in proptest::collection::vec((0..400_usize, any::<u8>()), 0..3),
+    ) {
+        let names = ["app.test", "b.test", "x", "*.test"];
+        for (form, kind) in [(4, A), (5, AAAA), (6, SRV)] {
+            let records: Vec<_> = records
+                .iter()
+                .map(|&(owner, of, ttl, number)| match of {
+                    0 => cname(names[owner], ttl, names[usize::from(number) % 4]),
+                    1 | 2 => a(names[owner], ttl, [10, 0, 0, number]),
+                    3 => aaaa(names[owner], ttl, &format!("fd00::{number:x}")),
+                    _ => srv(names[owner], ttl, [1, number.into(), 80], names[usize::from(number) % 4]),
+                })
+                .collect();
+            let message = asked(kind).answer(&records);
+            // The header and the question are those of the check.
+            let count = u8::try_from(records.len()).unwrap();
+            let mut bytes = vec![count];
+            bytes.extend_from_slice(&message[26..]);
+            let answers = check_answer(&bytes, form);
+            prop_assert!(answers || records.is_empty(), "{records:?}");
+            for &(at, by) in &flips {
+                if let Some(byte) = bytes.get_mut(at) {
+                    *byte ^= by;
+                }
+            }
+            check_answer(&bytes, form);
         }
     }
 
