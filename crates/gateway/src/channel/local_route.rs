@@ -15,16 +15,16 @@ use super::local_subscribers::LocalSubscribers;
 use super::publisher::PublisherLimit;
 use super::rights::Rights;
 use super::route::Channels;
-use crate::answers::AnswerRules;
 use crate::authority;
 use crate::peer::Peer;
+use crate::rules::RouteRules;
 
 /// One engine's part of a route of channels.
 pub(crate) struct LocalRoute {
     pub(super) channels: Arc<Channels>,
     rights: RefCell<Rc<Rights>>,
-    /// The rules for the answers that the router does not see: those to parked subscribers.
-    answers: RefCell<Option<Arc<AnswerRules>>>,
+    /// The rules of the route, for the answers that the router does not see: those to parked subscribers.
+    rules: RefCell<Option<Arc<RouteRules>>>,
     /// The value of `Strict-Transport-Security` of the host, for those answers.
     hsts: RefCell<Option<HeaderValue>>,
     engine: Rc<ChannelEngine>,
@@ -43,12 +43,13 @@ impl LocalRoute {
     pub(crate) fn new(
         channels: Arc<Channels>,
         rights: Rc<Rights>,
+        rules: Option<Arc<RouteRules>>,
         engine: Rc<ChannelEngine>,
     ) -> Rc<LocalRoute> {
         let (subscribers, is_retired) = (RefCell::default(), Cell::new(false));
         let rights = RefCell::new(rights);
-        let (answers, hsts) = (RefCell::default(), RefCell::default());
-        Rc::new(LocalRoute { channels, rights, answers, hsts, engine, subscribers, is_retired })
+        let (rules, hsts) = (RefCell::new(rules), RefCell::default());
+        Rc::new(LocalRoute { channels, rights, rules, hsts, engine, subscribers, is_retired })
     }
 
     /// Returns the rights of clients.
@@ -72,20 +73,24 @@ impl LocalRoute {
     pub(crate) fn change(&self, rights: Rc<Rights>) {
         let before = self.rights.replace(rights.clone());
         if !before.is_like(&rights) {
-            let all: Vec<_> =
-                self.subscribers.borrow().values().filter_map(Weak::upgrade).collect();
-            all.iter().for_each(LocalSubscribers::dismiss);
+            self.dismiss();
         }
     }
 
-    /// Changes the rules for answers, and the value of `Strict-Transport-Security` of the host.
-    pub(crate) fn change_answers(
-        &self,
-        answers: Option<Arc<AnswerRules>>,
-        hsts: Option<HeaderValue>,
-    ) {
-        self.answers.replace(answers);
+    /// Makes all subscribers come again.
+    fn dismiss(&self) {
+        let all: Vec<_> = self.subscribers.borrow().values().filter_map(Weak::upgrade).collect();
+        all.iter().for_each(LocalSubscribers::dismiss);
+    }
+
+    /// Changes the rules of the route, and the value of `Strict-Transport-Security` of the host. If a
+    /// password is not right any more, all subscribers have to come again: they may have come by it.
+    pub(crate) fn change_rules(&self, rules: Option<Arc<RouteRules>>, hsts: Option<HeaderValue>) {
         self.hsts.replace(hsts);
+        let before = self.rules.replace(rules.clone());
+        if !RouteRules::keeps_users_of(rules.as_deref(), before.as_deref()) {
+            self.dismiss();
+        }
     }
 
     /// Whether the answer to a request may have `Strict-Transport-Security`.
@@ -101,7 +106,8 @@ impl LocalRoute {
         if may_have_hsts && let Some(hsts) = &*self.hsts.borrow() {
             headers.entry(STRICT_TRANSPORT_SECURITY).or_insert_with(|| hsts.clone());
         }
-        if let Some(answers) = &*self.answers.borrow() {
+        if let Some(answers) = self.rules.borrow().as_ref().and_then(|rules| rules.answers.as_ref())
+        {
             answers.change(headers);
         }
     }

@@ -192,6 +192,11 @@ impl Login {
         self.rule == other.rule && self.users == other.users
     }
 
+    /// Whether all users of another route are users with the same passwords.
+    pub(super) fn keeps_users_of(&self, other: &Login) -> bool {
+        other.users.iter().all(|(user, hash)| self.users.get(user) == Some(hash))
+    }
+
     /// Looks at a request of a client with these values of `Authorization`.
     pub(super) fn check<'a>(
         &self,

@@ -275,6 +275,19 @@ impl RouteRules {
                 .is_none_or(|login| matches!(login.check(client, credentials), Checked::Known))
     }
 
+    /// Whether all users of the rules before are users with the same passwords in the rules now. Without
+    /// users, each client is one.
+    pub(crate) fn keeps_users_of(now: Option<&RouteRules>, before: Option<&RouteRules>) -> bool {
+        fn login(rules: Option<&RouteRules>) -> Option<&Login> {
+            rules.and_then(|rules| rules.login.as_deref())
+        }
+        match (login(now), login(before)) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some(now), Some(before)) => now.keeps_users_of(before),
+        }
+    }
+
     /// Whether a client that was admitted by other rules is admitted by these as well.
     pub(crate) fn allow_with(&self, client: Option<IpAddr>, others: Option<&RouteRules>) -> bool {
         let is_known = |login: &Arc<Login>| {

@@ -132,6 +132,53 @@ fn channels_are_for_users_with_a_password() {
     }
 }
 
+/// A user that is no more, or has another password, is no subscriber of a channel any more.
+#[test]
+fn subscribers_come_again_when_a_password_is_not_right_any_more() {
+    let users = |all: &[(&str, &str)]| {
+        let all: Vec<_> = all.iter().map(|(user, hash)| format!("{user} = \"{hash}\"")).collect();
+        format!("basic_auth.users = {{ {} }}", all.join(", "))
+    };
+    let other = "$5$saltsalt$kmJUCIm73946uXVnGZjCdBUolDZJ3cOBx5hc3E.xjEC";
+    let (joe, ann) = (("joe", HASH), ("ann", HASH));
+    let of_ann = "Authorization: Basic YW5uOnNlY3JldA==\r\n";
+    for backend in BACKENDS {
+        for (before, then, stays) in [
+            (users(&[joe]), users(&[ann, joe]), true),
+            (users(&[joe]), "deny = [\"10.0.0.0/8\"]".to_owned(), true),
+            (users(&[joe, ann]), users(&[ann]), false),
+            (users(&[joe]), users(&[("joe", other), ann]), false),
+            (String::new(), users(&[ann]), false),
+        ] {
+            let stage = Stage::new(backend, 1, &text(&before, ""));
+            let mut client = stage.connect();
+            client.send(format!("GET /c HTTP/1.1\r\nhost: a\r\n{JOE}\r\n"));
+            stage.until(|engine| &engine.parked, 1);
+            let mut events = stage.connect();
+            let fields = format!("{JOE}accept: text/event-stream\r\n");
+            events.send(format!("GET /c HTTP/1.1\r\nhost: a\r\n{fields}\r\n"));
+            assert_eq!(events.head_only().status, 200, "{backend:?} {before}");
+            stage.until(|engine| &engine.parked, 2);
+            stage.change(&text(&then, "headers.set.x-now = \"then\""));
+            let mut publisher = stage.connect();
+            let end = std::time::Instant::now() + PATIENCE;
+            while !ask(&mut publisher, "/d?after=0&wait=0", "").head.contains("x-now: then") {
+                assert!(std::time::Instant::now() < end);
+            }
+            publisher.send(format!(
+                "POST /c HTTP/1.1\r\nhost: a\r\n{of_ann}content-length: 6\r\n\r\nsecret"
+            ));
+            assert_eq!(publisher.answer().status, 201, "{backend:?} {then}");
+            let status = client.answer().status;
+            assert_eq!(status, if stays { 200 } else { 204 }, "{backend:?} {before} {then}");
+            let mut bytes = Vec::new();
+            let is_there = |bytes: &[u8]| String::from_utf8_lossy(bytes).contains("data: secret\n");
+            while !is_there(&bytes) && events.chunk(&mut bytes) {}
+            assert_eq!(is_there(&bytes), stays, "{backend:?} {before} {then}");
+        }
+    }
+}
+
 /// A request that is admitted to one channel names another one, whose rules would refuse it.
 #[test]
 fn further_channels_are_joined_within_their_rules_alone() {

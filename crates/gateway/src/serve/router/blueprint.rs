@@ -148,10 +148,13 @@ impl Blueprint {
                                 route.change(rights);
                                 route.clone()
                             }
-                            None => LocalRoute::new(channels.clone(), rights, engine.clone()),
+                            None => {
+                                let rules = rules.clone();
+                                LocalRoute::new(channels.clone(), rights, rules, engine.clone())
+                            }
                         };
                         let hsts = https.as_ref().and_then(HttpsRule::hsts);
-                        route.change_answers(answers(), hsts);
+                        route.change_rules(rules.clone(), hsts);
                         router.channel_routes.push(route.clone());
                         Handler::Channels(route)
                     }
