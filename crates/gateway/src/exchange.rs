@@ -18,6 +18,7 @@ use bytes::Bytes;
 use crate::io_activity::IoActivity;
 use crate::parking_lot::WaitingRequest;
 use crate::peer::Peer;
+use crate::trace::RequestTrace;
 use crate::transport::Transport;
 
 /// A future that stays on its engine.
@@ -51,6 +52,8 @@ pub(crate) struct Exchange {
     pub(crate) plan: Rc<RefCell<Option<Plan>>>,
     /// The events on the connection, if the request is alone on it.
     pub(crate) io_activity: Option<Rc<IoActivity>>,
+    /// The id of the request and its trace, if requests are followed.
+    pub(crate) trace: Option<Rc<RequestTrace>>,
 }
 
 impl Exchange {

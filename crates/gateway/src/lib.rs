@@ -105,6 +105,7 @@ mod sys;
 pub mod telemetry;
 mod tls;
 mod token;
+mod trace;
 mod transport;
 mod upload;
 pub mod upstream;

@@ -14,10 +14,13 @@
 //! lines of fields instead, and asks for each whether it stays ([`Additions::keeps`]). A subscriber of a
 //! channel that was parked is answered behind the back of the router, and its channel has the rules
 //! ([`AnswerRules::change`]).
+//!
+//! The id of a request comes after all of this, with the response as a whole (`trace`).
 
 mod compression;
 mod error_pages;
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use http::header::{LINK, STRICT_TRANSPORT_SECURITY};
@@ -27,6 +30,7 @@ pub(crate) use self::compression::Compression;
 pub(crate) use self::error_pages::ErrorPages;
 use crate::body::Body;
 use crate::config::HeaderChanges;
+use crate::trace::RequestTrace;
 
 /// The mark of a response of a server behind, in its extensions: it gets no page.
 #[derive(Clone, Copy, Debug)]
@@ -99,6 +103,9 @@ pub(crate) struct Additions {
     pub(crate) rules: Option<Arc<AnswerRules>>,
     /// The request was HEAD, so that a page has no body.
     pub(crate) is_head: bool,
+    /// The id of the request and its trace, in the lane. Otherwise they are added with the end of the
+    /// response's head.
+    pub(crate) trace: Option<Rc<RequestTrace>>,
 }
 
 impl Additions {
@@ -125,6 +132,18 @@ impl Additions {
             rules.change(headers);
         }
         response
+    }
+
+    /// Whether all fields of a response stay.
+    #[inline]
+    pub(crate) fn keep_all(&self) -> bool {
+        self.rules.is_none() && self.trace.is_none()
+    }
+
+    /// Whether a field, whose name is in lower case, is passed on with the response of a server.
+    #[inline(never)]
+    pub(crate) fn passes(&self, name: &[u8]) -> bool {
+        self.keeps(name) && self.trace.as_ref().is_none_or(|trace| !trace.replaces(name))
     }
 
     /// Whether a field, whose name is in lower case, stays in a response.

@@ -35,6 +35,7 @@ use crate::body::Body;
 use crate::exchange::Exchange;
 use crate::parking_lot::WaitingRequest;
 use crate::reply;
+use crate::trace::RequestTrace;
 
 /// The bytes that are written in one piece, give or take a message.
 pub(super) const PIECE: usize = 16 << 10;
@@ -99,7 +100,8 @@ impl LocalSubscribers {
             return reply::status(StatusCode::SERVICE_UNAVAILABLE);
         }
         if exchange.can_wait() && exchange.can_take_over() {
-            exchange.wait(move |waiting| self.begin_events(waiting, asked));
+            let trace = exchange.trace.clone();
+            exchange.wait(move |waiting| self.begin_events(waiting, asked, trace));
             return pending().await;
         }
         exchange.end_with_client();
@@ -122,7 +124,12 @@ impl LocalSubscribers {
     }
 
     /// Begins a stream without hyper.
-    fn begin_events(self: Rc<LocalSubscribers>, waiting: WaitingRequest, mut asked: StreamRequest) {
+    fn begin_events(
+        self: Rc<LocalSubscribers>,
+        waiting: WaitingRequest,
+        mut asked: StreamRequest,
+        trace: Option<Rc<RequestTrace>>,
+    ) {
         let page = asked.page.take();
         if self.is_retired() {
             let mut response = reply::status(StatusCode::SERVICE_UNAVAILABLE);
@@ -140,7 +147,8 @@ impl LocalSubscribers {
             self.entries.borrow_mut().insert(subscription.index, entry);
         }
         let session = EventsSession::new(subscription, parked.peer, form, backlog);
-        session.with_head(self.head(fields, page, may_have_hsts)).start(parked.stream);
+        let head = self.head(fields, page, may_have_hsts, trace.as_deref());
+        session.with_head(head).start(parked.stream);
     }
 
     /// Returns the head of a response that hyper does not write, perhaps to the page of another site.
@@ -149,9 +157,13 @@ impl LocalSubscribers {
         mut fields: HeaderMap,
         page: Option<ForeignPage>,
         may_have_hsts: bool,
+        trace: Option<&RequestTrace>,
     ) -> Vec<u8> {
         add_fields(&mut fields, page);
         self.change_fields(&mut fields, may_have_hsts);
+        if let Some(trace) = trace {
+            trace.mark(&mut fields);
+        }
         let mut head = b"HTTP/1.1 200 OK\r\n".to_vec();
         for (name, value) in &fields {
             head.extend_from_slice(name.as_str().as_bytes());

@@ -12,6 +12,7 @@ mod relays;
 mod rights;
 mod rules;
 mod tls;
+mod tracing;
 mod upstreams;
 
 pub(super) use self::hosts::host_name;
@@ -251,6 +252,7 @@ impl<'a> Check<'a> {
                 log
             }),
             metrics: raw.metrics.map(Spanned::into_inner),
+            tracing: self.tracing(raw.tracing),
             admin,
             keeper: raw.keeper.map(|keeper| self.keeper(keeper)),
             broker: raw.broker.and_then(|broker| self.broker(broker)),

@@ -39,6 +39,7 @@ mod sticky;
 mod suggestion;
 #[cfg(test)]
 mod tests;
+mod tracing;
 mod variables;
 mod workers;
 
@@ -76,6 +77,7 @@ pub use self::rules::{
     Rules,
 };
 pub use self::sticky::{SameSite, Sticky};
+pub use self::tracing::{RequestIds, Traces, Tracing};
 use self::variables::Expanded;
 pub use self::workers::Workers;
 use crate::address::Address;
@@ -313,6 +315,7 @@ impl Config {
             log: Log::default(),
             access_log: None,
             metrics: None,
+            tracing: Tracing::default(),
             admin: None,
             keeper: None,
             broker: None,

@@ -22,6 +22,7 @@ use super::relay::Relay;
 use super::rules::{Access, BasicAuth, ErrorPages, HeaderChanges, RequestRate, Rules};
 use super::scalar;
 use super::sticky::Sticky;
+use super::tracing::Tracing;
 use super::workers::Workers;
 use crate::address::Address;
 use crate::proxy_protocol::ProxyVersion;
@@ -48,6 +49,8 @@ pub struct Config {
     pub access_log: Option<AccessLog>,
     /// The counters, in the format of Prometheus. Default: not served.
     pub metrics: Option<Metrics>,
+    /// How requests can be followed from server to server. Default: they cannot.
+    pub tracing: Tracing,
     /// The admin listener. Default: none.
     pub admin: Option<Admin>,
     /// The keeper, which watches idle connections in the server's place. Default: the server

@@ -27,6 +27,7 @@ use super::scalar::{
     self, AddressText, HstsText, ModeText, ProxyProtocol, ServerAddressText, SizeText,
 };
 use super::sticky::RawSticky;
+use super::tracing::RawTracing;
 
 #[derive(Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -42,6 +43,7 @@ pub(super) struct Config {
     pub(super) log: Option<Spanned<Log>>,
     pub(super) access_log: Option<Spanned<AccessLog>>,
     pub(super) metrics: Option<Spanned<Metrics>>,
+    pub(super) tracing: RawTracing,
     pub(super) admin: Option<Spanned<Admin>>,
     pub(super) keeper: Option<Keeper>,
     pub(super) broker: Option<Spanned<RawBroker>>,

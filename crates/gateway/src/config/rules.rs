@@ -117,6 +117,13 @@ pub enum ClientRange {
 }
 
 impl ClientRange {
+    /// Whether a client, by its address, is of some range.
+    pub(crate) fn any_has(ranges: &[ClientRange], client: Option<IpAddr>) -> bool {
+        // A listener on all addresses sees IPv4 clients as IPv6 clients.
+        let client = client.map(|client| client.to_canonical());
+        ranges.iter().any(|range| range.has(client))
+    }
+
     fn has(self, client: Option<IpAddr>) -> bool {
         match (self, client) {
             (ClientRange::Network(network), Some(client)) => network.contains(&client),
@@ -153,9 +160,7 @@ impl Access {
     /// Whether a client is served, by its address.
     #[must_use]
     pub fn allows(&self, client: Option<IpAddr>) -> bool {
-        // A listener on all addresses sees IPv4 clients as IPv6 clients.
-        let client = client.map(|client| client.to_canonical());
-        let is_in = |ranges: &[ClientRange]| ranges.iter().any(|range| range.has(client));
+        let is_in = |ranges: &[ClientRange]| ClientRange::any_has(ranges, client);
         !is_in(&self.deny) && (self.allow.is_empty() || is_in(&self.allow))
     }
 }

@@ -29,6 +29,7 @@ use crate::parking_lot::ResponseEntry;
 use crate::peer::Peer;
 use crate::peer::RequestForm;
 use crate::telemetry::durations::RequestTimer;
+use crate::trace::RequestTrace;
 use crate::upload::Upload;
 use crate::upstream::lane::RequestHead;
 
@@ -68,6 +69,8 @@ pub(super) struct ConnectionState {
     pub lane_misses: Cell<u32>,
     /// The log entry of the request under way, on a connection with one request at a time.
     pub entry: RefCell<Option<Box<Entry>>>,
+    /// The id of that request and its trace.
+    pub trace: RefCell<Option<Rc<RequestTrace>>>,
 }
 
 impl ConnectionState {
@@ -93,6 +96,7 @@ impl ConnectionState {
             aborts_first: Cell::new(false),
             lane_misses: Cell::new(0),
             entry: RefCell::new(None),
+            trace: RefCell::new(None),
         }
     }
 
@@ -101,11 +105,17 @@ impl ConnectionState {
         &self,
         running: Running,
         version: Version,
-        entry: Option<Box<Entry>>,
+        (entry, trace): (Option<Box<Entry>>, Option<Rc<RequestTrace>>),
         mut response: Response<Body>,
     ) -> Response<Answer> {
         let worker = &self.context.worker;
-        let mut entry = if self.can_park { self.entry.take() } else { entry };
+        let (mut entry, trace) = match self.can_park {
+            true => (self.entry.take(), self.trace.take()),
+            false => (entry, trace),
+        };
+        if let Some(trace) = &trace {
+            trace.mark(response.headers_mut());
+        }
         if let Some(entry) = &mut entry {
             entry.answered(response.status().as_u16());
         }
@@ -441,19 +451,27 @@ pub(super) enum Serving {
     Later { response: LocalFuture<Response<Body>>, rest: Option<Rest> },
 }
 
+/// The parts of a request that its response needs after hyper has lost the request.
+#[derive(Default)]
+pub(super) struct Note {
+    pub entry: Option<Box<Entry>>,
+    pub trace: Option<Rc<RequestTrace>>,
+}
+
 /// The state of a request that is left once its response has come.
 pub(super) struct Rest {
     running: Running,
     version: Version,
     timer: RequestTimer,
     entry: Option<Box<Entry>>,
+    trace: Option<Rc<RequestTrace>>,
     /// The proof that belongs to the request, if it asks for a WebSocket on a stream.
     accept: Option<String>,
 }
 
 impl Rest {
     fn finish(self, response: Response<Body>) -> Response<Answer> {
-        let Rest { running, version, timer, entry, accept } = self;
+        let Rest { running, version, timer, entry, trace, accept } = self;
         let response = match accept {
             Some(accept) => handshake::response(response, &accept),
             None => response,
@@ -463,7 +481,7 @@ impl Rest {
             timer.answered(response.status().as_u16());
         }
         let state = running.0.clone();
-        state.finish(running, version, entry, response)
+        state.finish(running, version, (entry, trace), response)
     }
 }
 
@@ -510,13 +528,21 @@ pub(super) fn serve_one(
     if let Some(response) = state.first.take() {
         state.io_activity.unused.set(false);
         state.io_activity.ends_with_client.set(state.aborts_first.take());
-        return Serving::Now(Some(state.finish(running, version, None, response)));
+        return Serving::Now(Some(state.finish(running, version, (None, None), response)));
     }
     let mut entry =
         worker.access_log().map(|access_log| Box::new(Entry::new(access_log, state, &request)));
+    let router = worker.router();
+    let trace = router.tracing().filter(|_| !state.context.is_admin).map(|rules| {
+        let client = state.peer.client.map(|client| client.ip());
+        let headers = request.headers();
+        let values = |name: &str| headers.get_all(name).into_iter().map(HeaderValue::as_bytes);
+        rules.begin(client, version, values)
+    });
     if state.can_park {
         // A request that waits takes its entry along.
         state.entry.replace(entry.take());
+        state.trace.replace(trace.clone());
     }
     if let Some(entry) = entry.as_mut().filter(|_| handshake.is_some()) {
         entry.record.method = Method::CONNECT;
@@ -533,18 +559,19 @@ pub(super) fn serve_one(
             may_have_hsts: false,
             plan: plan.clone(),
             io_activity: io_activity.clone(),
+            trace: trace.clone(),
         };
         let (limit, patience) = (worker.limits.get().body_bytes, worker.timeouts.get().body);
         (request.map(|body| Upload::new(body, limit, patience, io_activity)), exchange)
     };
     let accept = handshake.map(|handshake| handshake.accept.clone());
-    let (router, on) = (worker.router(), &state.context.address);
+    let on = &state.context.address;
     let mut timer = router.timer();
     let reply = match state.context.is_admin {
         false => router.respond(request, &state.peer, on, &mut timer, prepare),
         true => router.administer(request, &state.peer, prepare),
     };
-    let rest = Rest { running, version, timer, entry, accept };
+    let rest = Rest { running, version, timer, entry, trace, accept };
     match reply {
         Reply::Now(response) => Serving::Now(Some(rest.finish(response))),
         Reply::Later(response) => Serving::Later { response, rest: Some(rest) },

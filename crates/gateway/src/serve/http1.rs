@@ -23,7 +23,7 @@ use http::Response;
 use hyper::service::service_fn;
 use superpoll_rt::time::{sleep, timeout, timeout_at};
 
-use super::answer::{ConnectionState, Entry, serve_one};
+use super::answer::{ConnectionState, Note, serve_one};
 use super::clock::{Clock, ExitReason, limit_of_idleness};
 use super::lane::{self, LaneEnd, MOST_MISSES};
 use super::linger::linger;
@@ -60,8 +60,8 @@ pub(super) struct InitialState {
     pub requests: u32,
     /// The client has sent bytes, which are answered even if the server is about to end.
     pub speaks: bool,
-    /// The answer to the first request that comes, and its log entry.
-    pub first: Option<(Response<Body>, Option<Box<Entry>>)>,
+    /// The answer to the first request that comes, and what is known of that.
+    pub first: Option<(Response<Body>, Note)>,
 }
 
 /// Speaks HTTP/1 with a client.
@@ -76,9 +76,10 @@ pub(super) async fn serve(
     let can_park = transport.can_park();
     let state = Rc::new(ConnectionState::new(context.clone(), peer, (can_park, true)));
     state.earlier.set(requests);
-    if let Some((response, entry)) = first {
+    if let Some((response, note)) = first {
         state.first.replace(Some(response));
-        state.entry.replace(entry);
+        state.entry.replace(note.entry);
+        state.trace.replace(note.trace);
     }
     let mut answers_first = state.first.borrow().is_some();
     loop {
@@ -129,9 +130,10 @@ pub(super) async fn serve(
             match ended {
                 LaneEnd::Irregular => {}
                 LaneEnd::Exit(reason) => end = Some(reason),
-                LaneEnd::Answered { response, entry, is_head, closes } => {
+                LaneEnd::Answered { response, note, is_head, closes } => {
                     state.first.replace(Some(response));
-                    state.entry.replace(entry);
+                    state.entry.replace(note.entry);
+                    state.trace.replace(note.trace);
                     let form = RequestForm { closes, ..RequestForm::default() };
                     before = joined(Bytes::from_static(stand_in(form, is_head)), before);
                 }
@@ -208,7 +210,9 @@ pub(super) async fn serve(
                 let before = (!before.is_empty()).then(|| Box::new(before));
                 let mut entry = state.entry.take();
                 entry.iter_mut().for_each(|entry| entry.detach());
-                let note = entry.map(|entry| entry as Box<dyn Any>);
+                let trace = state.trace.take();
+                let has_note = entry.is_some() || trace.is_some();
+                let note = has_note.then(|| Box::new(Note { entry, trace }) as Box<dyn Any>);
                 let (form, requests) = (state.form.get(), state.requests());
                 let pending = Some(PendingRequest { by: context, form, before, requests, note });
                 let peer = state.peer.clone();
@@ -382,14 +386,15 @@ impl Responder for ListenerContext {
         let Ok(transport) = stream.resume() else { return };
         let head = Bytes::from_static(stand_in(form, false));
         let before = joined(head, before.map_or_else(Bytes::new, |before| *before));
-        let first = Some((response, note.and_then(|note| note.downcast().ok())));
+        let note = note.and_then(|note| note.downcast().ok()).map(|note| *note);
+        let first = Some((response, note.unwrap_or_default()));
         let initial = InitialState { before, requests, speaks: false, first };
         superpoll_rt::spawn(serve(self, transport, peer, initial)).detach();
     }
 
     fn begin_response(&self, note: Option<Box<dyn Any>>) -> Option<Box<dyn ResponseEntry>> {
         self.worker.counters.count_response(200);
-        let mut entry = note?.downcast::<Entry>().ok()?;
+        let mut entry = note?.downcast::<Note>().ok()?.entry?;
         entry.answered(200);
         Some(entry)
     }

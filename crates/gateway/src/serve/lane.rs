@@ -11,11 +11,11 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Response};
+use http::{Method, Response, Version};
 use hyper::rt::{Read, ReadBuf};
 use superpoll_rt::time::{Sleep, sleep};
 
-use super::answer::{ConnectionState, Entry, Running};
+use super::answer::{ConnectionState, Entry, Note, Running};
 use super::clock::ExitReason;
 use super::router::{LaneRoute, LaneWay};
 use super::watched::Watched;
@@ -44,7 +44,7 @@ pub(super) enum LaneEnd {
     /// hyper goes on with it.
     Irregular,
     /// hyper answers the request that was taken, by this response.
-    Answered { response: Response<Body>, entry: Option<Box<Entry>>, is_head: bool, closes: bool },
+    Answered { response: Response<Body>, note: Note, is_head: bool, closes: bool },
     /// The connection ends, or is parked.
     Exit(ExitReason),
 }
@@ -141,10 +141,11 @@ pub(super) async fn run(
             }
             Ok(Passed::Answered(response)) => {
                 begun.answered(response.status().as_u16());
+                let note = Note { entry, trace: additions.trace.clone() };
                 let response = additions.to(response);
                 read.consume(len);
                 state.aborts_first.set(aborts);
-                break LaneEnd::Answered { response, entry, is_head, closes };
+                break LaneEnd::Answered { response, note, is_head, closes };
             }
         };
         read.consume(len);
@@ -263,23 +264,32 @@ fn take(state: &ConnectionState, read: &ReadBuffer, facts: &ClientFacts) -> Take
     };
     let (worker, peer) = (&state.context.worker, &state.peer);
     let route = worker.router().lane_for(&head, peer, &state.context.address);
-    let Some(LaneWay { route, additions, durations, counting }) = route else {
+    let Some(LaneWay { route, mut additions, durations, counting }) = route else {
         return Take::Irregular;
     };
+    let client = peer.client.map(|client| client.ip());
+    let values = |name: &str| head.values(name).collect::<Vec<_>>().into_iter();
+    if let Some(rules) = worker.router().tracing() {
+        let trace = rules.begin(client, Version::HTTP_11, values);
+        if trace.is_loop() {
+            // hyper refuses it, unless it is for a file.
+            return Take::Irregular;
+        }
+        additions.trace = Some(trace);
+    }
     let (work, body) = match route {
         LaneRoute::File(file) => (Work::File(file), 0),
         LaneRoute::Proxy(forwarder, most) => {
             let most = most.unwrap_or_else(|| worker.limits.get().body_bytes);
             let behind = (&bytes[head.len..], most);
-            match forwarder.prepare(&head, behind, facts, &state.io_activity) {
+            let trace = additions.trace.as_deref();
+            match forwarder.prepare(&head, behind, facts, &state.io_activity, trace) {
                 Parsed::Regular((sent, body)) => (Work::Proxy(forwarder, sent), body),
                 Parsed::Partial if !read.is_full() => return Take::NeedsBody,
                 _ => return Take::Irregular,
             }
         }
     };
-    let client = peer.client.map(|client| client.ip());
-    let values = |name: &str| head.values(name).collect::<Vec<_>>().into_iter();
     let counted = match counting.map(|rules| rules.count(client, values)) {
         None => None,
         Some(Some(counted)) => Some(counted),

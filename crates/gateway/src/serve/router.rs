@@ -36,6 +36,7 @@ use crate::rules::RouteRules;
 use crate::telemetry::durations::{RequestDurations, RequestTimer};
 use crate::telemetry::guard;
 use crate::telemetry::overview::{Overview, PAGE};
+use crate::trace::TraceRules;
 use crate::upload::Upload;
 use crate::upstream::Forwarder;
 use crate::upstream::lane::RequestHead;
@@ -103,6 +104,8 @@ pub(super) struct Router {
     admin: Option<Rc<AdminService>>,
     /// The durations of requests that no route answers.
     durations: Arc<RequestDurations>,
+    /// How requests are followed, if they are.
+    tracing: Option<Rc<TraceRules>>,
 }
 
 /// The way of a request that passes hyper.
@@ -269,6 +272,11 @@ impl Router {
             self.last.replace(Some((field, routes)));
         }
         Some(LaneWay { route: way, additions, durations, counting })
+    }
+
+    /// Returns how requests are followed, if they are.
+    pub(super) fn tracing(&self) -> Option<&Rc<TraceRules>> {
+        self.tracing.as_ref()
     }
 
     /// Begins to time a request, which has no route yet.

@@ -7,9 +7,8 @@
 //! A server learns about the client from `X-Forwarded-For`, `X-Forwarded-Proto`, `X-Forwarded-Host`
 //! and, where a path was taken off, `X-Forwarded-Prefix`. Any client can write them, so the values
 //! that came with the request are replaced, and so are further fields that servers believe
-//! (`Forwarded`, `X-Real-IP`), unless the configuration trusts the proxy in front. `Via` is not
-//! added: it tells every server about the software here, makes some servers withhold compression,
-//! and nothing here reads it. nginx and haproxy leave it out too.
+//! (`Forwarded`, `X-Real-IP`), unless the configuration trusts the proxy in front. `Via`, the id of a
+//! request and its trace are those of `trace`.
 
 use std::io::Write;
 use std::net::IpAddr;

@@ -46,6 +46,7 @@ use crate::body::Body;
 use crate::config::{HeaderChanges, Proxy, Timeouts};
 use crate::exchange::{Exchange, LocalFuture};
 use crate::reply;
+use crate::trace::RequestTrace;
 use crate::upload::{Upload, UploadError};
 
 /// The largest body that is read before its request is forwarded.
@@ -57,7 +58,7 @@ pub(crate) struct Forwarder {
     /// The route's path.
     pub(super) route: Rc<str>,
     pub(super) retries: u32,
-    trusts: bool,
+    pub(super) trusts: bool,
     /// Whether regular requests pass hyper.
     lane: bool,
     /// Whether a request is given up when its client ends its side of the connection.
@@ -93,6 +94,8 @@ pub(super) struct RequestContext {
     takes_trailers: bool,
     /// The cookie that it has, if the upstream gives one.
     sticky: Option<Box<ClientCookie>>,
+    /// Its id and its trace.
+    trace: Option<Rc<RequestTrace>>,
 }
 
 impl Forwarder {
@@ -134,11 +137,11 @@ impl Forwarder {
         self.lane && is_plain
     }
 
-    /// Returns the changes that it makes in regular requests.
-    pub(super) fn changes(&self) -> Changes<'_> {
+    /// Returns the changes that it makes in a regular request.
+    pub(super) fn changes<'a>(&'a self, trace: Option<&'a RequestTrace>) -> Changes<'a> {
         let prefix = self.prefix.as_ref().map(|(text, _)| text.as_str());
         let fields = self.fields.as_ref().map(|(fields, lines)| (fields, &**lines));
-        Changes { host: self.host.as_ref(), prefix, trusts: self.trusts, fields }
+        Changes { host: self.host.as_ref(), prefix, trusts: self.trusts, fields, trace }
     }
 
     /// Answers a request with a server's response, or at once if it is not forwarded.
@@ -157,6 +160,10 @@ impl Forwarder {
         }
         if head.method == Method::OPTIONS && fields::ends_here(&mut head.headers) {
             return Ok(Box::pin(async { reply::options() }));
+        }
+        if let Some(trace) = exchange.trace.as_ref().filter(|trace| trace.is_loop()) {
+            self.pool.group.came_back(&self.route, trace);
+            return Err(StatusCode::LOOP_DETECTED);
         }
         if self.aborts {
             exchange.end_with_client();
@@ -203,6 +210,13 @@ impl Forwarder {
                 head.headers.remove(HOST);
             }
         }
+        let trace = exchange.trace.clone();
+        if let Some(trace) = &trace {
+            if self.trusts {
+                trace.believe();
+            }
+            trace.forward(&mut head.headers);
+        }
         if let Some((fields, _)) = &self.fields {
             answers::change(fields, &mut head.headers);
         }
@@ -213,8 +227,16 @@ impl Forwarder {
             Some(_) => peer.client.zip(peer.local),
             None => None,
         };
-        let context =
-            RequestContext { repeats, upgrades, addresses, client, is_h2, takes_trailers, sticky };
+        let context = RequestContext {
+            repeats,
+            upgrades,
+            addresses,
+            client,
+            is_h2,
+            takes_trailers,
+            sticky,
+            trace,
+        };
         if !upload.is_end_stream() && repeats && !expects && is_small(&upload) {
             return Ok(Box::pin(async move {
                 match kept(upload).await {
@@ -268,6 +290,7 @@ impl Forwarder {
         context: &RequestContext,
     ) -> Result<(Response<Incoming>, Lease), Response<Body>> {
         let (group, client) = (&self.pool.group, context.client);
+        let trace = context.trace.as_ref();
         let cookie = context.sticky.as_ref().and_then(|client| client.value.as_deref());
         let mut chosen = self.pool.choose_for(cookie, client, &[]);
         if chosen.is_none() && group.is_being_looked_up() {
@@ -277,7 +300,7 @@ impl Forwarder {
             chosen = self.pool.choose_for(cookie, client, &[]);
         }
         let Some(mut server) = chosen else {
-            group.turned_away(&self.route);
+            group.turned_away(&self.route, trace);
             let mut response = reply::status(StatusCode::SERVICE_UNAVAILABLE);
             let seconds = group.retry_after().as_secs_f64().ceil() as u64;
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
@@ -293,7 +316,7 @@ impl Forwarder {
                 false => None,
             };
             let report = request.as_ref().and_then(|request| request.body().report());
-            let failed = match self.attempt(&server, request, context.addresses, must_dial).await {
+            let failed = match self.attempt(&server, request, context, must_dial).await {
                 Ok(answered) => {
                     answered.1.answered(answered.0.status());
                     return Ok(answered);
@@ -320,10 +343,11 @@ impl Forwarder {
                 false => None,
             };
             let (Some(next), Some(other)) = (next, other) else {
-                group.report_failure(&server, &self.route, &fault, Outcome::Answered(status));
+                let outcome = Outcome::Answered(status);
+                group.report_failure(&server, &self.route, &fault, outcome, trace);
                 return Err(reply::status(status));
             };
-            group.report_failure(&server, &self.route, &fault, Outcome::Retried);
+            group.report_failure(&server, &self.route, &fault, Outcome::Retried, trace);
             (*request, server, must_dial) = (Some(next), other, false);
             left -= 1;
         }
@@ -334,11 +358,12 @@ impl Forwarder {
         &self,
         server: &Rc<PooledServer>,
         request: &mut Option<Request<Outgoing>>,
-        addresses: ClientAddresses,
+        context: &RequestContext,
         must_dial: bool,
     ) -> Result<(Response<Incoming>, Lease), FailedAttempt> {
-        let pool = &self.pool;
+        let (pool, addresses) = (&self.pool, context.addresses);
         let mut lease = Lease::new(pool.clone(), server.clone(), addresses, self.route.clone());
+        lease.trace = context.trace.clone();
         if !must_dial {
             while let Some(idle) = server.take(addresses) {
                 let Some(mut connection) = idle.with_hyper().await else { continue };
@@ -423,7 +448,8 @@ impl Forwarder {
     pub(super) fn refuse_for(&self, lease: &Lease, fault: Fault) -> Response<Body> {
         let (group, status) = (&lease.pool.group, StatusCode::BAD_GATEWAY);
         lease.failed();
-        group.report_failure(&lease.server, &self.route, &fault, Outcome::Answered(status));
+        let (outcome, trace) = (Outcome::Answered(status), lease.trace.as_ref());
+        group.report_failure(&lease.server, &self.route, &fault, outcome, trace);
         reply::status(status)
     }
 
@@ -444,6 +470,9 @@ impl Forwarder {
             || (context.takes_trailers && !head.headers.contains_key(http::header::CONTENT_LENGTH));
         if let Err(why) = fields::response(&mut head.headers, has_trailers) {
             return self.refuse(&lease, why);
+        }
+        if let Some(trace) = &lease.trace {
+            trace.add_via(head.version, &mut head.headers);
         }
         head.version = Version::HTTP_11;
         if head.status == StatusCode::SWITCHING_PROTOCOLS {

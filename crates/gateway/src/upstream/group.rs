@@ -37,7 +37,7 @@ use crate::telemetry::traffic::ServerCondition;
 /// How long a server is left out after failures, without active checks.
 pub(super) const PAUSE: Duration = Duration::from_secs(10);
 
-/// The time between two reports that a group has no server for requests.
+/// The time between two reports that a group has no server for requests, or that requests come back.
 const TURNED_AWAY: Duration = Duration::from_secs(10);
 
 /// The servers of a group at one moment, in the order of the configuration; those of a name in the
@@ -86,6 +86,8 @@ pub struct Group {
     pub(super) report: Report,
     /// Requests that found no server.
     pub(super) turned_away: RateLimited,
+    /// Requests that this server has forwarded before.
+    pub(super) came_back: RateLimited,
 }
 
 /// The consequences of other addresses of a name.
@@ -146,6 +148,7 @@ impl Group {
             settings: Mutex::default(),
             report,
             turned_away: RateLimited::new(TURNED_AWAY),
+            came_back: RateLimited::new(TURNED_AWAY),
         }))
     }
 
@@ -476,12 +479,13 @@ pub(super) mod tests {
         let server = &group.members()[0];
         let refused = || Fault::Connect(std::io::ErrorKind::ConnectionRefused.into());
         for _ in 0..1000 {
-            group.report_failure(server, "/api", &refused(), Outcome::Retried);
+            group.report_failure(server, "/api", &refused(), Outcome::Retried, None);
             group.failed(server);
         }
         let answered = Outcome::Answered(http::StatusCode::GATEWAY_TIMEOUT);
-        group.report_failure(server, "/api", &Fault::Silent(Duration::from_secs(60)), answered);
-        group.turned_away("/");
+        let silent = Fault::Silent(Duration::from_secs(60));
+        group.report_failure(server, "/api", &silent, answered, None);
+        group.turned_away("/", None);
         let told = told.lock().unwrap();
         let names: Vec<_> = told.iter().map(Event::name).collect();
         let failed = "upstream-failed";

@@ -9,6 +9,7 @@
 //! The head of a response counts at once, as a response may take indefinitely. A response that breaks off
 //! behind it, or cannot be passed on, is an error there in place of an answer: each request has one outcome.
 
+use std::rc::Rc;
 use std::sync::atomic::Ordering;
 
 use http::StatusCode;
@@ -17,6 +18,20 @@ use super::fault::{Fault, Outcome};
 use super::group::{Group, PAUSE};
 use super::server::GroupServer;
 use crate::log::{Event, Level, others};
+use crate::trace::RequestTrace;
+
+/// Returns the id of a request as the end of a message.
+fn suffix(trace: Option<&Rc<RequestTrace>>) -> String {
+    trace.map_or_else(String::new, |trace| trace.suffix())
+}
+
+/// Adds the id of a request and its trace to an event.
+fn described(event: Event, trace: Option<&Rc<RequestTrace>>) -> Event {
+    match trace {
+        Some(trace) => trace.describe(event),
+        None => event,
+    }
+}
 
 impl Group {
     /// Notes that a server has answered a request.
@@ -63,6 +78,7 @@ impl Group {
         route: &str,
         fault: &Fault,
         outcome: Outcome,
+        trace: Option<&Rc<RequestTrace>>,
     ) {
         if matches!(outcome, Outcome::Retried) {
             server.retries.fetch_add(1, Ordering::Relaxed);
@@ -77,29 +93,45 @@ impl Group {
             }
             Outcome::CutOff => ("the client is cut off".to_owned(), None),
         };
-        let others = others(left_out);
+        let (others, request) = (others(left_out), suffix(trace));
         let message = format!(
-            "forwarding a request below {route} to {address} of {upstream}: {fault}; {then}{others}"
+            "forwarding a request below {route} to {address} of {upstream}: {fault}; {then}{request}{others}"
         );
         let event = Event::new(Level::Warning, "upstream-failed", message);
         let event = event.with("upstream", upstream).with("server", address);
         let event = event.with("route", route).with("reason", kind);
         let event = event.with("error", fault.to_string()).with("status", status);
-        (self.report)(&event.with("left_out", left_out));
+        (self.report)(&described(event.with("left_out", left_out), trace));
     }
 
     /// Reports that there is no server for a request below a path.
-    pub(super) fn turned_away(&self, route: &str) {
+    pub(super) fn turned_away(&self, route: &str, trace: Option<&Rc<RequestTrace>>) {
         let Some(left_out) = self.turned_away.admit() else { return };
         let upstream = self.name();
-        let others = others(left_out);
+        let (others, request) = (others(left_out), suffix(trace));
         let message = format!(
-            "forwarding a request below {route} to {upstream}: no server is up; the client gets 503{others}"
+            "forwarding a request below {route} to {upstream}: no server is up; the client gets 503{request}{others}"
         );
         let event = Event::new(Level::Warning, "upstream-failed", message);
         let event = event.with("upstream", upstream).with("route", route);
         let event = event.with("reason", "none-up").with("status", 503);
-        (self.report)(&event.with("left_out", left_out));
+        (self.report)(&described(event.with("left_out", left_out), trace));
+    }
+
+    /// Reports that a request below a path was forwarded by this server before.
+    pub(super) fn came_back(&self, route: &str, trace: &RequestTrace) {
+        let Some(left_out) = self.came_back.admit() else { return };
+        let (upstream, via, status) = (self.name(), trace.via(), StatusCode::LOOP_DETECTED);
+        let (others, request) = (others(left_out), trace.suffix());
+        let message = format!(
+            "a request below {route} has come back: its Via names this server ({via}); the client gets {}{request}. \
+             Look where the servers of {upstream} lead, and whether another server on the way has the same via{others}",
+            status.as_u16()
+        );
+        let event = Event::new(Level::Warning, "request-loop", message);
+        let event = event.with("upstream", upstream).with("route", route).with("via", via);
+        let event = event.with("status", status.as_u16()).with("left_out", left_out);
+        (self.report)(&trace.describe(event));
     }
 
     /// Notes that a request has failed on a server.

@@ -25,6 +25,7 @@ use super::http1::Http1Connection;
 use super::http2::Http2Connection;
 use super::lane::RawConnection;
 use super::server::GroupServer;
+use crate::trace::RequestTrace;
 
 /// For how long an idle connection is kept: less than servers commonly do.
 const KEEP_ALIVE: Duration = Duration::from_secs(50);
@@ -395,6 +396,8 @@ pub(super) struct Lease {
     pub connection: Option<Box<Http1Connection>>,
     /// The connection of a request that passes hyper.
     pub raw: Option<Box<RawConnection>>,
+    /// The id of the request and its trace.
+    pub trace: Option<Rc<RequestTrace>>,
     since: Instant,
     /// The status of the answer, once it was counted.
     answered: Cell<Option<StatusCode>>,
@@ -410,7 +413,8 @@ impl Lease {
         server.requests.fetch_add(1, Ordering::Relaxed);
         server.active.fetch_add(1, Ordering::Relaxed);
         let (since, answered) = (Instant::now(), Cell::new(None));
-        Lease { pool, server, addresses, route, connection: None, raw: None, since, answered }
+        let (connection, raw, trace) = (None, None, None);
+        Lease { pool, server, addresses, route, connection, raw, trace, since, answered }
     }
 
     /// Notes that a connection was opened for the request.
@@ -437,7 +441,8 @@ impl Lease {
     pub(super) fn cut_off(self, error: io::Error) {
         let group = &self.pool.group;
         self.failed();
-        group.report_failure(&self.server, &self.route, &Fault::Body(error), Outcome::CutOff);
+        let (fault, trace) = (Fault::Body(error), self.trace.as_ref());
+        group.report_failure(&self.server, &self.route, &fault, Outcome::CutOff, trace);
     }
 
     /// Ends the hold: the response has come to its end.

@@ -11,6 +11,7 @@ mod events;
 mod expiry;
 mod http2;
 mod hub;
+mod ids;
 mod mercure;
 mod mercure_change;
 mod mercure_state;

@@ -17,6 +17,7 @@ mod https;
 mod keeper;
 mod limits;
 mod parking;
+mod request_ids;
 mod slow;
 mod stage;
 mod stalled;

@@ -116,6 +116,13 @@ impl Gateway {
         self.events.lock().unwrap().iter().map(told).collect()
     }
 
+    /// Returns its events of a kind so far.
+    #[allow(dead_code, reason = "not every program that has this file looks at them")]
+    pub(crate) fn events_of(&self, kind: &str) -> Vec<Event> {
+        let events = self.events.lock().unwrap();
+        events.iter().filter(|event| event.name() == kind).cloned().collect()
+    }
+
     /// Whether the servers of the upstream are up.
     pub(crate) fn up(&self) -> Vec<bool> {
         self.call(|_, server| {

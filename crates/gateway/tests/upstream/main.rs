@@ -20,6 +20,7 @@ mod proxy_rules;
 mod rates;
 mod sticky;
 mod streams;
+mod tracing;
 #[path = "../serve/websocket2.rs"]
 mod websocket2;
 mod websockets;

@@ -217,6 +217,16 @@ impl Check<'_> {
         all
     }
 
+    /// Checks the name of a field that requests and responses have.
+    pub(super) fn common_field_name(
+        &mut self,
+        place: Range<usize>,
+        name: &str,
+    ) -> Option<HeaderName> {
+        self.field_name(place.clone(), name, Of::Responses)?;
+        self.field_name(place, name, Of::Requests)
+    }
+
     fn field_name(&mut self, place: Range<usize>, name: &str, of: Of) -> Option<HeaderName> {
         let Ok(read) = HeaderName::from_bytes(name.as_bytes()) else {
             let what = format!("{name:?} is no name of a field");
@@ -262,7 +272,7 @@ impl Check<'_> {
         Access { allow: self.ranges(allow), deny: self.ranges(deny) }
     }
 
-    fn ranges(&mut self, raw: Vec<Spanned<String>>) -> Vec<ClientRange> {
+    pub(super) fn ranges(&mut self, raw: Vec<Spanned<String>>) -> Vec<ClientRange> {
         let mut ranges = Vec::new();
         for text in raw {
             match ClientRange::parse(text.get_ref()) {

@@ -59,6 +59,9 @@ fn the_example_has_every_key_and_its_true_default() {
         "[log]\nzzz = 1",
         "[access_log]\nzzz = 1",
         "[metrics]\nzzz = 1",
+        "[tracing]\nzzz = 1",
+        "[tracing]\nrequest_id = { zzz = 1 }",
+        "[tracing]\ntrace = { zzz = 1 }",
         "[admin]\nzzz = 1",
     ] {
         let found = blamed(table);

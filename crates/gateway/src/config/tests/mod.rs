@@ -10,6 +10,7 @@ mod redirects;
 mod relays;
 mod rights;
 mod rules;
+mod tracing;
 mod upstreams;
 mod variables;
 

@@ -23,6 +23,7 @@ use crate::serve::https::HttpsRule;
 use crate::serve::route_table::{Route, RouteTable};
 use crate::telemetry::durations::RequestDurations;
 use crate::telemetry::overview::Overview;
+use crate::trace::TraceRules;
 use crate::upstream::{Forwarder, Group};
 
 /// A configuration after every step that can fail, for one engine.
@@ -109,6 +110,7 @@ impl Blueprint {
             client: Embedded::client().ok().map(Rc::new),
             has_lane: false,
             durations: without_route,
+            tracing: self.config.tracing.is_on().then(|| TraceRules::new(&self.config.tracing)),
         };
         // Requests without a route meet the rules of their hosts.
         let of_hosts = self.rules.iter().filter_map(|rules| rules.clients.as_ref());

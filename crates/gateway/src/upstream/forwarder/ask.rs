@@ -47,6 +47,10 @@ impl Forwarder {
         if let Some(host) = host {
             headers.insert(HOST, host);
         }
+        let trace = exchange.trace.clone();
+        if let Some(trace) = &trace {
+            trace.introduce(&mut headers);
+        }
         let mut request = Request::new(Outgoing::empty());
         *request.uri_mut() = path.parse().map_err(|_| StatusCode::BAD_GATEWAY)?;
         *request.headers_mut() = headers;
@@ -62,6 +66,7 @@ impl Forwarder {
             is_h2: false,
             takes_trailers: false,
             sticky: None,
+            trace,
         };
         let answered = self.forward(&mut Some(request), &context).await;
         let (response, lease) = answered.map_err(|response| response.status())?;

@@ -29,6 +29,7 @@ use crate::answers::Additions;
 use crate::body::Body;
 use crate::io_activity::IoActivity;
 use crate::reply;
+use crate::trace::RequestTrace;
 use crate::transport::poll_write_all;
 use crate::upstream::dial::dial;
 use crate::upstream::failed_attempt::FailedAttempt;
@@ -157,6 +158,7 @@ impl Forwarder {
         (behind, most): (&[u8], u64),
         client: &ClientFacts,
         io_activity: &Rc<IoActivity>,
+        trace: Option<&RequestTrace>,
     ) -> Parsed<(Sent, usize)> {
         let mut size = 0;
         let taken = match head.length {
@@ -171,7 +173,10 @@ impl Forwarder {
             _ => return Parsed::Irregular,
         };
         let mut bytes = Vec::with_capacity(head.len + size + 256);
-        heads::request(head, client, self.changes(), &mut bytes);
+        if self.trusts {
+            trace.into_iter().for_each(RequestTrace::believe);
+        }
+        heads::request(head, client, self.changes(trace), &mut bytes);
         match head.length {
             Length::Chunked => {
                 let mut data = Vec::with_capacity(size);
@@ -207,11 +212,13 @@ impl Forwarder {
         address: Option<IpAddr>,
         timer: &mut LimitTimer,
     ) -> Passed {
-        let (sent, group) = (way.0, &self.pool.group);
+        let (sent, additions, group) = (way.0, way.1, &self.pool.group);
+        let trace = additions.trace.as_ref();
         let Some(mut server) = self.pool.choose(address, &[]) else { return Passed::Undone };
         let (mut tried, mut left, mut must_dial) = (Vec::new(), self.retries, false);
         loop {
             let mut lease = Lease::new(self.pool.clone(), server.clone(), None, self.route.clone());
+            lease.trace = trace.cloned();
             let mut out = WriteBuffer::new();
             let outcome = (&mut out.0, &mut *timer);
             let attempt = self.attempt_raw(&mut lease, must_dial, way, client, outcome).await;
@@ -249,10 +256,11 @@ impl Forwarder {
                 false => None,
             };
             let Some(other) = other else {
-                group.report_failure(&server, &self.route, &fault, Outcome::Answered(status));
+                let outcome = Outcome::Answered(status);
+                group.report_failure(&server, &self.route, &fault, outcome, trace);
                 return Passed::Answered(reply::status(status));
             };
-            group.report_failure(&server, &self.route, &fault, Outcome::Retried);
+            group.report_failure(&server, &self.route, &fault, Outcome::Retried, trace);
             (server, must_dial) = (other, false);
             left -= 1;
         }

@@ -8,8 +8,8 @@ use std::cell::RefCell;
 use std::io::Write;
 use std::time::SystemTime;
 
-use http::HeaderValue;
 use http::header::STRICT_TRANSPORT_SECURITY;
+use http::{HeaderValue, Version};
 
 use super::body::Length;
 use super::request::RequestHead;
@@ -17,6 +17,7 @@ use super::response::ResponseHead;
 use crate::answers::{self, Additions};
 use crate::config::HeaderChanges;
 use crate::peer::Peer;
+use crate::trace::RequestTrace;
 use crate::upstream::fields::{About, about, of_certificate};
 
 /// The facts that servers are told about a client, which are the same for all requests of its
@@ -55,9 +56,17 @@ pub(crate) struct Changes<'a> {
     pub(crate) trusts: bool,
     /// The changes of fields in the configuration, and the fields that they add, as lines.
     pub(crate) fields: Option<(&'a HeaderChanges, &'a [u8])>,
+    /// The id of the request and its trace.
+    pub(crate) trace: Option<&'a RequestTrace>,
 }
 
 impl Changes<'_> {
+    /// Whether a field of the client, whose name is in lower case, is passed on.
+    #[inline(never)]
+    fn passes(&self, name: &[u8]) -> bool {
+        self.keeps(name) && self.trace.is_none_or(|trace| trace.passes(name))
+    }
+
     /// Whether a field, whose name is in lower case, stays in requests.
     #[inline]
     fn keeps(&self, name: &[u8]) -> bool {
@@ -132,6 +141,7 @@ pub(crate) fn request(
     to.extend_from_slice(b" HTTP/1.1\r\n");
     field(b"host", changes.host.map_or(head.host, HeaderValue::as_bytes), to);
     let mut believed = Believed::default();
+    let passes_all = changes.fields.is_none() && changes.trace.is_none();
     for (name, value) in head.fields.iter().map(|one| (head.names.lower(one), one.value)) {
         // The host is there already, and the length follows.
         let passes = match about(name) {
@@ -139,7 +149,7 @@ pub(crate) fn request(
             About::Asker => changes.trusts && believed.passes(name, value, (client, changes)),
             _ => false,
         };
-        if passes && changes.keeps(name) {
+        if passes && (passes_all || changes.passes(name)) {
             field(name, value, to);
         }
     }
@@ -172,6 +182,11 @@ pub(crate) fn request(
     if let Some(prefix) = changes.prefix.filter(|_| changes.keeps(b"x-forwarded-prefix")) {
         field(b"x-forwarded-prefix", prefix.as_bytes(), to);
     }
+    if let Some(trace) = changes.trace {
+        let mut lines = Vec::with_capacity(256);
+        trace.write_forwarded(&mut lines);
+        kept_lines(&lines, |name| changes.keeps(name), to);
+    }
     if let Some((_, added)) = changes.fields {
         to.extend_from_slice(added);
     }
@@ -191,6 +206,7 @@ pub(crate) fn response(
     to.extend_from_slice(head.status.canonical_reason().unwrap_or_default().as_bytes());
     to.extend_from_slice(b"\r\n");
     let mut hsts = additions.hsts.as_ref();
+    let passes_all = additions.keep_all();
     for (name, value) in head.fields.iter().map(|one| (head.names.lower(one), one.value)) {
         if !matches!(about(name), About::Asker | About::Cookie | About::Other) {
             continue;
@@ -198,7 +214,7 @@ pub(crate) fn response(
         if name == STRICT_TRANSPORT_SECURITY.as_str().as_bytes() {
             hsts = None;
         }
-        if additions.keeps(name) {
+        if passes_all || additions.passes(name) {
             field(name, value, to);
         }
     }
@@ -206,6 +222,9 @@ pub(crate) fn response(
         (Length::Chunked, _) => to.extend_from_slice(b"transfer-encoding: chunked\r\n"),
         (_, Some(length)) => field(b"content-length", length, to),
         (_, None) => {}
+    }
+    if let Some(trace) = additions.trace.as_ref().filter(|_| additions.keeps(b"via")) {
+        trace.write_via(Version::HTTP_11, to);
     }
     end(additions, hsts, (head.has_date, is_last), to);
 }
@@ -244,8 +263,13 @@ fn end(
     if let Some(hsts) = hsts.filter(|_| additions.keeps(b"strict-transport-security")) {
         field(b"strict-transport-security", hsts.as_bytes(), to);
     }
-    if additions.rules.is_some() {
-        to.extend_from_slice(additions.lines());
+    match &additions.trace {
+        None if additions.rules.is_some() => to.extend_from_slice(additions.lines()),
+        None => {}
+        Some(trace) => {
+            kept_lines(additions.lines(), |name| !trace.replaces(name), to);
+            trace.write_mark(to);
+        }
     }
     if !has_date {
         date(to);
