@@ -33,6 +33,14 @@ pub(crate) fn address(stage: &Stage) -> String {
     format!("{}:{port}", host.as_deref().unwrap())
 }
 
+/// Reads chunks of a response until they have a text.
+pub(crate) fn read_until(client: &mut Client, text: &str) {
+    let mut bytes = Vec::new();
+    while !String::from_utf8_lossy(&bytes).contains(text) {
+        assert!(client.chunk(&mut bytes), "the response ends without {text:?}");
+    }
+}
+
 /// Waits until the channel has this many subscribers.
 pub(crate) fn until_subscribers(stage: &Stage, count: usize) {
     let channel = stage.channel.as_ref().unwrap();

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
 
-use crate::clients::{post, socket};
+use crate::clients::{post, read_until, socket};
 use crate::stage::{Answer, BACKENDS, Client, Stage, on_each_backend};
 
 fn text(channel: &str, rest: &str) -> String {
@@ -60,10 +60,7 @@ fn every_answer_of_a_channel_has_an_id_of_its_own() {
         };
         let (mut events, _old) = (stream("1.1"), stream("1.0"));
         assert_eq!(post(&mut publisher, "third"), 3);
-        let mut bytes = Vec::new();
-        while !String::from_utf8_lossy(&bytes).contains("data: third\n") {
-            assert!(events.chunk(&mut bytes));
-        }
+        read_until(&mut events, "data: third\n");
         let (_socket, response) = socket(&stage, "");
         assert!(ids.insert(response.headers()["x-request-id"].to_str().unwrap().to_owned()));
         // A connection has no id of an earlier request where a change has switched them off.

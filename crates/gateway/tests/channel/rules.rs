@@ -4,7 +4,7 @@ use std::net::TcpStream;
 
 use tungstenite::client::IntoClientRequest;
 
-use crate::clients::{address, field, post};
+use crate::clients::{address, field, post, read_until};
 use crate::stage::{Answer, BACKENDS, Client, PATIENCE, Stage, on_each_backend};
 
 /// The hash of `secret`.
@@ -63,10 +63,7 @@ fn parked_subscribers_get_the_fields_of_their_route() {
         };
         let (mut events, _old) = (stream("1.1"), stream("1.0"));
         assert_eq!(post(&mut publisher, "third"), 3);
-        let mut bytes = Vec::new();
-        while !String::from_utf8_lossy(&bytes).contains("data: third\n") {
-            assert!(events.chunk(&mut bytes));
-        }
+        read_until(&mut events, "data: third\n");
         let (_socket, response) = crate::clients::socket(&stage, "");
         assert_eq!(
             (&response.headers()["x-host"], &response.headers()["x-route"]),
