@@ -31,6 +31,9 @@ pub(crate) struct Record {
     /// The first line as it came, for a request that was refused before it was understood. Method,
     /// target and version mean nothing then.
     pub(crate) raw: Option<Bytes>,
+    /// The id of the request and the number of its trace, if requests are followed.
+    pub(crate) request_id: Option<String>,
+    pub(crate) trace_id: Option<String>,
 }
 
 /// The fields of the line in JSON.
@@ -48,6 +51,10 @@ struct Object<'a> {
     seconds: f64,
     referer: Option<String>,
     user_agent: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    trace_id: Option<&'a str>,
 }
 
 /// Appends text from a client, without the secrets of URLs in it, and without any byte that ends a field or a line, or that a terminal
@@ -111,6 +118,8 @@ pub(super) fn write(out: &mut Vec<u8>, format: LogFormat, record: &Record) {
                 seconds: record.took.as_secs_f64(),
                 referer: text(&record.referer),
                 user_agent: text(&record.agent),
+                request_id: record.request_id.as_deref(),
+                trace_id: record.trace_id.as_deref(),
             };
             // Neither a vector nor these types refuse.
             let _ = serde_json::to_writer(&mut *out, &object);

@@ -21,6 +21,8 @@ fn record() -> Record {
         is_whole: true,
         took: Duration::from_millis(1500),
         raw: None,
+        request_id: Some("a-1".to_owned()),
+        trace_id: None,
     }
 }
 
@@ -46,6 +48,7 @@ fn lines_of_each_format_say_the_same() {
     assert_eq!(value["seconds"], 1.5);
     assert_eq!((&value["status"], &value["bytes"]), (&200.into(), &6.into()));
     assert_eq!(value["referer"], serde_json::Value::Null);
+    assert_eq!((&value["request_id"], value.get("trace_id")), (&"a-1".into(), None));
 }
 
 #[test]

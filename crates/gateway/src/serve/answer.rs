@@ -170,6 +170,8 @@ impl ConnectionState {
             is_whole: true,
             took: Duration::ZERO,
             raw: Some(rest.slice(..end)),
+            request_id: None,
+            trace_id: None,
         });
     }
 
@@ -272,6 +274,8 @@ pub(super) struct Entry {
     begun: Instant,
     /// Nothing is written.
     is_void: bool,
+    /// The id of the request and its trace.
+    pub trace: Option<Rc<RequestTrace>>,
 }
 
 impl Entry {
@@ -319,8 +323,10 @@ impl Entry {
             is_whole: false,
             took: Duration::ZERO,
             raw: None,
+            request_id: None,
+            trace_id: None,
         };
-        Entry { access_log, record, begun: Instant::now(), is_void: false }
+        Entry { access_log, record, begun: Instant::now(), is_void: false, trace: None }
     }
 
     /// Notes the end of a response that passed hyper.
@@ -370,6 +376,11 @@ impl Drop for Entry {
             self.record.status = CLIENT_GONE;
         }
         self.record.took = self.begun.elapsed();
+        if let Some(trace) = &self.trace {
+            // Only now is it known which id counts.
+            self.record.request_id = trace.id();
+            self.record.trace_id = trace.trace_id();
+        }
         self.access_log.write(&self.record);
     }
 }
@@ -539,6 +550,9 @@ pub(super) fn serve_one(
         let values = |name: &str| headers.get_all(name).into_iter().map(HeaderValue::as_bytes);
         rules.begin(client, version, values)
     });
+    if let Some(entry) = &mut entry {
+        entry.trace = trace.clone();
+    }
     if state.can_park {
         // A request that waits takes its entry along.
         state.entry.replace(entry.take());

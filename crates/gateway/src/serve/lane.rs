@@ -301,7 +301,11 @@ fn take(state: &ConnectionState, read: &ReadBuffer, facts: &ClientFacts) -> Take
     state.io_activity.given_up.set(false);
     state.io_activity.arrived.set(0);
     let entry = worker.access_log();
-    let entry = entry.map(|access_log| Box::new(Entry::of_lane(access_log, peer, &head)));
+    let entry = entry.map(|access_log| {
+        let mut entry = Box::new(Entry::of_lane(access_log, peer, &head));
+        entry.trace = additions.trace.clone();
+        entry
+    });
     let (method, closes, len) = (head.method, head.closes, head.len + body);
     let begun = RequestTimer::begin(&durations);
     Take::Taken(Taken { work, additions, begun, entry, method, closes, len, counted })

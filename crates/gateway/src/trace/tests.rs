@@ -77,7 +77,7 @@ fn an_id_is_chosen_by_trusted_clients_only() {
             let id = trace.id().unwrap();
             assert_eq!(id == "mine-1", is_kept, "{client} {id}");
             assert!(is_kept || is_new(&id), "{id}");
-            assert_eq!(forwarded(&trace, &fields, "x-request-id"), [id.clone()]);
+            assert_eq!(forwarded(&trace, &fields, "x-request-id").join("|"), id);
             // A route that trusts the proxy in front takes the id on.
             trace.believe();
             assert_eq!(trace.id().as_deref(), Some("mine-1"));

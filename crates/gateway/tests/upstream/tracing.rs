@@ -249,6 +249,48 @@ fn field(event: &Event, name: &str) -> Option<String> {
     found.and_then(|(_, value)| value.as_str()).map(str::to_owned)
 }
 
+/// The access log has the id that the response has, and that the server has got.
+#[test]
+fn the_access_log_has_the_id_that_counts() {
+    for lane in ["", ", lane = false"] {
+        for (trusts, sent, is_kept) in [
+            (", trust_forwarded = true", "mine-1", true),
+            (", trust_forwarded = true", "\"}\u{1b}[2J", false),
+            ("", "mine-1", false),
+        ] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("log");
+            let origin = Origin::named("x");
+            let tracing = "request_id = true\ntrace = true";
+            let text = following(&origin.address, &format!("{trusts}{lane}"), tracing);
+            let log = format!("[access_log]\npath = {path:?}\nformat = \"json\"\n");
+            let gateway = Gateway::start(BackendKind::Epoll, &format!("{text}{log}"));
+            let mut client = Client::connect(&gateway.address);
+            client.send(format!(
+                "GET /a HTTP/1.1\r\nHost: a\r\nX-Request-Id: {sent}\r\ntraceparent: {PARENT}\r\n\r\n"
+            ));
+            let reply = client.reply();
+            let read = || std::fs::read_to_string(&path).unwrap_or_default();
+            // A byte that no field may have is refused before the request is understood.
+            let has_id = reply.status == 200;
+            assert_eq!(has_id, !sent.contains('\u{1b}'));
+            wait(|| read().ends_with('\n'));
+            let line: serde_json::Value = serde_json::from_str(&read()).unwrap();
+            if !has_id {
+                assert_eq!((line.get("request_id"), line.get("trace_id")), (None, None));
+                continue;
+            }
+            let id = reply.field("x-request-id").unwrap();
+            assert_eq!(id == sent, is_kept, "{id}");
+            assert_eq!(
+                (&line["request_id"], &line["trace_id"]),
+                (&id.clone().into(), &TRACE.into())
+            );
+            assert_eq!(origin.seen()[0].field("x-request-id"), Some(id));
+        }
+    }
+}
+
 /// Two gateways, each of which is the server of the other.
 #[test]
 fn a_loop_is_found_and_told() {
