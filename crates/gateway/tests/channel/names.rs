@@ -131,14 +131,18 @@ fn a_question_tells_how_many_subscribers_a_channel_has() {
     let mut client = stage.connect();
     let subscribers: Vec<_> = (0..3).map(|_| socket(&stage, "/rooms/1")).collect();
     let mut other = socket(&stage, "/rooms/2");
-    assert_eq!(post(&mut client, "/rooms/2", "x").status, 201);
-    assert_eq!(next(&mut other), "x");
     let info = |client: &mut Client, path: &str| -> serde_json::Value {
         let answer = client.get(path);
         assert_eq!(answer.status, 200, "{answer:?}");
         serde_json::from_slice(&answer.body).unwrap()
     };
     let end = Instant::now() + PATIENCE;
+    // A message that came before the subscriber would be one of the history.
+    while info(&mut client, "/rooms/2?info=1")["subscribers"] != 1 {
+        assert!(Instant::now() < end);
+    }
+    assert_eq!(post(&mut client, "/rooms/2", "x").status, 201);
+    assert_eq!(next(&mut other), "x");
     while info(&mut client, "/rooms/1?info=1")["subscribers"] != 3 {
         assert!(Instant::now() < end);
     }
