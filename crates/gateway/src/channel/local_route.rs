@@ -100,8 +100,8 @@ impl LocalRoute {
             && matches!(authority::of_request(request, true), Ok(Some(host)) if host.may_have_hsts())
     }
 
-    /// Changes the fields of an answer to a subscriber that was parked, as the router changes those of
-    /// all others.
+    /// Changes the fields of an answer to a subscriber that was parked, as the router does with all
+    /// other answers.
     pub(super) fn change_fields(&self, headers: &mut HeaderMap, may_have_hsts: bool) {
         if may_have_hsts && let Some(hsts) = &*self.hsts.borrow() {
             headers.entry(STRICT_TRANSPORT_SECURITY).or_insert_with(|| hsts.clone());

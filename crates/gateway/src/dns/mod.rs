@@ -66,8 +66,8 @@ const ABSENT: Duration = Duration::from_secs(10);
 pub(crate) struct Found<T> {
     pub records: T,
     pub ttl: Duration,
-    /// The reason for which a part could not be looked up: a family of addresses. The records have what
-    /// was known of that part, and the time to live is that of the rest.
+    /// The reason for which a part could not be looked up: a family of addresses. The records contain the
+    /// known ones of that part, and the time to live is that of the rest.
     pub failed: Option<String>,
 }
 

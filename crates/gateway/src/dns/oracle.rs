@@ -15,8 +15,8 @@ const QUESTION: &[u8] = b"\x03app\x04test\0";
 const ID: u16 = 7;
 
 /// Reads bytes as an answer, and panics if a bound does not hold. The last two bits of `form` choose the
-/// kind of the question; the next one says whether the bytes are a whole message, or what follows the
-/// question in one. Returns whether they answer the question.
+/// kind of the question; the next one says whether the bytes are a whole message, or the part behind the
+/// question. Returns whether they answer the question.
 pub(crate) fn check_answer(bytes: &[u8], form: u8) -> bool {
     let (kind, number) =
         [(Kind::V4, 1), (Kind::V6, 28), (Kind::Service, 33)][usize::from(form & 3) % 3];

@@ -56,7 +56,7 @@ const MOST_KNOWN: usize = 1024;
 /// The longest text of a user and a password, encoded.
 const LONGEST: usize = 2048;
 
-/// The requests whose passwords are to be verified.
+/// The requests that wait for the verification of a password.
 pub(super) struct LoginQueue {
     computing: Semaphore,
     waiting: AtomicUsize,

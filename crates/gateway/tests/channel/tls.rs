@@ -163,7 +163,7 @@ fn told(head: &str) -> Option<&str> {
     first
 }
 
-/// The answers that the router does not see have the field as all others do.
+/// Answers that the router does not see have the field, too.
 #[test]
 fn parked_subscribers_are_told_to_stay_with_https() {
     let trust = Trust::new(&[b"http/1.1"]);
